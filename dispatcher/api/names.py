@@ -1,0 +1,38 @@
+"""Groups, labels and annotations: every name we put on a Kubernetes object, in one place."""
+
+from __future__ import annotations
+
+from typing import Final
+
+WORKLOAD_GROUP: Final = "workload.codeflare.dev"
+"""Where MCAD put AppWrappers since August 2023."""
+
+LEGACY_GROUP: Final = "mcad.ibm.com"
+"""Where MCAD had AppWrappers before; same schema, plural `mcadappwrappers` in our CRD."""
+
+APPWRAPPER_VERSION: Final = "v1beta1"
+APPWRAPPER_KIND: Final = "AppWrapper"
+PLURALS: Final = {WORKLOAD_GROUP: "appwrappers", LEGACY_GROUP: "mcadappwrappers"}
+
+PREFIX: Final = "dispatcher.codeflare.dev"
+
+UID_LABEL: Final = f"{PREFIX}/appwrapper-uid"
+"""On every wrapped object and inside its pod templates: the AppWrapper's uid."""
+
+ATTEMPT_LABEL: Final = f"{PREFIX}/attempt"
+"""Beside `UID_LABEL`: the number of the attempt that created the object."""
+
+HUB_ANNOTATION: Final = f"{PREFIX}/hub"
+"""On every wrapped object: the id of the hub (of its database) that created it."""
+
+ITEM_ANNOTATION: Final = f"{PREFIX}/item"
+"""On every wrapped object: its index in the AppWrapper."""
+
+MCAD_NAME_LABEL: Final = "appwrapper.mcad.ibm.com"
+"""MCAD's own label: the AppWrapper's name, on wrapped objects and their pods."""
+
+HUB_CLUSTER: Final = "hub"
+"""The name of the cluster the dispatcher itself reads AppWrappers from."""
+
+DEFAULT_QUEUE: Final = "default"
+FIELD_MANAGER: Final = "appwrapper-dispatcher"

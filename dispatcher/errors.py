@@ -1,0 +1,115 @@
+"""Every error the dispatcher raises on purpose, in one tree.
+
+DispatcherError
+├── SettingsError           what the operator configured cannot work
+├── StoreError              Postgres
+│   ├── Fenced              this process is no longer the leader: nothing was written
+│   ├── StoreUnavailable    the database did not answer; the outcome of a write is unknown
+│   ├── SchemaMismatch      the database is not at the revision this code was written for
+│   └── DataRefused         Postgres cannot hold this very data: nothing was written
+├── IllegalTransition       the lifecycle table does not know this step: a defect, never an input
+└── ClusterError            a Kubernetes API server
+    ├── Unavailable         no answer, a timeout or 5xx; the outcome of a write is unknown
+    │   └── Throttled       429: nothing was done, come back after `retry_after`
+    ├── WriteForbiddenByFence   not sent at all: the lease may have run out
+    └── Refused             an answer: nothing was done
+        ├── Unauthorized    401: the credentials are not, or no longer, good
+        ├── Forbidden       403
+        ├── NotFound        404
+        ├── Conflict        409, a version or uid precondition that did not hold
+        │   └── AlreadyExists
+        ├── Expired         410: the resource version is too old, list again
+        └── Invalid         400, 413, 415, 422: the object itself is wrong
+
+Adapters translate and chain (`raise … from error`); the controller catches by meaning.
+"""
+
+from __future__ import annotations
+
+
+class DispatcherError(Exception):
+    """Base of everything raised on purpose."""
+
+
+class SettingsError(DispatcherError):
+    """What the operator configured cannot work; the message says what to change."""
+
+
+class IllegalTransition(DispatcherError):
+    """The lifecycle table has no such step: a defect in the caller."""
+
+
+class StoreError(DispatcherError):
+    """Postgres refused or failed."""
+
+
+class Fenced(StoreError):
+    """Another process leads, or our lease ran out: the transaction was not committed."""
+
+
+class StoreUnavailable(StoreError):
+    """The database did not answer; whether a write was committed is unknown."""
+
+
+class SchemaMismatch(StoreError):
+    """The database is at another revision than this code was written for."""
+
+
+class DataRefused(StoreError):
+    """The database cannot hold this very data; nothing was written, and trying again cannot help."""
+
+
+class ClusterError(DispatcherError):
+    """A Kubernetes API server refused or failed."""
+
+
+class Unavailable(ClusterError):
+    """No answer in time, a broken connection or a 5xx; whether a write happened is unknown."""
+
+
+class Throttled(Unavailable):
+    """429: nothing was done; `retry_after` is in seconds."""
+
+    def __init__(self, message: str, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class WriteForbiddenByFence(ClusterError):
+    """The request was not sent: our lease may have run out by now."""
+
+
+class Refused(ClusterError):
+    """The API server answered no: nothing was done. `reason` is the Status reason it gave."""
+
+    def __init__(self, message: str, reason: str = "") -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class Unauthorized(Refused):
+    """401: the credentials are not, or no longer, good."""
+
+
+class Forbidden(Refused):
+    """403: not allowed, over a quota, or the namespace is being deleted; `reason` and message tell."""
+
+
+class NotFound(Refused):
+    """404: no such object, or no such kind (then `reason` is empty: the server does not know the path)."""
+
+
+class Conflict(Refused):
+    """409: a version or uid that was believed no longer holds."""
+
+
+class AlreadyExists(Conflict):
+    """409 on create: an object of that name exists."""
+
+
+class Expired(Refused):
+    """410: the resource version is too old; list again."""
+
+
+class Invalid(Refused):
+    """400, 413, 415 or 422: the object itself is wrong and will stay so."""

@@ -1,0 +1,58 @@
+"""What an operator can set, each with its unit, default and the reason for the default; read once.
+
+From the environment (`DISPATCHER_…`) or, for `dispatcher run`, from flags of the same names. Values are
+handed to constructors; nothing else reads the environment.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field, SecretStr
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+
+class Settings(BaseSettings):
+    """The dispatcher's settings; frozen."""
+
+    model_config = SettingsConfigDict(env_prefix="DISPATCHER_", frozen=True, extra="ignore")
+
+    database_url: SecretStr = SecretStr("")
+    """A libpq URL, `postgresql://user:password@host:port/name` or `…/name?host=/socket/folder`. No default:
+    the queue must not start empty in the wrong place."""
+
+    kubeconfig: str = ""
+    """Path of a kubeconfig. Empty: the `KUBECONFIG` variable, else the pod's own ServiceAccount."""
+
+    listen_address: str = "127.0.0.1"
+    """Where probes and metrics are served. Loopback, so that trying it out opens nothing; in a pod, 0.0.0.0."""
+
+    listen_port: Annotated[int, Field(ge=0, le=65535)] = 8081
+    """Port of probes and metrics; 0 lets the system choose. 8081 as MCAD and most controllers do."""
+
+    lease_seconds: Annotated[float, Field(ge=1, le=300)] = 15.0
+    """How long a leader leads without renewing. A takeover after a crash takes up to this long."""
+
+    renew_seconds: Annotated[float, Field(gt=0, le=60)] = 3.0
+    """Time between renewals: five tries before the lease runs out."""
+
+    write_timeout_seconds: Annotated[float, Field(gt=0, le=60)] = 5.0
+    """Longest wait for a write to an API server; also kept off the end of the lease."""
+
+    read_timeout_seconds: Annotated[float, Field(gt=0, le=300)] = 10.0
+    """Longest wait for a read from an API server."""
+
+    cycle_seconds: Annotated[float, Field(ge=0, le=10)] = 0.05
+    """Least time between two dispatch cycles: lets arrivals gather, costs at most this much latency."""
+
+    poll_seconds: Annotated[float, Field(gt=0, le=600)] = 10.0
+    """Longest time between two dispatch cycles, should a wake-up be lost."""
+
+    concurrency: Annotated[int, Field(ge=1, le=1024)] = 32
+    """How many AppWrappers are reconciled at once, which bounds the connections to an API server."""
+
+    log_level: str = "info"
+    """Least level that is logged: debug, info, warning or error."""
+
+    log_format: str = "auto"
+    """`json`, `console`, or `auto`: console on a terminal, else JSON."""
