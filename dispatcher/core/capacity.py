@@ -1,0 +1,302 @@
+"""What is free in one cluster, each AppWrapper counted once.
+
+free = sum over usable nodes of (allocatable - requests of the live pods bound there, anyone's)
+       - sum over active AppWrappers of max(0, demand - requests of its own live bound pods, on any node)
+
+`account` is that sentence as code, from scratch; `CapacityLedger` gives the same answer, kept up to date by
+events, each of which costs as much as there are resource names and no more. The cases in between:
+
+- A pod bound to a node that is unusable, gone or not seen yet costs the usable nodes nothing, but it is part
+  of what its AppWrapper asked for, so the AppWrapper's outstanding demand shrinks by it.
+- A pod that is being deleted counts until it is Succeeded, Failed or gone: it still occupies its node.
+- An unbound pod counts nowhere: ours is covered by its AppWrapper's demand, a foreign one may never be bound.
+- A gang sees only nodes whose taints all of its pods tolerate. Outstanding demand has no node yet, so all of
+  it is charged to every view: until the pods are bound, a gang may look as if it would land on the nodes of
+  another. That errs towards waiting, never towards overcommitment.
+- Pods are not charged for the node resource `pods`, and no demand is derived for it; who declares it is held
+  to it against the allocatable of the nodes and what other AppWrappers declared.
+
+Amounts are signed: a node with more requested than it has is a debt of its pool.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from dispatcher.core.gang import Gang, Taint
+from dispatcher.core.resources import NOTHING, Resources
+
+
+class PodPhase(StrEnum):
+    """The phase of a pod, in Kubernetes' words."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+    """Its node does not answer. Long deprecated, still in the API; such a pod may well be alive."""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node as far as capacity goes; `usable` means Ready and not cordoned."""
+
+    name: str
+    allocatable: Resources
+    usable: bool = True
+    taints: tuple[Taint, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod as far as capacity goes; `node` is empty until it is bound.
+
+    `owner` is the uid of its AppWrapper, confirmed by the owner chain; None means foreign, or not confirmed.
+    """
+
+    uid: str
+    requests: Resources
+    node: str = ""
+    phase: PodPhase = PodPhase.PENDING
+    owner: str | None = None
+
+    @property
+    def live(self) -> bool:
+        """True unless it is over; one that is being deleted is still live."""
+        return self.phase not in {PodPhase.SUCCEEDED, PodPhase.FAILED}
+
+    @property
+    def occupies_node(self) -> bool:
+        """True while its requests are taken from the node it is bound to."""
+        return bool(self.node) and self.live
+
+
+@dataclass(frozen=True, slots=True)
+class PodCounts:
+    """The pods of one AppWrapper by phase; every live one that does not run is pending."""
+
+    pending: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+
+    @property
+    def live(self) -> int:
+        """How many are neither Succeeded nor Failed: capacity is not free before this is 0."""
+        return self.pending + self.running
+
+
+def account(
+    nodes: Iterable[Node],
+    pods: Collection[Pod],
+    reservations: Mapping[str, Resources],
+    gang: Gang | None = None,
+) -> Resources:
+    """Say what is free for `gang` (None: on every usable node), from scratch; the definition of it.
+
+    `reservations` is the demand of every active AppWrapper by its uid.
+    """
+    open_nodes = {node.name: node for node in nodes if node.usable and _may_use(gang, node.taints)}
+    free = _sum(node.allocatable for node in open_nodes.values())
+    free -= _sum(pod.requests for pod in pods if pod.occupies_node and pod.node in open_nodes)
+    for uid, demand in reservations.items():
+        bound = _sum(pod.requests for pod in pods if pod.occupies_node and pod.owner == uid)
+        free -= (demand - bound).positive_part()
+    return free
+
+
+class CapacitySnapshot:
+    """What is free at one moment, for one planning pass, which takes from it what it gives away."""
+
+    __slots__ = ("_charged", "_pools")
+
+    def __init__(self, pools: Iterable[Pool] = (), charged: Resources = NOTHING) -> None:
+        self._pools = tuple(pools)
+        self._charged = charged
+
+    def free_for(self, gang: Gang | None) -> Resources:
+        """Say what `gang` may take (None: anyone, on every usable node); negative amounts are debts."""
+        return _sum(pool.free for pool in self._pools if _may_use(gang, pool.taints)) - self._charged
+
+    def total_for(self, gang: Gang | None) -> Resources:
+        """Say what `gang` could take if nothing else were in the cluster."""
+        return _sum(pool.total for pool in self._pools if _may_use(gang, pool.taints))
+
+    def take(self, demand: Resources) -> None:
+        """Charge `demand` to every view from now on, as the ledger will once it is reserved."""
+        self._charged += demand
+
+    def copy(self) -> CapacitySnapshot:
+        """Return one that can be taken from without changing this one."""
+        return CapacitySnapshot(self._pools, self._charged)
+
+
+class CapacityLedger:
+    """The capacity of one cluster, kept current by what its watches tell. Everything is safe to repeat.
+
+    Events may come in any order: pods before their nodes, reservations before their pods or after them.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._pods: dict[str, Pod] = {}
+        self._used: dict[str, Resources] = {}
+        self._pools: dict[tuple[Taint, ...], Pool] = {}
+        self._shares: dict[str, _Share] = {}
+        self._outstanding = NOTHING
+
+    def set_node(self, node: Node) -> None:
+        """Take in a node, or what has become of one."""
+        known = self._nodes.get(node.name)
+        if known == node:
+            return
+        if known is not None:
+            self._count_node(known, -1)
+        self._nodes[node.name] = node
+        self._count_node(node, +1)
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node; pods that are bound to it stay counted for their AppWrappers."""
+        known = self._nodes.pop(name, None)
+        if known is not None:
+            self._count_node(known, -1)
+
+    def set_pod(self, pod: Pod) -> None:
+        """Take in a pod, or what has become of one: bound, running, over, confirmed as an AppWrapper's."""
+        known = self._pods.get(pod.uid)
+        if known == pod:
+            return
+        if known is not None:
+            self._count_pod(known, -1)
+        self._pods[pod.uid] = pod
+        self._count_pod(pod, +1)
+
+    def remove_pod(self, uid: str) -> None:
+        """Forget a pod that is gone."""
+        known = self._pods.pop(uid, None)
+        if known is not None:
+            self._count_pod(known, -1)
+
+    def reserve(self, appwrapper: str, demand: Resources) -> None:
+        """Charge what an active AppWrapper (by uid) asks for, in place of what was charged for it before."""
+        self._set_demand(appwrapper, demand)
+
+    def release(self, appwrapper: str) -> None:
+        """Charge an AppWrapper no longer; those of its pods that still live are charged as anyone's."""
+        if appwrapper in self._shares:
+            self._set_demand(appwrapper, None)
+
+    def free(self, gang: Gang | None = None) -> Resources:
+        """Say what is free for `gang` (None: on every usable node); what `account` would say."""
+        return self.snapshot().free_for(gang)
+
+    def total(self, gang: Gang | None = None) -> Resources:
+        """Say what the usable nodes that `gang` tolerates have, were they empty."""
+        return self.snapshot().total_for(gang)
+
+    def snapshot(self) -> CapacitySnapshot:
+        """Return the capacity of this moment; it costs as much as there are pools of nodes."""
+        return CapacitySnapshot(self._pools.values(), self._outstanding)
+
+    def pod_counts(self, appwrapper: str) -> PodCounts:
+        """Count the confirmed pods of an AppWrapper (by uid), bound or not, whether it is active or not."""
+        share = self._shares.get(appwrapper)
+        return PodCounts() if share is None else share.pod_counts()
+
+    def _count_node(self, node: Node, sign: int) -> None:
+        if not node.usable:
+            return
+        taints = _scheduling_taints(node)
+        free = node.allocatable - self._used.get(node.name, NOTHING)
+        pool = self._pools.get(taints, Pool(taints)).changed(sign, node.allocatable * sign, free * sign)
+        if pool.nodes:
+            self._pools[taints] = pool
+        else:
+            del self._pools[taints]
+
+    def _count_pod(self, pod: Pod, sign: int) -> None:
+        taken = pod.requests * sign if pod.occupies_node else NOTHING
+        if taken:
+            self._use_node(pod.node, taken)
+        if pod.owner is not None:
+            share = self._shares.setdefault(pod.owner, _Share())
+            share.phases[pod.phase] += sign
+            share.bound += taken
+            self._settle(pod.owner, share)
+
+    def _use_node(self, name: str, taken: Resources) -> None:
+        used = self._used.get(name, NOTHING) + taken
+        if used:
+            self._used[name] = used
+        else:
+            del self._used[name]
+        node = self._nodes.get(name)
+        if node is not None and node.usable:
+            taints = _scheduling_taints(node)
+            self._pools[taints] = self._pools[taints].changed(0, NOTHING, taken * -1)
+
+    def _set_demand(self, appwrapper: str, demand: Resources | None) -> None:
+        share = self._shares.setdefault(appwrapper, _Share())
+        share.demand = demand
+        self._settle(appwrapper, share)
+
+    def _settle(self, appwrapper: str, share: _Share) -> None:
+        """Bring the outstanding demand in line with a share that has changed; drop the share if empty."""
+        outstanding = NOTHING if share.demand is None else (share.demand - share.bound).positive_part()
+        if outstanding != share.outstanding:
+            self._outstanding += outstanding - share.outstanding
+            share.outstanding = outstanding
+        if share.demand is None and not share.phases.total():
+            del self._shares[appwrapper]
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The usable nodes that have the same scheduling taints; `free` is before any outstanding demand."""
+
+    taints: tuple[Taint, ...]
+    nodes: int = 0
+    total: Resources = NOTHING
+    free: Resources = NOTHING
+
+    def changed(self, nodes: int, total: Resources, free: Resources) -> Pool:
+        """Return it with so much more of each."""
+        return Pool(self.taints, self.nodes + nodes, self.total + total, self.free + free)
+
+
+@dataclass(slots=True)
+class _Share:
+    """One AppWrapper's part: its demand while it is active, and its confirmed pods."""
+
+    demand: Resources | None = None
+    bound: Resources = NOTHING
+    outstanding: Resources = NOTHING
+    phases: Counter[PodPhase] = field(default_factory=Counter)
+
+    def pod_counts(self) -> PodCounts:
+        return PodCounts(
+            pending=self.phases[PodPhase.PENDING] + self.phases[PodPhase.UNKNOWN],
+            running=self.phases[PodPhase.RUNNING],
+            succeeded=self.phases[PodPhase.SUCCEEDED],
+            failed=self.phases[PodPhase.FAILED],
+        )
+
+
+def _may_use(gang: Gang | None, taints: tuple[Taint, ...]) -> bool:
+    return gang is None or gang.tolerates(taints)
+
+
+def _scheduling_taints(node: Node) -> tuple[Taint, ...]:
+    """List the taints that keep pods away, in one order, so that equal nodes share a pool."""
+    if not node.taints:
+        return ()
+    keeping_away = {taint for taint in node.taints if taint.effect != "PreferNoSchedule"}
+    return tuple(sorted(keeping_away, key=lambda taint: (taint.key, taint.value, taint.effect)))
+
+
+def _sum(parts: Iterable[Resources]) -> Resources:
+    return sum(parts, start=NOTHING)

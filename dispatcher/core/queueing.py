@@ -1,0 +1,33 @@
+"""The order of the queue: who is looked at before whom.
+
+One formula, shared with the SQL view `history.queue_now`: effective priority
+(`priority + priorityslope * seconds since creation`) descending, then creation, then the order in which the
+store took them in. All in double precision, as Postgres computes it, so both sides agree to the bit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from dispatcher.core.record import Phase, Record
+
+
+def effective_priority(record: Record, now: datetime) -> float:
+    """Static priority plus what waiting has added; the age is in seconds."""
+    if not record.priority_slope:
+        return float(record.priority)
+    return record.priority + record.priority_slope * (now - record.created_at).total_seconds()
+
+
+def in_order(records: Iterable[Record], now: datetime) -> list[Record]:
+    """What is queued and may be dispatched now, the first to be looked at first."""
+    waiting = [record for record in records if _is_waiting(record, now)]
+    return sorted(
+        waiting,
+        key=lambda record: (-effective_priority(record, now), record.created_at, record.enqueue_seq),
+    )
+
+
+def _is_waiting(record: Record, now: datetime) -> bool:
+    return record.phase is Phase.QUEUED and (record.eligible_at is None or record.eligible_at <= now)

@@ -1,0 +1,167 @@
+"""One AppWrapper as the queue believes it to be: the value that is committed, remembered and projected.
+
+A `Record` is the whole row of an AppWrapper, its current attempt included. It is never changed, only
+replaced by `core.lifecycle`; `version` grows by one with every committed change and guards each write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from dispatcher.api.conditions import ConditionType
+from dispatcher.core.gang import Gang
+
+
+class Phase(StrEnum):
+    """Where an AppWrapper is in its life; exactly one at a time."""
+
+    QUEUED = "Queued"
+    """It waits; nothing of it exists in any cluster."""
+    DISPATCHING = "Dispatching"
+    """Committed to a cluster, its capacity is taken; its objects are being created."""
+    DISPATCHED = "Dispatched"
+    """Every wrapped object was created."""
+    RUNNING = "Running"
+    """The gang's pods run."""
+    REQUEUEING = "Requeueing"
+    """A creation failed for now; what was created is being removed, then it is queued again."""
+    FAILING = "Failing"
+    """A creation failed for good; what was created is being removed, then it has failed."""
+    FAILED = "Failed"
+    """It will not run; nothing is held."""
+    DELETING = "Deleting"
+    """The AppWrapper was deleted; its capacity is held until its pods are confirmed gone."""
+    DELETED = "Deleted"
+    """Nothing is left but history."""
+
+
+HOLDING: frozenset[Phase] = frozenset(
+    {
+        Phase.DISPATCHING,
+        Phase.DISPATCHED,
+        Phase.RUNNING,
+        Phase.REQUEUEING,
+        Phase.FAILING,
+        Phase.DELETING,
+    }
+)
+"""Phases with a live attempt: its demand is charged to the attempt's cluster."""
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A fact with its times: `since` is the last change of `status`, `updated` the last change of anything."""
+
+    type: ConditionType
+    status: bool
+    since: datetime
+    updated: datetime
+    reason: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Why an AppWrapper waits: a code for machines, a sentence for people, and what it is about."""
+
+    reason: str
+    message: str
+    resource: str = ""
+    cluster: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectRef:
+    """A wrapped object in a cluster, as one attempt wants or has it; `uid` is empty until created."""
+
+    item: int
+    api_version: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One dispatch of one AppWrapper to one cluster; it holds capacity until `ended_at`."""
+
+    number: int
+    cluster: str
+    decided_at: datetime
+    objects: tuple[ObjectRef, ...] = ()
+    created_at: datetime | None = None
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    outcome: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The row of one AppWrapper. `enqueue_seq` is 0 until the store has given it one."""
+
+    uid: str
+    group: str
+    namespace: str
+    name: str
+    created_at: datetime
+    phase: Phase
+    phase_since: datetime
+    spec_hash: str = ""
+    version: int = 0
+    enqueue_seq: int = 0
+    queue: str = "default"
+    priority: int = 0
+    priority_slope: float = 0.0
+    gang: Gang = field(default_factory=Gang)
+    conditions: tuple[Condition, ...] = ()
+    message: str = ""
+    pending: Pending | None = None
+    eligible_at: datetime | None = None
+    blocked_since: datetime | None = None
+    attempts: int = 0
+    attempt: Attempt | None = None
+
+    @property
+    def key(self) -> str:
+        """`namespace/name`, for people; never an identity (two groups, and a successor, share it)."""
+        return f"{self.namespace}/{self.name}"
+
+    @property
+    def holds_capacity(self) -> bool:
+        """True while the demand is charged to the attempt's cluster."""
+        return self.phase in HOLDING
+
+    def condition(self, type_: ConditionType) -> Condition | None:
+        """The condition of that type, if it ever was set."""
+        return next((entry for entry in self.conditions if entry.type == type_), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """One line of history: what happened to an AppWrapper, written in the transaction that made it so."""
+
+    at: datetime
+    cause: str
+    from_phase: Phase | None
+    to_phase: Phase
+    reason: str = ""
+    message: str = ""
+    cluster: str = ""
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A step from one record to the next, with the history it makes.
+
+    `before` is None for an AppWrapper that was never seen. The store commits it only if the row still has
+    `before.version`; `after.version` is already `before.version + 1`.
+    """
+
+    before: Record | None
+    after: Record
+    events: tuple[Event, ...]
+    spec: bytes | None = None

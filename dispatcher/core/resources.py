@@ -1,0 +1,87 @@
+"""Amounts of named resources, as exact integers.
+
+Base units: milli for `cpu`, the resource's own unit (bytes, devices, pods) for everything else. Amounts
+are signed: a node asked for more than it has is a debt, not a zero. A name that is absent is 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+LARGEST_AMOUNT: Final = 2**63 - 1
+"""The largest amount of one resource that is accepted anywhere, in base units."""
+
+
+class Resources(Mapping[str, int]):
+    """An immutable, hashable vector of amounts by resource name; zeros are not kept."""
+
+    __slots__ = ("_amounts", "_hash")
+
+    def __init__(self, amounts: Mapping[str, int] | Iterable[tuple[str, int]] = ()) -> None:
+        self._amounts = {name: amount for name, amount in dict(amounts).items() if amount}
+        self._hash: int | None = None
+
+    def __getitem__(self, name: str) -> int:
+        return self._amounts.get(name, 0)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._amounts
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._amounts)
+
+    def __len__(self) -> int:
+        return len(self._amounts)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Resources) and self._amounts == other._amounts
+
+    def __hash__(self) -> int:
+        if self._hash is None:
+            self._hash = hash(frozenset(self._amounts.items()))
+        return self._hash
+
+    def __repr__(self) -> str:
+        return f"Resources({dict(sorted(self._amounts.items()))!r})"
+
+    def __add__(self, other: Mapping[str, int]) -> Resources:
+        total = dict(self._amounts)
+        for name, amount in other.items():
+            total[name] = total.get(name, 0) + amount
+        return Resources(total)
+
+    def __sub__(self, other: Mapping[str, int]) -> Resources:
+        total = dict(self._amounts)
+        for name, amount in other.items():
+            total[name] = total.get(name, 0) - amount
+        return Resources(total)
+
+    def __mul__(self, factor: int) -> Resources:
+        return Resources({name: amount * factor for name, amount in self._amounts.items()})
+
+    def positive_part(self) -> Resources:
+        """Per resource max(0, amount): what is still outstanding of a demand, never a credit."""
+        return Resources({name: amount for name, amount in self._amounts.items() if amount > 0})
+
+    def highest(self, other: Mapping[str, int]) -> Resources:
+        """Per resource the larger of the two amounts (both absent is 0)."""
+        names = {*self, *other}
+        return Resources({name: max(self[name], other.get(name, 0)) for name in names})
+
+    def fits_in(self, free: Mapping[str, int]) -> bool:
+        """True if every amount asked for is there; what is not asked for may be in debt."""
+        return all(amount <= free.get(name, 0) for name, amount in self._amounts.items() if amount > 0)
+
+    def shortfall(self, free: Mapping[str, int]) -> Resources:
+        """Per resource how much is missing for this demand to fit; empty if it fits."""
+        return Resources(
+            {
+                name: amount - free.get(name, 0)
+                for name, amount in self._amounts.items()
+                if amount > max(0, free.get(name, 0))
+            }
+        )
+
+
+NOTHING: Final = Resources()
