@@ -1,0 +1,250 @@
+"""The queue in Postgres: loaded whole at takeover, written in batches, never read back in between.
+
+`commit` is the only way to write. It makes one fenced transaction of any number of changes: a handful of
+statements, each over the whole batch, each telling which rows it accepted. A change counts only if its row
+still has the version it was made from; its attempt, objects and events are written with it or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any, Final
+from uuid import UUID
+
+from sqlalchemy import TextClause, text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from dispatcher.core.record import Attempt, Change, ObjectRef, Record
+from dispatcher.errors import DataRefused
+from dispatcher.store import rows
+from dispatcher.store.database import Database
+from dispatcher.store.leadership import Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A change that the database can never hold, and why."""
+
+    uid: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class CommitResult:
+    """What became of a batch, each change in exactly one place, in the order it was given.
+
+    `accepted` are the records as they now stand, `stale` the uids whose rows had moved meanwhile (load or
+    wait for their newer change), `refused` what must be told to somebody.
+    """
+
+    accepted: tuple[Record, ...] = ()
+    stale: tuple[str, ...] = ()
+    refused: tuple[Refusal, ...] = ()
+
+    def __add__(self, other: CommitResult) -> CommitResult:
+        return CommitResult(
+            self.accepted + other.accepted, self.stale + other.stale, self.refused + other.refused
+        )
+
+
+class QueueStore:
+    """The queue, for the leader; `lease` gives the lease to write under, or raises `Fenced`."""
+
+    def __init__(self, database: Database, lease: Callable[[], Lease]) -> None:
+        self._database = database
+        self._lease = lease
+        # Two batches at once could lock common rows in different orders; and one after the other, the order
+        # of enqueue_seq and of events is the order of commits.
+        self._writing = asyncio.Lock()
+
+    async def hub_id(self) -> UUID:
+        """The id of this database, which marks everything that is created on its behalf."""
+        async with self._database.reading() as connection:
+            found: UUID = (await connection.execute(text("SELECT id FROM hub"))).scalar_one()
+            return found
+
+    async def load_live(self) -> list[Record]:
+        """Every record that is not Deleted, with its current attempt, in the order they were taken in."""
+        async with self._database.reading() as connection:
+            live = (await connection.execute(_LIVE)).mappings().all()
+            attempts = (await connection.execute(_LIVE_ATTEMPTS)).mappings().all()
+            objects = (await connection.execute(_LIVE_OBJECTS)).mappings().all()
+        current = _attempts_by_uid(attempts, objects)
+        return [rows.record_of(row, current.get(row["uid"])) for row in live]
+
+    async def load_specs(self, hashes: Collection[str]) -> dict[str, bytes]:
+        """The specs as they were submitted, by hash; an unknown hash is left out."""
+        if not hashes:
+            return {}
+        async with self._database.reading() as connection:
+            found = await connection.execute(_SPECS, {"hashes": list(hashes)})
+            return {row.spec_hash: row.body for row in found}
+
+    async def commit(self, changes: Sequence[Change]) -> CommitResult:
+        """Write all changes at once; what the database cannot hold is refused alone.
+
+        New AppWrappers get ascending `enqueue_seq` in the order given. At most one change per uid. Raises
+        `Fenced` if this process no longer leads (nothing was written) and `StoreUnavailable` if the outcome
+        is unknown.
+        """
+        if len({change.after.uid for change in changes}) != len(changes):
+            raise ValueError("a batch holds at most one change of an AppWrapper")
+        if not changes:
+            return CommitResult()
+        async with self._writing:
+            return await self._commit_or_halve(changes)
+
+    async def _commit_or_halve(self, changes: Sequence[Change]) -> CommitResult:
+        """Find what the database refuses by halving: few transactions, even in a large batch."""
+        try:
+            return await self._commit_once(changes)
+        except DataRefused as error:
+            if len(changes) == 1:
+                return CommitResult(refused=(Refusal(changes[0].after.uid, str(error)),))
+        middle = len(changes) // 2
+        first = await self._commit_or_halve(changes[:middle])
+        return first + await self._commit_or_halve(changes[middle:])
+
+    async def _commit_once(self, changes: Sequence[Change]) -> CommitResult:
+        lease = self._lease()
+        async with self._database.fenced(lease.epoch, lease.holder) as connection:
+            await _write_specs(connection, changes)
+            accepted = await _write_records(connection, changes)
+            written = [change for change in changes if change.after.uid in accepted]
+            await _write(connection, _ATTEMPTS, _all(rows.attempt_rows(each) for each in written), lease)
+            await _write(connection, _OBJECTS, _all(rows.object_rows(each) for each in written), lease)
+            events = _all(rows.event_rows(each.after, each.events) for each in written)
+            await _write(connection, _EVENTS, events, lease)
+        return CommitResult(
+            accepted=tuple(
+                replace(each.after, enqueue_seq=accepted[each.after.uid] or each.after.enqueue_seq)
+                for each in written
+            ),
+            stale=tuple(each.after.uid for each in changes if each.after.uid not in accepted),
+        )
+
+
+def spec_hash(body: bytes) -> str:
+    """The name under which a spec is kept: equal specs are kept once."""
+    return hashlib.sha256(body).hexdigest()
+
+
+# --- writing -----------------------------------------------------------------------------------------
+
+
+async def _write_specs(connection: AsyncConnection, changes: Sequence[Change]) -> None:
+    bodies = {change.after.spec_hash: change.spec for change in changes if change.spec is not None}
+    if not bodies:
+        return
+    lengths = [len(body) for body in bodies.values()]
+    values = {
+        "hashes": list(bodies),
+        "starts": [1, *(1 + end for end in accumulate(lengths[:-1]))],
+        "lengths": lengths,
+        "bodies": b"".join(bodies.values()),
+    }
+    await connection.execute(_SPEC_BLOBS, values)
+
+
+async def _write_records(connection: AsyncConnection, changes: Sequence[Change]) -> dict[str, int]:
+    """The uids of what was accepted; with the new `enqueue_seq` where there was no row, else 0."""
+    accepted: dict[str, int] = {}
+    new = [rows.new_row(change.after) for change in changes if change.before is None]
+    if new:
+        document = rows.to_json([{"ordinal": ordinal, **row} for ordinal, row in enumerate(new)])
+        inserted = await connection.execute(_INSERT, {"rows": document})
+        accepted.update((row.uid, row.enqueue_seq) for row in inserted)
+    changed = [rows.changed_row(change.before, change.after) for change in changes if change.before]
+    if changed:
+        updated = await connection.execute(_UPDATE, {"rows": rows.to_json(changed)})
+        accepted.update((row.uid, 0) for row in updated)
+    return accepted
+
+
+async def _write(
+    connection: AsyncConnection, statement: TextClause, written: list[rows.Row], lease: Lease
+) -> None:
+    if written:
+        await connection.execute(statement, {"rows": rows.to_json(written), "epoch": lease.epoch})
+
+
+def _all(parts: Iterable[list[rows.Row]]) -> list[rows.Row]:
+    return [row for part in parts for row in part]
+
+
+def _recordset(columns: Mapping[str, str]) -> str:
+    listed = ", ".join(f"{name} {type_}" for name, type_ in columns.items())
+    return f"json_to_recordset(CAST(:rows AS json)) AS t({listed})"
+
+
+def _names(columns: Iterable[str]) -> str:
+    return ", ".join(columns)
+
+
+def _assignment(name: str) -> str:
+    return f"{name} = coalesce(t.{name}, a.{name})" if name in rows.KEPT_IF_NULL else f"{name} = t.{name}"
+
+
+# All bodies as one value, taken apart by the server: an array of them would travel as hexadecimal text.
+_SPEC_BLOBS: Final = text(
+    "INSERT INTO spec_blob (spec_hash, body) "
+    "SELECT hash, substring(CAST(:bodies AS bytea) FROM start FOR length) "
+    "FROM unnest(CAST(:hashes AS text[]), CAST(:starts AS int[]), CAST(:lengths AS int[])) "
+    "AS t(hash, start, length) ON CONFLICT (spec_hash) DO NOTHING"
+)
+_NEW_COLUMNS: Final = {**rows.IDENTITY_COLUMNS, **rows.STATE_COLUMNS}
+_INSERT: Final = text(
+    f"INSERT INTO appwrapper ({_names(_NEW_COLUMNS)}) "
+    f"SELECT {_names(_NEW_COLUMNS)} FROM {_recordset({'ordinal': 'integer', **_NEW_COLUMNS})} "
+    "ORDER BY ordinal ON CONFLICT (uid) DO NOTHING RETURNING uid, enqueue_seq"
+)
+_UPDATE: Final = text(
+    f"UPDATE appwrapper AS a SET {_names(map(_assignment, rows.STATE_COLUMNS))}, "
+    "updated_at = clock_timestamp() "
+    f"FROM {_recordset({'uid': 'text', 'believed': 'integer', **rows.STATE_COLUMNS})} "
+    "WHERE a.uid = t.uid AND a.version = t.believed RETURNING a.uid"
+)
+_ATTEMPTS: Final = text(
+    f"INSERT INTO attempt (epoch, {_names(rows.ATTEMPT_COLUMNS)}) "
+    f"SELECT :epoch, {_names(rows.ATTEMPT_COLUMNS)} FROM {_recordset(rows.ATTEMPT_COLUMNS)} "
+    "ON CONFLICT (uid, number) DO UPDATE SET created_at = excluded.created_at, "
+    "started_at = excluded.started_at, ended_at = excluded.ended_at, outcome = excluded.outcome"
+)
+_OBJECTS: Final = text(
+    f"INSERT INTO attempt_object ({_names(rows.OBJECT_COLUMNS)}) "
+    f"SELECT {_names(rows.OBJECT_COLUMNS)} FROM {_recordset(rows.OBJECT_COLUMNS)} "
+    "ON CONFLICT (uid, attempt, item) DO UPDATE SET api_version = excluded.api_version, "
+    "kind = excluded.kind, namespace = excluded.namespace, name = excluded.name, "
+    "object_uid = excluded.object_uid, intent = excluded.intent"
+)
+_EVENTS: Final = text(
+    f"INSERT INTO event (epoch, {_names(rows.EVENT_COLUMNS)}) "
+    f"SELECT :epoch, {_names(rows.EVENT_COLUMNS)} FROM {_recordset(rows.EVENT_COLUMNS)}"
+)
+
+# --- reading -----------------------------------------------------------------------------------------
+
+_LIVE: Final = text("SELECT * FROM appwrapper WHERE phase <> 'Deleted' ORDER BY enqueue_seq")
+_LIVE_ATTEMPTS: Final = text(
+    "SELECT t.* FROM appwrapper a JOIN attempt t ON t.uid = a.uid AND t.number = a.attempt "
+    "WHERE a.phase <> 'Deleted'"
+)
+_LIVE_OBJECTS: Final = text(
+    "SELECT o.* FROM appwrapper a JOIN attempt_object o ON o.uid = a.uid AND o.attempt = a.attempt "
+    "WHERE a.phase <> 'Deleted'"
+)
+_SPECS: Final = text("SELECT spec_hash, body FROM spec_blob WHERE spec_hash = ANY(:hashes)")
+
+
+def _attempts_by_uid(
+    attempts: Iterable[Mapping[Any, Any]], objects: Iterable[Mapping[Any, Any]]
+) -> dict[str, Attempt]:
+    by_uid: dict[str, list[ObjectRef]] = defaultdict(list)
+    for row in objects:
+        by_uid[row["uid"]].append(rows.object_of(row))
+    return {row["uid"]: rows.attempt_of(row, by_uid[row["uid"]]) for row in attempts}

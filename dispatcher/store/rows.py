@@ -1,0 +1,331 @@
+"""A `Record` as rows and back, exactly.
+
+Rows travel to Postgres as one JSON document per statement and are taken apart there (`json_to_recordset`):
+one parameter whatever the size of the batch. Amounts stay exact integers on both ways; what JSON or Postgres
+cannot hold is refused, never rounded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+import orjson
+
+from dispatcher.api.conditions import ConditionType
+from dispatcher.core.gang import Gang, PodSet, Toleration
+from dispatcher.core.record import Attempt, Change, Condition, Event, ObjectRef, Pending, Phase, Record
+from dispatcher.core.resources import Resources
+from dispatcher.errors import DataRefused
+
+Row = dict[str, object]
+
+CREATE: Final = "create"
+DELETE: Final = "delete"
+REMOVING: Final = frozenset({Phase.REQUEUEING, Phase.FAILING, Phase.DELETING})
+"""Phases in which what an attempt created is to be deleted."""
+
+# Types by column, for `json_to_recordset`.
+IDENTITY_COLUMNS: Final = {
+    "uid": "text",
+    "api_group": "text",
+    "namespace": "text",
+    "name": "text",
+    "created_at": "timestamptz",
+}
+STATE_COLUMNS: Final = {
+    "version": "integer",
+    "queue": "text",
+    "phase": "text",
+    "phase_since": "timestamptz",
+    "priority": "integer",
+    "priority_slope": "double precision",
+    "spec_hash": "text",
+    "demand": "jsonb",
+    "pods": "bigint",
+    "pod_sets": "jsonb",
+    "conditions": "jsonb",
+    "message": "text",
+    "pending_reason": "text",
+    "pending_message": "text",
+    "pending_resource": "text",
+    "pending_cluster": "text",
+    "eligible_at": "timestamptz",
+    "blocked_since": "timestamptz",
+    "attempts": "integer",
+    "attempt": "integer",
+    "cluster": "text",
+}
+KEPT_IF_NULL: Final = frozenset({"demand", "pod_sets", "conditions"})
+"""Large columns that an update leaves as they are where it says null."""
+
+ATTEMPT_COLUMNS: Final = {
+    "uid": "text",
+    "number": "integer",
+    "cluster": "text",
+    "decided_at": "timestamptz",
+    "created_at": "timestamptz",
+    "started_at": "timestamptz",
+    "ended_at": "timestamptz",
+    "outcome": "text",
+    "demand": "jsonb",
+}
+OBJECT_COLUMNS: Final = {
+    "uid": "text",
+    "attempt": "integer",
+    "item": "integer",
+    "api_version": "text",
+    "kind": "text",
+    "namespace": "text",
+    "name": "text",
+    "object_uid": "text",
+    "intent": "text",
+}
+EVENT_COLUMNS: Final = {
+    "at": "timestamptz",
+    "uid": "text",
+    "namespace": "text",
+    "name": "text",
+    "queue": "text",
+    "cause": "text",
+    "from_phase": "text",
+    "to_phase": "text",
+    "reason": "text",
+    "message": "text",
+    "cluster": "text",
+    "attempt": "integer",
+}
+
+
+def to_json(rows: Sequence[Row]) -> str:
+    """The document for one statement; raises `DataRefused` for what JSON in UTF-8 and 64 bits cannot hold."""
+    try:
+        return orjson.dumps(rows).decode()
+    except orjson.JSONEncodeError as error:
+        raise DataRefused(str(error)) from error
+
+
+# --- from values to rows -----------------------------------------------------------------------------
+
+
+def new_row(record: Record) -> Row:
+    """All of a record but its attempt, to be inserted."""
+    return {
+        "uid": record.uid,
+        "api_group": record.group,
+        "namespace": record.namespace,
+        "name": record.name,
+        "created_at": record.created_at,
+        **_state(record),
+    }
+
+
+def changed_row(before: Record, after: Record) -> Row:
+    """What may change of a record, with the version it must still have; null for large parts that did not."""
+    row = {"uid": after.uid, "believed": before.version, **_state(after)}
+    if after.gang == before.gang:
+        row |= {"demand": None, "pod_sets": None}
+    if after.conditions == before.conditions:
+        row["conditions"] = None
+    return row
+
+
+def attempt_rows(change: Change) -> list[Row]:
+    """The attempt, if the change touches it; raises `DataRefused` if a live one would be lost sight of."""
+    known = change.before.attempt if change.before else None
+    new = change.after.attempt
+    if known is not None and known.ended_at is None and (new is None or new.number != known.number):
+        raise DataRefused(f"attempt {known.number} is live and cannot be replaced before it has ended")
+    if new is None or new == known:
+        return []
+    return [
+        {
+            "uid": change.after.uid,
+            "number": new.number,
+            "cluster": new.cluster,
+            "decided_at": new.decided_at,
+            "created_at": new.created_at,
+            "started_at": new.started_at,
+            "ended_at": new.ended_at,
+            "outcome": new.outcome,
+            "demand": dict(change.after.gang.demand),
+        }
+    ]
+
+
+def object_rows(change: Change) -> list[Row]:
+    """The attempt's objects that are new, changed, or wanted otherwise; none is ever forgotten."""
+    attempt = change.after.attempt
+    if attempt is None:
+        return []
+    known = _objects_by_item(change.before, attempt.number)
+    if known.keys() - {each.item for each in attempt.objects}:
+        raise DataRefused(f"attempt {attempt.number} would forget objects it may have created")
+    intent = _intent(change.after)
+    turned = change.before is not None and _intent(change.before) != intent
+    return [
+        {
+            "uid": change.after.uid,
+            "attempt": attempt.number,
+            "item": each.item,
+            "api_version": each.api_version,
+            "kind": each.kind,
+            "namespace": each.namespace,
+            "name": each.name,
+            "object_uid": each.uid,
+            "intent": intent,
+        }
+        for each in attempt.objects
+        if turned or known.get(each.item) != each
+    ]
+
+
+def event_rows(record: Record, events: Iterable[Event]) -> list[Row]:
+    """Lines of history about a record."""
+    return [
+        {
+            "at": event.at,
+            "uid": record.uid,
+            "namespace": record.namespace,
+            "name": record.name,
+            "queue": record.queue,
+            "cause": event.cause,
+            "from_phase": event.from_phase,
+            "to_phase": event.to_phase,
+            "reason": event.reason,
+            "message": event.message,
+            "cluster": event.cluster,
+            "attempt": event.attempt,
+        }
+        for event in events
+    ]
+
+
+def _state(record: Record) -> Row:
+    pending, attempt = record.pending, record.attempt
+    return {
+        "version": record.version,
+        "queue": record.queue,
+        "phase": record.phase,
+        "phase_since": record.phase_since,
+        "priority": record.priority,
+        "priority_slope": record.priority_slope,
+        "spec_hash": record.spec_hash,
+        "demand": dict(record.gang.demand),
+        "pods": record.gang.pods,
+        "pod_sets": [_pod_set_row(each) for each in record.gang.pod_sets],
+        "conditions": record.conditions,
+        "message": record.message,
+        "pending_reason": pending.reason if pending else None,
+        "pending_message": pending.message if pending else None,
+        "pending_resource": pending.resource if pending else None,
+        "pending_cluster": pending.cluster if pending else None,
+        "eligible_at": record.eligible_at,
+        "blocked_since": record.blocked_since,
+        "attempts": record.attempts,
+        "attempt": attempt.number if attempt else None,
+        "cluster": attempt.cluster if attempt else None,
+    }
+
+
+def _pod_set_row(pod_set: PodSet) -> Row:
+    return {
+        "count": pod_set.count,
+        "requests": dict(pod_set.requests),
+        "tolerations": pod_set.tolerations,
+    }
+
+
+def _objects_by_item(record: Record | None, number: int) -> dict[int, ObjectRef]:
+    if record is None or record.attempt is None or record.attempt.number != number:
+        return {}
+    return {each.item: each for each in record.attempt.objects}
+
+
+def _intent(record: Record) -> str:
+    return DELETE if record.phase in REMOVING else CREATE
+
+
+# --- from rows to values -----------------------------------------------------------------------------
+
+
+def record_of(row: Mapping[str, Any], attempt: Attempt | None) -> Record:
+    """A record from its row and its current attempt."""
+    return Record(
+        uid=row["uid"],
+        group=row["api_group"],
+        namespace=row["namespace"],
+        name=row["name"],
+        created_at=row["created_at"],
+        phase=Phase(row["phase"]),
+        phase_since=row["phase_since"],
+        spec_hash=row["spec_hash"],
+        version=row["version"],
+        enqueue_seq=row["enqueue_seq"],
+        queue=row["queue"],
+        priority=row["priority"],
+        priority_slope=row["priority_slope"],
+        gang=Gang(
+            demand=Resources(row["demand"]),
+            pods=row["pods"],
+            pod_sets=tuple(_pod_set_of(each) for each in row["pod_sets"]),
+        ),
+        conditions=tuple(_condition_of(each) for each in row["conditions"]),
+        message=row["message"],
+        pending=_pending_of(row),
+        eligible_at=row["eligible_at"],
+        blocked_since=row["blocked_since"],
+        attempts=row["attempts"],
+        attempt=attempt,
+    )
+
+
+def attempt_of(row: Mapping[str, Any], objects: Iterable[ObjectRef]) -> Attempt:
+    """An attempt from its row and its objects, which are put in order of their items."""
+    return Attempt(
+        number=row["number"],
+        cluster=row["cluster"],
+        decided_at=row["decided_at"],
+        objects=tuple(sorted(objects, key=lambda each: each.item)),
+        created_at=row["created_at"],
+        started_at=row["started_at"],
+        ended_at=row["ended_at"],
+        outcome=row["outcome"],
+    )
+
+
+def object_of(row: Mapping[str, Any]) -> ObjectRef:
+    """A wrapped object from its row."""
+    return ObjectRef(
+        item=row["item"],
+        api_version=row["api_version"],
+        kind=row["kind"],
+        namespace=row["namespace"],
+        name=row["name"],
+        uid=row["object_uid"],
+    )
+
+
+def _pending_of(row: Mapping[str, Any]) -> Pending | None:
+    if row["pending_reason"] is None:
+        return None
+    return Pending(
+        row["pending_reason"], row["pending_message"], row["pending_resource"], row["pending_cluster"]
+    )
+
+
+def _pod_set_of(value: Mapping[str, Any]) -> PodSet:
+    tolerations = tuple(Toleration(**each) for each in value["tolerations"])
+    return PodSet(count=value["count"], requests=Resources(value["requests"]), tolerations=tolerations)
+
+
+def _condition_of(value: Mapping[str, Any]) -> Condition:
+    return Condition(
+        type=ConditionType(value["type"]),
+        status=value["status"],
+        since=datetime.fromisoformat(value["since"]),
+        updated=datetime.fromisoformat(value["updated"]),
+        reason=value["reason"],
+        message=value["message"],
+    )

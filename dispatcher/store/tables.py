@@ -1,0 +1,196 @@
+"""The tables as SQLAlchemy sees them, kept in agreement with `migrations/` by a test.
+
+Hot tables (`appwrapper`, `attempt`, `attempt_object`) are narrow and unpartitioned, with room in each page
+for updated rows to stay where they are. History (`event`) is append-only and partitioned by month; its
+partitions are made by `store.history`. Phases are plain text: a new one needs no migration.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    DateTime,
+    Double,
+    Identity,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    PrimaryKeyConstraint,
+    Table,
+    Text,
+    Uuid,
+    text,
+)
+from sqlalchemy.dialects.postgresql import JSONB
+
+metadata: Final = MetaData(
+    naming_convention={
+        "pk": "pk_%(table_name)s",
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "ck": "ck_%(table_name)s_%(constraint_name)s",
+    }
+)
+
+_HOT: Final = {"fillfactor": 70, "autovacuum_vacuum_scale_factor": 0.02}
+
+
+def _text(name: str) -> Column[str]:
+    return Column(name, Text, nullable=False, server_default=text("''"))
+
+
+def _moment(name: str, *, nullable: bool = False) -> Column[object]:
+    return Column(name, DateTime(timezone=True), nullable=nullable)
+
+
+hub: Final = Table(
+    "hub",
+    metadata,
+    Column("singleton", Boolean, primary_key=True, server_default=text("true")),
+    Column("id", Uuid, nullable=False, server_default=text("gen_random_uuid()")),
+    Column("incarnation", Integer, nullable=False, server_default=text("1")),
+    Column("created_at", DateTime(timezone=True), nullable=False, server_default=text("clock_timestamp()")),
+    CheckConstraint("singleton", name="one_row"),
+)
+
+leader_lease: Final = Table(
+    "leader_lease",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("holder", Text, nullable=False),
+    _moment("expires_at"),
+)
+
+leader_epoch: Final = Table(
+    "leader_epoch",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+)
+
+appwrapper: Final = Table(
+    "appwrapper",
+    metadata,
+    Column("uid", Text, primary_key=True),
+    Column("api_group", Text, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("queue", Text, nullable=False),
+    Column("phase", Text, nullable=False),
+    _moment("phase_since"),
+    Column("version", Integer, nullable=False),
+    Column("priority", Integer, nullable=False),
+    Column("priority_slope", Double, nullable=False),
+    _moment("created_at"),
+    Column("enqueue_seq", BigInteger, Identity(always=False), nullable=False),
+    Column("spec_hash", Text, nullable=False),
+    Column("demand", JSONB, nullable=False),
+    Column("pods", BigInteger, nullable=False),
+    Column("pod_sets", JSONB, nullable=False),
+    Column("conditions", JSONB, nullable=False),
+    _text("message"),
+    Column("pending_reason", Text),
+    Column("pending_message", Text),
+    Column("pending_resource", Text),
+    Column("pending_cluster", Text),
+    _moment("eligible_at", nullable=True),
+    _moment("blocked_since", nullable=True),
+    Column("attempts", Integer, nullable=False),
+    Column("attempt", Integer),
+    Column("cluster", Text),
+    Column("updated_at", DateTime(timezone=True), nullable=False, server_default=text("clock_timestamp()")),
+    # Far beyond any use; what grows past a double would make the order of the whole queue unreadable.
+    CheckConstraint("priority_slope BETWEEN -1e12 AND 1e12", name="priority_slope"),
+    Index("ix_appwrapper_namespace_name", "namespace", "name"),
+    Index(
+        "ix_appwrapper_queued",
+        "queue",
+        text("priority DESC"),
+        "created_at",
+        "enqueue_seq",
+        postgresql_where=text("phase = 'Queued'"),
+    ),
+    Index("ix_appwrapper_live", "uid", postgresql_where=text("phase <> 'Deleted'")),
+    postgresql_with=_HOT,
+)
+
+spec_blob: Final = Table(
+    "spec_blob",
+    metadata,
+    Column("spec_hash", Text, primary_key=True),
+    Column("body", LargeBinary, nullable=False),
+)
+
+attempt: Final = Table(
+    "attempt",
+    metadata,
+    Column("uid", Text, nullable=False),
+    Column("number", Integer, nullable=False),
+    Column("cluster", Text, nullable=False),
+    _text("cluster_uid"),
+    Column("epoch", BigInteger, nullable=False),
+    _moment("decided_at"),
+    _moment("created_at", nullable=True),
+    _moment("started_at", nullable=True),
+    _moment("ended_at", nullable=True),
+    _text("outcome"),
+    Column("demand", JSONB, nullable=False),
+    PrimaryKeyConstraint("uid", "number"),
+    Index("uq_attempt_live", "uid", unique=True, postgresql_where=text("ended_at IS NULL")),
+    postgresql_with=_HOT,
+)
+
+attempt_object: Final = Table(
+    "attempt_object",
+    metadata,
+    Column("uid", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("item", Integer, nullable=False),
+    Column("api_version", Text, nullable=False),
+    Column("kind", Text, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    _text("object_uid"),
+    Column("intent", Text, nullable=False),
+    PrimaryKeyConstraint("uid", "attempt", "item"),
+    postgresql_with=_HOT,
+)
+
+member_cluster: Final = Table(
+    "member_cluster",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("cluster_uid", Text, nullable=False),
+    Column(
+        "first_seen_at", DateTime(timezone=True), nullable=False, server_default=text("clock_timestamp()")
+    ),
+)
+
+event: Final = Table(
+    "event",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), nullable=False),
+    _moment("at"),
+    Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=text("clock_timestamp()")),
+    Column("uid", Text, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("queue", Text, nullable=False),
+    Column("cause", Text, nullable=False),
+    Column("from_phase", Text),
+    Column("to_phase", Text, nullable=False),
+    _text("reason"),
+    _text("message"),
+    _text("cluster"),
+    Column("attempt", Integer, nullable=False, server_default=text("0")),
+    Column("epoch", BigInteger, nullable=False),
+    Index("ix_event_uid_at", "uid", "at"),
+    Index("ix_event_at", "at", postgresql_using="brin"),
+    postgresql_partition_by="RANGE (at)",
+)
