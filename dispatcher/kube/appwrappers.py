@@ -1,0 +1,96 @@
+"""AppWrappers on the hub: reading them slimly, and writing their status."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import orjson
+
+from dispatcher import errors
+from dispatcher.api.names import APPWRAPPER_KIND, APPWRAPPER_VERSION
+from dispatcher.kube.client import ClusterClient, Json
+from dispatcher.kube.discovery import Discovery, Kind
+
+
+@dataclass(frozen=True, slots=True)
+class AppWrapperView:
+    """What we keep of an AppWrapper; `spec` is its JSON, `status` what the API server last showed."""
+
+    uid: str
+    group: str
+    namespace: str
+    name: str
+    created_at: datetime
+    resource_version: str
+    generation: int
+    deleting: bool
+    spec: bytes
+    status: Json
+
+    @property
+    def spec_hash(self) -> str:
+        """Identifies the content of `spec`; the name of its blob in the store."""
+        return hashlib.sha256(self.spec).hexdigest()
+
+
+def decode(raw: Json) -> AppWrapperView:
+    """The view of one AppWrapper of either group."""
+    metadata = raw["metadata"]
+    return AppWrapperView(
+        uid=metadata["uid"],
+        group=raw["apiVersion"].partition("/")[0],
+        namespace=metadata["namespace"],
+        name=metadata["name"],
+        created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
+        resource_version=metadata["resourceVersion"],
+        generation=metadata.get("generation", 0),
+        deleting="deletionTimestamp" in metadata,
+        spec=orjson.dumps(raw.get("spec") or {}),
+        status=raw.get("status") or {},
+    )
+
+
+class AppWrappers:
+    """The AppWrappers of one API group on the hub."""
+
+    def __init__(self, client: ClusterClient, discovery: Discovery, group: str) -> None:
+        self.group = group
+        self._client = client
+        self._discovery = discovery
+
+    async def collection(self) -> str:
+        """The path of all of them; `NotFound` while the group's CRD is not installed.
+
+        Found by discovery, because MCAD's own CRD of the old group has another plural than ours.
+        """
+        return (await self._kind()).everywhere()
+
+    async def exists(self, namespace: str, name: str, uid: str) -> bool:
+        """Ask the API server itself; raises if it gives no clear answer."""
+        try:
+            found = await self._client.get((await self._kind()).path(namespace, name))
+        except errors.NotFound as error:
+            if error.reason:
+                return False
+            raise errors.Unavailable(f"{self.group} is not served: {error}") from error
+        return bool(found["metadata"]["uid"] == uid)
+
+    async def write_status(self, view: AppWrapperView, status: dict[str, Any]) -> str:
+        """Replace the status, of this uid only: a successor of the same name is never touched.
+
+        A JSON patch whose first operation tests the uid: where that fails, `Invalid` is raised. Returns the
+        resource version that the write made.
+        """
+        patch: list[Json] = [
+            {"op": "test", "path": "/metadata/uid", "value": view.uid},
+            {"op": "add", "path": "/status", "value": status},
+        ]
+        path = (await self._kind()).path(view.namespace, view.name)
+        written = await self._client.patch(f"{path}/status", patch)
+        return str(written["metadata"]["resourceVersion"])
+
+    async def _kind(self) -> Kind:
+        return await self._discovery.find(f"{self.group}/{APPWRAPPER_VERSION}", APPWRAPPER_KIND)

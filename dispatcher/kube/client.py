@@ -1,0 +1,267 @@
+"""One client per cluster: raw JSON over kubernetes_asyncio's authentication, TLS and connection pool.
+
+The library's generated calls are not used: they have no timeouts, hide error codes and build models that
+cost more than everything else here. What this client adds is small: every call has a total timeout, every
+answer is either JSON or an error of `dispatcher.errors`, and a write is sent only while `may_write()` holds,
+tested at the moment the request goes on the wire and not before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any, Final, Self
+from urllib.parse import urlencode
+
+import aiohttp
+import orjson
+from kubernetes_asyncio import config
+from kubernetes_asyncio.client import ApiClient, Configuration
+from kubernetes_asyncio.config.config_exception import ConfigException
+from yarl import URL
+
+from dispatcher import errors
+
+JSON: Final = "application/json"
+JSON_PATCH: Final = "application/json-patch+json"
+MERGE_PATCH: Final = "application/merge-patch+json"
+
+_READ_BUFFER: Final = 2**21  # an object can be 1.5 MiB; aiohttp allows lines of twice its buffer
+_WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+Json = dict[str, Any]
+
+
+def always() -> bool:
+    """The write fence of a client that needs none: tests, and tools that run beside no other."""
+    return True
+
+
+class ClusterClient:
+    """Talks to one API server; safe to use from many tasks at once. Paths are absolute, without the host."""
+
+    def __init__(
+        self,
+        api: ApiClient,
+        *,
+        read_timeout: float = 10.0,
+        write_timeout: float = 5.0,
+        may_write: Callable[[], bool] = always,
+    ) -> None:
+        self._api = api
+        self._read_timeout = read_timeout
+        self._write_timeout = write_timeout
+        self._base = str(api.configuration.host).rstrip("/")
+        self._session = _session(api, may_write)
+        self.writes: dict[str, int] = {}
+        """How many writes were sent, by method; a benchmark and a metric read it."""
+
+    @classmethod
+    async def connect(
+        cls,
+        kubeconfig: str = "",
+        *,
+        read_timeout: float = 10.0,
+        write_timeout: float = 5.0,
+        may_write: Callable[[], bool] = always,
+    ) -> Self:
+        """A client for a kubeconfig, else for `KUBECONFIG`, else for the pod this runs in."""
+        configuration = await _configuration(kubeconfig or os.environ.get("KUBECONFIG", ""))
+        api = ApiClient(configuration=configuration)
+        return cls(api, read_timeout=read_timeout, write_timeout=write_timeout, may_write=may_write)
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._session.close()
+        await self._api.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def get(self, path: str, query: Mapping[str, str] | None = None) -> Json:
+        """Read one object, or a page of a list."""
+        return await self._call("GET", path, query=query, timeout=self._read_timeout)
+
+    async def check_ready(self) -> None:
+        """Return if the API server says it is ready, else raise `Unavailable`."""
+        with _translated("GET /readyz"):
+            async with self._session.get(
+                self._url("/readyz", None),
+                headers=await self._headers(),
+                timeout=aiohttp.ClientTimeout(total=self._read_timeout),
+            ) as response:
+                if response.status != 200:
+                    raise errors.Unavailable(f"the API server is not ready: {response.status}")
+
+    async def create(self, path: str, body: Json) -> Json:
+        """POST; `AlreadyExists` if the name is taken."""
+        return await self._call("POST", path, body=body, timeout=self._write_timeout)
+
+    async def patch(self, path: str, body: Json | list[Json], content_type: str = JSON_PATCH) -> Json:
+        """PATCH; a JSON patch unless told otherwise. `Invalid` if a `test` of it does not hold."""
+        return await self._call(
+            "PATCH", path, body=body, content_type=content_type, timeout=self._write_timeout
+        )
+
+    async def replace(self, path: str, body: Json) -> Json:
+        """PUT; `Conflict` if the resource version moved."""
+        return await self._call("PUT", path, body=body, timeout=self._write_timeout)
+
+    async def delete(self, path: str, uid: str, propagation: str = "Background") -> Json:
+        """DELETE with a uid precondition; `Conflict` if another object has that name by now."""
+        options = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "preconditions": {"uid": uid},
+            "propagationPolicy": propagation,
+        }
+        return await self._call("DELETE", path, body=options, timeout=self._write_timeout)
+
+    async def watch(self, path: str, query: Mapping[str, str], idle_timeout: float) -> AsyncIterator[bytes]:
+        """The lines of a watch, until the server ends it; `Unavailable` after `idle_timeout` seconds of silence."""
+        timeout = aiohttp.ClientTimeout(total=None, connect=self._read_timeout, sock_read=idle_timeout)
+        with _translated(f"WATCH {path}"):
+            async with self._session.get(
+                self._url(path, query), headers=await self._headers(), timeout=timeout
+            ) as response:
+                if response.status != 200:
+                    raise _refusal("WATCH", path, response, await response.read())
+                async for line in response.content:
+                    yield line
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        *,
+        timeout: float,
+        query: Mapping[str, str] | None = None,
+        body: Json | list[Json] | None = None,
+        content_type: str = JSON,
+    ) -> Json:
+        headers = await self._headers()
+        encoded = None
+        if body is not None:
+            encoded = orjson.dumps(body)
+            headers["Content-Type"] = content_type
+        if method in _WRITES:
+            self.writes[method] = self.writes.get(method, 0) + 1
+        with _translated(f"{method} {path}"):
+            async with self._session.request(
+                method,
+                self._url(path, query),
+                data=encoded,
+                headers=headers,
+                timeout=aiohttp.ClientTimeout(total=timeout),
+            ) as response:
+                answer = await response.read()
+                if not 200 <= response.status <= 299:
+                    raise _refusal(method, path, response, answer)
+        decoded: Json = orjson.loads(answer)
+        return decoded
+
+    def _url(self, path: str, query: Mapping[str, str] | None) -> URL:
+        # `encoded=True`: our paths are built from names the API server has accepted, and yarl would
+        # spend longer on quoting them than the rest of the call takes.
+        suffix = f"?{urlencode(query)}" if query else ""
+        return URL(f"{self._base}{path}{suffix}", encoded=True)
+
+    async def _headers(self) -> dict[str, str]:
+        """Fresh headers: a pod's token and an OIDC token are re-read by the library when they are due."""
+        headers = {"Accept": JSON, "User-Agent": "appwrapper-dispatcher"}
+        settings = await self._api.configuration.auth_settings()
+        bearer = settings.get("BearerToken")
+        if bearer and bearer["value"]:
+            headers["Authorization"] = bearer["value"]
+        return headers
+
+
+async def _configuration(kubeconfig: str) -> Configuration:
+    configuration = Configuration()
+    try:
+        if kubeconfig:
+            await config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
+        else:
+            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    except (ConfigException, OSError, KeyError, ValueError) as error:
+        where = kubeconfig or "the pod's own ServiceAccount"
+        raise errors.SettingsError(
+            f"no Kubernetes credentials from {where}: {error}; set KUBECONFIG or run inside a cluster"
+        ) from error
+    return configuration
+
+
+def _session(api: ApiClient, may_write: Callable[[], bool]) -> aiohttp.ClientSession:
+    """A session over the library's own connector (its TLS and its pool) whose requests pass the write fence."""
+
+    class FencedRequest(aiohttp.ClientRequest):
+        async def send(self, conn: Any) -> aiohttp.ClientResponse:  # noqa: ANN401  # aiohttp's private type
+            # Here the connection is ours already: nothing is awaited between this test and the bytes.
+            if self.method in _WRITES and not may_write():
+                raise errors.WriteForbiddenByFence(f"{self.method} {self.url.path} was not sent")
+            return await super().send(conn)
+
+    pool = api.rest_client.pool_manager
+    return aiohttp.ClientSession(
+        connector=pool.connector,
+        connector_owner=False,
+        trust_env=True,
+        read_bufsize=_READ_BUFFER,
+        request_class=FencedRequest,
+    )
+
+
+@contextlib.contextmanager
+def _translated(what: str) -> Any:  # noqa: ANN401
+    try:
+        yield
+    except (TimeoutError, aiohttp.ClientError, OSError) as error:
+        raise errors.Unavailable(f"{what}: {type(error).__name__}: {error}".rstrip(": ")) from error
+
+
+_BY_STATUS: Final[dict[int, type[errors.Refused]]] = {
+    400: errors.Invalid,
+    401: errors.Unauthorized,
+    403: errors.Forbidden,
+    404: errors.NotFound,
+    405: errors.Invalid,
+    409: errors.Conflict,
+    410: errors.Expired,
+    413: errors.Invalid,
+    415: errors.Invalid,
+    422: errors.Invalid,
+}
+
+
+def _refusal(method: str, path: str, response: aiohttp.ClientResponse, body: bytes) -> errors.ClusterError:
+    """The error that an answer other than 2xx means; the message is the API server's own."""
+    status = _status_object(body)
+    message = str(status.get("message") or body[:300].decode(errors="replace") or response.reason)
+    reason = str(status.get("reason") or "")
+    if response.status == 429:
+        return errors.Throttled(message, _retry_after(response))
+    if response.status == 409 and method == "POST" and reason in {"AlreadyExists", ""}:
+        return errors.AlreadyExists(message, reason)
+    known = _BY_STATUS.get(response.status)
+    if known is None:
+        return errors.Unavailable(f"{method} {path}: {response.status} {message}")
+    return known(message, reason)
+
+
+def _status_object(body: bytes) -> Json:
+    try:
+        decoded = orjson.loads(body)
+    except orjson.JSONDecodeError:
+        return {}
+    return decoded if isinstance(decoded, dict) else {}
+
+
+def _retry_after(response: aiohttp.ClientResponse) -> float:
+    try:
+        return max(0.1, float(response.headers.get("Retry-After", "1")))
+    except ValueError:
+        return 1.0

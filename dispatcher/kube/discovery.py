@@ -1,0 +1,69 @@
+"""Which path a kind is served at: asked of the API server once per group and version, and remembered.
+
+Only what exists is remembered. A kind that is missing is asked for again next time, so that one installed
+later is found at once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dispatcher import errors
+from dispatcher.kube.client import ClusterClient
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind as this cluster serves it."""
+
+    api_version: str
+    kind: str
+    plural: str
+    namespaced: bool
+
+    def everywhere(self) -> str:
+        """The path of its collection over all namespaces."""
+        return f"{self._root()}/{self.plural}"
+
+    def path(self, namespace: str, name: str = "") -> str:
+        """The path of its collection in `namespace`, or of the object `name` there."""
+        scope = f"/namespaces/{namespace}" if self.namespaced else ""
+        return f"{self._root()}{scope}/{self.plural}" + (f"/{name}" if name else "")
+
+    def _root(self) -> str:
+        return f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
+
+
+class Discovery:
+    """Finds kinds in one cluster."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        self._client = client
+        self._kinds: dict[tuple[str, str], Kind] = {}
+
+    async def find(self, api_version: str, kind: str) -> Kind:
+        """The kind, or `NotFound` with a sentence for users if the cluster does not serve it."""
+        known = self._kinds.get((api_version, kind))
+        if known is None:
+            await self._load(api_version)
+            known = self._kinds.get((api_version, kind))
+        if known is None:
+            # An API server that has just started does not serve every CRD yet: its "no" counts once it is ready.
+            await self._client.check_ready()
+            raise errors.NotFound(
+                f'no matches for kind "{kind}" in version "{api_version}": '
+                "install its CustomResourceDefinition, or correct apiVersion and kind"
+            )
+        return known
+
+    async def _load(self, api_version: str) -> None:
+        root = "/apis" if "/" in api_version else "/api"
+        try:
+            listed = await self._client.get(f"{root}/{api_version}")
+        except errors.NotFound:
+            return
+        for resource in listed.get("resources") or ():
+            if "/" in resource["name"]:
+                continue  # a subresource
+            found = Kind(api_version, resource["kind"], resource["name"], bool(resource["namespaced"]))
+            self._kinds[api_version, found.kind] = found

@@ -1,0 +1,193 @@
+"""Creating and deleting wrapped objects in one cluster: idempotent, safe to repeat, never a foreign object.
+
+Each call says what came of it as a value. A create whose answer was lost is settled by asking, before
+anything else is tried; a name that is taken is settled by whose it is; a delete always names the uid it means.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from dispatcher import errors
+from dispatcher.api import names
+from dispatcher.api.appwrapper import WrappedObject
+from dispatcher.core.manifest import Owner, Whose, build, controller_of, reference, whose
+from dispatcher.core.record import ObjectRef
+from dispatcher.kube.client import ClusterClient, Json
+from dispatcher.kube.discovery import Discovery, Kind
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """It exists, and it is this attempt's; `ref` has its uid."""
+
+    ref: ObjectRef
+
+
+@dataclass(frozen=True, slots=True)
+class InTheWay:
+    """An earlier object of ours has the name and is going; try again soon."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """It cannot be created now (a quota, an overloaded or absent API server); try again later."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedForGood:
+    """It can never be created as it is; the message is the API server's own."""
+
+    message: str
+
+
+Creation = Created | InTheWay | Postponed | RefusedForGood
+
+_QUOTA: Final = "exceeded quota"
+
+
+class WrappedObjects:
+    """The wrapped objects of one cluster."""
+
+    def __init__(self, client: ClusterClient, discovery: Discovery) -> None:
+        self._client = client
+        self._discovery = discovery
+
+    async def create(self, wrapped: WrappedObject, owner: Owner) -> Creation:
+        """Bring one wrapped object about. Raises `Unavailable` while nobody can say what is there."""
+        try:
+            kind = await self._kind(wrapped)
+            return await self._create(kind, wrapped, owner)
+        except errors.AlreadyExists:
+            return await self._settle(kind, wrapped, owner)
+        except errors.Throttled as error:
+            return Postponed(str(error))
+        except errors.Unavailable:
+            # The answer was lost: it may or may not exist. Ask; only a clear "no" permits another try.
+            return await self._settle(kind, wrapped, owner)
+        except errors.Unauthorized:
+            raise  # our credentials are at fault, not the object
+        except errors.Forbidden as error:
+            return Postponed(str(error)) if _QUOTA in str(error) else RefusedForGood(str(error))
+        except errors.Refused as error:
+            return RefusedForGood(str(error))
+
+    async def remove(self, ref: ObjectRef, owner: Owner) -> bool:
+        """Delete one object if it is the AppWrapper's; true once it is gone. Safe to repeat."""
+        kind, found = await self._look(ref)
+        if found is None or not _is_owned_by(found, owner.uid):
+            return True
+        metadata = found["metadata"]
+        if "deletionTimestamp" not in metadata:
+            try:
+                await self._client.delete(kind.path(ref.namespace, ref.name), metadata["uid"])
+            except (errors.NotFound, errors.Conflict):
+                return False  # changed under our hands: the next look tells
+        return False
+
+    async def is_gone(self, ref: ObjectRef, owner_uid: str) -> bool:
+        """True if the API server has no such object, or one that is not (or no longer) the AppWrapper's."""
+        _, found = await self._look(ref)
+        return found is None or not _is_owned_by(found, owner_uid)
+
+    async def attempt_of(self, wrapped: WrappedObject, owner: Owner) -> int | None:
+        """The attempt that made the object of that item.
+
+        1 if it bears no number (MCAD made it); None if there is none that is the AppWrapper's.
+        """
+        _, found = await self._look(reference(wrapped, owner))
+        if found is None or not _is_owned_by(found, owner.uid):
+            return None
+        number = str((found["metadata"].get("labels") or {}).get(names.ATTEMPT_LABEL))
+        return int(number) if number.isdecimal() else 1
+
+    async def _create(self, kind: Kind, wrapped: WrappedObject, owner: Owner) -> Created:
+        try:
+            made = await self._client.create(kind.path(owner.namespace), build(wrapped, owner))
+        except errors.NotFound as error:
+            if error.reason:
+                raise
+            raise errors.Unavailable(f"{kind.kind} is not served now: {error}") from error
+        return Created(_with_uid(reference(wrapped, owner), made))
+
+    async def _settle(self, kind: Kind, wrapped: WrappedObject, owner: Owner) -> Creation:
+        """Find out what has the name, and what follows from that."""
+        ref = reference(wrapped, owner)
+        _, found = await self._look(ref)
+        if found is None:
+            return InTheWay(f"{_title(ref)} is not there yet; trying again")
+        if "deletionTimestamp" in found["metadata"]:
+            return InTheWay(f"{_title(ref)} is still being deleted")
+        match whose(found, owner):
+            case Whose.THIS_ATTEMPT:
+                return Created(_with_uid(ref, found))
+            case Whose.EARLIER_ATTEMPT:
+                await self._client.delete(kind.path(ref.namespace, ref.name), found["metadata"]["uid"])
+                return InTheWay(f"{_title(ref)} of an earlier attempt is being deleted")
+            case Whose.ANOTHER_APPWRAPPER:
+                if not await self._owner_exists(found):
+                    return InTheWay(f"{_title(ref)} of a deleted AppWrapper is going")
+                return _collision(ref)
+            case Whose.FOREIGN:
+                return _collision(ref)
+
+    async def _owner_exists(self, found: Json) -> bool:
+        controller = controller_of(found["metadata"]) or {}
+        owner = ObjectRef(
+            item=-1,
+            api_version=str(controller.get("apiVersion")),
+            kind=str(controller.get("kind")),
+            namespace=found["metadata"]["namespace"],
+            name=str(controller.get("name")),
+            uid=str(controller.get("uid")),
+        )
+        _, existing = await self._look(owner)
+        return existing is not None
+
+    async def _look(self, ref: ObjectRef) -> tuple[Kind, Json | None]:
+        """The object of that name as the API server has it now; None if it has none."""
+        try:
+            kind = await self._discovery.find(ref.api_version, ref.kind)
+        except errors.NotFound:
+            return Kind(ref.api_version, ref.kind, "", namespaced=True), None
+        try:
+            found = await self._client.get(kind.path(ref.namespace, ref.name))
+        except errors.NotFound as error:
+            if not error.reason:
+                raise errors.Unavailable(f"{_title(ref)}: its kind is not served now") from error
+            return kind, None
+        if ref.uid and found["metadata"]["uid"] != ref.uid:
+            return kind, None
+        return kind, found
+
+    async def _kind(self, wrapped: WrappedObject) -> Kind:
+        kind = await self._discovery.find(wrapped.api_version, wrapped.kind)
+        if not kind.namespaced:
+            raise errors.Invalid(
+                f"{wrapped.kind} is cluster-scoped: an AppWrapper creates objects in its namespace only"
+            )
+        return kind
+
+
+def _collision(ref: ObjectRef) -> RefusedForGood:
+    return RefusedForGood(
+        f"{_title(ref)} exists already and is not this AppWrapper's; delete it or choose another name"
+    )
+
+
+def _is_owned_by(found: Json, uid: str) -> bool:
+    controller = controller_of(found["metadata"])
+    return controller is not None and controller.get("uid") == uid
+
+
+def _with_uid(ref: ObjectRef, found: Json) -> ObjectRef:
+    return ObjectRef(ref.item, ref.api_version, ref.kind, ref.namespace, ref.name, found["metadata"]["uid"])
+
+
+def _title(ref: ObjectRef) -> str:
+    return f"{ref.kind} {ref.namespace}/{ref.name}"
