@@ -1,0 +1,124 @@
+"""The console entry: `dispatcher migrate`, `dispatcher run`; parses, then calls what does the work."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import Annotated
+
+import typer
+from pydantic import ValidationError
+
+from dispatcher import app, errors, log
+from dispatcher.settings import Settings
+from dispatcher.store import migrate as migrations
+
+commands = typer.Typer(
+    name="dispatcher",
+    help="Queues AppWrappers in Postgres and creates their wrapped objects only when the whole gang fits.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+
+DatabaseUrl = Annotated[
+    str | None,
+    typer.Option(
+        help="libpq URL of the queue's database: postgresql://user:password@host:5432/name, or "
+        "postgresql:///name?host=/socket/folder.  [env: DISPATCHER_DATABASE_URL]",
+        show_default=False,
+    ),
+]
+LogLevel = Annotated[
+    str | None,
+    typer.Option(
+        help="debug, info, warning or error.  [env: DISPATCHER_LOG_LEVEL; default: info]", show_default=False
+    ),
+]
+LogFormat = Annotated[
+    str | None,
+    typer.Option(
+        help="json, console or auto.  [env: DISPATCHER_LOG_FORMAT; default: auto]", show_default=False
+    ),
+]
+
+
+@commands.command()
+def migrate(
+    database_url: DatabaseUrl = None, log_level: LogLevel = None, log_format: LogFormat = None
+) -> None:
+    """Bring the database to the schema this version needs. Safe to repeat, and beside a running dispatcher."""
+    settings = _settings(database_url=database_url, log_level=log_level, log_format=log_format)
+    url = settings.database_url.get_secret_value()
+    migrations.migrate(url)
+    typer.echo(f"the database is at revision {migrations.current_revision(url)}")
+
+
+@commands.command()
+def run(
+    database_url: DatabaseUrl = None,
+    kubeconfig: Annotated[
+        str | None,
+        typer.Option(
+            help="Path of a kubeconfig.  [env: DISPATCHER_KUBECONFIG, else KUBECONFIG, else the pod's own account]",
+            show_default=False,
+        ),
+    ] = None,
+    listen_address: Annotated[
+        str | None,
+        typer.Option(help="Where probes and metrics are served.  [default: 127.0.0.1]", show_default=False),
+    ] = None,
+    listen_port: Annotated[
+        int | None,
+        typer.Option(help="Their port; 0 lets the system choose.  [default: 8081]", show_default=False),
+    ] = None,
+    log_level: LogLevel = None,
+    log_format: LogFormat = None,
+) -> None:
+    """Run the dispatcher until it is stopped.
+
+    It watches AppWrappers, queues them, and creates what they wrap once the whole gang fits. Several may run
+    beside each other: one leads, the others take over within the lease. Every setting can be given in the
+    environment as DISPATCHER_<NAME>; the flags here are those a person needs.
+    """
+    settings = _settings(
+        database_url=database_url,
+        kubeconfig=kubeconfig,
+        listen_address=listen_address,
+        listen_port=listen_port,
+        log_level=log_level,
+        log_format=log_format,
+    )
+    asyncio.run(app.run(settings))
+
+
+def main() -> None:
+    """Run a command; what went wrong on purpose is one line on stderr and exit code 1."""
+    try:
+        commands()
+    except errors.DispatcherError as error:
+        sys.stderr.write(f"dispatcher: {error}\n")
+        raise SystemExit(1) from error
+
+
+def _settings(**flags: str | int | None) -> Settings:
+    """Settings from the environment, overridden by the flags that were given."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    try:
+        settings = Settings(**given)  # type: ignore[arg-type]  # pydantic checks what the shell gave us
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise errors.SettingsError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+    if not settings.database_url.get_secret_value():
+        raise errors.SettingsError(
+            "no database: set DISPATCHER_DATABASE_URL or --database-url to a libpq URL, such as "
+            "postgresql://user:password@host:5432/dispatcher"
+        )
+    if settings.log_level not in log.LEVELS:
+        raise errors.SettingsError(f"log level {settings.log_level!r}: choose one of {', '.join(log.LEVELS)}")
+    log.configure(settings.log_level, settings.log_format)
+    return settings
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,322 @@
+"""The composition root: settings → clients → store → loops in one TaskGroup, and the order of shutdown.
+
+A process is a candidate first. When it leads it loads the queue into memory, watches, and runs the loops until
+it is cancelled or may be behind the database (its lease lost, or the database gone); then everything in memory
+is dropped and it is a candidate again. So there is one way to start, and every failure of the database ends in it.
+
+The clock is the database's: read with each renewal, carried on by the monotonic clock in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import time
+import uuid
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from dispatcher import errors, log
+from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.controller.admission import Admission
+from dispatcher.controller.cluster import Cluster
+from dispatcher.controller.committer import Committer
+from dispatcher.controller.dispatch import Dispatch
+from dispatcher.controller.hub import Hub
+from dispatcher.controller.reconciler import Parts, Reconciler
+from dispatcher.controller.reporter import Reporter
+from dispatcher.controller.roster import Roster
+from dispatcher.controller.specs import Specs
+from dispatcher.controller.workqueue import WorkQueue
+from dispatcher.core.capacity import CapacityLedger
+from dispatcher.core.record import Record
+from dispatcher.kube.client import ClusterClient
+from dispatcher.probes import Health, Metrics, Role, serve
+from dispatcher.settings import Settings
+from dispatcher.store import history, migrate
+from dispatcher.store.database import Database
+from dispatcher.store.leadership import Leadership, Lease
+from dispatcher.store.queue import QueueStore
+
+RETRY_SECONDS = 1.0
+PARTITION_SECONDS = 24 * 3600.0
+
+_log = log.get("app")
+
+
+class Clock:
+    """The database's time, carried on between renewals; it never goes back."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._anchor: tuple[datetime, float] | None = None
+
+    def set(self, database_now: datetime) -> None:
+        """Take the database's word for what time it is, unless that would turn time back."""
+        current = self.now() if self._anchor else database_now
+        self._anchor = max(database_now, current), self._monotonic()
+
+    def now(self) -> datetime:
+        """The time; only after the first `set`."""
+        if self._anchor is None:
+            raise errors.StoreUnavailable("the database's clock was never read")
+        moment, since = self._anchor
+        return moment + timedelta(seconds=self._monotonic() - since)
+
+
+class WriteFence:
+    """Whether a write may go to an API server now: only well within the lease."""
+
+    def __init__(self, write_timeout: float, monotonic: Callable[[], float]) -> None:
+        self._write_timeout = write_timeout
+        self._monotonic = monotonic
+        self._until = 0.0
+
+    def extend(self, asked_at: float, lease: timedelta) -> None:
+        """A renewal that was asked for at `asked_at` was granted."""
+        self._until = asked_at + lease.total_seconds() - self._write_timeout
+
+    def close(self) -> None:
+        """No more writes."""
+        self._until = 0.0
+
+    def is_open(self) -> bool:
+        """True while a write sent now would time out before the lease does."""
+        return self._monotonic() < self._until
+
+
+async def run(settings: Settings) -> None:
+    """Run the dispatcher until SIGTERM or SIGINT."""
+    main = asyncio.current_task()
+    assert main is not None  # noqa: S101  # a coroutine always runs in a task
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, main.cancel)
+    try:
+        await Application(settings).run()
+    except asyncio.CancelledError:
+        _log.info("stopped")
+
+
+class Application:
+    """One process: a candidate, sometimes the leader."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._health = Health()
+        self._metrics = Metrics()
+        self._clock = Clock(time.monotonic)
+        self._fence = WriteFence(settings.write_timeout_seconds, time.monotonic)
+        self._database = Database(settings.database_url.get_secret_value())
+        self._leadership = Leadership(
+            self._database,
+            holder=f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}",
+            lease=timedelta(seconds=settings.lease_seconds),
+        )
+
+    async def run(self) -> None:
+        """Serve probes, and lead whenever nobody else does."""
+        url = self._settings.database_url.get_secret_value()
+        client = await ClusterClient.connect(
+            self._settings.kubeconfig,
+            read_timeout=self._settings.read_timeout_seconds,
+            write_timeout=self._settings.write_timeout_seconds,
+            may_write=self._fence.is_open,
+        )
+        address, port = self._settings.listen_address, self._settings.listen_port
+        async with client, serve(address, port, self._health, self._metrics) as bound:
+            _log.info("started", probes=f"http://{address}:{bound}")
+            try:
+                await self._check_schema(url)
+                while True:
+                    await self._candidate(client)
+            finally:
+                await self._step_down()
+                await self._database.close()
+
+    async def _check_schema(self, url: str) -> None:
+        """Wait for the database, but not for a schema that somebody has to migrate."""
+        while True:
+            try:
+                await asyncio.to_thread(migrate.check_revision, url)
+            except errors.StoreUnavailable as error:
+                self._troubled("store_unavailable", error)
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                return
+
+    async def _candidate(self, client: ClusterClient) -> None:
+        """Lead once, if nobody does; or wait a little."""
+        asked_at = time.monotonic()
+        try:
+            lease = await self._leadership.acquire()
+        except errors.StoreError as error:
+            self._troubled("store_unavailable", error)
+        else:
+            if lease is None:
+                self._health.role, self._health.problem = Role.STANDBY, ""
+            else:
+                self._granted(asked_at, lease)
+                await self._term(client)
+        await asyncio.sleep(RETRY_SECONDS)
+
+    async def _term(self, client: ClusterClient) -> None:
+        """Lead until something takes that from us."""
+        try:
+            await self._lead(client)
+        except* (errors.StoreError, errors.ClusterError) as group:
+            self._troubled("leadership_ended", group.exceptions[0])
+        await self._step_down()
+
+    def _granted(self, asked_at: float, lease: Lease) -> None:
+        self._clock.set(lease.database_now)
+        self._fence.extend(asked_at, lease.duration)
+
+    def _troubled(self, event: str, error: BaseException) -> None:
+        self._health.problem = str(error)
+        _log.warning(event, error=str(error), kind=type(error).__name__)
+
+    async def _step_down(self) -> None:
+        self._fence.close()
+        self._metrics.leading.set(0)
+        self._health.role = Role.STANDBY
+        try:
+            await asyncio.shield(self._leadership.release())
+        except errors.StoreError as error:
+            _log.info("lease_left_to_expire", error=str(error))
+
+    async def _lead(self, client: ClusterClient) -> None:
+        _log.info("leading", epoch=self._leadership.lease.epoch)
+        self._health.role, self._health.problem = Role.LEADER, ""
+        self._metrics.leading.set(1)
+        session = Session(
+            self._settings, client, self._leadership, self._database, self._clock, self._metrics
+        )
+        self._health.watches_ready = session.watches_ready
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._renew(), name="renew")
+            await session.start(tasks)
+
+    async def _renew(self) -> None:
+        """Renew until cancelled, or until the lease is lost."""
+        while True:
+            await asyncio.sleep(self._settings.renew_seconds)
+            asked_at = time.monotonic()
+            try:
+                self._granted(asked_at, await self._leadership.renew())
+            except errors.StoreUnavailable as error:
+                # The lease may well outlive a short absence; the fence closes by itself if it does not.
+                _log.warning("renewal_failed", error=str(error))
+                if not self._fence.is_open():
+                    raise
+
+
+class Session:
+    """One term of leadership: everything it keeps in memory, and the loops that work on it."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        client: ClusterClient,
+        leadership: Leadership,
+        database: Database,
+        clock: Clock,
+        metrics: Metrics,
+    ) -> None:
+        self._settings = settings
+        self._client = client
+        self._leadership = leadership
+        self._database = database
+        self._clock = clock
+        self._metrics = metrics
+        self._store = QueueStore(database, lambda: leadership.lease)
+        self._queue = WorkQueue(time.monotonic)
+        self._ledgers = {HUB_CLUSTER: CapacityLedger()}
+        self._roster = Roster(self._ledgers)
+        self._committer = Committer(self._store, self._roster)
+        self._cluster = Cluster(
+            HUB_CLUSTER, client, self._ledgers[HUB_CLUSTER], self._wake_dispatch, self._queue.add
+        )
+        self._clusters = {HUB_CLUSTER: self._cluster}
+        self._hub = Hub(client, self._cluster.discovery, self._queue.add)
+        self._dispatch = Dispatch(
+            self._roster,
+            self._committer,
+            self._clusters,
+            self._queue.add,
+            clock.now,
+            metrics,
+            least=settings.cycle_seconds,
+            most=settings.poll_seconds,
+        )
+
+    def watches_ready(self) -> bool:
+        """True once every watch has its first complete answer."""
+        return self._cluster.is_known and all(each.answered.is_set() for each in self._hub.reflectors)
+
+    async def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Load, watch, take in what is there, and only then decide and act."""
+        await history.ensure_partitions(self._database, self._leadership.lease, self._clock.now())
+        hub_id = str(await self._store.hub_id())
+        self._roster.load(await self._store.load_live())
+        for record in self._roster.records():
+            self._cluster.learn(record)
+        tasks.create_task(self._cluster.run(), name="cluster")
+        tasks.create_task(self._hub.run(), name="hub")
+        tasks.create_task(self._committer.run(), name="committer")
+        await self._cluster.wait_until_known()
+        await self._hub.wait_until_known()
+        await self._work(tasks, hub_id)
+
+    async def _work(self, tasks: asyncio.TaskGroup, hub_id: str) -> None:
+        specs = Specs(self._store)
+        admission = Admission(
+            self._hub,
+            self._roster,
+            self._committer,
+            self._clusters,
+            specs,
+            hub_id,
+            self._admitted,
+            self._clock.now,
+        )
+        for view in self._hub.views():
+            if self._roster.get(view.uid) is None:
+                admission.add(view.uid)
+        await admission.admit_all()
+        reporter = Reporter(self._hub, self._roster, self._clusters, self._queue, time.monotonic)
+        parts = Parts(
+            hub=self._hub,
+            hub_id=hub_id,
+            clusters=self._clusters,
+            roster=self._roster,
+            committer=self._committer,
+            admission=admission,
+            specs=specs,
+            reporter=reporter,
+            queue=self._queue,
+            wake_dispatch=self._wake_dispatch,
+            now=self._clock.now,
+        )
+        for uid in self._roster.uids():
+            self._queue.add(uid)
+        tasks.create_task(admission.run(), name="admission")
+        tasks.create_task(self._dispatch.run(), name="dispatch")
+        tasks.create_task(self._keep_partitions(), name="partitions")
+        for number in range(self._settings.concurrency):
+            tasks.create_task(Reconciler(parts).run(), name=f"reconciler-{number}")
+        self._wake_dispatch()
+
+    async def _keep_partitions(self) -> None:
+        while True:
+            await asyncio.sleep(PARTITION_SECONDS)
+            await history.ensure_partitions(self._database, self._leadership.lease, self._clock.now())
+
+    def _wake_dispatch(self) -> None:
+        self._dispatch.wake()
+
+    def _admitted(self, record: Record) -> None:
+        self._queue.add(record.uid)
+        self._dispatch.wake()

@@ -1,0 +1,126 @@
+"""Taking in AppWrappers that were never seen before, in batches, in the order in which they were created.
+
+Each is read once: what can be dispatched is queued, what never can is rejected with the reason, and what runs
+already though the database does not know it (a fresh database, an MCAD replaced) is adopted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import datetime
+
+from dispatcher import log
+from dispatcher.api.appwrapper import AppWrapperSpec, SpecError
+from dispatcher.controller.cluster import Cluster
+from dispatcher.controller.committer import Committer
+from dispatcher.controller.hub import Hub
+from dispatcher.controller.roster import Roster
+from dispatcher.controller.specs import Specs, owner_of_newcomer
+from dispatcher.core import lifecycle
+from dispatcher.core.demand import gang_of
+from dispatcher.core.lifecycle import Newcomer
+from dispatcher.core.record import Change, Record
+from dispatcher.kube.appwrappers import AppWrapperView
+
+LARGEST_BATCH = 200
+
+_log = log.get("admission")
+
+
+class Admission:
+    """Newcomers by uid; `on_admitted` is told each one that was taken in."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        roster: Roster,
+        committer: Committer,
+        clusters: Mapping[str, Cluster],
+        specs: Specs,
+        hub_id: str,
+        on_admitted: Callable[[Record], None],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._hub = hub
+        self._roster = roster
+        self._committer = committer
+        self._clusters = clusters
+        self._specs = specs
+        self._hub_id = hub_id
+        self._on_admitted = on_admitted
+        self._now = now
+        self._uids: set[str] = set()
+        self._wake = asyncio.Event()
+
+    def add(self, uid: str) -> None:
+        """Have a newcomer taken in with the next batch."""
+        self._uids.add(uid)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Take in batch after batch until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await self.admit_all()
+
+    async def admit_all(self) -> None:
+        """Take in every newcomer known now."""
+        while self._uids:
+            views = sorted(filter(None, map(self._hub.view, self._uids)), key=_creation_order)
+            self._uids.clear()
+            for start in range(0, len(views), LARGEST_BATCH):
+                await self._admit(views[start : start + LARGEST_BATCH])
+
+    async def _admit(self, views: list[AppWrapperView]) -> None:
+        wanted = [view for view in views if not view.deleting and self._roster.get(view.uid) is None]
+        changes = [await self._read(view) for view in wanted]
+        for record in await self._committer.commit_all(changes):
+            _log.info("admitted", appwrapper=record.key, uid=record.uid, phase=record.phase.value)
+            self._on_admitted(record)
+
+    async def _read(self, view: AppWrapperView) -> Change:
+        try:
+            spec = self._specs.parse(view.spec, view.spec_hash, view.namespace)
+            gang = gang_of(spec)
+        except SpecError as error:
+            message = f"{view.namespace}/{view.name} creation failure: {error}"
+            return lifecycle.reject(_newcomer(view), message, self._now())
+        newcomer = _newcomer(view, spec)
+        running = await self._find_running(view, spec)
+        if running is not None:
+            cluster, attempt = running
+            return lifecycle.adopt(newcomer, gang, cluster, attempt, self._now())
+        return lifecycle.submit(newcomer, gang, self._now())
+
+    async def _find_running(self, view: AppWrapperView, spec: AppWrapperSpec) -> tuple[str, int] | None:
+        """The cluster that has objects of an AppWrapper new to the database, and the attempt that made them."""
+        for cluster in self._clusters.values():
+            seems_to_run = view.status.get("canrun") or cluster.pod_counts(view.uid).live
+            if not seems_to_run:
+                continue
+            for wrapped in spec.wrapped:
+                attempt = await cluster.wrapped.attempt_of(wrapped, owner_of_newcomer(view, self._hub_id))
+                if attempt is not None:
+                    return cluster.name, attempt
+        return None
+
+
+def _newcomer(view: AppWrapperView, spec: AppWrapperSpec | None = None) -> Newcomer:
+    return Newcomer(
+        uid=view.uid,
+        group=view.group,
+        namespace=view.namespace,
+        name=view.name,
+        created_at=view.created_at,
+        spec=view.spec,
+        spec_hash=view.spec_hash,
+        priority=spec.priority if spec else 0,
+        priority_slope=spec.priority_slope if spec else 0.0,
+    )
+
+
+def _creation_order(view: AppWrapperView) -> tuple[datetime, int]:
+    """Creation times have whole seconds; within one, the API server's own order decides."""
+    return view.created_at, int(view.resource_version)

@@ -1,0 +1,135 @@
+"""One cluster as the leader sees it: its client, its watches, and the capacity ledger they feed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+from dispatcher.core.capacity import CapacityLedger, Node, PodCounts
+from dispatcher.core.record import Record
+from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.discovery import Discovery
+from dispatcher.kube.livepods import LivePods
+from dispatcher.kube.nodes import NODES_PATH, PODS_PATH, PodView, decode_node, decode_pod
+from dispatcher.kube.owners import Owners
+from dispatcher.kube.reflector import Reflector
+from dispatcher.kube.wrapped import WrappedObjects
+
+
+class Cluster:
+    """The hub itself is one, by the name `hub`. `on_pods` is told which AppWrapper's pods changed."""
+
+    def __init__(
+        self,
+        name: str,
+        client: ClusterClient,
+        ledger: CapacityLedger,
+        on_capacity: Callable[[], None],
+        on_pods: Callable[[str], None],
+    ) -> None:
+        self.name = name
+        self.ledger = ledger
+        self.discovery = Discovery(client)
+        self.wrapped = WrappedObjects(client, self.discovery)
+        self.live_pods = LivePods(client)
+        self.owners = Owners(client, self.discovery, self._owner_resolved)
+        self._on_capacity = on_capacity
+        self._on_pods = on_pods
+        self._waiting_pods: dict[str, set[str]] = defaultdict(set)
+        self._nodes = Reflector("nodes", client, _at(NODES_PATH), decode_node, self._node_changed)
+        self._pods = Reflector("pods", client, _at(PODS_PATH), decode_pod, self._pod_changed)
+
+    @property
+    def is_known(self) -> bool:
+        """True once its nodes and pods were listed: before that nothing may be placed on it."""
+        return self._nodes.synced.is_set() and self._pods.synced.is_set()
+
+    @property
+    def reflectors(self) -> tuple[Reflector[Node], Reflector[PodView]]:
+        """Its watches, for readiness and metrics."""
+        return self._nodes, self._pods
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._nodes.run(), name=f"{self.name}-nodes")
+            tasks.create_task(self._pods.run(), name=f"{self.name}-pods")
+            tasks.create_task(self.owners.run(), name=f"{self.name}-owners")
+            tasks.create_task(self.live_pods.run(), name=f"{self.name}-live-pods")
+
+    async def wait_until_known(self) -> None:
+        """Return once its nodes and pods were listed."""
+        await self._nodes.synced.wait()
+        await self._pods.synced.wait()
+
+    def learn(self, record: Record) -> None:
+        """Know the objects of an attempt as that AppWrapper's, so that their pods are confirmed at once."""
+        if record.attempt is None or record.attempt.cluster != self.name:
+            return
+        for ref in record.attempt.objects:
+            if ref.uid:
+                self.owners.learn(ref.uid, record.uid)
+                self._owner_resolved(ref.uid)
+
+    def pod_counts(self, appwrapper: str) -> PodCounts:
+        """The pods of one AppWrapper in this cluster."""
+        return self.ledger.pod_counts(appwrapper)
+
+    def _node_changed(self, _uid: str, old: Node | None, new: Node | None) -> None:
+        if new is None:
+            if old is not None:
+                self.ledger.remove_node(old.name)
+        else:
+            self.ledger.set_node(new)
+        # A heartbeat changes no more than the version of a node: it must not cause a cycle.
+        if old != new:
+            self._on_capacity()
+
+    def _pod_changed(self, uid: str, old: PodView | None, new: PodView | None) -> None:
+        if new is None:
+            self.ledger.remove_pod(uid)
+            self._no_longer_waits(uid, old)
+        else:
+            self._count(uid, new)
+        freed = old is not None and old.pod.occupies_node and (new is None or not new.pod.occupies_node)
+        if freed:
+            self._on_capacity()
+        view = new or old
+        if view is not None and view.claimed_by is not None:
+            self._on_pods(view.claimed_by)
+
+    def _count(self, uid: str, view: PodView) -> None:
+        owner = self.owners.confirm(view.claimed_by, view.controller)
+        if owner is None and view.claimed_by is not None and view.controller is not None:
+            self._waiting_pods[view.controller.uid].add(uid)
+        self.ledger.set_pod(replace(view.pod, owner=owner))
+
+    def _no_longer_waits(self, uid: str, view: PodView | None) -> None:
+        if view is None or view.controller is None:
+            return
+        waiting = self._waiting_pods.get(view.controller.uid)
+        if waiting is not None:
+            waiting.discard(uid)
+            if not waiting:
+                del self._waiting_pods[view.controller.uid]
+
+    def _owner_resolved(self, controller: str) -> None:
+        """Pods that were seen before their owner was understood are counted anew."""
+        for uid in self._waiting_pods.pop(controller, ()):
+            view = self._pods.items.get(uid)
+            if view is None:
+                continue
+            owner = self.owners.confirm(view.claimed_by, view.controller)
+            self.ledger.set_pod(replace(view.pod, owner=owner))
+            if owner is not None:
+                self._on_pods(owner)
+                self._on_capacity()
+
+
+def _at(path: str) -> Callable[[], Awaitable[str]]:
+    async def locate() -> str:
+        return path
+
+    return locate

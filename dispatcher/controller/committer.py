@@ -1,0 +1,84 @@
+"""Group commit: the changes of many workers in one fenced transaction.
+
+While one transaction is under way, changes gather; the next takes them all. So a lone change waits for
+nothing, and under load the number of transactions does not grow with the number of AppWrappers. Only what was
+committed is put into the roster, and only then does the worker that asked go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from dispatcher import log
+from dispatcher.controller.roster import Roster
+from dispatcher.core.record import Change, Record
+from dispatcher.store.queue import QueueStore
+
+LARGEST_BATCH: Final = 500
+
+_log = log.get("committer")
+
+
+class Committer:
+    """Commits changes; `run` must be running for `commit` to return."""
+
+    def __init__(self, store: QueueStore, roster: Roster) -> None:
+        self._store = store
+        self._roster = roster
+        self._gathered: list[tuple[Change, asyncio.Future[Record | None]]] = []
+        self._wake = asyncio.Event()
+
+    async def commit(self, change: Change) -> Record | None:
+        """The record as committed; None if the row had moved, or the database cannot hold it (logged)."""
+        future: asyncio.Future[Record | None] = asyncio.get_running_loop().create_future()
+        self._gathered.append((change, future))
+        self._wake.set()
+        return await future
+
+    async def commit_all(self, changes: Sequence[Change]) -> list[Record]:
+        """Commit many at once; those whose row had moved are left out."""
+        results = await asyncio.gather(*(self.commit(change) for change in changes))
+        return [record for record in results if record is not None]
+
+    async def run(self) -> None:
+        """Commit until cancelled. `Fenced` and `StoreUnavailable` end it: memory may be behind the database."""
+        try:
+            while True:
+                await self._wake.wait()
+                batch = self._next_batch()
+                if not self._gathered:
+                    self._wake.clear()
+                await self._commit(batch)
+        finally:
+            for _, future in self._gathered:
+                future.cancel()
+
+    def _next_batch(self) -> list[tuple[Change, asyncio.Future[Record | None]]]:
+        """What is committed next, in order; of two changes to one AppWrapper the second waits its turn."""
+        batch: dict[str, tuple[Change, asyncio.Future[Record | None]]] = {}
+        left = []
+        for change, future in self._gathered:
+            if len(batch) < LARGEST_BATCH and change.after.uid not in batch:
+                batch[change.after.uid] = change, future
+            else:
+                left.append((change, future))
+        self._gathered = left
+        return list(batch.values())
+
+    async def _commit(self, batch: list[tuple[Change, asyncio.Future[Record | None]]]) -> None:
+        try:
+            result = await self._store.commit([change for change, _ in batch])
+        except BaseException:
+            for _, future in batch:
+                future.cancel()
+            raise
+        for refusal in result.refused:
+            _log.error("change_refused", appwrapper=refusal.uid, error=refusal.message)
+        accepted = {record.uid: record for record in result.accepted}
+        for record in result.accepted:
+            self._roster.put(record)
+        for change, future in batch:
+            if not future.done():
+                future.set_result(accepted.get(change.after.uid))

@@ -1,0 +1,79 @@
+"""The hub's AppWrappers: watched in both groups, by uid, and the way back to their status."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from dispatcher.api.names import LEGACY_GROUP, WORKLOAD_GROUP
+from dispatcher.core.record import Record
+from dispatcher.kube.appwrappers import AppWrappers, AppWrapperView, decode
+from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.discovery import Discovery
+from dispatcher.kube.reflector import Reflector
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    api: AppWrappers
+    reflector: Reflector[AppWrapperView]
+
+
+class Hub:
+    """Where users write AppWrappers. `on_change` is told the uid of each that changed or went."""
+
+    def __init__(self, client: ClusterClient, discovery: Discovery, on_change: Callable[[str], None]) -> None:
+        self._on_change = on_change
+        self._groups = {
+            group: self._watch(client, discovery, group) for group in (WORKLOAD_GROUP, LEGACY_GROUP)
+        }
+
+    @property
+    def reflectors(self) -> tuple[Reflector[AppWrapperView], ...]:
+        """Its watches, for readiness and metrics."""
+        return tuple(group.reflector for group in self._groups.values())
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            for name, group in self._groups.items():
+                tasks.create_task(group.reflector.run(), name=f"appwrappers-{name}")
+
+    async def wait_until_known(self) -> None:
+        """Return once each group was listed, or the API server said that it has no such kind."""
+        for group in self._groups.values():
+            await group.reflector.answered.wait()
+
+    def views(self) -> list[AppWrapperView]:
+        """Every AppWrapper there is, in no order."""
+        return [view for group in self._groups.values() for view in group.reflector.items.values()]
+
+    def view(self, uid: str) -> AppWrapperView | None:
+        """The AppWrapper of that uid as last seen."""
+        for group in self._groups.values():
+            found = group.reflector.items.get(uid)
+            if found is not None:
+                return found
+        return None
+
+    def can_tell(self, group: str) -> bool:
+        """True once a complete list of the group was seen, so that what is absent was really absent."""
+        return group in self._groups and self._groups[group].reflector.synced.is_set()
+
+    async def exists(self, record: Record) -> bool:
+        """Ask the API server itself whether the AppWrapper is still there."""
+        return await self._groups[record.group].api.exists(record.namespace, record.name, record.uid)
+
+    async def write_status(self, view: AppWrapperView, status: dict[str, Any]) -> str:
+        """Replace its status; the resource version that made."""
+        return await self._groups[view.group].api.write_status(view, status)
+
+    def _watch(self, client: ClusterClient, discovery: Discovery, group: str) -> _Group:
+        api = AppWrappers(client, discovery, group)
+        reflector = Reflector(f"appwrappers.{group}", client, api.collection, decode, self._changed)
+        return _Group(api, reflector)
+
+    def _changed(self, uid: str, _old: AppWrapperView | None, _new: AppWrapperView | None) -> None:
+        self._on_change(uid)

@@ -1,0 +1,123 @@
+"""Writes the status that a record projects to: once per observable step, never twice the same.
+
+Steps that follow at once are waited for, so that they share one write: a queued AppWrapper is reported after
+its first evaluation, one being created after its creation (or once that takes longer). Pod counts alone are
+written at most once a second. The first comparison is with what the API server shows, so a restart writes
+nothing; later ones with what we wrote last, as long as the watch has not caught up with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dispatcher import errors, log
+from dispatcher.api.conditions import ConditionType
+from dispatcher.controller.cluster import Cluster
+from dispatcher.controller.hub import Hub
+from dispatcher.controller.roster import Roster
+from dispatcher.controller.workqueue import WorkQueue
+from dispatcher.core.conditions import NO_PODS, POD_COUNTS, project
+from dispatcher.core.record import Phase, Record
+from dispatcher.kube.appwrappers import AppWrapperView
+
+SECONDS_BETWEEN_COUNTS: Final = 1.0
+PATIENCE_SECONDS: Final = 1.0
+"""A creation that takes longer than this is reported before it is done."""
+
+Status = dict[str, Any]
+
+_log = log.get("reporter")
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    status: Status
+    resource_version: int
+    at: float
+
+
+class Reporter:
+    """Reports one AppWrapper at a time; `monotonic` is in seconds."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        roster: Roster,
+        clusters: Mapping[str, Cluster],
+        queue: WorkQueue,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._hub = hub
+        self._roster = roster
+        self._clusters = clusters
+        self._queue = queue
+        self._monotonic = monotonic
+        self._written: dict[str, _Written] = {}
+        self._creating_since: dict[str, float] = {}
+
+    async def report(self, uid: str) -> None:
+        """Bring the status of one AppWrapper up to its record, if there is something to tell."""
+        record, view = self._roster.get(uid), self._hub.view(uid)
+        if record is None or view is None or view.deleting:
+            self._written.pop(uid, None)
+            self._creating_since.pop(uid, None)
+            return
+        if not self._is_due(record):
+            return
+        status = self._status(record)
+        shown = self._shown(view)
+        if status == shown or self._only_counts_too_soon(uid, status, shown):
+            return
+        await self._write(view, status)
+
+    def _is_due(self, record: Record) -> bool:
+        """False while the next step is about to change what would be written."""
+        if record.phase is Phase.QUEUED:
+            return record.condition(ConditionType.HEAD_OF_LINE) is not None
+        if record.phase is not Phase.DISPATCHING:
+            self._creating_since.pop(record.uid, None)
+            return True
+        now = self._monotonic()
+        since = self._creating_since.setdefault(record.uid, now)
+        if now - since >= PATIENCE_SECONDS:
+            return True
+        self._queue.add_later(record.uid, PATIENCE_SECONDS)
+        return False
+
+    def _status(self, record: Record) -> Status:
+        attempt = record.attempt
+        cluster = self._clusters.get(attempt.cluster) if attempt and record.holds_capacity else None
+        return project(record, cluster.pod_counts(record.uid) if cluster else NO_PODS)
+
+    def _shown(self, view: AppWrapperView) -> Status:
+        """What readers see, or will see once our last write reaches them."""
+        written = self._written.get(view.uid)
+        if written is None or int(view.resource_version) >= written.resource_version:
+            return view.status
+        return written.status
+
+    def _only_counts_too_soon(self, uid: str, status: Status, shown: Status) -> bool:
+        if _without_counts(status) != _without_counts(shown):
+            return False
+        written = self._written.get(uid)
+        wait = SECONDS_BETWEEN_COUNTS - (self._monotonic() - written.at) if written else 0.0
+        if wait > 0:
+            self._queue.add_later(uid, wait)
+        return wait > 0
+
+    async def _write(self, view: AppWrapperView, status: Status) -> None:
+        try:
+            version = await self._hub.write_status(view, status)
+        except errors.NotFound:
+            return  # it was deleted meanwhile; its deletion is on the way to us
+        except errors.Invalid as error:
+            # Most likely a successor of the same name, which the uid test has protected.
+            _log.warning("status_refused", appwrapper=f"{view.namespace}/{view.name}", error=str(error))
+            return
+        self._written[view.uid] = _Written(status, int(version), self._monotonic())
+
+
+def _without_counts(status: Status) -> Status:
+    return {key: value for key, value in status.items() if key not in POD_COUNTS}

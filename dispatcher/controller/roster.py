@@ -1,0 +1,67 @@
+"""Every AppWrapper the leader knows, as last committed: what the planner reads instead of the database.
+
+Loaded once at takeover, then kept current by our own commits alone. Each record that holds capacity is
+charged to its cluster's ledger in the same breath, so capacity and queue never disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from dispatcher.core.capacity import CapacityLedger
+from dispatcher.core.record import Phase, Record
+
+
+class Roster:
+    """Records by uid, those that are queued, and the reservations that follow from them."""
+
+    def __init__(self, ledgers: Mapping[str, CapacityLedger]) -> None:
+        self._ledgers = ledgers
+        self._records: dict[str, Record] = {}
+        self._queued: dict[str, Record] = {}
+        self._charged: dict[str, str] = {}
+
+    def load(self, records: Iterable[Record]) -> None:
+        """Take in what the database held at takeover."""
+        for record in records:
+            self.put(record)
+
+    def put(self, record: Record) -> None:
+        """Replace what is known of one AppWrapper by what was just committed."""
+        if record.phase is Phase.DELETED:
+            self._records.pop(record.uid, None)
+        else:
+            self._records[record.uid] = record
+        if record.phase is Phase.QUEUED:
+            self._queued[record.uid] = record
+        else:
+            self._queued.pop(record.uid, None)
+        self._charge(record)
+
+    def get(self, uid: str) -> Record | None:
+        """What is known of one AppWrapper; None if nothing of it is left, or ever was."""
+        return self._records.get(uid)
+
+    def uids(self) -> list[str]:
+        """Every AppWrapper known."""
+        return list(self._records)
+
+    def queued(self) -> Iterable[Record]:
+        """What waits, in no order."""
+        return self._queued.values()
+
+    def records(self) -> Iterable[Record]:
+        """Every record, in no order."""
+        return self._records.values()
+
+    def _charge(self, record: Record) -> None:
+        cluster = record.attempt.cluster if record.attempt and record.holds_capacity else None
+        charged = self._charged.get(record.uid)
+        if charged == cluster:
+            return
+        if charged is not None:
+            self._ledgers[charged].release(record.uid)
+            del self._charged[record.uid]
+        if cluster is not None and cluster in self._ledgers:
+            self._ledgers[cluster].reserve(record.uid, record.gang.demand)
+            self._charged[record.uid] = cluster

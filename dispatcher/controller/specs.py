@@ -1,0 +1,63 @@
+"""What was committed at submission, parsed: what is created is this, whatever happens to the CR later."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final
+
+import orjson
+
+from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
+from dispatcher.api.names import APPWRAPPER_VERSION
+from dispatcher.core.manifest import Owner
+from dispatcher.core.record import Record
+from dispatcher.kube.appwrappers import AppWrapperView
+from dispatcher.store.queue import QueueStore
+
+MOST_PARSED: Final = 2000
+"""Specs kept parsed between admission and creation; the rest is read from the database again."""
+
+
+class Specs:
+    """Parsed specs by content; read from the database when memory has let them go."""
+
+    def __init__(self, store: QueueStore) -> None:
+        self._store = store
+        self._parsed: OrderedDict[tuple[str, str], AppWrapperSpec] = OrderedDict()
+
+    def parse(self, spec: bytes, spec_hash: str, namespace: str) -> AppWrapperSpec:
+        """The parsed spec; raises `SpecError` for one that can never be dispatched."""
+        known = self._parsed.get((spec_hash, namespace))
+        if known is not None:
+            return known
+        parsed = parse_spec(orjson.loads(spec), namespace=namespace)
+        self._parsed[spec_hash, namespace] = parsed
+        while len(self._parsed) > MOST_PARSED:
+            self._parsed.popitem(last=False)
+        return parsed
+
+    async def of(self, record: Record) -> AppWrapperSpec:
+        """The spec an AppWrapper was submitted with."""
+        known = self._parsed.get((record.spec_hash, record.namespace))
+        if known is not None:
+            return known
+        loaded = await self._store.load_specs([record.spec_hash])
+        return self.parse(loaded[record.spec_hash], record.spec_hash, record.namespace)
+
+
+def owner_of(record: Record, hub_id: str) -> Owner:
+    """The owner that the objects of the record's current attempt bear."""
+    return Owner(
+        uid=record.uid,
+        group=record.group,
+        version=APPWRAPPER_VERSION,
+        namespace=record.namespace,
+        name=record.name,
+        attempt=record.attempts,
+        hub_id=hub_id,
+    )
+
+
+def owner_of_newcomer(view: AppWrapperView, hub_id: str) -> Owner:
+    """The owner that objects found before the database knew their AppWrapper would bear."""
+    return Owner(view.uid, view.group, APPWRAPPER_VERSION, view.namespace, view.name, 1, hub_id)

@@ -1,0 +1,99 @@
+"""Keys that need a look, each handled by one worker at a time.
+
+Like the queue of a Kubernetes controller: a key added twice is handled once; a key added while it is being
+handled is handled once more afterwards, so nothing that happened meanwhile is missed; a key that failed comes
+back later, and later still if it fails again. A key says who, never what happened.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+FIRST_PAUSE: Final = 0.1
+LONGEST_PAUSE: Final = 30.0
+
+
+class WorkQueue:
+    """Unbounded, but never holds a key more than once. `monotonic` is in seconds."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._ready: deque[str] = deque()
+        self._queued: set[str] = set()
+        self._active: set[str] = set()
+        self._again: set[str] = set()
+        self._failures: dict[str, int] = {}
+        self._due: list[tuple[float, int, str]] = []
+        self._scheduled: dict[str, float] = {}
+        self._order = itertools.count()
+        self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._ready) + len(self._active)
+
+    def add(self, key: str) -> None:
+        """Have `key` looked at as soon as a worker is free."""
+        if key in self._active:
+            self._again.add(key)
+        elif key not in self._queued:
+            self._queued.add(key)
+            self._ready.append(key)
+            self._changed.set()
+
+    def add_later(self, key: str, seconds: float) -> None:
+        """Have `key` looked at after `seconds`, unless an earlier look is scheduled already."""
+        due = self._monotonic() + seconds
+        if self._scheduled.get(key, float("inf")) <= due:
+            return
+        self._scheduled[key] = due
+        heapq.heappush(self._due, (due, next(self._order), key))
+        self._changed.set()
+
+    def add_failed(self, key: str) -> float:
+        """Have `key` looked at again after a pause that doubles with each failure; the pause in seconds."""
+        failures = self._failures.get(key, 0)
+        self._failures[key] = failures + 1
+        pause = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** min(failures, 20))
+        self.add_later(key, pause)
+        return pause
+
+    def succeed(self, key: str) -> None:
+        """Forget the failures of `key`."""
+        self._failures.pop(key, None)
+
+    async def get(self) -> str:
+        """The next key; the caller owns it until `done`."""
+        while True:
+            pause = self._promote()
+            if self._ready:
+                key = self._ready.popleft()
+                self._queued.discard(key)
+                self._active.add(key)
+                return key
+            self._changed.clear()
+            try:
+                await asyncio.wait_for(self._changed.wait(), pause)
+            except TimeoutError:
+                continue
+
+    def done(self, key: str) -> None:
+        """Give `key` back; it is queued again if it was added meanwhile."""
+        self._active.discard(key)
+        if key in self._again:
+            self._again.discard(key)
+            self.add(key)
+
+    def _promote(self) -> float | None:
+        """Move what is due to the ready ones; seconds until the next is due, None if nothing is scheduled."""
+        now = self._monotonic()
+        while self._due and self._due[0][0] <= now:
+            due, _, key = heapq.heappop(self._due)
+            if self._scheduled.get(key) == due:
+                del self._scheduled[key]
+                self.add(key)
+        return self._due[0][0] - now if self._due else None
