@@ -1,0 +1,73 @@
+"""One real control plane for all cluster tests, and the world a test lives in on it."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from dispatcher.kube.client import ClusterClient
+from testbed import build
+from testbed.nodes import Shape
+from testbed.plane import Plane, Wanted
+from testbed.processes import Supervisor
+from tests.cluster.world import World
+
+CHECKOUT = Path(__file__).parents[2]
+CRDS = sorted([*CHECKOUT.glob("crds/*.yaml"), *CHECKOUT.glob("testbed/crds/*.yaml")])
+BLOG_NODES = Wanted(nodes=3, shape=Shape(cpu="8", memory="61Gi", gpu=1), crds=CRDS)
+"""One example gang of 2 GPUs fits, two do not."""
+
+
+@pytest.fixture(scope="session")
+def supervisor(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Supervisor]:
+    """Starts processes, and ends them all with the session."""
+    with Supervisor(tmp_path_factory.mktemp("run")) as supervisor:
+        yield supervisor
+
+
+@pytest.fixture(scope="session")
+def plane(supervisor: Supervisor) -> Iterator[Plane]:
+    """A control plane with the blog's three nodes, our CRDs, and the stand-in for KubeRay's operator."""
+    plane = Plane(supervisor, build.ensure(), "hub", BLOG_NODES)
+    plane.up()
+    operator = supervisor.start(
+        "kuberay-stand-in",
+        [sys.executable, "-m", "testbed.kuberay", "--kubeconfig", str(plane.kubeconfig)],
+        cwd=CHECKOUT,
+    )
+    yield plane
+    supervisor.stop(operator)
+    plane.down()
+
+
+@pytest.fixture
+async def client(plane: Plane) -> AsyncIterator[ClusterClient]:
+    """The administrator's way to the API server."""
+    async with await ClusterClient.connect(str(plane.kubeconfig)) as client:
+        yield client
+
+
+@pytest.fixture
+async def namespace(plane: Plane) -> str:
+    """A fresh namespace, in which pods may be created."""
+    name = f"test-{uuid.uuid4().hex[:8]}"
+    await plane.create_namespace(name)
+    return name
+
+
+@pytest.fixture
+async def world(
+    supervisor: Supervisor, plane: Plane, client: ClusterClient, namespace: str, database_url: str
+) -> AsyncIterator[World]:
+    """A namespace, an empty queue, and the means to run dispatchers and look at what they do.
+
+    The test ends when every pod of it is gone, so that the next one has the whole capacity.
+    """
+    world = World(supervisor, plane, client, namespace, database_url)
+    yield world
+    world.stop_dispatchers()
+    await world.demolish()

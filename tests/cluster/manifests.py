@@ -1,0 +1,83 @@
+"""AppWrappers for the cluster tests, each a small change to something plain."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+Json = dict[str, Any]
+
+POD_LIFE = "testbed.dispatcher.codeflare.dev"
+
+
+def appwrapper(name: str, *items: Json, **spec: Any) -> Json:  # noqa: ANN401
+    """An AppWrapper wrapping `items`, each a GenericItem."""
+    return {
+        "apiVersion": "workload.codeflare.dev/v1beta1",
+        "kind": "AppWrapper",
+        "metadata": {"name": name},
+        "spec": {**spec, "resources": {"GenericItems": list(items)}},
+    }
+
+
+def item(template: Json, **fields: Any) -> Json:  # noqa: ANN401
+    """A GenericItem."""
+    return {"generictemplate": template, **fields}
+
+
+def config_map(name: str, **metadata: Any) -> Json:  # noqa: ANN401
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, **metadata}, "data": {}}
+
+
+def pod_template(cpu: str = "100m", **annotations: str) -> Json:
+    """A pod template of one container."""
+    lives = {f"{POD_LIFE}/{key.replace('_', '-')}": value for key, value in annotations.items()}
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": cpu}}}
+    return {"metadata": {"annotations": lives}, "spec": {"containers": [container]}}
+
+
+def deployment(name: str, replicas: int = 1, cpu: str = "100m") -> Json:
+    labels = {"app": name}
+    template = pod_template(cpu)
+    template["metadata"]["labels"] = labels
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": name},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": labels}, "template": template},
+    }
+
+
+def job(name: str, parallelism: int = 1, cpu: str = "100m", **annotations: str) -> Json:
+    template = pod_template(cpu, **({"run_for": "forever"} | annotations))
+    template["spec"]["restartPolicy"] = "Never"
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"parallelism": parallelism, "completions": parallelism, "template": template},
+    }
+
+
+def small_job(name: str) -> Json:
+    """An AppWrapper that always fits."""
+    return appwrapper(name, item(job(name)))
+
+
+def renamed(manifest: Json, name: str) -> Json:
+    """The same AppWrapper, and the RayCluster in it, under another name."""
+    other = copy.deepcopy(manifest)
+    other["metadata"]["name"] = name
+    for each in other["spec"]["resources"]["GenericItems"]:
+        each["generictemplate"]["metadata"]["name"] = name
+    return other
+
+
+def never_starting(manifest: Json) -> Json:
+    """The same AppWrapper of a RayCluster, whose pods are bound but never run."""
+    other = copy.deepcopy(manifest)
+    for each in other["spec"]["resources"]["GenericItems"]:
+        spec = each["generictemplate"]["spec"]
+        for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
+            group["template"].setdefault("metadata", {})["annotations"] = {f"{POD_LIFE}/never-start": "true"}
+    return other

@@ -1,0 +1,193 @@
+"""What a user sees and does: apply, wait, look, delete; and what an operator does: start, stop, kill."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from signal import SIGKILL
+from typing import Any, TypeVar
+
+import yaml
+
+from dispatcher import errors
+from dispatcher.kube.client import MERGE_PATCH, ClusterClient
+from dispatcher.store.database import Database
+from dispatcher.store.history import History
+from testbed.plane import Plane
+from testbed.processes import Ending, Process, Supervisor
+
+Json = dict[str, Any]
+T = TypeVar("T")
+
+CHECKOUT = Path(__file__).parents[2]
+POLL_SECONDS = 0.02
+DEADLINE_SECONDS = 60.0
+PLURALS = {
+    "AppWrapper": "apis/workload.codeflare.dev/v1beta1/{}/appwrappers",
+    "McadAppWrapper": "apis/mcad.ibm.com/v1beta1/{}/mcadappwrappers",
+    "RayCluster": "apis/ray.io/v1/{}/rayclusters",
+    "Pod": "api/v1/{}/pods",
+    "Service": "api/v1/{}/services",
+    "ConfigMap": "api/v1/{}/configmaps",
+    "ResourceQuota": "api/v1/{}/resourcequotas",
+    "Deployment": "apis/apps/v1/{}/deployments",
+    "Job": "apis/batch/v1/{}/jobs",
+}
+
+
+def example(name: str) -> Json:
+    """One of the files in `examples/`."""
+    loaded: Json = yaml.safe_load((CHECKOUT / "examples" / f"{name}.yaml").read_text())
+    return loaded
+
+
+class World:
+    """One namespace of one real cluster, one database, any number of dispatchers."""
+
+    def __init__(
+        self,
+        supervisor: Supervisor,
+        plane: Plane,
+        client: ClusterClient,
+        namespace: str,
+        database_url: str,
+    ) -> None:
+        self.plane = plane
+        self.client = client
+        self.namespace = namespace
+        self.database_url = database_url
+        self._supervisor = supervisor
+        self._dispatchers: list[Process] = []
+
+    # --- an operator's means -------------------------------------------------------------------------
+
+    async def start_dispatcher(self, kubeconfig: Path | None = None, **settings: str) -> Process:
+        """Run a dispatcher as its own process; returns at once."""
+        environment = {
+            "DISPATCHER_DATABASE_URL": self.database_url,
+            "DISPATCHER_LISTEN_PORT": "0",
+            "KUBECONFIG": str(kubeconfig or self.plane.kubeconfig),
+            **{f"DISPATCHER_{name.upper()}": value for name, value in settings.items()},
+        }
+        name = f"dispatcher-{self.namespace}-{len(self._dispatchers)}"
+        process = await asyncio.to_thread(
+            self._supervisor.start,
+            name,
+            [sys.executable, "-m", "dispatcher", "run"],
+            env=environment,
+            cwd=CHECKOUT,
+            ending=Ending(grace=10),
+        )
+        self._dispatchers.append(process)
+        return process
+
+    async def kill_dispatcher(self, process: Process) -> None:
+        """End it as a crash would."""
+        process.send(SIGKILL)
+        await asyncio.to_thread(process.wait, 10)
+        self._dispatchers.remove(process)
+
+    async def stop_dispatcher(self, process: Process) -> int:
+        """End it as an operator would; its exit code."""
+        await asyncio.to_thread(process.stop)
+        self._dispatchers.remove(process)
+        code = process.exit_code
+        assert code is not None
+        return code
+
+    def stop_dispatchers(self) -> None:
+        """End all that still run, and show what each said if the test failed."""
+        for process in self._dispatchers:
+            process.stop()
+            sys.stdout.write(process.log.read_text())
+
+    # --- a user's means ------------------------------------------------------------------------------
+
+    def path(self, kind: str, name: str = "") -> str:
+        """Where objects of a kind live in our namespace."""
+        collection = "/" + PLURALS[kind].format(f"namespaces/{self.namespace}")
+        return f"{collection}/{name}" if name else collection
+
+    async def create(self, manifest: Json, kind: str | None = None) -> Json:
+        """Create an object in our namespace."""
+        body = {**manifest, "metadata": {**manifest["metadata"], "namespace": self.namespace}}
+        return await self.client.create(self.path(kind or manifest["kind"]), body)
+
+    async def get(self, kind: str, name: str) -> Json | None:
+        """An object, or None."""
+        try:
+            return await self.client.get(self.path(kind, name))
+        except errors.NotFound:
+            return None
+
+    async def every(self, kind: str) -> list[Json]:
+        """Every object of a kind in our namespace."""
+        return (await self.client.get(self.path(kind))).get("items") or []
+
+    async def merge(self, kind: str, name: str, patch: Json) -> Json:
+        """Change an object."""
+        return await self.client.patch(self.path(kind, name), patch, MERGE_PATCH)
+
+    async def delete(self, name: str, kind: str = "AppWrapper") -> None:
+        """Delete an object, as `kubectl delete --wait=false`."""
+        found = await self.get(kind, name)
+        assert found is not None, f"{kind} {name} is not there"
+        await self.client.delete(self.path(kind, name), found["metadata"]["uid"])
+
+    async def until(self, look: Callable[[], Awaitable[T | None]], what: str) -> T:
+        """Look until there is something to see; fails, saying what was waited for, after a minute."""
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while True:
+            seen = await look()
+            if seen:
+                return seen
+            assert time.monotonic() < deadline, f"waited in vain for: {what}"
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def until_state(self, name: str, state: str, kind: str = "AppWrapper") -> Json:
+        """The status of an AppWrapper once its `queuejobstate` is `state`."""
+
+        async def look() -> Json | None:
+            status: Json = ((await self.get(kind, name)) or {}).get("status") or {}
+            return status if status.get("queuejobstate") == state else None
+
+        return await self.until(look, f"{name} is {state}")
+
+    async def until_gone(self, kind: str, name: str) -> None:
+        """Return once an object is gone."""
+
+        async def look() -> bool:
+            return await self.get(kind, name) is None
+
+        await self.until(look, f"{kind} {name} is gone")
+
+    async def causes(self, name: str) -> list[str]:
+        """What history says happened to an AppWrapper of that name, in order."""
+        database = Database(self.database_url, pool_size=1)
+        try:
+            return [entry.cause for entry in await History(database).timeline(self.namespace, name)]
+        finally:
+            await database.close()
+
+    async def demolish(self) -> None:
+        """Delete every AppWrapper, wait until no pod is left, and have the namespace deleted.
+
+        Waiting for the namespace itself would take ten seconds: its controller looks that rarely.
+        """
+        for kind in ("AppWrapper", "McadAppWrapper"):
+            for found in await self.every(kind):
+                await self.delete(found["metadata"]["name"], kind)
+        for found in await self.every("Pod"):
+            if not found["metadata"].get("ownerReferences"):
+                await self.delete(found["metadata"]["name"], "Pod")
+
+        async def no_pods() -> bool:
+            return not await self.every("Pod")
+
+        await self.until(no_pods, f"the pods of {self.namespace} are gone")
+        path = f"/api/v1/namespaces/{self.namespace}"
+        found = await self.client.get(path)
+        await self.client.delete(path, found["metadata"]["uid"])

@@ -1,0 +1,40 @@
+"""What every test may ask for. Fixtures are nouns for what you get; backends are marked by folder."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+pytest_plugins = ["tests.fixtures_postgres"]
+
+CLUSTER_TEST_SECONDS = 120
+
+
+def pytest_configure() -> None:
+    # Nothing here may ever reach a cluster of whoever runs the tests.
+    os.environ["KUBECONFIG"] = os.devnull
+    for name in [name for name in os.environ if name.startswith("DISPATCHER_")]:
+        if not name.startswith("DISPATCHER_TEST_"):
+            del os.environ[name]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        folder = Path(item.fspath).relative_to(Path(__file__).parent).parts[0]
+        if folder in {"postgres", "cluster"}:
+            item.add_marker(getattr(pytest.mark, folder))
+        if folder == "cluster" and item.get_closest_marker("timeout") is None:
+            item.add_marker(pytest.mark.timeout(CLUSTER_TEST_SECONDS))
+
+
+@pytest.fixture(autouse=True)
+async def no_task_is_left_behind(request: pytest.FixtureRequest) -> AsyncIterator[None]:
+    """A test that leaves a task running has leaked a loop of ours."""
+    before = asyncio.all_tasks()
+    yield
+    left = [task for task in asyncio.all_tasks() - before - {asyncio.current_task()} if not task.done()]
+    assert not left, f"{request.node.nodeid} left tasks running: {left}"

@@ -1,0 +1,126 @@
+"""The ledger against its definition: whatever happens, in whatever order, both say the same."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from dispatcher.core.capacity import CapacityLedger, Node, Pod, PodCounts, PodPhase, account
+from dispatcher.core.gang import Gang, PodSet, Taint, Toleration
+from dispatcher.core.resources import NOTHING, Resources
+
+GPU = Taint("gpu", "", "NoSchedule")
+DRAIN = Taint("drain", "", "NoExecute")
+SPOT = Taint("spot", "", "PreferNoSchedule")
+
+NODE_NAMES = st.sampled_from(["n1", "n2", "n3"])
+POD_UIDS = st.sampled_from(["p1", "p2", "p3", "p4", "p5"])
+APPWRAPPERS = st.sampled_from(["a", "b"])
+AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "gpu"]), st.integers(0, 5)).map(Resources)
+NODES = st.builds(
+    Node,
+    name=NODE_NAMES,
+    allocatable=AMOUNTS,
+    usable=st.booleans(),
+    taints=st.permutations([GPU, DRAIN, SPOT]).flatmap(
+        lambda all_: st.sampled_from([(), *map(tuple, [all_[:1], all_])])
+    ),
+)
+PODS = st.builds(
+    Pod,
+    uid=POD_UIDS,
+    requests=AMOUNTS,
+    node=st.just("") | NODE_NAMES,
+    phase=st.sampled_from(PodPhase),
+    owner=st.none() | APPWRAPPERS,
+)
+
+
+def gang(*tolerations: Toleration) -> Gang:
+    return Gang(pod_sets=(PodSet(1, NOTHING, tolerations),))
+
+
+VIEWS = (
+    None,
+    Gang(),
+    gang(),
+    gang(Toleration("gpu", "Exists")),
+    gang(Toleration("drain", "Exists")),
+    gang(Toleration(operator="Exists")),
+)
+
+
+class LedgerAgainstDefinition(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = CapacityLedger()
+        self.nodes: dict[str, Node] = {}
+        self.pods: dict[str, Pod] = {}
+        self.reservations: dict[str, Resources] = {}
+
+    @rule(node=NODES)
+    def a_node_is_there(self, node: Node) -> None:
+        self.nodes[node.name] = node
+        self.ledger.set_node(node)
+
+    @rule(name=NODE_NAMES)
+    def a_node_is_gone(self, name: str) -> None:
+        self.nodes.pop(name, None)
+        self.ledger.remove_node(name)
+
+    @rule(pod=PODS)
+    def a_pod_is_there(self, pod: Pod) -> None:
+        self.pods[pod.uid] = pod
+        self.ledger.set_pod(pod)
+
+    @rule(uid=POD_UIDS)
+    def a_pod_is_gone(self, uid: str) -> None:
+        self.pods.pop(uid, None)
+        self.ledger.remove_pod(uid)
+
+    @rule(appwrapper=APPWRAPPERS, demand=AMOUNTS)
+    def an_appwrapper_is_active(self, appwrapper: str, demand: Resources) -> None:
+        self.reservations[appwrapper] = demand
+        self.ledger.reserve(appwrapper, demand)
+
+    @rule(appwrapper=APPWRAPPERS)
+    def an_appwrapper_is_over(self, appwrapper: str) -> None:
+        self.reservations.pop(appwrapper, None)
+        self.ledger.release(appwrapper)
+
+    @invariant()
+    def free_is_what_the_definition_says_in_every_view(self) -> None:
+        pods = self.pods.values()
+        snapshot = self.ledger.snapshot()
+        for view in VIEWS:
+            free = account(self.nodes.values(), pods, self.reservations, view)
+            assert self.ledger.free(view) == snapshot.free_for(view) == free
+            assert self.ledger.total(view) == account(self.nodes.values(), [], {}, view)
+
+    @invariant()
+    def pods_are_counted_by_owner_and_phase(self) -> None:
+        for appwrapper in ("a", "b"):
+            phases = Counter(pod.phase for pod in self.pods.values() if pod.owner == appwrapper)
+            assert self.ledger.pod_counts(appwrapper) == PodCounts(
+                pending=phases[PodPhase.PENDING] + phases[PodPhase.UNKNOWN],
+                running=phases[PodPhase.RUNNING],
+                succeeded=phases[PodPhase.SUCCEEDED],
+                failed=phases[PodPhase.FAILED],
+            )
+
+    def teardown(self) -> None:
+        """What has been forgotten leaves nothing behind."""
+        for uid in self.pods:
+            self.ledger.remove_pod(uid)
+        for name in self.nodes:
+            self.ledger.remove_node(name)
+        for appwrapper in self.reservations:
+            self.ledger.release(appwrapper)
+        assert vars(self.ledger) == vars(CapacityLedger())
+
+
+TestLedgerAgainstDefinition = LedgerAgainstDefinition.TestCase
+TestLedgerAgainstDefinition.settings = settings(max_examples=40, stateful_step_count=25)

@@ -1,0 +1,111 @@
+"""Whatever JSON a template is, it has a demand or a refusal that can be shown and stored."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, Spelling, WrappedObject
+from dispatcher.core.demand import DemandError, gang_of
+from dispatcher.core.gang import Gang
+from dispatcher.core.podsets import KINDS
+from dispatcher.core.resources import LARGEST_AMOUNT
+
+CONTAINER = {
+    "name": "c",
+    "restartPolicy": "Always",
+    "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": 2, "nvidia.com/gpu": 1}},
+}
+POD_TEMPLATE = {
+    "spec": {
+        "containers": [CONTAINER],
+        "initContainers": [CONTAINER],
+        "resources": {"requests": {"cpu": 1}, "limits": {"memory": "1Gi"}},
+        "overhead": {"cpu": 1},
+        "tolerations": [{"key": "a", "operator": "Equal", "value": "b", "effect": "NoSchedule"}],
+    }
+}
+WORKERS = {"replicas": 2, "minReplicas": 1, "maxReplicas": 3, "numOfHosts": 2, "suspend": False}
+OBJECT = {
+    "spec": {
+        **POD_TEMPLATE["spec"],
+        "suspend": False,
+        "replicas": 2,
+        "parallelism": 2,
+        "completions": 3,
+        "template": POD_TEMPLATE,
+        "headGroupSpec": {"template": POD_TEMPLATE},
+        "workerGroupSpecs": [{**WORKERS, "template": POD_TEMPLATE}],
+        "enableInTreeAutoscaling": True,
+        "autoscalerOptions": {"resources": {"requests": {"cpu": 1}}},
+    }
+}
+"""Every field that any kind reads, in one object."""
+
+
+def paths(value: object, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    if path:
+        yield path
+    children: Any = (
+        value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    )
+    for key, child in children:
+        yield from paths(child, (*path, key))
+
+
+def replaced(path: tuple[str | int, ...], junk: object) -> dict[str, Any]:
+    whole: dict[str, Any] = copy.deepcopy(OBJECT)
+    parent: Any = whole
+    for key in path[:-1]:
+        parent = parent[key]
+    parent[path[-1]] = junk
+    return whole
+
+
+NUMBERS = st.integers() | st.sampled_from([2**31 - 1, 2**62, 2**63, -1, 10**4000]) | st.floats()
+JSON = st.recursive(
+    st.none() | st.booleans() | NUMBERS | st.text(max_size=5) | st.sampled_from(["1e999999999", "1Gi", "\0"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=3), inner, max_size=2),
+    max_leaves=4,
+)
+ANY_KIND = st.sampled_from([*KINDS, ("example.com", "Simulation")])
+ANY_OBJECT = st.builds(replaced, st.sampled_from(list(paths(OBJECT))), JSON) | st.dictionaries(
+    st.sampled_from(["spec", "metadata", "x"]), JSON
+)
+QUANTITIES = st.dictionaries(
+    st.sampled_from(["cpu", "gpu"]) | st.text(max_size=2), st.integers() | st.text(max_size=3)
+)
+DECLARED = st.none() | st.lists(
+    st.builds(DeclaredPodSet, st.integers(0, 2**31 - 1), QUANTITIES, QUANTITIES), max_size=2
+).map(tuple)
+
+
+@settings(max_examples=100)
+@given(ANY_KIND, ANY_OBJECT, DECLARED, st.sampled_from(["v1beta1", "v1beta2"]))
+def test_any_template_makes_a_gang_or_a_refusal(
+    kind: tuple[str, str],
+    template: dict[str, Any],
+    declared: tuple[DeclaredPodSet, ...] | None,
+    spelling: Spelling,
+) -> None:
+    group = f"{kind[0]}/v1" if kind[0] else "v1"
+    wrapped = WrappedObject(0, {**template, "apiVersion": group, "kind": kind[1]}, declared)
+    gang, message = Gang(), ""
+    try:
+        gang = gang_of(AppWrapperSpec((wrapped,), spelling=spelling))
+    except DemandError as error:
+        message = str(error)
+    assert message.isprintable()
+    assert len(message) < 1000
+    assert all(0 < amount <= LARGEST_AMOUNT for amount in gang.demand.values())
+    assert 0 <= gang.pods <= LARGEST_AMOUNT
+
+
+def test_the_object_that_is_mutilated_is_readable_as_every_kind() -> None:
+    for group, kind in KINDS:
+        wrapped = WrappedObject(0, {**OBJECT, "apiVersion": f"{group}/v1".lstrip("/"), "kind": kind})
+        assert isinstance(gang_of(AppWrapperSpec((wrapped,))), Gang)
