@@ -18,7 +18,7 @@ from dispatcher.controller.committer import Committer
 from dispatcher.controller.roster import Roster
 from dispatcher.core import lifecycle
 from dispatcher.core.placement import Impossible, Outcome, Placed, Waiting, plan
-from dispatcher.core.queueing import in_order
+from dispatcher.core.queueing import in_order, next_eligible
 from dispatcher.core.record import Change, Record
 from dispatcher.probes import Metrics
 
@@ -57,10 +57,16 @@ class Dispatch:
         """Run cycles until cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), self._most)
+                await asyncio.wait_for(self._wake.wait(), self._pause())
             self._wake.clear()
             await self.cycle()
             await asyncio.sleep(self._least)
+
+    def _pause(self) -> float:
+        """Seconds until a cycle is due even if nothing wakes it."""
+        now = self._now()
+        eligible = next_eligible(self._roster.queued(), now)
+        return min(self._most, (eligible - now).total_seconds()) if eligible else self._most
 
     async def cycle(self) -> None:
         """Decide for everything that is queued, once."""

@@ -48,11 +48,11 @@ def project(record: Record, pods: PodCounts = NO_PODS) -> dict[str, Any]:
 def state(record: Record) -> State:
     """MCAD's coarse state; it says Running as soon as everything was created."""
     match record.phase:
-        case Phase.QUEUED | Phase.DISPATCHING | Phase.REQUEUEING:
+        case Phase.QUEUED | Phase.DISPATCHING | Phase.REQUEUEING | Phase.FAILING:
             return State.PENDING
         case Phase.DISPATCHED | Phase.RUNNING:
             return State.RUNNING
-        case Phase.FAILING | Phase.FAILED:
+        case Phase.FAILED:
             return State.FAILED
         case Phase.DELETING | Phase.DELETED:
             return State.DELETED
@@ -65,7 +65,8 @@ def queue_job_state(record: Record) -> ConditionType:
     match record.phase:
         case Phase.QUEUED:
             return _queued_state(record)
-        case Phase.DISPATCHING:
+        case Phase.DISPATCHING | Phase.FAILING:
+            # Failed is final, so it is not said before what was created is confirmed gone.
             return ConditionType.HEAD_OF_LINE
         case Phase.REQUEUEING:
             return ConditionType.BACKOFF
@@ -73,7 +74,7 @@ def queue_job_state(record: Record) -> ConditionType:
             return ConditionType.DISPATCHED
         case Phase.RUNNING | Phase.DELETING | Phase.DELETED:
             return ConditionType.RUNNING
-        case Phase.FAILING | Phase.FAILED:
+        case Phase.FAILED:
             return ConditionType.FAILED
         case _:
             assert_never(record.phase)

@@ -29,5 +29,11 @@ def in_order(records: Iterable[Record], now: datetime) -> list[Record]:
     )
 
 
+def next_eligible(records: Iterable[Record], now: datetime) -> datetime | None:
+    """When the next record becomes eligible that is queued but may not be dispatched yet."""
+    later = (record.eligible_at for record in records if record.eligible_at and record.eligible_at > now)
+    return min(later, default=None)
+
+
 def _is_waiting(record: Record, now: datetime) -> bool:
     return record.phase is Phase.QUEUED and (record.eligible_at is None or record.eligible_at <= now)
