@@ -1,0 +1,223 @@
+"""Other lives than the blog's: derived demand, refusals, collisions, quotas, restarts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.cluster.manifests import appwrapper, config_map, deployment, item, job, renamed, small_job
+from tests.cluster.world import World, example
+
+Json = dict[str, Any]
+
+WIDGET = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "widget"}, "spec": {}}
+
+
+def message_of(status: Json, type_: str) -> str:
+    found = next(condition for condition in status["conditions"] if condition["type"] == type_)
+    return str(found["message"])
+
+
+async def test_demand_that_is_not_declared_is_derived(world: World) -> None:
+    await world.start_dispatcher()
+    await world.create(appwrapper("three", item(deployment("three", replicas=3, cpu="7"))))
+    await world.until_state("three", "Running")
+
+    # 3 of 24 cpu are left, which holds a job of three one-cpu pods and not one of four.
+    await world.create(appwrapper("four-pods", item(job("four-pods", parallelism=4, cpu="1"))))
+    status = await world.until_state("four-pods", "Backoff")
+    await world.create(appwrapper("three-pods", item(job("three-pods", parallelism=3, cpu="1"))))
+    await world.until_state("three-pods", "Running")
+
+    assert status["waiting"]["message"] == "cluster hub: cpu: needs 4, 3 free"
+
+
+async def test_service_alone_needs_nothing_and_runs(world: World) -> None:
+    await world.start_dispatcher()
+
+    await world.create(example("aw-service-only"))
+
+    status = await world.until_state(example("aw-service-only")["metadata"]["name"], "Running")
+    assert status["state"] == "Running"
+
+
+async def test_kind_without_declared_demand_fails_and_says_what_to_declare(world: World) -> None:
+    await world.start_dispatcher()
+
+    await world.create(appwrapper("unknown", item(WIDGET)))
+
+    status = await world.until_state("unknown", "Failed")
+    assert status["state"] == "Failed"
+    assert "custompodresources" in message_of(status, "Failed")
+    await world.delete("unknown")
+    await world.until_gone("AppWrapper", "unknown")
+
+
+async def test_kind_that_is_not_installed_fails_and_rolls_back_what_was_created(world: World) -> None:
+    await world.start_dispatcher()
+
+    await world.create(
+        appwrapper("half", item(config_map("first-half")), item(WIDGET, custompodresources=[]))
+    )
+
+    status = await world.until_state("half", "Failed")
+    assert message_of(status, "Failed") == (
+        f'{world.namespace}/half creation failure: no matches for kind "Widget" in version "example.com/v1": '
+        "install its CustomResourceDefinition, or correct apiVersion and kind"
+    )
+    assert await world.get("ConfigMap", "first-half") is None
+    assert await world.causes("half") == [
+        "submitted",
+        "dispatched",
+        "creation-refused",
+        "removed",
+    ]
+
+
+async def test_object_the_api_server_refuses_fails_with_its_own_words(world: World) -> None:
+    await world.start_dispatcher()
+    broken = job("broken")
+    broken["spec"]["template"]["spec"]["restartPolicy"] = "Always"
+
+    await world.create(appwrapper("broken", item(broken)))
+
+    status = await world.until_state("broken", "Failed")
+    assert message_of(status, "Failed") == (
+        f'{world.namespace}/broken creation failure: Job.batch "broken" is invalid: '
+        'spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"'
+    )
+
+
+async def test_object_of_somebody_else_is_never_touched(world: World) -> None:
+    await world.start_dispatcher()
+    theirs = await world.create(config_map("taken", labels={"owner": "somebody"}))
+
+    await world.create(appwrapper("collides", item(config_map("fresh")), item(config_map("taken"))))
+
+    status = await world.until_state("collides", "Failed")
+    assert "exists already and is not this AppWrapper's" in message_of(status, "Failed")
+    await world.delete("collides")
+    await world.until_gone("AppWrapper", "collides")
+    assert await world.get("ConfigMap", "taken") == theirs
+    assert await world.get("ConfigMap", "fresh") is None
+
+
+async def test_quota_postpones_whole_and_the_gang_goes_when_it_allows(world: World) -> None:
+    await world.start_dispatcher()
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "tight"},
+        "spec": {"hard": {"count/jobs.batch": "1"}},
+    }
+    await world.create(quota)
+
+    async def in_force() -> bool:
+        found = await world.get("ResourceQuota", "tight")
+        return bool(found and (found.get("status") or {}).get("hard"))
+
+    await world.until(in_force, "the quota is in force")
+    await world.create(appwrapper("pair", item(job("one")), item(job("two"))))
+
+    async def postponed() -> bool:
+        return "removed" in await world.causes("pair")
+
+    await world.until(postponed, "the pair is rolled back")
+    assert await world.every("Job") == []
+    await world.merge("ResourceQuota", "tight", {"spec": {"hard": {"count/jobs.batch": "2"}}})
+
+    await world.until_state("pair", "Running")
+    names = {each["metadata"]["name"] for each in await world.every("Job")}
+    assert names == {"one", "two"}
+
+
+async def test_generated_name_is_made_by_us_and_made_once(world: World) -> None:
+    await world.start_dispatcher()
+    generated = config_map("unused")
+    generated["metadata"] = {"generateName": "settings-"}
+
+    await world.create(appwrapper("generates", item(generated)))
+
+    await world.until_state("generates", "Running")
+    names = [each["metadata"]["name"] for each in await world.every("ConfigMap")]
+    assert len([name for name in names if name.startswith("settings-")]) == 1
+
+
+async def test_capacity_is_held_until_slowly_terminating_pods_are_gone(world: World) -> None:
+    await world.start_dispatcher()
+    slow = job("slow", parallelism=3, cpu="8", terminate_after="3s")
+    await world.create(appwrapper("slow", item(slow)))
+    await world.until_state("slow", "Running")
+    await world.create(appwrapper("next", item(job("next", parallelism=3, cpu="8"))))
+    await world.until_state("next", "Backoff")
+
+    await world.delete("slow")
+    await world.until_gone("Job", "slow")
+    assert await world.every("Pod") != []
+    assert (await world.causes("next"))[-1] == "blocked"
+
+    await world.until_state("next", "Running")
+    owners = {each["metadata"]["labels"]["job-name"] for each in await world.every("Pod")}
+    assert owners == {"next"}
+
+
+async def test_foreign_pods_take_capacity_and_give_it_back(world: World) -> None:
+    await world.start_dispatcher()
+    foreign = deployment("foreign", replicas=3, cpu="7")
+    await world.create(foreign)
+
+    async def bound() -> bool:
+        return sum(1 for pod in await world.every("Pod") if pod["spec"].get("nodeName")) == 3
+
+    await world.until(bound, "three foreign pods are bound")
+    await world.create(appwrapper("guest", item(job("guest", parallelism=3, cpu="2"))))
+    await world.until_state("guest", "Backoff")
+
+    await world.delete("foreign", "Deployment")
+
+    await world.until_state("guest", "Running")
+
+
+async def test_same_names_in_two_groups_or_one_after_the_other_never_meet(world: World) -> None:
+    await world.start_dispatcher()
+    modern = appwrapper("twin", item(config_map("modern")))
+    legacy = appwrapper("twin", item(config_map("legacy"))) | {"apiVersion": "mcad.ibm.com/v1beta1"}
+
+    await world.create(modern)
+    await world.create(legacy, kind="McadAppWrapper")
+    await world.until_state("twin", "Running")
+    await world.until_state("twin", "Running", kind="McadAppWrapper")
+    await world.delete("twin", kind="McadAppWrapper")
+
+    await world.until_gone("ConfigMap", "legacy")
+    assert await world.get("ConfigMap", "modern") is not None
+
+
+async def test_marks_reach_objects_and_pods(world: World) -> None:
+    await world.start_dispatcher()
+    made = await world.create(example("aw-raycluster-glue"))
+    await world.until_state("raycluster-glue", "Running")
+
+    cluster = await world.get("RayCluster", "raycluster-glue")
+    pods = await world.every("Pod")
+
+    assert cluster is not None
+    wanted = {
+        "dispatcher.codeflare.dev/appwrapper-uid": made["metadata"]["uid"],
+        "dispatcher.codeflare.dev/attempt": "1",
+        "appwrapper.mcad.ibm.com": "raycluster-glue",
+    }
+    assert [each["metadata"]["labels"].items() >= wanted.items() for each in [cluster, *pods]] == [True] * 3
+    assert cluster["metadata"]["annotations"]["dispatcher.codeflare.dev/item"] == "0"
+
+
+async def test_gang_too_large_for_the_cluster_is_told_so_and_blocks_nobody(world: World) -> None:
+    await world.start_dispatcher()
+    huge = renamed(example("aw-raycluster-glue"), "huge")
+    huge["spec"]["resources"]["GenericItems"][0]["custompodresources"][0]["replicas"] = 50
+    await world.create(huge)
+
+    status = await world.until_state("huge", "Backoff")
+    await world.create(small_job("small"))
+
+    await world.until_state("small", "Running")
+    assert status["waiting"]["reason"] == "LargerThanCluster"
