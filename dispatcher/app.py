@@ -280,6 +280,7 @@ class Session:
             specs,
             hub_id,
             self._admitted,
+            self._queue.add_failed,
             self._clock.now,
         )
         for view in self._hub.views():

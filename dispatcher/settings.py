@@ -6,9 +6,9 @@ handed to constructors; nothing else reads the environment.
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, SecretStr
+from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
@@ -56,3 +56,13 @@ class Settings(BaseSettings):
 
     log_format: str = "auto"
     """`json`, `console`, or `auto`: console on a terminal, else JSON."""
+
+    @model_validator(mode="after")
+    def _lease_leaves_room(self) -> Self:
+        least = self.write_timeout_seconds + 2 * self.renew_seconds
+        if self.lease_seconds < least:
+            raise ValueError(
+                f"lease_seconds {self.lease_seconds:g} is too short: writes stop write_timeout_seconds before it "
+                f"ends, and two renewals must fit before that; make it at least {least:g}"
+            )
+        return self

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from datetime import datetime
 
-from dispatcher import log
+from dispatcher import errors, log
 from dispatcher.api.appwrapper import AppWrapperSpec, SpecError
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.committer import Committer
@@ -29,7 +29,7 @@ _log = log.get("admission")
 
 
 class Admission:
-    """Newcomers by uid; `on_admitted` is told each one that was taken in."""
+    """Newcomers by uid; `on_admitted` is told who was taken in, `on_failed` who is to come again."""
 
     def __init__(
         self,
@@ -40,6 +40,7 @@ class Admission:
         specs: Specs,
         hub_id: str,
         on_admitted: Callable[[Record], None],
+        on_failed: Callable[[str], object],
         now: Callable[[], datetime],
     ) -> None:
         self._hub = hub
@@ -49,6 +50,7 @@ class Admission:
         self._specs = specs
         self._hub_id = hub_id
         self._on_admitted = on_admitted
+        self._on_failed = on_failed
         self._now = now
         self._uids: set[str] = set()
         self._wake = asyncio.Event()
@@ -75,10 +77,21 @@ class Admission:
 
     async def _admit(self, views: list[AppWrapperView]) -> None:
         wanted = [view for view in views if not view.deleting and self._roster.get(view.uid) is None]
-        changes = [await self._read(view) for view in wanted]
+        changes = [change for view in wanted if (change := await self._read_safely(view))]
         for record in await self._committer.commit_all(changes):
             _log.info("admitted", appwrapper=record.key, uid=record.uid, phase=record.phase.value)
             self._on_admitted(record)
+
+    async def _read_safely(self, view: AppWrapperView) -> Change | None:
+        """Read one newcomer; one that cannot be read now comes back, and holds up no other."""
+        try:
+            return await self._read(view)
+        except errors.StoreError:
+            raise
+        except Exception:  # noqa: BLE001  # the loop's edge: one AppWrapper must not end the others
+            _log.exception("admission_failed", appwrapper=f"{view.namespace}/{view.name}", uid=view.uid)
+            self._on_failed(view.uid)
+            return None
 
     async def _read(self, view: AppWrapperView) -> Change:
         try:

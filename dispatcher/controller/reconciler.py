@@ -19,13 +19,14 @@ from dispatcher.controller.committer import Committer
 from dispatcher.controller.hub import Hub
 from dispatcher.controller.reporter import Reporter
 from dispatcher.controller.roster import Roster
-from dispatcher.controller.specs import Specs, owner_of
+from dispatcher.controller.specs import Specs, owner_of, priority_of
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core import lifecycle
 from dispatcher.core.capacity import PodCounts
 from dispatcher.core.lifecycle import Observation, Step, decide
 from dispatcher.core.manifest import reference
 from dispatcher.core.record import Change, ObjectRef, Record
+from dispatcher.kube.appwrappers import AppWrapperView
 from dispatcher.kube.wrapped import Created, InTheWay, Postponed, RefusedForGood
 
 CONFIRM_SECONDS = 0.5
@@ -67,6 +68,11 @@ class Reconciler:
             except errors.ClusterError as error:
                 pause = queue.add_failed(uid)
                 _log.warning("retry", uid=uid, error=str(error), pause=round(pause, 1))
+            except errors.StoreError:
+                raise
+            except Exception:  # noqa: BLE001  # the loop's edge: one AppWrapper must not end the others
+                pause = queue.add_failed(uid)
+                _log.exception("reconcile_failed", uid=uid, pause=round(pause, 1))
             else:
                 queue.succeed(uid)
             finally:
@@ -83,6 +89,8 @@ class Reconciler:
                 self._parts.admission.add(uid)
             case Step.FORGET:
                 await self._forget(_known(record))
+            case Step.REPRIORITISE:
+                await self._reprioritise(_known(record), seen)
             case Step.CREATE:
                 await self._create(_known(record))
             case Step.MARK_RUNNING:
@@ -101,7 +109,12 @@ class Reconciler:
         if view is None and record is not None and not self._parts.hub.can_tell(record.group):
             return Observation(record, wanted=True, pods=self._pods(record))
         wanted = view is not None and not view.deleting
-        return Observation(record, wanted, self._pods(record))
+        return Observation(record, wanted, self._pods(record), self._asked(record, view))
+
+    def _asked(self, record: Record | None, view: AppWrapperView | None) -> tuple[int, float] | None:
+        if record is None or view is None or view.spec_hash == record.spec_hash:
+            return None
+        return priority_of(view.spec)
 
     def _pods(self, record: Record | None) -> PodCounts:
         cluster = self._cluster_of(record)
@@ -120,6 +133,11 @@ class Reconciler:
             return
         await self._commit(lifecycle.delete(record, self._parts.now()))
 
+    async def _reprioritise(self, record: Record, seen: Observation) -> None:
+        if seen.asked is not None:
+            await self._commit(lifecycle.reprioritise(record, *seen.asked, self._parts.now()))
+            self._parts.wake_dispatch()
+
     async def _create(self, record: Record) -> None:
         cluster = self._cluster_of(record)
         if cluster is None:
@@ -133,7 +151,9 @@ class Reconciler:
                 case Created(ref):
                     made.append(ref)
                 case InTheWay(message):
-                    raise errors.Unavailable(message)
+                    _log.info("in_the_way", appwrapper=record.key, uid=record.uid, detail=message)
+                    self._parts.queue.add_later(record.uid, CONFIRM_SECONDS)
+                    return
                 case Postponed(message):
                     _log.warning("creation_postponed", appwrapper=record.key, uid=record.uid, error=message)
                     await self._commit(self._postponed(record, tuple(made), message))

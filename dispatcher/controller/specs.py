@@ -45,6 +45,15 @@ class Specs:
         return self.parse(loaded[record.spec_hash], record.spec_hash, record.namespace)
 
 
+def priority_of(spec: bytes) -> tuple[int, float] | None:
+    """The priority and slope a spec asks for; None if they are not numbers, as a schema would have refused."""
+    read = orjson.loads(spec)
+    priority, slope = read.get("priority") or 0, read.get("priorityslope") or 0.0
+    if not isinstance(priority, int) or not isinstance(slope, int | float):
+        return None
+    return priority, float(slope)
+
+
 def owner_of(record: Record, hub_id: str) -> Owner:
     """The owner that the objects of the record's current attempt bear."""
     return Owner(

@@ -85,11 +85,16 @@ _TARGETS: Final = {(row.source, row.cause): row.target for row in TRANSITIONS}
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """One AppWrapper as seen now: `wanted` is false once it is gone, or on its way out, at the API server."""
+    """One AppWrapper as seen now.
+
+    `wanted` is false once it is gone, or on its way out, at the API server. `asked` is the priority and slope
+    its spec asks for now; None if the spec is as it was submitted.
+    """
 
     record: Record | None
     wanted: bool
     pods: PodCounts
+    asked: tuple[int, float] | None = None
 
 
 class Step(StrEnum):
@@ -101,6 +106,8 @@ class Step(StrEnum):
     """Read it, and queue or reject it."""
     FORGET = "forget"
     """It was deleted: commit that."""
+    REPRIORITISE = "reprioritise"
+    """Commit the priority it asks for now."""
     CREATE = "create"
     """Create its wrapped objects, then commit what came of it."""
     MARK_RUNNING = "mark-running"
@@ -123,7 +130,10 @@ def decide(seen: Observation) -> Step:
             return Step.CONFIRM_GONE
         case _ if not seen.wanted:
             return Step.FORGET
-        case Phase.QUEUED | Phase.FAILED | Phase.RUNNING:
+        case Phase.QUEUED:
+            moved = seen.asked not in (None, (record.priority, record.priority_slope))
+            return Step.REPRIORITISE if moved else Step.REST
+        case Phase.FAILED | Phase.RUNNING:
             return Step.REST
         case Phase.DISPATCHING:
             return Step.CREATE
@@ -225,10 +235,8 @@ def block(record: Record, pending: Pending, now: datetime) -> Change | None:
     )
 
 
-def reprioritise(record: Record, priority: int, slope: float, now: datetime) -> Change | None:
-    """Move it in the queue; None if it stands there already."""
-    if (record.priority, record.priority_slope) == (priority, slope):
-        return None
+def reprioritise(record: Record, priority: int, slope: float, now: datetime) -> Change:
+    """Move it in the queue."""
     note = f"priority {record.priority} → {priority}, slope {record.priority_slope:g} → {slope:g}"
     return _step(record, Cause.REPRIORITISED, now, note=note, priority=priority, priority_slope=slope)
 

@@ -28,7 +28,7 @@ WATCH_SECONDS: Final = (
     300,
     600,
 )  # the server ends a watch after this long; spread, so that not all end at once
-SILENCE_SECONDS: Final = 60  # beyond that: bookmarks come every minute or so
+SILENCE_SECONDS: Final = 150  # bookmarks come every minute: a watch this quiet is a connection that has died
 BACKOFF_SECONDS: Final = (0.2, 30.0)
 
 _log = log.get("reflector")
@@ -133,7 +133,7 @@ class Reflector(Generic[T]):
             "timeoutSeconds": str(seconds),
         }
         self._latest = version
-        async for line in self._client.watch(path, query, idle_timeout=seconds + SILENCE_SECONDS):
+        async for line in self._client.watch(path, query, idle_timeout=SILENCE_SECONDS):
             self._latest = self._apply(line)
         return self._latest
 

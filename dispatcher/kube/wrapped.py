@@ -34,7 +34,7 @@ class InTheWay:
 
 @dataclass(frozen=True, slots=True)
 class Postponed:
-    """It cannot be created now (a quota, an overloaded or absent API server); try again later."""
+    """It cannot be created now (a quota is used up); try again later."""
 
     message: str
 
@@ -65,8 +65,8 @@ class WrappedObjects:
             return await self._create(kind, wrapped, owner)
         except errors.AlreadyExists:
             return await self._settle(kind, wrapped, owner)
-        except errors.Throttled as error:
-            return Postponed(str(error))
+        except errors.Throttled:
+            raise  # an answer: nothing was done, and a pause is all that is asked for
         except errors.Unavailable:
             # The answer was lost: it may or may not exist. Ask; only a clear "no" permits another try.
             return await self._settle(kind, wrapped, owner)

@@ -221,3 +221,21 @@ async def test_gang_too_large_for_the_cluster_is_told_so_and_blocks_nobody(world
 
     await world.until_state("small", "Running")
     assert status["waiting"]["reason"] == "LargerThanCluster"
+
+
+async def test_priority_can_be_changed_while_it_waits(world: World) -> None:
+    await world.start_dispatcher()
+    for name in ("holder", "early", "late"):
+        await world.create(renamed(example("aw-raycluster-glue"), name))
+        await world.until_state(name, "Running" if name == "holder" else "Backoff")
+
+    await world.merge("AppWrapper", "late", {"spec": {"priority": 20}})
+
+    async def moved() -> bool:
+        return "reprioritised" in await world.causes("late")
+
+    await world.until(moved, "the new priority is known")
+    await world.delete("holder")
+    status = await world.until_state("late", "Running")
+    assert status["systempriority"] == 20
+    await world.until_state("early", "Backoff")

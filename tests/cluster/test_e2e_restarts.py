@@ -16,11 +16,13 @@ from tests.cluster.world import World, example
 
 Json = dict[str, Any]
 
+SHORT_LEASE = {"lease_seconds": "6", "renew_seconds": "1", "write_timeout_seconds": "3"}
+
 
 @pytest.fixture
 async def first(world: World) -> Process:
     """The dispatcher under which one gang runs and one waits; a short lease, so that a successor comes soon."""
-    process = await world.start_dispatcher(lease_seconds="6", renew_seconds="1")
+    process = await world.start_dispatcher(**SHORT_LEASE)
     await world.create(example("aw-raycluster-glue"))
     await world.until_state("raycluster-glue", "Running")
     await world.create(example("aw-raycluster-glue-1"))
@@ -81,7 +83,7 @@ async def test_deletion_while_the_dispatcher_is_away_frees_for_the_next(world: W
 
 
 async def test_standby_takes_over_from_a_killed_leader(world: World, first: Process) -> None:
-    standby = await world.start_dispatcher(lease_seconds="6", renew_seconds="1")
+    standby = await world.start_dispatcher(**SHORT_LEASE)
     assert await readiness(world, standby) == (200, "standby\n")
     before = await versions(world)
 

@@ -64,12 +64,12 @@ class World:
 
     # --- an operator's means -------------------------------------------------------------------------
 
-    async def start_dispatcher(self, kubeconfig: Path | None = None, **settings: str) -> Process:
+    async def start_dispatcher(self, **settings: str) -> Process:
         """Run a dispatcher as its own process; returns at once."""
         environment = {
             "DISPATCHER_DATABASE_URL": self.database_url,
             "DISPATCHER_LISTEN_PORT": "0",
-            "KUBECONFIG": str(kubeconfig or self.plane.kubeconfig),
+            "KUBECONFIG": str(self.plane.kubeconfig),
             **{f"DISPATCHER_{name.upper()}": value for name, value in settings.items()},
         }
         name = f"dispatcher-{self.namespace}-{len(self._dispatchers)}"
