@@ -791,6 +791,7 @@ async def _run_until_told(kubeconfig: Path) -> None:
     told = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, told.set)
+    log.info("this is a stand-in for KubeRay's operator; watching RayClusters")
     async with asyncio.TaskGroup() as tasks:
         running = tasks.create_task(RayClusterStandIn(kubeconfig).run())
         await told.wait()
@@ -807,7 +808,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--kubeconfig", type=Path, required=True, help="how to reach the API server")
     options = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    log.info("this is a stand-in for KubeRay's operator; watching RayClusters")
     asyncio.run(_run_until_told(options.kubeconfig))
 
 
