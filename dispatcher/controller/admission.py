@@ -11,7 +11,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from dispatcher import errors, log
-from dispatcher.api.appwrapper import AppWrapperSpec, SpecError
+from dispatcher.api.appwrapper import AppWrapperSpec
+from dispatcher.api.mistakes import SpecError
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.committer import Committer
 from dispatcher.controller.hub import Hub

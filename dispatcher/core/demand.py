@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, SpecError, WrappedObject
+from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, WrappedObject
+from dispatcher.api.mistakes import SpecError
 from dispatcher.core.gang import Gang, PodSet
 from dispatcher.core.podsets import KINDS, TemplateError, pod_sets_of
 from dispatcher.core.quantity import QuantityError, resource_amounts

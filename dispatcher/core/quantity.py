@@ -14,12 +14,14 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Final
 
+from dispatcher.api.syntax import LONGEST_LABEL, LONGEST_SUBDOMAIN, is_qualified_name
 from dispatcher.core.resources import LARGEST_AMOUNT, Resources
 
 LONGEST_QUANTITY: Final = 64
 """Characters; the longest sensible one has 20 digits, and longer ones would only fill the cache."""
 
 LARGEST_EXPONENT: Final = 99
+LONGEST_RESOURCE_NAME: Final = LONGEST_SUBDOMAIN + 1 + LONGEST_LABEL
 
 ALLOWED: Final = "allowed are numbers like 2, 0.5, 500m, 1e3, 16G or 16Gi"
 
@@ -29,12 +31,6 @@ _QUANTITY = re.compile(
 )
 _DECIMAL: Final = {"n": -9, "u": -6, "m": -3, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
-
-_LABEL = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?"
-_PREFIX = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
-_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
-_LONGEST_PREFIX = 253
-_LONGEST_NAME = 63
 
 
 class QuantityError(ValueError):
@@ -74,12 +70,10 @@ def check_resource_name(name: object) -> None:
 
     The API server checks no name inside a custom resource, and some of what it takes (NUL) no database does.
     """
-    if not (
-        isinstance(name, str) and len(name) <= _LONGEST_PREFIX + 1 + _LONGEST_NAME and _is_qualified(name)
-    ):
+    if not (isinstance(name, str) and len(name) <= LONGEST_RESOURCE_NAME and _is_qualified(name)):
         raise QuantityError(
             f"{_shown(name)} is not a resource name; allowed are names like cpu or nvidia.com/gpu "
-            f"(an optional DNS prefix, then at most {_LONGEST_NAME} of letters, digits, '-', '_' and '.')"
+            f"(an optional DNS prefix, then at most {LONGEST_LABEL} of letters, digits, '-', '_' and '.')"
         )
 
 
@@ -122,10 +116,8 @@ def _in_base_units(value: object, milli: bool) -> int:
 
 @lru_cache(maxsize=1024)
 def _is_qualified(name: str) -> bool:
-    prefix, slash, rest = name.rpartition("/")
-    if slash and not (len(prefix) <= _LONGEST_PREFIX and _PREFIX.fullmatch(prefix)):
-        return False
-    return len(rest) <= _LONGEST_NAME and _NAME.fullmatch(rest) is not None
+    """The same few names are checked with every pod event."""
+    return is_qualified_name(name)
 
 
 def _shown(value: object) -> str:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from dispatcher.api.appwrapper import Growth, WrittenSpec
+from dispatcher.api.appwrapper import Growth
+from dispatcher.api.written import WrittenSpec
 from dispatcher.kube.crds import load_crds
 
 CRDS = {crd["spec"]["group"]: crd for crd in load_crds()}

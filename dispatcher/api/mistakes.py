@@ -1,0 +1,36 @@
+"""How a mistake in what a user wrote is told: where it is, what is wrong, what to do instead."""
+
+import json
+import re
+from collections.abc import Mapping
+
+
+class SpecError(ValueError):
+    """A spec that can never be dispatched as written; the message is for the person who wrote it.
+
+    It says where (``path``), what is wrong and what to do instead. Text the user wrote is quoted as JSON and
+    cut short in it, so that it is one printable line that any database column and any log accepts.
+    """
+
+    def __init__(self, path: str, problem: str, remedy: str) -> None:
+        super().__init__(f"{path}: {problem}. {remedy}.")
+        self.path = path
+        self.problem = problem
+        self.remedy = remedy
+
+
+def joined(path: str, step: object) -> str:
+    """Extend a path by a field, or by an index or odd key in brackets."""
+    if isinstance(step, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9]*|\[key\]", step):
+        return f"{path}.{step}"
+    return f"{path}[{quoted(step)}]"
+
+
+def quoted(value: object) -> str:
+    """Show a value the user wrote as JSON, escaped and short."""
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, list):
+        return "a list"
+    text = json.dumps(value, default=repr)
+    return text if len(text) <= 80 else f"{text[:77]}..."
