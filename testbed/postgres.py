@@ -28,7 +28,7 @@ from typing import Final, Protocol, Self
 import psycopg
 from psycopg import sql
 
-from testbed.processes import KILL, Ending, FolderInUse, Process, Supervisor, hold, owner_name
+from testbed.processes import KILL, MARK, Ending, FolderInUse, Process, Supervisor, hold, owner_name
 
 URL_VARIABLE: Final = "DISPATCHER_TEST_POSTGRES_URL"
 IMAGE: Final = "postgres:18-alpine"
@@ -50,8 +50,12 @@ FAST: Final = Ending(signal.SIGINT, 10.0)
 IMMEDIATE: Final = Ending(signal.SIGQUIT, 5.0)
 """No checkpoint: for data that is thrown away."""
 
+PORT: Final = 5432
+"""Names the socket; stated on both sides, for PGPORT may say otherwise."""
+
 SETTINGS: Final[Mapping[str, str]] = {
     "listen_addresses": "",
+    "port": str(PORT),
     "unix_socket_permissions": "0700",
     "max_connections": "200",
     "fsync": "off",
@@ -156,7 +160,7 @@ class EmbeddedPostgres:
         self._stack.close()
 
     def _url(self, database: str) -> str:
-        return f"postgresql://{SUPERUSER}@/{database}?host={self._folder}"
+        return f"postgresql://{SUPERUSER}@/{database}?host={self._folder}&port={PORT}"
 
     def _create(self) -> None:
         self._data.mkdir(mode=0o700)
@@ -166,6 +170,7 @@ class EmbeddedPostgres:
             user=self._user,
             group=_group(self._user),
             extra_groups=None if self._user is None else [],
+            env=_environment(),
             cwd=self._folder,
             capture_output=True,
             text=True,
@@ -182,7 +187,10 @@ class EmbeddedPostgres:
         while True:
             self._process = self._supervisor.start(
                 "postgres",
-                [self._binaries / "postgres", "-D", self._data, *options],
+                # Unmarked, since marks are counted anew by each supervisor of a process: ending one server
+                # would end its namesake. Its sessions end with it by themselves.
+                ["env", "-u", MARK, self._binaries / "postgres", "-D", self._data, *options],
+                env=_environment(),
                 cwd=self._folder,
                 user=self._user,
                 ending=FAST,
@@ -365,6 +373,11 @@ def _give(path: Path, user: str | None) -> None:
     if user is not None:
         account = pwd.getpwnam(user)
         os.chown(path, account.pw_uid, account.pw_gid)
+
+
+def _environment() -> dict[str, str]:
+    """Nothing of the caller's: PGDATA, PGPORT and others like them change what a server does."""
+    return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
 
 
 def _group(user: str | None) -> int | None:

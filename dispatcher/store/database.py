@@ -13,8 +13,10 @@ password.
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import AsyncIterator, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, suppress
 from datetime import timedelta
 from typing import Final
 
@@ -123,23 +125,42 @@ class Database:
         self, opening: TextClause, values: Mapping[str, object] | None = None
     ) -> AsyncIterator[tuple[AsyncConnection, bool]]:
         """Yield the connection, and whether the opening statement found a row."""
+        clock = asyncio.get_running_loop().time
+        until = clock() + self._deadline
         with translated():
-            async with asyncio.timeout(self._deadline), AsyncExitStack() as stack:
-                try:
-                    connection, found = await self._open(stack, opening, values)
-                except DBAPIError as error:
-                    if not error.connection_invalidated:
-                        raise
-                    connection, found = await self._open(stack, opening, values)
-                yield connection, found
-                await connection.commit()
+            try:
+                async with AsyncExitStack() as stack:
+                    try:
+                        connection, found = await self._open(stack, until, opening, values)
+                    except DBAPIError as error:
+                        if not error.connection_invalidated or clock() >= until:
+                            raise
+                        connection, found = await self._open(stack, until, opening, values)
+                    yield connection, found
+                    await connection.commit()
+            except DBAPIError as error:
+                if clock() < until:
+                    raise
+                raise StoreUnavailable(f"the database did not answer within {self._deadline:g} s") from error
 
     async def _open(
-        self, stack: AsyncExitStack, opening: TextClause, values: Mapping[str, object] | None
+        self, stack: AsyncExitStack, until: float, opening: TextClause, values: Mapping[str, object] | None
     ) -> tuple[AsyncConnection, bool]:
         connection = await stack.enter_async_context(self._engine.connect())
+        stack.callback(asyncio.get_running_loop().call_at(until, _hang_up, connection).cancel)
         result = await connection.execute(opening, values)
         return connection, result.returns_rows and result.first() is not None
+
+
+def _hang_up(connection: AsyncConnection) -> None:
+    """Make whoever waits for the server see the connection's end.
+
+    Cancelling the wait instead would first ask the same server to cancel its statement, and wait for that.
+    """
+    driver = connection.sync_connection.connection.driver_connection if connection.sync_connection else None
+    if isinstance(driver, psycopg.AsyncConnection) and not driver.closed:
+        with socket.socket(fileno=os.dup(driver.fileno())) as wire, suppress(OSError):
+            wire.shutdown(socket.SHUT_RDWR)
 
 
 def sync_engine(url: str, lock_timeout: str) -> Engine:
@@ -182,8 +203,6 @@ def translated() -> Iterator[None]:
         raise _in_our_words(error) from error
     except PoolTimeout as error:
         raise StoreUnavailable("every connection to the database is in use") from error
-    except (TimeoutError, OSError) as error:
-        raise StoreUnavailable("the database did not answer in time") from error
 
 
 def _in_our_words(error: psycopg.Error | None) -> StoreError:

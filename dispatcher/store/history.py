@@ -37,6 +37,7 @@ class TimelineEntry:
     cluster: str
     attempt: int
     seconds_since_previous: float | None
+    id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ def _next_month(month: datetime) -> datetime:
 
 
 _UIDS: Final = text("SELECT uid FROM appwrapper WHERE namespace = :namespace AND name = :name")
-_TIMELINE: Final = text("SELECT * FROM history.timeline WHERE uid = ANY(:uids) ORDER BY at, uid")
+_TIMELINE: Final = text("SELECT * FROM history.timeline WHERE uid = ANY(:uids) ORDER BY at, id")
 _QUEUE_NOW: Final = text(
     "SELECT * FROM history.queue_now WHERE CAST(:queue AS text) IS NULL OR queue = :queue "
     "ORDER BY queue, position NULLS LAST, eligible_at, uid"

@@ -8,6 +8,7 @@ in `migrations/` of the checkout, and in `dispatcher/migrations` of an installed
 from __future__ import annotations
 
 import hashlib
+import io
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -108,7 +109,7 @@ def _locked(url: str) -> Iterator[Connection]:
 
 
 def _config(connection: Connection | None = None) -> Config:
-    config = Config()
+    config = Config(stdout=io.StringIO())
     config.set_main_option("script_location", str(_scripts()).replace("%", "%%"))
     config.set_main_option("path_separator", "os")
     config.attributes["connection"] = connection

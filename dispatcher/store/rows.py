@@ -250,7 +250,7 @@ def _intent(record: Record) -> str:
 # --- from rows to values -----------------------------------------------------------------------------
 
 
-def record_of(row: Mapping[str, Any], attempt: Attempt | None) -> Record:
+def record_of(row: Mapping[Any, Any], attempt: Attempt | None) -> Record:
     """A record from its row and its current attempt."""
     return Record(
         uid=row["uid"],
@@ -281,7 +281,7 @@ def record_of(row: Mapping[str, Any], attempt: Attempt | None) -> Record:
     )
 
 
-def attempt_of(row: Mapping[str, Any], objects: Iterable[ObjectRef]) -> Attempt:
+def attempt_of(row: Mapping[Any, Any], objects: Iterable[ObjectRef]) -> Attempt:
     """An attempt from its row and its objects, which are put in order of their items."""
     return Attempt(
         number=row["number"],
@@ -295,7 +295,7 @@ def attempt_of(row: Mapping[str, Any], objects: Iterable[ObjectRef]) -> Attempt:
     )
 
 
-def object_of(row: Mapping[str, Any]) -> ObjectRef:
+def object_of(row: Mapping[Any, Any]) -> ObjectRef:
     """A wrapped object from its row."""
     return ObjectRef(
         item=row["item"],
@@ -307,7 +307,7 @@ def object_of(row: Mapping[str, Any]) -> ObjectRef:
     )
 
 
-def _pending_of(row: Mapping[str, Any]) -> Pending | None:
+def _pending_of(row: Mapping[Any, Any]) -> Pending | None:
     if row["pending_reason"] is None:
         return None
     return Pending(

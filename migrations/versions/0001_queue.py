@@ -165,12 +165,13 @@ VIEWS = (
     RETURN priority + priority_slope * extract(epoch FROM now - created_at)::double precision
     """,
     "CREATE SCHEMA history",
-    "COMMENT ON SCHEMA history IS 'Views for people. Their columns are an interface: they are only added to.'",
+    "COMMENT ON SCHEMA history IS 'For people. Columns of its views are an interface: only added to.'",
     """
     CREATE VIEW history.timeline AS
     SELECT namespace, name, uid, at, cause, from_phase, to_phase, reason, message, cluster, attempt,
            extract(epoch FROM at - lag(at) OVER (PARTITION BY uid ORDER BY at, id))::double precision
-               AS seconds_since_previous
+               AS seconds_since_previous,
+           id
     FROM public.event
     """,
     """
@@ -209,6 +210,7 @@ COMMENTS = {
             "cluster": "The cluster of the attempt; empty if there was none.",
             "attempt": "Number of the attempt; 0 if there was none.",
             "seconds_since_previous": "Seconds since the previous event of the same uid; null for the first.",
+            "id": "Order of recording, for events of one moment.",
         },
     ),
     "queue_now": (

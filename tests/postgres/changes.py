@@ -1,0 +1,100 @@
+"""Changes as the dispatcher makes them, and a look at the tables from outside."""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, LiteralString
+
+import psycopg
+from psycopg import sql
+
+from dispatcher.core import lifecycle
+from dispatcher.core.gang import Gang, PodSet
+from dispatcher.core.record import Attempt, Change, Event, ObjectRef, Pending, Phase, Record
+from dispatcher.core.resources import Resources
+from dispatcher.store.queue import spec_hash
+
+NOW = datetime(2026, 11, 20, 12, 0, 0, 123456, tzinfo=UTC)
+LATER = NOW + timedelta(seconds=2)
+GANG = Gang(Resources({"cpu": 1500, "nvidia.com/gpu": 2}), 2, (PodSet(2, Resources({"cpu": 750})),))
+
+
+def make_submit(name: str = "aw", *, spec: bytes = b'{"resources": {}}', **fields: object) -> Change:
+    """A new AppWrapper, queued; `fields` are the record's."""
+    newcomer = lifecycle.Newcomer(
+        uid=str(uuid.uuid4()),
+        group="workload.codeflare.dev",
+        namespace="default",
+        name=name,
+        created_at=NOW,
+        spec=spec,
+        spec_hash=spec_hash(spec),
+    )
+    change = lifecycle.submit(newcomer, GANG, NOW)
+    return replace(change, after=replace(change.after, **fields))  # type: ignore[arg-type]  # Record's own fields
+
+
+def make_dispatch(record: Record, cluster: str = "hub") -> Change:
+    """The step from queued to dispatching."""
+    return lifecycle.dispatch(record, cluster, LATER)
+
+
+def make_created(record: Record, count: int = 1) -> Change:
+    """The step from dispatching to dispatched, with so many objects."""
+    return lifecycle.created(record, tuple(make_object(item) for item in range(count)), LATER)
+
+
+def make_object(item: int = 0, uid: str = "") -> ObjectRef:
+    """A wrapped object."""
+    uid = uid or f"uid-of-{item}"
+    return ObjectRef(item, "ray.io/v1", "RayCluster", "default", f"raycluster-{item}", uid)
+
+
+def make_block(record: Record) -> Change:
+    """The step by which a queued record learns why it waits."""
+    change = lifecycle.block(record, Pending("InsufficientResources", "lacks 1 cpu", "cpu", "hub"), LATER)
+    assert change is not None
+    return change
+
+
+def make_change(before: Record, events: tuple[Event, ...] = (), **fields: object) -> Change:
+    """Any change at all, legal or not."""
+    return Change(before, replace(before, version=before.version + 1, **fields), events)  # type: ignore[arg-type]  # as above
+
+
+def make_attempt(number: int = 1, **fields: object) -> Attempt:
+    """A live attempt on the hub."""
+    return replace(Attempt(number, "hub", NOW), **fields)  # type: ignore[arg-type]  # Attempt's own fields
+
+
+def rows_of(url: str, query: LiteralString, *values: object) -> list[tuple[Any, ...]]:
+    """What another connection sees."""
+    with psycopg.connect(url) as connection:
+        return connection.execute(query, values).fetchall()
+
+
+def count_of(url: str, table: str) -> int:
+    """How many rows another connection sees."""
+    with psycopg.connect(url) as connection:
+        statement = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(table))
+        (count,) = connection.execute(statement).fetchone() or (0,)
+        return int(count)
+
+
+__all__ = [
+    "GANG",
+    "LATER",
+    "NOW",
+    "Phase",
+    "count_of",
+    "make_attempt",
+    "make_block",
+    "make_change",
+    "make_created",
+    "make_dispatch",
+    "make_object",
+    "make_submit",
+    "rows_of",
+]

@@ -1,0 +1,222 @@
+"""What people read: the queue in its order, every event since the first, and the partitions that hold them."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+from dispatcher.core.queueing import effective_priority, in_order
+from dispatcher.core.record import Change, Event, Phase
+from dispatcher.errors import Fenced
+from dispatcher.store.database import Database
+from dispatcher.store.history import History, QueueEntry, TimelineEntry, ensure_partitions
+from dispatcher.store.leadership import Leadership
+from dispatcher.store.queue import QueueStore
+from tests.postgres.changes import (
+    GANG,
+    LATER,
+    NOW,
+    make_block,
+    make_change,
+    make_dispatch,
+    make_submit,
+    rows_of,
+)
+
+PAST = datetime.now(UTC) - timedelta(hours=1)
+
+
+def at(moment: datetime, number: int) -> Change:
+    """A new AppWrapper whose only event was then."""
+    change = make_submit(f"aw-{number}")
+    return replace(change, events=(replace(change.events[0], at=moment),))
+
+
+def partitions_of(url: str) -> dict[str, int]:
+    """How many events each partition holds."""
+    return dict(rows_of(url, "SELECT tableoid::regclass::text, count(*) FROM event GROUP BY 1"))
+
+
+async def test_the_timeline_tells_every_event_of_a_name_in_order(
+    queue: QueueStore, database: Database
+) -> None:
+    (first,) = (await queue.commit([make_submit("told")])).accepted
+    (blocked,) = (await queue.commit([make_block(first)])).accepted
+    at_once = (
+        Event(LATER, "one", Phase.QUEUED, Phase.QUEUED),
+        Event(LATER, "two", Phase.QUEUED, Phase.QUEUED),
+    )
+    await queue.commit([make_change(blocked, events=at_once), make_submit("other")])
+    told = await History(database).timeline("default", "told")
+    assert told[:2] == [
+        TimelineEntry(
+            "default", "told", first.uid, NOW, "submitted", None, "Queued", "", "", "", 0, None, told[0].id
+        ),
+        TimelineEntry(
+            namespace="default",
+            name="told",
+            uid=first.uid,
+            at=LATER,
+            cause="blocked",
+            from_phase="Queued",
+            to_phase="Queued",
+            reason="InsufficientResources",
+            message="lacks 1 cpu",
+            cluster="",
+            attempt=0,
+            seconds_since_previous=2.0,
+            id=told[1].id,
+        ),
+    ]
+    assert [(entry.cause, entry.seconds_since_previous) for entry in told[2:]] == [("one", 0.0), ("two", 0.0)]
+
+
+async def test_the_timeline_of_a_name_covers_its_successors_each_with_times_of_its_own(
+    queue: QueueStore, database: Database
+) -> None:
+    await queue.commit([make_submit("again")])
+    await queue.commit([make_submit("again")])
+    told = await History(database).timeline("default", "again")
+    assert len({entry.uid for entry in told}) == 2
+    assert [entry.seconds_since_previous for entry in told] == [None, None]
+    assert await History(database).timeline("default", "unknown") == []
+
+
+async def test_who_waits_is_listed_in_the_order_of_the_planner(queue: QueueStore, database: Database) -> None:
+    chance = random.Random(0)  # noqa: S311 - a repeatable shuffle
+    changes = [
+        make_submit(
+            f"aw-{number}",
+            priority=chance.choice([-5, 0, 0, 10]),
+            priority_slope=chance.choice([0.0, 0.0, 0.5, -0.01]),
+            created_at=PAST + timedelta(seconds=chance.choice([0, 0, 10, 500])),
+        )
+        for number in range(60)
+    ]
+    accepted = (await queue.commit(changes)).accepted
+    listed = await History(database).queue_now("default")
+    assert [entry.uid for entry in listed] == [record.uid for record in in_order(accepted, datetime.now(UTC))]
+    assert [entry.position for entry in listed] == list(range(1, 61))
+
+
+async def test_a_line_of_the_queue_says_what_is_asked_and_why_it_waits(
+    queue: QueueStore, database: Database
+) -> None:
+    (record,) = (await queue.commit([make_submit(created_at=PAST, priority=7)])).accepted
+    await queue.commit([make_block(record)])
+    (line,) = await History(database).queue_now()
+    assert timedelta(hours=1) <= line.waited < timedelta(hours=2)
+    assert line == QueueEntry(
+        queue="default",
+        position=1,
+        namespace="default",
+        name="aw",
+        uid=record.uid,
+        priority=7,
+        effective_priority=7.0,
+        created_at=PAST,
+        waited=line.waited,
+        demand=dict(GANG.demand),
+        pods=2,
+        reason="InsufficientResources",
+        message="lacks 1 cpu",
+        eligible_at=None,
+    )
+
+
+async def test_only_what_is_queued_and_may_go_has_a_position(queue: QueueStore, database: Database) -> None:
+    tomorrow = datetime.now(UTC) + timedelta(days=1)
+    changes = [
+        make_submit("later", priority=9, eligible_at=tomorrow),
+        make_submit("first"),
+        make_submit("second", eligible_at=PAST),
+        make_submit("gone"),
+        make_submit("elsewhere", queue="other"),
+    ]
+    accepted = (await queue.commit(changes)).accepted
+    await queue.commit([make_dispatch(accepted[3])])
+    listed = [(entry.queue, entry.name, entry.position) for entry in await History(database).queue_now()]
+    assert listed == [
+        ("default", "first", 1),
+        ("default", "second", 2),
+        ("default", "later", None),
+        ("other", "elsewhere", 1),
+    ]
+
+
+def test_effective_priority_is_the_same_number_in_sql_and_in_python(database_url: str) -> None:
+    chance = random.Random(1)  # noqa: S311 - repeatable
+    record = make_submit().after
+    with psycopg.connect(database_url) as connection:
+        for _ in range(500):
+            record = replace(
+                record,
+                priority=chance.randint(-(2**31), 2**31 - 1),
+                priority_slope=chance.choice([0.0, 1e-9, 1e12, chance.uniform(-10, 10)]),
+                created_at=NOW - timedelta(microseconds=chance.randint(-(10**9), 10**14)),
+            )
+            values = (record.priority, record.priority_slope, record.created_at, NOW)
+            found = connection.execute("SELECT effective_priority(%s::int, %s, %s, %s)", values).fetchone()
+            assert found == (effective_priority(record, NOW),)
+
+
+async def test_events_go_to_the_partition_of_their_month(
+    queue: QueueStore, database: Database, leadership: Leadership, database_url: str
+) -> None:
+    made = await ensure_partitions(database, leadership.lease, datetime(2026, 11, 30, 23, 59, tzinfo=UTC))
+    assert made == ["event_2026_11", "event_2026_12", "event_2027_01"]
+    assert await ensure_partitions(database, leadership.lease, NOW) == []
+    moments = [
+        datetime(2026, 11, 1, tzinfo=UTC),
+        datetime(2026, 11, 30, 23, 59, 59, 999999, tzinfo=UTC),
+        datetime(2026, 12, 1, tzinfo=UTC),
+        datetime(2031, 1, 1, tzinfo=UTC),
+    ]
+    await queue.commit([at(moment, number) for number, moment in enumerate(moments)])
+    assert partitions_of(database_url) == {"event_2026_11": 2, "event_2026_12": 1, "event_default": 1}
+
+
+async def test_a_partition_made_late_takes_over_what_the_default_held(
+    queue: QueueStore, database: Database, leadership: Leadership, database_url: str
+) -> None:
+    await queue.commit([at(NOW, 0), at(NOW + timedelta(days=30), 1), at(NOW + timedelta(days=300), 2)])
+    assert partitions_of(database_url) == {"event_default": 3}
+    before = rows_of(database_url, "SELECT * FROM event ORDER BY id")
+    await ensure_partitions(database, leadership.lease, NOW)
+    assert partitions_of(database_url) == {"event_2026_11": 1, "event_2026_12": 1, "event_default": 1}
+    assert rows_of(database_url, "SELECT * FROM event ORDER BY id") == before
+    await queue.commit([at(NOW, 3)])
+    assert partitions_of(database_url)["event_2026_11"] == 2
+
+
+async def test_partitions_have_the_indexes_of_their_table(
+    database: Database, leadership: Leadership, database_url: str
+) -> None:
+    await ensure_partitions(database, leadership.lease, NOW)
+    found = rows_of(database_url, "SELECT count(*) FROM pg_indexes WHERE tablename = 'event_2026_12'")
+    assert found == [(2,)]
+
+
+async def test_only_the_leader_makes_partitions(database: Database, leadership: Leadership) -> None:
+    stale = replace(leadership.lease, epoch=leadership.lease.epoch - 1)
+    with pytest.raises(Fenced):
+        await ensure_partitions(database, stale, NOW)
+
+
+async def test_a_name_with_a_long_history_is_found_by_index(database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "INSERT INTO event (at, uid, namespace, name, queue, cause, to_phase, epoch) "
+            "SELECT %s + n * interval '1 s', 'uid-' || n / 5, 'ns', 'aw', 'q', 'c', 'Queued', 1 "
+            "FROM generate_series(1, 20000) n",
+            [NOW],
+        )
+        connection.execute("ANALYZE event")
+        plan = connection.execute(
+            "EXPLAIN SELECT * FROM history.timeline WHERE uid = ANY(%s)", [["uid-7", "uid-9"]]
+        ).fetchall()
+    assert "uid_at_idx" in str(plan)

@@ -1,0 +1,117 @@
+"""Up, compared with the tables in code, down, and up again; and who may run it when."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from threading import Thread
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from dispatcher.errors import SchemaMismatch, StoreUnavailable
+from dispatcher.store import migrate
+from testbed.postgres import drop_database, url_of
+from tests.postgres.changes import rows_of
+
+
+@pytest.fixture
+def empty_url(postgres_url: str) -> Iterator[str]:
+    """A database with nothing in it."""
+    name = f"aw_test_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres_url, autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    yield url_of(postgres_url, name)
+    drop_database(postgres_url, name)
+
+
+def test_every_revision_goes_up_down_and_up_again_and_agrees_with_the_tables_in_code(empty_url: str) -> None:
+    migrate.migrate(empty_url)
+    migrate.check(empty_url)
+    migrate.downgrade(empty_url)
+    left = rows_of(empty_url, "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace")
+    assert {name for (name,) in left} == {"alembic_version", "alembic_version_pkc"}
+    migrate.migrate(empty_url)
+    migrate.check(empty_url)
+
+
+def test_a_difference_between_database_and_code_is_found(database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute("ALTER TABLE attempt ADD COLUMN surprise text")
+    with pytest.raises(Exception, match="surprise"):
+        migrate.check(database_url)
+
+
+def test_partitions_made_as_time_goes_by_are_no_difference(database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "CREATE TABLE event_2026_11 PARTITION OF event FOR VALUES FROM ('2026-11-01') TO ('2026-12-01')"
+        )
+    migrate.check(database_url)
+
+
+def test_an_empty_database_names_the_command_that_makes_its_tables(empty_url: str) -> None:
+    assert migrate.current_revision(empty_url) is None
+    with pytest.raises(SchemaMismatch, match="run: dispatcher migrate"):
+        migrate.check_revision(empty_url)
+    migrate.migrate(empty_url)
+    migrate.check_revision(empty_url)
+
+
+def test_a_database_of_a_newer_dispatcher_is_not_to_be_migrated(database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+    with pytest.raises(SchemaMismatch, match="newer dispatcher"):
+        migrate.check_revision(database_url)
+
+
+def test_migrating_twice_keeps_the_identity_of_the_hub(database_url: str) -> None:
+    before = rows_of(database_url, "SELECT id FROM hub")
+    migrate.migrate(database_url)
+    assert rows_of(database_url, "SELECT id FROM hub") == before
+
+
+def test_there_is_one_hub_in_a_database(database_url: str) -> None:
+    with psycopg.connect(database_url) as connection, pytest.raises(psycopg.IntegrityError):
+        connection.execute("INSERT INTO hub (singleton) VALUES (false)")
+    with psycopg.connect(database_url) as connection, pytest.raises(psycopg.IntegrityError):
+        connection.execute("INSERT INTO hub DEFAULT VALUES")
+
+
+def test_migrations_started_at_once_run_one_after_the_other(empty_url: str) -> None:
+    failures: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            migrate.migrate(empty_url)
+        except BaseException as error:  # noqa: BLE001 - reported by the assertion
+            failures.append(error)
+
+    threads = [Thread(target=run) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+    migrate.check_revision(empty_url)
+
+
+def test_a_migration_gives_up_on_another_that_does_not_end(
+    empty_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrate, "LOCK_TIMEOUT", "100ms")
+    with psycopg.connect(empty_url) as other:
+        other.execute("SELECT pg_advisory_lock(%s)", [migrate.LOCK])
+        with pytest.raises(StoreUnavailable, match="lock timeout"):
+            migrate.migrate(empty_url)
+    assert migrate.current_revision(empty_url) is None
+
+
+def test_every_column_of_the_views_for_people_has_a_comment(database_url: str) -> None:
+    silent = rows_of(
+        database_url,
+        "SELECT c.relname, a.attname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid "
+        "WHERE c.relnamespace = 'history'::regnamespace AND col_description(c.oid, a.attnum) IS NULL",
+    )
+    assert silent == []

@@ -1,0 +1,77 @@
+"""Any record, written to a real Postgres and loaded again, is the same."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from dispatcher.core.record import Change, Record
+from dispatcher.store.database import Database
+from dispatcher.store.leadership import Leadership
+from dispatcher.store.queue import QueueStore
+from tests.unit.store.records import records
+
+batches = st.lists(records, min_size=1, max_size=8, unique_by=lambda record: record.uid)
+
+
+async def written_and_loaded(url: str, first: list[Record], second: list[Record]) -> list[Record]:
+    """Insert the first, turn each into its namesake of the second, and load them."""
+    database = Database(url)
+    leadership = Leadership(database, "leader")
+    assert await leadership.acquire()
+    queue = QueueStore(database, lambda: leadership.lease)
+    result = await queue.commit([Change(None, record, ()) for record in first])
+    assert (result.stale, result.refused) == ((), ())
+    changes = [Change(old, new, ()) for old, new in zip(first, second, strict=True)]
+    result = await queue.commit(changes)
+    assert (result.stale, result.refused) == ((), ())
+    uids = {record.uid for record in first}
+    loaded = [record for record in await queue.load_live() if record.uid in uids]
+    await leadership.release()
+    await database.close()
+    return loaded
+
+
+@pytest.fixture
+def empty_url(make_database: Callable[[], str]) -> str:
+    return make_database()
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(batches, st.data())
+def test_any_record_survives_insert_and_update(
+    empty_url: str, first: list[Record], data: st.DataObject
+) -> None:
+    ended = [as_a_first_record(each) for each in first]
+    second = [successor(data.draw(records), of) for of in ended]
+    loaded = asyncio.run(written_and_loaded(empty_url, ended, second))
+    assert [replace(record, enqueue_seq=0) for record in loaded] == second
+
+
+def as_a_first_record(record: Record) -> Record:
+    """`record` under a uid no other example has used, with no attempt that would have to be ended."""
+    over = record.attempt and replace(record.attempt, ended_at=record.created_at)
+    return replace(record, uid=str(uuid.uuid4()), version=1, attempt=over)
+
+
+def successor(other: Record, of: Record) -> Record:
+    """`other` as a later state of the same AppWrapper."""
+    attempt = other.attempt
+    if attempt is not None and of.attempt is not None and attempt.number == of.attempt.number:
+        attempt = of.attempt
+    return replace(
+        other,
+        uid=of.uid,
+        group=of.group,
+        namespace=of.namespace,
+        name=of.name,
+        created_at=of.created_at,
+        version=2,
+        attempt=attempt,
+    )

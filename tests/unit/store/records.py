@@ -1,0 +1,64 @@
+"""Any valid record, for property tests."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from hypothesis import strategies as st
+
+from dispatcher.api.conditions import ConditionType
+from dispatcher.core.gang import Gang, PodSet, Toleration
+from dispatcher.core.record import Attempt, Condition, ObjectRef, Pending, Phase, Record
+from dispatcher.core.resources import LARGEST_AMOUNT, Resources
+
+texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
+moments = st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001
+small = st.integers(0, 2**31 - 1)
+resources = st.builds(
+    Resources, st.dictionaries(texts, st.integers(-LARGEST_AMOUNT, LARGEST_AMOUNT), max_size=4)
+)
+tolerations = st.builds(Toleration, key=texts, operator=texts, value=texts, effect=texts)
+pod_sets = st.builds(PodSet, small, resources, st.lists(tolerations, max_size=2).map(tuple))
+gangs = st.builds(Gang, resources, st.integers(0, 2**62), st.lists(pod_sets, max_size=3).map(tuple))
+conditions = st.builds(
+    Condition, st.sampled_from(ConditionType), st.booleans(), moments, moments, texts, texts
+)
+pendings = st.builds(Pending, texts, texts, texts, texts)
+objects = st.builds(ObjectRef, small, texts, texts, texts, texts, texts)
+attempts = st.builds(
+    Attempt,
+    number=small,
+    cluster=texts,
+    decided_at=moments,
+    objects=st.lists(objects, max_size=3, unique_by=lambda each: each.item).map(
+        lambda found: tuple(sorted(found, key=lambda each: each.item))
+    ),
+    created_at=st.none() | moments,
+    started_at=st.none() | moments,
+    ended_at=st.none() | moments,
+    outcome=texts,
+)
+records = st.builds(
+    Record,
+    uid=st.uuids().map(str),
+    group=texts,
+    namespace=texts,
+    name=texts,
+    created_at=moments,
+    phase=st.sampled_from([phase for phase in Phase if phase is not Phase.DELETED]),
+    phase_since=moments,
+    spec_hash=texts,
+    version=small,
+    enqueue_seq=st.just(0),
+    queue=texts,
+    priority=st.integers(-(2**31), 2**31 - 1),
+    priority_slope=st.floats(-1e12, 1e12),
+    gang=gangs,
+    conditions=st.lists(conditions, max_size=4).map(tuple),
+    message=texts,
+    pending=st.none() | pendings,
+    eligible_at=st.none() | moments,
+    blocked_since=st.none() | moments,
+    attempts=small,
+    attempt=st.none() | attempts,
+)

@@ -1,0 +1,141 @@
+"""Records as rows and back: exact, complete, and refusing what would be lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+
+from dispatcher.core.record import Attempt, Change, ObjectRef, Phase, Record
+from dispatcher.errors import DataRefused
+from dispatcher.store import rows
+from dispatcher.store.tables import appwrapper, attempt, attempt_object, event
+from tests.unit.store.records import records
+
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+FIRST = ObjectRef(0, "v1", "Pod", "default", "a")
+SECOND = ObjectRef(1, "v1", "Pod", "default", "b")
+
+
+def make_record(phase: Phase = Phase.DISPATCHING, attempt: Attempt | None = None) -> Record:
+    return Record("uid", "group", "default", "aw", NOW, phase, NOW, attempt=attempt)
+
+
+def make_attempt(*objects: ObjectRef, number: int = 1, ended_at: datetime | None = None) -> Attempt:
+    return Attempt(number, "hub", NOW, objects, ended_at=ended_at)
+
+
+def make_change(before: Record | None, after: Record) -> Change:
+    return Change(before, after, ())
+
+
+def as_postgres_reads(document: str, types: Mapping[str, str]) -> list[dict[str, object]]:
+    """What `json_to_recordset` makes of it."""
+    return [
+        {
+            column: datetime.fromisoformat(row[column])
+            if types.get(column) == "timestamptz" and row[column] is not None
+            else row[column]
+            for column in row
+        }
+        for row in json.loads(document)
+    ]
+
+
+@given(records)
+def test_any_record_survives_the_way_to_rows_and_back(record: Record) -> None:
+    change = make_change(None, record)
+    (row,) = as_postgres_reads(
+        rows.to_json([rows.new_row(record)]), {**rows.IDENTITY_COLUMNS, **rows.STATE_COLUMNS}
+    )
+    found = None
+    objects = as_postgres_reads(rows.to_json(rows.object_rows(change)), rows.OBJECT_COLUMNS)
+    for each in as_postgres_reads(rows.to_json(rows.attempt_rows(change)), rows.ATTEMPT_COLUMNS):
+        found = rows.attempt_of(each, map(rows.object_of, objects))
+    assert rows.record_of({**row, "enqueue_seq": 0}, found) == record
+
+
+def test_every_field_of_a_record_has_a_column() -> None:
+    kept_otherwise = {"group", "gang", "pending", "attempt", "enqueue_seq"}
+    named = {field.name for field in fields(Record)} - kept_otherwise
+    assert named <= {*rows.IDENTITY_COLUMNS, *rows.STATE_COLUMNS}
+
+
+@pytest.mark.parametrize(
+    ("listed", "table", "ours"),
+    [
+        ({**rows.IDENTITY_COLUMNS, **rows.STATE_COLUMNS}, appwrapper, {"enqueue_seq", "updated_at"}),
+        (rows.ATTEMPT_COLUMNS, attempt, {"cluster_uid", "epoch"}),
+        (rows.OBJECT_COLUMNS, attempt_object, set()),
+        (rows.EVENT_COLUMNS, event, {"id", "recorded_at", "epoch"}),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_what_is_written_and_what_the_database_adds_are_the_columns_of_the_table(
+    listed: dict[str, str], table: object, ours: set[str]
+) -> None:
+    columns = {column.name for column in table.columns}  # type: ignore[attr-defined]  # a Table
+    assert {*listed, *ours} == columns
+
+
+def test_large_parts_that_did_not_change_are_not_sent() -> None:
+    before = make_record()
+    row = rows.changed_row(before, replace(before, version=1, message="new"))
+    assert (row["demand"], row["pod_sets"], row["conditions"]) == (None, None, None)
+    assert (row["believed"], row["version"], row["message"]) == (0, 1, "new")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(2**64, id="past-64-bits"),
+        pytest.param("\ud800", id="half-a-character"),
+    ],
+)
+def test_what_json_cannot_hold_is_refused(value: object) -> None:
+    with pytest.raises(DataRefused):
+        rows.to_json([{"value": value}])
+
+
+def test_an_attempt_is_written_when_it_is_new_or_changed_only() -> None:
+    queued, known = make_record(Phase.QUEUED), make_attempt()
+    dispatched = make_record(attempt=known)
+    assert len(rows.attempt_rows(make_change(queued, dispatched))) == 1
+    assert rows.attempt_rows(make_change(dispatched, replace(dispatched, message="m"))) == []
+    ended = replace(dispatched, attempt=replace(known, ended_at=NOW))
+    assert len(rows.attempt_rows(make_change(dispatched, ended))) == 1
+
+
+@pytest.mark.parametrize("successor", [None, make_attempt(number=2)])
+def test_a_live_attempt_cannot_be_lost_sight_of(successor: Attempt | None) -> None:
+    before = make_record(attempt=make_attempt())
+    with pytest.raises(DataRefused, match="attempt 1 is live"):
+        rows.attempt_rows(make_change(before, replace(before, attempt=successor)))
+    over = make_record(attempt=make_attempt(ended_at=NOW))
+    rows.attempt_rows(make_change(over, replace(over, attempt=successor)))
+
+
+def test_objects_are_written_when_new_or_changed_and_all_of_them_when_they_are_to_go() -> None:
+    before = make_record(attempt=make_attempt(FIRST, SECOND))
+    created = replace(before, attempt=make_attempt(replace(FIRST, uid="1"), SECOND))
+    assert [(row["item"], row["object_uid"]) for row in rows.object_rows(make_change(before, created))] == [
+        (0, "1")
+    ]
+    deleting = replace(before, phase=Phase.DELETING)
+    assert [(row["item"], row["intent"]) for row in rows.object_rows(make_change(before, deleting))] == [
+        (0, "delete"),
+        (1, "delete"),
+    ]
+    assert rows.object_rows(make_change(before, before)) == []
+
+
+def test_an_attempt_does_not_forget_objects() -> None:
+    before = make_record(attempt=make_attempt(FIRST, SECOND))
+    with pytest.raises(DataRefused, match="forget"):
+        rows.object_rows(make_change(before, replace(before, attempt=make_attempt(FIRST))))
+    over = make_record(attempt=make_attempt(FIRST, ended_at=NOW))
+    rows.object_rows(make_change(over, replace(over, attempt=make_attempt(number=2))))
