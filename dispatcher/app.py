@@ -33,6 +33,7 @@ from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.record import Record
 from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.discovery import cluster_uid
 from dispatcher.probes import Health, Metrics, Role, serve
 from dispatcher.settings import Settings
 from dispatcher.store import history, migrate
@@ -165,10 +166,16 @@ class Application:
     async def _term(self, client: ClusterClient) -> None:
         """Lead until something takes that from us."""
         try:
+            await self._recognise(client)
             await self._lead(client)
         except* (errors.StoreError, errors.ClusterError) as group:
             self._troubled("leadership_ended", group.exceptions[0])
         await self._step_down()
+
+    async def _recognise(self, client: ClusterClient) -> None:
+        """Make sure that the kubeconfig and the database belong together."""
+        store = QueueStore(self._database, lambda: self._leadership.lease)
+        await store.recognise_cluster(HUB_CLUSTER, await cluster_uid(client))
 
     def _granted(self, asked_at: float, lease: Lease) -> None:
         self._clock.set(lease.database_now)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final, Self
 from urllib.parse import urlencode
@@ -27,7 +28,7 @@ JSON: Final = "application/json"
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 
-_READ_BUFFER: Final = 2**21  # an object can be 1.5 MiB; aiohttp allows lines of twice its buffer
+_READ_BUFFER: Final = 2**21  # an object can be 1.5 MiB
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 Json = dict[str, Any]
@@ -53,9 +54,9 @@ class ClusterClient:
         self._read_timeout = read_timeout
         self._write_timeout = write_timeout
         self._base = str(api.configuration.host).rstrip("/")
-        self._session = _session(api, may_write)
-        self.writes: dict[str, int] = {}
+        self.writes: Counter[str] = Counter()
         """How many writes were sent, by method; a benchmark and a metric read it."""
+        self._session = _session(api, may_write, self.writes)
 
     @classmethod
     async def connect(
@@ -130,7 +131,7 @@ class ClusterClient:
             ) as response:
                 if response.status != 200:
                     raise _refusal("WATCH", path, response, await response.read())
-                async for line in response.content:
+                async for line in _lines(response.content):
                     yield line
 
     async def _call(
@@ -143,14 +144,11 @@ class ClusterClient:
         body: Json | list[Json] | None = None,
         content_type: str = JSON,
     ) -> Json:
-        headers = await self._headers()
-        encoded = None
-        if body is not None:
-            encoded = orjson.dumps(body)
-            headers["Content-Type"] = content_type
-        if method in _WRITES:
-            self.writes[method] = self.writes.get(method, 0) + 1
+        encoded = None if body is None else orjson.dumps(body)
         with _translated(f"{method} {path}"):
+            headers = await self._headers()
+            if encoded is not None:
+                headers["Content-Type"] = content_type
             async with self._session.request(
                 method,
                 self._url(path, query),
@@ -161,8 +159,8 @@ class ClusterClient:
                 answer = await response.read()
                 if not 200 <= response.status <= 299:
                     raise _refusal(method, path, response, answer)
-        decoded: Json = orjson.loads(answer)
-        return decoded
+            decoded: Json = orjson.loads(answer)
+            return decoded
 
     def _url(self, path: str, query: Mapping[str, str] | None) -> URL:
         # `encoded=True`: our paths are built from names the API server has accepted, and yarl would
@@ -195,14 +193,16 @@ async def _configuration(kubeconfig: str) -> Configuration:
     return configuration
 
 
-def _session(api: ApiClient, may_write: Callable[[], bool]) -> aiohttp.ClientSession:
+def _session(api: ApiClient, may_write: Callable[[], bool], writes: Counter[str]) -> aiohttp.ClientSession:
     """A session over the library's own connector (its TLS and its pool) whose requests pass the write fence."""
 
     class FencedRequest(aiohttp.ClientRequest):
         async def send(self, conn: Any) -> aiohttp.ClientResponse:  # noqa: ANN401  # aiohttp's private type
             # Here the connection is ours already: nothing is awaited between this test and the bytes.
-            if self.method in _WRITES and not may_write():
-                raise errors.WriteForbiddenByFence(f"{self.method} {self.url.path} was not sent")
+            if self.method in _WRITES:
+                if not may_write():
+                    raise errors.WriteForbiddenByFence(f"{self.method} {self.url.path} was not sent")
+                writes[self.method] += 1
             return await super().send(conn)
 
     pool = api.rest_client.pool_manager
@@ -219,8 +219,23 @@ def _session(api: ApiClient, may_write: Callable[[], bool]) -> aiohttp.ClientSes
 def _translated(what: str) -> Any:  # noqa: ANN401
     try:
         yield
-    except (TimeoutError, aiohttp.ClientError, OSError) as error:
+    except (TimeoutError, aiohttp.ClientError, OSError, ConfigException, orjson.JSONDecodeError) as error:
+        # A token that cannot be had now and an answer that is no JSON (a proxy's page) are no answers either.
         raise errors.Unavailable(f"{what}: {type(error).__name__}: {error}".rstrip(": ")) from error
+
+
+async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
+    """Line by line, however long: aiohttp's own lines end at twice the buffer, which an object can exceed."""
+    parts: list[bytes] = []
+    async for chunk in content.iter_any():
+        *ended, rest = chunk.split(b"\n")
+        for line in ended:
+            yield b"".join((*parts, line, b"\n"))
+            parts = []
+        if rest:
+            parts.append(rest)
+    if parts:
+        yield b"".join(parts)
 
 
 _BY_STATUS: Final[dict[int, type[errors.Refused]]] = {

@@ -34,6 +34,12 @@ class Kind:
         return f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
 
 
+async def cluster_uid(client: ClusterClient) -> str:
+    """What tells one cluster from another, whatever its address: the uid of its kube-system namespace."""
+    found = await client.get("/api/v1/namespaces/kube-system")
+    return str(found["metadata"]["uid"])
+
+
 class Discovery:
     """Finds kinds in one cluster."""
 

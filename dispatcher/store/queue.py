@@ -20,7 +20,7 @@ from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from dispatcher.core.record import Attempt, Change, ObjectRef, Record
-from dispatcher.errors import DataRefused
+from dispatcher.errors import DataRefused, SettingsError
 from dispatcher.store import rows
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Lease
@@ -67,6 +67,23 @@ class QueueStore:
         async with self._database.reading() as connection:
             found: UUID = (await connection.execute(text("SELECT id FROM hub"))).scalar_one()
             return found
+
+    async def recognise_cluster(self, name: str, uid: str) -> None:
+        """Note which cluster goes by that name, by the uid of its kube-system namespace.
+
+        Raises `SettingsError` if another one did before: what this database believes to run would all look
+        deleted there.
+        """
+        lease = self._lease()
+        async with self._database.fenced(lease.epoch, lease.holder) as connection:
+            await connection.execute(_MEET_CLUSTER, {"name": name, "uid": uid})
+            known = (await connection.execute(_CLUSTER_UID, {"name": name})).scalar_one()
+        if known != uid:
+            raise SettingsError(
+                f"the cluster {name!r} of this database has the kube-system uid {known}, the one the kubeconfig "
+                f"leads to has {uid}: correct the kubeconfig or the database URL; if the cluster was really "
+                f"replaced, use a new database"
+            )
 
     async def load_live(self) -> list[Record]:
         """Every record that is not Deleted, with its current attempt, in the order they were taken in."""
@@ -197,6 +214,10 @@ _SPEC_BLOBS: Final = text(
     "FROM unnest(CAST(:hashes AS text[]), CAST(:starts AS int[]), CAST(:lengths AS int[])) "
     "AS t(hash, start, length) ON CONFLICT (spec_hash) DO NOTHING"
 )
+_MEET_CLUSTER: Final = text(
+    "INSERT INTO member_cluster (name, cluster_uid) VALUES (:name, :uid) ON CONFLICT (name) DO NOTHING"
+)
+_CLUSTER_UID: Final = text("SELECT cluster_uid FROM member_cluster WHERE name = :name")
 _NEW_COLUMNS: Final = {**rows.IDENTITY_COLUMNS, **rows.STATE_COLUMNS}
 _INSERT: Final = text(
     f"INSERT INTO appwrapper ({_names(_NEW_COLUMNS)}) "
@@ -210,8 +231,9 @@ _UPDATE: Final = text(
     "WHERE a.uid = t.uid AND a.version = t.believed RETURNING a.uid"
 )
 _ATTEMPTS: Final = text(
-    f"INSERT INTO attempt (epoch, {_names(rows.ATTEMPT_COLUMNS)}) "
-    f"SELECT :epoch, {_names(rows.ATTEMPT_COLUMNS)} FROM {_recordset(rows.ATTEMPT_COLUMNS)} "
+    f"INSERT INTO attempt (epoch, cluster_uid, {_names(rows.ATTEMPT_COLUMNS)}) "
+    "SELECT :epoch, coalesce((SELECT m.cluster_uid FROM member_cluster m WHERE m.name = t.cluster), ''), "
+    f"{_names(rows.ATTEMPT_COLUMNS)} FROM {_recordset(rows.ATTEMPT_COLUMNS)} "
     "ON CONFLICT (uid, number) DO UPDATE SET created_at = excluded.created_at, "
     "started_at = excluded.started_at, ended_at = excluded.ended_at, outcome = excluded.outcome"
 )
