@@ -74,13 +74,25 @@ def parser() -> argparse.ArgumentParser:
 def add_up(up: argparse.ArgumentParser) -> None:
     """Add what `up` can be told."""
     shape = Shape()
-    up.add_argument("--clusters", type=int, default=1, choices=range(1, len(NAMES) + 1), metavar="N")
+    up.add_argument(
+        "--clusters",
+        type=int,
+        default=1,
+        choices=range(1, len(NAMES) + 1),
+        metavar="N",
+        help="how many: a hub, and members from the second on (%(default)s)",
+    )
     up.add_argument("--nodes", type=int, default=4, metavar="N", help="nodes of each cluster (%(default)s)")
     up.add_argument("--cpu", default=shape.cpu, help="CPUs of each node (%(default)s)")
     up.add_argument("--memory", default=shape.memory, help="memory of each node (%(default)s)")
     up.add_argument("--gpu", type=int, default=shape.gpu, help="nvidia.com/gpu of each node (%(default)s)")
     up.add_argument(
-        "--crd", type=Path, action="append", default=[], metavar="FILE", help="CRDs to begin with"
+        "--crd",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help="serve these CRDs from the start: the garbage collector learns later ones only after 30 s",
     )
     add_state(up)
     up.set_defaults(run=run_up)

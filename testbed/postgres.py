@@ -28,7 +28,7 @@ from typing import Final, Protocol, Self
 import psycopg
 from psycopg import sql
 
-from testbed.processes import KILL, MARK, Ending, FolderInUse, Process, Supervisor, hold, owner_name
+from testbed.processes import KILL, Ending, FolderInUse, Process, Supervisor, hold, owner_name
 
 URL_VARIABLE: Final = "DISPATCHER_TEST_POSTGRES_URL"
 IMAGE: Final = "postgres:18-alpine"
@@ -187,9 +187,7 @@ class EmbeddedPostgres:
         while True:
             self._process = self._supervisor.start(
                 "postgres",
-                # Unmarked, since marks are counted anew by each supervisor of a process: ending one server
-                # would end its namesake. Its sessions end with it by themselves.
-                ["env", "-u", MARK, self._binaries / "postgres", "-D", self._data, *options],
+                [self._binaries / "postgres", "-D", self._data, *options],
                 env=_environment(),
                 cwd=self._folder,
                 user=self._user,

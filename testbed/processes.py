@@ -3,8 +3,9 @@
 The model: a `Supervisor` owns one folder. Every process it starts leads a session of its own, writes to
 `logs/<name>.log`, and is recorded in `pids/` *before* it runs anything: the child waits on a pipe until its
 record is on disk. A pid alone proves nothing, so a record also holds when the process began; only a process
-that matches both is ever signalled. What a process leaves behind in turn is known by a mark in its
-environment, which descendants inherit whatever session they move to.
+that matches both is ever signalled. What a process leaves behind in turn is known in two ways: it was below
+the process when that was asked to end, or it bears the mark that descendants inherit in their environment.
+Neither is enough alone: who lost its parent is below nobody, and Postgres writes over its environment.
 
 Three nets, each for what the one before it cannot catch: `stop_all` on the way out; a guardian, started with
 the first process, that sees our end of a pipe close when we are killed; and the next supervisor of the same
@@ -20,6 +21,7 @@ import fcntl
 import json
 import os
 import pwd
+import secrets
 import shutil
 import subprocess
 import sys
@@ -57,6 +59,15 @@ class Ending:
 
 
 KILL = Ending(SIGKILL, 5.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Stat:
+    """A process as the kernel sees it: its state, its parent, and its start in clock ticks since boot."""
+
+    state: str
+    parent: int
+    ticks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +155,14 @@ class Process:
     def stop(self, ending: Ending | None = None) -> None:
         """End it as declared at its start, or as said here. Safe to repeat."""
         ending = ending or Ending(Signals(self._record.signal), self._record.grace)
+        below = descendants_of({self.pid} if self.is_running() else set())
         self.send(ending.signal)
         try:
             self._popen.wait(ending.grace)
         except subprocess.TimeoutExpired:
             self.send(SIGKILL)
             self._popen.wait()
-        kill_marked({self._record.mark})
+        kill_left(below, {self._record.mark})
         self._path.unlink(missing_ok=True)
 
 
@@ -175,6 +187,8 @@ class Supervisor:
         self._processes: list[Process] = []
         self._guardian: Guardian | None = None
         self._started = 0
+        # One process may have several supervisors, and none may end what another started.
+        self._token = secrets.token_hex(4)
         self._closed = False
         self._afterwards = contextlib.ExitStack()
         atexit.register(self.stop_all)
@@ -214,7 +228,7 @@ class Supervisor:
                 raise RuntimeError(f"the supervisor of {self.folder} has ended; it starts nothing more")
             self._guardian = self._guardian or Guardian(self.folder, self._owner)
             self._started += 1
-            mark = f"{self._owner}#{self._started}"
+            mark = f"{self._owner}#{self._token}#{self._started}"
             with log.open("ab") as output:
                 popen = spawn(command, output.fileno(), {**(env or os.environ), MARK: mark}, cwd, user)
             began = beginning_of(popen.pid)
@@ -283,12 +297,13 @@ def end_recorded(folder: Path, owner: str | None = None) -> list[Record]:
     found = {path: Record.read(path) for path in (folder / "pids").glob("*.json")}
     records = {path: each for path, each in found.items() if owner is None or (each and each.owner == owner)}
     alive = [each for each in records.values() if each is not None and each.is_alive]
+    below = descendants_of({each.pid for each in alive})
     for each in alive:
         each.send(each.signal)
     wait_until_gone(alive, max((each.grace for each in alive), default=0.0))
     for each in alive:
         each.send(SIGKILL)
-    kill_marked({each.mark for each in records.values() if each is not None})
+    kill_left(below, {each.mark for each in records.values() if each is not None})
     wait_until_gone(alive, KILL.grace)
     for path in records:
         path.unlink(missing_ok=True)
@@ -321,8 +336,28 @@ def wait_until_gone(records: Sequence[Record], seconds: float) -> None:
         time.sleep(POLL_SECONDS)
 
 
-def kill_marked(marks: Set[str]) -> None:
-    """Kill every process that bears one of these marks, wherever it has moved to."""
+def descendants_of(pids: Set[int]) -> dict[int, str]:
+    """Return every process below these, at any depth, and when it began."""
+    stats = {int(each.name): stat_of(int(each.name)) for each in Path("/proc").glob("[0-9]*")}
+    children: dict[int, list[int]] = {}
+    for pid, stat in stats.items():
+        if stat is not None:
+            children.setdefault(stat.parent, []).append(pid)
+    found: dict[int, str] = {}
+    waiting = list(pids)
+    while waiting:
+        for pid in children.get(waiting.pop(), ()):
+            found[pid] = beginning_of(pid) or ""
+            waiting.append(pid)
+    return found
+
+
+def kill_left(below: Mapping[int, str], marks: Set[str]) -> None:
+    """Kill those of these processes that are still there, and all that bear one of these marks."""
+    for pid, began in below.items():
+        if beginning_of(pid) == began:
+            with contextlib.suppress(OSError):
+                os.kill(pid, SIGKILL)
     for environment in Path("/proc").glob("[0-9]*/environ"):
         with contextlib.suppress(OSError):
             variables = environment.read_bytes().split(b"\0")
@@ -333,14 +368,19 @@ def kill_marked(marks: Set[str]) -> None:
 
 def beginning_of(pid: int) -> str | None:
     """Return what tells this process from any other that had or will have its pid; None if it has ended."""
+    stat = stat_of(pid)
+    return None if stat is None or stat.state in "ZX" else f"{boot_id()}/{stat.ticks}"
+
+
+def stat_of(pid: int) -> Stat | None:
+    """Return what the kernel says of a process, or None if there is none."""
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
+        text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
     # The name, in parentheses, may hold spaces and parentheses; the fields after it may not.
-    fields = stat.rpartition(")")[2].split()
-    state, ticks = fields[0], fields[19]
-    return None if state in "ZX" else f"{boot_id()}/{ticks}"
+    fields = text.rpartition(")")[2].split()
+    return Stat(fields[0], int(fields[1]), int(fields[19]))
 
 
 def boot_id() -> str:

