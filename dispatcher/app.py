@@ -21,9 +21,11 @@ from datetime import datetime, timedelta
 from dispatcher import errors, log
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.controller.admission import Admission
+from dispatcher.controller.announcer import Announcer
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.committer import Committer
-from dispatcher.controller.dispatch import Dispatch
+from dispatcher.controller.dispatch import Dispatch, Rules
+from dispatcher.controller.figures import gather
 from dispatcher.controller.hub import Hub
 from dispatcher.controller.reconciler import Parts, Reconciler
 from dispatcher.controller.reporter import Reporter
@@ -31,10 +33,12 @@ from dispatcher.controller.roster import Roster
 from dispatcher.controller.specs import Specs
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.capacity import CapacityLedger
+from dispatcher.core.placement import Policy
 from dispatcher.core.record import Record
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import cluster_uid
-from dispatcher.probes import Health, Metrics, Role, serve
+from dispatcher.kube.events import EventRecorder
+from dispatcher.probes import Figures, Health, Metrics, Role, serve
 from dispatcher.settings import Settings
 from dispatcher.store import history, migrate
 from dispatcher.store.database import Database
@@ -188,6 +192,7 @@ class Application:
     async def _step_down(self) -> None:
         self._fence.close()
         self._metrics.leading.set(0)
+        self._metrics.figures = Figures
         self._health.role = Role.STANDBY
         try:
             await asyncio.shield(self._leadership.release())
@@ -202,6 +207,7 @@ class Application:
             self._settings, client, self._leadership, self._database, self._clock, self._metrics
         )
         self._health.watches_ready = session.watches_ready
+        self._metrics.figures = session.figures
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._renew(), name="renew")
             await session.start(tasks)
@@ -242,7 +248,8 @@ class Session:
         self._queue = WorkQueue(time.monotonic)
         self._ledgers = {HUB_CLUSTER: CapacityLedger()}
         self._roster = Roster(self._ledgers)
-        self._committer = Committer(self._store, self._roster)
+        self._recorder = EventRecorder(client, time.monotonic)
+        self._committer = Committer(self._store, self._roster, Announcer(metrics, self._recorder).announce)
         self._cluster = Cluster(
             HUB_CLUSTER, client, self._ledgers[HUB_CLUSTER], self._wake_dispatch, self._queue.add
         )
@@ -255,9 +262,17 @@ class Session:
             self._queue.add,
             clock.now,
             metrics,
-            least=settings.cycle_seconds,
-            most=settings.poll_seconds,
+            Rules(
+                policy=Policy(settings.queue_policy),
+                starvation_bound=timedelta(seconds=settings.starvation_bound_seconds),
+                least=settings.cycle_seconds,
+                most=settings.poll_seconds,
+            ),
         )
+
+    def figures(self) -> Figures:
+        """What it knows now, for a scrape."""
+        return gather(self._roster, self._clusters, self._hub, self._client, self._recorder)
 
     def watches_ready(self) -> bool:
         """True once every watch has its first complete answer."""
@@ -273,6 +288,7 @@ class Session:
         tasks.create_task(self._cluster.run(), name="cluster")
         tasks.create_task(self._hub.run(), name="hub")
         tasks.create_task(self._committer.run(), name="committer")
+        tasks.create_task(self._recorder.run(), name="events")
         await self._cluster.wait_until_known()
         await self._hub.wait_until_known()
         await self._work(tasks, hub_id)

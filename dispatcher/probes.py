@@ -7,14 +7,16 @@ Prometheus text.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
+from prometheus_client.registry import Collector
 
 
 class Role(StrEnum):
@@ -42,30 +44,87 @@ class Health:
         return self.role is not Role.STARTING, str(self.role)
 
 
-class Metrics:
-    """The dispatcher's metrics, in a registry of their own."""
+Amounts = Mapping[tuple[str, ...], int]
+"""Amounts by the values of their labels."""
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """What the leader knows at the moment of a scrape; amounts of resources are in base units (cpu in milli)."""
+
+    phases: Mapping[str, int] = field(default_factory=dict)
+    waiting: Mapping[str, int] = field(default_factory=dict)
+    free: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    reconnects: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    writes: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    events_dropped: int = 0
+
+
+class Metrics(Collector):
+    """The dispatcher's metrics: distributions are kept here, figures of the moment are asked for when scraped."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
+        self.figures: Callable[[], Figures] = Figures
         self.leading = Gauge("dispatcher_leading", "1 while this process leads", registry=self.registry)
         self.cycle_seconds = Histogram(
-            "dispatcher_cycle_seconds", "Duration of one dispatch cycle", registry=self.registry
-        )
-        self.appwrappers = Gauge(
-            "dispatcher_appwrappers", "AppWrappers by phase", ["phase"], registry=self.registry
+            "dispatcher_cycle_seconds",
+            "Duration of one dispatch cycle, its commit included",
+            registry=self.registry,
+            buckets=(0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10),
         )
         self.wait_seconds = Histogram(
             "dispatcher_wait_seconds",
-            "From an AppWrapper's creation to its dispatch",
+            "From the creation of an AppWrapper to the decision to dispatch it",
             registry=self.registry,
             buckets=(0.05, 0.1, 0.5, 1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600),
         )
-        self.api_writes = Counter(
-            "dispatcher_api_writes",
-            "Writes sent to API servers",
-            ["cluster", "method"],
+        self.dispatch_seconds = Histogram(
+            "dispatcher_dispatch_seconds",
+            "From the decision to dispatch until every wrapped object was created",
             registry=self.registry,
+            buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 300),
         )
+        self.registry.register(self)
+
+    def collect(self) -> Iterator[Metric]:
+        """The figures of now, for one scrape."""
+        now = self.figures()
+        yield _gauge("dispatcher_appwrappers", "AppWrappers by phase", ["phase"], _by_name(now.phases))
+        yield _gauge(
+            "dispatcher_queue_depth", "Queued AppWrappers by why they wait", ["reason"], _by_name(now.waiting)
+        )
+        yield _gauge(
+            "dispatcher_capacity_free",
+            "Free amount in base units (cpu in milli), outstanding demand taken off; negative is a debt",
+            ["cluster", "resource"],
+            now.free,
+        )
+        yield _counter("dispatcher_watch_reconnects", "Broken watches", ["cluster", "watch"], now.reconnects)
+        yield _counter(
+            "dispatcher_api_writes", "Writes sent to API servers", ["verb", "resource"], now.writes
+        )
+        yield _counter(
+            "dispatcher_events_dropped", "Kubernetes Events not written", [], {(): now.events_dropped}
+        )
+
+
+def _by_name(amounts: Mapping[str, int]) -> dict[tuple[str, ...], int]:
+    return {(name,): amount for name, amount in amounts.items()}
+
+
+def _gauge(name: str, text: str, labels: list[str], amounts: Amounts) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=labels)
+    for values, amount in amounts.items():
+        family.add_metric(list(values), amount)
+    return family
+
+
+def _counter(name: str, text: str, labels: list[str], amounts: Amounts) -> Metric:
+    family = CounterMetricFamily(name, text, labels=labels)
+    for values, amount in amounts.items():
+        family.add_metric(list(values), amount)
+    return family
 
 
 @asynccontextmanager

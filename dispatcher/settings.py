@@ -6,7 +6,7 @@ handed to constructors; nothing else reads the environment.
 
 from __future__ import annotations
 
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -47,6 +47,14 @@ class Settings(BaseSettings):
 
     poll_seconds: Annotated[float, Field(gt=0, le=600)] = 10.0
     """Longest time between two dispatch cycles, should a wake-up be lost."""
+
+    queue_policy: Literal["BestEffortFIFO", "StrictFIFO"] = "BestEffortFIFO"
+    """BestEffortFIFO lets those that fit pass one that does not; StrictFIFO keeps the order at any price. The
+    default keeps GPUs busy; `starvation_bound_seconds` bounds what it costs the one that is passed."""
+
+    starvation_bound_seconds: Annotated[float, Field(ge=0)] = 600.0
+    """How long a gang may be blocked at the head before capacity is kept for it; only in BestEffortFIFO. Ten
+    minutes: long against the noise of small jobs, short against a working day."""
 
     concurrency: Annotated[int, Field(ge=1, le=1024)] = 32
     """How many AppWrappers are reconciled at once, which bounds the connections to an API server."""

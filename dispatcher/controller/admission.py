@@ -80,7 +80,6 @@ class Admission:
         wanted = [view for view in views if not view.deleting and self._roster.get(view.uid) is None]
         changes = [change for view in wanted if (change := await self._read_safely(view))]
         for record in await self._committer.commit_all(changes):
-            _log.info("admitted", appwrapper=record.key, uid=record.uid, phase=record.phase.value)
             self._on_admitted(record)
 
     async def _read_safely(self, view: AppWrapperView) -> Change | None:

@@ -47,9 +47,9 @@ class Cluster:
         return self._nodes.synced.is_set() and self._pods.synced.is_set()
 
     @property
-    def reflectors(self) -> tuple[Reflector[Node], Reflector[PodView]]:
-        """Its watches, for readiness and metrics."""
-        return self._nodes, self._pods
+    def reconnects(self) -> dict[str, int]:
+        """How often each watch broke."""
+        return {"nodes": self._nodes.reconnects, "pods": self._pods.reconnects}
 
     async def run(self) -> None:
         """Watch until cancelled."""

@@ -8,7 +8,7 @@ committed is put into the roster, and only then does the worker that asked go on
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from dispatcher import log
@@ -22,11 +22,12 @@ _log = log.get("committer")
 
 
 class Committer:
-    """Commits changes; `run` must be running for `commit` to return."""
+    """Commits changes; `run` must be running for `commit` to return. `announce` is told each that was accepted."""
 
-    def __init__(self, store: QueueStore, roster: Roster) -> None:
+    def __init__(self, store: QueueStore, roster: Roster, announce: Callable[[Change, Record], None]) -> None:
         self._store = store
         self._roster = roster
+        self._announce = announce
         self._gathered: list[tuple[Change, asyncio.Future[Record | None]]] = []
         self._wake = asyncio.Event()
 
@@ -80,5 +81,8 @@ class Committer:
         for record in result.accepted:
             self._roster.put(record)
         for change, future in batch:
+            committed = accepted.get(change.after.uid)
+            if committed is not None:
+                self._announce(change, committed)
             if not future.done():
-                future.set_result(accepted.get(change.after.uid))
+                future.set_result(committed)

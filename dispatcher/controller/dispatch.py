@@ -10,23 +10,31 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 
-from dispatcher import log
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.committer import Committer
 from dispatcher.controller.roster import Roster
 from dispatcher.core import lifecycle
-from dispatcher.core.placement import Impossible, Outcome, Placed, Waiting, plan
-from dispatcher.core.queueing import in_order, next_eligible
-from dispatcher.core.record import Change, Record
+from dispatcher.core.placement import Behind, Impossible, Outcome, Placed, Policy, Waiting, plan
+from dispatcher.core.queueing import in_order, next_eligible, starved
+from dispatcher.core.record import Change
 from dispatcher.probes import Metrics
 
-_log = log.get("dispatch")
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How the queue is served, and how often: cycles are at least `least` seconds apart, at most `most`."""
+
+    policy: Policy = Policy.BEST_EFFORT_FIFO
+    starvation_bound: timedelta = timedelta(minutes=10)
+    least: float = 0.05
+    most: float = 10.0
 
 
 class Dispatch:
-    """Runs cycles: at least `least` seconds apart, at most `most`."""
+    """Runs cycles by the rules."""
 
     def __init__(
         self,
@@ -36,8 +44,7 @@ class Dispatch:
         on_decided: Callable[[str], None],
         now: Callable[[], datetime],
         metrics: Metrics,
-        least: float,
-        most: float,
+        rules: Rules,
     ) -> None:
         self._roster = roster
         self._committer = committer
@@ -45,8 +52,7 @@ class Dispatch:
         self._on_decided = on_decided
         self._now = now
         self._metrics = metrics
-        self._least = least
-        self._most = most
+        self._rules = rules
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
@@ -60,13 +66,13 @@ class Dispatch:
                 await asyncio.wait_for(self._wake.wait(), self._pause())
             self._wake.clear()
             await self.cycle()
-            await asyncio.sleep(self._least)
+            await asyncio.sleep(self._rules.least)
 
     def _pause(self) -> float:
         """Seconds until a cycle is due even if nothing wakes it."""
         now = self._now()
         eligible = next_eligible(self._roster.queued(), now)
-        return min(self._most, (eligible - now).total_seconds()) if eligible else self._most
+        return min(self._rules.most, (eligible - now).total_seconds()) if eligible else self._rules.most
 
     async def cycle(self) -> None:
         """Decide for everything that is queued, once."""
@@ -80,11 +86,11 @@ class Dispatch:
                 for name, cluster in self._clusters.items()
                 if cluster.is_known
             }
-            outcomes = plan(queue, snapshots)
+            starving = starved(queue, now, self._rules.starvation_bound)
+            outcomes = plan(queue, snapshots, self._rules.policy, starving)
             changes = [change for outcome in outcomes if (change := _change(outcome, now))]
             committed = await self._committer.commit_all(changes)
         for record in committed:
-            _log_decision(record, now)
             self._on_decided(record.uid)
 
 
@@ -92,15 +98,9 @@ def _change(outcome: Outcome, now: datetime) -> Change | None:
     match outcome:
         case Placed(record, cluster):
             return lifecycle.dispatch(record, cluster, now)
-        case Waiting(record, pending) | Impossible(record, pending):
-            return lifecycle.block(record, pending, now)
-
-
-def _log_decision(record: Record, now: datetime) -> None:
-    if record.pending is None and record.attempt is not None:
-        waited = round((now - record.created_at).total_seconds(), 3)
-        cluster = record.attempt.cluster
-        _log.info("dispatched", appwrapper=record.key, uid=record.uid, cluster=cluster, waited=waited)
-    elif record.pending is not None:
-        reason, detail = record.pending.reason, record.pending.message
-        _log.info("waits", appwrapper=record.key, uid=record.uid, reason=reason, detail=detail)
+        case Waiting(record, pending, is_head):
+            return lifecycle.block(record, pending, now, is_head=is_head)
+        case Impossible(record, pending):
+            return lifecycle.block_for_good(record, pending, now)
+        case Behind(record, pending):
+            return lifecycle.line_up(record, pending, now)

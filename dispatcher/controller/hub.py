@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from dispatcher.api.names import LEGACY_GROUP, WORKLOAD_GROUP
+from dispatcher.api.names import HUB_CLUSTER, LEGACY_GROUP, WORKLOAD_GROUP
 from dispatcher.core.record import Record
 from dispatcher.kube.appwrappers import AppWrappers, AppWrapperView, decode
 from dispatcher.kube.client import ClusterClient
@@ -34,6 +34,11 @@ class Hub:
     def reflectors(self) -> tuple[Reflector[AppWrapperView], ...]:
         """Its watches, for readiness and metrics."""
         return tuple(group.reflector for group in self._groups.values())
+
+    @property
+    def reconnects(self) -> dict[tuple[str, ...], int]:
+        """How often each watch broke, by cluster and watch."""
+        return {(HUB_CLUSTER, each.name): each.reconnects for each in self.reflectors}
 
     async def run(self) -> None:
         """Watch until cancelled."""

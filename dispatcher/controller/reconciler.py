@@ -155,11 +155,9 @@ class Reconciler:
                     self._parts.queue.add_later(record.uid, CONFIRM_SECONDS)
                     return
                 case Postponed(message):
-                    _log.warning("creation_postponed", appwrapper=record.key, uid=record.uid, error=message)
                     await self._commit(self._postponed(record, tuple(made), message))
                     return
                 case RefusedForGood(message):
-                    _log.warning("creation_refused", appwrapper=record.key, uid=record.uid, error=message)
                     said = f"{record.key} creation failure: {message}"
                     change = lifecycle.refuse_creation(record, tuple(made), said, self._parts.now())
                     await self._commit(change)
@@ -219,8 +217,6 @@ class Reconciler:
         """Commit one step, and look again: the next may be due at once."""
         record = await self._parts.committer.commit(change)
         if record is not None:
-            event = change.events[-1]
-            _log.info(event.cause, appwrapper=record.key, uid=record.uid, phase=record.phase.value)
             for cluster in self._parts.clusters.values():
                 cluster.learn(record)
         self._parts.queue.add(change.after.uid)

@@ -75,7 +75,7 @@ class Reporter:
     def _is_due(self, record: Record) -> bool:
         """False while the next step is about to change what would be written."""
         if record.phase is Phase.QUEUED:
-            return record.condition(ConditionType.HEAD_OF_LINE) is not None
+            return record.pending is not None or record.condition(ConditionType.HEAD_OF_LINE) is not None
         if record.phase is not Phase.DISPATCHING:
             self._creating_since.pop(record.uid, None)
             return True

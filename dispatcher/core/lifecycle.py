@@ -29,6 +29,8 @@ class Cause(StrEnum):
     REJECTED = "rejected"
     ADOPTED = "adopted"
     BLOCKED = "blocked"
+    LINED_UP = "lined-up"
+    BECAME_HEAD = "became-head"
     REPRIORITISED = "reprioritised"
     DISPATCHED = "dispatched"
     CREATED = "created"
@@ -57,6 +59,10 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
         None, Cause.ADOPTED, Phase.DISPATCHING, "objects of it exist, though the database knew nothing"
     ),
     Transition(Phase.QUEUED, Cause.BLOCKED, Phase.QUEUED, "a cycle evaluated it and it does not fit"),
+    Transition(Phase.QUEUED, Cause.LINED_UP, Phase.QUEUED, "StrictFIFO: it stands behind one that waits"),
+    Transition(
+        Phase.QUEUED, Cause.BECAME_HEAD, Phase.QUEUED, "first of those that do not fit: its bound runs"
+    ),
     Transition(Phase.QUEUED, Cause.REPRIORITISED, Phase.QUEUED, "the user changed its priority"),
     Transition(Phase.QUEUED, Cause.DISPATCHED, Phase.DISPATCHING, "the gang fits: committed to a cluster"),
     Transition(Phase.QUEUED, Cause.DELETED, Phase.DELETED, "deleted while nothing of it existed"),
@@ -205,16 +211,18 @@ def adopt(newcomer: Newcomer, gang: Gang, cluster: str, number: int, now: dateti
     )
 
 
-def block(record: Record, pending: Pending, now: datetime) -> Change | None:
+def block(record: Record, pending: Pending, now: datetime, *, is_head: bool = False) -> Change | None:
     """Note that a cycle evaluated it and it must wait; None if that is known already.
 
     Only a new reason, resource or cluster counts as news: amounts that change with every neighbour do not.
+    `is_head` starts the time after which it is protected from those who pass it by.
     """
-    known = record.pending
-    backoff = record.condition(ConditionType.BACKOFF)
-    told = backoff is not None and backoff.status
-    if told and known is not None and _topic(known) == _topic(pending):
-        return None
+    blocked_since = record.blocked_since or (now if is_head else None)
+    told = record.condition(ConditionType.BACKOFF)
+    if told and told.status and record.pending and _topic(record.pending) == _topic(pending):
+        if blocked_since == record.blocked_since:
+            return None
+        return _step(record, Cause.BECAME_HEAD, now, blocked_since=blocked_since)
     conditions = _with(record.conditions, ConditionType.HEAD_OF_LINE, now, words.FRONT_OF_QUEUE)
     conditions = _with(
         conditions,
@@ -231,8 +239,22 @@ def block(record: Record, pending: Pending, now: datetime) -> Change | None:
         note=pending.message,
         conditions=conditions,
         pending=pending,
-        blocked_since=record.blocked_since or now,
+        blocked_since=blocked_since,
     )
+
+
+def block_for_good(record: Record, pending: Pending, now: datetime) -> Change | None:
+    """As `block`, for one that no cluster could hold: it is never the head, and nothing is kept for it."""
+    if record.blocked_since is not None:
+        record = replace(record, blocked_since=None)
+    return block(record, pending, now)
+
+
+def line_up(record: Record, pending: Pending, now: datetime) -> Change | None:
+    """Note that it was not looked at, because one before it waits; None if that is known already."""
+    if record.pending and record.pending.reason == pending.reason:
+        return None
+    return _step(record, Cause.LINED_UP, now, reason=pending.reason, note=pending.message, pending=pending)
 
 
 def reprioritise(record: Record, priority: int, slope: float, now: datetime) -> Change:

@@ -1,15 +1,20 @@
 """Which queued gangs go where, now: one pure pass over the queue against a snapshot of every cluster.
 
-A pass admits as many as fit, whole, in queue order; what does not fit is passed by (BestEffortFIFO), and
-told what it is short of. A gang larger than every empty cluster is told that instead. Equal gangs are
-decided once a pass: once one of a shape does not fit, no later one of that shape can, for free capacity
-only shrinks within a pass.
+A pass admits as many as fit, whole, in queue order. What happens to those behind one that does not fit is the
+queue's policy: BestEffortFIFO passes it by, StrictFIFO stops there. Passing by could starve a large gang under
+a stream of small ones, so one that has been blocked at the head for too long is placed virtually first on one
+cluster: there, others get what is free less its demand, of the resources it asks for. Everything else stays
+open to them, and one gang a cluster is protected so.
+
+A gang larger than every empty cluster is told that, blocks nobody and is never protected. Equal gangs are
+decided once a pass: free capacity only shrinks within a pass, so once one of a shape does not fit, none does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Final
 
 from dispatcher.core.capacity import CapacitySnapshot
@@ -19,10 +24,21 @@ from dispatcher.core.resources import Resources
 
 INSUFFICIENT: Final = "InsufficientResources"
 """It would fit an empty cluster, but not what is free now."""
+RESERVED: Final = "ReservedForAnother"
+"""It would fit what is free, but that is being kept for a gang that has waited at the head for too long."""
 LARGER_THAN_CLUSTER: Final = "LargerThanCluster"
 """It would not fit the cluster even if that were empty."""
 NO_CLUSTER: Final = "NoCluster"
 """No cluster has reported its capacity yet."""
+BEHIND_HEAD: Final = "AwaitingHeadOfLine"
+"""StrictFIFO: somebody before it waits, so it has not been looked at."""
+
+
+class Policy(StrEnum):
+    """What a gang that does not fit means for those behind it; Kueue's words."""
+
+    BEST_EFFORT_FIFO = "BestEffortFIFO"
+    STRICT_FIFO = "StrictFIFO"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,10 +51,11 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """It fits nowhere now; it may later."""
+    """It fits nowhere now; it may later. `is_head` for the first of the queue of which that is true."""
 
     record: Record
     pending: Pending
+    is_head: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,43 +66,115 @@ class Impossible:
     pending: Pending
 
 
-Outcome = Placed | Waiting | Impossible
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """It was not looked at, because the queue is strict and the head waits."""
+
+    record: Record
+    pending: Pending
 
 
-def plan(queue: Iterable[Record], clusters: Mapping[str, CapacitySnapshot]) -> list[Outcome]:
-    """One outcome for each record of `queue`, which is in order. The snapshots are used up by what is placed."""
-    refusals: dict[Gang, Waiting | Impossible] = {}
+Outcome = Placed | Waiting | Impossible | Behind
+
+
+def plan(
+    queue: Iterable[Record],
+    clusters: Mapping[str, CapacitySnapshot],
+    policy: Policy = Policy.BEST_EFFORT_FIFO,
+    starved: Collection[str] = (),
+) -> list[Outcome]:
+    """One outcome for each record of `queue`, which is in order; `starved` are the uids to be protected.
+
+    The snapshots are used up by what is placed.
+    """
+    planning = _Planning(clusters)
+    records = list(queue)
+    early = {} if policy is Policy.STRICT_FIFO else planning.protect(records, starved)
+    head: Record | None = None
     outcomes: list[Outcome] = []
-    for record in queue:
-        known = refusals.get(record.gang)
-        if known is not None:
-            outcomes.append(type(known)(record, known.pending))
+    for record in records:
+        if head is not None and policy is Policy.STRICT_FIFO:
+            outcomes.append(Behind(record, Pending(BEHIND_HEAD, f"behind {head.key}, which waits")))
             continue
-        outcome = _place(record, clusters)
-        if not isinstance(outcome, Placed):
-            refusals[record.gang] = outcome
+        outcome = early.get(record.uid) or planning.place(record)
+        if head is None and isinstance(outcome, Waiting):
+            head, outcome = record, replace(outcome, is_head=True)
         outcomes.append(outcome)
     return outcomes
 
 
-def _place(record: Record, clusters: Mapping[str, CapacitySnapshot]) -> Outcome:
-    for name in sorted(clusters):
-        if record.gang.demand.fits_in(clusters[name].free_for(record.gang)):
-            clusters[name].take(record.gang.demand)
-            return Placed(record, name)
-    if not clusters:
-        return Waiting(record, Pending(NO_CLUSTER, "no cluster has reported its capacity yet"))
-    return _refuse(record, clusters)
+class _Planning:
+    """What one pass has given away and keeps back so far."""
 
+    def __init__(self, clusters: Mapping[str, CapacitySnapshot]) -> None:
+        self._clusters = clusters
+        self._names = sorted(clusters)
+        self._kept: dict[str, Record] = {}
+        self._refusals: dict[Gang, Waiting | Impossible] = {}
 
-def _refuse(record: Record, clusters: Mapping[str, CapacitySnapshot]) -> Waiting | Impossible:
-    """Name the cluster that comes nearest: one it would fit when empty, if there is any."""
-    gang = record.gang
-    for name in sorted(clusters):
-        if gang.demand.fits_in(clusters[name].total_for(gang)):
-            return Waiting(record, explain(INSUFFICIENT, gang, name, clusters[name].free_for(gang)))
-    name = min(clusters)
-    return Impossible(record, explain(LARGER_THAN_CLUSTER, gang, name, clusters[name].total_for(gang)))
+    def protect(self, records: Iterable[Record], starved: Collection[str]) -> dict[str, Outcome]:
+        """Place the starved first, or keep one cluster's capacity for each; the outcomes by uid."""
+        outcomes: dict[str, Outcome] = {}
+        for record in records if starved else ():
+            if record.uid not in starved:
+                continue
+            outcome = outcomes[record.uid] = self.place(record)
+            if isinstance(outcome, Waiting):
+                self._keep_for(record)
+        return outcomes
+
+    def place(self, record: Record) -> Placed | Waiting | Impossible:
+        known = self._refusals.get(record.gang)
+        if known is not None:
+            return replace(known, record=record)
+        outcome = self._place(record)
+        if not isinstance(outcome, Placed):
+            self._refusals[record.gang] = outcome
+        return outcome
+
+    def _keep_for(self, record: Record) -> None:
+        """The first cluster it would fit if empty: the same in every pass, so that what is kept adds up."""
+        for name in self._names:
+            if name not in self._kept and record.gang.demand.fits_in(
+                self._clusters[name].total_for(record.gang)
+            ):
+                self._kept[name] = record
+                return
+
+    def _place(self, record: Record) -> Placed | Waiting | Impossible:
+        gang = record.gang
+        for name in self._names:
+            if gang.demand.fits_in(self._available(name, gang)):
+                self._clusters[name].take(gang.demand)
+                return Placed(record, name)
+        if not self._names:
+            return Waiting(record, Pending(NO_CLUSTER, "no cluster has reported its capacity yet"))
+        return self._refuse(record)
+
+    def _available(self, name: str, gang: Gang) -> Resources:
+        """What is free for `gang`, less what is kept there for somebody, of the resources that one asks for."""
+        free = self._clusters[name].free_for(gang)
+        kept = self._kept.get(name)
+        return free - kept.gang.demand if kept else free
+
+    def _refuse(self, record: Record) -> Waiting | Impossible:
+        """Name the cluster that comes nearest: one it would fit when empty, if there is any."""
+        gang = record.gang
+        for name in self._names:
+            if not gang.demand.fits_in(self._clusters[name].total_for(gang)):
+                continue
+            free = self._clusters[name].free_for(gang)
+            if gang.demand.fits_in(free):
+                keeper = self._kept[name].key
+                message = (
+                    f"cluster {name}: what is free there is kept for {keeper}, which has waited too long"
+                )
+                return Waiting(record, Pending(RESERVED, message, cluster=name))
+            return Waiting(record, explain(INSUFFICIENT, gang, name, free))
+        name = self._names[0]
+        return Impossible(
+            record, explain(LARGER_THAN_CLUSTER, gang, name, self._clusters[name].total_for(gang))
+        )
 
 
 def explain(reason: str, gang: Gang, cluster: str, available: Resources) -> Pending:

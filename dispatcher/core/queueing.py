@@ -8,7 +8,7 @@ store took them in. All in double precision, as Postgres computes it, so both si
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from dispatcher.core.record import Phase, Record
 
@@ -26,6 +26,13 @@ def in_order(records: Iterable[Record], now: datetime) -> list[Record]:
     return sorted(
         waiting,
         key=lambda record: (-effective_priority(record, now), record.created_at, record.enqueue_seq),
+    )
+
+
+def starved(records: Iterable[Record], now: datetime, bound: timedelta) -> frozenset[str]:
+    """The uids of those that have been blocked since they were first at the head, for longer than `bound`."""
+    return frozenset(
+        record.uid for record in records if record.blocked_since and now - record.blocked_since >= bound
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final, Self
@@ -54,8 +55,8 @@ class ClusterClient:
         self._read_timeout = read_timeout
         self._write_timeout = write_timeout
         self._base = str(api.configuration.host).rstrip("/")
-        self.writes: Counter[str] = Counter()
-        """How many writes were sent, by method; a benchmark and a metric read it."""
+        self.writes: Counter[tuple[str, ...]] = Counter()
+        """How many writes were sent, by verb and resource; a metric reads it."""
         self._session = _session(api, may_write, self.writes)
 
     @classmethod
@@ -193,7 +194,9 @@ async def _configuration(kubeconfig: str) -> Configuration:
     return configuration
 
 
-def _session(api: ApiClient, may_write: Callable[[], bool], writes: Counter[str]) -> aiohttp.ClientSession:
+def _session(
+    api: ApiClient, may_write: Callable[[], bool], writes: Counter[tuple[str, ...]]
+) -> aiohttp.ClientSession:
     """A session over the library's own connector (its TLS and its pool) whose requests pass the write fence."""
 
     class FencedRequest(aiohttp.ClientRequest):
@@ -202,7 +205,7 @@ def _session(api: ApiClient, may_write: Callable[[], bool], writes: Counter[str]
             if self.method in _WRITES:
                 if not may_write():
                     raise errors.WriteForbiddenByFence(f"{self.method} {self.url.path} was not sent")
-                writes[self.method] += 1
+                writes[self.method.lower(), resource_of(self.url.raw_path)] += 1
             return await super().send(conn)
 
     pool = api.rest_client.pool_manager
@@ -213,6 +216,17 @@ def _session(api: ApiClient, may_write: Callable[[], bool], writes: Counter[str]
         read_bufsize=_READ_BUFFER,
         request_class=FencedRequest,
     )
+
+
+def resource_of(path: str) -> str:
+    """The plural a path is about, and the subresource if there is one: `rayclusters`, `appwrappers/status`."""
+    found = _RESOURCE.search(path)
+    return "/".join(filter(None, found.groups())) if found else ""
+
+
+_RESOURCE: Final = re.compile(
+    r"/(?:api|apis/[^/]+)/v[^/]+(?:/namespaces/[^/]+(?=/[^/]))?/([^/]+)(?:/[^/]+(?:/([^/]+))?)?$"
+)
 
 
 @contextlib.contextmanager

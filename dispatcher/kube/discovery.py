@@ -62,6 +62,10 @@ class Discovery:
             )
         return known
 
+    def forget(self, kind: Kind) -> None:
+        """Ask for it anew next time: the API server has said that it does not know its path."""
+        self._kinds.pop((kind.api_version, kind.kind), None)
+
     async def _load(self, api_version: str) -> None:
         root = "/apis" if "/" in api_version else "/api"
         try:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from dispatcher import errors, log
+from dispatcher.api.names import APPWRAPPER_KIND
 from dispatcher.core.manifest import controller_of
 from dispatcher.core.record import ObjectRef
 from dispatcher.kube.client import ClusterClient
@@ -80,6 +81,8 @@ class Owners:
             above = await self._controller_of(ref)
             if above is None:
                 return uid
+            if above.kind == APPWRAPPER_KIND:
+                return above.uid  # whatever made the AppWrapper itself is not asked about
             uid, ref = above.uid, above
         return uid
 

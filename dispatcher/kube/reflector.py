@@ -60,28 +60,33 @@ class Reflector(Generic[T]):
         self._jitter = jitter
         self._versions: dict[str, str] = {}
         self._latest = ""
+        self._followed = False
 
     async def run(self) -> None:
         """List and watch until cancelled; failures are retried with growing, jittered pauses."""
         failures = 0
         while True:
+            self._followed = False
             try:
                 path = await self._locate()
                 version = await self._relist(path)
-                failures = 0
                 await self._follow(path, version)
-            except errors.Expired:
-                _log.info("watch_expired", watch=self.name)
-            except errors.NotFound:
+            except errors.ClusterError as error:
+                # A list alone is no success: who may list but not watch would list everything without pause.
+                failures = 1 if self._followed else failures + 1
+                self._note(error, failures)
+                await asyncio.sleep(self._pause(failures))
+
+    def _note(self, error: errors.ClusterError, failures: int) -> None:
+        match error:
+            case errors.NotFound():
                 # An API server that has just started answers 404 for kinds it will serve in a moment, so
                 # nothing is forgotten. Where a kind is really removed, its objects were deleted before it.
-                failures += 1
                 self.answered.set()
-                await asyncio.sleep(self._pause(failures))
-            except errors.ClusterError as error:
-                failures += 1
+            case errors.Expired():
+                _log.info("watch_expired", watch=self.name)
+            case _:
                 _log.warning("list_failed", watch=self.name, error=str(error), failures=failures)
-                await asyncio.sleep(self._pause(failures))
 
     async def _relist(self, path: str) -> str:
         """Replace the store by a complete, consistent list and report what differs; its resource version."""
@@ -135,6 +140,7 @@ class Reflector(Generic[T]):
         self._latest = version
         async for line in self._client.watch(path, query, idle_timeout=SILENCE_SECONDS):
             self._latest = self._apply(line)
+            self._followed = True
         return self._latest
 
     def _apply(self, line: bytes) -> str:

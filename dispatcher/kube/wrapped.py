@@ -61,15 +61,13 @@ class WrappedObjects:
     async def create(self, wrapped: WrappedObject, owner: Owner) -> Creation:
         """Bring one wrapped object about. Raises `Unavailable` while nobody can say what is there."""
         try:
-            kind = await self._kind(wrapped)
-            return await self._create(kind, wrapped, owner)
-        except errors.AlreadyExists:
-            return await self._settle(kind, wrapped, owner)
+            return await self._create(await self._kind(wrapped), wrapped, owner)
         except errors.Throttled:
             raise  # an answer: nothing was done, and a pause is all that is asked for
-        except errors.Unavailable:
-            # The answer was lost: it may or may not exist. Ask; only a clear "no" permits another try.
-            return await self._settle(kind, wrapped, owner)
+        except (errors.Unavailable, errors.Conflict):
+            # The answer was lost, the name is taken, or a quota was written to at the same moment: it may or
+            # may not exist. Ask; only a clear "no" permits another try.
+            return await self._settle(wrapped, owner)
         except errors.Unauthorized:
             raise  # our credentials are at fault, not the object
         except errors.Forbidden as error:
@@ -79,8 +77,8 @@ class WrappedObjects:
 
     async def remove(self, ref: ObjectRef, owner: Owner) -> bool:
         """Delete one object if it is the AppWrapper's; true once it is gone. Safe to repeat."""
-        kind, found = await self._look(ref)
-        if found is None or not _is_owned_by(found, owner.uid):
+        kind, found = await self._look_for_ours(ref, owner.uid)
+        if found is None:
             return True
         metadata = found["metadata"]
         if "deletionTimestamp" not in metadata:
@@ -92,8 +90,8 @@ class WrappedObjects:
 
     async def is_gone(self, ref: ObjectRef, owner_uid: str) -> bool:
         """True if the API server has no such object, or one that is not (or no longer) the AppWrapper's."""
-        _, found = await self._look(ref)
-        return found is None or not _is_owned_by(found, owner_uid)
+        _, found = await self._look_for_ours(ref, owner_uid)
+        return found is None
 
     async def attempt_of(self, wrapped: WrappedObject, owner: Owner) -> int | None:
         """The attempt that made the object of that item.
@@ -112,13 +110,14 @@ class WrappedObjects:
         except errors.NotFound as error:
             if error.reason:
                 raise
+            self._discovery.forget(kind)
             raise errors.Unavailable(f"{kind.kind} is not served now: {error}") from error
         return Created(_with_uid(reference(wrapped, owner), made))
 
-    async def _settle(self, kind: Kind, wrapped: WrappedObject, owner: Owner) -> Creation:
+    async def _settle(self, wrapped: WrappedObject, owner: Owner) -> Creation:
         """Find out what has the name, and what follows from that."""
         ref = reference(wrapped, owner)
-        _, found = await self._look(ref)
+        kind, found = await self._look(ref)
         if found is None:
             return InTheWay(f"{_title(ref)} is not there yet; trying again")
         if "deletionTimestamp" in found["metadata"]:
@@ -130,13 +129,14 @@ class WrappedObjects:
                 await self._client.delete(kind.path(ref.namespace, ref.name), found["metadata"]["uid"])
                 return InTheWay(f"{_title(ref)} of an earlier attempt is being deleted")
             case Whose.ANOTHER_APPWRAPPER:
-                if not await self._owner_exists(found):
+                if not await self._owner_stays(found):
                     return InTheWay(f"{_title(ref)} of a deleted AppWrapper is going")
                 return _collision(ref)
             case Whose.FOREIGN:
                 return _collision(ref)
 
-    async def _owner_exists(self, found: Json) -> bool:
+    async def _owner_stays(self, found: Json) -> bool:
+        """False if the AppWrapper that owns it is gone, or on its way out."""
         controller = controller_of(found["metadata"]) or {}
         owner = ObjectRef(
             item=-1,
@@ -147,7 +147,18 @@ class WrappedObjects:
             uid=str(controller.get("uid")),
         )
         _, existing = await self._look(owner)
-        return existing is not None
+        return existing is not None and "deletionTimestamp" not in existing["metadata"]
+
+    async def _look_for_ours(self, ref: ObjectRef, owner_uid: str) -> tuple[Kind, Json | None]:
+        """The object of that name if it is the AppWrapper's; None if there is none."""
+        try:
+            kind, found = await self._look(ref)
+        except errors.Forbidden:
+            if ref.uid:
+                raise
+            # We may not even look, and never saw it created: it is the one whose creation was forbidden.
+            return Kind(ref.api_version, ref.kind, "", namespaced=True), None
+        return kind, found if found is not None and _is_owned_by(found, owner_uid) else None
 
     async def _look(self, ref: ObjectRef) -> tuple[Kind, Json | None]:
         """The object of that name as the API server has it now; None if it has none."""
@@ -159,6 +170,7 @@ class WrappedObjects:
             found = await self._client.get(kind.path(ref.namespace, ref.name))
         except errors.NotFound as error:
             if not error.reason:
+                self._discovery.forget(kind)
                 raise errors.Unavailable(f"{_title(ref)}: its kind is not served now") from error
             return kind, None
         if ref.uid and found["metadata"]["uid"] != ref.uid:

@@ -1,0 +1,43 @@
+"""The figures of this moment, gathered from memory when somebody scrapes: they cost nothing in between."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from dispatcher.controller.cluster import Cluster
+from dispatcher.controller.hub import Hub
+from dispatcher.controller.roster import Roster
+from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.events import EventRecorder
+from dispatcher.probes import Figures
+
+
+def gather(
+    roster: Roster,
+    clusters: Mapping[str, Cluster],
+    hub: Hub,
+    client: ClusterClient,
+    recorder: EventRecorder,
+) -> Figures:
+    """What the leader knows now."""
+    reasons: Counter[str] = Counter()
+    for record in roster.queued():
+        reasons[record.pending.reason if record.pending else ""] += 1
+    return Figures(
+        phases=Counter(record.phase.value for record in roster.records()),
+        waiting=reasons,
+        free={
+            (name, resource): amount
+            for name, cluster in clusters.items()
+            for resource, amount in cluster.ledger.free().items()
+        },
+        reconnects=hub.reconnects
+        | {
+            (name, watch): count
+            for name, cluster in clusters.items()
+            for watch, count in cluster.reconnects.items()
+        },
+        writes=dict(client.writes),
+        events_dropped=recorder.dropped,
+    )

@@ -1,0 +1,47 @@
+"""Which steps users are told of by a Kubernetes Event: few, because each is a write to the API server.
+
+Dispatched, Running, Failed, Requeued, and the first time it has to wait. All else is in the status and in history.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dispatcher.api.conditions import ConditionType
+from dispatcher.core.lifecycle import Cause
+from dispatcher.core.record import Change, Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What an Event says; `warning` is its type."""
+
+    reason: str
+    message: str
+    warning: bool = False
+
+
+def notice_of(change: Change) -> Notice | None:
+    """What to tell of a step, if anything."""
+    after = change.after
+    cluster = after.attempt.cluster if after.attempt else ""
+    match change.events[-1].cause:
+        case Cause.CREATED:
+            count = len(after.attempt.objects) if after.attempt else 0
+            return Notice("Dispatched", f"every wrapped object ({count}) was created in cluster {cluster}")
+        case Cause.PODS_RUNNING:
+            return Notice("Running", f"{after.gang.pods} pods run in cluster {cluster}")
+        case Cause.REJECTED:
+            return Notice("Failed", after.message, warning=True)
+        case Cause.REMOVED if after.phase is Phase.FAILED:
+            return Notice("Failed", after.message, warning=True)
+        case Cause.REMOVED:
+            return Notice("Requeued", after.message, warning=True)
+        case Cause.BLOCKED if after.pending and not _waited_before(change):
+            return Notice("Backoff", after.pending.message)
+        case _:
+            return None
+
+
+def _waited_before(change: Change) -> bool:
+    return change.before is not None and change.before.condition(ConditionType.BACKOFF) is not None

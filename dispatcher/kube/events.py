@@ -1,0 +1,105 @@
+"""Kubernetes Events about AppWrappers: a courtesy, never at the expense of the work.
+
+A bounded queue feeds one sender with a limited rate; what does not fit is dropped and counted. An Event that
+cannot be written is not written.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from dispatcher import errors
+from dispatcher.api import names
+from dispatcher.kube.client import ClusterClient, Json
+
+MOST_WAITING: Final = 200
+PER_SECOND: Final = 10.0
+BURST: Final = 50
+LONGEST_MESSAGE: Final = 1024  # the API server's own limit
+
+
+@dataclass(frozen=True, slots=True)
+class EventAbout:
+    """One Event to be written about one AppWrapper."""
+
+    group: str
+    namespace: str
+    name: str
+    uid: str
+    reason: str
+    message: str
+    warning: bool
+    at: datetime
+
+
+class EventRecorder:
+    """Takes Events without waiting; `run` writes them. `monotonic` is in seconds."""
+
+    def __init__(self, client: ClusterClient, monotonic: Callable[[], float]) -> None:
+        self.dropped = 0
+        self._client = client
+        self._monotonic = monotonic
+        self._waiting: deque[EventAbout] = deque()
+        self._wake = asyncio.Event()
+        self._tokens = float(BURST)
+        self._filled_at = monotonic()
+
+    def offer(self, event: EventAbout) -> None:
+        """Have an Event written if there is room for it."""
+        if len(self._waiting) >= MOST_WAITING:
+            self.dropped += 1
+            return
+        self._waiting.append(event)
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Write until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            while self._waiting:
+                await self._take_turn()
+                await self._write(self._waiting.popleft())
+
+    async def _take_turn(self) -> None:
+        now = self._monotonic()
+        self._tokens = min(BURST, self._tokens + (now - self._filled_at) * PER_SECOND)
+        self._filled_at = now
+        self._tokens -= 1
+        if self._tokens < 0:
+            await asyncio.sleep(-self._tokens / PER_SECOND)
+
+    async def _write(self, event: EventAbout) -> None:
+        try:
+            await self._client.create(f"/api/v1/namespaces/{event.namespace}/events", _body(event))
+        except errors.ClusterError:
+            self.dropped += 1
+
+
+def _body(event: EventAbout) -> Json:
+    at = event.at.strftime("%Y-%m-%dT%H:%M:%SZ")
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{event.name[:200]}.", "namespace": event.namespace},
+        "involvedObject": {
+            "apiVersion": f"{event.group}/{names.APPWRAPPER_VERSION}",
+            "kind": names.APPWRAPPER_KIND,
+            "namespace": event.namespace,
+            "name": event.name,
+            "uid": event.uid,
+        },
+        "reason": event.reason,
+        "message": event.message[:LONGEST_MESSAGE],
+        "type": "Warning" if event.warning else "Normal",
+        "source": {"component": names.FIELD_MANAGER},
+        "reportingComponent": names.FIELD_MANAGER,
+        "firstTimestamp": at,
+        "lastTimestamp": at,
+        "count": 1,
+    }
