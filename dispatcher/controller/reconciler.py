@@ -32,6 +32,9 @@ from dispatcher.kube.wrapped import Created, InTheWay, Postponed, RefusedForGood
 CONFIRM_SECONDS = 0.5
 """Pause before looking again whether objects or pods are gone; events usually come first."""
 
+REFUSED_SECONDS = 5.0
+"""Pause before another try of a step that the database did not accept; the reason is in the log."""
+
 _log = log.get("reconciler")
 
 
@@ -81,6 +84,15 @@ class Reconciler:
     async def reconcile(self, uid: str) -> None:
         """One look at one AppWrapper."""
         seen = self._observe(uid)
+        try:
+            await self._act(uid, seen)
+        except errors.ClusterError:
+            await self._parts.reporter.report(uid)  # what takes long is told, too
+            raise
+        await self._parts.reporter.report(uid)
+
+    async def _act(self, uid: str, seen: Observation) -> None:
+        """Carry out the step that is due."""
         record = seen.record
         match decide(seen):
             case Step.REST:
@@ -101,7 +113,6 @@ class Reconciler:
                 await self._confirm_gone(_known(record))
             case never:
                 assert_never(never)
-        await self._parts.reporter.report(uid)
 
     def _observe(self, uid: str) -> Observation:
         record = self._parts.roster.get(uid)
@@ -110,6 +121,10 @@ class Reconciler:
             return Observation(record, wanted=True, pods=self._pods(record))
         wanted = view is not None and not view.deleting
         return Observation(record, wanted, self._pods(record), self._asked(record, view))
+
+    def _is_wanted(self, record: Record) -> bool:
+        view = self._parts.hub.view(record.uid)
+        return view is not None and not view.deleting
 
     def _asked(self, record: Record | None, view: AppWrapperView | None) -> tuple[int, float] | None:
         if record is None or view is None or view.spec_hash == record.spec_hash:
@@ -132,6 +147,7 @@ class Reconciler:
             self._parts.queue.add_later(record.uid, CONFIRM_SECONDS)
             return
         await self._commit(lifecycle.delete(record, self._parts.now()))
+        self._parts.wake_dispatch()  # those behind it may have waited for it to move
 
     async def _reprioritise(self, record: Record, seen: Observation) -> None:
         if seen.asked is not None:
@@ -146,6 +162,9 @@ class Reconciler:
         owner = owner_of(record, self._parts.hub_id)
         made: list[ObjectRef] = []
         for wrapped in spec.wrapped:
+            if not self._is_wanted(record):
+                self._parts.queue.add(record.uid)  # deleted meanwhile: what is created now would outlive it
+                return
             outcome = await cluster.wrapped.create(wrapped, owner)
             match outcome:
                 case Created(ref):
@@ -216,9 +235,11 @@ class Reconciler:
     async def _commit(self, change: Change) -> None:
         """Commit one step, and look again: the next may be due at once."""
         record = await self._parts.committer.commit(change)
-        if record is not None:
-            for cluster in self._parts.clusters.values():
-                cluster.learn(record)
+        if record is None:
+            self._parts.queue.add_later(change.after.uid, REFUSED_SECONDS)
+            return
+        for cluster in self._parts.clusters.values():
+            cluster.learn(record)
         self._parts.queue.add(change.after.uid)
 
 

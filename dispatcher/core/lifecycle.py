@@ -16,6 +16,7 @@ from typing import Final, assert_never
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
+from dispatcher.api.mistakes import one_line
 from dispatcher.core.capacity import PodCounts
 from dispatcher.core.gang import Gang
 from dispatcher.core.record import Attempt, Change, Condition, Event, ObjectRef, Pending, Phase, Record
@@ -190,6 +191,7 @@ def submit(newcomer: Newcomer, gang: Gang, now: datetime) -> Change:
 
 def reject(newcomer: Newcomer, message: str, now: datetime) -> Change:
     """Refuse an AppWrapper that can never be dispatched as it is written; `message` is for its user."""
+    message = one_line(message)
     failed = _condition(ConditionType.FAILED, now, words.ITEM_CREATION_FAILURE, message)
     conditions = (_condition(ConditionType.INIT, now), failed)
     return _first(newcomer, Cause.REJECTED, now, conditions=conditions, message=message)
@@ -245,9 +247,8 @@ def block(record: Record, pending: Pending, now: datetime, *, is_head: bool = Fa
 
 def block_for_good(record: Record, pending: Pending, now: datetime) -> Change | None:
     """As `block`, for one that no cluster could hold: it is never the head, and nothing is kept for it."""
-    if record.blocked_since is not None:
-        record = replace(record, blocked_since=None)
-    return block(record, pending, now)
+    change = block(replace(record, blocked_since=None), pending, now)
+    return None if change is None else replace(change, before=record)
 
 
 def line_up(record: Record, pending: Pending, now: datetime) -> Change | None:
@@ -302,6 +303,7 @@ def mark_running(record: Record, now: datetime) -> Change:
 
 def refuse_creation(record: Record, objects: tuple[ObjectRef, ...], message: str, now: datetime) -> Change:
     """A wrapped object can never be created: what exists of the attempt (`objects`) is to be removed."""
+    message = one_line(message)
     attempt = replace(_live_attempt(record), objects=objects)
     return _step(record, Cause.CREATION_REFUSED, now, note=message, message=message, attempt=attempt)
 
@@ -310,6 +312,7 @@ def postpone_creation(
     record: Record, objects: tuple[ObjectRef, ...], message: str, eligible_at: datetime, now: datetime
 ) -> Change:
     """A wrapped object cannot be created now: remove what exists, and try again from `eligible_at` on."""
+    message = one_line(message)
     attempt = replace(_live_attempt(record), objects=objects)
     return _step(
         record,

@@ -33,7 +33,7 @@ _SERVER_FIELDS: Final = (
     "ownerReferences",
 )
 _LONGEST_LABEL: Final = 63
-_LONGEST_NAME: Final = 253
+_LONGEST_GENERATED_NAME: Final = 63  # as the API server's own: Services, Jobs and others take no longer ones
 _HASH_LENGTH: Final = 10
 
 
@@ -172,5 +172,5 @@ def _labelled(labels: Mapping[str, str] | None, marks: Mapping[str, str]) -> dic
 def _generated_name(wrapped: WrappedObject, owner: Owner) -> str:
     """A server-made name cannot be exactly-once, so we make it: from the AppWrapper's uid and the item."""
     digest = hashlib.sha256(f"{owner.uid}/{wrapped.index}".encode()).hexdigest()[:_HASH_LENGTH]
-    prefix = (wrapped.generate_name or f"{owner.name}-")[: _LONGEST_NAME - _HASH_LENGTH]
+    prefix = (wrapped.generate_name or f"{owner.name}-")[: _LONGEST_GENERATED_NAME - _HASH_LENGTH]
     return f"{prefix}{digest}"

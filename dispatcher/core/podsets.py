@@ -69,11 +69,11 @@ class Field:
         raise TemplateError(self.path, "must be true or false")
 
     def text(self, default: str = "") -> str:
-        """Read a string."""
+        """Read a string that can be printed: the API server checks no template, and no database takes a NUL."""
         if self.value is None:
             return default
-        if not isinstance(self.value, str):
-            raise TemplateError(self.path, "must be a string")
+        if not isinstance(self.value, str) or not self.value.isprintable():
+            raise TemplateError(self.path, "must be a string without control characters")
         return self.value
 
     def mapping(self) -> Mapping[str, Any]:

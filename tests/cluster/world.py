@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from signal import SIGKILL
 from typing import Any, TypeVar
@@ -15,7 +16,7 @@ import yaml
 from dispatcher import errors
 from dispatcher.kube.client import MERGE_PATCH, ClusterClient
 from dispatcher.store.database import Database
-from dispatcher.store.history import History
+from dispatcher.store.history import History, QueueEntry
 from testbed.plane import Plane
 from testbed.processes import Ending, Process, Supervisor
 
@@ -89,6 +90,12 @@ class World:
         process.send(SIGKILL)
         await asyncio.to_thread(process.wait, 10)
         self._dispatchers.remove(process)
+
+    async def kill_dispatchers(self) -> None:
+        """End all that still run as a crash would, and show what each said if the test failed."""
+        for process in tuple(self._dispatchers):
+            await self.kill_dispatcher(process)
+            sys.stdout.write(process.log.read_text())
 
     async def stop_dispatcher(self, process: Process) -> int:
         """End it as an operator would; its exit code."""
@@ -166,9 +173,24 @@ class World:
 
     async def causes(self, name: str) -> list[str]:
         """What history says happened to an AppWrapper of that name, in order."""
+        async with self._history() as history:
+            return [entry.cause for entry in await history.timeline(self.namespace, name)]
+
+    async def reasons(self, name: str) -> list[str]:
+        """What history gives as reasons, in order."""
+        async with self._history() as history:
+            return [entry.reason for entry in await history.timeline(self.namespace, name)]
+
+    async def queue_now(self) -> list[QueueEntry]:
+        """Who waits, the first to go first."""
+        async with self._history() as history:
+            return await history.queue_now()
+
+    @asynccontextmanager
+    async def _history(self) -> AsyncIterator[History]:
         database = Database(self.database_url, pool_size=1)
         try:
-            return [entry.cause for entry in await History(database).timeline(self.namespace, name)]
+            yield History(database)
         finally:
             await database.close()
 
