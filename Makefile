@@ -1,0 +1,86 @@
+# `make` says what there is. What is made is kept in .venv and .dev, and in the cache folder that README.md names.
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+UV ?= uv
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/ready
+CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/appwrapper-dispatcher
+
+.PHONY: help
+help: ## Say what there is
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: setup
+setup: $(READY) ## Make .venv with everything pinned (once; other targets do it by themselves)
+	@echo "$(VENV) is ready"
+
+$(READY): requirements.lock pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "Python 3.11 or newer is needed: make PYTHON=/path/to/python3 …" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing what requirements.lock pins into $(VENV) (the first time: 400 MB, about a minute)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+.PHONY: lock
+lock: ## Pin the newest versions that pyproject.toml allows in requirements.lock (needs uv)
+	$(UV) pip compile --upgrade --universal --generate-hashes --python-version 3.11 --extra dev \
+		--no-emit-find-links -o requirements.lock pyproject.toml
+
+.PHONY: fmt
+fmt: $(READY) ## Format, and mend what ruff can mend
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+.PHONY: check
+check: $(READY) ## Format, lint, types, imports; changes nothing
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+.PHONY: test
+test: control-plane ## All tests, on a real Postgres and real control planes
+	$(BIN)/pytest
+
+.PHONY: test-unit
+test-unit: $(READY) ## The tests that need neither
+	$(BIN)/pytest tests/unit
+
+.PHONY: test-postgres
+test-postgres: $(READY) ## The tests that need Postgres
+	$(BIN)/pytest tests/postgres
+
+.PHONY: test-cluster
+test-cluster: control-plane ## The tests that need a control plane
+	$(BIN)/pytest tests/cluster
+
+.PHONY: demo
+demo: $(READY) ## Two gangs, GPUs for one: watch the second wait and go (cold: about six minutes)
+	@$(BIN)/python -m testbed.demo
+
+.PHONY: dev
+dev: $(READY) ## The same set-up left running, to play with by kubectl and psql; Ctrl-C ends it
+	@$(BIN)/python -m testbed.dev
+
+.PHONY: bench
+bench: control-plane ## Measure dispatched AppWrappers per second
+	$(BIN)/python -m benchmarks.throughput
+
+# The tests' own output hides how a build goes, and their time limits would end it.
+.PHONY: control-plane
+control-plane: $(READY)
+	@$(BIN)/python -m testbed build >/dev/null
+
+.PHONY: clean
+clean: ## End what runs, and remove .venv, .dev and the tools' caches
+	@for state in .dev .dev/dev .dev/demo; do \
+		if [ -d $$state/pids ] && [ -x $(BIN)/python ]; then $(BIN)/python -m testbed down --state $$state; fi; done
+	rm -rf $(VENV) .dev .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache dist
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+	@echo "kept: $(CACHE), which takes minutes to build again"

@@ -1,0 +1,190 @@
+"""One whole stack: a cluster, Postgres, the dispatcher, and a stand-in for KubeRay's operator.
+
+The demo and `make dev` start the same one. Every part is a process of its own under the caller's supervisor,
+is given all it needs to know, and sees nothing of the user's KUBECONFIG or DISPATCHER_… variables.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import http.client
+import json
+import os
+import shlex
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from testbed.build import VERSION, Binaries
+from testbed.nodes import Shape
+from testbed.plane import NotReady, Plane, Wanted
+from testbed.postgres import EmbeddedPostgres, server_binaries
+from testbed.processes import Ending, Process, ProcessDied, Supervisor
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+CRDS: Final = (*sorted((ROOT / "crds").glob("*.yaml")), *sorted((ROOT / "testbed" / "crds").glob("*.yaml")))
+NODES: Final = 3
+GPU_NODE: Final = Shape(cpu="8", memory="61Gi", gpu=1)
+"""One example gang of two GPUs fits on three of these; two gangs do not."""
+
+READY_SECONDS: Final = 60.0
+POLL_SECONDS: Final = 0.05
+PROBE_SECONDS: Final = 2.0
+DATABASE: Final = "dispatcher"
+
+Say = Callable[[str], None]
+
+
+class Dispatcher:
+    """One `dispatcher run`, with probes on a port the system chose."""
+
+    def __init__(self, supervisor: Supervisor, environment: Mapping[str, str]) -> None:
+        self.process: Process = supervisor.start(
+            "dispatcher",
+            [sys.executable, "-m", "dispatcher", "run", "--listen-port", "0", "--log-format", "json"],
+            env=environment,
+            cwd=ROOT,
+            ending=Ending(signal.SIGTERM, 10.0),
+        )
+
+    @property
+    def probes(self) -> str | None:
+        """The URL of its probes and metrics; None until it has logged it."""
+        for line in self.process.log.read_text(errors="replace").splitlines():
+            with contextlib.suppress(ValueError):
+                entry = json.loads(line)
+                if entry.get("event") == "started":
+                    return str(entry["probes"])
+        return None
+
+    def wait_until_ready(self, timeout: float = READY_SECONDS) -> None:
+        """Return when it leads; raises `ProcessDied` or `NotReady`."""
+        deadline = time.monotonic() + timeout
+        while not self._is_ready():
+            self.process.check()
+            if time.monotonic() > deadline:
+                raise NotReady(f"the dispatcher is not ready; it logged\n{self.process.log_tail()}")
+            time.sleep(POLL_SECONDS)
+
+    def _is_ready(self) -> bool:
+        probes = self.probes
+        if probes is None:
+            return False
+        connection = http.client.HTTPConnection(urlsplit(probes).netloc, timeout=PROBE_SECONDS)
+        try:
+            connection.request("GET", "/readyz")
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+
+class Stack:
+    """Everything the dispatcher needs, and a dispatcher. `down` is to be called whatever became of `up`.
+
+    It owns its supervisor's folder: what earlier runs logged there is removed.
+    """
+
+    def __init__(self, supervisor: Supervisor, binaries: Binaries) -> None:
+        self.folder = supervisor.folder
+        self.plane = Plane(supervisor, binaries, "hub", Wanted(NODES, GPU_NODE, CRDS))
+        self.database_url = ""
+        self.dispatcher: Dispatcher
+        self._supervisor = supervisor
+        self._binaries = binaries
+        self._parts = contextlib.ExitStack()
+
+    def up(self, say: Say) -> None:
+        """Start everything, tell `say` of each part as it is ready, and return when the dispatcher leads.
+
+        Raises `NoPostgres`, `ProcessDied`, `NotReady`.
+        """
+        for log in (self.folder / "logs").glob("*.log"):
+            log.unlink()
+        self.database_url = self._parts.enter_context(EmbeddedPostgres(self._supervisor, DATABASE)).url
+        self._migrate()
+        say(f"Postgres, migrated: {self.database_url}")
+        self._parts.callback(self.plane.down)
+        self.plane.up()
+        say(f"Kubernetes {VERSION.removeprefix('v')}: {describe(self.plane.wanted)}")
+        self._start_operator()
+        say("a stand-in for KubeRay's operator (not KubeRay: it turns RayClusters into pods and services)")
+        self.dispatcher = Dispatcher(self._supervisor, self._environment())
+        self._parts.callback(self._supervisor.stop, self.dispatcher.process)
+        self.dispatcher.wait_until_ready()
+        say(f"the dispatcher: {self.dispatcher.probes}/readyz")
+
+    def down(self) -> None:
+        """End everything, first whoever would miss the rest. Safe to repeat."""
+        self._parts.close()
+
+    def check(self) -> None:
+        """Raise `ProcessDied` if any part has ended that nobody ended on purpose."""
+        for process in self._supervisor.processes:
+            process.check()
+
+    def write_exports(self) -> Path:
+        """Write a file for a shell to source, and return its path; `exports` says what is in it."""
+        folder = self.folder / "bin"
+        folder.mkdir(exist_ok=True)
+        for name, program in self._programs().items():
+            link = folder / name
+            link.unlink(missing_ok=True)
+            link.symlink_to(program)
+        path = self.folder / "env"
+        path.write_text("\n".join(self.exports()) + "\n")
+        return path
+
+    def exports(self) -> list[str]:
+        """Lines that make a shell mean this stack; the folder put on its PATH has kubectl and psql."""
+        values = {**self.plane.environment, "DISPATCHER_DATABASE_URL": self.database_url}
+        lines = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
+        return [*lines, f'export PATH={shlex.quote(str(self.folder / "bin"))}:"$PATH"']
+
+    def _programs(self) -> dict[str, Path]:
+        """By name: the cluster's kubectl, the psql that comes with the server, and our own command."""
+        found = {
+            "kubectl": self._binaries.kubectl,
+            "psql": server_binaries() / "psql",
+            "dispatcher": Path(sys.executable).parent / "dispatcher",
+        }
+        return {name: program for name, program in found.items() if program.exists()}
+
+    def _migrate(self) -> None:
+        argv = [sys.executable, "-m", "dispatcher", "migrate"]
+        process = self._supervisor.start("migrate", argv, env=self._environment(), cwd=ROOT)
+        try:
+            if process.wait(READY_SECONDS) != 0:
+                raise ProcessDied(f"`dispatcher migrate` failed:\n{process.log_tail()}")
+        finally:
+            self._supervisor.stop(process)
+
+    def _start_operator(self) -> None:
+        argv = [sys.executable, "-m", "testbed.kuberay", "--kubeconfig", str(self.plane.kubeconfig)]
+        process = self._supervisor.start("kuberay-stand-in", argv, env=self._environment(), cwd=ROOT)
+        self._parts.callback(self._supervisor.stop, process)
+
+    def _environment(self) -> dict[str, str]:
+        return {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(self.folder),
+            "DISPATCHER_KUBECONFIG": str(self.plane.kubeconfig),
+            "DISPATCHER_DATABASE_URL": self.database_url,
+        }
+
+
+def describe(wanted: Wanted) -> str:
+    """Say what a cluster has to offer."""
+    shape = wanted.shape
+    return f"{wanted.nodes} nodes of {shape.cpu} CPU, {shape.memory} and {shape.gpu} GPU each"
+
+
+def ignore_signals() -> None:
+    """Let nothing cut short the ending that has begun."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
