@@ -107,8 +107,9 @@ def _settings(**flags: str | int | None) -> Settings:
     try:
         settings = Settings(**given)  # type: ignore[arg-type]  # pydantic checks what the shell gave us
     except ValidationError as error:
-        first = error.errors()[0]
-        raise errors.SettingsError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        first = error.errors(include_url=False)[0]
+        name, problem = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+        raise errors.SettingsError(f"{name}: {problem}" if name else problem) from error
     if not settings.database_url.get_secret_value():
         raise errors.SettingsError(
             "no database: set DISPATCHER_DATABASE_URL or --database-url to a libpq URL, such as "

@@ -62,7 +62,7 @@ class Settings(BaseSettings):
     log_level: str = "info"
     """Least level that is logged: debug, info, warning or error."""
 
-    log_format: str = "auto"
+    log_format: Literal["auto", "json", "console"] = "auto"
     """`json`, `console`, or `auto`: console on a terminal, else JSON."""
 
     @model_validator(mode="after")

@@ -2,11 +2,14 @@
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from dispatcher.api.mistakes import SpecError, joined, quoted
 from dispatcher.api.names import APPWRAPPER_KIND, PLURALS
 from dispatcher.api.syntax import LABEL, is_subdomain
+
+DEEPEST: Final = 100
+"""Levels of objects and lists that a template may have; built-in kinds have at most about 20."""
 
 _VERSION = re.compile(LABEL)
 _KIND = re.compile("[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?")
@@ -15,12 +18,24 @@ _RBAC = "rbac.authorization.k8s.io"
 
 def check_template(template: Mapping[str, Any], path: str, namespace: str) -> None:
     """Raise `SpecError` for a template that can never be created in `namespace`, or not by us."""
+    _check_depth(template, path)
     _check_kind(template, path)
     metadata = _checked_metadata(template, path)
     _check_namespace(metadata.get("namespace"), f"{path}.metadata.namespace", namespace)
     _check_name(template, metadata, f"{path}.metadata")
     for key in ("labels", "annotations"):
         _check_string_map(metadata.get(key), f"{path}.metadata.{key}")
+
+
+def _check_depth(template: Mapping[str, Any], path: str) -> None:
+    """What is made of a template is made level by level, and neither Python nor JSON's readers go on for ever."""
+    level: list[Any] = [template]
+    for _ in range(DEEPEST):
+        entries = (part.values() if isinstance(part, Mapping) else part for part in level)
+        level = [entry for part in entries for entry in part if isinstance(entry, dict | list)]
+        if not level:
+            return
+    raise SpecError(path, f"is nested more than {DEEPEST} levels deep", "Make it flatter")
 
 
 def _check_kind(template: Mapping[str, Any], path: str) -> None:

@@ -62,8 +62,10 @@ class Dispatch:
     async def run(self) -> None:
         """Run cycles until cancelled."""
         while True:
+            # Not wait_for: until Python 3.12 it swallows a cancellation that comes with what it waits for.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), self._pause())
+                async with asyncio.timeout(self._pause()):
+                    await self._wake.wait()
             self._wake.clear()
             await self.cycle()
             await asyncio.sleep(self._rules.least)

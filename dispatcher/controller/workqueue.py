@@ -8,6 +8,7 @@ back later, and later still if it fails again. A key says who, never what happen
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import heapq
 import itertools
 from collections import deque
@@ -76,10 +77,10 @@ class WorkQueue:
                 self._active.add(key)
                 return key
             self._changed.clear()
-            try:
-                await asyncio.wait_for(self._changed.wait(), pause)
-            except TimeoutError:
-                continue
+            # Not wait_for: until Python 3.12 it swallows a cancellation that comes with what it waits for.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause):
+                    await self._changed.wait()
 
     def done(self, key: str) -> None:
         """Give `key` back; it is queued again if it was added meanwhile."""

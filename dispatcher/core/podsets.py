@@ -72,8 +72,10 @@ class Field:
         """Read a string that can be printed: the API server checks no template, and no database takes a NUL."""
         if self.value is None:
             return default
-        if not isinstance(self.value, str) or not self.value.isprintable():
-            raise TemplateError(self.path, "must be a string without control characters")
+        if not isinstance(self.value, str):
+            raise TemplateError(self.path, "must be a string")
+        if not self.value.isprintable():
+            raise TemplateError(self.path, "must have no control characters")
         return self.value
 
     def mapping(self) -> Mapping[str, Any]:

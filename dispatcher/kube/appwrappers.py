@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-import orjson
-
 from dispatcher import errors
 from dispatcher.api.names import APPWRAPPER_KIND, APPWRAPPER_VERSION
+from dispatcher.kube import depth
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery, Kind
 
@@ -48,7 +47,7 @@ def decode(raw: Json) -> AppWrapperView:
         resource_version=metadata["resourceVersion"],
         generation=metadata.get("generation", 0),
         deleting="deletionTimestamp" in metadata,
-        spec=orjson.dumps(raw.get("spec") or {}),
+        spec=depth.dumps(raw.get("spec") or {}),
         status=raw.get("status") or {},
     )
 

@@ -24,6 +24,7 @@ from kubernetes_asyncio.config.config_exception import ConfigException
 from yarl import URL
 
 from dispatcher import errors
+from dispatcher.kube import depth
 
 JSON: Final = "application/json"
 JSON_PATCH: Final = "application/json-patch+json"
@@ -160,7 +161,7 @@ class ClusterClient:
                 answer = await response.read()
                 if not 200 <= response.status <= 299:
                     raise _refusal(method, path, response, answer)
-            decoded: Json = orjson.loads(answer)
+            decoded: Json = depth.loads(answer)
             return decoded
 
     def _url(self, path: str, query: Mapping[str, str] | None) -> URL:

@@ -7,9 +7,12 @@ later is found at once.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from dispatcher import errors
 from dispatcher.kube.client import ClusterClient
+
+_KEPT: Final = frozenset({"create", "get", "delete"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +23,8 @@ class Kind:
     kind: str
     plural: str
     namespaced: bool
+    kept: bool = True
+    """Its objects can be read and deleted. The answer to a review, or a pod's Binding, is not kept."""
 
     def everywhere(self) -> str:
         """The path of its collection over all namespaces."""
@@ -75,5 +80,11 @@ class Discovery:
         for resource in listed.get("resources") or ():
             if "/" in resource["name"]:
                 continue  # a subresource
-            found = Kind(api_version, resource["kind"], resource["name"], bool(resource["namespaced"]))
+            found = Kind(
+                api_version,
+                resource["kind"],
+                resource["name"],
+                namespaced=bool(resource["namespaced"]),
+                kept=set(resource.get("verbs", _KEPT)) >= _KEPT,
+            )
             self._kinds[api_version, found.kind] = found

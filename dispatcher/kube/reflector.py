@@ -19,6 +19,7 @@ from typing import Any, Final, Generic, TypeVar
 import orjson
 
 from dispatcher import errors, log
+from dispatcher.kube import depth
 from dispatcher.kube.client import ClusterClient, Json
 
 T = TypeVar("T")
@@ -146,7 +147,7 @@ class Reflector(Generic[T]):
     def _apply(self, line: bytes) -> str:
         """Apply one watch line; the resource version reached."""
         try:
-            event = orjson.loads(line)
+            event = depth.loads(line)
         except orjson.JSONDecodeError as error:
             raise errors.Unavailable(f"{self.name}: a watch line was cut: {error}") from error
         kind, raw = event["type"], event["object"]

@@ -183,6 +183,8 @@ class WrappedObjects:
             raise errors.Invalid(
                 f"{wrapped.kind} is cluster-scoped: an AppWrapper creates objects in its namespace only"
             )
+        if not kind.kept:
+            raise errors.Invalid(f"{wrapped.kind} cannot be wrapped: the API server keeps no such objects")
         return kind
 
 

@@ -1,0 +1,63 @@
+"""JSON of API servers, however deep somebody has nested it.
+
+An API server takes objects that are nested 10,000 levels deep. Our parser ends at 1024 and our serializer at 254,
+and one object that cannot be read would end a list, or a watch, for everybody. So what lies deeper than `DEEPEST`
+levels is read as null: no kind needs as many, and `api.templates` refuses templates that have fewer.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import orjson
+
+DEEPEST: Final = 200
+
+_TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]')
+
+
+def loads(raw: bytes) -> Any:  # noqa: ANN401  # any JSON
+    """Parse JSON; raises `orjson.JSONDecodeError` for what is none."""
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        shallow = _without_depths(raw)
+        if len(shallow) == len(raw):
+            raise
+        return orjson.loads(shallow)
+
+
+def dumps(value: object) -> bytes:
+    """Write as JSON what `loads` has read."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return orjson.dumps(_pruned(value, DEEPEST))
+
+
+def _without_depths(raw: bytes) -> bytes:
+    """The same with null in place of every list and object at the first level that is too deep."""
+    parts: list[bytes] = []
+    depth = copied = 0
+    for token in _TOKEN.finditer(raw):
+        match raw[token.start()]:
+            case 0x5B | 0x7B:
+                depth += 1
+                if depth == DEEPEST + 1:
+                    parts.append(raw[copied : token.start()])
+                    copied = token.start()
+            case 0x5D | 0x7D:
+                if depth == DEEPEST + 1:
+                    parts.append(b"null")
+                    copied = token.end()
+                depth -= 1
+    return b"".join((*parts, raw[copied:]))
+
+
+def _pruned(value: object, levels: int) -> object:
+    if isinstance(value, list):
+        return [_pruned(entry, levels - 1) for entry in value] if levels else None
+    if isinstance(value, dict):
+        return {key: _pruned(entry, levels - 1) for key, entry in value.items()} if levels else None
+    return value

@@ -1,0 +1,92 @@
+"""Writes docs/lifecycle.md from the tables of `dispatcher.core`: `python docs/generate_lifecycle.py`.
+
+A test holds the page to what this makes of the tables, so it cannot fall behind them.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from dispatcher.core import conditions
+from dispatcher.core.lifecycle import TRANSITIONS, Step, Transition
+from dispatcher.core.record import HOLDING, Phase, Record
+
+PAGE: Final = Path(__file__).parent / "lifecycle.md"
+
+HEAD: Final = """\
+# The life of an AppWrapper
+
+<!-- Made by `python docs/generate_lifecycle.py` from dispatcher/core/lifecycle.py. Change that, not this. -->
+
+An AppWrapper is in one phase at a time. The phase is a column of its row in Postgres; its status is projected from
+the row. Every change of phase is one of the transitions below, and each writes one event in the transaction that
+makes it, so `history.timeline` reads as a path through this picture.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    parts = [
+        HEAD,
+        "```mermaid\n" + "\n".join(_diagram()) + "\n```\n",
+        "## Phases\n",
+        "While a phase *holds*, the demand of the gang is charged to the cluster of its attempt. *Shown as* is what "
+        "users see in `status.state` and `status.queuejobstate`; what waits shows the furthest it has come.\n",
+        _table(["phase", "meaning", "holds", "shown as"], _phases()),
+        "## Transitions\n",
+        "*Cause* is the word in `history.timeline`. A cause without a change of phase is news about one that waits.\n",
+        _table(["from", "cause", "to", "when"], map(_transition, TRANSITIONS)),
+        "## Steps\n",
+        "What `decide` may say is to be done about one AppWrapper. Every step is safe to repeat: the intent is "
+        "committed before the act, and the outcome after it.\n",
+        _table(["step", "meaning"], ([f"`{step}`", _meanings(Step)[step.name]] for step in Step)),
+    ]
+    return "\n".join(parts)
+
+
+def _diagram() -> Iterator[str]:
+    yield "stateDiagram-v2"
+    for row in TRANSITIONS:
+        if row.source is not row.target:
+            yield f"    {row.source or '[*]'} --> {row.target}: {row.cause}"
+    yield f"    {Phase.DELETED} --> [*]"
+
+
+def _phases() -> Iterator[list[str]]:
+    for phase in Phase:
+        record = Record("", "", "", "", _EPOCH, phase, _EPOCH)
+        shown = f"{conditions.state(record)}, {conditions.queue_job_state(record)}"
+        yield [f"**{phase}**", _meanings(Phase)[phase.name], "yes" if phase in HOLDING else "", shown]
+
+
+def _transition(row: Transition) -> list[str]:
+    return [str(row.source or "(new)"), f"`{row.cause}`", str(row.target), row.meaning]
+
+
+def _meanings(words: type[StrEnum]) -> dict[str, str]:
+    """The sentence below each member of an enum, which Python itself does not keep."""
+    body = ast.parse(inspect.getsource(words)).body[0]
+    assert isinstance(body, ast.ClassDef)  # noqa: S101  # the source of a class is one
+    found = {}
+    for member, text in zip(body.body, body.body[1:], strict=False):
+        match member, text:
+            case ast.Assign(targets=[ast.Name(id=name)]), ast.Expr(value=ast.Constant(value=str(sentence))):
+                found[name] = " ".join(sentence.split())
+    return found
+
+
+def _table(titles: list[str], rows: Iterable[list[str]]) -> str:
+    lines = [titles, ["---"] * len(titles), *rows]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+if __name__ == "__main__":
+    PAGE.write_text(page(), encoding="utf-8")

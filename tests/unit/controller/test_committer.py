@@ -1,0 +1,161 @@
+"""Group commit: one transaction for what gathered, and only what was committed is believed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from structlog.testing import capture_logs
+
+from dispatcher.controller.committer import LARGEST_BATCH, Committer
+from dispatcher.controller.roster import Roster
+from dispatcher.core import lifecycle
+from dispatcher.core.record import Change, Record
+from dispatcher.errors import Fenced
+from tests.builders import at, make_gang, make_newcomer, make_record
+from tests.unit.controller.store import FakeStore
+
+
+def submitted(name: str) -> Change:
+    return lifecycle.submit(make_newcomer(name), make_gang(), at(0))
+
+
+def nobody(_change: Change, _record: Record) -> None:
+    """Is told what was committed."""
+
+
+@asynccontextmanager
+async def committing(
+    store: FakeStore, announce: Callable[[Change, Record], None] = nobody
+) -> AsyncIterator[tuple[Committer, Roster]]:
+    roster = Roster({})
+    committer = Committer(store, roster, announce)
+    task = asyncio.create_task(committer.run())
+    try:
+        yield committer, roster
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_lone_change_is_committed_at_once_and_then_in_the_roster() -> None:
+    store, change = FakeStore(), submitted("aw")
+    async with committing(store) as (committer, roster):
+        record = await committer.commit(change)
+        assert roster.get("uid-of-aw") == record
+    assert record == replace(change.after, enqueue_seq=1)
+    assert store.batches == [[("aw", "submitted")]]
+
+
+async def test_changes_that_gather_during_a_transaction_are_the_next_one() -> None:
+    store = FakeStore()
+    store.gate.clear()
+    async with committing(store) as (committer, _):
+        first = asyncio.create_task(committer.commit(submitted("first")))
+        await asyncio.sleep(1)
+        rest = [asyncio.create_task(committer.commit(submitted(name))) for name in ("b", "a", "c")]
+        await asyncio.sleep(1)
+        store.gate.set()
+        await asyncio.gather(first, *rest)
+
+    assert store.batches == [
+        [("first", "submitted")],
+        [("b", "submitted"), ("a", "submitted"), ("c", "submitted")],
+    ]
+
+
+async def test_second_change_to_one_appwrapper_waits_for_the_next_transaction() -> None:
+    store, record = FakeStore(), make_record()
+    change, second = lifecycle.dispatch(record, "hub", at(1)), lifecycle.delete(record, at(2))
+    async with committing(store) as (committer, _):
+        await asyncio.gather(
+            committer.commit(change), committer.commit(second), committer.commit(submitted("other"))
+        )
+
+    assert store.batches == [
+        [("aw", "dispatched"), ("other", "submitted")],
+        [("aw", "deleted")],
+    ]
+
+
+async def test_transaction_has_a_largest_size() -> None:
+    store = FakeStore()
+    async with committing(store) as (committer, _):
+        changes = [submitted(f"aw-{index}") for index in range(LARGEST_BATCH + 1)]
+        assert len(await committer.commit_all(changes)) == LARGEST_BATCH + 1
+    assert [len(batch) for batch in store.batches] == [LARGEST_BATCH, 1]
+
+
+async def test_record_that_moved_meanwhile_is_none_and_not_in_the_roster() -> None:
+    async with committing(FakeStore(lambda _change: "stale"), never_called) as (committer, roster):
+        assert await committer.commit(submitted("aw")) is None
+        assert roster.get("uid-of-aw") is None
+
+
+async def test_change_the_database_cannot_hold_is_none_and_logged_and_harms_no_other() -> None:
+    store = FakeStore(lambda change: "NUL in a name" if change.after.name == "bad" else "")
+    with capture_logs() as logs:
+        async with committing(store) as (committer, _):
+            records = await committer.commit_all([submitted("good"), submitted("bad")])
+
+    assert [record.name for record in records] == ["good"]
+    assert logs == [
+        {
+            "component": "committer",
+            "event": "change_refused",
+            "log_level": "error",
+            "appwrapper": "uid-of-bad",
+            "error": "NUL in a name",
+        }
+    ]
+
+
+async def test_who_waits_is_cancelled_when_the_store_fails_and_the_failure_ends_the_committer() -> None:
+    store = FakeStore()
+    store.gate.clear()
+    store.failure = Fenced("another leads")
+    roster = Roster({})
+    committer = Committer(store, roster, nobody)
+    running = asyncio.create_task(committer.run())
+    waiting = [asyncio.create_task(committer.commit(submitted("under-way")))]
+    await asyncio.sleep(1)
+    waiting.append(asyncio.create_task(committer.commit(submitted("gathered"))))
+    await asyncio.sleep(1)
+    store.gate.set()
+
+    with pytest.raises(Fenced, match="another leads"):
+        await running
+    await asyncio.wait(waiting)
+    assert [task.cancelled() for task in waiting] == [True, True]
+    assert roster.uids() == []
+
+
+def never_called(change: Change, _record: Record) -> None:
+    raise AssertionError(change)
+
+
+async def test_what_was_committed_is_announced_once_with_what_the_store_made_of_it() -> None:
+    told: list[tuple[Change, Record]] = []
+    change = submitted("aw")
+    async with committing(FakeStore(), lambda change, record: told.append((change, record))) as (
+        committer,
+        _,
+    ):
+        record = await committer.commit(change)
+    assert told == [(change, record)]
+
+
+async def test_who_gives_up_waiting_does_not_undo_what_is_committed() -> None:
+    store = FakeStore()
+    store.gate.clear()
+    async with committing(store) as (committer, roster):
+        impatient = asyncio.create_task(committer.commit(submitted("aw")))
+        await asyncio.sleep(1)
+        impatient.cancel()
+        await asyncio.sleep(0)
+        store.gate.set()
+        await committer.commit(submitted("other"))
+        assert set(roster.uids()) == {"uid-of-aw", "uid-of-other"}

@@ -1,0 +1,128 @@
+"""The dispatch cycle: every decision of one look at the queue in one commit, and only when there is reason."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+from dispatcher.controller.dispatch import Dispatch, Rules
+from dispatcher.core.placement import Policy
+from dispatcher.core.record import Phase
+from dispatcher.probes import Metrics
+from tests.builders import at, make_gang, make_record
+from tests.unit.controller.world import World
+from tests.unit.virtual_time import monotonic, until
+
+
+def dispatch_of(world: World, rules: Rules | None = None, *, known: bool = True) -> Dispatch:
+    if known:
+        for reflector in (world.cluster._nodes, world.cluster._pods):  # noqa: SLF001  # as if both were listed
+            reflector.synced.set()
+    return Dispatch(
+        world.roster,
+        world.committer,
+        world.clusters,
+        world.admitted.append,
+        world.now,
+        Metrics(),
+        rules or Rules(),
+    )
+
+
+@asynccontextmanager
+async def running(dispatch: Dispatch) -> AsyncIterator[None]:
+    task = asyncio.create_task(dispatch.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def submit(world: World, *cpus: int, **fields: Any) -> None:  # noqa: ANN401
+    for index, cpu in enumerate(cpus):
+        gang = make_gang(cpu=1000 * cpu)
+        world.roster.put(make_record(name=f"aw-{index}", gang=gang, enqueue_seq=index, **fields))
+
+
+def phases(world: World) -> dict[str, str]:
+    return {record.name: record.phase.value for record in world.roster.records()}
+
+
+async def test_cycle_admits_all_that_fit_and_tells_the_others_in_one_commit(world: World) -> None:
+    submit(world, 4, 6, 4, 9)
+    await dispatch_of(world).cycle()
+
+    assert phases(world) == {"aw-0": "Dispatching", "aw-1": "Queued", "aw-2": "Dispatching", "aw-3": "Queued"}
+    assert world.store.batches == [
+        [("aw-0", "dispatched"), ("aw-1", "blocked"), ("aw-2", "dispatched"), ("aw-3", "blocked")]
+    ]
+    assert world.admitted == [f"uid-of-aw-{index}" for index in range(4)]
+    assert world.ledger.free()["cpu"] == 0
+
+
+async def test_cycle_that_has_nothing_new_to_say_writes_nothing(world: World) -> None:
+    submit(world, 4, 6, 9)
+    dispatch = dispatch_of(world)
+    await dispatch.cycle()
+    await dispatch.cycle()
+    assert len(world.store.batches) == 1
+
+
+async def test_nothing_is_placed_on_a_cluster_that_has_not_been_listed(world: World) -> None:
+    submit(world, 1)
+    await dispatch_of(world, known=False).cycle()
+    record = world.record("uid-of-aw-0")
+    assert record.pending is not None
+    assert (record.phase, record.pending.reason) == (Phase.QUEUED, "NoCluster")
+
+
+async def test_decision_that_is_not_accepted_takes_nothing(world: World) -> None:
+    submit(world, 4)
+    world.store.verdict = lambda _change: "stale"
+    await dispatch_of(world).cycle()
+    assert phases(world) == {"aw-0": "Queued"}
+    assert world.admitted == []
+    assert world.ledger.free()["cpu"] == 8000
+
+
+async def test_strict_queue_lets_nobody_pass_and_says_so(world: World) -> None:
+    submit(world, 6, 4, 1)
+    await dispatch_of(world, Rules(policy=Policy.STRICT_FIFO)).cycle()
+    assert phases(world) == {"aw-0": "Dispatching", "aw-1": "Queued", "aw-2": "Queued"}
+    assert world.store.batches == [[("aw-0", "dispatched"), ("aw-1", "blocked"), ("aw-2", "lined-up")]]
+
+
+async def test_gang_blocked_for_too_long_is_served_before_those_that_pass_it(world: World) -> None:
+    submit(world, 1, 8)
+    world.roster.put(make_record(name="aw-1", gang=make_gang(cpu=8000), enqueue_seq=9, blocked_since=at(-10)))
+    await dispatch_of(world, Rules(starvation_bound=timedelta(seconds=10))).cycle()
+    assert phases(world) == {"aw-0": "Queued", "aw-1": "Dispatching"}
+
+
+async def test_cycle_runs_when_woken_and_not_more_often_than_allowed(world: World) -> None:
+    dispatch = dispatch_of(world, Rules(least=0.5, most=100))
+    async with running(dispatch):
+        for index in range(100):
+            world.roster.put(make_record(name=f"aw-{index}", gang=make_gang(cpu=1)))
+            dispatch.wake()
+            await asyncio.sleep(0.021)  # virtual
+    assert len(world.store.batches) == 5
+
+
+async def test_lost_wake_up_is_made_good_by_a_slow_poll(world: World) -> None:
+    async with running(dispatch_of(world, Rules(most=10))):
+        await asyncio.sleep(1)
+        submit(world, 1)
+        await until(lambda: world.store.batches)
+    assert 10 <= monotonic() < 12
+
+
+async def test_postponed_gang_is_looked_at_the_moment_it_may_be(world: World) -> None:
+    submit(world, 1, eligible_at=at(30))
+    async with running(dispatch_of(world, Rules(most=1000))):
+        await until(lambda: world.store.batches)
+    assert 30 <= monotonic() < 32

@@ -1,0 +1,242 @@
+"""One AppWrapper at a time: what is done about each step, and that doing it again does no harm."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from dispatcher import errors
+from dispatcher.core.manifest import build
+from dispatcher.core.record import Phase
+from tests.builders import make_appwrapper, make_owner, make_pod, make_template, make_wrapped
+from tests.fakes import Reply, answer, never, refusal
+from tests.unit.controller.store import FakeStore
+from tests.unit.controller.world import APPWRAPPERS, PODS, World
+from tests.unit.virtual_time import until
+
+Json = dict[str, Any]
+
+UID = "uid-of-aw"
+QUOTA = refusal(403, "Forbidden", "exceeded quota: team")
+MISSING = refusal(404, "NotFound")
+FIRST, SECOND = (make_template(name=name) for name in ("first", "second"))
+
+
+def made(template: Json, index: int = 0) -> Json:
+    """A wrapped object as the API server has it."""
+    built = build(make_wrapped(template, index), make_owner())
+    return {**built, "metadata": {**built["metadata"], "uid": f"uid-of-{template['metadata']['name']}"}}
+
+
+def objects(world: World, *posts: Reply) -> None:
+    """Script the creations in order; nothing is there when looked for."""
+    world.server.on("POST", PODS, *posts)
+    for name in ("first", "second"):
+        world.server.on("GET", f"{PODS}/{name}", MISSING)
+        world.server.on("DELETE", f"{PODS}/{name}", answer({}))
+
+
+async def is_idle(world: World, seconds: float) -> bool:
+    try:
+        await asyncio.wait_for(world.queue.get(), seconds)
+    except TimeoutError:
+        return True
+    return False
+
+
+async def test_gang_is_created_in_order_and_reported_in_one_write(world: World) -> None:
+    objects(world, answer(made(FIRST), 201), answer(made(SECOND, 1), 201))
+    await world.dispatched(make_appwrapper("aw", FIRST, SECOND))
+
+    await world.reconcile(UID, times=2)
+
+    record = world.record(UID)
+    assert record.phase is Phase.DISPATCHED
+    assert record.attempt is not None
+    assert [(ref.name, ref.uid) for ref in record.attempt.objects] == [
+        ("first", "uid-of-first"),
+        ("second", "uid-of-second"),
+    ]
+    assert [each.body["metadata"]["name"] for each in world.server.requests("POST")] == ["first", "second"]
+    assert [status["queuejobstate"] for status in world.statuses()] == ["Dispatched"]
+
+
+async def test_creation_is_repeated_after_a_crash_and_finds_what_it_had_made(world: World) -> None:
+    objects(world, refusal(409, "AlreadyExists"), answer(made(SECOND, 1), 201))
+    world.server.on("GET", f"{PODS}/first", answer(made(FIRST)))
+    await world.dispatched(make_appwrapper("aw", FIRST, SECOND))
+    await world.reconcile(UID)
+    assert world.record(UID).phase is Phase.DISPATCHED
+
+
+async def test_what_is_created_is_what_was_submitted_whatever_the_appwrapper_says_now(world: World) -> None:
+    objects(world, answer(made(FIRST), 201))
+    await world.dispatched(make_appwrapper("aw", FIRST))
+    world.show(make_appwrapper("aw", SECOND))
+    await world.reconcile(UID)
+    assert [each.body["metadata"]["name"] for each in world.server.requests("POST")] == ["first"]
+
+
+async def test_gang_that_meets_a_quota_is_rolled_back_whole_and_queued_again(world: World) -> None:
+    objects(world, answer(made(FIRST), 201), QUOTA)
+    await world.dispatched(make_appwrapper("aw", FIRST, SECOND))
+    await world.reconcile(UID)
+    assert world.record(UID).phase is Phase.REQUEUEING
+
+    world.server.on("GET", f"{PODS}/first", answer(made(FIRST)), MISSING)
+    await world.reconcile(UID)
+    assert world.record(UID).phase is Phase.REQUEUEING
+    assert world.ledger.free()["cpu"] == 6000
+    await world.reconcile(UID)
+
+    record = world.record(UID)
+    assert record.phase is Phase.QUEUED
+    assert record.eligible_at is not None
+    assert record.pending is not None
+    assert (record.pending.reason, record.pending.message) == ("CreationPostponed", "exceeded quota: team")
+    assert world.ledger.free()["cpu"] == 8000
+    assert [each.path for each in world.server.requests("DELETE")] == [f"{PODS}/first"]
+    assert world.dispatch_wakes == 1
+
+
+async def test_gang_that_can_never_be_created_fails_once_all_of_it_is_gone(world: World) -> None:
+    objects(world, answer(made(FIRST), 201), refusal(422, "Invalid", "spec: wrong"))
+    await world.dispatched(make_appwrapper("aw", FIRST, SECOND))
+    await world.reconcile(UID, times=2)
+
+    record = world.record(UID)
+    assert (record.phase, record.message) == (Phase.FAILED, "default/aw creation failure: spec: wrong")
+    assert world.statuses()[-1]["state"] == "Failed"
+
+
+async def test_capacity_is_held_while_a_pod_of_what_was_removed_still_lives(world: World) -> None:
+    objects(world, refusal(422, "Invalid"))
+    await world.dispatched(make_appwrapper("aw", FIRST))
+    pods = {"metadata": {"resourceVersion": "1"}, "items": [make_pod(of=UID)]}
+    world.server.on("GET", "/api/v1/pods", answer(pods), answer({**pods, "items": []}))
+    await world.reconcile(UID, times=2)
+    assert world.record(UID).phase is Phase.FAILING
+    await world.reconcile(UID)
+    assert world.record(UID).phase is Phase.FAILED
+
+
+async def test_creation_in_somebodys_way_is_tried_again_and_told_if_it_takes_long(world: World) -> None:
+    terminating = made(FIRST)
+    terminating["metadata"]["deletionTimestamp"] = "2026-11-20T09:00:00Z"
+    objects(world, refusal(409, "AlreadyExists"))
+    world.server.on("GET", f"{PODS}/first", answer(terminating))
+    await world.dispatched(make_appwrapper("aw", FIRST))
+    for _ in range(4):
+        await world.reconcile(UID)
+        assert world.record(UID).phase is Phase.DISPATCHING
+        assert await asyncio.wait_for(world.queue.get(), 1) == UID
+        world.queue.done(UID)
+    assert [status["queuejobstate"] for status in world.statuses()] == ["HeadOfLine"]
+
+
+async def test_creation_nobody_answers_is_told_if_it_takes_long(world: World) -> None:
+    objects(world, never)
+    world.server.on("GET", f"{PODS}/first", never)
+    await world.dispatched(make_appwrapper("aw", FIRST))
+    for _ in range(2):
+        with pytest.raises(errors.Unavailable):
+            await world.reconcile(UID)
+    assert [status["queuejobstate"] for status in world.statuses()] == ["HeadOfLine"]
+
+
+# --- deletion ------------------------------------------------------------------------------------------
+
+
+async def created(world: World) -> None:
+    objects(world, answer(made(FIRST), 201))
+    await world.dispatched(make_appwrapper("aw", FIRST))
+    await world.reconcile(UID)
+
+
+async def test_what_waits_is_forgotten_as_soon_as_it_is_gone(world: World) -> None:
+    await world.admit(make_appwrapper())
+    world.hide(UID)
+    await world.reconcile(UID)
+    assert world.roster.get(UID) is None
+
+
+async def test_attempt_is_not_given_up_on_the_word_of_a_watch(world: World) -> None:
+    await created(world)
+    world.hide(UID)
+    await world.reconcile(UID)
+    assert world.record(UID).phase is Phase.DISPATCHED
+    assert await asyncio.wait_for(world.queue.get(), 1) == UID
+
+
+async def test_deleted_gang_is_released_when_objects_and_pods_are_confirmed_gone(world: World) -> None:
+    await created(world)
+    world.hide(UID)
+    world.server.on("GET", f"{APPWRAPPERS}/aw", MISSING)
+    await world.reconcile(UID)
+    assert world.record(UID).phase is Phase.DELETING
+
+    world.server.on("GET", f"{PODS}/first", answer(made(FIRST)))
+    await world.reconcile(UID)
+    assert world.record(UID).phase is Phase.DELETING
+    assert world.ledger.free()["cpu"] == 7000
+
+    world.server.on("GET", f"{PODS}/first", MISSING)
+    wakes = world.dispatch_wakes
+    await world.reconcile(UID)
+    assert world.roster.get(UID) is None
+    assert world.ledger.free()["cpu"] == 8000
+    assert world.server.requests("DELETE") == []  # Kubernetes removes it by its owner reference
+    assert world.dispatch_wakes == wakes + 1
+
+
+async def test_nothing_is_forgotten_before_the_appwrappers_were_listed(world: World) -> None:
+    await world.admit(make_appwrapper())
+    world.hide(UID)
+    world.hub.reflectors[0].synced.clear()
+    await world.reconcile(UID)
+    assert world.record(UID).phase is Phase.QUEUED
+
+
+# --- the loop ------------------------------------------------------------------------------------------
+
+
+async def test_new_priority_is_committed_and_wakes_the_planner(world: World) -> None:
+    await world.admit(make_appwrapper())
+    world.show(make_appwrapper(spec={"priority": 7}))
+    await world.reconcile(UID, times=2)
+    assert world.record(UID).priority == 7
+    assert [cause for batch in world.store.batches for _, cause in batch] == ["submitted", "reprioritised"]
+    assert world.dispatch_wakes == 1
+
+
+async def test_newcomer_is_handed_to_admission(world: World) -> None:
+    view = world.show(make_appwrapper())
+    await world.reconcile(view.uid)
+    await world.admission.admit_all()
+    assert world.admitted == ["aw"]
+
+
+@pytest.mark.parametrize("verdict", ["stale", "it holds NUL"])
+async def test_step_that_is_not_accepted_is_not_tried_again_in_a_rush(world: World, verdict: str) -> None:
+    objects(world, answer(made(FIRST), 201))
+    await world.dispatched(make_appwrapper("aw", FIRST))
+    refusing = FakeStore(lambda _change: verdict)
+    world.store.commit = refusing.commit  # type: ignore[method-assign]
+    await world.reconcile(UID)
+    assert await is_idle(world, 0.05)
+    assert not await is_idle(world, 60)
+
+
+async def test_loop_goes_on_after_failures_of_one_appwrapper(world: World) -> None:
+    world.server.on("POST", PODS, refusal(429, "TooManyRequests"), answer(made(FIRST), 201))
+    await world.dispatched(make_appwrapper("aw", FIRST))
+    world.queue.add(UID)
+    worker = asyncio.create_task(world.reconciler.run())
+    try:
+        await until(lambda: world.record(UID).phase is Phase.DISPATCHED)
+    finally:
+        worker.cancel()
+        await asyncio.gather(worker, return_exceptions=True)
+    assert len(world.server.requests("POST")) == 2

@@ -1,0 +1,100 @@
+"""The roster: what is known, what waits, and what is charged, in one breath."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from dispatcher.controller.roster import Roster
+from dispatcher.core import lifecycle
+from dispatcher.core.capacity import CapacityLedger
+from dispatcher.core.record import HOLDING, Change, Phase, Record
+from dispatcher.core.resources import NOTHING, Resources
+from tests.builders import at, make_core_node, make_record
+
+
+def hub() -> tuple[Roster, CapacityLedger]:
+    ledger = CapacityLedger()
+    ledger.set_node(make_core_node("n1", cpu=8000))
+    return Roster({"hub": ledger}), ledger
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_capacity_is_reserved_exactly_in_the_phases_that_hold_it(phase: Phase) -> None:
+    roster, ledger = hub()
+    roster.put(make_record(phase))
+    assert ledger.free() == Resources({"cpu": 7000 if phase in HOLDING else 8000})
+
+
+def test_reservation_follows_an_appwrapper_through_its_life() -> None:
+    roster, ledger = hub()
+    record = make_record()
+    free = []
+    steps: list[Callable[[Record], Change]] = [
+        lambda record: lifecycle.dispatch(record, "hub", at(1)),
+        lambda record: lifecycle.created(record, (), at(2)),
+        lambda record: lifecycle.mark_running(record, at(3)),
+        lambda record: lifecycle.delete(record, at(4)),
+        lambda record: lifecycle.release(record, at(5)),
+    ]
+    for step in steps:
+        record = step(record).after
+        roster.put(record)
+        roster.put(record)
+        free.append(ledger.free()["cpu"])
+    assert free == [7000, 7000, 7000, 7000, 8000]
+
+
+def test_reservation_moves_with_the_attempt_to_another_cluster() -> None:
+    east, west = CapacityLedger(), CapacityLedger()
+    roster = Roster({"east": east, "west": west})
+    roster.put(lifecycle.dispatch(make_record(), "east", at(1)).after)
+    roster.put(lifecycle.dispatch(make_record(), "west", at(1)).after)
+    assert (east.free(), west.free()) == (NOTHING, Resources({"cpu": -1000}))
+
+
+def test_attempt_on_a_cluster_that_is_not_known_is_charged_nowhere() -> None:
+    roster, ledger = hub()
+    roster.put(lifecycle.dispatch(make_record(), "elsewhere", at(1)).after)
+    roster.put(make_record(Phase.DELETED))
+    assert ledger.free() == Resources({"cpu": 8000})
+
+
+def names(records: object) -> list[str]:
+    return sorted(record.name for record in records)  # type: ignore[attr-defined]
+
+
+def test_only_what_is_queued_waits_and_what_is_deleted_is_forgotten() -> None:
+    roster, _ = hub()
+    records = {phase: make_record(phase, name=phase.value.lower()) for phase in Phase}
+    roster.load(records.values())
+
+    assert names(roster.queued()) == ["queued"]
+    assert names(roster.records()) == sorted(
+        phase.value.lower() for phase in Phase if phase is not Phase.DELETED
+    )
+    assert roster.get("uid-of-deleted") is None
+    assert roster.get("uid-of-running") == records[Phase.RUNNING]
+    assert sorted(roster.uids()) == sorted(f"uid-of-{name}" for name in names(roster.records()))
+
+
+def test_what_leaves_the_queue_no_longer_waits_and_what_comes_back_does() -> None:
+    roster, _ = hub()
+    steps: list[Record] = [make_record(), make_record(Phase.REQUEUEING)]
+    steps.append(lifecycle.removed(steps[-1], at(9)).after)
+    waiting = []
+    for record in steps:
+        roster.put(record)
+        waiting.append(names(roster.queued()))
+    assert waiting == [["aw"], [], ["aw"]]
+
+
+def test_what_is_put_replaces_what_was_known() -> None:
+    roster, _ = hub()
+    roster.put(make_record(priority=1))
+    roster.put(make_record(priority=2))
+    known = roster.get("uid-of-aw")
+    assert known is not None
+    assert known.priority == 2
+    assert len(list(roster.queued())) == 1

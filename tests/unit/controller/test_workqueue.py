@@ -1,0 +1,154 @@
+"""The work queue: every key is looked at, by one at a time, and not more often than needed."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from dispatcher.controller.workqueue import LONGEST_PAUSE, WorkQueue
+from tests.unit.virtual_time import monotonic
+
+
+@pytest.fixture
+def queue() -> WorkQueue:
+    """A queue in virtual time."""
+    return WorkQueue(monotonic)
+
+
+async def is_idle(queue: WorkQueue, seconds: float = 1000) -> bool:
+    """True if the queue hands out nothing for so long."""
+    try:
+        await asyncio.wait_for(queue.get(), seconds)
+    except TimeoutError:
+        return True
+    return False
+
+
+async def test_keys_come_in_the_order_in_which_they_were_added(queue: WorkQueue) -> None:
+    for key in ("b", "a", "c"):
+        queue.add(key)
+    assert [await queue.get() for _ in range(3)] == ["b", "a", "c"]
+
+
+async def test_key_added_twice_is_handled_once(queue: WorkQueue) -> None:
+    queue.add("a")
+    queue.add("a")
+    assert len(queue) == 1
+    assert await queue.get() == "a"
+    queue.done("a")
+    assert await is_idle(queue)
+    assert len(queue) == 0
+
+
+async def test_key_added_while_it_is_handled_is_handled_once_more_afterwards(queue: WorkQueue) -> None:
+    queue.add("a")
+    await queue.get()
+    queue.add("a")
+    queue.add("a")
+    assert await is_idle(queue)
+    queue.done("a")
+    assert await queue.get() == "a"
+    queue.done("a")
+    assert await is_idle(queue)
+
+
+async def test_who_waits_is_woken_by_what_is_added(queue: WorkQueue) -> None:
+    workers = [asyncio.create_task(queue.get()) for _ in range(3)]
+    await asyncio.sleep(0)
+    for key in ("a", "b", "c"):
+        queue.add(key)
+    assert await asyncio.gather(*workers) == ["a", "b", "c"]
+
+
+async def test_key_added_for_later_comes_then(queue: WorkQueue) -> None:
+    queue.add_later("late", 30)
+    queue.add_later("early", 5)
+    queue.add("now")
+
+    seen = [(await queue.get(), monotonic()) for _ in range(3)]
+    assert seen == [("now", 0), ("early", pytest.approx(5)), ("late", pytest.approx(30))]
+
+
+async def test_of_two_delays_the_shorter_counts(queue: WorkQueue) -> None:
+    queue.add_later("a", 30)
+    queue.add_later("a", 5)
+    queue.add_later("a", 60)
+    assert await queue.get() == "a"
+    assert monotonic() == pytest.approx(5)
+    queue.done("a")
+    assert await is_idle(queue)
+
+
+async def test_who_waits_for_a_late_key_is_woken_by_an_earlier_one(queue: WorkQueue) -> None:
+    queue.add_later("late", 1000)
+    worker = asyncio.create_task(queue.get())
+    await asyncio.sleep(1)
+    queue.add_later("early", 2)
+    assert await worker == "early"
+    assert monotonic() == pytest.approx(3)
+
+
+async def test_key_that_comes_due_while_it_is_handled_is_handled_once_more_afterwards(
+    queue: WorkQueue,
+) -> None:
+    queue.add("a")
+    await queue.get()
+    queue.add_later("a", 1)
+    assert await is_idle(queue, 10)
+    queue.done("a")
+    assert await queue.get() == "a"
+
+
+async def test_key_that_fails_comes_back_later_each_time_up_to_a_limit(queue: WorkQueue) -> None:
+    pauses = []
+    for _ in range(12):
+        pauses.append(queue.add_failed("a"))
+        before = monotonic()
+        assert await queue.get() == "a"
+        assert monotonic() - before == pytest.approx(pauses[-1])
+        queue.done("a")
+    assert pauses == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, *[LONGEST_PAUSE] * 3]
+
+
+async def test_success_forgets_the_failures_of_that_key_only(queue: WorkQueue) -> None:
+    for key in ("a", "a", "b", "b"):
+        queue.add_failed(key)
+    queue.succeed("a")
+    assert queue.add_failed("a") == 0.1
+    assert queue.add_failed("b") == 0.4
+
+
+async def test_many_failures_are_a_long_pause_and_no_overflow(queue: WorkQueue) -> None:
+    for _ in range(5000):
+        queue.add_failed("a")
+    assert queue.add_failed("a") == LONGEST_PAUSE
+
+
+async def test_failed_key_may_still_be_looked_at_at_once(queue: WorkQueue) -> None:
+    queue.add_failed("a")
+    queue.add("a")
+    assert await queue.get() == "a"
+    assert monotonic() == 0
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_cancellation_that_comes_with_a_key_is_not_lost(queue: WorkQueue, turns: int) -> None:
+    """A worker that missed its only cancellation would keep the process from ever ending."""
+
+    async def work() -> None:
+        while True:
+            queue.done(await queue.get())
+
+    queue.add_later("late", 1000)
+    worker = asyncio.create_task(work())
+    await asyncio.sleep(1)
+    queue.add("a")
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    worker.cancel()
+    await asyncio.wait([worker], timeout=1)
+    lost = not worker.cancelled()
+    worker.cancel()
+    await asyncio.wait([worker])
+    assert not lost

@@ -1,0 +1,198 @@
+"""A random walk over the steps: whatever happens in whatever order, history and conditions stay straight."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from dispatcher.api.conditions import ConditionType
+from dispatcher.core import lifecycle
+from dispatcher.core.conditions import project
+from dispatcher.core.lifecycle import TRANSITIONS
+from dispatcher.core.record import HOLDING, Change, Condition, ObjectRef, Pending, Phase, Record
+from tests.builders import NOW, make_gang, make_newcomer, make_ref
+
+TABLE = {(row.source, row.cause, row.target) for row in TRANSITIONS}
+PENDINGS = st.builds(
+    Pending,
+    reason=st.sampled_from(["InsufficientResources", "ReservedForAnother"]),
+    message=st.sampled_from(["needs 2, 1 free", "needs 2, 0 free"]),
+    resource=st.sampled_from(["cpu", "memory"]),
+    cluster=st.sampled_from(["east", "hub"]),
+)
+OBJECTS = st.sampled_from([(), (make_ref(),), (make_ref(0), make_ref(1))])
+
+
+def may_only(*phases: Phase) -> Callable[..., Callable[..., None]]:
+    return precondition(lambda machine: machine.record.phase in phases)
+
+
+class LifeOfAnAppWrapper(RuleBasedStateMachine):
+    record: Record
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = NOW
+        self.changes: list[Change] = []
+
+    def commit(self, change: Change | None) -> None:
+        if change is None:
+            return
+        before, after, (event,) = change.before, change.after, change.events
+        assert (event.from_phase, event.cause, event.to_phase) in TABLE
+        assert after.version == (before.version + 1 if before else 1)
+        assert event.to_phase is after.phase
+        assert event.at == self.now
+        if before is not None:
+            assert before == self.record
+            check_conditions_moved_forward(before.conditions, after.conditions, self.now)
+        self.record = after
+        self.changes.append(change)
+
+    def later(self) -> datetime:
+        self.now += timedelta(seconds=1)
+        return self.now
+
+    @initialize()
+    def is_submitted(self) -> None:
+        self.commit(lifecycle.submit(make_newcomer(), make_gang(2), self.now))
+
+    @may_only(Phase.QUEUED)
+    @rule(pending=PENDINGS, is_head=st.booleans())
+    def is_blocked(self, pending: Pending, is_head: bool) -> None:
+        told = self.record.condition(ConditionType.BACKOFF)
+        known, since = self.record.pending, self.record.blocked_since
+        change = lifecycle.block(self.record, pending, self.later(), is_head=is_head)
+        if told and told.status and known:
+            same = (known.reason, known.resource, known.cluster) == (
+                pending.reason,
+                pending.resource,
+                pending.cluster,
+            )
+            assert (change is None) is (same and (since is not None or not is_head))
+        self.commit(change)
+        assert since in (None, self.record.blocked_since)
+
+    @may_only(Phase.QUEUED)
+    @rule()
+    def is_larger_than_every_cluster(self) -> None:
+        pending = Pending("LargerThanCluster", "needs 9, 8 in all of it", "cpu", "hub")
+        self.commit(lifecycle.block_for_good(self.record, pending, self.later()))
+        assert self.record.blocked_since is None
+
+    @may_only(Phase.QUEUED)
+    @rule()
+    def stands_behind_the_head(self) -> None:
+        pending = Pending("AwaitingHeadOfLine", "behind default/other, which waits")
+        self.commit(lifecycle.line_up(self.record, pending, self.later()))
+
+    @may_only(Phase.QUEUED)
+    @rule(priority=st.integers(0, 3))
+    def is_reprioritised(self, priority: int) -> None:
+        self.commit(lifecycle.reprioritise(self.record, priority, 0.0, self.later()))
+
+    @may_only(Phase.QUEUED)
+    @rule(cluster=st.sampled_from(["east", "hub"]))
+    def is_dispatched(self, cluster: str) -> None:
+        self.commit(lifecycle.dispatch(self.record, cluster, self.later()))
+        backoff = self.record.condition(ConditionType.BACKOFF)
+        assert backoff is None or not backoff.status
+        assert self.record.pending is None
+
+    @may_only(Phase.DISPATCHING)
+    @rule(objects=OBJECTS)
+    def is_created(self, objects: tuple[ObjectRef, ...]) -> None:
+        self.commit(lifecycle.created(self.record, objects, self.later()))
+
+    @may_only(Phase.DISPATCHING)
+    @rule(objects=OBJECTS)
+    def is_refused(self, objects: tuple[ObjectRef, ...]) -> None:
+        self.commit(lifecycle.refuse_creation(self.record, objects, "invalid", self.later()))
+
+    @may_only(Phase.DISPATCHING)
+    @rule(objects=OBJECTS)
+    def is_postponed(self, objects: tuple[ObjectRef, ...]) -> None:
+        now = self.later()
+        eligible = now + lifecycle.retry_pause(self.record.attempts)
+        self.commit(lifecycle.postpone_creation(self.record, objects, "quota", eligible, now))
+
+    @may_only(Phase.DISPATCHED)
+    @rule()
+    def runs(self) -> None:
+        self.commit(lifecycle.mark_running(self.record, self.later()))
+
+    @may_only(Phase.REQUEUEING, Phase.FAILING)
+    @rule()
+    def is_rolled_back(self) -> None:
+        self.commit(lifecycle.removed(self.record, self.later()))
+
+    @may_only(*(row.source for row in TRANSITIONS if row.cause == "deleted" and row.source))
+    @rule()
+    def is_deleted(self) -> None:
+        self.commit(lifecycle.delete(self.record, self.later()))
+
+    @may_only(Phase.DELETING)
+    @rule()
+    def is_released(self) -> None:
+        self.commit(lifecycle.release(self.record, self.later()))
+
+    @may_only(Phase.DELETED)
+    @rule()
+    def stays_deleted(self) -> None:
+        assert not [row for row in TRANSITIONS if row.source is Phase.DELETED]
+
+    @invariant()
+    def there_is_one_condition_per_type(self) -> None:
+        types = [condition.type for condition in self.record.conditions]
+        assert len(types) == len(set(types))
+
+    @invariant()
+    def identity_and_place_in_the_queue_never_change(self) -> None:
+        first, last = self.changes[0].after, self.record
+        assert (first.uid, first.created_at, first.enqueue_seq, first.spec_hash, first.gang) == (
+            last.uid,
+            last.created_at,
+            last.enqueue_seq,
+            last.spec_hash,
+            last.gang,
+        )
+
+    @invariant()
+    def capacity_is_held_exactly_while_an_attempt_lives(self) -> None:
+        attempt = self.record.attempt
+        lives = attempt is not None and attempt.ended_at is None
+        assert self.record.holds_capacity is (self.record.phase in HOLDING) is lives
+        assert self.record.attempts == (attempt.number if attempt else 0)
+
+    @invariant()
+    def status_is_a_function_of_the_record(self) -> None:
+        assert project(self.record) == project(self.record)
+
+    @invariant()
+    def history_is_a_chain_from_nothing_to_now(self) -> None:
+        phases = [event.to_phase for change in self.changes for event in change.events]
+        sources = [event.from_phase for change in self.changes for event in change.events]
+        assert sources == [None, *phases[:-1]]
+        assert phases[-1] is self.record.phase
+
+
+def check_conditions_moved_forward(
+    before: tuple[Condition, ...], after: tuple[Condition, ...], now: datetime
+) -> None:
+    """Nothing is lost or reordered; times go forward only, and `since` only with the status."""
+    assert [condition.type for condition in after[: len(before)]] == [condition.type for condition in before]
+    for old, new in zip(before, after, strict=False):
+        assert old.since <= new.since <= new.updated <= now
+        assert old.updated <= new.updated
+        assert (new.since == old.since) is (new.status == old.status)
+        assert (new.updated == old.updated) is (new == old)
+    for new in after[len(before) :]:
+        assert (new.since, new.updated, new.status) == (now, now, True)
+
+
+LifeOfAnAppWrapper.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestLifeOfAnAppWrapper = LifeOfAnAppWrapper.TestCase

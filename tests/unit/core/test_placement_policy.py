@@ -1,0 +1,186 @@
+"""What a gang that does not fit means for those behind it, and how long it can be passed by."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dispatcher.core.gang import Gang
+from dispatcher.core.placement import Behind, Impossible, Outcome, Placed, Policy, Waiting, plan
+from dispatcher.core.queueing import starved
+from dispatcher.core.record import Pending, Record
+from dispatcher.core.resources import Resources
+from tests.builders import at, make_gang, make_record, make_snapshot
+
+STRICT = Policy.STRICT_FIFO
+
+
+def queue_of(*gangs: Gang) -> list[Record]:
+    return [make_record(name=f"aw-{index}", gang=gang) for index, gang in enumerate(gangs)]
+
+
+def places(outcomes: list[Outcome]) -> list[str]:
+    """The cluster of what is placed, else in a word what became of it."""
+    return [each.cluster if isinstance(each, Placed) else type(each).__name__ for each in outcomes]
+
+
+@pytest.mark.parametrize(
+    ("cpus", "expected"),
+    [
+        pytest.param([2, 2, 2], ["hub", "hub", "hub"], id="all-fit"),
+        pytest.param([2, 8, 2, 2], ["hub", "Waiting", "Behind", "Behind"], id="the-head-stops-all-behind-it"),
+        pytest.param(
+            [9, 2, 8, 2], ["Impossible", "hub", "Waiting", "Behind"], id="what-never-fits-stops-nobody"
+        ),
+        pytest.param([6, 6, 6], ["hub", "Waiting", "Behind"], id="equal-ones-stand-in-line-too"),
+    ],
+)
+def test_strict_queue_on_eight_cpus(cpus: list[int], expected: list[str]) -> None:
+    queue = queue_of(*(make_gang(cpu=1000 * cpu) for cpu in cpus))
+    assert places(plan(queue, {"hub": make_snapshot(cpu=8000)}, STRICT)) == expected
+
+
+def test_one_behind_is_told_behind_whom() -> None:
+    queue = queue_of(make_gang(cpu=8000), make_gang(cpu=1000))
+    snapshot = make_snapshot(cpu=8000)
+    snapshot.take(Resources({"cpu": 1}))
+    behind = Pending("AwaitingHeadOfLine", "behind default/aw-0, which waits")
+    assert plan(queue, {"hub": snapshot}, STRICT)[1] == Behind(queue[1], behind)
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_head_is_the_first_of_the_queue_that_must_wait(policy: Policy) -> None:
+    queue = queue_of(make_gang(cpu=9000), make_gang(cpu=2000), make_gang(cpu=8000), make_gang(cpu=7000))
+    outcomes = plan(queue, {"hub": make_snapshot(cpu=8000)}, policy)
+    heads = [each.record.name for each in outcomes if isinstance(each, Waiting) and each.is_head]
+    assert heads == ["aw-2"]
+
+
+def test_strict_queue_needs_no_protection() -> None:
+    queue = queue_of(make_gang(cpu=1000), make_gang(cpu=8000))
+    assert places(plan(queue, {"hub": make_snapshot(cpu=8000)}, STRICT, {"uid-of-aw-1"})) == [
+        "hub",
+        "Waiting",
+    ]
+
+
+# --- protection of the starved -------------------------------------------------------------------------
+
+
+def test_starved_gang_gets_what_is_free_before_all_others() -> None:
+    queue = queue_of(make_gang(cpu=6000), make_gang(cpu=6000))
+    assert places(plan(queue, {"hub": make_snapshot(cpu=8000)}, starved={"uid-of-aw-1"})) == [
+        "Waiting",
+        "hub",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("others", "expected"),
+    [
+        pytest.param([make_gang(cpu=2000)], ["Waiting"], id="what-it-will-need-is-kept"),
+        pytest.param([make_gang(memory=1000)], ["hub"], id="what-it-does-not-ask-for-is-open"),
+        pytest.param([make_gang(cpu=1000, gpu=1)], ["Waiting"], id="all-of-a-gang-must-fit-what-is-open"),
+    ],
+)
+def test_others_get_what_is_free_less_what_a_starved_gang_needs(
+    others: list[Gang], expected: list[str]
+) -> None:
+    queue = queue_of(make_gang(cpu=8000), *others)
+    snapshot = make_snapshot(cpu=8000, memory=10**4, gpu=2)
+    snapshot.take(Resources({"cpu": 4000}))
+    assert places(plan(queue, {"hub": snapshot}, starved={"uid-of-aw-0"}))[1:] == expected
+
+
+def test_others_may_take_what_a_starved_gang_leaves() -> None:
+    queue = queue_of(make_gang(1, cpu=2000, gpu=2), make_gang(cpu=6000), make_gang(cpu=1000))
+    snapshot = make_snapshot(cpu=8000, gpu=2)
+    snapshot.take(Resources({"nvidia.com/gpu": 1}))
+    assert places(plan(queue, {"hub": snapshot}, starved={"uid-of-aw-0"})) == ["Waiting", "hub", "Waiting"]
+
+
+def test_one_that_is_kept_out_is_told_for_whom() -> None:
+    queue = queue_of(make_gang(cpu=8000), make_gang(cpu=1000))
+    snapshot = make_snapshot(cpu=8000)
+    snapshot.take(Resources({"cpu": 4000}))
+    kept = Pending(
+        "ReservedForAnother",
+        "cluster hub: what is free there is kept for default/aw-0, which has waited too long",
+        cluster="hub",
+    )
+    assert plan(queue, {"hub": snapshot}, starved={"uid-of-aw-0"})[1] == Waiting(queue[1], kept)
+
+
+def test_one_gang_a_cluster_is_protected_and_other_clusters_stay_open() -> None:
+    big, small = make_gang(cpu=4000), make_gang(cpu=1000)
+    queue = queue_of(big, small)
+    clusters = {name: make_snapshot(cpu=4000) for name in ("east", "west")}
+    for cluster in clusters.values():
+        cluster.take(Resources({"cpu": 2000}))
+    assert places(plan(queue, clusters, starved={"uid-of-aw-0"})) == ["Waiting", "west"]
+
+
+def test_second_starved_gang_is_protected_on_the_next_cluster() -> None:
+    queue = queue_of(*[make_gang(cpu=4000)] * 2, make_gang(cpu=1000))
+    clusters = {name: make_snapshot(cpu=4000) for name in ("east", "west")}
+    for cluster in clusters.values():
+        cluster.take(Resources({"cpu": 2000}))
+    outcomes = plan(queue, clusters, starved={"uid-of-aw-0", "uid-of-aw-1"})
+    assert places(outcomes) == ["Waiting", "Waiting", "Waiting"]
+
+
+def test_what_never_fits_is_never_protected() -> None:
+    queue = queue_of(make_gang(cpu=9000), make_gang(cpu=8000))
+    assert places(plan(queue, {"hub": make_snapshot(cpu=8000)}, starved={"uid-of-aw-0"})) == [
+        "Impossible",
+        "hub",
+    ]
+
+
+def test_starved_is_who_has_been_blocked_for_the_bound_since_it_was_first_at_the_head() -> None:
+    records = [make_record(name=f"aw-{n}", blocked_since=when) for n, when in enumerate((None, at(0), at(1)))]
+    assert starved(records, at(600), timedelta(seconds=600)) == {"uid-of-aw-1"}
+
+
+AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "gpu"]), st.integers(0, 6)).map(Resources)
+GANGS = st.builds(Gang, AMOUNTS)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.dictionaries(st.sampled_from(["east", "west"]), st.tuples(AMOUNTS, AMOUNTS), min_size=1),
+    st.lists(GANGS, max_size=8),
+    st.sets(st.integers(0, 7), max_size=3),
+    st.sampled_from(Policy),
+)
+def test_whatever_the_policy_capacity_is_never_exceeded_and_the_first_starved_loses_nothing(
+    clusters: dict[str, tuple[Resources, Resources]], gangs: list[Gang], starving: set[int], policy: Policy
+) -> None:
+    queue, uids = queue_of(*gangs), {f"uid-of-aw-{index}" for index in starving}
+    free = {name: make_snapshot(**dict(total)) for name, (total, _) in clusters.items()}
+    for name, (_, taken) in clusters.items():
+        free[name].take(taken)
+    before = {name: snapshot.free_for(None) for name, snapshot in free.items()}
+
+    outcomes = plan(queue, free, policy, uids)
+
+    assert [outcome.record for outcome in outcomes] == queue
+    for name, snapshot in free.items():
+        placed = [each.record.gang for each in outcomes if isinstance(each, Placed) and each.cluster == name]
+        demand = sum((gang.demand for gang in placed), start=Resources())
+        assert snapshot.free_for(None) == before[name] - demand
+        assert demand.fits_in(before[name])
+    first = next((each for each in outcomes if each.record.uid in uids), None)
+    if policy is Policy.BEST_EFFORT_FIFO and isinstance(first, Waiting):
+        needs = first.record.gang.demand
+        home = min(name for name in free if needs.fits_in(free[name].total_for(None)))
+        for resource in needs:
+            left = free[home].free_for(None)[resource]
+            assert left >= min(before[home][resource], needs[resource])
+    assert not any(isinstance(each, Behind) for each in outcomes) or policy is STRICT
+    assert not any(
+        isinstance(each, Impossible) and each.record.gang.demand == Resources() for each in outcomes
+    )

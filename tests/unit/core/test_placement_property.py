@@ -1,0 +1,231 @@
+"""Never more than there is, never part of a gang: over clusters, queues and histories nobody thought of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from dispatcher.core.capacity import CapacityLedger, CapacitySnapshot, Node, Pod, PodPhase, account
+from dispatcher.core.gang import Gang, PodSet, Taint, Toleration
+from dispatcher.core.placement import Impossible, Outcome, Placed, Waiting, plan
+from dispatcher.core.record import Record
+from dispatcher.core.resources import NOTHING, Resources
+from tests.builders import make_record
+
+TAINTS = [Taint("gpu", "", "NoSchedule"), Taint("spot", "", "PreferNoSchedule")]
+AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "gpu", "memory"]), st.integers(0, 6)).map(Resources)
+TOLERATIONS = st.sampled_from([(), (Toleration("gpu", "Exists"),)])
+
+
+@dataclass(frozen=True)
+class World:
+    """One cluster: its nodes, the pods on them, and what active AppWrappers have reserved."""
+
+    nodes: list[Node]
+    pods: list[Pod]
+    reservations: dict[str, Resources]
+
+    def ledger(self) -> CapacityLedger:
+        ledger = CapacityLedger()
+        for node in self.nodes:
+            ledger.set_node(node)
+        for pod in self.pods:
+            ledger.set_pod(pod)
+        for uid, demand in self.reservations.items():
+            ledger.reserve(uid, demand)
+        return ledger
+
+
+def gang_of(count: int, each: Resources, tolerations: tuple[Toleration, ...]) -> Gang:
+    return Gang(each * count, count, (PodSet(count, each, tolerations),))
+
+
+def numbered_pods(pods: list[Pod]) -> list[Pod]:
+    return [replace(pod, uid=f"pod-{index}") for index, pod in enumerate(pods)]
+
+
+def numbered_nodes(nodes: list[Node]) -> list[Node]:
+    return [replace(node, name=f"n{index}") for index, node in enumerate(nodes)]
+
+
+NODES = st.lists(
+    st.builds(
+        Node,
+        name=st.just(""),
+        allocatable=AMOUNTS,
+        usable=st.sampled_from([True, True, True, False]),
+        taints=st.lists(st.sampled_from(TAINTS), max_size=2, unique=True).map(tuple),
+    ),
+    max_size=4,
+).map(numbered_nodes)
+PODS = st.lists(
+    st.builds(
+        Pod,
+        uid=st.just(""),
+        requests=AMOUNTS,
+        node=st.sampled_from(["", "n0", "n1", "n2", "gone"]),
+        phase=st.sampled_from(PodPhase),
+        owner=st.sampled_from([None, "active-1", "active-2"]),
+    ),
+    max_size=5,
+).map(numbered_pods)
+WORLDS = st.builds(World, NODES, PODS, st.dictionaries(st.sampled_from(["active-1", "active-2"]), AMOUNTS))
+CLUSTERS = st.dictionaries(st.sampled_from(["east", "hub", "west"]), WORLDS, max_size=3)
+GANGS = st.builds(gang_of, st.integers(0, 3), AMOUNTS, TOLERATIONS)
+
+
+@st.composite
+def queues(draw: st.DrawFn) -> list[Record]:
+    """A queue in which shapes come back, as they do."""
+    shapes = draw(st.lists(GANGS, min_size=1, max_size=4))
+    gangs = draw(st.lists(st.sampled_from(shapes), max_size=12))
+    return [make_record(name=f"aw-{index}", gang=gang) for index, gang in enumerate(gangs)]
+
+
+def snapshots(worlds: Mapping[str, World]) -> dict[str, CapacitySnapshot]:
+    return {name: world.ledger().snapshot() for name, world in worlds.items()}
+
+
+@settings(max_examples=60, deadline=None)
+@given(CLUSTERS, queues())
+def test_dispatched_demand_never_exceeds_capacity_and_a_gang_is_whole_or_absent(
+    worlds: dict[str, World], queue: list[Record]
+) -> None:
+    clusters = snapshots(worlds)
+    outcomes = plan(queue, clusters)
+
+    assert [outcome.record for outcome in outcomes] == queue
+    charged = dict.fromkeys(worlds, NOTHING)
+    for outcome in outcomes:
+        if not isinstance(outcome, Placed):
+            continue
+        world, gang = worlds[outcome.cluster], outcome.record.gang
+        charged[outcome.cluster] += gang.demand
+        free = account(world.nodes, world.pods, world.reservations, gang)
+        for resource in gang.demand:
+            assert charged[outcome.cluster][resource] <= free[resource]
+    for name, world in worlds.items():
+        free = account(world.nodes, world.pods, world.reservations)
+        assert clusters[name].free_for(None) == free - charged[name]
+
+
+@settings(max_examples=40, deadline=None)
+@given(CLUSTERS, queues())
+def test_what_is_not_placed_did_not_fit_anywhere(worlds: dict[str, World], queue: list[Record]) -> None:
+    clusters = snapshots(worlds)
+    for outcome in plan(queue, clusters):
+        gang = outcome.record.gang
+        if isinstance(outcome, Waiting | Impossible):
+            assert not any(gang.demand.fits_in(cluster.free_for(gang)) for cluster in clusters.values())
+        fits_one_empty = any(gang.demand.fits_in(cluster.total_for(gang)) for cluster in clusters.values())
+        if isinstance(outcome, Impossible):
+            assert not fits_one_empty
+        if isinstance(outcome, Waiting):
+            assert fits_one_empty or not clusters
+
+
+@settings(max_examples=60, deadline=None)
+@given(CLUSTERS, queues())
+def test_remembering_what_did_not_fit_changes_no_decision(
+    worlds: dict[str, World], queue: list[Record]
+) -> None:
+    def decision(outcome: Outcome) -> tuple[str, str]:
+        where = outcome.cluster if isinstance(outcome, Placed) else outcome.pending.cluster
+        return type(outcome).__name__, where
+
+    assert [decision(each) for each in plan(queue, snapshots(worlds))] == one_by_one(queue, worlds)
+
+
+def one_by_one(queue: list[Record], worlds: dict[str, World]) -> list[tuple[str, str]]:
+    """The same decisions by somebody who remembers nothing and takes each gang for the first of its shape."""
+    free = snapshots(worlds)
+    decisions = []
+    for gang in (record.gang for record in queue):
+        fits = [name for name in sorted(free) if gang.demand.fits_in(free[name].free_for(gang))]
+        hopes = [name for name in sorted(free) if gang.demand.fits_in(free[name].total_for(gang))]
+        if fits:
+            free[fits[0]].take(gang.demand)
+        kind = "Placed" if fits else "Waiting" if hopes or not free else "Impossible"
+        decisions.append((kind, next(iter([*fits, *hopes, *sorted(free)]), "")))
+    return decisions
+
+
+class ManyCycles(RuleBasedStateMachine):
+    """Cycle after cycle, with pods that come up, run and go: what is charged never exceeds what there is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.worlds = {
+            "east": World([Node("n1", Resources({"cpu": 4, "gpu": 1}))], [], {}),
+            "west": World([Node("n1", Resources({"cpu": 3})), Node("n2", Resources({"cpu": 3}))], [], {}),
+        }
+        self.ledgers = {name: world.ledger() for name, world in self.worlds.items()}
+        self.queue: list[Record] = []
+        self.active: dict[str, Placed] = {}
+        self.pods: dict[str, list[Pod]] = {}
+        self.submitted = 0
+
+    @rule(count=st.integers(1, 3), cpu=st.integers(0, 4), gpu=st.integers(0, 1))
+    def somebody_submits(self, count: int, cpu: int, gpu: int) -> None:
+        gang = gang_of(count, Resources({"cpu": cpu, "gpu": gpu}), ())
+        self.queue.append(make_record(name=f"aw-{self.submitted}", gang=gang))
+        self.submitted += 1
+
+    @rule()
+    def a_cycle_runs(self) -> None:
+        outcomes = plan(self.queue, {name: ledger.snapshot() for name, ledger in self.ledgers.items()})
+        for outcome in outcomes:
+            if isinstance(outcome, Placed):
+                record = outcome.record
+                self.ledgers[outcome.cluster].reserve(record.uid, record.gang.demand)
+                self.active[record.uid] = outcome
+        self.queue = [record for record in self.queue if record.uid not in self.active]
+
+    @rule(data=st.data())
+    def a_pod_of_an_active_gang_comes_up(self, data: st.DataObject) -> None:
+        short = [
+            placed
+            for uid, placed in self.active.items()
+            if len(self.pods.get(uid, ())) < placed.record.gang.pods
+        ]
+        if not short:
+            return
+        placed = data.draw(st.sampled_from(short))
+        node = data.draw(st.sampled_from(["", *(each.name for each in self.worlds[placed.cluster].nodes)]))
+        uid, (pod_set,) = placed.record.uid, placed.record.gang.pod_sets
+        pods = self.pods.setdefault(uid, [])
+        pod = Pod(f"{uid}-{len(pods)}", pod_set.requests, node, PodPhase.RUNNING, owner=uid)
+        pods.append(pod)
+        self.ledgers[placed.cluster].set_pod(pod)
+
+    @rule(data=st.data())
+    def a_gang_is_over(self, data: st.DataObject) -> None:
+        if not self.active:
+            return
+        uid = data.draw(st.sampled_from(sorted(self.active)))
+        ledger = self.ledgers[self.active.pop(uid).cluster]
+        for pod in self.pods.pop(uid, ()):
+            ledger.remove_pod(pod.uid)
+        ledger.release(uid)
+
+    @invariant()
+    def dispatched_demand_never_exceeds_capacity(self) -> None:
+        for name, world in self.worlds.items():
+            total = sum((node.allocatable for node in world.nodes), start=NOTHING)
+            demand = sum(
+                (placed.record.gang.demand for placed in self.active.values() if placed.cluster == name),
+                start=NOTHING,
+            )
+            assert demand.fits_in(total)
+
+    @invariant()
+    def a_gang_is_queued_or_on_one_cluster(self) -> None:
+        assert not {record.uid for record in self.queue} & self.active.keys()
+
+
+ManyCycles.TestCase.settings = settings(max_examples=20, stateful_step_count=25, deadline=None)
+TestManyCycles = ManyCycles.TestCase

@@ -1,0 +1,46 @@
+"""JSON that is nested deeper than parsers go."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+import pytest
+
+from dispatcher.kube import depth
+
+
+def nested(levels: int) -> Any:  # noqa: ANN401
+    value: Any = None
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("levels", [depth.DEEPEST, 300])
+def test_what_our_parser_reads_is_read_as_it_is(levels: int) -> None:
+    assert depth.loads(b"[" * levels + b"null" + b"]" * levels) == nested(levels)
+
+
+@pytest.mark.parametrize("levels", [1100, 9900])
+def test_what_lies_too_deep_is_read_as_null_and_all_else_as_it_is(levels: int) -> None:
+    tricky = {"text": 'a "quoted" [ { \\', "é": [1.5, True, None]}
+    raw = (
+        f'{{"before":{json.dumps(tricky)},"deep":{"[" * levels}{"]" * levels},"after":{json.dumps(tricky)}}}'
+    )
+
+    read = depth.loads(raw.encode())
+
+    assert read == {"before": tricky, "deep": nested(depth.DEEPEST - 1), "after": tricky}
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b'{"a":', b"<html>", b"[" * 5000, b"]" * 5000])
+def test_what_is_no_json_is_refused(raw: bytes) -> None:
+    with pytest.raises(orjson.JSONDecodeError):
+        depth.loads(raw)
+
+
+def test_what_was_read_can_be_written() -> None:
+    assert depth.dumps(nested(1000)) == orjson.dumps(nested(depth.DEEPEST))
+    assert depth.dumps({"a": [1]}) == b'{"a":[1]}'

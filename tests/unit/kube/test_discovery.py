@@ -1,0 +1,131 @@
+"""Where kinds are served: asked once, and never a hasty no."""
+
+from __future__ import annotations
+
+import pytest
+
+from dispatcher import errors
+from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.discovery import Discovery, Kind, cluster_uid
+from tests.fakes import FakeApiServer, answer, never, refusal, text
+
+RAY = "/apis/ray.io/v1"
+RAYCLUSTERS = {"name": "rayclusters", "kind": "RayCluster", "namespaced": True}
+
+
+def serves(*resources: object) -> object:
+    return {"kind": "APIResourceList", "resources": list(resources)}
+
+
+async def test_kind_is_found_with_its_path(server: FakeApiServer, client: ClusterClient) -> None:
+    server.on("GET", RAY, answer(serves(RAYCLUSTERS, {**RAYCLUSTERS, "name": "rayclusters/status"})))
+
+    found = await Discovery(client).find("ray.io/v1", "RayCluster")
+
+    assert found == Kind("ray.io/v1", "RayCluster", "rayclusters", namespaced=True)
+    assert found.path("default") == "/apis/ray.io/v1/namespaces/default/rayclusters"
+    assert found.path("default", "x") == "/apis/ray.io/v1/namespaces/default/rayclusters/x"
+    assert found.everywhere() == "/apis/ray.io/v1/rayclusters"
+
+
+async def test_core_kinds_have_their_own_root_and_cluster_scoped_ones_no_namespace(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    nodes = {"name": "nodes", "kind": "Node", "namespaced": False}
+    server.on("GET", "/api/v1", answer(serves(nodes)))
+
+    found = await Discovery(client).find("v1", "Node")
+
+    assert (found.path("default", "n1"), found.everywhere()) == ("/api/v1/nodes/n1", "/api/v1/nodes")
+
+
+async def test_group_version_is_asked_once_for_all_its_kinds(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on(
+        "GET", RAY, answer(serves(RAYCLUSTERS, {"name": "rayjobs", "kind": "RayJob", "namespaced": True}))
+    )
+    discovery = Discovery(client)
+    for kind in ("RayCluster", "RayJob", "RayCluster"):
+        await discovery.find("ray.io/v1", kind)
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        pytest.param(text("404 page not found", 404), id="group-unknown"),
+        pytest.param(answer(serves()), id="group-without-the-kind"),
+        pytest.param(answer({"kind": "APIResourceList", "resources": None}), id="group-without-kinds"),
+    ],
+)
+async def test_missing_kind_is_said_with_what_to_do(
+    server: FakeApiServer, client: ClusterClient, reply: object
+) -> None:
+    server.on("GET", RAY, reply)  # type: ignore[arg-type]
+    with pytest.raises(errors.NotFound) as caught:
+        await Discovery(client).find("ray.io/v1", "RayCluster")
+    assert str(caught.value) == (
+        'no matches for kind "RayCluster" in version "ray.io/v1": '
+        "install its CustomResourceDefinition, or correct apiVersion and kind"
+    )
+    assert caught.value.reason == ""
+
+
+async def test_missing_kind_means_nothing_while_the_server_is_not_ready(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on("GET", "/readyz", text("[-]poststarthook/crd-informer-synced", 500))
+    with pytest.raises(errors.Unavailable, match="not ready"):
+        await Discovery(client).find("ray.io/v1", "RayCluster")
+
+
+@pytest.mark.parametrize(
+    "reply", [pytest.param(never, id="silence"), pytest.param(refusal(503, ""), id="failure")]
+)
+async def test_no_answer_is_no_missing_kind(
+    server: FakeApiServer, client: ClusterClient, reply: object
+) -> None:
+    server.on("GET", RAY, reply)  # type: ignore[arg-type]
+    with pytest.raises(errors.Unavailable):
+        await Discovery(client).find("ray.io/v1", "RayCluster")
+
+
+@pytest.mark.parametrize(
+    ("verbs", "kept"),
+    [
+        pytest.param(["create", "delete", "get", "list", "watch"], True, id="an-object"),
+        pytest.param(["create"], False, id="a-review"),
+        pytest.param(["get", "list"], False, id="a-report"),
+        pytest.param(None, True, id="not-said"),
+    ],
+)
+async def test_kind_says_whether_its_objects_are_kept(
+    server: FakeApiServer, client: ClusterClient, verbs: list[str] | None, kept: bool
+) -> None:
+    server.on("GET", RAY, answer(serves({**RAYCLUSTERS, **({"verbs": verbs} if verbs else {})})))
+    assert (await Discovery(client).find("ray.io/v1", "RayCluster")).kept is kept
+
+
+async def test_kind_installed_later_is_found_at_once(server: FakeApiServer, client: ClusterClient) -> None:
+    discovery = Discovery(client)
+    with pytest.raises(errors.NotFound):
+        await discovery.find("ray.io/v1", "RayCluster")
+    server.on("GET", RAY, answer(serves(RAYCLUSTERS)))
+    assert (await discovery.find("ray.io/v1", "RayCluster")).plural == "rayclusters"
+
+
+async def test_kind_found_to_be_gone_is_asked_for_anew(server: FakeApiServer, client: ClusterClient) -> None:
+    server.on("GET", RAY, answer(serves(RAYCLUSTERS)), text("404 page not found", 404))
+    discovery = Discovery(client)
+    found = await discovery.find("ray.io/v1", "RayCluster")
+    discovery.forget(found)
+    with pytest.raises(errors.NotFound):
+        await discovery.find("ray.io/v1", "RayCluster")
+
+
+async def test_cluster_is_told_by_its_kube_system_namespace(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on("GET", "/api/v1/namespaces/kube-system", answer({"metadata": {"uid": "the-cluster"}}))
+    assert await cluster_uid(client) == "the-cluster"

@@ -1,0 +1,107 @@
+"""Events: a courtesy that never holds up the work."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.events import BURST, MOST_WAITING, PER_SECOND, EventAbout, EventRecorder
+from tests.builders import NOW
+from tests.fakes import FakeApiServer, answer, never, refusal
+from tests.unit.virtual_time import monotonic, until
+
+EVENTS = "/api/v1/namespaces/default/events"
+EVENT = EventAbout(
+    group="workload.codeflare.dev",
+    namespace="default",
+    name="aw",
+    uid="uid-of-aw",
+    reason="Dispatched",
+    message="every wrapped object (1) was created in cluster hub",
+    warning=False,
+    at=NOW,
+)
+
+
+@asynccontextmanager
+async def recording(client: ClusterClient) -> AsyncIterator[EventRecorder]:
+    recorder = EventRecorder(client, monotonic)
+    task = asyncio.create_task(recorder.run())
+    try:
+        yield recorder
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_event_is_about_the_appwrapper(server: FakeApiServer, client: ClusterClient) -> None:
+    server.on("POST", EVENTS, answer({}, 201))
+    async with recording(client) as recorder:
+        recorder.offer(EVENT)
+        await until(lambda: server.requests("POST"))
+
+    assert server.requests("POST")[0].body == {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": "aw.", "namespace": "default"},
+        "involvedObject": {
+            "apiVersion": "workload.codeflare.dev/v1beta1",
+            "kind": "AppWrapper",
+            "namespace": "default",
+            "name": "aw",
+            "uid": "uid-of-aw",
+        },
+        "reason": "Dispatched",
+        "message": "every wrapped object (1) was created in cluster hub",
+        "type": "Normal",
+        "source": {"component": "appwrapper-dispatcher"},
+        "reportingComponent": "appwrapper-dispatcher",
+        "firstTimestamp": "2026-11-20T08:58:06Z",
+        "lastTimestamp": "2026-11-20T08:58:06Z",
+        "count": 1,
+    }
+
+
+async def test_event_fits_what_the_server_takes(server: FakeApiServer, client: ClusterClient) -> None:
+    server.on("POST", EVENTS, answer({}, 201))
+    async with recording(client) as recorder:
+        recorder.offer(replace(EVENT, name="a" * 253, message="x" * 5000, warning=True))
+        await until(lambda: server.requests("POST"))
+    body = server.requests("POST")[0].body
+    assert (len(body["metadata"]["generateName"]), len(body["message"]), body["type"]) == (
+        201,
+        1024,
+        "Warning",
+    )
+
+
+async def test_event_that_cannot_be_written_is_dropped_and_the_next_is_written(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on("POST", EVENTS, refusal(403, "Forbidden"), never, answer({}, 201))
+    async with recording(client) as recorder:
+        for _ in range(3):
+            recorder.offer(EVENT)
+        await until(lambda: len(server.requests("POST")) == 3)
+    assert recorder.dropped == 2
+
+
+async def test_more_than_there_is_room_for_is_dropped_at_once(client: ClusterClient) -> None:
+    recorder = EventRecorder(client, monotonic)
+    for _ in range(MOST_WAITING + 7):
+        recorder.offer(EVENT)
+    assert recorder.dropped == 7
+
+
+async def test_events_are_written_at_a_limited_rate_after_a_burst(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on("POST", EVENTS, answer({}, 201))
+    async with recording(client) as recorder:
+        for _ in range(BURST + 20):
+            recorder.offer(EVENT)
+        await until(lambda: len(server.requests("POST")) == BURST + 20)
+    assert 20 / PER_SECOND <= monotonic() < 20 / PER_SECOND + 1.1

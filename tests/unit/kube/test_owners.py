@@ -1,0 +1,189 @@
+"""From a pod to its AppWrapper: a claim is worth what the chain of owners confirms."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from dispatcher.core.record import ObjectRef
+from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.discovery import Discovery
+from dispatcher.kube.owners import Owners
+from tests.builders import make_metadata
+from tests.fakes import FakeApiServer, answer, refusal
+from tests.unit.virtual_time import monotonic, until
+
+Json = dict[str, Any]
+
+APPS = "/apis/apps/v1"
+AW = "the-appwrapper"
+
+
+def ref(kind: str, name: str, api_version: str = "apps/v1") -> ObjectRef:
+    return ObjectRef(-1, api_version, kind, "default", name, f"uid-of-{name}")
+
+
+def owned(name: str, by: ObjectRef | None = None) -> Json:
+    owners = (
+        [{"apiVersion": by.api_version, "kind": by.kind, "name": by.name, "uid": by.uid, "controller": True}]
+        if by
+        else []
+    )
+    return {"metadata": make_metadata(name, ownerReferences=owners)}
+
+
+APPWRAPPER = ObjectRef(-1, "workload.codeflare.dev/v1beta1", "AppWrapper", "default", "aw", AW)
+DEPLOYMENT = ref("Deployment", "web")
+REPLICASET = ref("ReplicaSet", "web-1")
+
+
+def serve(server: FakeApiServer, *, deployment: Json | None = None) -> None:
+    """A cluster with a ReplicaSet of a Deployment of an AppWrapper."""
+    kinds = [("deployments", "Deployment"), ("replicasets", "ReplicaSet")]
+    resources = [{"name": name, "kind": kind, "namespaced": True} for name, kind in kinds]
+    server.on("GET", APPS, answer({"resources": resources}))
+    appwrappers = {"name": "appwrappers", "kind": "AppWrapper", "namespaced": True}
+    server.on("GET", "/apis/workload.codeflare.dev/v1beta1", answer({"resources": [appwrappers]}))
+    server.on("GET", path("replicasets", "web-1"), answer(owned("web-1", DEPLOYMENT)))
+    server.on("GET", path("deployments", "web"), answer(deployment or owned("web", APPWRAPPER)))
+
+
+def path(plural: str, name: str) -> str:
+    return f"{APPS}/namespaces/default/{plural}/{name}"
+
+
+@asynccontextmanager
+async def owners_of(client: ClusterClient) -> AsyncIterator[tuple[Owners, list[str]]]:
+    resolved: list[str] = []
+    owners = Owners(client, Discovery(client), resolved.append)
+    task = asyncio.create_task(owners.run())
+    try:
+        yield owners, resolved
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_chain_from_replicaset_over_deployment_to_the_appwrapper_confirms_the_claim(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    serve(server)
+    async with owners_of(client) as (owners, resolved):
+        assert owners.confirm(AW, REPLICASET) is None
+        await until(lambda: resolved)
+        assert owners.confirm(AW, REPLICASET) == AW
+    assert resolved == [REPLICASET.uid]
+
+
+async def test_forged_label_is_not_confirmed(server: FakeApiServer, client: ClusterClient) -> None:
+    serve(server)
+    async with owners_of(client) as (owners, resolved):
+        owners.confirm("another-appwrapper", REPLICASET)
+        await until(lambda: resolved)
+        assert owners.confirm("another-appwrapper", REPLICASET) is None
+
+
+async def test_pod_that_an_appwrapper_controls_itself_is_confirmed_at_once(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    async with owners_of(client) as (owners, _):
+        assert owners.confirm(AW, APPWRAPPER) == AW
+    assert server.asked == []
+
+
+async def test_object_we_created_is_known_without_asking(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    async with owners_of(client) as (owners, _):
+        owners.learn(REPLICASET.uid, AW)
+        assert owners.confirm(AW, REPLICASET) == AW
+        assert owners.confirm("another-appwrapper", REPLICASET) is None
+    assert server.asked == []
+
+
+async def test_climbing_ends_at_an_object_we_created(server: FakeApiServer, client: ClusterClient) -> None:
+    serve(server)
+    async with owners_of(client) as (owners, resolved):
+        owners.learn(DEPLOYMENT.uid, AW)
+        owners.confirm(AW, REPLICASET)
+        await until(lambda: resolved)
+        assert owners.confirm(AW, REPLICASET) == AW
+    assert server.requests(path=path("deployments", "web")) == []
+
+
+async def test_owner_is_asked_for_once_however_many_pods_it_has(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    serve(server)
+    async with owners_of(client) as (owners, resolved):
+        for _ in range(100):
+            owners.confirm(AW, REPLICASET)
+        await until(lambda: resolved)
+        for _ in range(100):
+            owners.confirm(AW, REPLICASET)
+        await asyncio.sleep(10)  # virtual
+    assert len(server.requests(path=path("replicasets", "web-1"))) == 1
+
+
+async def test_chain_ends_at_the_appwrapper_even_if_something_controls_that(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """An operator or a workflow that makes AppWrappers must not hide whose their pods are."""
+    serve(server)
+    workflow = ObjectRef(-1, "argoproj.io/v1alpha1", "Workflow", "default", "flow", "uid-of-flow")
+    appwrapper = owned("aw", workflow)
+    appwrapper["metadata"]["uid"] = AW
+    server.on(
+        "GET", "/apis/workload.codeflare.dev/v1beta1/namespaces/default/appwrappers/aw", answer(appwrapper)
+    )
+    async with owners_of(client) as (owners, resolved):
+        owners.confirm(AW, REPLICASET)
+        await until(lambda: resolved)
+        assert owners.confirm(AW, REPLICASET) == AW
+
+
+async def test_owner_that_is_gone_or_replaced_confirms_nothing(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    replaced = owned("web", APPWRAPPER)
+    replaced["metadata"]["uid"] = "a-successor"
+    serve(server, deployment=replaced)
+    async with owners_of(client) as (owners, resolved):
+        owners.confirm(AW, REPLICASET)
+        owners.confirm(AW, ref("ReplicaSet", "gone"))
+        await until(lambda: len(resolved) == 2)
+        assert owners.confirm(AW, REPLICASET) is None
+        assert owners.confirm(AW, ref("ReplicaSet", "gone")) is None
+
+
+async def test_question_that_failed_is_asked_again_a_second_later(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    serve(server)
+    away = refusal(503, "ServiceUnavailable")
+    server.on("GET", path("deployments", "web"), away, away, answer(owned("web", APPWRAPPER)))
+    async with owners_of(client) as (owners, resolved):
+        owners.confirm(AW, REPLICASET)
+        await until(lambda: resolved)
+        assert owners.confirm(AW, REPLICASET) == AW
+    assert 2 <= monotonic() < 4
+
+
+async def test_claim_without_an_owner_and_owner_without_a_claim_are_nobodys(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    async with owners_of(client) as (owners, _):
+        assert owners.confirm(AW, None) is None
+        assert owners.confirm(None, REPLICASET) is None
+        await asyncio.sleep(1)  # virtual
+    assert server.asked == []
+
+
+async def test_owners_in_a_circle_end(server: FakeApiServer, client: ClusterClient) -> None:
+    serve(server, deployment=owned("web", REPLICASET))
+    async with owners_of(client) as (owners, resolved):
+        owners.confirm(AW, REPLICASET)
+        await until(lambda: resolved)
+        assert owners.confirm(AW, REPLICASET) is None

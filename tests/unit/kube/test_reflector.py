@@ -1,0 +1,339 @@
+"""The reflector: its store is what the API server has, whatever becomes of its connections."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from dispatcher import errors
+from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.reflector import PAGE, Reflector
+from tests.fakes import FakeApiServer, answer, hang_up, never, refusal, text, watch
+from tests.unit.virtual_time import monotonic, until
+
+Json = dict[str, Any]
+Seen = tuple[str, str | None, str | None]
+
+PATH = "/api/v1/things"
+
+
+def thing(name: str, version: int = 1, value: str = "a") -> Json:
+    return {"metadata": {"uid": name, "name": name, "resourceVersion": str(version)}, "value": value}
+
+
+def page(version: int, *things: Json, token: str = "") -> Json:
+    return {"metadata": {"resourceVersion": str(version), "continue": token}, "items": list(things)}
+
+
+def event(type_: str, raw: Json) -> Json:
+    return {"type": type_, "object": raw}
+
+
+def bookmark(version: int) -> Json:
+    return event("BOOKMARK", {"metadata": {"resourceVersion": str(version)}})
+
+
+def gone() -> Json:
+    return event("ERROR", {"kind": "Status", "code": 410, "message": "too old resource version"})
+
+
+class Watched:
+    """A reflector of things, and what its handler was told."""
+
+    def __init__(self, client: ClusterClient, locate: Callable[[], Awaitable[str]]) -> None:
+        self.told: list[Seen] = []
+        self.reflector: Reflector[str] = Reflector(
+            "things", client, locate, lambda raw: str(raw["value"]), self._tell, jitter=lambda: 1.0
+        )
+
+    @property
+    def items(self) -> dict[str, str]:
+        return self.reflector.items
+
+    def _tell(self, uid: str, old: str | None, new: str | None) -> None:
+        self.told.append((uid, old, new))
+
+
+async def at_path() -> str:
+    return PATH
+
+
+@asynccontextmanager
+async def watched(
+    client: ClusterClient, locate: Callable[[], Awaitable[str]] = at_path
+) -> AsyncIterator[Watched]:
+    it = Watched(client, locate)
+    task = asyncio.create_task(it.reflector.run())
+    try:
+        yield it
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert task.cancelled()
+
+
+def script(server: FakeApiServer, *, lists: list[Any], watches: list[Any]) -> None:
+    """Script lists and watches apart, though they share a path."""
+    left = {"list": list(lists), "watch": list(watches)}
+
+    async def reply(request: Any) -> Any:  # noqa: ANN401
+        replies = left["watch" if "watch" in request.query else "list"]
+        return await (replies.pop(0) if len(replies) > 1 else replies[0])(request)
+
+    server.on("GET", PATH, reply)
+
+
+def watches_of(server: FakeApiServer) -> list[str]:
+    """The resource version each watch began at."""
+    return [each.query["resourceVersion"] for each in server.requests() if "watch" in each.query]
+
+
+def lists_of(server: FakeApiServer) -> list[dict[str, str]]:
+    return [dict(each.query) for each in server.requests(path=PATH) if "watch" not in each.query]
+
+
+async def test_list_then_watch_from_there(server: FakeApiServer, client: ClusterClient) -> None:
+    events = (
+        event("ADDED", thing("b", 11)),
+        event("MODIFIED", thing("a", 12, "A")),
+        event("DELETED", thing("b", 13)),
+    )
+    script(server, lists=[answer(page(10, thing("a")))], watches=[watch(*events, then=never)])
+    async with watched(client) as it:
+        await until(lambda: len(it.told) == 4)
+
+    assert it.told == [("a", None, "a"), ("b", None, "a"), ("a", "a", "A"), ("b", "a", None)]
+    assert it.items == {"a": "A"}
+    assert lists_of(server) == [{"limit": str(PAGE)}]
+    assert dict(server.requests()[1].query) == {
+        "watch": "true",
+        "allowWatchBookmarks": "true",
+        "resourceVersion": "10",
+        "timeoutSeconds": "600",
+    }
+
+
+async def test_long_list_is_read_page_by_page_before_anything_is_told(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    pages = [page(10, thing("a"), token="t1"), page(10, thing("b"), token="t2"), page(10, thing("c"))]
+    script(server, lists=[*map(answer, pages)], watches=[never])
+    async with watched(client) as it:
+        await it.reflector.synced.wait()
+
+    assert it.items == {"a": "a", "b": "a", "c": "a"}
+    assert [query.get("continue") for query in lists_of(server)] == [None, "t1", "t2"]
+    assert watches_of(server) in ([], ["10"])
+
+
+async def test_page_that_has_expired_starts_the_list_anew(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    expired = refusal(410, "Expired", "The provided continue parameter is too old")
+    lists = [answer(page(10, thing("a"), token="t1")), expired, answer(page(20, thing("b")))]
+    script(server, lists=lists, watches=[never])
+    async with watched(client) as it:
+        await it.reflector.synced.wait()
+
+    assert it.told == [("b", None, "a")]
+    assert [query.get("continue") for query in lists_of(server)] == [None, "t1", None]
+
+
+@pytest.mark.parametrize(
+    "expired",
+    [
+        pytest.param(watch(gone()), id="within-the-watch"),
+        pytest.param(refusal(410, "Expired"), id="as-an-answer"),
+    ],
+)
+async def test_watch_that_has_expired_is_replaced_by_a_list_whose_differences_are_told(
+    server: FakeApiServer,
+    client: ClusterClient,
+    expired: Any,  # noqa: ANN401
+) -> None:
+    before = page(10, thing("stays", 1), thing("changes", 2), thing("goes", 3))
+    after = page(90, thing("stays", 1), thing("changes", 80, "new"), thing("comes", 85))
+    script(server, lists=[answer(before), answer(after)], watches=[expired, never])
+    async with watched(client) as it:
+        await until(lambda: len(it.told) == 6)
+        await until(lambda: len(watches_of(server)) == 2)
+
+    assert it.told[3:] == [("goes", "a", None), ("changes", "a", "new"), ("comes", None, "a")]
+    assert it.items == {"stays": "a", "changes": "new", "comes": "a"}
+    assert watches_of(server) == ["10", "90"]
+
+
+async def test_watch_that_ends_is_resumed_from_the_version_it_reached(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    script(
+        server,
+        lists=[answer(page(10))],
+        watches=[watch(event("ADDED", thing("a", 11))), watch(bookmark(50)), never],
+    )
+    async with watched(client):
+        await until(lambda: len(watches_of(server)) == 3)
+
+    assert watches_of(server) == ["10", "11", "50"]
+    assert len(lists_of(server)) == 1
+
+
+async def test_watch_that_ends_at_once_does_not_become_a_busy_loop(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    script(server, lists=[answer(page(10))], watches=[watch()])
+    async with watched(client):
+        await asyncio.sleep(10)  # virtual
+
+    assert 9 <= len(watches_of(server)) <= 11
+    assert set(watches_of(server)) == {"10"}
+    assert len(lists_of(server)) == 1
+
+
+@pytest.mark.parametrize(
+    "cut",
+    [
+        pytest.param(watch(event("ADDED", thing("a", 11)), b'{"type":"ADDED","obj'), id="in-a-line"),
+        pytest.param(watch(event("ADDED", thing("a", 11)), then=hang_up), id="between-lines"),
+        pytest.param(
+            watch(event("ADDED", thing("a", 11)), event("ERROR", {"code": 500, "message": "etcd is away"})),
+            id="by-an-error-of-the-server",
+        ),
+    ],
+)
+async def test_watch_that_is_cut_goes_on_where_it_was(
+    server: FakeApiServer,
+    client: ClusterClient,
+    cut: Any,  # noqa: ANN401
+) -> None:
+    script(server, lists=[answer(page(10))], watches=[cut, watch(event("ADDED", thing("b", 12)), then=never)])
+    async with watched(client) as it:
+        await until(lambda: len(it.told) == 2)
+
+    assert it.told == [("a", None, "a"), ("b", None, "a")]
+    assert watches_of(server) == ["10", "11"]
+    assert len(lists_of(server)) == 1
+    assert it.reflector.reconnects == 1
+
+
+async def test_watch_that_is_refused_is_not_tried_in_a_rush(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """Who may list but not watch must not list everything several times a second."""
+    script(server, lists=[answer(page(10))], watches=[refusal(403, "Forbidden")])
+    async with watched(client):
+        await asyncio.sleep(120)  # virtual
+
+    assert len(lists_of(server)) < 15
+
+
+async def test_watch_that_has_always_expired_is_not_tried_in_a_rush(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    script(server, lists=[answer(page(10))], watches=[refusal(410, "Expired")])
+    async with watched(client):
+        await asyncio.sleep(120)  # virtual
+
+    assert len(lists_of(server)) < 15
+
+
+async def test_same_version_seen_again_is_not_told_again(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    events = event("MODIFIED", thing("a", 10)), event("ADDED", thing("b", 11))
+    script(server, lists=[answer(page(10, thing("a", 10)))], watches=[watch(*events, then=never)])
+    async with watched(client) as it:
+        await until(lambda: len(it.told) == 2)
+    assert it.told == [("a", None, "a"), ("b", None, "a")]
+
+
+@pytest.mark.parametrize("version", [10, 11])
+async def test_object_that_cannot_be_read_is_left_out_and_nothing_else_is(
+    server: FakeApiServer, client: ClusterClient, version: int
+) -> None:
+    unreadable = {"metadata": {"uid": "x", "name": "x", "resourceVersion": str(version)}}
+    events = event("ADDED", unreadable), event("MODIFIED", {**thing("a", 12), "value": "A"})
+    listed = page(10, thing("a"), *([unreadable] if version == 10 else []))
+    script(server, lists=[answer(listed)], watches=[watch(*events, then=never)])
+    async with watched(client) as it:
+        await until(lambda: len(it.told) == 2)
+    assert it.items == {"a": "A"}
+
+
+async def test_object_that_can_no_longer_be_read_is_told_as_gone(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    spoilt = {"metadata": {"uid": "a", "name": "a", "resourceVersion": "11"}}
+    script(
+        server, lists=[answer(page(10, thing("a")))], watches=[watch(event("MODIFIED", spoilt), then=never)]
+    )
+    async with watched(client) as it:
+        await until(lambda: len(it.told) == 2)
+    assert it.told == [("a", None, "a"), ("a", "a", None)]
+
+
+async def test_kind_that_is_not_served_is_an_answer_but_no_list(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    async with watched(client) as it:
+        await it.reflector.answered.wait()
+        assert not it.reflector.synced.is_set()
+        script(server, lists=[answer(page(10, thing("a")))], watches=[never])
+        await it.reflector.synced.wait()
+        assert it.items == {"a": "a"}
+
+
+async def test_nothing_is_forgotten_while_the_kind_is_not_served(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    script(
+        server,
+        lists=[answer(page(10, thing("a"))), text("404 page not found", 404), answer(page(20, thing("a")))],
+        watches=[watch(gone()), never],
+    )
+    async with watched(client) as it:
+        await until(lambda: len(lists_of(server)) == 3)
+        await until(lambda: len(watches_of(server)) == 2)
+    assert it.told == [("a", None, "a")]
+
+
+async def test_path_is_looked_up_again_for_each_list(server: FakeApiServer, client: ClusterClient) -> None:
+    asked = 0
+
+    async def locate() -> str:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise errors.NotFound("no such kind")
+        return PATH
+
+    script(server, lists=[answer(page(10, thing("a")))], watches=[never])
+    async with watched(client, locate) as it:
+        await it.reflector.synced.wait()
+    assert asked == 2
+
+
+async def test_server_that_is_away_is_asked_with_growing_pauses(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    times: list[float] = []
+    asked_often = asyncio.Event()
+
+    async def away(request: Any) -> Any:  # noqa: ANN401
+        times.append(monotonic())
+        if len(times) == 11:
+            asked_often.set()
+        return await refusal(503, "ServiceUnavailable")(request)
+
+    server.on("GET", PATH, away)
+    async with watched(client) as it:
+        await asked_often.wait()
+        assert not it.reflector.answered.is_set()
+
+    pauses = [round(later - earlier, 1) for earlier, later in pairwise(times)]
+    assert pauses == [0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0, 30.0]

@@ -1,0 +1,139 @@
+"""The clock and the write fence of a leader, and how the command tells what cannot work."""
+
+from __future__ import annotations
+
+import sys
+from datetime import timedelta
+
+import pytest
+
+from dispatcher.__main__ import main
+from dispatcher.app import Clock, WriteFence
+from dispatcher.errors import StoreUnavailable
+from tests.builders import NOW, at
+
+
+class Monotonic:
+    """A clock that a test moves."""
+
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def __call__(self) -> float:
+        return self.seconds
+
+
+@pytest.fixture
+def monotonic() -> Monotonic:
+    """A clock that a test moves."""
+    return Monotonic()
+
+
+def test_clock_carries_on_what_the_database_said(monotonic: Monotonic) -> None:
+    clock = Clock(monotonic)
+    clock.set(NOW)
+    assert clock.now() == NOW
+    monotonic.seconds += 2.5
+    assert clock.now() == at(2.5)
+
+
+def test_clock_takes_the_word_of_the_database_when_that_is_ahead(monotonic: Monotonic) -> None:
+    clock = Clock(monotonic)
+    clock.set(NOW)
+    monotonic.seconds += 1
+    clock.set(at(5))
+    assert clock.now() == at(5)
+    monotonic.seconds += 1
+    assert clock.now() == at(6)
+
+
+def test_clock_never_goes_back(monotonic: Monotonic) -> None:
+    clock = Clock(monotonic)
+    clock.set(NOW)
+    seen = [clock.now()]
+    for database_now in (at(10), at(3), at(-3600), at(12)):
+        monotonic.seconds += 1
+        clock.set(database_now)
+        seen.append(clock.now())
+    assert seen == [NOW, at(10), at(11), at(12), at(13)]
+
+
+def test_clock_that_was_never_set_tells_no_time(monotonic: Monotonic) -> None:
+    with pytest.raises(StoreUnavailable):
+        Clock(monotonic).now()
+
+
+LEASE = timedelta(seconds=15)
+
+
+def test_fence_is_closed_until_a_lease_was_granted(monotonic: Monotonic) -> None:
+    assert not WriteFence(5, monotonic).is_open()
+
+
+def test_fence_closes_a_write_timeout_before_the_lease_ends_counted_from_the_question(
+    monotonic: Monotonic,
+) -> None:
+    fence = WriteFence(5, monotonic)
+    asked_at = monotonic.seconds
+    monotonic.seconds += 2  # the answer took that long
+    fence.extend(asked_at, LEASE)
+    open_at = {}
+    for seconds in (2, 9.999, 10, 15):
+        monotonic.seconds = asked_at + seconds
+        open_at[seconds] = fence.is_open()
+    assert open_at == {2: True, 9.999: True, 10: False, 15: False}
+
+
+def test_renewal_opens_the_fence_anew_and_stepping_down_closes_it(monotonic: Monotonic) -> None:
+    fence = WriteFence(5, monotonic)
+    fence.extend(monotonic.seconds, LEASE)
+    monotonic.seconds += 12
+    assert not fence.is_open()
+    fence.extend(monotonic.seconds, LEASE)
+    assert fence.is_open()
+    fence.close()
+    assert not fence.is_open()
+
+
+@pytest.mark.parametrize("command", ["run", "migrate"])
+@pytest.mark.parametrize(
+    ("environment", "line"),
+    [
+        pytest.param(
+            {},
+            "no database: set DISPATCHER_DATABASE_URL or --database-url to a libpq URL, such as "
+            "postgresql://user:password@host:5432/dispatcher",
+            id="no-database",
+        ),
+        pytest.param(
+            {"DISPATCHER_LISTEN_PORT": "70000"},
+            "listen_port: Input should be less than or equal to 65535",
+            id="out-of-bounds",
+        ),
+        pytest.param(
+            {"DISPATCHER_LEASE_SECONDS": "5"},
+            "lease_seconds 5 is too short: writes stop write_timeout_seconds before it ends, and two renewals must "
+            "fit before that; make it at least 11",
+            id="settings-that-do-not-go-together",
+        ),
+        pytest.param(
+            {"DISPATCHER_DATABASE_URL": "postgresql:///x", "DISPATCHER_LOG_LEVEL": "loud"},
+            "log level 'loud': choose one of debug, info, warning, error",
+            id="unknown-log-level",
+        ),
+    ],
+)
+def test_what_cannot_work_is_one_line_and_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    command: str,
+    environment: dict[str, str],
+    line: str,
+) -> None:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["dispatcher", command])
+    with pytest.raises(SystemExit) as caught:
+        main()
+    assert caught.value.code == 1
+    assert capsys.readouterr().err == f"dispatcher: {line}\n"

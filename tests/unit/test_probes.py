@@ -1,0 +1,80 @@
+"""What a running dispatcher answers: alive, ready, and its figures."""
+
+from __future__ import annotations
+
+import aiohttp
+import pytest
+
+from dispatcher.probes import Figures, Health, Metrics, Role, serve
+
+LISTS = "leader: waiting for the first complete lists of AppWrappers, nodes and pods"
+
+
+def leader(*, lists: bool, problem: str = "") -> Health:
+    return Health(Role.LEADER, problem, watches_ready=lambda: lists)
+
+
+VERDICTS = [
+    pytest.param(Health(), False, "starting: it has not reached the database yet", id="just-started"),
+    pytest.param(Health(Role.STARTING, ""), False, "starting", id="starting"),
+    pytest.param(Health(Role.STANDBY, ""), True, "standby", id="standby"),
+    pytest.param(
+        Health(Role.STANDBY, "database away"), False, "standby: database away", id="standby-without-database"
+    ),
+    pytest.param(leader(lists=False), False, LISTS, id="leader-before-its-lists"),
+    pytest.param(leader(lists=True), True, "leader", id="leader"),
+    pytest.param(leader(lists=True, problem="lost"), False, "leader: lost", id="leader-in-trouble"),
+]
+
+
+@pytest.mark.parametrize(("health", "ready", "line"), VERDICTS)
+async def test_readiness_and_what_it_says(health: Health, ready: bool, line: str) -> None:
+    assert health.verdict() == (ready, line)
+    assert await get("readyz", health) == (200 if ready else 503, f"{line}\n")
+
+
+async def test_alive_as_long_as_it_answers_whatever_its_troubles() -> None:
+    assert await get("healthz", leader(lists=False, problem="everything")) == (200, "ok\n")
+
+
+async def test_metrics_are_those_of_the_moment() -> None:
+    metrics = Metrics()
+    metrics.leading.set(1)
+    metrics.figures = lambda: Figures(
+        phases={"Queued": 2, "Running": 1},
+        waiting={"InsufficientResources": 2},
+        free={("hub", "cpu"): -500},
+        reconnects={("hub", "pods"): 3},
+        writes={("post", "rayclusters"): 4},
+        events_dropped=5,
+    )
+    status, text = await get("metrics", Health(), metrics)
+
+    assert status == 200
+    lines = [line for line in text.splitlines() if not line.startswith("#") and "_seconds" not in line]
+    assert sorted(line for line in lines if "_created" not in line) == [
+        'dispatcher_api_writes_total{resource="rayclusters",verb="post"} 4.0',
+        'dispatcher_appwrappers{phase="Queued"} 2.0',
+        'dispatcher_appwrappers{phase="Running"} 1.0',
+        'dispatcher_capacity_free{cluster="hub",resource="cpu"} -500.0',
+        "dispatcher_events_dropped_total 5.0",
+        "dispatcher_leading 1.0",
+        'dispatcher_queue_depth{reason="InsufficientResources"} 2.0',
+        'dispatcher_watch_reconnects_total{cluster="hub",watch="pods"} 3.0',
+    ]
+
+
+async def test_two_dispatchers_in_one_process_have_metrics_of_their_own() -> None:
+    first, second = Metrics(), Metrics()
+    first.leading.set(1)
+    assert "dispatcher_leading 0.0" in (await get("metrics", Health(), second))[1]
+
+
+async def get(path: str, health: Health, metrics: Metrics | None = None) -> tuple[int, str]:
+    """The answer of a dispatcher that serves for just this question."""
+    async with (
+        serve("127.0.0.1", 0, health, metrics or Metrics()) as port,
+        aiohttp.ClientSession() as session,
+        session.get(f"http://127.0.0.1:{port}/{path}") as response,
+    ):
+        return response.status, await response.text()

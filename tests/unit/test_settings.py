@@ -1,0 +1,131 @@
+"""What an operator can set, where from, within which bounds, and what is said of a mistake."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from pydantic import SecretStr, ValidationError
+
+from dispatcher.settings import Settings
+
+DEFAULTS: dict[str, Any] = {
+    "database_url": SecretStr(""),
+    "kubeconfig": "",
+    "listen_address": "127.0.0.1",
+    "listen_port": 8081,
+    "lease_seconds": 15.0,
+    "renew_seconds": 3.0,
+    "write_timeout_seconds": 5.0,
+    "read_timeout_seconds": 10.0,
+    "cycle_seconds": 0.05,
+    "poll_seconds": 10.0,
+    "queue_policy": "BestEffortFIFO",
+    "starvation_bound_seconds": 600.0,
+    "concurrency": 32,
+    "log_level": "info",
+    "log_format": "auto",
+}
+
+
+def test_defaults_are_the_documented_ones() -> None:
+    assert Settings().model_dump() == DEFAULTS
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "name", "expected"),
+    [
+        (
+            "DISPATCHER_DATABASE_URL",
+            "postgresql://host/name",
+            "database_url",
+            SecretStr("postgresql://host/name"),
+        ),
+        ("DISPATCHER_KUBECONFIG", "/etc/hub.kubeconfig", "kubeconfig", "/etc/hub.kubeconfig"),
+        ("DISPATCHER_LISTEN_ADDRESS", "0.0.0.0", "listen_address", "0.0.0.0"),  # noqa: S104  # as in a pod
+        ("DISPATCHER_LISTEN_PORT", "0", "listen_port", 0),
+        ("DISPATCHER_LEASE_SECONDS", "30", "lease_seconds", 30.0),
+        ("DISPATCHER_RENEW_SECONDS", "2.5", "renew_seconds", 2.5),
+        ("DISPATCHER_WRITE_TIMEOUT_SECONDS", "4", "write_timeout_seconds", 4.0),
+        ("DISPATCHER_READ_TIMEOUT_SECONDS", "20", "read_timeout_seconds", 20.0),
+        ("DISPATCHER_CYCLE_SECONDS", "0", "cycle_seconds", 0.0),
+        ("DISPATCHER_POLL_SECONDS", "60", "poll_seconds", 60.0),
+        ("DISPATCHER_QUEUE_POLICY", "StrictFIFO", "queue_policy", "StrictFIFO"),
+        ("DISPATCHER_STARVATION_BOUND_SECONDS", "0", "starvation_bound_seconds", 0.0),
+        ("DISPATCHER_CONCURRENCY", "1", "concurrency", 1),
+        ("DISPATCHER_LOG_LEVEL", "debug", "log_level", "debug"),
+        ("DISPATCHER_LOG_FORMAT", "json", "log_format", "json"),
+    ],
+)
+def test_every_setting_has_its_variable(
+    monkeypatch: pytest.MonkeyPatch, variable: str, value: str, name: str, expected: object
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert Settings().model_dump() == {**DEFAULTS, name: expected}
+
+
+def test_no_setting_is_without_a_test_of_its_variable() -> None:
+    assert Settings.model_fields.keys() == DEFAULTS.keys()
+
+
+def test_what_is_given_goes_before_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISPATCHER_LISTEN_PORT", "1")
+    assert Settings(listen_port=2).listen_port == 2
+
+
+def test_other_variables_of_that_prefix_are_no_mistake(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DISPATCHER_TEST_POSTGRES_URL", "x")
+    assert Settings().model_dump() == DEFAULTS
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("listen_port", -1),
+        ("listen_port", 65536),
+        ("lease_seconds", 0.5),
+        ("lease_seconds", 301),
+        ("renew_seconds", 0),
+        ("renew_seconds", 61),
+        ("write_timeout_seconds", 0),
+        ("read_timeout_seconds", 0),
+        ("cycle_seconds", -1),
+        ("poll_seconds", 0),
+        ("concurrency", 0),
+        ("concurrency", 1025),
+        ("starvation_bound_seconds", -1),
+        ("queue_policy", "FIFO"),
+        ("log_format", "xml"),
+    ],
+)
+def test_value_out_of_bounds_is_refused_by_its_name(name: str, value: object) -> None:
+    with pytest.raises(ValidationError) as caught:
+        Settings(**{name: value})  # type: ignore[arg-type]
+    assert [error["loc"] for error in caught.value.errors()] == [(name,)]
+
+
+@pytest.mark.parametrize(
+    ("lease", "renew", "write", "works"),
+    [
+        pytest.param(15, 3, 5, True, id="the-default"),
+        pytest.param(11, 3, 5, True, id="just-enough"),
+        pytest.param(10, 3, 5, False, id="one-renewal-too-few"),
+        pytest.param(5, 1, 5, False, id="no-write-could-ever-be-sent"),
+    ],
+)
+def test_lease_leaves_room_for_a_write_and_two_renewals(
+    lease: float, renew: float, write: float, works: bool
+) -> None:
+    given = {"lease_seconds": lease, "renew_seconds": renew, "write_timeout_seconds": write}
+    if works:
+        assert Settings(**given).lease_seconds == lease  # type: ignore[arg-type]
+        return
+    with pytest.raises(ValidationError, match=f"lease_seconds {lease} is too short: .* at least"):
+        Settings(**given)  # type: ignore[arg-type]
+
+
+def test_settings_do_not_change_and_do_not_show_the_password() -> None:
+    settings = Settings(database_url=SecretStr("postgresql://user:s3cret@host/name"))
+    with pytest.raises(ValidationError, match="frozen"):
+        settings.listen_port = 1  # type: ignore[misc]
+    assert "s3cret" not in f"{settings!r} {settings}"
