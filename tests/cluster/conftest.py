@@ -52,22 +52,22 @@ async def client(plane: Plane) -> AsyncIterator[ClusterClient]:
 
 
 @pytest.fixture
-async def namespace(plane: Plane) -> str:
-    """A fresh namespace, in which pods may be created."""
+async def namespace(supervisor: Supervisor, plane: Plane, client: ClusterClient) -> AsyncIterator[str]:
+    """A fresh namespace, in which pods may be created.
+
+    The test ends when every AppWrapper and pod of it is gone, so that the next one has the whole capacity.
+    """
     name = f"test-{uuid.uuid4().hex[:8]}"
     await plane.create_namespace(name)
-    return name
+    yield name
+    await World(supervisor, plane, client, name, "").demolish()
 
 
 @pytest.fixture
 async def world(
     supervisor: Supervisor, plane: Plane, client: ClusterClient, namespace: str, database_url: str
 ) -> AsyncIterator[World]:
-    """A namespace, an empty queue, and the means to run dispatchers and look at what they do.
-
-    The test ends when every pod of it is gone, so that the next one has the whole capacity.
-    """
+    """A namespace, an empty queue, and the means to run dispatchers and look at what they do."""
     world = World(supervisor, plane, client, namespace, database_url)
     yield world
     world.stop_dispatchers()
-    await world.demolish()
