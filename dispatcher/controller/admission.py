@@ -88,6 +88,12 @@ class Admission:
             return await self._read(view)
         except errors.StoreError:
             raise
+        except errors.ClusterError as error:
+            _log.warning(
+                "admission_failed", appwrapper=f"{view.namespace}/{view.name}", uid=view.uid, error=str(error)
+            )
+            self._on_failed(view.uid)
+            return None
         except Exception:  # noqa: BLE001  # the loop's edge: one AppWrapper must not end the others
             _log.exception("admission_failed", appwrapper=f"{view.namespace}/{view.name}", uid=view.uid)
             self._on_failed(view.uid)

@@ -77,9 +77,13 @@ class Reconciler:
                 pause = queue.add_failed(uid)
                 _log.exception("reconcile_failed", uid=uid, pause=round(pause, 1))
             else:
-                queue.succeed(uid)
+                if not self._is_newcomer(uid):  # that one succeeds when it is taken in
+                    queue.succeed(uid)
             finally:
                 queue.done(uid)
+
+    def _is_newcomer(self, uid: str) -> bool:
+        return self._parts.roster.get(uid) is None and self._parts.hub.view(uid) is not None
 
     async def reconcile(self, uid: str) -> None:
         """One look at one AppWrapper."""

@@ -156,8 +156,11 @@ def _marked(value: Any, marks: Mapping[str, str]) -> Any:  # noqa: ANN401  # any
 
 
 def _is_pod_template(value: Mapping[str, Any]) -> bool:
-    spec = value.get("spec")
-    if not isinstance(spec, dict) or not isinstance(value.get("metadata", {}), dict | None):
+    """What is malformed is none: it is left for the API server to refuse in its own words."""
+    spec, metadata = value.get("spec"), value.get("metadata") or {}
+    if not isinstance(spec, dict) or not isinstance(metadata, dict):
+        return False
+    if not isinstance(metadata.get("labels"), dict | None):
         return False
     containers = spec.get("containers")
     return isinstance(containers, list) and bool(containers)

@@ -15,6 +15,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any, Final, Self
 from urllib.parse import urlencode
+from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
@@ -213,10 +214,22 @@ def _session(
     return aiohttp.ClientSession(
         connector=pool.connector,
         connector_owner=False,
-        trust_env=True,
+        # With `trust_env` aiohttp would look for ~/.netrc in a thread for every single request, which costs more
+        # than the request, and refuse to send our token if that has something for the host.
+        proxy=_proxy(api.configuration),
         read_bufsize=_READ_BUFFER,
         request_class=FencedRequest,
     )
+
+
+def _proxy(configuration: Configuration) -> str | None:
+    """The kubeconfig's proxy, else the environment's for this API server."""
+    server = URL(str(configuration.host))
+    if configuration.proxy:
+        return str(configuration.proxy)
+    if not server.host or proxy_bypass(server.host):
+        return None
+    return getproxies().get(server.scheme)
 
 
 def resource_of(path: str) -> str:

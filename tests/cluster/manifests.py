@@ -29,6 +29,28 @@ def config_map(name: str, **metadata: Any) -> Json:  # noqa: ANN401
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, **metadata}, "data": {}}
 
 
+def pod(name: str, requests: Json | None = None, **spec: Any) -> Json:  # noqa: ANN401
+    """A bare pod of one container."""
+    container = {"name": "main", "image": "none", "resources": {"requests": requests or {}}}
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": name},
+        "spec": {"containers": [container], **spec},
+    }
+
+
+def changed(manifest: Json, path: str, value: object) -> Json:
+    """The same manifest with another value at a dotted path, the last step of which may be new."""
+    other = copy.deepcopy(manifest)
+    *steps, last = path.split(".")
+    at: Any = other
+    for step in steps:
+        at = at[int(step) if step.isdecimal() else step]
+    at[last] = value
+    return other
+
+
 def pod_template(cpu: str = "100m", **annotations: str) -> Json:
     """A pod template of one container."""
     lives = {f"{POD_LIFE}/{key.replace('_', '-')}": value for key, value in annotations.items()}

@@ -14,7 +14,7 @@ from dispatcher.core import lifecycle
 from dispatcher.core.demand import gang_of
 from dispatcher.core.manifest import build
 from dispatcher.store import rows
-from tests.builders import at, make_newcomer, make_owner
+from tests.builders import at, make_newcomer, make_owner, make_template, make_wrapped
 from tests.mutations import mutants, mutated
 
 Json = dict[str, Any]
@@ -28,7 +28,7 @@ def test_mutated_appwrapper_is_explained_or_can_be_kept_and_created(document: Js
         gang = gang_of(spec)
     except SpecError as error:
         said = str(error)
-        assert said == one_line(said)  # noqa: PT017  # either outcome is fine
+        assert said == one_line(said)  # either outcome is fine
         return
     change = lifecycle.submit(make_newcomer(), gang, at(1))
     assert b"\\u0000" not in rows.to_json([rows.new_row(change.after)]).encode()
@@ -60,3 +60,17 @@ def test_long_message_keeps_both_ends() -> None:
     assert len(shortened) == LONGEST_MESSAGE
     assert shortened.startswith("labels: vvv")
     assert shortened.endswith("vvv: must be no more than 63 bytes")
+
+
+@pytest.mark.parametrize("metadata", [{"labels": "x"}, {"labels": ["x"]}, "x", ["x"]])
+def test_malformed_pod_template_is_left_for_the_api_server_to_refuse(metadata: object) -> None:
+    template = {"metadata": metadata, "spec": {"containers": [{"name": "main"}]}}
+    wrapped = make_wrapped({**make_template("Job", "batch/v1"), "spec": {"template": template}})
+
+    assert build(wrapped, make_owner())["spec"] == {"template": template}
+
+
+def test_generated_name_is_no_longer_than_one_the_api_server_would_make() -> None:
+    built = build(make_wrapped(make_template(generateName="g" * 200)), make_owner())
+
+    assert len(built["metadata"]["name"]) == 63

@@ -229,6 +229,17 @@ async def test_step_that_is_not_accepted_is_not_tried_again_in_a_rush(world: Wor
     assert not await is_idle(world, 60)
 
 
+async def test_newcomer_that_cannot_be_read_is_not_tried_in_a_rush(world: World) -> None:
+    world.server.on("GET", f"{PODS}/pod", refusal(503, "ServiceUnavailable"))
+    world.queue.add(world.show(make_appwrapper(status={"canrun": True})).uid)
+    loops = [asyncio.create_task(each.run()) for each in (world.reconciler, world.admission)]
+    await asyncio.sleep(60)  # virtual
+    for loop in loops:
+        loop.cancel()
+    await asyncio.gather(*loops, return_exceptions=True)
+    assert len(world.failed) < 15
+
+
 async def test_loop_goes_on_after_failures_of_one_appwrapper(world: World) -> None:
     world.server.on("POST", PODS, refusal(429, "TooManyRequests"), answer(made(FIRST), 201))
     await world.dispatched(make_appwrapper("aw", FIRST))

@@ -63,7 +63,7 @@ class World:
             self.specs,
             "the-hub",
             lambda record: self.admitted.append(record.name),
-            self.failed.append,
+            self.comes_back,
             self.now,
         )
         self.reporter = Reporter(self.hub, self.roster, self.clusters, self.queue, monotonic)
@@ -94,6 +94,10 @@ class World:
 
     def now(self) -> datetime:
         return at(monotonic())
+
+    def comes_back(self, uid: str) -> None:
+        self.failed.append(uid)
+        self.queue.add_failed(uid)
 
     def wake_dispatch(self) -> None:
         self.dispatch_wakes += 1

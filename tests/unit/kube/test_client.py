@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from kubernetes_asyncio.client import ApiClient, Configuration
@@ -323,6 +324,55 @@ async def test_kubeconfig_that_cannot_be_read_is_a_mistake_in_the_settings() -> 
         errors.SettingsError, match=r"no Kubernetes credentials from /nowhere/config: .*KUBECONFIG"
     ):
         await ClusterClient.connect("/nowhere/config")
+
+
+@pytest.fixture
+def netrc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A ~/.netrc that has something for the host of the API server."""
+    file = tmp_path / "netrc"
+    file.write_text("machine 127.0.0.1 login somebody password else")
+    file.chmod(0o600)
+    monkeypatch.setenv("NETRC", str(file))
+
+
+@pytest.mark.usefixtures("netrc")
+async def test_password_in_a_netrc_is_none_of_ours(server: FakeApiServer) -> None:
+    server.on("GET", "/x", answer({}))
+    async with client_of(server, token="s3cret") as client:
+        await client.get("/x")
+    assert server.asked[0].headers["Authorization"] == "Bearer s3cret"
+
+
+def through_kubeconfig(configuration: Configuration, proxy: str, _monkeypatch: pytest.MonkeyPatch) -> None:
+    configuration.proxy = proxy
+
+
+def through_environment(_configuration: Configuration, proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", proxy)
+
+
+def around_environment(_configuration: Configuration, proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", proxy)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("configure", "arrives"),
+    [(through_kubeconfig, True), (through_environment, True), (around_environment, False)],
+)
+async def test_proxy_is_the_kubeconfigs_else_the_environments(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None], arrives: bool
+) -> None:
+    server.on("GET", "/x", answer({"through": "the proxy"}))
+    configuration = Configuration(host="http://127.0.0.1:1")
+    configure(configuration, server.url, monkeypatch)
+    async with ClusterClient(ApiClient(configuration=configuration)) as client:
+        if arrives:
+            assert await client.get("/x") == {"through": "the proxy"}
+        else:
+            with pytest.raises(errors.Unavailable):
+                await client.get("/x")
+    assert len(server.asked) == arrives
 
 
 # --- readiness and watches -----------------------------------------------------------------------------
