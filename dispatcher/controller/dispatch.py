@@ -103,6 +103,6 @@ def _change(outcome: Outcome, now: datetime) -> Change | None:
         case Waiting(record, pending, is_head):
             return lifecycle.block(record, pending, now, is_head=is_head)
         case Impossible(record, pending):
-            return lifecycle.block_for_good(record, pending, now)
+            return lifecycle.block(record, pending, now)
         case Behind(record, pending):
             return lifecycle.line_up(record, pending, now)

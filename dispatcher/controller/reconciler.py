@@ -35,6 +35,9 @@ CONFIRM_SECONDS = 0.5
 REFUSED_SECONDS = 5.0
 """Pause before another try of a step that the database did not accept; the reason is in the log."""
 
+MOST_FAILURES = 9
+"""Creations that fail in a row, over some 25 seconds, before capacity is given back and taken anew later."""
+
 _log = log.get("reconciler")
 
 
@@ -161,6 +164,9 @@ class Reconciler:
     async def _create(self, record: Record) -> None:
         cluster = self._cluster_of(record)
         if cluster is None:
+            return
+        if self._parts.queue.failures(record.uid) >= MOST_FAILURES:
+            await self._commit(self._postponed(record, (), "the API server kept failing to create it"))
             return
         spec = await self._parts.specs.of(record)
         owner = owner_of(record, self._parts.hub_id)

@@ -63,6 +63,10 @@ class WorkQueue:
         self.add_later(key, pause)
         return pause
 
+    def failures(self, key: str) -> int:
+        """How often `key` has failed since it last succeeded."""
+        return self._failures.get(key, 0)
+
     def succeed(self, key: str) -> None:
         """Forget the failures of `key`."""
         self._failures.pop(key, None)

@@ -245,12 +245,6 @@ def block(record: Record, pending: Pending, now: datetime, *, is_head: bool = Fa
     )
 
 
-def block_for_good(record: Record, pending: Pending, now: datetime) -> Change | None:
-    """As `block`, for one that no cluster could hold: it is never the head, and nothing is kept for it."""
-    change = block(replace(record, blocked_since=None), pending, now)
-    return None if change is None else replace(change, before=record)
-
-
 def line_up(record: Record, pending: Pending, now: datetime) -> Change | None:
     """Note that it was not looked at, because one before it waits; None if that is known already."""
     if record.pending and record.pending.reason == pending.reason:

@@ -45,12 +45,18 @@ class Owners:
             self._roots.popitem(last=False)
 
     def confirm(self, claimed_by: str | None, controller: ObjectRef | None) -> str | None:
-        """The AppWrapper's uid if the claim is confirmed; None if it is not, or not yet (it is being asked)."""
-        if claimed_by is None or controller is None:
+        """The AppWrapper's uid if the claim is confirmed; None if it is not, or not yet (it is being asked).
+
+        A pod without a claim is an AppWrapper's only if an object we know made it, as with gangs that were
+        dispatched before our labels were.
+        """
+        if controller is None:
             return None
+        root = self._roots.get(controller.uid)
+        if claimed_by is None:
+            return root
         if controller.uid == claimed_by:
             return claimed_by
-        root = self._roots.get(controller.uid)
         if root is None and controller.uid not in self._asked:
             self._asked.add(controller.uid)
             self._questions.put_nowait(controller)

@@ -64,10 +64,16 @@ class WrappedObjects:
             return await self._create(await self._kind(wrapped), wrapped, owner)
         except errors.Throttled:
             raise  # an answer: nothing was done, and a pause is all that is asked for
-        except (errors.Unavailable, errors.Conflict):
-            # The answer was lost, the name is taken, or a quota was written to at the same moment: it may or
-            # may not exist. Ask; only a clear "no" permits another try.
-            return await self._settle(wrapped, owner)
+        except errors.Unavailable:
+            # The answer was lost: it may or may not exist. Ask; only a clear "no" permits another try.
+            settled = await self._settle(wrapped, owner)
+            if settled is None:
+                raise
+            return settled
+        except errors.Conflict:
+            # The name is taken, or was a moment ago, or a quota was written to at the same time.
+            settled = await self._settle(wrapped, owner)
+            return settled or InTheWay(f"{_title(reference(wrapped, owner))} is not there yet; trying again")
         except errors.Unauthorized:
             raise  # our credentials are at fault, not the object
         except errors.Forbidden as error:
@@ -114,12 +120,12 @@ class WrappedObjects:
             raise errors.Unavailable(f"{kind.kind} is not served now: {error}") from error
         return Created(_with_uid(reference(wrapped, owner), made))
 
-    async def _settle(self, wrapped: WrappedObject, owner: Owner) -> Creation:
-        """Find out what has the name, and what follows from that."""
+    async def _settle(self, wrapped: WrappedObject, owner: Owner) -> Creation | None:
+        """Find out what has the name, and what follows from that; None if nothing has it."""
         ref = reference(wrapped, owner)
         kind, found = await self._look(ref)
         if found is None:
-            return InTheWay(f"{_title(ref)} is not there yet; trying again")
+            return None
         if "deletionTimestamp" in found["metadata"]:
             return InTheWay(f"{_title(ref)} is still being deleted")
         match whose(found, owner):

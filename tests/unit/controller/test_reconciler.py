@@ -251,3 +251,20 @@ async def test_loop_goes_on_after_failures_of_one_appwrapper(world: World) -> No
         worker.cancel()
         await asyncio.gather(worker, return_exceptions=True)
     assert len(world.server.requests("POST")) == 2
+
+
+async def test_creation_that_keeps_failing_gives_its_capacity_back_for_a_while(world: World) -> None:
+    objects(world, refusal(500, "InternalError"))
+    await world.dispatched(make_appwrapper("aw", FIRST))
+    world.queue.add(UID)
+    worker = asyncio.create_task(world.reconciler.run())
+
+    await until(lambda: world.record(UID).phase is Phase.QUEUED)
+
+    record = world.record(UID)
+    worker.cancel()
+    await asyncio.gather(worker, return_exceptions=True)
+    assert record.message == "the API server kept failing to create it"
+    assert record.eligible_at is not None
+    assert record.eligible_at > world.now()
+    assert len(world.server.requests("POST")) == 9

@@ -98,18 +98,6 @@ def test_newcomer_that_is_the_head_at_once_is_blocked_in_one_step() -> None:
     assert (change.events[0].cause, change.after.blocked_since) == (Cause.BLOCKED, LATER)
 
 
-def test_one_that_no_cluster_could_hold_is_never_the_head() -> None:
-    head = replace(make_blocked(), blocked_since=at(5))
-    larger = Pending("LargerThanCluster", "cluster hub: cpu: needs 9, 8 in all of it", "cpu", "hub")
-
-    change = lifecycle.block_for_good(head, larger, LATER)
-
-    assert change is not None
-    assert change.before == head
-    assert change.after == replace(head, version=head.version + 1, pending=larger, blocked_since=None)
-    assert lifecycle.block_for_good(change.after, larger, at(20)) is None
-
-
 def test_one_behind_the_head_is_told_once_and_stays_what_it_was() -> None:
     change = lifecycle.line_up(make_record(), BEHIND, LATER)
     assert change is not None

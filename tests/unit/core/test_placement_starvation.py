@@ -99,15 +99,14 @@ def test_starved_keeps_one_cluster_and_leaves_the_others_open() -> None:
     assert outcomes[1] == Placed(small, "b")
 
 
-def test_one_that_never_fits_is_never_protected() -> None:
-    record = make_record(gang=make_gang(cpu=9000), blocked_since=at(0))
-    [outcome] = plan([record], {"hub": make_snapshot(cpu=8000)}, starved=[record.uid])
-    assert isinstance(outcome, Impossible)
+def test_nothing_is_kept_for_one_that_never_fits() -> None:
+    never = make_record(name="never", gang=make_gang(cpu=9000), blocked_since=at(0))
+    small = make_record(name="small", gang=make_gang(cpu=8000))
 
-    change = lifecycle.block_for_good(record, outcome.pending, at(2))
+    outcomes = plan([never, small], {"hub": make_snapshot(cpu=8000)}, starved=[never.uid])
 
-    assert change is not None
-    assert change.after.blocked_since is None
+    assert isinstance(outcomes[0], Impossible)
+    assert outcomes[1] == Placed(small, "hub")
 
 
 @given(st.lists(st.tuples(st.integers(1, 4), st.integers(1, 30)), min_size=1, max_size=60))

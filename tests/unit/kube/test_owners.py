@@ -181,6 +181,16 @@ async def test_claim_without_an_owner_and_owner_without_a_claim_are_nobodys(
     assert server.asked == []
 
 
+async def test_pod_without_a_claim_is_of_the_appwrapper_whose_known_object_made_it(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """So it is with gangs that MCAD dispatched: their pods bear none of our labels."""
+    async with owners_of(client) as (owners, _):
+        owners.learn(REPLICASET.uid, AW)
+        assert owners.confirm(None, REPLICASET) == AW
+    assert server.asked == []
+
+
 async def test_owners_in_a_circle_end(server: FakeApiServer, client: ClusterClient) -> None:
     serve(server, deployment=owned("web", REPLICASET))
     async with owners_of(client) as (owners, resolved):

@@ -83,11 +83,6 @@ CREATIONS = [
         id="answer-lost-but-created",
     ),
     pytest.param(
-        {"post": hang_up},
-        InTheWay("RayCluster default/ray is not there yet; trying again"),
-        id="answer-lost-and-not-created",
-    ),
-    pytest.param(
         {"post": refusal(500, "InternalError"), "get": answer(existing())},
         Created(make_ref(name="ray", uid="uid-of-ray")),
         id="failure-of-the-server-but-created",
@@ -172,6 +167,15 @@ CREATIONS = [
         id="a-quota-was-written-to-at-the-same-moment",
     ),
 ]
+
+
+async def test_creation_whose_answer_was_lost_and_that_was_not_done_is_an_error_to_be_counted(
+    server: FakeApiServer, wrapped: WrappedObjects
+) -> None:
+    server.on("POST", COLLECTION, hang_up)
+
+    with pytest.raises(errors.Unavailable):
+        await wrapped.create(RAY, make_owner(attempt=2))
 
 
 @pytest.mark.parametrize(("replies", "expected"), CREATIONS)
