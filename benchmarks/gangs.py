@@ -1,0 +1,98 @@
+"""What is submitted: the gang of the blog, again and again under other names; and what a bare client writes for it.
+
+The bare client writes the very objects the dispatcher writes: RayCluster and statuses come from the
+dispatcher's own core, and are made before the clock starts, so that the client has nothing to do but write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import yaml
+
+from dispatcher.api.appwrapper import parse_spec
+from dispatcher.api.names import APPWRAPPER_VERSION, WORKLOAD_GROUP
+from dispatcher.core import lifecycle
+from dispatcher.core.conditions import project
+from dispatcher.core.demand import gang_of
+from dispatcher.core.lifecycle import Newcomer
+from dispatcher.core.manifest import Owner, build
+
+Json = dict[str, Any]
+
+CHECKOUT: Final = Path(__file__).parents[1]
+EXAMPLE: Final = CHECKOUT / "examples" / "aw-raycluster-glue.yaml"
+EXAMPLE_NAME: Final = "raycluster-glue"
+NAMESPACE: Final = "benchmark"
+APPWRAPPERS: Final = f"/apis/{WORKLOAD_GROUP}/{APPWRAPPER_VERSION}/namespaces/{NAMESPACE}/appwrappers"
+RAYCLUSTERS: Final = f"/apis/ray.io/v1/namespaces/{NAMESPACE}/rayclusters"
+
+PODS: Final = 2
+CPU: Final = 3
+MEMORY_GI: Final = 15
+GPU: Final = 1
+"""What a pod of the example asks for: 16G are just under 15Gi."""
+
+_SOME_UID: Final = "00000000-0000-4000-8000-000000000000"
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """One AppWrapper as a user submits it, and the RayCluster in it as the dispatcher creates it."""
+
+    name: str
+    appwrapper: Json
+    raycluster_for_some_uid: bytes
+
+    def raycluster(self, uid: str) -> Json:
+        """The RayCluster, owned by the AppWrapper of that uid."""
+        made: Json = orjson.loads(self.raycluster_for_some_uid.replace(_SOME_UID.encode(), uid.encode()))
+        return made
+
+
+def make_gangs(prefix: str, count: int) -> list[Gang]:
+    """So many gangs, alike but for their names."""
+    text = EXAMPLE.read_text()
+    example = yaml.safe_load(text)
+    return [_gang(example, f"{prefix}-{number:05d}") for number in range(count)]
+
+
+def statuses() -> tuple[Json, Json]:
+    """The status of an AppWrapper at the head of the queue, and when it was dispatched."""
+    now = datetime.now(UTC)
+    spec = yaml.safe_load(EXAMPLE.read_text())["spec"]
+    submitted = lifecycle.submit(_newcomer(now), gang_of(parse_spec(spec, namespace=NAMESPACE)), now).after
+    decided = lifecycle.dispatch(submitted, "hub", now).after
+    return project(decided), project(lifecycle.created(decided, (), now).after)
+
+
+def is_dispatched(appwrapper: Mapping[str, Any]) -> bool:
+    """Whether its condition Dispatched is True."""
+    conditions: Sequence[Mapping[str, Any]] = (appwrapper.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Dispatched" and each["status"] == "True" for each in conditions)
+
+
+def _gang(example: Json, name: str) -> Gang:
+    appwrapper: Json = _renamed(example, name)
+    appwrapper["metadata"]["namespace"] = NAMESPACE
+    wrapped = parse_spec(appwrapper["spec"], namespace=NAMESPACE).wrapped[0]
+    owner = Owner(_SOME_UID, WORKLOAD_GROUP, APPWRAPPER_VERSION, NAMESPACE, name, 1, _SOME_UID[::-1])
+    return Gang(name, appwrapper, orjson.dumps(build(wrapped, owner)))
+
+
+def _renamed(value: Any, name: str) -> Any:  # noqa: ANN401  # any JSON
+    """A copy of `value` in which whatever is called as the example is called `name`."""
+    if isinstance(value, dict):
+        return {key: _renamed(entry, name) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_renamed(entry, name) for entry in value]
+    return name if value == EXAMPLE_NAME else value
+
+
+def _newcomer(now: datetime) -> Newcomer:
+    return Newcomer(_SOME_UID, WORKLOAD_GROUP, NAMESPACE, EXAMPLE_NAME, now, b"{}", "", priority=9)

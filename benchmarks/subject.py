@@ -1,0 +1,128 @@
+"""The dispatcher under measurement: its own process, as a user would start it, and a watch on what it does."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import aiohttp
+import orjson
+
+from benchmarks.failure import BenchmarkFailed
+from benchmarks.gangs import APPWRAPPERS, CHECKOUT, is_dispatched
+from dispatcher.kube.client import ClusterClient
+from testbed.processes import Ending, Process, Supervisor
+
+DISPATCHER: Final = "dispatcher"
+"""What its process is called."""
+READY_SECONDS: Final = 60.0
+STALLED_SECONDS: Final = 60.0
+WATCH_SECONDS: Final = 3600
+
+
+@contextmanager
+def running_dispatcher(
+    supervisor: Supervisor, kubeconfig: Path, database_url: str, profile: str
+) -> Iterator[Process]:
+    """A dispatcher that was just started; `profile` is where cProfile writes, empty for none."""
+    profiler = ["-m", "cProfile", "-o", str(Path(profile).absolute())] if profile else []
+    process = supervisor.start(
+        DISPATCHER,
+        [sys.executable, *profiler, "-m", "dispatcher", "run"],
+        env={
+            "PATH": os.environ.get("PATH", os.defpath),
+            "DISPATCHER_DATABASE_URL": database_url,
+            "DISPATCHER_LISTEN_PORT": "0",
+            "KUBECONFIG": str(kubeconfig),
+        },
+        cwd=CHECKOUT,
+        ending=Ending(grace=30.0),
+    )
+    try:
+        yield process
+    finally:
+        supervisor.stop(process)
+
+
+async def wait_until_ready(process: Process) -> None:
+    """Return when it leads and sees the cluster, by its own word."""
+    deadline = time.monotonic() + READY_SECONDS
+    async with aiohttp.ClientSession() as session:
+        while not await _says_it_leads(session, process):
+            process.check()
+            if time.monotonic() > deadline:
+                raise BenchmarkFailed(f"the dispatcher is not ready; it said:\n{process.log_tail()}")
+            await asyncio.sleep(0.1)
+
+
+class Watcher:
+    """Notes when each AppWrapper is first seen Dispatched, by one watch; reads no more than it must."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        self.dispatched: dict[str, float] = {}
+        """By name, in seconds of the monotonic clock."""
+        self.interruptions = 0
+        """How often the API server ended the watch: it does so to those who cannot keep up."""
+        self._client = client
+        self._version = ""
+        self._news = asyncio.Event()
+
+    async def run(self, version: str) -> None:
+        """Watch from a resource version on until cancelled; a watch that the server ends is taken up again."""
+        self._version = version
+        while True:
+            query = {"watch": "true", "resourceVersion": self._version, "timeoutSeconds": str(WATCH_SECONDS)}
+            async for line in self._client.watch(APPWRAPPERS, query, idle_timeout=WATCH_SECONDS):
+                # Most events are of AppWrappers that are not there yet: telling so must cost next to nothing.
+                if b'"Dispatched"' in line:
+                    self._note(line, time.monotonic())
+                elif line.startswith(b'{"type":"ERROR"'):
+                    raise BenchmarkFailed(f"the watch on AppWrappers: {line.decode()}")
+            self.interruptions += 1
+
+    async def wait_for(self, count: int) -> None:
+        """Return when so many were seen Dispatched in all."""
+        while len(self.dispatched) < count:
+            await self._wait(f"{len(self.dispatched)} of {count} AppWrappers are Dispatched")
+
+    async def wait_for_name(self, name: str) -> float:
+        """When that one was seen Dispatched."""
+        while name not in self.dispatched:
+            await self._wait(f"{name} is not Dispatched")
+        return self.dispatched[name]
+
+    def _note(self, line: bytes, now: float) -> None:
+        seen = orjson.loads(line)["object"]
+        self._version, name = seen["metadata"]["resourceVersion"], seen["metadata"]["name"]
+        if name not in self.dispatched and is_dispatched(seen):
+            self.dispatched[name] = now
+            self._news.set()
+
+    async def _wait(self, what: str) -> None:
+        self._news.clear()
+        try:
+            await asyncio.wait_for(self._news.wait(), STALLED_SECONDS)
+        except TimeoutError:
+            raise BenchmarkFailed(f"{what}, and nothing more within {STALLED_SECONDS:g} s") from None
+
+
+async def _says_it_leads(session: aiohttp.ClientSession, process: Process) -> bool:
+    address = _probes(process)
+    if address is None:
+        return False
+    async with session.get(f"{address}/readyz") as response:
+        return response.status == 200 and (await response.text()).strip() == "leader"
+
+
+def _probes(process: Process) -> str | None:
+    """Where it serves its probes: it says so in its log."""
+    for line in process.log.read_bytes().splitlines():
+        if b'"probes"' in line:
+            return str(orjson.loads(line)["probes"])
+    return None

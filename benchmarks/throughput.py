@@ -1,0 +1,227 @@
+"""`python -m benchmarks.throughput`: how fast the dispatcher is, beside what the same API server can do at all."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import psycopg
+
+from benchmarks import report
+from benchmarks.arena import Arena, fresh_arena
+from benchmarks.failure import BenchmarkFailed
+from benchmarks.floor import Floor, measure_floor
+from benchmarks.gangs import APPWRAPPERS, make_gangs
+from benchmarks.report import Round
+from benchmarks.subject import Watcher, running_dispatcher, wait_until_ready
+from benchmarks.trial import Trial, Trials, Work
+from dispatcher.errors import ClusterError, StoreError
+from dispatcher.store import migrate
+from testbed.build import BuildFailed
+from testbed.plane import NotReady
+from testbed.postgres import EmbeddedPostgres, NoPostgres
+from testbed.processes import ProcessDied
+
+WARM_UP: Final = 32
+EXPECTED: Final = (BenchmarkFailed, ClusterError, BuildFailed, NotReady, NoPostgres, ProcessDied, StoreError)
+"""What goes wrong without a fault in this program; told in one line."""
+
+ABOUT = """\
+Measures the dispatcher on a real control plane, beside the bare floor.
+
+  floor       A client that decides nothing writes, for each of N gangs, AppWrapper, RayCluster and
+              two status patches itself. No dispatcher could be faster with that many writes; ours
+              makes fewer, so its ratio to the floor can exceed 1.
+  dispatched  N AppWrappers, each wrapping one RayCluster of two pods, are submitted at once to a
+              dispatcher in a process of its own; the clock stops when a watch has shown the last of
+              them Dispatched.
+  rest        Nothing is submitted; the API server counts what the dispatcher writes. It must be 0.
+  latency     One AppWrapper at a time: from sending the create to seeing it Dispatched.
+
+Each floor and each dispatcher has a control plane of its own, fresh and come to rest, because an API
+server slows down with what it has seen; nothing runs side by side. A floor is measured before and
+after each dispatcher; absolute rates depend on the machine, the ratio hardly does. Writes are counted
+by the API server. In the end every AppWrapper must be Dispatched and own exactly one RayCluster, or
+there is no result.
+
+Neither etcd nor (unless you name one) Postgres flushes to disk here: what is measured is software.
+"""
+
+EXAMPLES = """\
+examples:
+  python -m benchmarks.throughput                              about 90 seconds
+  python -m benchmarks.throughput --repeat 3 --output out.json
+  python -m benchmarks.throughput --database-url postgresql://user:password@host/an_empty_database
+  python -m benchmarks.throughput --profile out.prof           then: python -m pstats out.prof
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure as the command line says, print the table, and return the exit code."""
+    options = parser().parse_args(arguments)
+    if options.database_url and options.repeat > 1:
+        print("benchmark: a database of yours is empty only once: leave out --repeat", file=sys.stderr)
+        return 2
+    # The way out is the same for both: everything we started is ended in order.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        with tempfile.TemporaryDirectory(prefix="aw-bench-") as folder:
+            rounds, conditions = asyncio.run(Benchmark(options, Path(folder)).run())
+    except KeyboardInterrupt:
+        return 130
+    except (*EXPECTED, ExceptionGroup) as error:
+        cause = _first(error)
+        if not isinstance(cause, EXPECTED):
+            raise
+        print(f"benchmark: {cause}", file=sys.stderr)
+        return 1
+    if options.output:
+        Path(options.output).write_bytes(
+            orjson.dumps(report.as_json(rounds, conditions), option=orjson.OPT_INDENT_2)
+        )
+    print(report.as_table(rounds))
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line."""
+    top = argparse.ArgumentParser(
+        prog="python -m benchmarks.throughput",
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument(
+        "--count", type=at_least_one, default=1000, metavar="N", help="AppWrappers (default: %(default)s)"
+    )
+    top.add_argument(
+        "--connections",
+        type=int,
+        default=32,
+        help="of whoever submits, and of the floor (default: %(default)s)",
+    )
+    top.add_argument(
+        "--repeat", type=at_least_one, default=1, help="rounds; the median counts (default: %(default)s)"
+    )
+    top.add_argument(
+        "--singles", type=at_least_one, default=100, help="AppWrappers one at a time (default: %(default)s)"
+    )
+    top.add_argument("--rest", type=float, default=20.0, help="seconds of rest (default: %(default)s)")
+    top.add_argument("--output", metavar="FILE.json", help="write every figure there as JSON")
+    top.add_argument(
+        "--database-url",
+        metavar="URL",
+        default="",
+        help="an empty database to use; default: an embedded Postgres",
+    )
+    top.add_argument(
+        "--profile", metavar="FILE", default="", help="run the dispatcher under cProfile, which slows it down"
+    )
+    return top
+
+
+def at_least_one(text: str) -> int:
+    """The number in an argument; refuses what cannot be counted by."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
+    return int(text)
+
+
+class Benchmark:
+    """Rounds: a floor, and then again and again a dispatcher and a floor."""
+
+    def __init__(self, options: argparse.Namespace, folder: Path) -> None:
+        self._options = options
+        self._folder = folder
+        self._started = time.monotonic()
+        self._conditions: dict[str, Any] = {
+            "count": options.count,
+            "connections": options.connections,
+            "warm_up": WARM_UP,
+            "etcd": "--unsafe-no-fsync",
+        }
+
+    async def run(self) -> tuple[list[Round], dict[str, Any]]:
+        """Every round, and what they were measured under."""
+        floor, rounds = await self._floor("floor-0"), []
+        for number in range(1, self._options.repeat + 1):
+            trial = await self._trial(f"dispatcher-{number}")
+            following = await self._floor(f"floor-{number}")
+            rounds.append(Round(floor, trial, following))
+            floor = following
+        return rounds, self._conditions
+
+    async def _floor(self, name: str) -> Floor:
+        self._say(f"{name}: starting a control plane")
+        count, connections = self._options.count, self._options.connections
+        warm_up, measured = make_gangs("warm-up", WARM_UP), make_gangs("gang", count)
+        async with fresh_arena(self._folder / name, count, connections, self._say) as arena:
+            self._say(f"{name}: writing {count} gangs")
+            floor = await measure_floor(arena, warm_up, measured, connections)
+        self._say(f"{name}: {floor.per_second:.1f} gangs/s")
+        return floor
+
+    async def _trial(self, name: str) -> Trial:
+        self._say(f"{name}: starting a control plane, Postgres and the dispatcher")
+        work = self._work()
+        room_for = len(work.warm_up) + len(work.load) + len(work.singles)
+        async with fresh_arena(self._folder / name, room_for, work.connections, self._say) as arena:
+            if self._options.database_url:
+                return await self._measure(arena, self._options.database_url, work)
+            with EmbeddedPostgres(arena.supervisor, database="dispatcher") as postgres:
+                return await self._measure(arena, postgres.url, work)
+
+    async def _measure(self, arena: Arena, database_url: str, work: Work) -> Trial:
+        await asyncio.to_thread(migrate.migrate, database_url)
+        self._conditions["postgres"] = await asyncio.to_thread(_durability, database_url)
+        self._conditions["kubernetes"] = (await arena.client.get("/version"))["gitVersion"]
+        kubeconfig = await arena.dispatcher_kubeconfig()
+        with running_dispatcher(arena.supervisor, kubeconfig, database_url, self._options.profile) as process:
+            await wait_until_ready(process)
+            watcher = Watcher(arena.client)
+            version = (await arena.client.get(APPWRAPPERS))["metadata"]["resourceVersion"]
+            self._say(f"submitting {len(work.load)} AppWrappers")
+            async with asyncio.TaskGroup() as tasks:
+                watching = tasks.create_task(watcher.run(version))
+                trial = await Trials(arena, process, watcher, self._say).run(work)
+                watching.cancel()
+        return trial
+
+    def _work(self) -> Work:
+        return Work(
+            warm_up=make_gangs("warm-up", WARM_UP),
+            load=make_gangs("gang", self._options.count),
+            singles=make_gangs("single", self._options.singles),
+            connections=self._options.connections,
+            rest_seconds=self._options.rest,
+        )
+
+    def _say(self, line: str) -> None:
+        print(f"[{time.monotonic() - self._started:6.1f} s] {line}", file=sys.stderr, flush=True)
+
+
+def _first(error: BaseException) -> BaseException:
+    """The error behind the groups that tasks wrap it in."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _durability(database_url: str) -> dict[str, str]:
+    """What the server promises about a commit; not what a careful owner would set, unless it is theirs."""
+    settings = ("server_version", "fsync", "synchronous_commit", "full_page_writes")
+    with psycopg.connect(database_url) as connection:
+        rows = [connection.execute(f"SHOW {each}").fetchone() for each in settings]
+    return {name: str(row[0]) for name, row in zip(settings, rows, strict=True) if row}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,238 @@
+"""The dispatcher's own figures: under load, at rest, and one AppWrapper at a time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from benchmarks import figures
+from benchmarks.arena import EVENTS, WRITES, Arena, spread
+from benchmarks.failure import BenchmarkFailed
+from benchmarks.floor import verified_sizes
+from benchmarks.gangs import APPWRAPPERS, Gang
+from benchmarks.processor import Usage, Used, cpu_seconds, peak_memory, wait_for_calm
+from benchmarks.subject import Watcher
+from testbed.processes import Process
+
+PROGRESS_SECONDS: Final = 2.0
+SETTLE_SECONDS: Final = 3.0
+"""Without a write for so long, the dispatcher has done what there was to do: status, counts, Events."""
+MOST_SETTLE_SECONDS: Final = 90.0
+PAUSE_SECONDS: Final = 0.2
+"""Between two AppWrappers alone: what the one before has set off is over."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """All at once. Times in seconds.
+
+    Writes are the dispatcher's as the API server counted them, until it came to rest: by its identity, Events
+    apart, and once more by resource, whoever wrote (nodes and our own creates left out).
+    """
+
+    count: int
+    submit_seconds: float
+    seconds: float
+    per_second: float
+    wait_p50: float
+    wait_p99: float
+    writes: int
+    events: int
+    writes_per_appwrapper: float
+    writes_by_resource: dict[str, int]
+    used: Used
+    object_bytes: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Nothing going on; `all_writes` are everybody's, such as the nodes' leases."""
+
+    seconds: float
+    writes: int
+    """The dispatcher's, Events included."""
+    all_writes: dict[str, int]
+    cpu_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """One at a time, in milliseconds: to Dispatched as a watch shows it, since the create was sent or answered."""
+
+    count: int
+    p50: float
+    p99: float
+    longest: float
+    since_answer_p50: float
+    since_answer_p99: float
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """Everything about one dispatcher; memory in bytes."""
+
+    load: Load
+    rest: Rest
+    latency: Latency
+    peak_memory: int
+    watch_interruptions: int
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What is submitted, and how."""
+
+    warm_up: Sequence[Gang]
+    load: Sequence[Gang]
+    singles: Sequence[Gang]
+    connections: int
+    rest_seconds: float
+
+
+class Trials:
+    """Measures one dispatcher on one arena, in the order of the methods."""
+
+    def __init__(self, arena: Arena, process: Process, watcher: Watcher, say: Say) -> None:
+        self._arena = arena
+        self._process = process
+        self._watcher = watcher
+        self._say = say
+        self._submitted: dict[str, tuple[float, float]] = {}
+
+    async def run(self, work: Work) -> Trial:
+        """All of it."""
+        await self._submit(work.warm_up, work.connections)
+        await self._watcher.wait_for(len(work.warm_up))
+        await self._settle()
+        load = await self._load(work)
+        self._say(f"dispatched {load.per_second:.1f}/s; now nothing for {work.rest_seconds:g} s")
+        rest = await self._rest(work.rest_seconds)
+        self._say(f"{rest.writes} writes at rest; now {len(work.singles)} AppWrappers one at a time")
+        latency = await self._latency(work.singles)
+        await verified_sizes(self._arena, len(self._submitted))
+        return Trial(load, rest, latency, peak_memory(self._process.pid), self._watcher.interruptions)
+
+    async def _load(self, work: Work) -> Load:
+        counted = await self._arena.metrics()
+        usage = Usage.now(self._arena.supervisor)
+        async with self._progress(len(work.load)):
+            await self._submit(work.load, work.connections)
+            await self._watcher.wait_for(len(self._submitted))
+        used = Usage.now(self._arena.supervisor).since(usage)
+        sizes = await verified_sizes(self._arena, len(self._submitted))
+        await self._settle()
+        return self._loaded(work.load, used, sizes, counted, await self._arena.metrics())
+
+    def _loaded(
+        self,
+        load: Sequence[Gang],
+        used: Used,
+        sizes: dict[str, int],
+        before: str,
+        after: str,
+    ) -> Load:
+        sent = [self._submitted[gang.name] for gang in load]
+        seen = [self._watcher.dispatched[gang.name] for gang in load]
+        first, last = min(start for start, _ in sent), max(seen)
+        waits = [at - start for at, (start, _) in zip(seen, sent, strict=True)]
+        written = figures.requests_of_flow(after, WRITES) - figures.requests_of_flow(before, WRITES)
+        return Load(
+            count=len(load),
+            submit_seconds=max(end for _, end in sent) - first,
+            seconds=last - first,
+            per_second=len(load) / (last - first),
+            wait_p50=figures.percentile(waits, 50),
+            wait_p99=figures.percentile(waits, 99),
+            writes=written,
+            events=figures.requests_of_flow(after, EVENTS) - figures.requests_of_flow(before, EVENTS),
+            writes_per_appwrapper=written / len(load),
+            writes_by_resource=_without_ours(
+                figures.difference(figures.writes(after), figures.writes(before)), len(load)
+            ),
+            used=used,
+            object_bytes=sizes,
+        )
+
+    async def _rest(self, seconds: float) -> Rest:
+        before, used, since = await self._arena.metrics(), cpu_seconds(self._process.pid), time.monotonic()
+        await asyncio.sleep(seconds)
+        after = await self._arena.metrics()
+        return Rest(
+            seconds=time.monotonic() - since,
+            writes=_of_dispatcher(after) - _of_dispatcher(before),
+            all_writes=figures.difference(figures.writes(after), figures.writes(before)),
+            cpu_seconds=cpu_seconds(self._process.pid) - used,
+        )
+
+    async def _latency(self, singles: Sequence[Gang]) -> Latency:
+        since_sent, since_answered = [], []
+        for gang in singles:
+            await asyncio.sleep(PAUSE_SECONDS)
+            await self._create(gang)
+            seen = await self._watcher.wait_for_name(gang.name)
+            sent, answered = self._submitted[gang.name]
+            since_sent.append((seen - sent) * 1000)
+            since_answered.append((seen - answered) * 1000)
+        return Latency(
+            count=len(singles),
+            p50=figures.percentile(since_sent, 50),
+            p99=figures.percentile(since_sent, 99),
+            longest=max(since_sent),
+            since_answer_p50=figures.percentile(since_answered, 50),
+            since_answer_p99=figures.percentile(since_answered, 99),
+        )
+
+    async def _submit(self, load: Sequence[Gang], connections: int) -> None:
+        await spread(load, connections, self._create)
+
+    async def _create(self, gang: Gang) -> None:
+        sent = time.monotonic()
+        await self._arena.client.create(APPWRAPPERS, gang.appwrapper)
+        self._submitted[gang.name] = sent, time.monotonic()
+
+    async def _settle(self) -> None:
+        """Return when the dispatcher has stopped writing, and all else has come to rest."""
+        deadline = time.monotonic() + MOST_SETTLE_SECONDS
+        written = -1
+        while (now_written := _of_dispatcher(await self._arena.metrics())) != written:
+            written = now_written
+            if time.monotonic() > deadline:
+                raise BenchmarkFailed(f"the dispatcher still writes {MOST_SETTLE_SECONDS:g} s after the load")
+            await asyncio.sleep(SETTLE_SECONDS)
+        await wait_for_calm(self._arena.supervisor, self._say)
+
+    @asynccontextmanager
+    async def _progress(self, total: int) -> AsyncIterator[None]:
+        """Say every now and then how far it is."""
+        before, started = len(self._watcher.dispatched), time.monotonic()
+
+        async def tell() -> None:
+            while True:
+                await asyncio.sleep(PROGRESS_SECONDS)
+                done = len(self._watcher.dispatched) - before
+                seconds = time.monotonic() - started
+                self._say(f"{seconds:5.1f} s: {done} of {total} Dispatched")
+
+        task = asyncio.create_task(tell())
+        try:
+            yield
+        finally:
+            task.cancel()
+
+
+def _of_dispatcher(metrics: str) -> int:
+    return figures.requests_of_flow(metrics, WRITES) + figures.requests_of_flow(metrics, EVENTS)
+
+
+def _without_ours(grown: dict[str, int], created: int) -> dict[str, int]:
+    """Without the AppWrappers we created, and without what the nodes write whether or not anything goes on."""
+    left = {**grown, "POST appwrappers": grown["POST appwrappers"] - created}
+    return {
+        key: value for key, value in left.items() if value and not key.endswith((" leases", " nodes/status"))
+    }
