@@ -5,11 +5,10 @@ from typing import Any
 import pytest
 import yaml
 
-from testbed.kuberay import (
-    DirtyKeys,
+from testbed.kuberay import DirtyKeys, View
+from testbed.rayclusters import (
     Plan,
     Slot,
-    View,
     make_pod,
     make_services,
     make_status,
