@@ -6,7 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from signal import SIGKILL
 from typing import Any, TypeVar
@@ -195,16 +195,15 @@ class World:
             await database.close()
 
     async def demolish(self) -> None:
-        """Delete every AppWrapper, wait until no pod is left, and have the namespace deleted.
+        """Delete all that makes pods, wait until none is left, and have the namespace deleted.
 
         Waiting for the namespace itself would take ten seconds: its controller looks that rarely.
         """
-        for kind in ("AppWrapper", "McadAppWrapper"):
+        for kind in ("AppWrapper", "McadAppWrapper", "RayCluster", "Deployment", "Job", "Pod"):
             for found in await self.every(kind):
-                await self.delete(found["metadata"]["name"], kind)
-        for found in await self.every("Pod"):
-            if not found["metadata"].get("ownerReferences"):
-                await self.delete(found["metadata"]["name"], "Pod")
+                with suppress(errors.NotFound, errors.Conflict):  # its owner went first
+                    metadata = found["metadata"]
+                    await self.client.delete(self.path(kind, metadata["name"]), metadata["uid"])
 
         async def no_pods() -> bool:
             return not await self.every("Pod")
