@@ -23,13 +23,14 @@ TAKEOVER_TIMEOUT: Final = timedelta(seconds=5)
 RENEWAL_TIMEOUT: Final = timedelta(seconds=3)
 
 _IS_FREE: Final = text(
-    "SELECT NOT EXISTS (SELECT FROM leader_lease WHERE name = :name AND expires_at > clock_timestamp())"
+    "SELECT NOT EXISTS (SELECT FROM leader_lease WHERE name = :name AND holder <> :holder "
+    "AND expires_at > clock_timestamp())"
 )
 _TAKE_LEASE: Final = text(
     "INSERT INTO leader_lease AS l (name, holder, expires_at) "
     "VALUES (:name, :holder, clock_timestamp() + :lease) "
     "ON CONFLICT (name) DO UPDATE SET holder = excluded.holder, expires_at = clock_timestamp() + :lease "
-    "WHERE l.expires_at <= clock_timestamp() "
+    "WHERE l.expires_at <= clock_timestamp() OR l.holder = :holder "
     "RETURNING clock_timestamp()"
 )
 _RAISE_EPOCH: Final = text(
@@ -81,7 +82,11 @@ class Leadership:
         return self._lease
 
     async def acquire(self) -> Lease | None:
-        """Take over if nobody leads; None if somebody does. A standby may ask often: that only reads."""
+        """Take over if nobody else leads; None if somebody does. A standby may ask often: that only reads.
+
+        A lease of our own that still runs, which the loss of a connection can leave behind, is taken over like
+        an expired one: the new epoch turns away what the old one may still have in flight.
+        """
         async with self._database.unfenced(TAKEOVER_TIMEOUT) as connection:
             granted = await self._take_over(connection)
         self._lease = granted or self._lease

@@ -90,6 +90,20 @@ async def test_the_same_process_may_lead_again_in_a_new_epoch(database: Database
     assert leadership.lease == lease
 
 
+async def test_own_lease_that_still_runs_is_taken_over_at_once_and_its_epoch_ends(database: Database) -> None:
+    leadership = Leadership(database, "a", lease=LONG)
+    first = await leadership.acquire()
+    assert first is not None
+
+    again = await leadership.acquire()
+
+    assert again is not None
+    assert again.epoch == first.epoch + 1
+    with pytest.raises(Fenced):
+        async with database.fenced(first.epoch, "a"):
+            pass
+
+
 async def test_renewal_keeps_the_epoch_and_moves_the_end(database: Database) -> None:
     leadership = Leadership(database, "a", lease=timedelta(seconds=1))
     first = await leadership.acquire()
