@@ -114,11 +114,12 @@ class Application:
         self._metrics = Metrics()
         self._clock = Clock(time.monotonic)
         self._fence = WriteFence(settings.write_timeout_seconds, time.monotonic)
-        self._database = Database(settings.database_url.get_secret_value())
+        lease = timedelta(seconds=settings.lease_seconds)
+        self._database = Database(settings.database_url.get_secret_value(), idle_timeout=lease)
         self._leadership = Leadership(
             self._database,
             holder=f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}",
-            lease=timedelta(seconds=settings.lease_seconds),
+            lease=lease,
         )
 
     async def run(self) -> None:

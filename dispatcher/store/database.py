@@ -35,6 +35,8 @@ APPLICATION_NAME: Final = "appwrapper-dispatcher"
 CONNECT_SECONDS: Final = 5
 STATEMENT_TIMEOUT: Final = timedelta(seconds=10)
 LOCK_TIMEOUT: Final = timedelta(seconds=5)
+IDLE_TIMEOUT: Final = timedelta(seconds=30)
+"""Longest silence of a client in the middle of a transaction: past it the server ends its session."""
 TRANSACTION_DEADLINE: Final = timedelta(seconds=15)
 """A server that stops answering without closing the connection cannot enforce its own timeouts."""
 
@@ -47,7 +49,7 @@ KEEPALIVE: Final = {
 
 SERVER_SETTINGS: Final = {
     "timezone": "UTC",
-    "idle_in_transaction_session_timeout": "30s",
+    "idle_in_transaction_session_timeout": f"{IDLE_TIMEOUT.seconds}s",
     # A plan made while a table was small is kept too long by a table that grows by thousands a minute.
     "plan_cache_mode": "force_custom_plan",
 }
@@ -67,7 +69,11 @@ _PASSING: Final = ("08", "40", "53", "55", "57", "25006")
 
 
 class Database:
-    """A pool of connections to one database; `close` it in the loop that used it."""
+    """A pool of connections to one database; `close` it in the loop that used it.
+
+    A leader gives its lease as `idle_timeout`: paused or cut off in the middle of a transaction, it holds the
+    rows that a takeover needs for no longer than it leads.
+    """
 
     def __init__(
         self,
@@ -76,10 +82,14 @@ class Database:
         pool_size: int = 8,
         statement_timeout: timedelta = STATEMENT_TIMEOUT,
         lock_timeout: timedelta = LOCK_TIMEOUT,
+        idle_timeout: timedelta = IDLE_TIMEOUT,
         deadline: timedelta = TRANSACTION_DEADLINE,
     ) -> None:
         parameters = connection_parameters(
-            url, statement_timeout=_milliseconds(statement_timeout), lock_timeout=_milliseconds(lock_timeout)
+            url,
+            statement_timeout=_milliseconds(statement_timeout),
+            lock_timeout=_milliseconds(lock_timeout),
+            idle_in_transaction_session_timeout=_milliseconds(idle_timeout),
         )
 
         async def connect() -> psycopg.AsyncConnection:

@@ -1,0 +1,318 @@
+"""A proxy before an API server: passes everything on, remembers it, and fails where a test says.
+
+The wires are real: TLS on both sides, the caller's own token, watches streamed as they come. A `Fault` is
+what befalls one exchange; `Rules` say which one, by counting. The proxy invents nothing else: without a rule
+it is not noticed, and what it was told to lose is lost by cutting the connection, as a network does.
+
+It runs in the event loop of whoever tests, so a fault can hold an exchange until something else has happened
+(a process killed, a lease run out): nobody needs to guess how long that takes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Generic, NoReturn, Self, TypeVar
+
+import aiohttp
+import yaml
+from aiohttp import web
+from yarl import URL
+
+from testbed.plane import Plane, write_private
+
+WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+PASSED_ON: Final = ("Accept", "Authorization", "Content-Type", "User-Agent")
+PASSED_BACK: Final = ("Content-Type", "Retry-After")
+
+Act = Callable[[], Awaitable[None]]
+"""What a test does at a moment of an exchange; the exchange waits for it."""
+T = TypeVar("T")
+
+
+# --- what may befall an exchange ---------------------------------------------------------------------
+
+
+async def nothing() -> None:
+    """Let it go on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """An answer of the proxy's own."""
+
+    status: int
+    body: bytes = b""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What befalls one exchange, in the order of these fields."""
+
+    before: Act = nothing
+    """Awaited when all of the request is here and nothing of it was forwarded."""
+    reply: Reply | None = None
+    """Answered by the proxy instead of being forwarded."""
+    forward: bool = True
+    """False: cut instead of being forwarded."""
+    after: Act = nothing
+    """Awaited when the server has answered and nothing of the answer was passed on."""
+    pass_on: bool = True
+    """False: cut instead of the answer being passed on; the server has done what it was asked."""
+
+
+NO_FAULT: Final = Fault()
+DROPPED: Final = Fault(forward=False)
+CUT_AFTER_APPLIED: Final = Fault(pass_on=False)
+
+
+class Gate:
+    """Holds whoever passes until it is opened, and tells when somebody stands before it."""
+
+    def __init__(self) -> None:
+        self.reached = asyncio.Event()
+        self._opened = asyncio.Event()
+
+    async def __call__(self) -> None:
+        """Wait until it is opened."""
+        self.reached.set()
+        await self._opened.wait()
+
+    def open(self) -> None:
+        """Let all pass from now on."""
+        self._opened.set()
+
+
+def pause(seconds: float) -> Act:
+    """Return an act that only takes time."""
+
+    async def act() -> None:
+        await asyncio.sleep(seconds)
+
+    return act
+
+
+def refused(status: int, reason: str = "", message: str = "the proxy says no") -> Fault:
+    """Return the fault of an API server that answers with a Status, and does nothing."""
+    body = {"kind": "Status", "apiVersion": "v1", "status": "Failure"}
+    said = body | {"code": status, "reason": reason, "message": message}
+    headers = {"Content-Type": "application/json"} | ({"Retry-After": "1"} if status == 429 else {})
+    return Fault(reply=Reply(status, json.dumps(said).encode(), headers))
+
+
+class Rule(Generic[T]):
+    """A fault for the `nth` exchange that matches, and for the `times - 1` after it."""
+
+    def __init__(self, matches: Callable[[T], bool], fault: Fault, nth: int, times: int) -> None:
+        self.fault = fault
+        self.matched = 0
+        self.struck = asyncio.Event()
+        """Set once it has been applied, before anything of the fault happens."""
+        self._matches = matches
+        self._due = range(nth, nth + times)
+
+    def meet(self, exchange: T) -> bool:
+        """Count the exchange if it matches; true if the fault is its lot."""
+        if not self._matches(exchange):
+            return False
+        self.matched += 1
+        if self.matched not in self._due:
+            return False
+        self.struck.set()
+        return True
+
+
+class Rules(Generic[T]):
+    """What was seen, and what befalls what is to come."""
+
+    def __init__(self) -> None:
+        self.seen: list[T] = []
+        self._rules: list[Rule[T]] = []
+
+    def on(
+        self, matches: Callable[[T], bool], fault: Fault = NO_FAULT, *, nth: int = 1, times: int = 1
+    ) -> Rule[T]:
+        """Add a rule; it counts from now on. Where several strike at once, the oldest does."""
+        rule = Rule(matches, fault, nth, times)
+        self._rules.append(rule)
+        return rule
+
+    def clear(self) -> None:
+        """Forget every rule; what they hold stays held."""
+        self._rules.clear()
+
+    def meet(self, exchange: T) -> Fault:
+        """Note an exchange that has begun, and return what befalls it."""
+        self.seen.append(exchange)
+        struck = [rule for rule in self._rules if rule.meet(exchange)]
+        return struck[0].fault if struck else NO_FAULT
+
+
+# --- the proxy ---------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Exchange:
+    """A request and what became of it; `status` is the server's answer, 0 as long as it gave none."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    body: bytes
+    status: int = 0
+
+    @property
+    def is_write(self) -> bool:
+        """Whether it may change something."""
+        return self.method in WRITES
+
+    @property
+    def is_watch(self) -> bool:
+        """Whether its answer has no end."""
+        return "watch" in self.query
+
+    @property
+    def document(self) -> Any:  # noqa: ANN401  # whatever JSON was sent
+        """The body as JSON."""
+        return json.loads(self.body) if self.body else None
+
+
+class ApiProxy:
+    """Use as an async context manager; `kubeconfig` leads through it."""
+
+    def __init__(self, upstream: str, trust: ssl.SSLContext | None, serving: ssl.SSLContext | None) -> None:
+        self.rules: Rules[Exchange] = Rules()
+        self._upstream = upstream
+        self._trust = trust
+        self._serving = serving
+        self._running: set[asyncio.Task[Any]] = set()
+        self._watches: set[asyncio.Task[Any]] = set()
+        self._runner = web.ServerRunner(web.Server(self._handle, access_log=None), shutdown_timeout=0)
+
+    @classmethod
+    def of(cls, plane: Plane) -> Self:
+        """Return a proxy before a plane's API server, with the plane's own serving certificate."""
+        made = plane.folder / "certificates"
+        serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        serving.load_cert_chain(made / "serving.crt", made / "serving.key")
+        trust = ssl.create_default_context(cadata=plane.certificate_authority)
+        return cls(plane.url, trust, serving)
+
+    async def __aenter__(self) -> Self:
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._trust or True)
+        self._session = aiohttp.ClientSession(
+            connector=connector, timeout=aiohttp.ClientTimeout(total=None), auto_decompress=True
+        )
+        await self._runner.setup()
+        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._serving).start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        # The server would wait for watches and for what is held, and both may take forever.
+        end(self._running)
+        await self._runner.cleanup()
+        await self._session.close()
+
+    @property
+    def url(self) -> str:
+        """Where it listens."""
+        scheme = "http" if self._serving is None else "https"
+        return f"{scheme}://127.0.0.1:{self._runner.addresses[0][1]}"
+
+    def kubeconfig(self, plane: Plane) -> Path:
+        """Write the plane's kubeconfig with our address in it, and return its path."""
+        content = yaml.safe_load(plane.kubeconfig.read_text())
+        for each in content["clusters"]:
+            each["cluster"]["server"] = self.url
+        port = self._runner.addresses[0][1]
+        return write_private(plane.folder / f"proxy-{port}.kubeconfig", yaml.safe_dump(content))
+
+    def writes(self) -> list[Exchange]:
+        """Every write so far, in the order of arrival."""
+        return [each for each in self.rules.seen if each.is_write]
+
+    def cut_watches(self) -> None:
+        """Cut every watch that runs now."""
+        end(self._watches)
+
+    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+        task = asyncio.current_task()
+        assert task is not None  # noqa: S101  # a coroutine always runs in a task
+        self._running.add(task)
+        try:
+            return await self._answer(request, task)
+        finally:
+            self._running.discard(task)
+            self._watches.discard(task)
+
+    async def _answer(self, request: web.BaseRequest, task: asyncio.Task[Any]) -> web.StreamResponse:
+        exchange = Exchange(request.method, request.path, dict(request.query), await request.read())
+        fault = self.rules.meet(exchange)
+        await fault.before()
+        if fault.reply is not None:
+            return web.Response(
+                status=fault.reply.status, body=fault.reply.body, headers=dict(fault.reply.headers)
+            )
+        if not fault.forward:
+            cut(request)
+        if exchange.is_watch:
+            self._watches.add(task)
+        try:
+            return await self._forward(request, exchange, fault)
+        except (aiohttp.ClientError, OSError):
+            cut(request)
+
+    async def _forward(
+        self, request: web.BaseRequest, exchange: Exchange, fault: Fault
+    ) -> web.StreamResponse:
+        async with self._session.request(
+            request.method,
+            URL(f"{self._upstream}{request.raw_path}", encoded=True),
+            data=exchange.body or None,
+            headers=chosen(request.headers, PASSED_ON),
+        ) as answer:
+            exchange.status = answer.status
+            streamed = exchange.is_watch and answer.status == 200
+            body = b"" if streamed else await answer.read()
+            await fault.after()
+            if not fault.pass_on:
+                cut(request)
+            headers = chosen(answer.headers, PASSED_BACK)
+            if streamed:
+                return await stream(request, answer, headers)
+            return web.Response(status=answer.status, body=body, headers=headers)
+
+
+async def stream(
+    request: web.BaseRequest, answer: aiohttp.ClientResponse, headers: Mapping[str, str]
+) -> web.StreamResponse:
+    """Pass an answer on as it comes."""
+    response = web.StreamResponse(status=answer.status, headers=dict(headers))
+    await response.prepare(request)
+    async for chunk in answer.content.iter_any():
+        await response.write(chunk)
+    return response
+
+
+def end(handlers: set[asyncio.Task[Any]]) -> None:
+    """End what is being handled; its connection goes with it."""
+    for handler in tuple(handlers):
+        handler.cancel()
+
+
+def cut(request: web.BaseRequest) -> NoReturn:
+    """Cut the connection; whatever had been written to it may be lost."""
+    if request.transport is not None:
+        request.transport.abort()
+    # The one exception that the server takes without a word and without an answer.
+    raise asyncio.CancelledError
+
+
+def chosen(headers: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
+    """Return those headers that concern both sides; the others are each connection's own."""
+    return {name: headers[name] for name in names if name in headers}

@@ -1,0 +1,81 @@
+"""Postgres killed under load, or away at the start: what was submitted is dispatched, each once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from dispatcher.core.record import Phase
+from dispatcher.store import migrate
+from testbed.postgres import EmbeddedPostgres
+from testbed.processes import Supervisor
+from testbed.proxy import Fault
+from tests.cluster.wires import Life, Wires, assert_whole, changes_records, gang, lives, wires_of
+from tests.cluster.world import World
+
+LOAD = [f"gang-{number:02}" for number in range(30)]
+RAN = Life(Phase.RUNNING, ("submitted", "dispatched", "created", "pods-running"))
+
+
+@pytest.fixture
+async def postgres(supervisor: Supervisor) -> AsyncIterator[EmbeddedPostgres]:
+    """A server of our own, to be killed."""
+    postgres = EmbeddedPostgres(supervisor)
+    await asyncio.to_thread(postgres.start)
+    await asyncio.to_thread(migrate.migrate, postgres.url)
+    yield postgres
+    await asyncio.to_thread(postgres.close)
+
+
+@pytest.fixture
+async def wires(world: World, postgres: EmbeddedPostgres) -> AsyncIterator[Wires]:
+    """The wires of a dispatcher on that server."""
+    world.database_url = postgres.url
+    async with wires_of(world) as wires:
+        yield wires
+
+
+async def test_killed_under_load_it_loses_nothing_and_doubles_nothing(
+    wires: Wires, postgres: EmbeddedPostgres
+) -> None:
+    """Killed three times in mid-commit: with all of it undone, and with the outcome unknown to the dispatcher."""
+
+    async def crash() -> None:
+        await asyncio.to_thread(postgres.kill)
+        await asyncio.to_thread(postgres.start)
+
+    undone, unknown = Fault(before=crash, forward=False), Fault(after=crash, pass_on=False)
+    await wires.start_dispatcher()
+
+    for number, fault in enumerate((unknown, undone, unknown)):
+        crashed = wires.postgres.rules.on(changes_records, fault, nth=2)
+        for name in LOAD[number::3]:
+            await wires.world.create(gang(name))
+        await crashed.struck.wait()
+
+    await all_ran(wires)
+
+
+async def test_away_at_the_start_it_is_waited_for(wires: Wires, postgres: EmbeddedPostgres) -> None:
+    await asyncio.to_thread(postgres.kill)
+    process = await wires.start_dispatcher()
+    for name in LOAD:
+        await wires.world.create(gang(name))
+
+    async def waits() -> bool:
+        return "store_unavailable" in process.log.read_text()
+
+    await wires.world.until(waits, "the dispatcher waits for the database")
+    await asyncio.to_thread(postgres.start)
+
+    await all_ran(wires)
+
+
+async def all_ran(wires: Wires) -> None:
+    for name in LOAD:
+        await wires.world.until_state(name, "Running")
+        await assert_whole(wires.world, name)
+    assert await lives(wires.world.database_url) == dict.fromkeys(LOAD, RAN)
+    assert set(wires.created().values()) == {1}
