@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from dispatcher.core.capacity import CapacityLedger, Node, PodCounts
-from dispatcher.core.record import Record
+from dispatcher.core.record import ObjectRef, Record
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.livepods import LivePods
@@ -70,8 +70,12 @@ class Cluster:
             return
         for ref in record.attempt.objects:
             if ref.uid:
-                self.owners.learn(ref.uid, record.uid)
-                self._owner_resolved(ref.uid)
+                self.learn_object(ref, record.uid)
+
+    def learn_object(self, ref: ObjectRef, appwrapper: str) -> None:
+        """Know one object as that AppWrapper's: pods of it seen so far were counted as anyone's, beside its demand."""
+        self.owners.learn(ref.uid, appwrapper)
+        self._owner_resolved(ref.uid)
 
     def pod_counts(self, appwrapper: str) -> PodCounts:
         """The pods of one AppWrapper in this cluster."""
@@ -102,9 +106,11 @@ class Cluster:
 
     def _count(self, uid: str, view: PodView) -> None:
         owner = self.owners.confirm(view.claimed_by, view.controller)
+        claim = None
         if owner is None and view.claimed_by is not None and view.controller is not None:
             self._waiting_pods[view.controller.uid].add(uid)
-        self.ledger.set_pod(replace(view.pod, owner=owner))
+            claim = view.claimed_by if self.owners.is_asked(view.controller.uid) else None
+        self.ledger.set_pod(replace(view.pod, owner=owner, claim=claim))
 
     def _no_longer_waits(self, uid: str, view: PodView | None) -> None:
         if view is None or view.controller is None:

@@ -30,7 +30,7 @@ def gather(
         free={
             (name, resource): amount
             for name, cluster in clusters.items()
-            for resource, amount in cluster.ledger.free().items()
+            for resource, amount in _free(cluster).items()
         },
         reconnects=hub.reconnects
         | {
@@ -41,3 +41,9 @@ def gather(
         writes=dict(client.writes),
         events_dropped=recorder.dropped,
     )
+
+
+def _free(cluster: Cluster) -> dict[str, int]:
+    """What is free of everything the cluster has: a resource that is used up is a 0 to be seen, not a gap."""
+    free = cluster.ledger.free()
+    return {resource: free[resource] for resource in {*cluster.ledger.total(), *free}}

@@ -178,6 +178,7 @@ class Reconciler:
             outcome = await cluster.wrapped.create(wrapped, owner)
             match outcome:
                 case Created(ref):
+                    cluster.learn_object(ref, record.uid)  # its pods may well be seen before the commit
                     made.append(ref)
                 case InTheWay(message):
                     _log.info("in_the_way", appwrapper=record.key, uid=record.uid, detail=message)

@@ -8,6 +8,8 @@ events, each of which costs as much as there are resource names and no more. The
 
 - A pod bound to a node that is unusable, gone or not seen yet costs the usable nodes nothing, but it is part
   of what its AppWrapper asked for, so the AppWrapper's outstanding demand shrinks by it.
+- A pod that says whose it is, and of which that is being asked, lessens what that AppWrapper has outstanding
+  until the answer: else every pod of a Deployment would be counted twice for a moment, and turn others away.
 - A pod that is being deleted counts until it is Succeeded, Failed or gone: it still occupies its node.
 - An unbound pod counts nowhere: ours is covered by its AppWrapper's demand, a foreign one may never be bound.
 - A gang sees only nodes whose taints all of its pods tolerate. Outstanding demand has no node yet, so all of
@@ -26,7 +28,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from dispatcher.core.gang import Gang, Taint
+from dispatcher.core.gang import Gang, Taint, Toleration
 from dispatcher.core.resources import NOTHING, Resources
 
 
@@ -56,6 +58,7 @@ class Pod:
     """A pod as far as capacity goes; `node` is empty until it is bound.
 
     `owner` is the uid of its AppWrapper, confirmed by the owner chain; None means foreign, or not confirmed.
+    `claim` is the one it says it is of, as long as nobody has confirmed or denied it.
     """
 
     uid: str
@@ -63,6 +66,7 @@ class Pod:
     node: str = ""
     phase: PodPhase = PodPhase.PENDING
     owner: str | None = None
+    claim: str | None = None
 
     @property
     def live(self) -> bool:
@@ -104,7 +108,7 @@ def account(
     free = _sum(node.allocatable for node in open_nodes.values())
     free -= _sum(pod.requests for pod in pods if pod.occupies_node and pod.node in open_nodes)
     for uid, demand in reservations.items():
-        bound = _sum(pod.requests for pod in pods if pod.occupies_node and pod.owner == uid)
+        bound = _sum(pod.requests for pod in pods if pod.occupies_node and uid in (pod.owner, pod.claim))
         free -= (demand - bound).positive_part()
     return free
 
@@ -112,27 +116,52 @@ def account(
 class CapacitySnapshot:
     """What is free at one moment, for one planning pass, which takes from it what it gives away."""
 
-    __slots__ = ("_charged", "_pools")
+    __slots__ = ("_charged", "_free", "_pools", "_views")
 
     def __init__(self, pools: Iterable[Pool] = (), charged: Resources = NOTHING) -> None:
         self._pools = tuple(pools)
         self._charged = charged
+        # Gangs with the same tolerations see the same, and there are few of those among many gangs.
+        self._views: dict[_Tolerations, tuple[Resources, Resources]] = {}
+        self._free: dict[_Tolerations, Resources] = {}
+
+    def __eq__(self, other: object) -> bool:
+        """True if every gang would be told the same by both."""
+        if not isinstance(other, CapacitySnapshot):
+            return NotImplemented
+        return self._charged == other._charged and self._pools == other._pools
+
+    __hash__ = None  # type: ignore[assignment]  # it changes with what is taken
 
     def free_for(self, gang: Gang | None) -> Resources:
         """Say what `gang` may take (None: anyone, on every usable node); negative amounts are debts."""
-        return _sum(pool.free for pool in self._pools if _may_use(gang, pool.taints)) - self._charged
+        tolerations = _tolerations(gang)
+        free = self._free.get(tolerations)
+        if free is None:
+            free = self._free[tolerations] = self._view(gang, tolerations)[0] - self._charged
+        return free
 
     def total_for(self, gang: Gang | None) -> Resources:
         """Say what `gang` could take if nothing else were in the cluster."""
-        return _sum(pool.total for pool in self._pools if _may_use(gang, pool.taints))
+        return self._view(gang, _tolerations(gang))[1]
 
     def take(self, demand: Resources) -> None:
         """Charge `demand` to every view from now on, as the ledger will once it is reserved."""
         self._charged += demand
+        self._free.clear()
 
     def copy(self) -> CapacitySnapshot:
         """Return one that can be taken from without changing this one."""
         return CapacitySnapshot(self._pools, self._charged)
+
+    def _view(self, gang: Gang | None, tolerations: _Tolerations) -> tuple[Resources, Resources]:
+        """Free, before anything is charged, and total of the pools that gangs with these tolerations see."""
+        view = self._views.get(tolerations)
+        if view is None:
+            pools = [pool for pool in self._pools if _may_use(gang, pool.taints)]
+            view = _sum(pool.free for pool in pools), _sum(pool.total for pool in pools)
+            self._views[tolerations] = view
+        return view
 
 
 class CapacityLedger:
@@ -227,6 +256,10 @@ class CapacityLedger:
             share.phases[pod.phase] += sign
             share.bound += taken
             self._settle(pod.owner, share)
+        elif pod.claim is not None:
+            share = self._shares.setdefault(pod.claim, _Share())
+            share.bound += taken
+            self._settle(pod.claim, share)
 
     def _use_node(self, name: str, taken: Resources) -> None:
         used = self._used.get(name, NOTHING) + taken
@@ -250,7 +283,7 @@ class CapacityLedger:
         if outstanding != share.outstanding:
             self._outstanding += outstanding - share.outstanding
             share.outstanding = outstanding
-        if share.demand is None and not share.phases.total():
+        if share.demand is None and not share.phases.total() and not share.bound:
             del self._shares[appwrapper]
 
 
@@ -270,7 +303,7 @@ class Pool:
 
 @dataclass(slots=True)
 class _Share:
-    """One AppWrapper's part: its demand while it is active, and its confirmed pods."""
+    """One AppWrapper's part: its demand while it is active, its confirmed pods, and what all that claim it take."""
 
     demand: Resources | None = None
     bound: Resources = NOTHING
@@ -284,6 +317,14 @@ class _Share:
             succeeded=self.phases[PodPhase.SUCCEEDED],
             failed=self.phases[PodPhase.FAILED],
         )
+
+
+_Tolerations = tuple[tuple[Toleration, ...], ...] | None
+
+
+def _tolerations(gang: Gang | None) -> _Tolerations:
+    """All of a gang that decides which nodes it may use; None is anyone."""
+    return None if gang is None else tuple(pod_set.tolerations for pod_set in gang.pod_sets)
 
 
 def _may_use(gang: Gang | None, taints: tuple[Taint, ...]) -> bool:

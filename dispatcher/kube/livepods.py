@@ -3,8 +3,9 @@
 One list serves all who ask, at most one a second.
 
 Releasing capacity must not rest on a cache that lags: whoever releases asks here, and gets an answer from a
-list that was begun after the question. A pod counts for the AppWrapper its label names, in its own namespace,
-confirmed or not: that errs towards holding on.
+list that was begun after the question. A pod counts for the AppWrapper its label names, in its own namespace, if
+anything controls it, confirmed or not: that errs towards holding on. One that nothing controls is nobody's but its
+maker's, whatever labels it bears (`kubectl debug --copy-to` copies them), and would hold on for ever.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Final
 from dispatcher import errors, log
 from dispatcher.api import names
 from dispatcher.core.capacity import PodPhase
+from dispatcher.core.manifest import controller_of
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.nodes import PODS_PATH
 
@@ -64,8 +66,9 @@ class LivePods:
         while True:
             page = await self._client.get(PODS_PATH, query)
             for pod in page.get("items") or ():
-                if (pod.get("status") or {}).get("phase") not in _OVER:
-                    metadata = pod["metadata"]
+                metadata = pod["metadata"]
+                is_over = (pod.get("status") or {}).get("phase") in _OVER
+                if not is_over and controller_of(metadata) is not None:
                     found.add((metadata["namespace"], metadata["labels"][names.UID_LABEL]))
             token = page["metadata"].get("continue")
             if not token:

@@ -62,6 +62,10 @@ class Owners:
             self._questions.put_nowait(controller)
         return claimed_by if root == claimed_by else None
 
+    def is_asked(self, uid: str) -> bool:
+        """True while nobody knows to whom the object `uid` belongs, and the API server is being asked."""
+        return uid in self._asked and uid not in self._roots
+
     async def run(self) -> None:
         """Answer questions until cancelled; `on_resolved` is called with the uid of each object understood."""
         while True:

@@ -114,7 +114,7 @@ async def test_gang_that_can_never_be_created_fails_once_all_of_it_is_gone(world
 async def test_capacity_is_held_while_a_pod_of_what_was_removed_still_lives(world: World) -> None:
     objects(world, refusal(422, "Invalid"))
     await world.dispatched(make_appwrapper("aw", FIRST))
-    pods = {"metadata": {"resourceVersion": "1"}, "items": [make_pod(of=UID)]}
+    pods = {"metadata": {"resourceVersion": "1"}, "items": [make_pod(of=UID, controller={"uid": "a-job"})]}
     world.server.on("GET", "/api/v1/pods", answer(pods), answer({**pods, "items": []}))
     await world.reconcile(UID, times=2)
     assert world.record(UID).phase is Phase.FAILING

@@ -17,6 +17,7 @@ from tests.fakes import FakeApiServer, answer, refusal
 from tests.unit.virtual_time import monotonic
 
 PODS = "/api/v1/pods"
+JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "uid-of-j"}
 
 
 def pods(*raw: Any, token: str = "") -> Any:  # noqa: ANN401
@@ -38,9 +39,10 @@ async def test_only_live_pods_count_and_each_in_its_namespace(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     phases = {"a": "Running", "b": "Pending", "c": "Unknown", "d": "Succeeded", "e": "Failed"}
-    terminating = make_pod("t", of="t", deletionTimestamp="2026-11-20T09:00:00Z")
-    listed = [make_pod(name, of=name, phase=phase) for name, phase in phases.items()]
-    server.on("GET", PODS, pods(*listed, token="more"), pods(terminating))
+    terminating = make_pod("t", of="t", controller=JOB, deletionTimestamp="2026-11-20T09:00:00Z")
+    listed = [make_pod(name, of=name, controller=JOB, phase=phase) for name, phase in phases.items()]
+    copied = make_pod("copy", of="copied-labels-of")
+    server.on("GET", PODS, pods(*listed, copied, token="more"), pods(terminating))
     async with live_pods(client) as it:
         assert await it.owners() == {("default", uid) for uid in ("a", "b", "c", "t")}
 
@@ -64,7 +66,7 @@ async def test_answer_is_never_older_than_the_question(server: FakeApiServer, cl
     async def slow(request: Any) -> Any:  # noqa: ANN401
         started.set()
         await go_on.wait()
-        return await pods(make_pod(of="early"))(request)
+        return await pods(make_pod(of="early", controller=JOB))(request)
 
     server.on("GET", PODS, slow, pods())
     async with live_pods(client) as it:

@@ -1,0 +1,64 @@
+"""A dispatcher's own figures, as Prometheus would scrape them."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import urllib.error
+import urllib.request
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from testbed.processes import Process
+
+Labels = tuple[str, ...]
+Figures = dict[str, dict[Labels, float]]
+"""Values by metric and by its labels' values, in the order of the labels' names."""
+
+
+async def scrape(process: Process) -> Figures:
+    """Every sample of now; none as long as it does not serve them yet."""
+    answer = await asyncio.to_thread(_read, process)
+    figures: Figures = {}
+    for family in text_string_to_metric_families(answer):
+        for sample in family.samples:
+            labels = tuple(sample.labels[name] for name in sorted(sample.labels))
+            figures.setdefault(sample.name, {})[labels] = sample.value
+    return figures
+
+
+async def free_in(process: Process, cluster: str = "hub") -> dict[str, int]:
+    """What the dispatcher says is free, by resource; what is absent is 0."""
+    gauges = (await scrape(process)).get("dispatcher_capacity_free", {})
+    return {resource: int(value) for (name, resource), value in gauges.items() if name == cluster and value}
+
+
+async def writes_of(process: Process) -> float:
+    """How many writes it has sent to API servers."""
+    return sum((await scrape(process)).get("dispatcher_api_writes_total", {}).values())
+
+
+async def cycles_of(process: Process) -> float:
+    """How many dispatch cycles it has run."""
+    return (await scrape(process))["dispatcher_cycle_seconds_count"][()]
+
+
+def probes_of(process: Process) -> str:
+    """Where it serves probes and metrics, from its own log; empty until it has started."""
+    for line in reversed(process.log.read_text().splitlines()):
+        told = json.loads(line) if line.startswith("{") else {}
+        if told.get("event") == "started":
+            return str(told["probes"])
+    return ""
+
+
+def _read(process: Process) -> str:
+    probes = probes_of(process)
+    if not probes:
+        return ""
+    try:
+        with urllib.request.urlopen(f"{probes}/metrics", timeout=10) as answer:  # noqa: S310  # http on loopback
+            text: str = answer.read().decode()
+    except urllib.error.URLError:
+        return ""  # the log's last word is that of its killed predecessor of the same name
+    return text

@@ -1,0 +1,74 @@
+"""What became of AppWrappers, as their users and the database say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import text
+
+from dispatcher.store.database import Database
+from tests.cluster.world import World
+
+Json = dict[str, Any]
+
+TOLD = ("Failed", "Running")
+"""Where `queuejobstate` ends; Backoff ends, too, as far as nothing changes around it."""
+
+
+def message_of(status: Json, type_: str = "Failed") -> str:
+    """The message of one condition."""
+    found = next(condition for condition in status["conditions"] if condition["type"] == type_)
+    return str(found["message"])
+
+
+def reason_of(status: Json) -> str:
+    """In a word or a sentence why it is where it is; empty as long as it is on its way."""
+    state = status.get("queuejobstate")
+    if state == "Failed":
+        return message_of(status)
+    if state == "Backoff":
+        return str((status.get("waiting") or {}).get("reason", ""))
+    return state if state in ("Running", "Dispatched") else ""
+
+
+async def failures(world: World, manifests: dict[str, Json]) -> dict[str, str]:
+    """Apply them all, each under its key, and return how each failed, without what all messages begin with."""
+    said = {}
+    for name, manifest in manifests.items():
+        await world.create({**manifest, "metadata": {**manifest["metadata"], "name": name}})
+    for name in manifests:
+        said[name] = message_of(await world.until_state(name, "Failed"))
+        said[name] = said[name].removeprefix(f"{world.namespace}/{name} creation failure: ")
+    return said
+
+
+async def delete_all(world: World) -> None:
+    """Delete every AppWrapper as a user would, and return when API server and database have none of them."""
+    for found in await world.every("AppWrapper"):
+        await world.delete(found["metadata"]["name"])
+
+    async def gone() -> bool:
+        return not await world.every("AppWrapper") and await rows(world, LIVE) == []
+
+    await world.until(gone, "nothing of any AppWrapper is left in API server and database")
+    assert await rows(world, HELD) == []
+
+
+async def epoch(world: World) -> int:
+    """How often leadership has changed hands in this database."""
+    found: int = (await rows(world, "SELECT epoch FROM leader_epoch"))[0]["epoch"]
+    return found
+
+
+async def rows(world: World, query: str) -> list[Json]:
+    """What a query gives."""
+    database = Database(world.database_url, pool_size=1)
+    try:
+        async with database.reading() as connection:
+            return [dict(row) for row in (await connection.execute(text(query))).mappings()]
+    finally:
+        await database.close()
+
+
+LIVE = "SELECT name, phase, message FROM appwrapper WHERE phase <> 'Deleted'"
+HELD = "SELECT uid, number FROM attempt WHERE ended_at IS NULL"

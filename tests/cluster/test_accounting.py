@@ -1,0 +1,335 @@
+"""What the dispatcher says is free equals what the API server's lists come to, whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from testbed import nodes
+from testbed.client import STRATEGIC_PATCH
+from testbed.nodes import Shape, name_of
+from testbed.processes import Process
+from tests.cluster.accounts import Accounts, Amounts, amounts, is_usable
+from tests.cluster.figures import free_in
+from tests.cluster.manifests import appwrapper, deployment, item, job, never_starting, pod, renamed
+from tests.cluster.outcomes import delete_all, reason_of, rows
+from tests.cluster.world import World, example
+
+Json = dict[str, Any]
+
+DEAD_NODE = "node-dead"
+STEPS = 60
+RAY_DEMAND = {"cpu": 6000, "memory": 32 * 10**9, "nvidia.com/gpu": 2}
+HOLDING = (
+    "SELECT demand FROM appwrapper WHERE phase IN "
+    "('Dispatching', 'Dispatched', 'Running', 'Requeueing', 'Failing', 'Deleting')"
+)
+
+
+async def until_equal(world: World, process: Process, accounts: Accounts, what: str) -> None:
+    """Return once the figure and the lists agree while nothing moves."""
+    last: list[object] = []
+
+    async def agree() -> bool:
+        before = await accounts.look()
+        said = await free_in(process)
+        after = await accounts.look()
+        last[:] = [dict(accounts.free(after)), said]
+        return before.versions == after.versions and accounts.free(after) == Counter(said)
+
+    try:
+        await world.until(agree, what)
+    except AssertionError as error:
+        raise AssertionError(
+            f"after {what}: the lists come to {last[0]}, the dispatcher says {last[1]}"
+        ) from error
+
+
+@asynccontextmanager
+async def dead_node(world: World) -> AsyncIterator[None]:
+    """A machine that nobody looks after: it can be said to be Ready or not, and its pods end only by force."""
+    client = world.plane.client
+    taint = {"key": "example.com/dead", "effect": "NoSchedule"}
+    made = nodes.make_node(DEAD_NODE, Shape(cpu="4", memory="8Gi", taints=[taint]), datetime.now(UTC))
+    made["metadata"]["annotations"] = dict.fromkeys(nodes.MANAGED, "no")
+    await asyncio.to_thread(client.request, "POST", nodes.NODES, made)
+    try:
+        yield
+    finally:
+        for found in await world.every("AppWrapper"):
+            await world.delete(found["metadata"]["name"])
+        for found in await world.every("Pod"):
+            if found["spec"].get("nodeName") == DEAD_NODE:
+                await kill_pod(world, found["metadata"]["name"])
+        await nodes.remove(client, DEAD_NODE)
+
+
+@asynccontextmanager
+async def nodes_as_they_were(world: World) -> AsyncIterator[None]:
+    """Cordons and sizes are undone afterwards."""
+    before = (await world.client.get("/api/v1/nodes"))["items"]
+    try:
+        yield
+    finally:
+        for node in before:
+            name = node["metadata"]["name"]
+            await nodes.uncordon(world.plane.client, name)
+            await nodes.resize(world.plane.client, name, node["status"]["allocatable"])
+
+
+async def kill_pod(world: World, name: str) -> None:
+    """As `kubectl delete --force`: gone at once, wherever it ran."""
+    path = f"{world.path('Pod', name)}?gracePeriodSeconds=0"
+    await asyncio.to_thread(world.plane.client.request, "DELETE", path)
+
+
+async def say_ready(world: World, ready: str) -> None:
+    """Set the Ready condition of the dead node."""
+    patch = {"status": {"conditions": [{"type": "Ready", "status": ready, "reason": "Test"}]}}
+    path = f"{nodes.NODES}/{DEAD_NODE}/status"
+    await asyncio.to_thread(world.plane.client.request, "PATCH", path, patch, STRATEGIC_PATCH)
+
+
+def bound_to_dead_node(name: str, cpu: str) -> Json:
+    return pod(name, {"cpu": cpu}, nodeName=DEAD_NODE, tolerations=[{"operator": "Exists"}])
+
+
+def unbound(manifest: Json) -> Json:
+    """The same Job, none of whose pods is ever bound."""
+    other: Json = json.loads(json.dumps(manifest))
+    other["spec"]["template"]["spec"]["schedulingGates"] = [{"name": "example.com/never"}]
+    return other
+
+
+class Run:
+    """A random life of one namespace: gangs, foreign pods and nodes that come, go and change."""
+
+    def __init__(self, world: World, accounts: Accounts, chance: random.Random) -> None:
+        self._world = world
+        self._accounts = accounts
+        self._chance = chance
+        self._gangs: list[str] = []
+        self._foreign: list[tuple[str, str]] = []
+        self._made = 0
+
+    async def step(self) -> str:
+        """Do one thing; in a word, what."""
+        actions: list[Callable[[], Awaitable[None]]] = [
+            *[self.submit] * 5,
+            *[self.delete] * 3,
+            *[self.add_foreign] * 2,
+            self.remove_foreign,
+            self.cordon,
+            self.uncordon,
+            self.resize,
+            self.change_dead_node,
+        ]
+        action = self._chance.choice(actions)
+        await action()
+        return action.__name__
+
+    async def submit(self) -> None:
+        name = self._name("gang")
+        manifest, demand = self._gang(name)
+        made = await self._world.create(manifest)
+        self._accounts.demands[made["metadata"]["uid"]] = demand
+        self._gangs.append(name)
+
+        async def told() -> bool:
+            found = await self._world.get("AppWrapper", name)
+            return bool(found and reason_of(found.get("status") or {}))
+
+        await self._world.until(told, f"{name} is dispatched or waits")
+
+    async def delete(self) -> None:
+        if self._gangs:
+            name = self._gangs.pop(self._chance.randrange(len(self._gangs)))
+            await self._world.delete(name)
+
+    async def add_foreign(self) -> None:
+        name = self._name("foreign")
+        cpu = f"{self._chance.randint(1, 20) * 100}m"
+        somebodys = self._chance.choice(list(self._accounts.demands) or ["nobody"])
+        forged = pod(name, {"cpu": cpu})
+        forged["metadata"]["labels"] = {"dispatcher.codeflare.dev/appwrapper-uid": somebodys}
+        gated = pod(name, {"cpu": cpu}, schedulingGates=[{"name": "example.com/never"}])
+        made = self._chance.choice(
+            [
+                deployment(name, replicas=2, cpu=cpu),
+                pod(name, {"cpu": cpu, "memory": "1Gi"}),
+                bound_to_dead_node(name, cpu),
+                forged,
+                gated,
+            ]
+        )
+        await self._world.create(made)
+        self._foreign.append((made["kind"], name))
+
+    async def remove_foreign(self) -> None:
+        if self._foreign:
+            kind, name = self._foreign.pop(self._chance.randrange(len(self._foreign)))
+            await self._world.delete(name, kind)
+
+    async def cordon(self) -> None:
+        await nodes.cordon(self._world.plane.client, self._node())
+
+    async def uncordon(self) -> None:
+        for index in range(3):
+            await nodes.uncordon(self._world.plane.client, name_of(index))
+
+    async def resize(self) -> None:
+        cpu, memory = self._chance.choice(["4", "8", "8500m", "12"]), self._chance.choice(["61Gi", "20G"])
+        await nodes.resize(self._world.plane.client, self._node(), {"cpu": cpu, "memory": memory})
+
+    async def change_dead_node(self) -> None:
+        await say_ready(self._world, self._chance.choice(["True", "False", "Unknown"]))
+
+    def _gang(self, name: str) -> tuple[Json, Amounts]:
+        """An AppWrapper and what it demands, worked out by hand."""
+        count, cpu = self._chance.randint(1, 3), self._chance.randint(1, 15) * 100
+        pods = job(name, count, f"{cpu}m", terminate_after=self._chance.choice(["100ms", "1s", "2s"]))
+        derived = Counter({"cpu": count * cpu})
+        ray = renamed(example("aw-raycluster-glue"), name)
+        over = [{"replicas": count, "requests": {"cpu": f"{cpu}m", "memory": "1Gi"}}]
+        under = [{"replicas": 1, "requests": {"cpu": "50m"}}]
+        never = job(name, count, f"{cpu}m", never_start="true")
+        short = job(name, count, f"{cpu}m", run_for="1s")
+        half = appwrapper(name, item(pods), item(unbound(job(f"{name}-b", count, f"{cpu}m"))))
+        choices: list[tuple[Json, Amounts]] = [
+            (appwrapper(name, item(pods)), derived),
+            (appwrapper(name, item(short)), derived),
+            (appwrapper(name, item(never)), derived),
+            (half, derived + derived),
+            (appwrapper(name, item(deployment(name, count, f"{cpu}m"))), derived),
+            (
+                appwrapper(name, item(pods, custompodresources=over)),
+                derived + Counter(memory=count * 1024**3),
+            ),
+            (appwrapper(name, item(pods, custompodresources=under)), Counter(cpu=50)),
+            (appwrapper(name, item(bound_to_dead_node(name, f"{cpu}m"))), Counter(cpu=cpu)),
+            (ray, Counter(RAY_DEMAND)),
+            (never_starting(ray), Counter(RAY_DEMAND)),
+        ]
+        return self._chance.choice(choices)
+
+    def _node(self) -> str:
+        return name_of(self._chance.randrange(3))
+
+    def _name(self, kind: str) -> str:
+        self._made += 1
+        return f"{kind}-{self._made}"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+async def test_free_capacity_is_what_the_lists_come_to_at_every_quiet_step(world: World, seed: int) -> None:
+    process = await world.start_dispatcher()
+    accounts = Accounts(world)
+    run = Run(world, accounts, random.Random(seed))  # noqa: S311  # the same run every time
+    async with dead_node(world), nodes_as_they_were(world):
+        await until_equal(world, process, accounts, "the start")
+        for number in range(STEPS):
+            done = await run.step()
+            await until_equal(world, process, accounts, f"step {number}, {done}")
+    assert process.is_running()
+
+
+async def test_restarted_dispatcher_counts_as_before(world: World) -> None:
+    process = await world.start_dispatcher()
+    accounts = Accounts(world)
+    chance = random.Random(3)  # noqa: S311  # the same run every time
+    run = Run(world, accounts, chance)
+    async with dead_node(world), nodes_as_they_were(world):
+        for _ in range(15):
+            await run.step()
+        await until_equal(world, process, accounts, "fifteen steps at once")
+        await world.kill_dispatcher(process)
+        process = await world.start_dispatcher()
+        await until_equal(world, process, accounts, "a restart")
+
+
+def gang_of(kind: str, name: str) -> Json:
+    """A gang whose pods ask for exactly what it demands."""
+    match kind:
+        case "Job":
+            return appwrapper(name, item(job(name, 10, "700m", terminate_after="500ms")))
+        case "Deployment":
+            return appwrapper(name, item(deployment(name, 10, "700m")))
+        case _:
+            return renamed(example("aw-raycluster-glue"), name)
+
+
+@pytest.mark.parametrize("kind", ["Job", "Deployment", "RayCluster"])
+async def test_gang_is_counted_exactly_once_while_its_pods_appear_and_go(world: World, kind: str) -> None:
+    """Its pods ask for what it demands: so at every moment either all of its demand is taken, or nothing."""
+    process = await world.start_dispatcher()
+    await until_equal(world, process, Accounts(world), "the start")
+    empty = await free_in(process)
+    seen: list[dict[str, int]] = []
+
+    async def is_empty() -> bool:
+        return await free_in(process) == empty
+
+    async def watch() -> None:
+        while True:
+            seen.append(await free_in(process))
+
+    watching = asyncio.create_task(watch())
+    try:
+        for number in range(3):
+            name = f"gang-{number}"
+            await world.create(gang_of(kind, name))
+            await world.until_state(name, "Running")
+            await world.delete(name)
+            await world.until(is_empty, f"all of {name} is free again")
+    finally:
+        watching.cancel()
+        await asyncio.wait([watching])
+    taken = {tuple(sorted((Counter(empty) - Counter(each)).items())) for each in seen}
+    demand = RAY_DEMAND if kind == "RayCluster" else {"cpu": 7000}
+    assert taken == {(), tuple(sorted(demand.items()))}
+
+
+async def test_demand_of_what_is_dispatched_never_exceeds_capacity(world: World) -> None:
+    """Gangs that compete, end slowly and are deleted at any moment; the capacity does not change meanwhile."""
+    process = await world.start_dispatcher()
+    listed = (await world.client.get("/api/v1/nodes"))["items"]
+    capacity: Amounts = Counter()
+    for node in filter(is_usable, listed):
+        capacity.update(amounts(node["status"]["allocatable"]))
+    await until_equal(world, process, Accounts(world), "the start")
+    chance = random.Random(4)  # noqa: S311  # the same run every time
+    most: Amounts = Counter()
+
+    async def watch() -> None:
+        while True:
+            held: Amounts = Counter()
+            for row in await rows(world, HOLDING):
+                held.update(row["demand"])
+            most.update(held - most)
+            assert held <= capacity, f"{held} of {capacity} is held"
+            assert min((await free_in(process)).values()) >= 0
+
+    watching = asyncio.create_task(watch())
+    try:
+        for number in range(60):
+            name = f"gang-{number}"
+            gang = job(name, chance.randint(1, 3), f"{chance.randint(5, 50)}00m", terminate_after="300ms")
+            await world.create(appwrapper(name, item(gang), priority=chance.randint(0, 5)))
+            if number % 3 == 2:
+                await world.delete(f"gang-{chance.randrange(number - 2, number)}")
+            assert not watching.done()
+        await delete_all(world)
+    finally:
+        watching.cancel()
+        await asyncio.wait([watching])
+    if not watching.cancelled():
+        watching.result()
+    assert most["cpu"] > capacity["cpu"] // 2, "there was no competition"

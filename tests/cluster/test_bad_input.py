@@ -1,0 +1,340 @@
+"""What users get wrong, and what they are told: at the door by the API server, or by the dispatcher afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import urllib.request
+from typing import Any
+
+import pytest
+
+from dispatcher import errors
+from dispatcher.kube.client import ClusterClient
+from tests.cluster.manifests import appwrapper, changed, config_map, deployment, item, job, pod, small_job
+from tests.cluster.outcomes import delete_all, failures, message_of
+from tests.cluster.world import World, example
+
+Json = dict[str, Any]
+
+ITEM = "spec.resources.GenericItems[0]"
+TEMPLATE = f"{ITEM}.generictemplate"
+PODS = f"{ITEM}.custompodresources[0]"
+PATTERN = r"'^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$'"
+DECLARE = (
+    "Correct it, or: Declare it beside the template, such as "
+    "`custompodresources: [{replicas: 2, requests: {cpu: 1, memory: 2Gi}}]`."
+)
+QUANTITIES = "allowed are numbers like 2, 0.5, 500m, 1e3, 16G or 16Gi"
+LARGEST = 2**63 - 1
+MEGABYTE = 1_000_000
+NO_WIDGETS = (
+    'no matches for kind "Widget" in version "example.com/v1": '
+    "install its CustomResourceDefinition, or correct apiVersion and kind"
+)
+
+
+def widget(**fields: object) -> Json:
+    """An item of a kind that nobody has installed."""
+    template = {"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "w"}, "spec": {}}
+    return item(template, **{"custompodresources": [], **fields})
+
+
+def declaring(replicas: int = 1, **requests: object) -> Json:
+    return appwrapper(
+        "t", item(config_map("c"), custompodresources=[{"replicas": replicas, "requests": requests}])
+    )
+
+
+def wrapping(*templates: Json) -> Json:
+    return appwrapper("t", *map(item, templates))
+
+
+def many_labels(size: int) -> dict[str, str]:
+    return {f"label-{number:06}": "v" * 60 for number in range(size // 72)}
+
+
+@pytest.mark.parametrize(
+    ("manifest", "message"),
+    [
+        pytest.param(
+            wrapping({"apiVersion": "v1", "metadata": {"name": "c"}}),
+            f"[{TEMPLATE}.kind: Required value, <nil>: Invalid value: null: some validation rules were not "
+            "checked because the object was invalid; correct the existing errors to complete validation]",
+            id="item-without-kind",
+        ),
+        pytest.param(
+            declaring(cpu=-1),
+            f"{PODS}.requests.cpu: Invalid value: -1: {PODS}.requests.cpu in body should be greater than or equal to 0",
+            id="negative-number",
+        ),
+        pytest.param(
+            declaring(cpu="-1"),
+            f'{PODS}.requests.cpu: Invalid value: "-1": {PODS}.requests.cpu in body should match {PATTERN}',
+            id="negative-quantity",
+        ),
+        pytest.param(
+            declaring(cpu="lots"),
+            f'{PODS}.requests.cpu: Invalid value: "lots": {PODS}.requests.cpu in body should match {PATTERN}',
+            id="unparsable-quantity",
+        ),
+        pytest.param(
+            declaring(replicas=-1, cpu=1),
+            f"{PODS}.replicas: Invalid value: -1: {PODS}.replicas in body should be greater than or equal to 0",
+            id="negative-replicas",
+        ),
+        pytest.param(
+            declaring(replicas=2**62, cpu=1),
+            f'<nil>: Invalid value: "": Checked value must be of type integer with format int32 in {PODS}.replicas',
+            id="absurd-replicas",
+        ),
+        pytest.param(
+            wrapping(small_job("inner")),
+            f"{ITEM}: Invalid value: Nested AppWrappers are forbidden: list what the inner one wraps in the outer one",
+            id="nested-appwrapper",
+        ),
+        pytest.param(
+            appwrapper("t", item(job("j")), priorityslope=1e300),
+            '<nil>: Invalid value: "": Checked value must be of type number with format float in spec.priorityslope',
+            id="absurd-slope",
+        ),
+    ],
+)
+async def test_api_server_refuses_at_the_door(client: ClusterClient, manifest: Json, message: str) -> None:
+    with pytest.raises(errors.Invalid) as caught:
+        await client.create("/apis/workload.codeflare.dev/v1beta1/namespaces/default/appwrappers", manifest)
+
+    assert str(caught.value) == f'AppWrapper.workload.codeflare.dev "t" is invalid: {message}'
+
+
+async def test_name_longer_than_names_may_be_is_refused_at_the_door(world: World) -> None:
+    with pytest.raises(errors.Invalid, match=r"metadata\.name: Invalid value: .* no more than 253 "):
+        await world.create(small_job("a" * 254))
+
+
+async def test_spec_that_can_never_be_dispatched_fails_and_says_where_why_and_what_instead(
+    world: World,
+) -> None:
+    await world.start_dispatcher()
+
+    said = await failures(
+        world,
+        {
+            "over-63-bits": declaring(memory=str(2**63)),
+            "e30": declaring(cpu="1e30"),
+            "sum-over-63-bits": declaring(2, memory=str(2**62)),
+            "nul-in-resource": declaring(**{"a\0b": 1}),
+            "template-negative": wrapping(pod("p", {"cpu": "-1"})),
+            "template-unparsable": wrapping(pod("p", {"cpu": "lots"})),
+            "template-e30": wrapping(pod("p", {"cpu": "1e30"})),
+            "template-replicas-negative": wrapping(deployment("d", replicas=-1)),
+            "template-replicas-absurd": wrapping(deployment("d", replicas=2**62)),
+            "nul-in-toleration": wrapping(pod("p", tolerations=[{"key": "a\0b", "operator": "Exists"}])),
+            "other-namespace": wrapping(config_map("c", namespace="kube-system")),
+            "no-name": wrapping({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {}}),
+            "bad-name": wrapping(config_map("c" * 254)),
+            "twice": wrapping(config_map("c"), config_map("c")),
+            "demand-unknown": appwrapper("t", widget(custompodresources=None)),
+        },
+    )
+
+    assert said == {
+        "over-63-bits": f"{PODS}.requests: memory: '{2**63}' is too large; allowed are at most {LARGEST} units. "
+        "Correct the quantity.",
+        "e30": f"{PODS}.requests: cpu: '1e30' is too large; allowed are at most {LARGEST} milli-units. "
+        "Correct the quantity.",
+        "sum-over-63-bits": f"spec: asks for more memory in total than can be counted (at most {LARGEST}). "
+        "Correct the counts or the quantities.",
+        "nul-in-resource": f'{PODS}.requests["a\\u0000b"]: is not a resource name such as cpu, memory or '
+        "nvidia.com/gpu. Correct the name.",
+        "template-negative": f"{TEMPLATE}.spec: containers[0].resources.requests: cpu: '-1' is negative; "
+        f"{QUANTITIES}. {DECLARE}",
+        "template-unparsable": f"{TEMPLATE}.spec: containers[0].resources.requests: cpu: 'lots' is not a quantity; "
+        f"{QUANTITIES}. {DECLARE}",
+        "template-e30": f"{TEMPLATE}.spec: containers[0].resources.requests: cpu: '1e30' is too large; "
+        f"allowed are at most {LARGEST} milli-units. {DECLARE}",
+        "template-replicas-negative": f"{TEMPLATE}.spec.replicas: must be between 0 and 2147483647. {DECLARE}",
+        "template-replicas-absurd": f"{TEMPLATE}.spec.replicas: must be between 0 and 2147483647. {DECLARE}",
+        "nul-in-toleration": f"{TEMPLATE}.spec.tolerations[0].key: must have no control characters. {DECLARE}",
+        "other-namespace": f'{TEMPLATE}.metadata.namespace: [SyncQueueJob] resource namespace "kube-system" is '
+        f'different from AppWrapper namespace "{world.namespace}". '
+        "Leave it out: wrapped objects are created beside their AppWrapper.",
+        "no-name": f"{TEMPLATE}.metadata: the ConfigMap has neither name nor generateName. Give it a name of its own.",
+        "bad-name": f'{TEMPLATE}.metadata.name: "{"c" * 76}... is not a valid object name. Use lower case letters, '
+        "digits, '-' and '.', at most 253, with a letter or digit at both ends.",
+        "twice": 'spec.resources.GenericItems[1]: the ConfigMap "c" is also spec.resources.GenericItems[0]. '
+        "Name each object once.",
+        "demand-unknown": f"{ITEM}: what the pods of a Widget (example.com) ask for cannot be told from its template. "
+        "Declare it beside the template, such as "
+        "`custompodresources: [{replicas: 2, requests: {cpu: 1, memory: 2Gi}}]` (`[]` if it makes no pods).",
+    }
+    await delete_all(world)
+
+
+async def test_object_that_cannot_be_created_fails_with_the_api_servers_words_and_is_rolled_back(
+    world: World,
+) -> None:
+    await world.start_dispatcher()
+    await world.create(pod("theirs"))
+    binding = {
+        "apiVersion": "v1",
+        "kind": "Binding",
+        "metadata": {"name": "theirs"},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "node-0"},
+    }
+    bad_job = changed(job("j"), "spec.template.spec.restartPolicy", "Always")
+
+    said = await failures(
+        world,
+        {
+            "no-crd": appwrapper("t", item(config_map("c1")), widget()),
+            "refused": wrapping(config_map("c2"), bad_job),
+            "nul-in-its-words": wrapping(config_map("c3"), pod("p", serviceAccountName="a\0b")),
+            "cluster-scoped": appwrapper(
+                "t",
+                item(config_map("c4")),
+                item(
+                    {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "n"}},
+                    custompodresources=[],
+                ),
+            ),
+            "not-kept": appwrapper("t", item(config_map("c5")), item(binding, custompodresources=[])),
+            "job-of-64": wrapping(config_map("c6"), job("j" * 64)),
+        },
+    )
+
+    assert said == {
+        "no-crd": NO_WIDGETS,
+        "refused": 'Job.batch "j" is invalid: spec.template.spec.restartPolicy: Required value: '
+        'valid values: "OnFailure", "Never"',
+        "nul-in-its-words": f'pods "p" is forbidden: error looking up service account {world.namespace}/a\\x00b: '
+        'serviceaccount "a\\x00b" not found',
+        "cluster-scoped": "Namespace is cluster-scoped: an AppWrapper creates objects in its namespace only",
+        "not-kept": "Binding cannot be wrapped: the API server keeps no such objects",
+        "job-of-64": f'Job.batch "{"j" * 64}" is invalid: spec.template.labels: Invalid value: "{"j" * 64}": '
+        "must be no more than 63 bytes",
+    }
+    assert {each["metadata"]["name"] for each in await world.every("ConfigMap")} == {"kube-root-ca.crt"}
+    await delete_all(world)
+
+
+async def test_object_of_that_name_that_is_not_ours_is_never_touched(world: World) -> None:
+    await world.start_dispatcher()
+    users = await world.create(config_map("users", labels={"owner": "somebody"}))
+    await world.create(appwrapper("first", item(config_map("firsts"))))
+    await world.until_state("first", "Running")
+    firsts = await world.get("ConfigMap", "firsts")
+
+    said = await failures(
+        world,
+        {
+            "wants-users": wrapping(config_map("new-1"), config_map("users")),
+            "wants-firsts": wrapping(config_map("new-2"), config_map("firsts")),
+        },
+    )
+
+    remedy = "exists already and is not this AppWrapper's; delete it or choose another name"
+    assert said == {
+        "wants-users": f"ConfigMap {world.namespace}/users {remedy}",
+        "wants-firsts": f"ConfigMap {world.namespace}/firsts {remedy}",
+    }
+    for name in ("wants-users", "wants-firsts"):
+        await world.delete(name)
+        await world.until_gone("AppWrapper", name)
+    assert [await world.get("ConfigMap", name) for name in ("users", "firsts", "new-1", "new-2")] == [
+        users,
+        firsts,
+        None,
+        None,
+    ]
+    await delete_all(world)
+    assert await world.get("ConfigMap", "users") == users
+
+
+async def test_nothing_to_create_and_nothing_to_run_is_no_mistake(world: World) -> None:
+    await world.start_dispatcher()
+
+    await world.create(appwrapper("empty"))
+    await world.create({**declaring(replicas=0, cpu=1), "metadata": {"name": "declared-none"}})
+    await world.create(appwrapper("none", item(deployment("none", replicas=0))))
+
+    for name in ("empty", "declared-none", "none"):
+        await world.until_state(name, "Running")
+    await delete_all(world)
+
+
+@pytest.mark.filterwarnings("ignore:Sending a large body")
+async def test_megabyte_of_labels_is_carried_or_refused_in_a_message_that_can_be_read(world: World) -> None:
+    await world.start_dispatcher()
+    labels = many_labels(MEGABYTE)
+    await world.create(changed(small_job("labelled"), "metadata.labels", labels))
+    await world.create(appwrapper("labels", item(config_map("labels", labels=labels))))
+    one_value = changed(job("one-value"), "spec.template.metadata.labels", {"a": "v" * MEGABYTE})
+
+    said = await failures(world, {"one-value": wrapping(one_value)})
+
+    await world.until_state("labelled", "Running")
+    await world.until_state("labels", "Running")
+    found = await world.get("ConfigMap", "labels")
+    assert found is not None
+    assert found["metadata"]["labels"].items() >= labels.items()
+    start, end = 'Job.batch "one-value" is invalid: ', "must be no more than 63 bytes"
+    assert said["one-value"].startswith(start)
+    assert end in said["one-value"]
+    assert len(said["one-value"]) <= 4096
+    await delete_all(world)
+
+
+async def test_names_at_their_limits_are_carried(world: World) -> None:
+    await world.start_dispatcher()
+    longest = "a" * 253
+    cluster = changed(example("aw-raycluster-glue"), "metadata.name", "raycluster-53")
+    cluster = changed(cluster, "spec.resources.GenericItems.0.generictemplate.metadata.name", "r" * 53)
+    generated = changed(job("unused"), "metadata", {"generateName": "g" * 200})
+    await world.create(changed(small_job("j"), "metadata.name", longest))
+    await world.create(appwrapper("config-253", item(config_map("c" * 253))))
+    await world.create(appwrapper("job-63", item(job("j" * 63))))
+    await world.create(appwrapper("deployment-63", item(deployment("d" * 63))))
+    await world.create(appwrapper("generated", item(generated)))
+    await world.create(cluster)
+
+    for name in (longest, "config-253", "job-63", "deployment-63", "generated", "raycluster-53"):
+        await world.until_state(name, "Running")
+
+    jobs = {each["metadata"]["name"] for each in await world.every("Job")}
+    assert {len(name) for name in jobs if name.startswith("g")} == {63}
+    await delete_all(world)
+
+
+@pytest.mark.parametrize("levels", [300, 2000, 9900])
+async def test_appwrapper_nested_too_deep_fails_alone(world: World, levels: int) -> None:
+    """Parsers end at some depth, and one unreadable object must not end the list or the watch of all."""
+    await asyncio.to_thread(post_nested, world, "listed", levels)
+    await world.start_dispatcher()
+    await world.create(small_job("canary"))
+    await world.until_state("canary", "Running")
+    await asyncio.to_thread(post_nested, world, "watched", levels)
+
+    for name in ("listed", "watched"):
+        assert message_of(await world.until_state(name, "Failed")) == (
+            f"{world.namespace}/{name} creation failure: {TEMPLATE}: is nested more than 100 levels deep. "
+            "Make it flatter."
+        )
+    await delete_all(world)
+
+
+def post_nested(world: World, name: str, levels: int) -> None:
+    """Create an AppWrapper as text: Python's own JSON does not go that deep."""
+    template = json.dumps({**config_map("c"), "data": "DEEP"}).replace('"DEEP"', "[" * levels + "]" * levels)
+    body = json.dumps(appwrapper(name, item({"apiVersion": "v1", "kind": "X"}))).replace(
+        '{"apiVersion": "v1", "kind": "X"}', template
+    )
+    request = urllib.request.Request(  # noqa: S310  # our own API server
+        f"{world.plane.url}{world.path('AppWrapper')}",
+        body.encode(),
+        {"Authorization": f"Bearer {world.plane.admin_token}", "Content-Type": "application/json"},
+    )
+    context = ssl.create_default_context(cadata=world.plane.certificate_authority)
+    with urllib.request.urlopen(request, context=context, timeout=10):  # noqa: S310
+        pass

@@ -1,0 +1,123 @@
+"""A gang that no cluster could hold: told so once, in nobody's way, free of charge, and ready to go one day."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from testbed import nodes
+from testbed.nodes import Shape
+from testbed.processes import Process
+from tests.cluster.figures import cycles_of, writes_of
+from tests.cluster.manifests import appwrapper, item, job, small_job
+from tests.cluster.outcomes import delete_all, rows
+from tests.cluster.world import World
+
+Json = dict[str, Any]
+
+LARGE_NODE = 90
+HUGE = appwrapper("huge", item(job("huge", cpu="30")), priority=100)
+"""One pod, first of the queue, for which three nodes of 8 cpu are too small, together and each alone."""
+
+
+@asynccontextmanager
+async def large_node(world: World) -> AsyncIterator[None]:
+    """A machine that could hold it, for a while."""
+    await nodes.add(world.plane.client, Shape(cpu="64", memory="128Gi"), [LARGE_NODE])
+    try:
+        yield
+    finally:
+        await delete_all(world)
+        await nodes.remove(world.plane.client, nodes.name_of(LARGE_NODE))
+
+
+async def cycles_pass(world: World, process: Process, count: int) -> None:
+    """Return when so many more cycles were run."""
+    wanted = await cycles_of(process) + count
+
+    async def enough() -> bool:
+        return await cycles_of(process) >= wanted
+
+    await world.until(enough, f"{count} more cycles")
+
+
+async def events_about(world: World, name: str) -> list[tuple[str, str]]:
+    found = (await world.client.get(f"/api/v1/namespaces/{world.namespace}/events")).get("items") or []
+    return [
+        (each["reason"], each["message"])
+        for each in found
+        if (each["involvedObject"]["kind"], each["involvedObject"]["name"]) == ("AppWrapper", name)
+    ]
+
+
+@pytest.mark.parametrize("policy", ["BestEffortFIFO", "StrictFIFO"])
+async def test_gang_larger_than_the_cluster_is_told_once_blocks_nobody_and_goes_when_a_node_joins(
+    world: World, policy: str
+) -> None:
+    process = await world.start_dispatcher(queue_policy=policy, poll_seconds="0.1", cycle_seconds="0")
+    await world.create(HUGE)
+    await world.until_state("huge", "Backoff")
+
+    for name in ("one", "two", "three"):  # every one of them wakes cycles that look at the huge one again
+        await world.create(small_job(name))
+        await world.until_state(name, "Running")
+        await world.delete(name)
+        await world.until_gone("Job", name)
+
+    told = await world.get("AppWrapper", "huge")
+    assert told is not None
+    message = "cluster hub: cpu: needs 30, 24 in all of it"
+    assert told["status"]["waiting"] == {
+        "reason": "LargerThanCluster",
+        "message": message,
+        "resource": "cpu",
+        "cluster": "hub",
+    }
+    assert await world.causes("huge") == ["submitted", "blocked"]
+    assert await events_about(world, "huge") == [("Backoff", message)]
+
+    async def nothing_held() -> bool:
+        return await rows(world, "SELECT uid FROM attempt WHERE ended_at IS NULL") == []
+
+    await world.until(nothing_held, "all small ones are released")
+    row = await rows(world, "SELECT version, updated_at FROM appwrapper WHERE name = 'huge'")
+    await cycles_pass(world, process, 3)  # what the small ones have left to be written is written
+    writes = await writes_of(process)
+    await cycles_pass(world, process, 20)
+    assert await writes_of(process) == writes
+    assert await world.get("AppWrapper", "huge") == told
+    assert await rows(world, "SELECT version, updated_at FROM appwrapper WHERE name = 'huge'") == row
+
+    async with large_node(world):
+        await world.until_state("huge", "Running")
+        assert (await world.causes("huge"))[1:4] == ["blocked", "dispatched", "created"]
+
+
+async def test_many_that_never_fit_are_each_told_once_and_a_canary_passes_them(world: World) -> None:
+    process = await world.start_dispatcher(queue_policy="StrictFIFO", poll_seconds="0.1")
+    names = [f"huge-{number}" for number in range(100)]
+    await asyncio.gather(
+        *(
+            world.create(appwrapper(name, item(job(name, cpu=str(100 + index))), priority=100))
+            for index, name in enumerate(names)
+        )
+    )
+
+    async def all_told() -> bool:
+        found = await world.every("AppWrapper")
+        return all((each.get("status") or {}).get("waiting") for each in found)
+
+    await world.until(all_told, "all hundred are told")
+    await world.create(small_job("canary"))
+    await world.until_state("canary", "Running")
+    await cycles_pass(world, process, 5)
+
+    told = await rows(
+        world, "SELECT name, count(*) AS times FROM history.timeline WHERE cause = 'blocked' GROUP BY name"
+    )
+    assert {row["name"]: row["times"] for row in told} == dict.fromkeys(names, 1)
+    await delete_all(world)

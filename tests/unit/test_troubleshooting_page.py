@@ -1,0 +1,112 @@
+"""docs/troubleshooting.md has every word that users and operators meet, and links that lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import yaml
+
+from dispatcher.api import conditions as words
+from dispatcher.api.conditions import ConditionType
+from dispatcher.core import placement
+from dispatcher.core.lifecycle import Cause
+from dispatcher.probes import Metrics, Role
+
+CHECKOUT = Path(__file__).parents[2]
+PAGE = (CHECKOUT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
+
+
+def calls(*callees: str) -> Iterator[ast.Call]:
+    """Every call in the product of a function or method with one of these names."""
+    for path in sorted((CHECKOUT / "dispatcher").rglob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                name = (
+                    node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+                )
+                if name in callees:
+                    yield node
+
+
+def first_words(*callees: str) -> set[str]:
+    """The first argument of those calls, where it is written out."""
+    return {
+        call.args[0].value
+        for call in calls(*callees)
+        if call.args and isinstance(call.args[0], ast.Constant) and isinstance(call.args[0].value, str)
+    }
+
+
+def constants(module: object) -> set[str]:
+    """The strings that a module names in capitals, but for its private ones."""
+    return {
+        value
+        for name, value in vars(module).items()
+        if name.isupper() and type(value) is str and name[0] != "_"
+    }
+
+
+def missing(wanted: set[str], form: str = "`{}`") -> list[str]:
+    return sorted(word for word in wanted if form.format(word) not in PAGE)
+
+
+def test_every_reason_to_wait_has_its_section() -> None:
+    reasons = constants(placement) | first_words("Pending")
+    assert {"InsufficientResources", "LargerThanCluster", "CreationPostponed"} <= reasons
+    assert missing(reasons, "\n### {}\n") == []
+
+
+def test_every_section_on_waiting_is_about_a_reason() -> None:
+    assert set(re.findall(r"\n### (\w+)\n", PAGE)) == constants(placement) | first_words("Pending")
+
+
+def test_every_condition_and_its_reason_is_told() -> None:
+    reasons = {value for value in constants(words) if not value.startswith("before ")}
+    assert words.ITEM_CREATION_FAILURE in reasons
+    assert missing(reasons | {each.value for each in ConditionType}) == []
+
+
+def test_every_event_users_get_is_told() -> None:
+    assert missing(first_words("Notice"), "\n| `{}` |") == []
+
+
+def test_every_column_is_told() -> None:
+    crd = yaml.safe_load((CHECKOUT / "crds" / "workload.codeflare.dev_appwrappers.yaml").read_text())
+    columns = {
+        column["name"]
+        for version in crd["spec"]["versions"]
+        for column in version["additionalPrinterColumns"]
+    }
+    assert missing(columns - {"Age"}) == []
+
+
+def test_every_metric_is_told_and_no_other() -> None:
+    metrics = Metrics()
+    families = {family.name: family.type for family in metrics.registry.collect()}
+    named = {f"{name}_total" if type_ == "counter" else name for name, type_ in families.items()}
+    assert set(re.findall(r"dispatcher_[a-z_]+", PAGE)) == named
+
+
+def test_every_log_event_is_told() -> None:
+    logged = first_words("debug", "info", "warning", "error", "exception", "_troubled")
+    assert {"started", "in_the_way", "store_unavailable"} <= logged
+    assert missing(logged | {cause.value for cause in Cause}) == []
+
+
+def test_every_probe_and_role_is_told() -> None:
+    assert missing({"/healthz", "/readyz", "/metrics", Role.LEADER.value, Role.STANDBY.value}) == []
+
+
+def test_every_link_leads_somewhere() -> None:
+    headings = {
+        re.sub(r"[^\w\- ]", "", line.lstrip("# ").lower()).replace(" ", "-")
+        for line in PAGE.splitlines()
+        if line.startswith("#")
+    }
+    targets = [re.sub(r"\s+", " ", target) for target in re.findall(r"\]\(([^)]+)\)", PAGE)]
+    assert [target for target in targets if target.startswith("#") and target[1:] not in headings] == []
+    files = [target for target in targets if not target.startswith("#")]
+    assert [target for target in files if not (CHECKOUT / "docs" / target).exists()] == []
