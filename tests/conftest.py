@@ -8,10 +8,18 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 pytest_plugins = ["tests.fixtures_postgres"]
 
 CLUSTER_TEST_SECONDS = 120
+
+# The suite gives the same verdict on the same code, on a slow machine too: no deadline for an example, the same
+# examples every time. HYPOTHESIS_PROFILE=explore looks for new ones.
+_PATIENT = [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+settings.register_profile("suite", deadline=None, derandomize=True, suppress_health_check=_PATIENT)
+settings.register_profile("explore", deadline=None, suppress_health_check=_PATIENT, print_blob=True)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 
 def pytest_configure() -> None:

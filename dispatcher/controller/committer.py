@@ -33,14 +33,11 @@ class Committer:
 
     async def commit(self, change: Change) -> Record | None:
         """The record as committed; None if the row had moved, or the database cannot hold it (logged)."""
-        future: asyncio.Future[Record | None] = asyncio.get_running_loop().create_future()
-        self._gathered.append((change, future))
-        self._wake.set()
-        return await future
+        return await self._gather(change)
 
     async def commit_all(self, changes: Sequence[Change]) -> list[Record]:
         """Commit many at once; those whose row had moved are left out."""
-        results = await asyncio.gather(*(self.commit(change) for change in changes))
+        results = await asyncio.gather(*map(self._gather, changes))
         return [record for record in results if record is not None]
 
     async def run(self) -> None:
@@ -55,6 +52,12 @@ class Committer:
         finally:
             for _, future in self._gathered:
                 future.cancel()
+
+    def _gather(self, change: Change) -> asyncio.Future[Record | None]:
+        future: asyncio.Future[Record | None] = asyncio.get_running_loop().create_future()
+        self._gathered.append((change, future))
+        self._wake.set()
+        return future
 
     def _next_batch(self) -> list[tuple[Change, asyncio.Future[Record | None]]]:
         """What is committed next, in order; of two changes to one AppWrapper the second waits its turn."""

@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from dispatcher.controller.cluster import Cluster
-from dispatcher.controller.committer import Committer
+from dispatcher.controller.committer import LARGEST_BATCH, Committer
 from dispatcher.controller.roster import Roster
 from dispatcher.core import lifecycle
-from dispatcher.core.placement import Behind, Impossible, Outcome, Placed, Policy, Waiting, plan
-from dispatcher.core.queueing import in_order, next_eligible, starved
+from dispatcher.core.placement import Behind, Impossible, Outcome, Placed, Policy, Waiting
 from dispatcher.core.record import Change
 from dispatcher.probes import Metrics
 
@@ -73,27 +72,40 @@ class Dispatch:
     def _pause(self) -> float:
         """Seconds until a cycle is due even if nothing wakes it."""
         now = self._now()
-        eligible = next_eligible(self._roster.queued(), now)
+        eligible = self._roster.line.next_eligible(now)
         return min(self._rules.most, (eligible - now).total_seconds()) if eligible else self._rules.most
 
     async def cycle(self) -> None:
         """Decide for everything that is queued, once."""
         with self._metrics.cycle_seconds.time():
             now = self._now()
-            queue = in_order(self._roster.queued(), now)
-            if not queue:
-                return
             snapshots = {
                 name: cluster.ledger.snapshot()
                 for name, cluster in self._clusters.items()
                 if cluster.is_known
             }
-            starving = starved(queue, now, self._rules.starvation_bound)
-            outcomes = plan(queue, snapshots, self._rules.policy, starving)
-            changes = [change for outcome in outcomes if (change := _change(outcome, now))]
-            committed = await self._committer.commit_all(changes)
-        for record in committed:
+            rules = self._rules
+            outcomes = self._roster.line.plan(snapshots, rules.policy, rules.starvation_bound, now)
+            for batch in _batches(outcomes):
+                await self._decide(batch, now)
+                if self._wake.is_set() and not any(isinstance(each, Placed) for each in batch):
+                    return  # there is something new to decide; those not told yet are news to the next cycle
+
+    async def _decide(self, outcomes: Sequence[Outcome], now: datetime) -> None:
+        changes = [change for outcome in outcomes if (change := _change(outcome, now))]
+        for record in await self._committer.commit_all(changes):
             self._on_decided(record.uid)
+
+
+def _batches(outcomes: list[Outcome]) -> Iterator[list[Outcome]]:
+    """In queue order; but if one does not hold them all, those to be dispatched go first.
+
+    To make all the changes of a long queue at once would keep everybody else from the event loop for seconds.
+    """
+    if len(outcomes) > LARGEST_BATCH:
+        outcomes = sorted(outcomes, key=lambda outcome: not isinstance(outcome, Placed))
+    for start in range(0, len(outcomes), LARGEST_BATCH):
+        yield outcomes[start : start + LARGEST_BATCH]
 
 
 def _change(outcome: Outcome, now: datetime) -> Change | None:

@@ -9,16 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from dispatcher.core.capacity import CapacityLedger
+from dispatcher.core.line import Line
 from dispatcher.core.record import Phase, Record
 
 
 class Roster:
-    """Records by uid, those that are queued, and the reservations that follow from them."""
+    """Records by uid, those that are queued in `line`, and the reservations that follow from them."""
 
     def __init__(self, ledgers: Mapping[str, CapacityLedger]) -> None:
+        self.line = Line()
         self._ledgers = ledgers
         self._records: dict[str, Record] = {}
-        self._queued: dict[str, Record] = {}
         self._charged: dict[str, str] = {}
 
     def load(self, records: Iterable[Record]) -> None:
@@ -33,9 +34,9 @@ class Roster:
         else:
             self._records[record.uid] = record
         if record.phase is Phase.QUEUED:
-            self._queued[record.uid] = record
+            self.line.put(record)
         else:
-            self._queued.pop(record.uid, None)
+            self.line.remove(record.uid)
         self._charge(record)
 
     def get(self, uid: str) -> Record | None:
@@ -48,7 +49,7 @@ class Roster:
 
     def queued(self) -> Iterable[Record]:
         """What waits, in no order."""
-        return self._queued.values()
+        return self.line
 
     def records(self) -> Iterable[Record]:
         """Every record, in no order."""

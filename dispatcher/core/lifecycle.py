@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final, assert_never
+from typing import Final, NamedTuple, assert_never
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
@@ -162,6 +162,32 @@ def retry_pause(attempts: int) -> timedelta:
     return min(timedelta(minutes=5), timedelta(seconds=5 * 2.0 ** min(max(0, attempts - 1), 10)))
 
 
+class Told(NamedTuple):
+    """What an AppWrapper's status says of its waiting, as far as a change of it is news; all empty if nothing.
+
+    Amounts are not in it: they change with every neighbour.
+    """
+
+    reason: str = ""
+    resource: str = ""
+    cluster: str = ""
+    is_backoff: bool = False
+
+
+def told(record: Record) -> Told:
+    """What was told last."""
+    backoff, pending = record.condition(ConditionType.BACKOFF), record.pending
+    is_backoff = backoff is not None and backoff.status
+    if pending is None:
+        return Told(is_backoff=is_backoff)
+    return Told(pending.reason, pending.resource, pending.cluster, is_backoff)
+
+
+def told_by(pending: Pending) -> Told:
+    """What `block` tells."""
+    return Told(pending.reason, pending.resource, pending.cluster, is_backoff=True)
+
+
 # --- the steps ---------------------------------------------------------------------------------------
 
 
@@ -220,8 +246,7 @@ def block(record: Record, pending: Pending, now: datetime, *, is_head: bool = Fa
     `is_head` starts the time after which it is protected from those who pass it by.
     """
     blocked_since = record.blocked_since or (now if is_head else None)
-    told = record.condition(ConditionType.BACKOFF)
-    if told and told.status and record.pending and _topic(record.pending) == _topic(pending):
+    if told(record) == told_by(pending):
         if blocked_since == record.blocked_since:
             return None
         return _step(record, Cause.BECAME_HEAD, now, blocked_since=blocked_since)
@@ -247,7 +272,7 @@ def block(record: Record, pending: Pending, now: datetime, *, is_head: bool = Fa
 
 def line_up(record: Record, pending: Pending, now: datetime) -> Change | None:
     """Note that it was not looked at, because one before it waits; None if that is known already."""
-    if record.pending and record.pending.reason == pending.reason:
+    if told(record).reason == pending.reason:
         return None
     return _step(record, Cause.LINED_UP, now, reason=pending.reason, note=pending.message, pending=pending)
 
@@ -404,10 +429,6 @@ def _live_attempt(record: Record) -> Attempt:
     if record.attempt is None or record.attempt.ended_at is not None:
         raise IllegalTransition(f"{record.uid}: {record.phase} without a live attempt")
     return record.attempt
-
-
-def _topic(pending: Pending) -> tuple[str, str, str]:
-    return pending.reason, pending.resource, pending.cluster
 
 
 def _condition(type_: ConditionType, now: datetime, reason: str = "", message: str = "") -> Condition:

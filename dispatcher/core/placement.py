@@ -74,7 +74,8 @@ class Behind:
     pending: Pending
 
 
-Outcome = Placed | Waiting | Impossible | Behind
+Refusal = Waiting | Impossible
+Outcome = Placed | Refusal | Behind
 
 
 def plan(
@@ -87,14 +88,14 @@ def plan(
 
     The snapshots are used up by what is placed.
     """
-    planning = _Planning(clusters)
+    planning = Planning(clusters)
     records = list(queue)
     early = {} if policy is Policy.STRICT_FIFO else planning.protect(records, starved)
     head: Record | None = None
     outcomes: list[Outcome] = []
     for record in records:
         if head is not None and policy is Policy.STRICT_FIFO:
-            outcomes.append(Behind(record, Pending(BEHIND_HEAD, f"behind {head.key}, which waits")))
+            outcomes.append(behind(record, head))
             continue
         outcome = early.get(record.uid) or planning.place(record)
         if head is None and isinstance(outcome, Waiting):
@@ -103,18 +104,31 @@ def plan(
     return outcomes
 
 
-class _Planning:
-    """What one pass has given away and keeps back so far."""
+def behind(record: Record, head: Record) -> Behind:
+    """The outcome for a record that stands behind `head` in a strict queue."""
+    return Behind(record, Pending(BEHIND_HEAD, f"behind {head.key}, which waits"))
 
-    def __init__(self, clusters: Mapping[str, CapacitySnapshot]) -> None:
+
+class Planning:
+    """What one pass has given away and keeps back so far.
+
+    `remembered` are the refusals of a pass before that was asked the same: the same capacity, of which it
+    placed nothing, and the same that are protected. They hold until this one places something.
+    """
+
+    def __init__(
+        self, clusters: Mapping[str, CapacitySnapshot], remembered: Mapping[Gang, Refusal] | None = None
+    ) -> None:
+        self.has_placed = False
+        self.refusals: dict[Gang, Refusal] = {}
         self._clusters = clusters
         self._names = sorted(clusters)
         self._kept: dict[str, Record] = {}
-        self._refusals: dict[Gang, Waiting | Impossible] = {}
+        self._remembered = remembered or {}
 
-    def protect(self, records: Iterable[Record], starved: Collection[str]) -> dict[str, Outcome]:
+    def protect(self, records: Iterable[Record], starved: Collection[str]) -> dict[str, Placed | Refusal]:
         """Place the starved first, or keep one cluster's capacity for each; the outcomes by uid."""
-        outcomes: dict[str, Outcome] = {}
+        outcomes: dict[str, Placed | Refusal] = {}
         for record in records if starved else ():
             if record.uid not in starved:
                 continue
@@ -123,13 +137,17 @@ class _Planning:
                 self._keep_for(record)
         return outcomes
 
-    def place(self, record: Record) -> Placed | Waiting | Impossible:
-        known = self._refusals.get(record.gang)
+    def place(self, record: Record) -> Placed | Refusal:
+        """Take what it needs, or say why that cannot be; equal gangs are refused alike."""
+        known = self.refusals.get(record.gang)
         if known is not None:
             return replace(known, record=record)
-        outcome = self._place(record)
-        if not isinstance(outcome, Placed):
-            self._refusals[record.gang] = outcome
+        remembered = self._remembered.get(record.gang) if self._remembered else None
+        outcome = replace(remembered, record=record) if remembered else self._place(record)
+        if isinstance(outcome, Placed):
+            self.has_placed, self._remembered = True, {}
+        else:
+            self.refusals[record.gang] = outcome
         return outcome
 
     def _keep_for(self, record: Record) -> None:
@@ -141,7 +159,7 @@ class _Planning:
                 self._kept[name] = record
                 return
 
-    def _place(self, record: Record) -> Placed | Waiting | Impossible:
+    def _place(self, record: Record) -> Placed | Refusal:
         gang = record.gang
         for name in self._names:
             if gang.demand.fits_in(self._available(name, gang)):
@@ -157,7 +175,7 @@ class _Planning:
         kept = self._kept.get(name)
         return free - kept.gang.demand if kept else free
 
-    def _refuse(self, record: Record) -> Waiting | Impossible:
+    def _refuse(self, record: Record) -> Refusal:
         """Name the cluster that comes nearest: one it would fit when empty, if there is any."""
         gang = record.gang
         for name in self._names:

@@ -12,6 +12,8 @@ from datetime import datetime, timedelta
 
 from dispatcher.core.record import Phase, Record
 
+Rank = tuple[float, datetime, int]
+
 
 def effective_priority(record: Record, now: datetime) -> float:
     """Static priority plus what waiting has added; the age is in seconds."""
@@ -23,10 +25,12 @@ def effective_priority(record: Record, now: datetime) -> float:
 def in_order(records: Iterable[Record], now: datetime) -> list[Record]:
     """What is queued and may be dispatched now, the first to be looked at first."""
     waiting = [record for record in records if _is_waiting(record, now)]
-    return sorted(
-        waiting,
-        key=lambda record: (-effective_priority(record, now), record.created_at, record.enqueue_seq),
-    )
+    return sorted(waiting, key=lambda record: rank(record, now))
+
+
+def rank(record: Record, now: datetime) -> Rank:
+    """Where it stands: the lowest is looked at first. Without a slope it never changes."""
+    return -effective_priority(record, now), record.created_at, record.enqueue_seq
 
 
 def starved(records: Iterable[Record], now: datetime, bound: timedelta) -> frozenset[str]:

@@ -19,11 +19,15 @@ from uuid import UUID
 from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from dispatcher.core.gang import Gang
 from dispatcher.core.record import Attempt, Change, ObjectRef, Record
 from dispatcher.errors import DataRefused, SettingsError
 from dispatcher.store import rows
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Lease
+
+ROWS_AT_ONCE: Final = 500
+"""Read and understood without a pause for others: the lease is renewed and probes are answered meanwhile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +92,17 @@ class QueueStore:
     async def load_live(self) -> list[Record]:
         """Every record that is not Deleted, with its current attempt, in the order they were taken in."""
         async with self._database.reading() as connection:
-            live = (await connection.execute(_LIVE)).mappings().all()
-            attempts = (await connection.execute(_LIVE_ATTEMPTS)).mappings().all()
-            objects = (await connection.execute(_LIVE_OBJECTS)).mappings().all()
+            live = await _rows(connection, _LIVE)
+            attempts = await _rows(connection, _LIVE_ATTEMPTS)
+            objects = await _rows(connection, _LIVE_OBJECTS)
         current = _attempts_by_uid(attempts, objects)
-        return [rows.record_of(row, current.get(row["uid"])) for row in live]
+        records, gangs = [], dict[Gang, Gang]()
+        for start in range(0, len(live), ROWS_AT_ONCE):
+            for row in live[start : start + ROWS_AT_ONCE]:
+                record = rows.record_of(row, current.get(row["uid"]))
+                records.append(replace(record, gang=gangs.setdefault(record.gang, record.gang)))
+            await asyncio.sleep(0)
+        return records
 
     async def load_specs(self, hashes: Collection[str]) -> dict[str, bytes]:
         """The specs as they were submitted, by hash; an unknown hash is left out."""
@@ -261,6 +271,12 @@ _LIVE_OBJECTS: Final = text(
     "WHERE a.phase <> 'Deleted'"
 )
 _SPECS: Final = text("SELECT spec_hash, body FROM spec_blob WHERE spec_hash = ANY(:hashes)")
+
+
+async def _rows(connection: AsyncConnection, statement: TextClause) -> list[Mapping[Any, Any]]:
+    """Every row, taken from the server a part at a time: to read all at once would hold up the event loop."""
+    async with connection.stream(statement, execution_options={"yield_per": ROWS_AT_ONCE}) as result:
+        return [row async for part in result.mappings().partitions() for row in part]
 
 
 def _attempts_by_uid(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dispatcher.core.record import Change, Record
@@ -43,7 +43,7 @@ def empty_url(make_database: Callable[[], str]) -> str:
     return make_database()
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40)
 @given(batches, st.data())
 def test_any_record_survives_insert_and_update(
     empty_url: str, first: list[Record], data: st.DataObject

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+from dispatcher.controller.committer import LARGEST_BATCH
 from dispatcher.controller.dispatch import Dispatch, Rules
 from dispatcher.core.placement import Policy
 from dispatcher.core.record import Phase
@@ -126,3 +127,24 @@ async def test_postponed_gang_is_looked_at_the_moment_it_may_be(world: World) ->
     async with running(dispatch_of(world, Rules(most=1000))):
         await until(lambda: world.store.batches)
     assert 30 <= monotonic() < 32
+
+
+async def test_those_that_fit_are_committed_before_a_long_queue_is_told_to_wait(world: World) -> None:
+    submit(world, *[9] * LARGEST_BATCH, 1)
+    await dispatch_of(world).cycle()
+    assert [len(batch) for batch in world.store.batches] == [LARGEST_BATCH, 1]
+    assert world.store.batches[0][0] == (f"aw-{LARGEST_BATCH}", "dispatched")
+
+
+async def test_telling_a_long_queue_to_wait_gives_way_to_what_is_new_and_goes_on_in_the_next_cycle(
+    world: World,
+) -> None:
+    submit(world, *[9] * (2 * LARGEST_BATCH))
+    dispatch = dispatch_of(world)
+    dispatch.wake()
+    await dispatch.cycle()
+    assert [len(batch) for batch in world.store.batches] == [LARGEST_BATCH]
+
+    await dispatch.cycle()
+    await dispatch.cycle()
+    assert [len(batch) for batch in world.store.batches] == [LARGEST_BATCH, LARGEST_BATCH]

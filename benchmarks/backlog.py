@@ -1,0 +1,346 @@
+"""One long queue in front of a full cluster: the dispatcher's own parts on a real Postgres, without an API server.
+
+Each life is a process of its own, so that its memory is its own: the first takes in and plans everything, the
+next starts on what the first has left. It is put together as `app` does it; what watches would tell is told to
+the ledger directly, and nothing is ever written to an API server, so none is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime, timedelta
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import yaml
+
+from benchmarks.processor import peak_memory
+from dispatcher import log
+from dispatcher.api.names import HUB_CLUSTER, WORKLOAD_GROUP
+from dispatcher.controller.announcer import Announcer
+from dispatcher.controller.cluster import Cluster
+from dispatcher.controller.committer import Committer
+from dispatcher.controller.dispatch import Dispatch, Rules
+from dispatcher.controller.roster import Roster
+from dispatcher.controller.workqueue import WorkQueue
+from dispatcher.core import lifecycle
+from dispatcher.core.capacity import CapacityLedger, Node, Pod, PodPhase
+from dispatcher.core.gang import Gang, PodSet, Taint, Toleration
+from dispatcher.core.lifecycle import Newcomer
+from dispatcher.core.record import Change
+from dispatcher.core.resources import Resources
+from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.events import EventRecorder
+from dispatcher.probes import Metrics
+from dispatcher.store import history
+from dispatcher.store.database import Database
+from dispatcher.store.leadership import Leadership
+from dispatcher.store.queue import CommitResult, QueueStore, spec_hash
+
+SHAPES: Final = 300
+ADMITTED_AT_ONCE: Final = 200
+TICK_SECONDS: Final = 0.001
+GI: Final = 2**30
+NODE: Final = Resources({"cpu": 64_000, "memory": 256 * GI, "nvidia.com/gpu": 8})
+CRUMB: Final = Pod("crumb", Resources({"memory": GI}), "node-0", PodPhase.RUNNING)
+"""Comes and goes without making room for anybody."""
+GPU_TAINT: Final = Taint("nvidia.com/gpu", "present", "NoSchedule")
+GPU_TOLERATION: Final = Toleration("nvidia.com/gpu", "Exists")
+CREATED: Final = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+class Mix(StrEnum):
+    """What is queued."""
+
+    SHARED = "300 shapes"
+    DISTINCT = "all distinct"
+    SLOPED = "300 shapes, all with a slope"
+
+
+class Life(StrEnum):
+    """Which life of the dispatcher."""
+
+    FIRST = "first"
+    RESTART = "restart"
+
+
+@dataclass(frozen=True, slots=True)
+class Backlog:
+    """How much of what."""
+
+    queued: int
+    nodes: int
+    mix: Mix
+    repeats: int = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """Seconds by the wall and by this process's processor; the longest for which nothing else was served."""
+
+    wall: float
+    cpu: float
+    longest_block: float
+    committing: float = 0.0
+    """Seconds by the wall, of them, in which the database was being waited for."""
+
+
+# --- what there is -----------------------------------------------------------------------------------
+
+
+def shape(number: int, mix: Mix) -> Gang:
+    """The gang of the AppWrapper of that number; every third asks for GPUs. None fits a full cluster."""
+    kind = number if mix is Mix.DISTINCT else number * 7919 % SHAPES
+    pods, cpu, gpu = 1 + kind % 8, 1000 * (1 + kind // 8 % 16), (kind % 3 == 0) * (1 + kind % 4)
+    each = Resources({"cpu": cpu, "memory": GI + kind * 2**20, "nvidia.com/gpu": gpu})
+    return Gang(each * pods, pods, (PodSet(pods, each, (GPU_TOLERATION,) if gpu else ()),))
+
+
+def submission(number: int, mix: Mix, now: datetime) -> Change:
+    """An AppWrapper taken in; priorities from 0 to 9, one created each second."""
+    spec = b'{"shape": %d}' % number
+    newcomer = Newcomer(
+        uid=f"00000000-0000-4000-8000-{number:012d}",
+        group=WORKLOAD_GROUP,
+        namespace=f"team-{number % 20}",
+        name=f"gang-{number}",
+        created_at=CREATED + timedelta(seconds=number),
+        spec=spec,
+        spec_hash=spec_hash(spec),
+        priority=number * 31 % 10,
+        priority_slope=0.001 if mix is Mix.SLOPED else 0.0,
+    )
+    return lifecycle.submit(newcomer, shape(number, mix), now)
+
+
+def full_cluster(nodes: int) -> CapacityLedger:
+    """So many nodes, every fourth with GPUs for those who tolerate it, and nothing free on any."""
+    ledger = CapacityLedger()
+    for number in range(nodes):
+        name, gpus = f"node-{number}", number % 4 == 0
+        ledger.set_node(Node(name, NODE, taints=(GPU_TAINT,) if gpus else ()))
+        used = NODE - CRUMB.requests if number == 0 else NODE
+        ledger.set_pod(Pod(f"pod-{number}", used, name, PodPhase.RUNNING))
+    ledger.set_pod(CRUMB)
+    return ledger
+
+
+class ListedCluster(Cluster):
+    """A cluster that was listed."""
+
+    @property
+    def is_known(self) -> bool:
+        """True: its ledger was told."""
+        return True
+
+
+# --- measuring ---------------------------------------------------------------------------------------
+
+
+class TimedStore(QueueStore):
+    """Knows how long it was waited for."""
+
+    committing = 0.0
+
+    async def commit(self, changes: Sequence[Change]) -> CommitResult:
+        """As the store does."""
+        started = time.perf_counter()
+        try:
+            return await super().commit(changes)
+        finally:
+            self.committing += time.perf_counter() - started
+
+
+class Meter:
+    """Measures what is awaited, while a ticker notes for how long the event loop serves nobody else."""
+
+    def __init__(self, store: TimedStore) -> None:
+        self._store = store
+        self._longest = 0.0
+
+    async def measure(self, work: Awaitable[object]) -> Taken:
+        """Await it."""
+        self._longest = 0.0
+        ticker = asyncio.create_task(self._tick())
+        await asyncio.sleep(2 * TICK_SECONDS)
+        wall, cpu, committing = time.perf_counter(), time.process_time(), self._store.committing
+        await work
+        wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+        await asyncio.sleep(2 * TICK_SECONDS)
+        ticker.cancel()
+        with suppress(asyncio.CancelledError):
+            await ticker
+        return Taken(wall, cpu, self._longest, self._store.committing - committing)
+
+    async def _tick(self) -> None:
+        while True:
+            before = time.perf_counter()
+            await asyncio.sleep(TICK_SECONDS)
+            self._longest = max(self._longest, time.perf_counter() - before - TICK_SECONDS)
+
+
+def median(taken: Sequence[Taken]) -> Taken:
+    """The one in the middle by processor time, with the longest block of all."""
+    middle = sorted(taken, key=lambda each: each.cpu)[len(taken) // 2]
+    return replace(middle, longest_block=max(each.longest_block for each in taken))
+
+
+def memory() -> int:
+    """Resident memory of this process now, in bytes."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+# --- one life ----------------------------------------------------------------------------------------
+
+
+class Bench:
+    """The parts, put together."""
+
+    def __init__(self, client: ClusterClient, store: TimedStore, backlog: Backlog) -> None:
+        self._backlog = backlog
+        self._store = store
+        self._meter = Meter(store)
+        self._ledger = full_cluster(backlog.nodes)
+        self._roster = Roster({HUB_CLUSTER: self._ledger})
+        metrics, recorder = Metrics(), EventRecorder(client, time.monotonic)
+        self.committer = Committer(store, self._roster, Announcer(metrics, recorder).announce)
+        cluster = ListedCluster(HUB_CLUSTER, client, self._ledger, lambda: None, lambda _uid: None)
+        keys = WorkQueue(time.monotonic)
+        self._dispatch = Dispatch(
+            self._roster, self.committer, {HUB_CLUSTER: cluster}, keys.add, _now, metrics, Rules()
+        )
+
+    async def first_life(self) -> dict[str, Taken]:
+        """Everything is taken in and evaluated for the first time."""
+        return {
+            "taking in": await self._meter.measure(self._take_in(range(self._backlog.queued))),
+            "full plan": await self._meter.measure(self._dispatch.cycle()),
+        }
+
+    async def restart(self) -> dict[str, Taken]:
+        """What the life before has left is loaded, and looked at."""
+        figures = {
+            "loading": await self._meter.measure(self._load()),
+            "first cycle": await self._meter.measure(self._dispatch.cycle()),
+        }
+        if len(list(self._roster.queued())) != self._backlog.queued:
+            raise AssertionError("not everything was queued before")
+        return figures
+
+    async def cycles(self) -> dict[str, Taken]:
+        """Cycles in which nobody fits, by what woke them."""
+        return {
+            "cycle, nothing changed": await self._repeat(lambda _: None),
+            "cycle, capacity changed": await self._repeat(self._touch_capacity),
+            "cycle, one arrived": await self._repeat_arrivals(),
+        }
+
+    async def _take_in(self, numbers: Sequence[int]) -> None:
+        for start in range(0, len(numbers), ADMITTED_AT_ONCE):
+            batch = numbers[start : start + ADMITTED_AT_ONCE]
+            await self.committer.commit_all([submission(each, self._backlog.mix, _now()) for each in batch])
+
+    async def _load(self) -> None:
+        self._roster.load(await self._store.load_live())
+
+    async def _repeat(self, before: Callable[[int], None]) -> Taken:
+        taken = []
+        for number in range(self._backlog.repeats):
+            before(number)
+            taken.append(await self._meter.measure(self._dispatch.cycle()))
+        if any(each.committing for each in taken):
+            raise AssertionError("something was new to a cycle that was to find nothing")
+        return median(taken)
+
+    async def _repeat_arrivals(self) -> Taken:
+        taken = []
+        for number in range(self._backlog.repeats):
+            await self._take_in(range(self._backlog.queued + number, self._backlog.queued + number + 1))
+            taken.append(await self._meter.measure(self._dispatch.cycle()))
+        return median(taken)
+
+    def _touch_capacity(self, number: int) -> None:
+        if number % 2:
+            self._ledger.set_pod(CRUMB)
+        else:
+            self._ledger.remove_pod(CRUMB.uid)
+
+
+async def live(url: str, life: Life, backlog: Backlog) -> dict[str, Any]:
+    """One life on that database; its figures."""
+    before = memory()
+    async with _bench(url, backlog) as bench:
+        figures = await (bench.first_life() if life is Life.FIRST else bench.restart())
+        loaded = memory()
+        figures |= await bench.cycles() if life is Life.RESTART else {}
+    return {
+        "taken": {name: asdict(taken) for name, taken in figures.items()},
+        "memory": {"at start": before, "loaded": loaded, "peak": peak_memory(os.getpid())},
+    }
+
+
+@asynccontextmanager
+async def _bench(url: str, backlog: Backlog) -> AsyncIterator[Bench]:
+    database = Database(url)
+    leadership = Leadership(database, holder=f"bench-{os.getpid()}", lease=timedelta(hours=1))
+    lease = await leadership.acquire()
+    if lease is None:
+        raise AssertionError("somebody else leads")
+    await history.ensure_partitions(database, lease, _now())
+    store = TimedStore(database, lambda: leadership.lease)
+    with _nowhere() as kubeconfig:
+        async with await ClusterClient.connect(kubeconfig) as client:
+            bench = Bench(client, store, backlog)
+            committing = asyncio.create_task(bench.committer.run())
+            yield bench
+            committing.cancel()
+            with suppress(asyncio.CancelledError):
+                await committing
+    await leadership.release()
+    await database.close()
+
+
+@contextmanager
+def _nowhere() -> Iterator[str]:
+    """A kubeconfig that leads to no API server."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kubeconfig"
+        path.write_text(yaml.safe_dump(_KUBECONFIG))
+        yield str(path)
+
+
+_KUBECONFIG: Final = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "current-context": "nowhere",
+    "contexts": [{"name": "nowhere", "context": {"cluster": "nowhere", "user": "nobody"}}],
+    "clusters": [{"name": "nowhere", "cluster": {"server": "http://127.0.0.1:9"}}],
+    "users": [{"name": "nobody", "user": {}}],
+}
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def main() -> None:
+    """Live once as standard input says; the figures go to standard output, the log to standard error."""
+    asked = orjson.loads(sys.stdin.buffer.read())
+    log.configure("info", "json")
+    backlog = Backlog(**{**asked["backlog"], "mix": Mix(asked["backlog"]["mix"])})
+    figures = asyncio.run(live(asked["url"], Life(asked["life"]), backlog))
+    sys.stdout.buffer.write(orjson.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

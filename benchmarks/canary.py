@@ -1,0 +1,234 @@
+"""`python -m benchmarks.canary`: how soon the next is served when many that fit nowhere are deleted at once."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import orjson
+import psycopg
+
+from benchmarks.arena import Arena, fresh_arena, spread
+from benchmarks.failure import BenchmarkFailed
+from benchmarks.gangs import APPWRAPPERS, Gang, Json, make_gangs
+from benchmarks.processor import Usage, wait_for_calm
+from benchmarks.subject import DISPATCHER, Watcher, running_dispatcher, wait_until_ready
+from dispatcher.errors import ClusterError, StoreError
+from dispatcher.store import migrate
+from testbed.build import BuildFailed
+from testbed.plane import NotReady
+from testbed.postgres import EmbeddedPostgres, NoPostgres
+from testbed.processes import ProcessDied
+
+CONNECTIONS: Final = 32
+SETTLE_SECONDS: Final = 300.0
+EXPECTED: Final = (BenchmarkFailed, ClusterError, BuildFailed, NotReady, NoPostgres, ProcessDied, StoreError)
+"""What goes wrong without a fault in this program; told in one line."""
+
+ABOUT = """\
+Measures, on a real control plane of its own, what MCAD needed 23 minutes for.
+
+  N AppWrappers that fit nowhere are submitted; when each was told so, all are deleted, as fast as the API
+  server answers. At the last answer a canary that fits is created. What counts is the time from then until
+  a watch shows it Dispatched, beside what a canary needed before, with all of them queued. In the end every
+  row must be Deleted but the canaries', and nothing held by anybody else, or there is no result.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Canary:
+    """Seconds; `noise` is how many cores others used from the first deletion to the end."""
+
+    count: int
+    told: float
+    """From the first submission until the database had an answer for each."""
+    before: float
+    """From a canary's create to Dispatched while all were queued."""
+    deleting: float
+    """From the first deletion sent to the last answered."""
+    after: float
+    """From a canary's create, at that moment, to Dispatched."""
+    forgotten: float
+    """From the last deletion answered until no row was left queued."""
+    dispatcher_cpu: float
+    noise: float
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure as the command line says, print the table, and return the exit code."""
+    options = parser().parse_args(arguments)
+    # The way out is the same for both: everything we started is ended in order.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        with tempfile.TemporaryDirectory(prefix="aw-bench-") as folder:
+            rounds = asyncio.run(_rounds(options.count, options.repeat, Path(folder)))
+    except KeyboardInterrupt:
+        return 130
+    except EXPECTED as error:
+        print(f"benchmark: {error}", file=sys.stderr)
+        return 1
+    if options.output:
+        told = {
+            "benchmark": "canary",
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "rounds": [asdict(each) for each in rounds],
+        }
+        Path(options.output).write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
+    print(as_table(rounds))
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line."""
+    top = argparse.ArgumentParser(
+        prog="python -m benchmarks.canary",
+        description=ABOUT,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument("--count", type=int, default=1000, metavar="N", help="(default: %(default)s)")
+    top.add_argument("--repeat", type=int, default=1, help="rounds (default: %(default)s)")
+    top.add_argument("--output", metavar="FILE.json", help="write every figure there as JSON")
+    return top
+
+
+def as_table(rounds: Sequence[Canary]) -> str:
+    """A column for each round, a line for each figure."""
+    lines = [
+        ("AppWrappers that fit nowhere", [str(each.count) for each in rounds]),
+        ("submitted and told so, s", [f"{each.told:.1f}" for each in rounds]),
+        ("canary with all of them queued, s", [f"{each.before:.2f}" for each in rounds]),
+        ("deleting all of them, s", [f"{each.deleting:.1f}" for each in rounds]),
+        ("canary after the last deletion, s", [f"{each.after:.2f}" for each in rounds]),
+        ("all forgotten after the last deletion, s", [f"{each.forgotten:.2f}" for each in rounds]),
+        ("dispatcher's CPU from the first deletion, s", [f"{each.dispatcher_cpu:.1f}" for each in rounds]),
+        ("cores used by others meanwhile", [f"{each.noise:.2f}" for each in rounds]),
+    ]
+    return "\n".join(f"{name:<46}" + "".join(f"{value:>10}" for value in values) for name, values in lines)
+
+
+async def _rounds(count: int, repeat: int, folder: Path) -> list[Canary]:
+    return [await _round(count, folder / f"round-{number}") for number in range(repeat)]
+
+
+async def _round(count: int, folder: Path) -> Canary:
+    canaries = make_gangs("canary", 2)
+    async with fresh_arena(folder, len(canaries), CONNECTIONS, _say) as arena:
+        with EmbeddedPostgres(arena.supervisor, database="dispatcher") as postgres:
+            await asyncio.to_thread(migrate.migrate, postgres.url)
+            kubeconfig = await arena.dispatcher_kubeconfig()
+            with running_dispatcher(arena.supervisor, kubeconfig, postgres.url, "") as process:
+                await wait_until_ready(process)
+                watcher = Watcher(arena.client)
+                version = (await arena.client.get(APPWRAPPERS))["metadata"]["resourceVersion"]
+                watching = asyncio.create_task(watcher.run(version))
+                try:
+                    found = await _MassDeletion(arena, postgres.url, watcher).run(count, canaries)
+                finally:
+                    watching.cancel()
+                process.check()
+                return found
+
+
+class _MassDeletion:
+    def __init__(self, arena: Arena, database_url: str, watcher: Watcher) -> None:
+        self._arena = arena
+        self._database_url = database_url
+        self._watcher = watcher
+
+    async def run(self, count: int, canaries: Sequence[Gang]) -> Canary:
+        """Submit, delete, and see how soon a canary goes."""
+        _say(f"submitting {count} AppWrappers that fit nowhere")
+        began = time.monotonic()
+        await spread(range(count), CONNECTIONS, self._submit)
+        await self._until("SELECT count(*) FROM appwrapper WHERE pending_reason IS NOT NULL", count)
+        told = time.monotonic() - began
+        await wait_for_calm(self._arena.supervisor, _say)
+        before = await self._canary(canaries[0])
+        doomed = await self._doomed()
+        _say(f"deleting {len(doomed)} AppWrappers")
+        usage, began = Usage.now(self._arena.supervisor), time.monotonic()
+        await spread(doomed, CONNECTIONS, self._delete)
+        deleted = time.monotonic()
+        after, _ = await asyncio.gather(self._canary(canaries[1]), self._until(_LEFT, 0))
+        forgotten = time.monotonic() - deleted
+        used = Usage.now(self._arena.supervisor).since(usage)
+        await self._until(_HELD, len(canaries))
+        await self._until("SELECT count(*) FROM appwrapper WHERE phase = 'Deleted'", count)
+        return Canary(
+            count,
+            told,
+            before,
+            deleted - began,
+            after,
+            forgotten,
+            used.seconds[DISPATCHER],
+            used.noise,
+        )
+
+    async def _submit(self, number: int) -> None:
+        await self._arena.client.create(APPWRAPPERS, _unfittable(f"doomed-{number:05d}"))
+
+    async def _canary(self, gang: Gang) -> float:
+        sent = time.monotonic()
+        await self._arena.client.create(APPWRAPPERS, gang.appwrapper)
+        return await self._watcher.wait_for_name(gang.name) - sent
+
+    async def _doomed(self) -> list[tuple[str, str]]:
+        found = [each["metadata"] for each in await self._arena.list(APPWRAPPERS)]
+        return [(each["name"], each["uid"]) for each in found if each["name"].startswith("doomed")]
+
+    async def _delete(self, name_and_uid: tuple[str, str]) -> None:
+        name, uid = name_and_uid
+        await self._arena.client.delete(f"{APPWRAPPERS}/{name}", uid)
+
+    async def _until(self, query: str, wanted: int) -> None:
+        deadline = time.monotonic() + SETTLE_SECONDS
+        async with await psycopg.AsyncConnection.connect(self._database_url, autocommit=True) as connection:
+            while True:
+                row = await (await connection.execute(query.encode())).fetchone()
+                if row is not None and row[0] == wanted:
+                    return
+                if time.monotonic() > deadline:
+                    raise BenchmarkFailed(f"{query}: {row} instead of {wanted} after {SETTLE_SECONDS:g} s")
+                await asyncio.sleep(0.02)
+
+
+_LEFT: Final = "SELECT count(*) FROM appwrapper WHERE phase = 'Queued'"
+_HELD: Final = "SELECT count(*) FROM attempt WHERE ended_at IS NULL"
+
+
+def _unfittable(name: str) -> Json:
+    """One pod of a thousand nodes' cpus: more than there is."""
+    container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "100000"}}}
+    job = {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}},
+    }
+    return {
+        "apiVersion": "workload.codeflare.dev/v1beta1",
+        "kind": "AppWrapper",
+        "metadata": {"name": name},
+        "spec": {"resources": {"GenericItems": [{"generictemplate": job}]}},
+    }
+
+
+def _say(line: str) -> None:
+    print(f"[{time.monotonic() - _STARTED:6.1f} s] {line}", file=sys.stderr, flush=True)
+
+
+_STARTED: Final = time.monotonic()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

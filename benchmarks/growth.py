@@ -1,0 +1,224 @@
+"""`python -m benchmarks.growth`: what a long queue costs, and how that grows with the queue and the nodes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from benchmarks.backlog import Backlog, Life, Mix
+from benchmarks.failure import BenchmarkFailed
+from benchmarks.gangs import CHECKOUT
+from testbed.postgres import EmbeddedPostgres, NoPostgres, clone_template, drop_database, migrated_template
+from testbed.processes import ProcessDied
+
+ABOUT = """\
+Measures core and store with a long queue, on a real Postgres and without an API server. Nobody fits.
+
+  taking in     Every AppWrapper is committed as queued, 200 at a time.
+  full plan     Everything is evaluated for the first time and told so; "commit" is the part of it in which
+                the database was waited for.
+  restart       A new process loads what is queued, orders it, and runs its first cycle.
+  cycle         One look at the queue that finds nobody to dispatch: what a wake-up costs. It is woken by
+                nothing at all, by capacity that changed (no gang fits it), or by one AppWrapper that arrived
+                and does not fit, whose commit is in it.
+  block         The longest time for which the event loop served nobody else.
+  memory        Resident, of the process that was restarted, after its first cycle.
+
+The mixes: 300 distinct gangs, as in a real cluster; the worst case of all distinct; and 300 where every
+AppWrapper has a priority slope, so that their order changes with time.
+
+Each figure is the processor time of the process, which others on the machine disturb least; where it waits
+for the database, time by the wall. Cycles are the median of several. Postgres flushes nothing to disk here.
+"""
+
+EXAMPLES = """\
+examples:
+  python -m benchmarks.growth                                  about six minutes
+  python -m benchmarks.growth --queued 1000 5000 --nodes 100   to try it
+  python -m benchmarks.growth --output growth.json
+"""
+
+CYCLES: Final = ("cycle, nothing changed", "cycle, capacity changed", "cycle, one arrived")
+LIFE_SECONDS: Final = 900
+
+Figures = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Both lives of one backlog; `load` is the machine's load average when it began."""
+
+    backlog: Backlog
+    first: Figures
+    restart: Figures
+    load: float
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure as the command line says, print the tables, and return the exit code."""
+    options = parser().parse_args(arguments)
+    # The way out is the same for both: everything we started is ended in order.
+    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    measured: list[Measured] = []
+    failed = False
+    try:
+        with EmbeddedPostgres() as postgres:
+            wanted = backlogs(options.queued, options.nodes, options.mix)
+            # One by one: what was measured before a failure is shown nevertheless.
+            measured.extend(measure(postgres.url, each) for each in wanted)
+    except KeyboardInterrupt:
+        return 130
+    except (BenchmarkFailed, NoPostgres, ProcessDied) as error:
+        print(f"benchmark: {error}", file=sys.stderr)
+        failed = True
+    if options.output:
+        Path(options.output).write_bytes(orjson.dumps(as_json(measured), option=orjson.OPT_INDENT_2))
+    print(as_tables(measured))
+    return 1 if failed else 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line."""
+    top = argparse.ArgumentParser(
+        prog="python -m benchmarks.growth",
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument(
+        "--queued", type=int, nargs="+", default=[10_000, 50_000], metavar="N", help="(default: 10000 50000)"
+    )
+    top.add_argument(
+        "--nodes", type=int, nargs="+", default=[1_000, 5_000], metavar="N", help="(default: 1000 5000)"
+    )
+    top.add_argument(
+        "--mix", type=Mix, nargs="+", default=list(Mix), help=" | ".join(repr(each.value) for each in Mix)
+    )
+    top.add_argument("--output", metavar="FILE.json", help="write every figure there as JSON")
+    return top
+
+
+def backlogs(queued: Sequence[int], nodes: Sequence[int], mixes: Sequence[Mix]) -> list[Backlog]:
+    """Every queue on the fewest nodes, and the longest on more: each step changes one thing."""
+    few, *more = sorted(nodes)
+    sizes = [(each, few) for each in sorted(queued)] + [(max(queued), each) for each in more]
+    return [Backlog(each, count, mix) for mix in mixes for each, count in sizes]
+
+
+def measure(server_url: str, backlog: Backlog) -> Measured:
+    """Both lives on a database of their own."""
+    name, load = f"growth_{backlog.queued}_{backlog.nodes}", os.getloadavg()[0]
+    url = clone_template(server_url, migrated_template(server_url), name)
+    try:
+        first = _live(url, Life.FIRST, backlog)
+        restart = _live(url, Life.RESTART, backlog)
+    finally:
+        drop_database(server_url, name)
+    return Measured(backlog, first, restart, load)
+
+
+def _live(url: str, life: Life, backlog: Backlog) -> Figures:
+    asked = orjson.dumps({"url": url, "life": life, "backlog": asdict(backlog)})
+    started = time.monotonic()
+    ended = subprocess.run(
+        [sys.executable, "-m", "benchmarks.backlog"],
+        input=asked,
+        capture_output=True,
+        cwd=CHECKOUT,
+        timeout=LIFE_SECONDS,
+        check=False,
+    )
+    if ended.returncode != 0:
+        raise BenchmarkFailed(f"{life} of {backlog}:\n{ended.stderr.decode()[-2000:]}")
+    what = f"{backlog.queued} queued, {backlog.nodes} nodes, {backlog.mix}: {life}"
+    print(f"{what}: {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)
+    figures: Figures = orjson.loads(ended.stdout)
+    return figures
+
+
+# --- what is shown -----------------------------------------------------------------------------------
+
+
+def as_json(measured: Sequence[Measured]) -> dict[str, Any]:
+    """Everything that was measured."""
+    return {
+        "benchmark": "growth",
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "processors": os.cpu_count(),
+        "measured": [asdict(each) for each in measured],
+    }
+
+
+def as_tables(measured: Sequence[Measured]) -> str:
+    """A table for each mix, a column for each size, and how the columns grow from the first."""
+    mixes = list(dict.fromkeys(each.backlog.mix for each in measured))
+    return "\n\n".join(_table(mix, [each for each in measured if each.backlog.mix is mix]) for mix in mixes)
+
+
+def _table(mix: Mix, measured: Sequence[Measured]) -> str:
+    titles = [f"{each.backlog.queued} / {each.backlog.nodes}" for each in measured]
+    ratios = [f"ratio {title.split()[0]}/{titles[0].split()[0]}" for title in titles[1:2]]
+    lines = [f"{mix}: queued / nodes", _line("", [*titles, *ratios])]
+    columns = [rows(each) for each in measured]
+    for name in columns[0]:
+        values = [column[name] for column in columns]
+        grown = [f"{value / values[0]:.1f}" if values[0] else "" for value in values[1:2]]
+        lines.append(_line(name, [*(f"{value:.1f}" for value in values), *grown]))
+    lines.append(_line("load average at its start", [f"{each.load:.1f}" for each in measured]))
+    return "\n".join(lines)
+
+
+def rows(measured: Measured) -> dict[str, float]:
+    """The figures of one backlog by what they are called: milliseconds and MiB."""
+    first, restart = measured.first["taken"], measured.restart["taken"]
+    plan, loading, cycle = first["full plan"], restart["loading"], restart["first cycle"]
+    found = {
+        "taking in, wall ms": _ms(first["taking in"]["wall"]),
+        "full plan, wall ms": _ms(plan["wall"]),
+        "  commit, wall ms": _ms(plan["committing"]),
+        "  without commit, wall ms": _ms(plan["wall"] - plan["committing"]),
+        "  all of it, CPU ms": _ms(plan["cpu"]),
+        "  longest block ms": _ms(plan["longest_block"]),
+        "restart, wall ms": _ms(loading["wall"] + cycle["wall"]),
+        "  loading, CPU ms": _ms(loading["cpu"]),
+        "  loading, longest block ms": _ms(loading["longest_block"]),
+        "  first cycle, CPU ms": _ms(cycle["cpu"]),
+    }
+    for name in CYCLES:
+        found |= _cycle(name, restart[name])
+    memory = measured.restart["memory"]
+    found["memory of the process, MiB"] = memory["loaded"] / 2**20
+    found["  KiB for each AppWrapper"] = (
+        (memory["loaded"] - memory["at start"]) / measured.backlog.queued / 1024
+    )
+    return found
+
+
+def _cycle(name: str, taken: Mapping[str, float]) -> dict[str, float]:
+    return {
+        f"{name}, CPU ms": _ms(taken["cpu"]),
+        "  longest block ms" + " " * len(name): _ms(taken["longest_block"]),
+    }
+
+
+def _ms(seconds: float) -> float:
+    return seconds * 1000
+
+
+def _line(name: str, values: Sequence[str]) -> str:
+    return f"{name.rstrip():<34}" + "".join(f"{value:>18}" for value in values)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

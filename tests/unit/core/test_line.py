@@ -1,0 +1,230 @@
+"""The line decides as `plan` does over `in_order`, whatever happened before, and says nothing twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from dispatcher.controller.dispatch import _change
+from dispatcher.core import lifecycle
+from dispatcher.core.capacity import CapacityLedger, CapacitySnapshot
+from dispatcher.core.gang import Gang, PodSet, Taint, Toleration
+from dispatcher.core.line import Line
+from dispatcher.core.placement import Outcome, Placed, Policy, Waiting, plan
+from dispatcher.core.queueing import in_order, next_eligible, starved
+from dispatcher.core.record import Change, Phase, Record
+from dispatcher.core.resources import Resources
+from tests.builders import at, make_core_node, make_gang, make_record, make_snapshot
+
+BOUND = timedelta(seconds=10)
+TAINT = Taint("gpu", "", "NoSchedule")
+GANGS = st.builds(
+    lambda cpu, gpu, tolerations: Gang(
+        Resources({"cpu": cpu, "gpu": gpu}), 1, (PodSet(1, Resources({"cpu": cpu, "gpu": gpu}), tolerations),)
+    ),
+    st.integers(0, 5),
+    st.integers(0, 2),
+    st.sampled_from([(), (Toleration("gpu", "Exists"),)]),
+)
+
+
+class SameAsFromScratch(RuleBasedStateMachine):
+    """A queue that lives: what comes, goes, is told and changes around it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledgers = {"east": CapacityLedger(), "west": CapacityLedger()}
+        self.line = Line()
+        self.records: dict[str, Record] = {}
+        self.seconds = 0
+        self.arrived = 0
+
+    @initialize(policy=st.sampled_from(Policy))
+    def begin(self, policy: Policy) -> None:
+        self.policy = policy
+
+    @rule(
+        gang=GANGS,
+        count=st.integers(1, 3),
+        priority=st.integers(0, 2),
+        slope=st.sampled_from([0.0, 0.0, 0.0, 0.5]),
+        postponed=st.sampled_from([None, None, None, 3]),
+    )
+    def some_arrive(self, gang: Gang, count: int, priority: int, slope: float, postponed: int | None) -> None:
+        for _ in range(count):
+            self.arrived += 1
+            record = make_record(
+                name=f"aw-{self.arrived}",
+                gang=gang,
+                priority=priority,
+                priority_slope=slope,
+                enqueue_seq=self.arrived,
+                created_at=self.now - timedelta(seconds=self.arrived % 3),
+                eligible_at=None if postponed is None else self.now + timedelta(seconds=postponed),
+            )
+            self.put(record)
+
+    @rule(data=st.data())
+    def one_is_deleted(self, data: st.DataObject) -> None:
+        if self.records:
+            uid = data.draw(st.sampled_from(sorted(self.records)))
+            del self.records[uid]
+            self.line.remove(uid)
+
+    @rule(data=st.data(), priority=st.integers(0, 2), slope=st.sampled_from([0.0, 0.5]))
+    def one_is_reprioritised(self, data: st.DataObject, priority: int, slope: float) -> None:
+        if self.records:
+            record = self.records[data.draw(st.sampled_from(sorted(self.records)))]
+            self.put(lifecycle.reprioritise(record, priority, slope, self.now).after)
+
+    @rule(
+        cluster=st.sampled_from(["east", "west"]),
+        name=st.sampled_from(["n1", "n2"]),
+        cpu=st.integers(0, 5),
+        gpu=st.integers(0, 2),
+        taints=st.sampled_from([(), (TAINT,)]),
+    )
+    def a_node_changes(self, cluster: str, name: str, cpu: int, gpu: int, taints: tuple[Taint, ...]) -> None:
+        node = make_core_node(name, *taints)
+        self.ledgers[cluster].set_node(replace(node, allocatable=Resources({"cpu": cpu, "gpu": gpu})))
+
+    @rule(cluster=st.sampled_from(["east", "west"]), cpu=st.integers(0, 5))
+    def others_take_more_or_less(self, cluster: str, cpu: int) -> None:
+        self.ledgers[cluster].reserve("others", Resources({"cpu": cpu}))
+
+    @rule(seconds=st.sampled_from([0, 1, 12]), accepted=st.sampled_from([0.0, 0.5, 1.0, 1.0]))
+    def a_cycle_runs(self, seconds: int, accepted: float) -> None:
+        self.seconds += seconds
+        changes = self.from_scratch()
+        outcomes = self.line.plan(self.snapshots(), self.policy, BOUND, self.now)
+        assert [_change(each, self.now) for each in outcomes] == changes
+        for change in changes[: round(len(changes) * accepted)]:
+            self.commit(change)
+
+    @rule()
+    def somebody_asks_when_the_next_becomes_eligible(self) -> None:
+        assert self.line.next_eligible(self.now) == next_eligible(self.records.values(), self.now)
+        assert {record.uid: record for record in self.line} == self.records
+
+    @property
+    def now(self) -> datetime:
+        return at(self.seconds)
+
+    def snapshots(self) -> dict[str, CapacitySnapshot]:
+        return {name: ledger.snapshot() for name, ledger in self.ledgers.items()}
+
+    def from_scratch(self) -> list[Change]:
+        queue = in_order(self.records.values(), self.now)
+        outcomes = plan(queue, self.snapshots(), self.policy, starved(queue, self.now, BOUND))
+        return [change for each in outcomes if (change := _change(each, self.now))]
+
+    def commit(self, change: Change) -> None:
+        after = change.after
+        if after.phase is Phase.QUEUED:
+            self.put(after)
+        else:
+            assert after.attempt is not None
+            del self.records[after.uid]
+            self.line.remove(after.uid)
+            self.ledgers[after.attempt.cluster].reserve(after.uid, after.gang.demand)
+
+    def put(self, record: Record) -> None:
+        self.records[record.uid] = record
+        self.line.put(record)
+
+
+TestSameAsFromScratch = SameAsFromScratch.TestCase
+TestSameAsFromScratch.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+def plan_of(line: Line, cpu: int) -> list[Outcome]:
+    return line.plan({"hub": make_snapshot(cpu=cpu)}, Policy.BEST_EFFORT_FIFO, BOUND, at(1))
+
+
+def test_answer_that_nobody_could_write_down_is_given_again() -> None:
+    line = Line()
+    line.put(make_record(gang=make_gang(cpu=5000)))
+    assert plan_of(line, 1000) == plan_of(line, 1000) != []
+
+
+def test_pass_over_what_was_told_and_has_not_changed_looks_at_no_gang(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line = Line()
+    line.put(make_record(gang=make_gang(cpu=5000)))
+    for outcome in plan_of(line, 1000):
+        change = _change(outcome, at(1))
+        assert change is not None
+        line.put(change.after)
+    assert plan_of(line, 1000) == []
+
+    monkeypatch.setattr(Gang, "tolerates", None)
+    assert plan_of(line, 1000) == []
+
+
+def test_equal_gangs_are_answered_as_one_and_only_to_whom_it_is_news() -> None:
+    line = Line()
+    records = [make_record(name=f"aw-{number}", enqueue_seq=number) for number in range(4)]
+    for record in records:
+        line.put(record)
+    outcomes = plan_of(line, 2000)
+    assert [type(each) for each in outcomes] == [Placed, Placed, Waiting, Waiting]
+    assert [each.record for each in outcomes] == records
+
+
+def tell(line: Line, outcomes: list[Outcome]) -> None:
+    for outcome in outcomes:
+        change = _change(outcome, at(1))
+        assert change is not None
+        if change.after.phase is Phase.QUEUED:
+            line.put(change.after)
+        else:
+            line.remove(change.after.uid)
+
+
+def short_ledger() -> CapacityLedger:
+    """Free are 4 cpus and 2 GPUs of 9 each: a gang of 4 and 4 is short of GPUs, until somebody takes the cpus."""
+    ledger = CapacityLedger()
+    ledger.set_node(make_core_node("n1", cpu=9000, gpu=9))
+    ledger.reserve("others", Resources({"cpu": 5000, "nvidia.com/gpu": 7}))
+    return ledger
+
+
+def pass_over(line: Line, ledger: CapacityLedger) -> list[tuple[str, str]]:
+    """Whoever is told something and what of, in order; all of it is committed."""
+    news = []
+    for outcome in line.plan({"hub": ledger.snapshot()}, Policy.BEST_EFFORT_FIFO, BOUND, at(1)):
+        record = outcome.record
+        if isinstance(outcome, Placed):
+            line.remove(record.uid)
+            ledger.reserve(record.uid, record.gang.demand)
+            news.append((record.name, "placed"))
+        else:
+            change = _change(outcome, at(1))
+            assert change is not None
+            line.put(change.after)
+            news.append((record.name, outcome.pending.resource))
+    return news
+
+
+def test_what_was_remembered_no_longer_holds_behind_one_that_is_placed() -> None:
+    line, ledger = Line(), short_ledger()
+    line.put(make_record(name="waits", gang=make_gang(cpu=4000, gpu=4), enqueue_seq=2))
+    assert pass_over(line, ledger) == [("waits", "nvidia.com/gpu")]
+
+    line.put(make_record(name="first", gang=make_gang(cpu=4000), enqueue_seq=1))
+    assert pass_over(line, ledger) == [("first", "placed"), ("waits", "cpu")]
+
+
+def test_pass_that_placed_somebody_leaves_nothing_to_remember() -> None:
+    line, ledger = Line(), short_ledger()
+    line.put(make_record(name="waits", gang=make_gang(cpu=4000, gpu=4), enqueue_seq=1))
+    line.put(make_record(name="second", gang=make_gang(cpu=4000), enqueue_seq=2))
+    assert pass_over(line, ledger) == [("waits", "nvidia.com/gpu"), ("second", "placed")]
+    assert pass_over(line, ledger) == [("waits", "cpu")]
+    assert pass_over(line, ledger) == []
