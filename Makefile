@@ -68,6 +68,10 @@ demo: $(READY) ## Two gangs, GPUs for one: watch the second wait and go (cold: a
 dev: $(READY) ## The same set-up left running, to play with by kubectl and psql; Ctrl-C ends it
 	@$(BIN)/python -m testbed.dev
 
+.PHONY: docs
+docs: $(READY) ## Write docs/lifecycle.md anew from the table in dispatcher/core/lifecycle.py
+	@$(BIN)/python docs/generate_lifecycle.py
+
 .PHONY: bench
 bench: control-plane ## Measure dispatched AppWrappers per second
 	$(BIN)/python -m benchmarks.throughput
