@@ -76,6 +76,14 @@ docs: $(READY) ## Write docs/lifecycle.md anew from the table in dispatcher/core
 bench: control-plane ## Measure dispatched AppWrappers per second
 	$(BIN)/python -m benchmarks.throughput
 
+.PHONY: bench-growth
+bench-growth: $(READY) ## Measure a cycle, a restart and memory with up to 50,000 queued (six minutes)
+	$(BIN)/python -m benchmarks.growth
+
+.PHONY: bench-canary
+bench-canary: control-plane ## Measure the wait of one that fits after 1000 that do not were deleted
+	$(BIN)/python -m benchmarks.canary
+
 # The tests' own output hides how a build goes, and their time limits would end it.
 .PHONY: control-plane
 control-plane: $(READY)

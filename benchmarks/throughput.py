@@ -70,8 +70,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.database_url and options.repeat > 1:
         print("benchmark: a database of yours is empty only once: leave out --repeat", file=sys.stderr)
         return 2
-    # The way out is the same for both: everything we started is ended in order.
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    # The way out is the same for all: everything we started is ended in order. A shell that starts us in the
+    # background has SIGINT ignored, and we would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
     try:
         with tempfile.TemporaryDirectory(prefix="aw-bench-") as folder:
             rounds, conditions = asyncio.run(Benchmark(options, Path(folder)).run())
