@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Final
 
 from dispatcher.core import conditions
-from dispatcher.core.lifecycle import TRANSITIONS, Step, Transition
+from dispatcher.core.decision import Step
+from dispatcher.core.lifecycle import TRANSITIONS, Transition
 from dispatcher.core.record import HOLDING, Phase, Record
 
 PAGE: Final = Path(__file__).parent / "lifecycle.md"

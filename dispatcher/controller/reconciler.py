@@ -1,6 +1,6 @@
 """One AppWrapper at a time: observe, decide, act, commit, report.
 
-What to do is `core.lifecycle.decide`'s to say; here is only how. Every act is safe to repeat, because the
+What to do is `core.decision.decide`'s to say; here is only how. Every act is safe to repeat, because the
 intent was committed before it: a crash between act and commit leads to the same act again. The status is
 written last, from the record, and only if it differs from what was written before.
 """
@@ -23,7 +23,7 @@ from dispatcher.controller.specs import Specs, owner_of, priority_of
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core import lifecycle
 from dispatcher.core.capacity import PodCounts
-from dispatcher.core.lifecycle import Observation, Step, decide
+from dispatcher.core.decision import Observation, Step, decide, retry_pause
 from dispatcher.core.manifest import reference
 from dispatcher.core.record import Change, ObjectRef, Record
 from dispatcher.kube.appwrappers import AppWrapperView
@@ -196,9 +196,7 @@ class Reconciler:
 
     def _postponed(self, record: Record, made: tuple[ObjectRef, ...], message: str) -> Change:
         now = self._parts.now()
-        return lifecycle.postpone_creation(
-            record, made, message, now + lifecycle.retry_pause(record.attempts), now
-        )
+        return lifecycle.postpone_creation(record, made, message, now + retry_pause(record.attempts), now)
 
     async def _remove(self, record: Record) -> None:
         """Delete what a failed attempt created, last first; commit once all of it is gone."""

@@ -12,8 +12,9 @@ import pytest
 from dispatcher.api.conditions import ConditionType
 from dispatcher.core import lifecycle
 from dispatcher.core.capacity import PodCounts
+from dispatcher.core.decision import Observation, Step, decide, retry_pause
 from dispatcher.core.gang import Gang
-from dispatcher.core.lifecycle import TRANSITIONS, Cause, Observation, Step, decide
+from dispatcher.core.lifecycle import TRANSITIONS, Cause
 from dispatcher.core.record import HOLDING, Change, Condition, Event, Pending, Phase, Record
 from dispatcher.errors import IllegalTransition
 from tests.builders import WAITS, at, make_gang, make_newcomer, make_record, make_ref
@@ -330,4 +331,4 @@ def test_history_says_what_happened_where_and_why(
     [(0, 5), (1, 5), (2, 10), (3, 20), (6, 160), (7, 300), (8, 300), (10_000, 300)],
 )
 def test_pause_before_another_try_doubles_up_to_five_minutes(attempts: int, seconds: int) -> None:
-    assert lifecycle.retry_pause(attempts) == timedelta(seconds=seconds)
+    assert retry_pause(attempts) == timedelta(seconds=seconds)

@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from dispatcher.api.conditions import ConditionType
 from dispatcher.core import lifecycle
 from dispatcher.core.conditions import project
+from dispatcher.core.decision import retry_pause
 from dispatcher.core.lifecycle import TRANSITIONS
 from dispatcher.core.record import HOLDING, Change, Condition, ObjectRef, Pending, Phase, Record
 from tests.builders import NOW, make_gang, make_newcomer, make_ref
@@ -118,7 +119,7 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
     @rule(objects=OBJECTS)
     def is_postponed(self, objects: tuple[ObjectRef, ...]) -> None:
         now = self.later()
-        eligible = now + lifecycle.retry_pause(self.record.attempts)
+        eligible = now + retry_pause(self.record.attempts)
         self.commit(lifecycle.postpone_creation(self.record, objects, "quota", eligible, now))
 
     @may_only(Phase.DISPATCHED)

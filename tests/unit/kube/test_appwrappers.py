@@ -60,6 +60,14 @@ async def test_collection_is_found_under_whatever_plural_the_cluster_has(appwrap
     assert await appwrappers.collection() == f"{GROUP}/mcadappwrappers"
 
 
+async def test_plural_of_mcads_own_definition_is_found_where_that_is_installed(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    resource = {"name": "appwrappers", "kind": "AppWrapper", "namespaced": True}
+    server.on("GET", GROUP, answer({"resources": [resource, {**resource, "name": "appwrappers/status"}]}))
+    assert await AppWrappers(client, Discovery(client), "mcad.ibm.com").collection() == f"{GROUP}/appwrappers"
+
+
 @pytest.mark.parametrize(
     ("reply", "exists"),
     [
