@@ -46,7 +46,7 @@ from dispatcher.store.leadership import Leadership, Lease
 from dispatcher.store.queue import QueueStore
 
 RETRY_SECONDS = 1.0
-PARTITION_SECONDS = 24 * 3600.0
+PARTITION_SECONDS = 6 * 3600.0
 
 _log = log.get("app")
 
@@ -176,6 +176,10 @@ class Application:
         except* (errors.StoreError, errors.ClusterError) as group:
             self._troubled("leadership_ended", group.exceptions[0])
         await self._step_down()
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            # A group that fails while it is being cancelled raises the failure and swallows the cancellation.
+            raise asyncio.CancelledError
 
     async def _recognise(self, client: ClusterClient) -> None:
         """Make sure that the kubeconfig and the database belong together."""
@@ -281,7 +285,7 @@ class Session:
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         """Load, watch, take in what is there, and only then decide and act."""
-        await history.ensure_partitions(self._database, self._leadership.lease, self._clock.now())
+        await self._make_partitions()
         hub_id = str(await self._store.hub_id())
         self._roster.load(await self._store.load_live())
         for record in self._roster.records():
@@ -337,7 +341,19 @@ class Session:
     async def _keep_partitions(self) -> None:
         while True:
             await asyncio.sleep(PARTITION_SECONDS)
+            await self._make_partitions()
+
+    async def _make_partitions(self) -> None:
+        """Make the months ahead. A long read of history keeps them from being attached: then another day will do.
+
+        What they would take in goes to the default partition meanwhile, so leading must not depend on them.
+        """
+        try:
             await history.ensure_partitions(self._database, self._leadership.lease, self._clock.now())
+        except errors.Fenced:
+            raise
+        except errors.StoreError as error:
+            _log.warning("partitions_postponed", error=str(error))
 
     def _wake_dispatch(self) -> None:
         self._dispatch.wake()

@@ -101,13 +101,16 @@ class Cluster:
         if freed:
             self._on_capacity()
         view = new or old
-        if view is not None and view.claimed_by is not None:
-            self._on_pods(view.claimed_by)
+        if view is not None:
+            owner = view.claimed_by or self.owners.confirm(None, view.controller)
+            if owner is not None:
+                self._on_pods(owner)
 
     def _count(self, uid: str, view: PodView) -> None:
         owner = self.owners.confirm(view.claimed_by, view.controller)
         claim = None
-        if owner is None and view.claimed_by is not None and view.controller is not None:
+        if owner is None and view.controller is not None:
+            # Also those without a claim: their maker may be known later, when its AppWrapper is adopted.
             self._waiting_pods[view.controller.uid].add(uid)
             claim = view.claimed_by if self.owners.is_asked(view.controller.uid) else None
         self.ledger.set_pod(replace(view.pod, owner=owner, claim=claim))

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import assert_never
 
 from dispatcher import errors, log
@@ -25,7 +25,7 @@ from dispatcher.core import lifecycle
 from dispatcher.core.capacity import PodCounts
 from dispatcher.core.decision import Observation, Step, decide, retry_pause
 from dispatcher.core.manifest import reference
-from dispatcher.core.record import Change, ObjectRef, Record
+from dispatcher.core.record import Change, ObjectRef, Phase, Record
 from dispatcher.kube.appwrappers import AppWrapperView
 from dispatcher.kube.wrapped import Created, InTheWay, Postponed, RefusedForGood
 
@@ -34,6 +34,12 @@ CONFIRM_SECONDS = 0.5
 
 REFUSED_SECONDS = 5.0
 """Pause before another try of a step that the database did not accept; the reason is in the log."""
+
+REPORT_AGAIN_SECONDS = 2.0
+"""Pause before a status that could not be written is tried again."""
+
+LONGEST_IN_THE_WAY = timedelta(seconds=30)
+"""How long an attempt waits for an earlier object to go before its capacity is given back for a while."""
 
 MOST_FAILURES = 9
 """Creations that fail in a row, over some 25 seconds, before capacity is given back and taken anew later."""
@@ -94,9 +100,17 @@ class Reconciler:
         try:
             await self._act(uid, seen)
         except errors.ClusterError:
-            await self._parts.reporter.report(uid)  # what takes long is told, too
+            await self._report(uid)  # what takes long is told, too
             raise
-        await self._parts.reporter.report(uid)
+        await self._report(uid)
+
+    async def _report(self, uid: str) -> None:
+        """Report, or have it tried again later: a status that cannot be written is no failure of the step."""
+        try:
+            await self._parts.reporter.report(uid)
+        except errors.ClusterError as error:
+            _log.warning("report_failed", uid=uid, error=str(error))
+            self._parts.queue.add_later(uid, REPORT_AGAIN_SECONDS)
 
     async def _act(self, uid: str, seen: Observation) -> None:
         """Carry out the step that is due."""
@@ -134,7 +148,7 @@ class Reconciler:
         return view is not None and not view.deleting
 
     def _asked(self, record: Record | None, view: AppWrapperView | None) -> tuple[int, float] | None:
-        if record is None or view is None or view.spec_hash == record.spec_hash:
+        if record is None or view is None or record.phase is not Phase.QUEUED:
             return None
         return priority_of(view.spec)
 
@@ -182,7 +196,10 @@ class Reconciler:
                     made.append(ref)
                 case InTheWay(message):
                     _log.info("in_the_way", appwrapper=record.key, uid=record.uid, detail=message)
-                    self._parts.queue.add_later(record.uid, CONFIRM_SECONDS)
+                    if self._has_waited_long(record):
+                        await self._commit(self._postponed(record, tuple(made), message))
+                    else:
+                        self._parts.queue.add_later(record.uid, CONFIRM_SECONDS)
                     return
                 case Postponed(message):
                     await self._commit(self._postponed(record, tuple(made), message))
@@ -193,6 +210,11 @@ class Reconciler:
                     await self._commit(change)
                     return
         await self._commit(lifecycle.created(record, tuple(made), self._parts.now()))
+
+    def _has_waited_long(self, record: Record) -> bool:
+        """True once its capacity was taken for long enough without anything to show for it."""
+        decided = record.attempt.decided_at if record.attempt else self._parts.now()
+        return self._parts.now() - decided >= LONGEST_IN_THE_WAY
 
     def _postponed(self, record: Record, made: tuple[ObjectRef, ...], message: str) -> Change:
         now = self._parts.now()

@@ -131,6 +131,22 @@ async def test_pod_of_an_object_we_created_counts_for_its_appwrapper_at_once(
     assert server.requests(path=RAYCLUSTER) == []
 
 
+async def test_pods_of_a_gang_that_is_adopted_count_for_it_though_they_bear_none_of_our_labels(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """MCAD's pods: listed as anyone's, until the AppWrapper whose RayCluster made them is taken in."""
+    has(server, "nodes", make_node("n1"))
+    has(server, "pods", make_pod("head", controller=RAY))
+    dispatching = lifecycle.dispatch(make_record(), "hub", at(1)).after
+    record = lifecycle.created(dispatching, (make_ref(name="ray", uid="uid-of-ray"),), at(2)).after
+    async with running(client) as it:
+        await it.cluster.wait_until_known()
+        assert it.cluster.pod_counts(AW) == PodCounts()
+        it.cluster.learn(record)
+        assert it.cluster.pod_counts(AW) == PodCounts(running=1)
+        assert it.pods_of == [AW]
+
+
 async def test_pod_seen_before_its_owner_is_understood_counts_as_soon_as_it_is(
     server: FakeApiServer, client: ClusterClient
 ) -> None:

@@ -101,6 +101,43 @@ async def test_gang_that_meets_a_quota_is_rolled_back_whole_and_queued_again(wor
     assert world.dispatch_wakes == 1
 
 
+async def test_priority_that_is_set_back_to_what_was_submitted_is_a_change_like_any_other(
+    world: World,
+) -> None:
+    await world.admit(make_appwrapper(spec={"priority": 5}))
+    world.show(make_appwrapper(spec={"priority": 20}))
+    await world.reconcile(UID)
+    world.show(make_appwrapper(spec={"priority": 5}))
+    await world.reconcile(UID)
+    assert world.record(UID).priority == 5
+
+
+async def test_status_that_cannot_be_written_does_not_count_against_the_creation(world: World) -> None:
+    objects(world, answer(made(FIRST), 201))
+    await world.dispatched(make_appwrapper("aw", FIRST))
+    world.server.on("PATCH", f"{APPWRAPPERS}/aw/status", refusal(403, "Forbidden"))
+    await world.reconcile(UID, times=12)
+    assert world.record(UID).phase is Phase.DISPATCHED
+    assert world.queue.failures(UID) == 0
+
+
+async def test_what_stays_in_the_way_gives_the_capacity_back_for_a_while(world: World) -> None:
+    going = made(FIRST)
+    going["metadata"]["deletionTimestamp"] = "2026-11-20T09:00:00Z"
+    going["metadata"]["ownerReferences"][0]["uid"] = "uid-of-a-predecessor"
+    objects(world, refusal(409, "AlreadyExists"))
+    world.server.on("GET", f"{PODS}/first", answer(going))
+    await world.dispatched(make_appwrapper("aw", FIRST))
+    await world.reconcile(UID)
+    assert world.record(UID).phase is Phase.DISPATCHING
+
+    await asyncio.sleep(30)  # virtual
+    await world.reconcile(UID)
+
+    assert world.record(UID).phase is Phase.REQUEUEING
+    assert world.record(UID).message == "Pod default/first is still being deleted"
+
+
 async def test_gang_that_can_never_be_created_fails_once_all_of_it_is_gone(world: World) -> None:
     objects(world, answer(made(FIRST), 201), refusal(422, "Invalid", "spec: wrong"))
     await world.dispatched(make_appwrapper("aw", FIRST, SECOND))
