@@ -176,10 +176,6 @@ class Application:
         except* (errors.StoreError, errors.ClusterError) as group:
             self._troubled("leadership_ended", group.exceptions[0])
         await self._step_down()
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            # A group that fails while it is being cancelled raises the failure and swallows the cancellation.
-            raise asyncio.CancelledError
 
     async def _recognise(self, client: ClusterClient) -> None:
         """Make sure that the kubeconfig and the database belong together."""

@@ -148,7 +148,7 @@ async def test_creation_that_was_done_but_not_noted_is_done_once(world: World) -
 
     await world.start_dispatcher()
 
-    await world.until_state("left", "Dispatched")
+    await world.until_state("left", "Running")
     assert [each["metadata"]["uid"] for each in await world.every("Job")] == [existing["metadata"]["uid"]]
 
 
