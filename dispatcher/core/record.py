@@ -11,6 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from dispatcher.api.conditions import ConditionType
+from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.core.gang import Gang
 
 
@@ -112,7 +113,7 @@ class Record:
     spec_hash: str = ""
     version: int = 0
     enqueue_seq: int = 0
-    queue: str = "default"
+    queue: str = DEFAULT_QUEUE
     priority: int = 0
     priority_slope: float = 0.0
     gang: Gang = field(default_factory=Gang)
