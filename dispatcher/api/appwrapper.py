@@ -7,19 +7,26 @@ nothing else, whatever JSON it is given, because the API server lets through mor
 (embedded objects are opaque to it).
 
 Quantities stay as written (``int | str``): what they mean is arithmetic, and arithmetic belongs to the core.
-Fields MCAD declares but never used are type-checked and then dropped. So are v1beta2's ``podSets``: they say
-where pod templates sit and how many pods each makes, but no resources, and inference finds both by itself.
+Fields MCAD declares but never used are type-checked and then dropped.
 """
 
+import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Literal
 
 from dispatcher.api.mistakes import SpecError, quoted
 from dispatcher.api.templates import check_template
-from dispatcher.api.written import WrittenPodSet, WrittenRequeuing, WrittenScheduling, WrittenSpec, read
+from dispatcher.api.written import (
+    WrittenComponent,
+    WrittenPodSet,
+    WrittenRequeuing,
+    WrittenScheduling,
+    WrittenSpec,
+    read,
+)
 
 DEFAULT_FORCE_DELETION_SECONDS = 600
 
@@ -36,18 +43,33 @@ class DeclaredPodSet:
 
 
 @dataclass(frozen=True, slots=True)
+class TemplatePodSet:
+    """One of v1beta2's ``podSets``: where in the component a pod template is, and how many pods are made of it.
+
+    ``path`` begins with ``template``, which is the wrapped object. ``info`` is what a quota manager has added to
+    the pods (``podSetInfos``: labels, annotations, nodeSelector, tolerations, schedulingGates), as written.
+    """
+
+    path: str
+    replicas: int
+    info: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class WrappedObject:
     """One object to create, with what its author declared about it.
 
     ``declared`` is None where nothing was declared (derive the demand from the template) and empty where an
     empty list was (the demand is 0). ``template`` is the raw JSON: its apiVersion, kind, name and namespace
-    have been checked, the rest may be anything. Either ``name`` or ``generate_name`` is set.
+    have been checked, the rest may be anything. Either ``name`` or ``generate_name`` is set. ``pod_sets`` is empty
+    where none were given: they are found in the template then.
     """
 
     index: int
     template: Mapping[str, Any]
     declared: tuple[DeclaredPodSet, ...] | None = None
     completion: tuple[str, ...] = ()
+    pod_sets: tuple[TemplatePodSet, ...] = ()
 
     @property
     def api_version(self) -> str:
@@ -96,7 +118,8 @@ class Growth(StrEnum):
 class Requeuing:
     """When a dispatched gang short of pods goes back to the queue; None stands for "without limit".
 
-    ``force_deletion_after`` None means that what will not go away is waited for.
+    ``force_deletion_after`` None means that what will not go away is waited for. ``explicit`` is true if its author
+    wrote a ``requeuing`` block, which is obeyed to the letter.
     """
 
     wait: timedelta = timedelta(seconds=300)
@@ -105,6 +128,7 @@ class Requeuing:
     max_requeuings: int | None = None
     pause: timedelta = timedelta(0)
     force_deletion_after: timedelta | None = timedelta(seconds=DEFAULT_FORCE_DELETION_SECONDS)
+    explicit: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +204,17 @@ def _wrapped_of_items(written: WrittenSpec) -> tuple[WrappedObject, ...]:
 
 def _wrapped_of_components(written: WrittenSpec) -> tuple[WrappedObject, ...]:
     return tuple(
-        WrappedObject(index, component.template) for index, component in enumerate(written.components or [])
+        WrappedObject(index, component.template, pod_sets=_pod_sets(component))
+        for index, component in enumerate(written.components or [])
+    )
+
+
+def _pod_sets(component: WrittenComponent) -> tuple[TemplatePodSet, ...]:
+    """Read podSets with their podSetInfos, which come in the same order and may be fewer."""
+    infos = itertools.chain(component.pod_set_infos, itertools.repeat({}))
+    return tuple(
+        TemplatePodSet(one.path, one.replicas, info)
+        for one, info in zip(component.pod_sets, infos, strict=False)
     )
 
 
@@ -196,7 +230,11 @@ def _words(comma_separated: str) -> tuple[str, ...]:
 
 def _scheduling(written: WrittenScheduling) -> Scheduling:
     return Scheduling(
-        requeuing=_requeuing(written.requeuing, written.force_deletion_after),
+        requeuing=_requeuing(
+            written.requeuing,
+            written.force_deletion_after,
+            explicit="requeuing" in written.model_fields_set,
+        ),
         dispatch_duration=DispatchDuration(
             expected=_seconds_or_unlimited(written.dispatch_duration.expected),
             limit=_seconds_or_unlimited(written.dispatch_duration.limit),
@@ -204,7 +242,7 @@ def _scheduling(written: WrittenScheduling) -> Scheduling:
     )
 
 
-def _requeuing(written: WrittenRequeuing, force_deletion_after: int | None) -> Requeuing:
+def _requeuing(written: WrittenRequeuing, force_deletion_after: int | None, *, explicit: bool) -> Requeuing:
     for seconds in (written.force_deletion_after, DEFAULT_FORCE_DELETION_SECONDS):
         if force_deletion_after is None:
             force_deletion_after = seconds
@@ -215,6 +253,7 @@ def _requeuing(written: WrittenRequeuing, force_deletion_after: int | None) -> R
         max_requeuings=written.max_requeuings or None,
         pause=timedelta(seconds=written.pause),
         force_deletion_after=_seconds_or_unlimited(force_deletion_after or 0),
+        explicit=explicit,
     )
 
 

@@ -28,8 +28,17 @@ HUB_ANNOTATION: Final = f"{PREFIX}/hub"
 ITEM_ANNOTATION: Final = f"{PREFIX}/item"
 """On every wrapped object: its index in the AppWrapper."""
 
+ITEM_LABEL: Final = f"{PREFIX}/item"
+"""Inside the pod templates of a wrapped object: its index in the AppWrapper, so that a pod says what it is of."""
+
 MCAD_NAME_LABEL: Final = "appwrapper.mcad.ibm.com"
 """MCAD's own label: the AppWrapper's name, on wrapped objects and their pods."""
+
+NAME_LABEL: Final = "workload.codeflare.dev/appwrapper"
+"""The label of MCAD's successor: the AppWrapper's name, on wrapped objects and their pods."""
+
+OUR_MANAGERS: Final = frozenset({None, "", "workload.codeflare.dev/appwrapper-controller"})
+"""Values of `spec.managedBy` that leave an AppWrapper to us."""
 
 HUB_CLUSTER: Final = "hub"
 """The name of the cluster the dispatcher itself reads AppWrappers from."""

@@ -13,6 +13,7 @@ from dispatcher.api.appwrapper import (
     Growth,
     Requeuing,
     Scheduling,
+    TemplatePodSet,
     WrappedObject,
     parse_spec,
 )
@@ -100,12 +101,13 @@ def test_both_spellings_give_the_same_objects() -> None:
     )
 
 
-def test_pod_sets_of_v1beta2_are_left_to_inference() -> None:
-    pod_sets = [{"path": "template.spec.template", "replicas": 3, "annotations": {"a": "b"}}]
+def test_pod_sets_of_v1beta2_are_kept_with_their_infos() -> None:
+    pod_sets = [{"path": "template.spec.a", "replicas": 3, "annotations": {"a": "b"}}, {"path": "template"}]
 
     spec = parse({"components": [{"template": POD, "podSets": pod_sets, "podSetInfos": [{"x": 1}]}]})
 
-    assert spec.wrapped == (WrappedObject(0, POD, declared=None),)
+    expected = (TemplatePodSet("template.spec.a", 3, {"x": 1}), TemplatePodSet("template", 1, {}))
+    assert spec.wrapped == (WrappedObject(0, POD, declared=None, pod_sets=expected),)
 
 
 @pytest.mark.parametrize(
@@ -189,6 +191,7 @@ def test_scheduling_is_kept() -> None:
             max_requeuings=3,
             pause=timedelta(seconds=5),
             force_deletion_after=timedelta(seconds=30),
+            explicit=True,
         ),
         DispatchDuration(timedelta(seconds=5), timedelta(seconds=10)),
     )
