@@ -27,6 +27,42 @@ class ConditionType(StrEnum):
     """Its gang's pods run."""
     FAILED = "Failed"
     """It will not run; the message says why."""
+    SUSPENDED = "Suspended"
+    """Its user holds it back; nothing of it exists. Ours: MCAD could not suspend."""
+    PREEMPT_CANDIDATE = "PreemptCandidate"
+    """It did not run as it should, and is taken from its cluster."""
+    RUNNING_HOLD_COMPLETION = "RunningHoldCompletion"
+    """Some of its wrapped objects are done, and not all is over."""
+    COMPLETED = "Completed"
+    """Its wrapped objects are done and none of its pods lives."""
+
+
+class ComponentsCondition(StrEnum):
+    """What v1beta2 calls what can be true; shown on AppWrappers with components, beside the others."""
+
+    QUOTA_RESERVED = "QuotaReserved"
+    """Its capacity is taken."""
+    RESOURCES_DEPLOYED = "ResourcesDeployed"
+    """Its components exist."""
+    PODS_READY = "PodsReady"
+    """As many pods run as the gang needs."""
+    UNHEALTHY = "Unhealthy"
+    """Something is wrong with it."""
+    DELETING_RESOURCES = "DeletingResources"
+    """Its components are being removed."""
+
+
+class ComponentsPhase(StrEnum):
+    """v1beta2's `status.phase`."""
+
+    SUSPENDED = "Suspended"
+    RESUMING = "Resuming"
+    RUNNING = "Running"
+    RESETTING = "Resetting"
+    SUSPENDING = "Suspending"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    TERMINATING = "Terminating"
 
 
 class State(StrEnum):
@@ -53,11 +89,50 @@ PODS_RUNNING: Final = "PodsRunning"
 ITEM_CREATION_FAILURE: Final = "ItemCreationFailure."
 """Reason of Failed, when a wrapped object cannot be created."""
 
+PREEMPTION_TRIGGERED: Final = "PreemptionTriggered"
+"""Reason of Backoff, when it was taken from its cluster."""
+MIN_PODS_NOT_RUNNING: Final = "MinPodsNotRunning"
+"""Reason of PreemptCandidate: fewer than `minAvailable` pods run or have succeeded."""
+PODS_FAILED_SCHEDULING: Final = "PodsFailedScheduling"
+"""Reason of PreemptCandidate: enough pods run, but others cannot be scheduled."""
+DISPATCH_DEADLINE_EXCEEDED: Final = "DispatchDeadlineExceeded"
+"""Reason of PreemptCandidate and Failed: it ran for longer than `dispatchDuration.limit`."""
+SOME_ITEMS_COMPLETED: Final = "SomeItemsCompleted"
+"""Reason of RunningHoldCompletion."""
+PODS_COMPLETED: Final = "PodsCompleted"
+"""Reason of Completed."""
+
+FAILED_COMPONENT: Final = "FailedComponent"
+"""Reason of Failed: a wrapped object says that it failed. This and those below are v1beta2's words."""
+MISSING_COMPONENT: Final = "MissingComponent"
+"""Reason of Failed: somebody deleted a wrapped object."""
+FOUND_FAILED_PODS: Final = "FoundFailedPods"
+"""Reason of PreemptCandidate: pods failed or were evicted."""
+INSUFFICIENT_PODS_READY: Final = "InsufficientPodsReady"
+"""Reason of PreemptCandidate: its pods do not appear, do not start, or were lost and do not come back."""
+SUFFICIENT_PODS_READY: Final = "SufficientPodsReady"
+"""Reason of PodsReady."""
+COMPONENT_CREATED: Final = "ComponentCreatedSuccessfully"
+"""Reason of a component's ResourcesDeployed."""
+SUSPENDED_BY_USER: Final = "SuspendedByUser"
+"""Reason of Suspended."""
+
 INSUFFICIENT_RESOURCES: Final = "Insufficient resources to dispatch AppWrapper."
 """Message of Backoff on a single cluster."""
+
+MIN_PODS_MESSAGE: Final = (
+    "Insufficient number of Running and Completed pods, minimum={minimum}, running={running}, "
+    "completed={completed}."
+)
+PODS_FAILED_SCHEDULING_MESSAGE: Final = "Pods failed scheduling failed={failed}, running={running}."
+DEADLINE_MESSAGE: Final = "Dispatch deadline exceeded. allowed to run for {seconds} seconds"
+MISSING_MESSAGE: Final = "Only found {found} deployed components, but was expecting {expected}"
 
 SENDER_DISPATCHED: Final = "before manageQueueJob - afterEtcdDispatching"
 SENDER_BACKOFF: Final = "before [backoff] - Rejoining"
 SENDER_QUEUEING: Final = "before ScheduleNext - setQueueing"
 SENDER_HEAD_OF_LINE: Final = "before ScheduleNext - setHOL"
 SENDER_FAILED: Final = "before manageQueueJob - creationFailure"
+SENDER_PREEMPTED: Final = "before PreemptQueueJobs - CanRun: false"
+SENDER_HOLD_COMPLETION: Final = "before [UpdateQueueJobs] setRunningHoldCompletion"
+SENDER_COMPLETED: Final = "before [UpdateQueueJobs] setCompleted"

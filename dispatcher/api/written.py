@@ -1,7 +1,7 @@
 """What users write, field for field the CRD's schema; a test holds the two together.
 
-Both spellings are read by the same models, because the CRD stores both under one schema. `read` is the only
-way in: it gives a `WrittenSpec`, or a `SpecError` for its author.
+Both spellings are read by the same models, because the CRD stores both under one schema. `read` is the way in:
+it gives a `WrittenSpec`, or a `SpecError` for its author. Only `WrittenAsked` is read by itself as well.
 """
 
 from collections.abc import Mapping
@@ -135,17 +135,22 @@ class WrittenComponent(Written):
     annotations: dict[str, str] = {}
 
 
-class WrittenSpec(Written):
-    """``spec``, in either spelling; ``service`` and ``selector`` never had a meaning."""
+class WrittenAsked(Written):
+    """The part of ``spec`` that may change after submission, in either spelling."""
 
     priority: Int32 = 0
     priority_slope: float = Field(0.0, alias="priorityslope")
+    suspend: bool = False
+
+
+class WrittenSpec(WrittenAsked):
+    """``spec``, in either spelling; ``service`` and ``selector`` never had a meaning."""
+
     service: dict[str, Any] = {}
     selector: dict[str, Any] = {}
     resources: WrittenResources | None = None
     scheduling: WrittenScheduling = Field(WrittenScheduling.model_construct(), alias="schedulingSpec")
     components: list[WrittenComponent] | None = None
-    suspend: bool = False
     managed_by: str | None = Field(None, alias="managedBy")
 
 

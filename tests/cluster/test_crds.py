@@ -1,4 +1,3 @@
-import asyncio
 import copy
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -7,16 +6,16 @@ from typing import Any
 import pytest
 import yaml
 
-from dispatcher.api.appwrapper import parse_spec
+from dispatcher.api.appwrapper import Requeuing, WrappedObject, parse_spec
 from dispatcher.kube.crds import load_crds
 from testbed.kuberay import Api, RefusedError
 from testbed.plane import Plane
+from tests.cluster.definitions import appwrapper, collection, install
 
 EXAMPLES = {
     path.stem: yaml.safe_load(path.read_text())
     for path in sorted((Path(__file__).parents[2] / "examples").glob("aw-*.yaml"))
 }
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 POD: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}
 POD_SET = "spec.resources.GenericItems[0].custompodresources[0]"
 PATTERN = r"'^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$'"
@@ -29,37 +28,6 @@ async def api(plane: Plane) -> AsyncIterator[Api]:
         for crd in load_crds():
             await install(connected, crd)
         yield connected
-
-
-async def install(api: Api, crd: dict[str, Any]) -> None:
-    """Create or replace a definition and wait until its objects are served."""
-    path = f"{DEFINITIONS}/{crd['metadata']['name']}"
-    try:
-        await api.request("POST", DEFINITIONS, crd)
-    except RefusedError as refusal:
-        if refusal.status != 409:
-            raise
-        found = await api.request("GET", path)
-        metadata = {**crd["metadata"], "resourceVersion": found["metadata"]["resourceVersion"]}
-        await api.request("PUT", path, {**crd, "metadata": metadata})
-    while True:
-        if is_established(await api.request("GET", path)):
-            return
-        await asyncio.sleep(0.05)
-
-
-def is_established(crd: dict[str, Any]) -> bool:
-    conditions = crd["status"]["conditions"] or []
-    return any(one["type"] == "Established" and one["status"] == "True" for one in conditions)
-
-
-def collection(namespace: str, group_version: str = "workload.codeflare.dev/v1beta1") -> str:
-    plural = "mcadappwrappers" if group_version.startswith("mcad") else "appwrappers"
-    return f"/apis/{group_version}/namespaces/{namespace}/{plural}"
-
-
-def appwrapper(spec: object, group_version: str = "workload.codeflare.dev/v1beta1") -> dict[str, Any]:
-    return {"apiVersion": group_version, "kind": "AppWrapper", "metadata": {"name": "t"}, "spec": spec}
 
 
 def spec_of(*items: object, **fields: object) -> dict[str, Any]:
@@ -112,6 +80,10 @@ async def test_example_is_stored_as_it_was_written(
             id="quantities",
         ),
         pytest.param(with_pod_set(requests={"memory": 2**62}, limits={"cpu": "+1"}), id="large-integer"),
+        pytest.param(
+            with_pod_set(requests={"memory": "16G", "cpu": "0.5", "x.io/y": "1e3", "x.io/z": "500m"}),
+            id="quantities-of-every-kind",
+        ),
         pytest.param(spec_of(priority=-(2**31), priorityslope=0.5), id="low-priority"),
         pytest.param(
             spec_of(selector={"matchLabels": {"a": "b"}}, service={"spec": {}}), id="useless-fields"
@@ -254,9 +226,37 @@ async def test_defaults_are_filled_in_where_mcad_filled_them_in(api: Api) -> Non
         "maxNumRequeuings": 0,
         "pauseTimeInSeconds": 0,
     }
-    assert parse_spec(stored["spec"], namespace="default") == parse_spec(
-        {"resources": {}}, namespace="default"
-    )
+    read = parse_spec(stored["spec"], namespace="default").scheduling.requeuing
+    assert read == Requeuing(explicit=True)
+
+
+async def test_template_keeps_its_quantities_exactly(api: Api) -> None:
+    """Quoted or not: the API server takes numbers for quantities in pods, so it takes them here."""
+    requests = {
+        "memory": "16G",
+        "cpu": 0.5,
+        "x.io/y": "1e3",
+        "x.io/z": "500m",
+        "x.io/w": 0.1,
+        "x.io/v": 2**62,
+    }
+    pod = {**POD, "spec": {"containers": [{"name": "a", "image": "a", "resources": {"requests": requests}}]}}
+
+    stored = await try_to_create(api, spec_of({"generictemplate": pod}))
+
+    assert stored["spec"] == spec_of({"generictemplate": pod})
+
+
+async def test_names_may_be_as_long_as_kubernetes_has_them(api: Api, namespace: str) -> None:
+    longest = ".".join(["a" * 63, "b" * 63, "c" * 63, "d" * 61])
+    pod = {**POD, "metadata": {"name": longest}}
+    spec = spec_of({"generictemplate": pod})
+
+    await api.request("POST", collection(namespace), appwrapper(spec, name=longest))
+
+    stored = await api.request("GET", f"{collection(namespace)}/{longest}")
+    assert stored["spec"] == spec
+    assert parse_spec(stored["spec"], namespace=namespace).wrapped == (WrappedObject(0, pod),)
 
 
 async def test_status_keeps_all_we_and_mcad_write(api: Api, namespace: str) -> None:
@@ -314,37 +314,3 @@ async def test_writing_the_status_cannot_change_the_spec(api: Api, namespace: st
     stored = await api.request("PATCH", f"{collection(namespace)}/t/status", body)
 
     assert (stored["spec"]["priority"], stored["metadata"]["generation"]) == (1, 1)
-
-
-async def test_nothing_is_lost_between_the_versions_once_both_are_served(api: Api, namespace: str) -> None:
-    """A definition of the same schema under another group serves both: the shipped one does not yet."""
-    crd = next(one for one in load_crds() if one["spec"]["group"] == "workload.codeflare.dev")
-    both = copy.deepcopy(crd)
-    both["metadata"]["name"] = "appwrappers.both.example.com"
-    both["spec"]["group"] = "both.example.com"
-    both["spec"]["names"] |= {"shortNames": [], "categories": []}
-    for version in both["spec"]["versions"]:
-        version["served"] = True
-    await install(api, both)
-    components = [{"template": POD, "podSets": [{"path": "template", "replicas": 1}]}]
-    newer, older = (collection(namespace, f"both.example.com/{name}") for name in ("v1beta2", "v1beta1"))
-    await retried(api, newer, appwrapper({"components": components}, "both.example.com/v1beta2"))
-
-    labelled = await api.request("PATCH", f"{older}/t", {"metadata": {"labels": {"a": "b"}}})
-
-    assert labelled["spec"] == {"components": components}
-    assert (await api.request("GET", f"{newer}/t"))["spec"] == {"components": components}
-    await api.request("DELETE", f"{DEFINITIONS}/appwrappers.both.example.com")
-
-
-async def retried(api: Api, path: str, body: dict[str, Any]) -> None:
-    """Create an object of a definition just established; its handler may be a moment behind."""
-    while True:
-        try:
-            await api.request("POST", path, body)
-        except RefusedError as refusal:
-            if refusal.status != 404:
-                raise
-            await asyncio.sleep(0.05)
-        else:
-            return

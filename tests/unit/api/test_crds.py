@@ -1,11 +1,13 @@
 """What the CRDs take and what the models read is the same: a drift would show as a user's field lost."""
 
 import re
+from enum import StrEnum
 from typing import Any
 
 import pytest
 
 from dispatcher.api.appwrapper import Growth
+from dispatcher.api.conditions import ComponentsCondition, ComponentsPhase
 from dispatcher.api.written import WrittenSpec
 from dispatcher.kube.crds import load_crds
 
@@ -88,13 +90,13 @@ def test_every_version_has_the_same(key: str) -> None:
     assert all(other == first for other in others)
 
 
-def test_only_v1beta1_is_stored_and_served() -> None:
+def test_every_version_is_served_and_v1beta1_is_stored() -> None:
     flags = {name: (version["served"], version["storage"]) for name, version in VERSIONS.items()}
 
     assert flags == {
         "mcad.ibm.com/v1beta1": (True, True),
         "workload.codeflare.dev/v1beta1": (True, True),
-        "workload.codeflare.dev/v1beta2": (False, False),
+        "workload.codeflare.dev/v1beta2": (True, False),
     }
 
 
@@ -138,6 +140,21 @@ def test_schema_names_every_way_to_grow() -> None:
     assert set(Growth) <= set(re.findall(r"\w+", described))
 
 
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        pytest.param(SCHEMA["status"]["properties"]["phase"], ComponentsPhase, id="phases"),
+        pytest.param(
+            SCHEMA["status"]["properties"]["conditions"]["items"]["properties"]["type"],
+            ComponentsCondition,
+            id="conditions",
+        ),
+    ],
+)
+def test_schema_names_all_that_v1beta2_knows(field: Schema, words: type[StrEnum]) -> None:
+    assert set(words) <= set(re.findall(r"\w+", field["description"]))
+
+
 def test_every_list_and_map_is_bounded() -> None:
     unbounded = [
         path
@@ -147,6 +164,33 @@ def test_every_list_and_map_is_bounded() -> None:
     ]
 
     assert not unbounded
+
+
+def test_every_field_is_described() -> None:
+    """Otherwise `kubectl explain` has nothing to say of it."""
+    fields = WRITTEN | schema_fields(SCHEMA["status"], "status")
+
+    assert [
+        path for path, field in fields.items() if not path.endswith("[]") and not field.get("description")
+    ] == []
+
+
+@pytest.mark.parametrize("field", ["resources", "components", "managedBy"])
+def test_field_is_immutable_and_says_so(field: str) -> None:
+    rules = [
+        rule for rule in SCHEMA["spec"]["x-kubernetes-validations"] if rule.get("fieldPath") == f".{field}"
+    ]
+
+    assert rules == [
+        {
+            "rule": f"has(self.{field}) == has(oldSelf.{field}) "
+            f"&& (!has(self.{field}) || self.{field} == oldSelf.{field})",
+            "fieldPath": f".{field}",
+            "reason": "FieldValueForbidden",
+            "message": "attempt to change immutable field: delete the AppWrapper and submit it anew",
+        }
+    ]
+    assert "annot be changed." in WRITTEN[f"spec.{field}"]["description"]
 
 
 @pytest.mark.parametrize("total", ["totalcpu", "totalmemory", "totalgpu"])

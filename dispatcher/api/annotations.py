@@ -1,0 +1,164 @@
+"""The annotations by which the author of an AppWrapper bends how its faults are met, as v1beta2 named them.
+
+Nothing checks an annotation when it is written, so reading is total: what cannot be read counts as not written,
+and the dispatcher's own setting holds. Durations are Go's (``1h30m``, ``1.5h``, ``500ms``, ``0``), exact to the
+microsecond. Where v1beta2 took a negative duration for 0, here it too counts as not written.
+"""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final
+
+PREFIX: Final = "workload.codeflare.dev.appwrapper"
+
+ADMISSION_GRACE: Final = f"{PREFIX}/admissionGracePeriodDuration"
+"""How long pods may be missing after the dispatch."""
+
+WARMUP_GRACE: Final = f"{PREFIX}/warmupGracePeriodDuration"
+"""How long pods may take until they run."""
+
+FAILURE_GRACE: Final = f"{PREFIX}/failureGracePeriodDuration"
+"""How long a failed pod may be left to the controller that made it."""
+
+RETRY_PAUSE: Final = f"{PREFIX}/retryPausePeriodDuration"
+"""How long to wait before the next attempt."""
+
+RETRY_LIMIT: Final = f"{PREFIX}/retryLimit"
+"""How many attempts may follow the first; 0 means none."""
+
+FORCE_DELETION_GRACE: Final = f"{PREFIX}/forcefulDeletionGracePeriodDuration"
+"""How long deleted objects may take to go before they are forced to."""
+
+DELETION_ON_FAILURE_GRACE: Final = f"{PREFIX}/deletionOnFailureGracePeriodDuration"
+"""How long the objects of a failed AppWrapper are kept for a look at them."""
+
+SUCCESS_TTL: Final = f"{PREFIX}/successTTLDuration"
+"""How long the objects of a finished AppWrapper are kept; this can only shorten it."""
+
+TERMINAL_EXIT_CODES: Final = f"{PREFIX}/terminalExitCodes"
+"""Exit codes, separated by commas, that another attempt would not mend."""
+
+RETRYABLE_EXIT_CODES: Final = f"{PREFIX}/retryableExitCodes"
+"""The only exit codes, separated by commas, that another attempt might mend."""
+
+KEYS: Final = (
+    ADMISSION_GRACE,
+    WARMUP_GRACE,
+    FAILURE_GRACE,
+    RETRY_PAUSE,
+    RETRY_LIMIT,
+    FORCE_DELETION_GRACE,
+    DELETION_ON_FAILURE_GRACE,
+    SUCCESS_TTL,
+    TERMINAL_EXIT_CODES,
+    RETRYABLE_EXIT_CODES,
+)
+"""Every annotation that is read; of an AppWrapper's annotations no other need be kept."""
+
+LONGEST_GRACE: Final = timedelta(hours=24)
+LONGEST_SUCCESS_TTL: Final = timedelta(days=7)
+LONGEST_TEXT: Final = 1024
+"""Characters of one annotation that are looked at; a longer one is no duration, number or list that anyone means."""
+
+_NANOSECONDS = {
+    "ns": 1,
+    "us": 1_000,
+    "\N{MICRO SIGN}s": 1_000,
+    "\N{GREEK SMALL LETTER MU}s": 1_000,
+    "ms": 1_000_000,
+    "s": 1_000_000_000,
+    "m": 60_000_000_000,
+    "h": 3_600_000_000_000,
+}
+_TERM = re.compile(rf"(?=\.?[0-9])([0-9]*)\.?([0-9]*)({'|'.join(_NANOSECONDS)})")
+_DURATION = re.compile(rf"([-+]?)(0|(?:{_TERM.pattern})+)")
+_INT32 = range(-(2**31), 2**31)
+_INT64_MAX = 2**63 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class FaultTolerance:
+    """What the annotations ask for; None, or no exit codes, where the dispatcher's own setting holds.
+
+    A non-empty ``retryable_exit_codes`` makes every other code but 0 terminal.
+    """
+
+    admission_grace: timedelta | None = None
+    warmup_grace: timedelta | None = None
+    failure_grace: timedelta | None = None
+    retry_pause: timedelta | None = None
+    force_deletion_grace: timedelta | None = None
+    deletion_on_failure_grace: timedelta | None = None
+    success_ttl: timedelta | None = None
+    retry_limit: int | None = None
+    terminal_exit_codes: frozenset[int] = frozenset()
+    retryable_exit_codes: frozenset[int] = frozenset()
+
+
+def fault_tolerance(annotations: Mapping[str, str]) -> FaultTolerance:
+    """Read what an AppWrapper's annotations ask for, whatever they hold."""
+    return FaultTolerance(
+        admission_grace=_grace(annotations.get(ADMISSION_GRACE)),
+        warmup_grace=_grace(annotations.get(WARMUP_GRACE)),
+        failure_grace=_grace(annotations.get(FAILURE_GRACE)),
+        retry_pause=_grace(annotations.get(RETRY_PAUSE)),
+        force_deletion_grace=_grace(annotations.get(FORCE_DELETION_GRACE)),
+        deletion_on_failure_grace=_grace(annotations.get(DELETION_ON_FAILURE_GRACE)),
+        success_ttl=_success_ttl(annotations.get(SUCCESS_TTL)),
+        retry_limit=_count(annotations.get(RETRY_LIMIT)),
+        terminal_exit_codes=_exit_codes(annotations.get(TERMINAL_EXIT_CODES)),
+        retryable_exit_codes=_exit_codes(annotations.get(RETRYABLE_EXIT_CODES)),
+    )
+
+
+def _grace(text: str | None) -> timedelta | None:
+    return _duration(text, LONGEST_GRACE)
+
+
+def _success_ttl(text: str | None) -> timedelta | None:
+    """As v1beta2 has it, 0 is no time to live."""
+    return _duration(text, LONGEST_SUCCESS_TTL) or None
+
+
+def _duration(text: str | None, longest: timedelta) -> timedelta | None:
+    nanoseconds = _nanoseconds(text)
+    return None if nanoseconds is None else min(timedelta(microseconds=nanoseconds // 1000), longest)
+
+
+def _nanoseconds(text: str | None) -> int | None:
+    """Read a duration as Go does; None if Go would not, or if it is negative."""
+    match = _DURATION.fullmatch(_short(text))
+    if match is None:
+        return None
+    total = sum(_of_term(*term) for term in _TERM.findall(match[2]))
+    return None if total > _INT64_MAX or (total and match[1] == "-") else total
+
+
+def _of_term(whole: str, fraction: str, unit: str) -> int:
+    denominator: int = 10 ** len(fraction)
+    return int(whole + fraction) * _NANOSECONDS[unit] // denominator
+
+
+def _count(text: str | None) -> int | None:
+    number = _int32(_short(text))
+    return None if number is None or number < 0 else number
+
+
+def _exit_codes(text: str | None) -> frozenset[int]:
+    """Read the codes that are numbers, and leave out the rest."""
+    codes = (_int32(word.strip()) for word in _short(text).split(","))
+    return frozenset(code for code in codes if code is not None)
+
+
+def _int32(text: str) -> int | None:
+    if not re.fullmatch("[-+]?[0-9]+", text):
+        return None
+    number = int(text)
+    return number if number in _INT32 else None
+
+
+def _short(text: str | None) -> str:
+    """Keep what is too long to mean anything from costing anything; Python refuses to read huge numbers, too."""
+    return text if text is not None and len(text) <= LONGEST_TEXT else ""
