@@ -9,7 +9,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, Spelling, WrappedObject
+from dispatcher.api.appwrapper import (
+    AppWrapperSpec,
+    DeclaredPodSet,
+    Spelling,
+    TemplatePodSet,
+    WrappedObject,
+)
 from dispatcher.core.demand import DemandError, gang_of
 from dispatcher.core.gang import Gang
 from dispatcher.core.podsets import KINDS
@@ -30,6 +36,13 @@ POD_TEMPLATE = {
     }
 }
 WORKERS = {"replicas": 2, "minReplicas": 1, "maxReplicas": 3, "numOfHosts": 2, "suspend": False}
+REPLICATED = {"replicas": 2, "template": POD_TEMPLATE}
+RAY = {
+    "headGroupSpec": {"template": POD_TEMPLATE},
+    "workerGroupSpecs": [{**WORKERS, "template": POD_TEMPLATE}],
+    "enableInTreeAutoscaling": True,
+    "autoscalerOptions": {"resources": {"requests": {"cpu": 1}}},
+}
 OBJECT = {
     "spec": {
         **POD_TEMPLATE["spec"],
@@ -38,10 +51,24 @@ OBJECT = {
         "parallelism": 2,
         "completions": 3,
         "template": POD_TEMPLATE,
-        "headGroupSpec": {"template": POD_TEMPLATE},
-        "workerGroupSpecs": [{**WORKERS, "template": POD_TEMPLATE}],
-        "enableInTreeAutoscaling": True,
-        "autoscalerOptions": {"resources": {"requests": {"cpu": 1}}},
+        **RAY,
+        "rayClusterSpec": RAY,
+        "rayClusterConfig": RAY,
+        "submissionMode": "K8sJobMode",
+        "submitterPodTemplate": POD_TEMPLATE,
+        "clusterSelector": {},
+        "runPolicy": {"suspend": False},
+        "tasks": [REPLICATED],
+        "replicatedJobs": [{"replicas": 2, "template": {"spec": {**REPLICATED, "parallelism": 2}}}],
+        "leaderWorkerTemplate": {
+            "size": 3,
+            "leaderTemplate": POD_TEMPLATE,
+            "workerTemplate": POD_TEMPLATE,
+        },
+        **{
+            f"{framework}ReplicaSpecs": {"Master": REPLICATED, "Worker": REPLICATED}
+            for framework in ("jax", "mpi", "paddle", "pytorch", "tf", "xgb")
+        },
     }
 }
 """Every field that any kind reads, in one object."""
@@ -82,18 +109,24 @@ QUANTITIES = st.dictionaries(
 DECLARED = st.none() | st.lists(
     st.builds(DeclaredPodSet, st.integers(0, 2**31 - 1), QUANTITIES, QUANTITIES), max_size=2
 ).map(tuple)
+PATHS = st.sampled_from(
+    ["template", "template.spec.template", "template.spec.tasks[0].template"]
+) | st.from_regex(r"template(\.spec|\[0\]|[.\[\]a-z9-]){0,4}", fullmatch=True)
+POD_SETS = st.lists(st.builds(TemplatePodSet, PATHS, st.integers(0, 2**31 - 1)), max_size=2).map(tuple)
 
 
-@settings(max_examples=100)
-@given(ANY_KIND, ANY_OBJECT, DECLARED, st.sampled_from(["v1beta1", "v1beta2"]))
+@settings(max_examples=200)
+@given(ANY_KIND, ANY_OBJECT, DECLARED, POD_SETS, st.sampled_from(["v1beta1", "v1beta2"]))
 def test_any_template_makes_a_gang_or_a_refusal(
     kind: tuple[str, str],
     template: dict[str, Any],
     declared: tuple[DeclaredPodSet, ...] | None,
+    pod_sets: tuple[TemplatePodSet, ...],
     spelling: Spelling,
 ) -> None:
     group = f"{kind[0]}/v1" if kind[0] else "v1"
-    wrapped = WrappedObject(0, {**template, "apiVersion": group, "kind": kind[1]}, declared)
+    raw = {**template, "apiVersion": group, "kind": kind[1]}
+    wrapped = WrappedObject(0, raw, declared, pod_sets=pod_sets)
     gang, message = Gang(), ""
     try:
         gang = gang_of(AppWrapperSpec((wrapped,), spelling=spelling))

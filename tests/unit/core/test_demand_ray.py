@@ -88,41 +88,6 @@ WORKER = {"cpu": 1, "memory": "1Gi"}
             },
             id="ray-cluster.tpu-v4-multihost",
         ),
-        pytest.param(
-            ray_cluster(HEAD, group({"cpu": "200m"}, replicas=1, minReplicas=1, maxReplicas=5)),
-            2,
-            {"cpu": 1200, "memory": 2 * GIB + 256 * 2**20},
-            id="cluster-of-ray-job.sample-whose-worker-is-smaller-than-its-init-container",
-        ),
-        pytest.param(
-            ray_cluster(HEAD, group(WORKER, replicas=1)),
-            2,
-            {"cpu": 2000, "memory": 3221225472},
-            id="cluster-of-ray-job.interactive-mode",
-        ),
-        pytest.param(
-            ray_cluster(
-                template({"cpu": 1, "memory": "4Gi"}), group({"cpu": 3, "memory": "4Gi"}, replicas=2)
-            ),
-            3,
-            {"cpu": 7000, "memory": 12884901888},
-            id="cluster-of-ray-job.pytorch-mnist",
-        ),
-        pytest.param(
-            ray_cluster(
-                template({"cpu": 2, "memory": "8Gi"}),
-                group({"cpu": 24, "memory": "512Gi", "nvidia.com/gpu": 8}, replicas=2),
-            ),
-            3,
-            {"cpu": 50000, "memory": 1108101562368, "nvidia.com/gpu": 16},
-            id="cluster-of-ray-service.deepseek",
-        ),
-        pytest.param(
-            ray_cluster(HEAD, group(WORKER), enableInTreeAutoscaling=True),
-            1,
-            {"cpu": 1500, "memory": 2684354560},
-            id="cluster-of-ray-service.incremental-upgrade-with-replicas-unset",
-        ),
     ],
 )
 def test_ray_cluster_asks_for_the_pods_that_kuberay_makes(
