@@ -6,16 +6,21 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
+from typing import Final
 
-from dispatcher.core.capacity import CapacityLedger, Node, PodCounts
+from dispatcher.core.capacity import CapacityLedger, Node, PodCounts, Unscheduled
 from dispatcher.core.record import ObjectRef, Record
-from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.livepods import LivePods
 from dispatcher.kube.nodes import NODES_PATH, PODS_PATH, PodView, decode_node, decode_pod
+from dispatcher.kube.objects import WrappedWatches
 from dispatcher.kube.owners import Owners
 from dispatcher.kube.reflector import Reflector
 from dispatcher.kube.wrapped import WrappedObjects
+
+MOST_PENDING_PODS: Final = 10
+"""How many pods of one AppWrapper are named with what keeps them from being scheduled; one is as good as all."""
 
 
 class Cluster:
@@ -33,7 +38,8 @@ class Cluster:
         self.ledger = ledger
         self.discovery = Discovery(client)
         self.wrapped = WrappedObjects(client, self.discovery)
-        self.live_pods = LivePods(client)
+        self.objects = WrappedWatches(client, self.discovery, on_pods)
+        self.live_pods = LivePods(client, on_pods, ledger.is_down, self._owner)
         self.owners = Owners(client, self.discovery, self._owner_resolved)
         self._on_capacity = on_capacity
         self._on_pods = on_pods
@@ -49,7 +55,8 @@ class Cluster:
     @property
     def reconnects(self) -> dict[str, int]:
         """How often each watch broke."""
-        return {"nodes": self._nodes.reconnects, "pods": self._pods.reconnects}
+        watches = {"nodes": self._nodes.reconnects, "pods": self._pods.reconnects}
+        return {**self.objects.reconnects, **watches}
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -58,6 +65,7 @@ class Cluster:
             tasks.create_task(self._pods.run(), name=f"{self.name}-pods")
             tasks.create_task(self.owners.run(), name=f"{self.name}-owners")
             tasks.create_task(self.live_pods.run(), name=f"{self.name}-live-pods")
+            tasks.create_task(self.objects.run(), name=f"{self.name}-objects")
 
     async def wait_until_known(self) -> None:
         """Return once its nodes and pods were listed."""
@@ -72,14 +80,22 @@ class Cluster:
             if ref.uid:
                 self.learn_object(ref, record.uid)
 
-    def learn_object(self, ref: ObjectRef, appwrapper: str) -> None:
-        """Know one object as that AppWrapper's: pods of it seen so far were counted as anyone's, beside its demand."""
+    def learn_object(self, ref: ObjectRef, appwrapper: str, *, contents: bool = False) -> None:
+        """Know one object as that AppWrapper's: pods of it seen so far were counted as anyone's, beside its demand.
+
+        Its kind is watched from now on; with `contents` in full, though it makes no pods (see `WrappedWatches`).
+        """
         self.owners.learn(ref.uid, appwrapper)
         self._owner_resolved(ref.uid)
+        self.objects.want(ref.api_version, ref.kind, contents=contents)
 
     def pod_counts(self, appwrapper: str) -> PodCounts:
         """The pods of one AppWrapper in this cluster."""
         return self.ledger.pod_counts(appwrapper)
+
+    def pending_pods(self, appwrapper: str) -> list[Json]:
+        """The first pods of one AppWrapper that cannot be scheduled, as `status.pendingpodconditions` lists them."""
+        return [_pending_pod(each) for each in self.ledger.unscheduled(appwrapper)[:MOST_PENDING_PODS]]
 
     def _node_changed(self, _uid: str, old: Node | None, new: Node | None) -> None:
         if new is None:
@@ -87,6 +103,10 @@ class Cluster:
                 self.ledger.remove_node(old.name)
         else:
             self.ledger.set_node(new)
+        node = new or old
+        if node is not None and _is_down(old) != _is_down(new):
+            for appwrapper in self.ledger.owners_on(node.name):
+                self._on_pods(appwrapper)
         # A heartbeat changes no more than the version of a node: it must not cause a cycle.
         if old != new:
             self._on_capacity()
@@ -102,18 +122,21 @@ class Cluster:
             self._on_capacity()
         view = new or old
         if view is not None:
-            owner = view.claimed_by or self.owners.confirm(None, view.controller)
+            owner = view.claimed_by or self._owner(view)
             if owner is not None:
                 self._on_pods(owner)
 
     def _count(self, uid: str, view: PodView) -> None:
-        owner = self.owners.confirm(view.claimed_by, view.controller)
+        owner = self._owner(view)
         claim = None
         if owner is None and view.controller is not None:
             # Also those without a claim: their maker may be known later, when its AppWrapper is adopted.
             self._waiting_pods[view.controller.uid].add(uid)
             claim = view.claimed_by if self.owners.is_asked(view.controller.uid) else None
         self.ledger.set_pod(replace(view.pod, owner=owner, claim=claim))
+
+    def _owner(self, view: PodView) -> str | None:
+        return self.owners.confirm(view.claimed_by, view.controller, view.names_appwrapper)
 
     def _no_longer_waits(self, uid: str, view: PodView | None) -> None:
         if view is None or view.controller is None:
@@ -130,11 +153,24 @@ class Cluster:
             view = self._pods.items.get(uid)
             if view is None:
                 continue
-            owner = self.owners.confirm(view.claimed_by, view.controller)
+            owner = self._owner(view)
             self.ledger.set_pod(replace(view.pod, owner=owner))
             if owner is not None:
                 self._on_pods(owner)
                 self._on_capacity()
+
+
+def _is_down(node: Node | None) -> bool:
+    return node is not None and not node.ready
+
+
+def _pending_pod(unscheduled: Unscheduled) -> Json:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    if unscheduled.message:
+        condition["message"] = unscheduled.message
+    if unscheduled.since:
+        condition["lastTransitionTime"] = unscheduled.since
+    return {"podname": unscheduled.pod, "conditions": [condition]}
 
 
 def _at(path: str) -> Callable[[], Awaitable[str]]:

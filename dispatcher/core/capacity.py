@@ -24,9 +24,10 @@ Amounts are signed: a node with more requested than it has is a debt of its pool
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeVar
 
 from dispatcher.core.gang import Gang, Taint, Toleration
 from dispatcher.core.resources import NOTHING, Resources
@@ -43,14 +44,38 @@ class PodPhase(StrEnum):
     """Its node does not answer. Long deprecated, still in the API; such a pod may well be alive."""
 
 
+class Plight(StrEnum):
+    """What keeps a pod from running, or ended it through no fault of its own; at most one at a time."""
+
+    NONE = "none"
+    STARTING = "starting"
+    """Pending on a node, where images are pulled or init containers run."""
+    STUCK = "stuck"
+    """Pending on a node, and a container cannot be started: its image, its configuration, its crashes."""
+    UNSCHEDULABLE = "unschedulable"
+    """Pending, because the scheduler found no node for it."""
+    EVICTED = "evicted"
+    """Failed, because its node put it out or went away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unscheduled:
+    """Why the scheduler has no node for a pod, in its own words; `since` as the API server wrote it."""
+
+    pod: str
+    message: str = ""
+    since: str = ""
+
+
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as far as capacity goes; `usable` means Ready and not cordoned."""
+    """A node as far as capacity goes; `usable` means Ready and not cordoned, `ready` just Ready."""
 
     name: str
     allocatable: Resources
     usable: bool = True
     taints: tuple[Taint, ...] = ()
+    ready: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +83,8 @@ class Pod:
     """A pod as far as capacity goes; `node` is empty until it is bound.
 
     `owner` is the uid of its AppWrapper, confirmed by the owner chain; None means foreign, or not confirmed.
-    `claim` is the one it says it is of, as long as nobody has confirmed or denied it.
+    `claim` is the one it says it is of, as long as nobody has confirmed or denied it. `exit_codes` are those of a
+    Failed pod's containers, without zeros, ascending; `unscheduled` goes with the plight of that name.
     """
 
     uid: str
@@ -67,6 +93,9 @@ class Pod:
     phase: PodPhase = PodPhase.PENDING
     owner: str | None = None
     claim: str | None = None
+    plight: Plight = Plight.NONE
+    exit_codes: tuple[int, ...] = ()
+    unscheduled: Unscheduled | None = None
 
     @property
     def live(self) -> bool:
@@ -81,12 +110,21 @@ class Pod:
 
 @dataclass(frozen=True, slots=True)
 class PodCounts:
-    """The pods of one AppWrapper by phase; every live one that does not run is pending."""
+    """The pods of one AppWrapper by phase; every live one that does not run is pending.
+
+    Of the pending, `starting` and `unschedulable` are in that plight; of the failed, `evicted`. `lost` are the live
+    ones on nodes that are known and not Ready. `exit_codes` are those of all failed ones.
+    """
 
     pending: int = 0
     running: int = 0
     succeeded: int = 0
     failed: int = 0
+    starting: int = 0
+    unschedulable: int = 0
+    lost: int = 0
+    evicted: int = 0
+    exit_codes: frozenset[int] = frozenset()
 
     @property
     def live(self) -> int:
@@ -111,6 +149,16 @@ def account(
         bound = _sum(pod.requests for pod in pods if pod.occupies_node and uid in (pod.owner, pod.claim))
         free -= (demand - bound).positive_part()
     return free
+
+
+def count_pods(pods: Iterable[Pod], is_down: Callable[[str], bool]) -> PodCounts:
+    """Count pods from scratch, of whoever they are; `is_down` knows the nodes that are known and not Ready."""
+    tally = _Tally()
+    lost = 0
+    for pod in pods:
+        tally.count(pod, +1)
+        lost += pod.occupies_node and is_down(pod.node)
+    return tally.pod_counts(lost)
 
 
 class CapacitySnapshot:
@@ -174,6 +222,7 @@ class CapacityLedger:
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}
         self._used: dict[str, Resources] = {}
+        self._owners: dict[str, Counter[str]] = {}
         self._pools: dict[tuple[Taint, ...], Pool] = {}
         self._shares: dict[str, _Share] = {}
         self._outstanding = NOTHING
@@ -190,9 +239,19 @@ class CapacityLedger:
 
     def remove_node(self, name: str) -> None:
         """Forget a node; pods that are bound to it stay counted for their AppWrappers."""
-        known = self._nodes.pop(name, None)
+        known = self._nodes.get(name)
         if known is not None:
             self._count_node(known, -1)
+            del self._nodes[name]
+
+    def is_down(self, node: str) -> bool:
+        """True if that node is known and not Ready."""
+        known = self._nodes.get(node)
+        return known is not None and not known.ready
+
+    def owners_on(self, node: str) -> frozenset[str]:
+        """Tell which AppWrappers (by uid) have confirmed live pods on that node, known or not."""
+        return frozenset(self._owners.get(node, ()))
 
     def set_pod(self, pod: Pod) -> None:
         """Take in a pod, or what has become of one: bound, running, over, confirmed as an AppWrapper's."""
@@ -234,9 +293,17 @@ class CapacityLedger:
     def pod_counts(self, appwrapper: str) -> PodCounts:
         """Count the confirmed pods of an AppWrapper (by uid), bound or not, whether it is active or not."""
         share = self._shares.get(appwrapper)
-        return PodCounts() if share is None else share.pod_counts()
+        return PodCounts() if share is None else share.tally.pod_counts(share.lost)
+
+    def unscheduled(self, appwrapper: str) -> list[Unscheduled]:
+        """List the confirmed pods of an AppWrapper (by uid) that the scheduler has no node for, by name."""
+        share = self._shares.get(appwrapper)
+        return [] if share is None else sorted(share.unscheduled.values(), key=lambda each: each.pod)
 
     def _count_node(self, node: Node, sign: int) -> None:
+        if not node.ready:
+            for owner, pods in self._owners.get(node.name, {}).items():
+                self._shares[owner].lost += pods * sign
         if not node.usable:
             return
         taints = _scheduling_taints(node)
@@ -253,13 +320,23 @@ class CapacityLedger:
             self._use_node(pod.node, taken)
         if pod.owner is not None:
             share = self._shares.setdefault(pod.owner, _Share())
-            share.phases[pod.phase] += sign
+            share.count(pod, sign)
             share.bound += taken
+            if pod.occupies_node:
+                self._count_on_node(pod.node, pod.owner, share, sign)
             self._settle(pod.owner, share)
         elif pod.claim is not None:
             share = self._shares.setdefault(pod.claim, _Share())
             share.bound += taken
             self._settle(pod.claim, share)
+
+    def _count_on_node(self, node: str, owner: str, share: _Share, sign: int) -> None:
+        if self.is_down(node):
+            share.lost += sign
+        owners = self._owners.setdefault(node, Counter())
+        _add(owners, owner, sign)
+        if not owners:
+            del self._owners[node]
 
     def _use_node(self, name: str, taken: Resources) -> None:
         used = self._used.get(name, NOTHING) + taken
@@ -283,7 +360,7 @@ class CapacityLedger:
         if outstanding != share.outstanding:
             self._outstanding += outstanding - share.outstanding
             share.outstanding = outstanding
-        if share.demand is None and not share.phases.total() and not share.bound:
+        if share.demand is None and not share.tally.phases and not share.bound:
             del self._shares[appwrapper]
 
 
@@ -302,23 +379,54 @@ class Pool:
 
 
 @dataclass(slots=True)
+class _Tally:
+    """Pods by what is counted of them; nothing is kept of what there is none of."""
+
+    phases: Counter[PodPhase] = field(default_factory=Counter)
+    plights: Counter[Plight] = field(default_factory=Counter)
+    exit_codes: Counter[int] = field(default_factory=Counter)
+
+    def count(self, pod: Pod, sign: int) -> None:
+        _add(self.phases, pod.phase, sign)
+        if pod.plight is not Plight.NONE:
+            _add(self.plights, pod.plight, sign)
+        for code in pod.exit_codes:
+            _add(self.exit_codes, code, sign)
+
+    def pod_counts(self, lost: int) -> PodCounts:
+        return PodCounts(
+            pending=self.phases[PodPhase.PENDING] + self.phases[PodPhase.UNKNOWN],
+            running=self.phases[PodPhase.RUNNING],
+            succeeded=self.phases[PodPhase.SUCCEEDED],
+            failed=self.phases[PodPhase.FAILED],
+            starting=self.plights[Plight.STARTING],
+            unschedulable=self.plights[Plight.UNSCHEDULABLE],
+            lost=lost,
+            evicted=self.plights[Plight.EVICTED],
+            exit_codes=frozenset(self.exit_codes),
+        )
+
+
+@dataclass(slots=True)
 class _Share:
     """One AppWrapper's part: its demand while it is active, its confirmed pods, and what all that claim it take."""
 
     demand: Resources | None = None
     bound: Resources = NOTHING
     outstanding: Resources = NOTHING
-    phases: Counter[PodPhase] = field(default_factory=Counter)
+    lost: int = 0
+    tally: _Tally = field(default_factory=_Tally)
+    unscheduled: dict[str, Unscheduled] = field(default_factory=dict)
 
-    def pod_counts(self) -> PodCounts:
-        return PodCounts(
-            pending=self.phases[PodPhase.PENDING] + self.phases[PodPhase.UNKNOWN],
-            running=self.phases[PodPhase.RUNNING],
-            succeeded=self.phases[PodPhase.SUCCEEDED],
-            failed=self.phases[PodPhase.FAILED],
-        )
+    def count(self, pod: Pod, sign: int) -> None:
+        self.tally.count(pod, sign)
+        if sign < 0:
+            self.unscheduled.pop(pod.uid, None)
+        elif pod.unscheduled is not None:
+            self.unscheduled[pod.uid] = pod.unscheduled
 
 
+_Key = TypeVar("_Key")
 _Tolerations = tuple[tuple[Toleration, ...], ...] | None
 
 
@@ -337,6 +445,13 @@ def _scheduling_taints(node: Node) -> tuple[Taint, ...]:
         return ()
     keeping_away = {taint for taint in node.taints if taint.effect != "PreferNoSchedule"}
     return tuple(sorted(keeping_away, key=lambda taint: (taint.key, taint.value, taint.effect)))
+
+
+def _add(counter: Counter[_Key], key: _Key, sign: int) -> None:
+    """Count one more or one less, and forget what there is none of."""
+    counter[key] += sign
+    if not counter[key]:
+        del counter[key]
 
 
 def _sum(parts: Iterable[Resources]) -> Resources:

@@ -1,9 +1,13 @@
 """What is really created for a wrapped object: the user's template, its name settled, bearing our marks.
 
-The marks say whose an object is. Labels, on the object and in every pod template inside it: the
-AppWrapper's uid and the attempt. Annotations: the hub's id and the item's index. The owner is the AppWrapper.
-Labels prove nothing alone, anybody can write them: `whose` believes the owner reference and uses the labels
-to tell one attempt from another.
+The marks say whose an object is. Labels, on the object and in every pod template inside it: the AppWrapper's uid
+and the attempt, the AppWrapper's name and the object's as MCAD and its successor spelled them, and in the pod
+templates the item's index. Annotations: the hub's id and the item's index. The owner is the AppWrapper. Labels
+prove nothing alone, anybody can write them: `whose` believes the owner reference and uses the labels to tell one
+attempt from another.
+
+Into the pod templates goes also what a quota manager has added to the pods (`TemplatePodSet.info`). Whatever in a
+template is not what Kubernetes would take is left as it is, for the API server to refuse in its own words.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from typing import Any, Final
 
 from dispatcher.api import names
 from dispatcher.api.appwrapper import WrappedObject
+from dispatcher.api.syntax import LONGEST_LABEL, is_qualified_name
 from dispatcher.core.record import ObjectRef
 
 Json = dict[str, Any]
@@ -32,9 +37,10 @@ _SERVER_FIELDS: Final = (
     "generateName",
     "ownerReferences",
 )
-_LONGEST_LABEL: Final = 63
 _LONGEST_GENERATED_NAME: Final = 63  # as the API server's own: Services, Jobs and others take no longer ones
 _HASH_LENGTH: Final = 10
+_ROOT: Final = "template"
+"""How the path of a pod set calls the wrapped object itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +67,15 @@ class Owner:
         }
 
     def labels(self) -> dict[str, str]:
-        """The labels of the object and of its pods."""
-        marks = {names.UID_LABEL: self.uid, names.ATTEMPT_LABEL: str(self.attempt)}
-        if len(self.name) <= _LONGEST_LABEL:
-            marks[names.MCAD_NAME_LABEL] = self.name
-        return marks
+        """The labels of the object and of its pods: the uid is the key, the name is for people and MCAD's clients."""
+        name = _as_label(self.name)
+        return {
+            names.UID_LABEL: self.uid,
+            names.ATTEMPT_LABEL: str(self.attempt),
+            names.NAME_LABEL: name,
+            names.MCAD_NAME_LABEL: name,
+            names.NAMESPACE_LABEL: self.namespace,
+        }
 
 
 def reference(wrapped: WrappedObject, owner: Owner) -> ObjectRef:
@@ -81,28 +91,34 @@ def reference(wrapped: WrappedObject, owner: Owner) -> ObjectRef:
 
 def build(wrapped: WrappedObject, owner: Owner) -> Json:
     """The object to create; the user's template is not changed."""
-    target = reference(wrapped, owner)
+    template = {key: value for key, value in wrapped.template.items() if key != "status"}
+    built: Json = _with_pods_marked(template, _ROOT, _PodMarks.of(wrapped, owner))
     metadata = {
-        key: value
-        for key, value in (wrapped.template.get("metadata") or {}).items()
-        if key not in _SERVER_FIELDS
+        key: value for key, value in (built.get("metadata") or {}).items() if key not in _SERVER_FIELDS
     }
-    built: Json = {
-        key: _marked(value, owner.labels())
-        for key, value in wrapped.template.items()
-        if key not in {"metadata", "status"}
-    }
-    metadata["name"] = target.name
-    metadata["namespace"] = target.namespace
+    metadata["name"] = reference(wrapped, owner).name
+    metadata["namespace"] = owner.namespace
     metadata["ownerReferences"] = [owner.reference()]
-    metadata["labels"] = _labelled(metadata.get("labels"), owner.labels())
-    metadata["annotations"] = {
-        **(metadata.get("annotations") or {}),
-        names.HUB_ANNOTATION: owner.hub_id,
-        names.ITEM_ANNOTATION: str(wrapped.index),
-    }
+    metadata["labels"] = _labelled(metadata.get("labels"), _labels(wrapped, owner))
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), **_annotations(wrapped, owner)}
     built["metadata"] = metadata
     return built
+
+
+def adoption(found: Mapping[str, Any], wrapped: WrappedObject, owner: Owner) -> Json | None:
+    """The merge patch that gives our marks to an object of ours that was made without them; None if it has them."""
+    metadata = found.get("metadata") or {}
+    labels = metadata.get("labels") or {}
+    if names.UID_LABEL in labels:
+        return None
+    marked = _labelled(labels, _labels(wrapped, owner))
+    return {
+        "metadata": {
+            "uid": metadata.get("uid"),
+            "labels": {key: value for key, value in marked.items() if labels.get(key) != value},
+            "annotations": _annotations(wrapped, owner),
+        }
+    }
 
 
 class Whose(StrEnum):
@@ -141,18 +157,69 @@ def controller_of(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
     return None
 
 
-def _marked(value: Any, marks: Mapping[str, str]) -> Any:  # noqa: ANN401  # any JSON
+def _labels(wrapped: WrappedObject, owner: Owner) -> dict[str, str]:
+    """What is written on the object and on its pods."""
+    name = reference(wrapped, owner).name
+    return owner.labels() | (
+        dict.fromkeys(names.RESOURCE_NAME_LABELS, name) if is_qualified_name(name) else {}
+    )
+
+
+def _annotations(wrapped: WrappedObject, owner: Owner) -> dict[str, str]:
+    return {names.HUB_ANNOTATION: owner.hub_id, names.ITEM_ANNOTATION: str(wrapped.index)}
+
+
+@dataclass(frozen=True, slots=True)
+class _PodMarks:
+    """What goes into the pod templates of one object: labels into all, `infos` into those at their paths."""
+
+    labels: Mapping[str, str]
+    infos: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def of(cls, wrapped: WrappedObject, owner: Owner) -> _PodMarks:
+        labels = _labels(wrapped, owner) | {names.ITEM_LABEL: str(wrapped.index)}
+        return cls(labels, {pod_set.path: pod_set.info for pod_set in wrapped.pod_sets})
+
+    def put_on(self, template: Json, path: str) -> Json:
+        informed = _informed(template, self.infos.get(path, {}))
+        metadata = dict(informed.get("metadata") or {})
+        metadata["labels"] = _labelled(metadata.get("labels"), self.labels)
+        return {**informed, "metadata": metadata}
+
+
+def _with_pods_marked(value: Any, path: str, marks: _PodMarks) -> Any:  # noqa: ANN401  # any JSON
     """`value` with `marks` on every pod template in it, wherever a kind keeps its templates."""
     if isinstance(value, list):
-        return [_marked(entry, marks) for entry in value]
+        return [_with_pods_marked(entry, f"{path}[{index}]", marks) for index, entry in enumerate(value)]
     if not isinstance(value, dict):
         return value
-    copied = {key: _marked(entry, marks) for key, entry in value.items()}
-    if _is_pod_template(copied):
-        metadata = dict(copied.get("metadata") or {})
-        metadata["labels"] = _labelled(metadata.get("labels"), marks)
-        copied["metadata"] = metadata
-    return copied
+    copied = {key: _with_pods_marked(entry, f"{path}.{key}", marks) for key, entry in value.items()}
+    return marks.put_on(copied, path) if _is_pod_template(copied) else copied
+
+
+def _informed(template: Json, info: Mapping[str, Any]) -> Json:
+    """A pod template with what was added to its pods: where both name a key the user's value stays."""
+    if not info:
+        return template
+    metadata, spec = dict(template.get("metadata") or {}), dict(template["spec"])
+    for part, key in ((metadata, "labels"), (metadata, "annotations"), (spec, "nodeSelector")):
+        _add_keys(part, key, info.get(key))
+    for key in ("tolerations", "schedulingGates"):
+        _append(spec, key, info.get(key))
+    return {**template, "metadata": metadata, "spec": spec}
+
+
+def _add_keys(part: Json, key: str, added: object) -> None:
+    own = part.get(key) or {}
+    if added and isinstance(added, Mapping) and isinstance(own, Mapping):
+        part[key] = {**added, **own}
+
+
+def _append(part: Json, key: str, added: object) -> None:
+    own = part.get(key) or []
+    if added and isinstance(added, list) and isinstance(own, list):
+        part[key] = [*own, *added]
 
 
 def _is_pod_template(value: Mapping[str, Any]) -> bool:
@@ -167,13 +234,24 @@ def _is_pod_template(value: Mapping[str, Any]) -> bool:
 
 
 def _labelled(labels: Mapping[str, str] | None, marks: Mapping[str, str]) -> dict[str, str]:
-    """The user's labels and our marks; the prefix is ours, MCAD's name label stays the user's if set."""
+    """The user's labels and our marks; the prefix is ours, other labels stay the user's if set."""
     ours = {key: value for key, value in marks.items() if key.startswith(f"{names.PREFIX}/")}
     return {**marks, **(labels or {}), **ours}
 
 
+def _as_label(name: str) -> str:
+    """A name as a label's value; one that is too long is cut, and told from others cut alike by a hash."""
+    if len(name) <= LONGEST_LABEL:
+        return name
+    return f"{name[: LONGEST_LABEL - _HASH_LENGTH - 1]}-{_hash(name)}"
+
+
 def _generated_name(wrapped: WrappedObject, owner: Owner) -> str:
     """A server-made name cannot be exactly-once, so we make it: from the AppWrapper's uid and the item."""
-    digest = hashlib.sha256(f"{owner.uid}/{wrapped.index}".encode()).hexdigest()[:_HASH_LENGTH]
+    digest = _hash(f"{owner.uid}/{wrapped.index}")
     prefix = (wrapped.generate_name or f"{owner.name}-")[: _LONGEST_GENERATED_NAME - _HASH_LENGTH]
     return f"{prefix}{digest}"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_HASH_LENGTH]

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from dispatcher import errors
-from dispatcher.api.names import APPWRAPPER_KIND, APPWRAPPER_VERSION
+from dispatcher.api.annotations import KEYS, FaultTolerance, fault_tolerance
+from dispatcher.api.asked import Asked, asked
+from dispatcher.api.names import APPWRAPPER_KIND, APPWRAPPER_VERSION, OUR_MANAGERS
 from dispatcher.kube import depth
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery, Kind
 
+NO_ANNOTATIONS: Final = FaultTolerance()
+
 
 @dataclass(frozen=True, slots=True)
 class AppWrapperView:
-    """What we keep of an AppWrapper; `spec` is its JSON, `status` what the API server last showed."""
+    """What we keep of an AppWrapper; `spec` is its JSON, `status` what the API server last showed.
+
+    `asked` is what its spec asks for now of what may change, `tolerance` what its annotations say.
+    """
 
     uid: str
     group: str
@@ -28,6 +36,10 @@ class AppWrapperView:
     deleting: bool
     spec: bytes
     status: Json
+    asked: Asked | None = None
+    tolerance: FaultTolerance = NO_ANNOTATIONS
+    has_components: bool = False
+    is_ours: bool = True
 
     @property
     def spec_hash(self) -> str:
@@ -37,7 +49,7 @@ class AppWrapperView:
 
 def decode(raw: Json) -> AppWrapperView:
     """The view of one AppWrapper of either group."""
-    metadata = raw["metadata"]
+    metadata, spec = raw["metadata"], raw.get("spec") or {}
     return AppWrapperView(
         uid=metadata["uid"],
         group=raw["apiVersion"].partition("/")[0],
@@ -47,9 +59,17 @@ def decode(raw: Json) -> AppWrapperView:
         resource_version=metadata["resourceVersion"],
         generation=metadata.get("generation", 0),
         deleting="deletionTimestamp" in metadata,
-        spec=depth.dumps(raw.get("spec") or {}),
+        spec=depth.dumps(spec),
         status=raw.get("status") or {},
+        asked=asked(spec),
+        tolerance=_tolerance(metadata.get("annotations") or {}),
+        has_components=bool(spec.get("components")),
+        is_ours=spec.get("managedBy") in OUR_MANAGERS,
     )
+
+
+def _tolerance(annotations: Mapping[str, str]) -> FaultTolerance:
+    return fault_tolerance(annotations) if annotations.keys() & set(KEYS) else NO_ANNOTATIONS
 
 
 class AppWrappers:

@@ -30,6 +30,10 @@ from dispatcher.kube import depth
 JSON: Final = "application/json"
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
+METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+"""What to accept for the metadata of an object, or of those of a watch, without what is in them."""
+METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""The same for a list."""
 
 _READ_BUFFER: Final = 2**21  # an object can be 1.5 MiB
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -86,9 +90,9 @@ class ClusterClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def get(self, path: str, query: Mapping[str, str] | None = None) -> Json:
+    async def get(self, path: str, query: Mapping[str, str] | None = None, *, accept: str = JSON) -> Json:
         """Read one object, or a page of a list."""
-        return await self._call("GET", path, query=query, timeout=self._read_timeout)
+        return await self._call("GET", path, query=query, accept=accept, timeout=self._read_timeout)
 
     async def check_ready(self) -> None:
         """Return if the API server says it is ready, else raise `Unavailable`."""
@@ -115,22 +119,31 @@ class ClusterClient:
         """PUT; `Conflict` if the resource version moved."""
         return await self._call("PUT", path, body=body, timeout=self._write_timeout)
 
-    async def delete(self, path: str, uid: str, propagation: str = "Background") -> Json:
-        """DELETE with a uid precondition; `Conflict` if another object has that name by now."""
-        options = {
+    async def delete(
+        self, path: str, uid: str, propagation: str = "Background", *, grace_seconds: int | None = None
+    ) -> Json:
+        """DELETE with a uid precondition; `Conflict` if another object has that name by now.
+
+        `grace_seconds` stands for the object's own grace period; 0 does not wait for its node.
+        """
+        options: Json = {
             "apiVersion": "v1",
             "kind": "DeleteOptions",
             "preconditions": {"uid": uid},
             "propagationPolicy": propagation,
         }
+        if grace_seconds is not None:
+            options["gracePeriodSeconds"] = grace_seconds
         return await self._call("DELETE", path, body=options, timeout=self._write_timeout)
 
-    async def watch(self, path: str, query: Mapping[str, str], idle_timeout: float) -> AsyncIterator[bytes]:
+    async def watch(
+        self, path: str, query: Mapping[str, str], idle_timeout: float, *, accept: str = JSON
+    ) -> AsyncIterator[bytes]:
         """The lines of a watch, until the server ends it; `Unavailable` after `idle_timeout` seconds of silence."""
         timeout = aiohttp.ClientTimeout(total=None, connect=self._read_timeout, sock_read=idle_timeout)
         with _translated(f"WATCH {path}"):
             async with self._session.get(
-                self._url(path, query), headers=await self._headers(), timeout=timeout
+                self._url(path, query), headers=await self._headers(accept), timeout=timeout
             ) as response:
                 if response.status != 200:
                     raise _refusal("WATCH", path, response, await response.read())
@@ -146,10 +159,11 @@ class ClusterClient:
         query: Mapping[str, str] | None = None,
         body: Json | list[Json] | None = None,
         content_type: str = JSON,
+        accept: str = JSON,
     ) -> Json:
         encoded = None if body is None else orjson.dumps(body)
         with _translated(f"{method} {path}"):
-            headers = await self._headers()
+            headers = await self._headers(accept)
             if encoded is not None:
                 headers["Content-Type"] = content_type
             async with self._session.request(
@@ -171,9 +185,9 @@ class ClusterClient:
         suffix = f"?{urlencode(query)}" if query else ""
         return URL(f"{self._base}{path}{suffix}", encoded=True)
 
-    async def _headers(self) -> dict[str, str]:
+    async def _headers(self, accept: str = JSON) -> dict[str, str]:
         """Fresh headers: a pod's token and an OIDC token are re-read by the library when they are due."""
-        headers = {"Accept": JSON, "User-Agent": "appwrapper-dispatcher"}
+        headers = {"Accept": accept, "User-Agent": "appwrapper-dispatcher"}
         settings = await self._api.configuration.auth_settings()
         bearer = settings.get("BearerToken")
         if bearer and bearer["value"]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from sys import intern
+from typing import Any, Final
 
 from dispatcher.api import names
-from dispatcher.core.capacity import Node, Pod, PodPhase
+from dispatcher.core.capacity import Node, Plight, Pod, PodPhase, Unscheduled
+from dispatcher.core.endings import End, state_of
 from dispatcher.core.gang import Taint
 from dispatcher.core.manifest import controller_of
 from dispatcher.core.podrequests import pod_requests
@@ -20,24 +22,35 @@ NODES_PATH = "/api/v1/nodes"
 PODS_PATH = "/api/v1/pods"
 
 
+LONGEST_MESSAGE: Final = 1024
+"""How much is kept of what the scheduler says of a pod; it may say something of every node."""
+
+
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """A pod, whose it says it is (`claimed_by`, an AppWrapper's uid), and the object that controls it."""
+    """A pod, whose it says it is (`claimed_by`, an AppWrapper's uid), and the object that controls it.
+
+    `names_appwrapper` is true of one that bears MCAD's label, which has a name, and no claim: it was made for some
+    AppWrapper, and only its owners can tell for which.
+    """
 
     pod: Pod
     claimed_by: str | None
     controller: ObjectRef | None
+    names_appwrapper: bool = False
 
 
 def decode_node(raw: Json) -> Node:
     """A node; usable if it is Ready and not cordoned."""
     spec = raw.get("spec") or {}
     status = raw.get("status") or {}
+    ready = _condition(status, "Ready").get("status") == "True"
     return Node(
-        name=raw["metadata"]["name"],
+        name=intern(raw["metadata"]["name"]),
         allocatable=_amounts(status.get("allocatable") or {}),
-        usable=_is_ready(status) and not spec.get("unschedulable"),
+        usable=ready and not spec.get("unschedulable"),
         taints=tuple(_taint(taint) for taint in spec.get("taints") or ()),
+        ready=ready,
     )
 
 
@@ -45,17 +58,79 @@ def decode_pod(raw: Json) -> PodView:
     """A pod; its `owner` is left open, because only the chain of owners can confirm it."""
     metadata = raw["metadata"]
     spec = raw.get("spec") or {}
-    phase = (raw.get("status") or {}).get("phase") or PodPhase.PENDING
+    status = raw.get("status") or {}
+    labels = metadata.get("labels") or {}
+    claimed_by = labels.get(names.UID_LABEL)
+    node = intern(spec.get("nodeName") or "")
+    phase = PodPhase(status.get("phase") or PodPhase.PENDING)
+    unscheduled = _unscheduled(metadata["name"], status) if phase is PodPhase.PENDING and not node else None
     return PodView(
         pod=Pod(
             uid=metadata["uid"],
             requests=pod_requests(spec, limits_are_defaults=False),
-            node=spec.get("nodeName") or "",
-            phase=PodPhase(phase),
+            node=node,
+            phase=phase,
+            plight=Plight.UNSCHEDULABLE if unscheduled else _plight(raw, status, phase, node),
+            exit_codes=_exit_codes(status) if phase is PodPhase.FAILED else (),
+            unscheduled=unscheduled,
         ),
-        claimed_by=(metadata.get("labels") or {}).get(names.UID_LABEL),
+        claimed_by=claimed_by and intern(claimed_by),
         controller=_controller(metadata),
+        names_appwrapper=claimed_by is None and names.MCAD_NAME_LABEL in labels,
     )
+
+
+def _plight(raw: Json, status: Mapping[str, Any], phase: PodPhase, node: str) -> Plight:
+    if phase is PodPhase.PENDING and node:
+        return Plight.STUCK if _is_stuck(status) else Plight.STARTING
+    if phase is PodPhase.FAILED and state_of("", "Pod", raw).end is End.EVICTED:
+        return Plight.EVICTED
+    return Plight.NONE
+
+
+_ON_ITS_WAY: Final = frozenset({"", "ContainerCreating", "PodInitializing", "RestartingAllContainers"})
+"""Why a container waits when nothing is wrong; every other reason a kubelet gives is the name of an error."""
+
+
+def _is_stuck(status: Mapping[str, Any]) -> bool:
+    """A container that crashed and runs again is not stuck until it crashes again."""
+    waiting = (state.get("waiting") or {} for state in _container_states(status))
+    return any((each.get("reason") or "") not in _ON_ITS_WAY for each in waiting)
+
+
+def _exit_codes(status: Mapping[str, Any]) -> tuple[int, ...]:
+    terminated = (state.get("terminated") or {} for state in _container_states(status))
+    codes = {each.get("exitCode") or 0 for each in terminated}
+    return tuple(sorted(codes - {0}))
+
+
+def _container_states(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    for field in ("initContainerStatuses", "containerStatuses"):
+        for container in status.get(field) or ():
+            yield container.get("state") or {}
+
+
+_CO_SCHEDULING: Final = (
+    ("pgName", "last", "failed", "deny"),
+    ("optimistic", "rejection", "PostFilter"),
+    ("cannot", "find", "enough", "sibling"),
+    ("waiting for", "pods from a gang"),
+    ("pod group is not ready",),
+)
+"""Words by which a gang scheduler says that a pod waits for others of its gang: the co-scheduler, as MCAD knew
+it (the first three), Kubernetes' own, and Volcano. Such a pod is not unschedulable by itself."""
+
+
+def _unscheduled(pod: str, status: Mapping[str, Any]) -> Unscheduled | None:
+    """What the scheduler says of a pod for which it has no node; gates that hold one back are not its word."""
+    condition = _condition(status, "PodScheduled")
+    if condition.get("status") != "False" or condition.get("reason") != "Unschedulable":
+        return None
+    message = condition.get("message") or ""
+    if any(all(word in message for word in words) for words in _CO_SCHEDULING):
+        return None
+    since = condition.get("lastTransitionTime") or ""
+    return Unscheduled(pod, intern(message[:LONGEST_MESSAGE]), intern(since))
 
 
 def _controller(metadata: Mapping[str, Any]) -> ObjectRef | None:
@@ -64,19 +139,18 @@ def _controller(metadata: Mapping[str, Any]) -> ObjectRef | None:
         return None
     return ObjectRef(
         item=-1,
-        api_version=found["apiVersion"],
-        kind=found["kind"],
-        namespace=metadata["namespace"],
-        name=found["name"],
-        uid=found["uid"],
+        api_version=intern(found["apiVersion"]),
+        kind=intern(found["kind"]),
+        namespace=intern(metadata["namespace"]),
+        name=intern(found["name"]),
+        uid=intern(found["uid"]),
     )
 
 
-def _is_ready(status: Mapping[str, Any]) -> bool:
-    return any(
-        condition.get("type") == "Ready" and condition.get("status") == "True"
-        for condition in status.get("conditions") or ()
-    )
+def _condition(status: Mapping[str, Any], type_: str) -> Mapping[str, Any]:
+    """The condition of that type; empty if there is none."""
+    found = (each for each in status.get("conditions") or () if each.get("type") == type_)
+    return next(found, {})
 
 
 def _taint(raw: Mapping[str, Any]) -> Taint:

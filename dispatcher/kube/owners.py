@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from dispatcher import errors, log
-from dispatcher.api.names import APPWRAPPER_KIND
+from dispatcher.api.names import APPWRAPPER_KIND, PLURALS
 from dispatcher.core.manifest import controller_of
 from dispatcher.core.record import ObjectRef
 from dispatcher.kube.client import ClusterClient
@@ -21,6 +21,8 @@ from dispatcher.kube.discovery import Discovery
 
 LONGEST_CHAIN: Final = 8
 MOST_KNOWN: Final = 200_000
+NOBODY: Final = ""
+"""The root of a chain that leads to no AppWrapper."""
 
 _log = log.get("owners")
 
@@ -44,27 +46,33 @@ class Owners:
         while len(self._roots) > MOST_KNOWN:
             self._roots.popitem(last=False)
 
-    def confirm(self, claimed_by: str | None, controller: ObjectRef | None) -> str | None:
+    def confirm(
+        self, claimed_by: str | None, controller: ObjectRef | None, names_appwrapper: bool = False
+    ) -> str | None:
         """The AppWrapper's uid if the claim is confirmed; None if it is not, or not yet (it is being asked).
 
-        A pod without a claim is an AppWrapper's only if an object we know made it, as with gangs that were
-        dispatched before our labels were.
+        A pod without a claim is of the AppWrapper its owners lead to, as with gangs that were dispatched before
+        our labels were. Who it is is asked only for one that `names_appwrapper`: the others are mostly nobody's.
         """
         if controller is None:
             return None
-        root = self._roots.get(controller.uid)
-        if claimed_by is None:
-            return root
         if controller.uid == claimed_by:
             return claimed_by
-        if root is None and controller.uid not in self._asked:
-            self._asked.add(controller.uid)
-            self._questions.put_nowait(controller)
+        root = controller.uid if _is_appwrapper(controller) else self._roots.get(controller.uid)
+        if root is None and (claimed_by or names_appwrapper):
+            self._ask(controller)
+        if claimed_by is None:
+            return root or None
         return claimed_by if root == claimed_by else None
 
     def is_asked(self, uid: str) -> bool:
         """True while nobody knows to whom the object `uid` belongs, and the API server is being asked."""
         return uid in self._asked and uid not in self._roots
+
+    def _ask(self, controller: ObjectRef) -> None:
+        if controller.uid not in self._asked:
+            self._asked.add(controller.uid)
+            self._questions.put_nowait(controller)
 
     async def run(self) -> None:
         """Answer questions until cancelled; `on_resolved` is called with the uid of each object understood."""
@@ -82,19 +90,18 @@ class Owners:
             self._on_resolved(ref.uid)
 
     async def _climb(self, ref: ObjectRef) -> str:
-        """The uid at the upper end of the chain; that of `ref` itself if nothing controls it."""
-        uid = ref.uid
+        """The uid of the AppWrapper at the upper end of the chain; `NOBODY` if there is none."""
         for _ in range(LONGEST_CHAIN):
-            known = self._roots.get(uid)
+            known = self._roots.get(ref.uid)
             if known is not None:
                 return known
             above = await self._controller_of(ref)
             if above is None:
-                return uid
-            if above.kind == APPWRAPPER_KIND:
+                return NOBODY
+            if _is_appwrapper(above):
                 return above.uid  # whatever made the AppWrapper itself is not asked about
-            uid, ref = above.uid, above
-        return uid
+            ref = above
+        return NOBODY
 
     async def _controller_of(self, ref: ObjectRef) -> ObjectRef | None:
         try:
@@ -113,3 +120,7 @@ class Owners:
             name=controller["name"],
             uid=controller["uid"],
         )
+
+
+def _is_appwrapper(ref: ObjectRef) -> bool:
+    return ref.kind == APPWRAPPER_KIND and ref.api_version.partition("/")[0] in PLURALS

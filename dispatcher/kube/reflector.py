@@ -6,21 +6,24 @@ mark keys and update indexes. A watch that ends is resumed where it was; one who
 is replaced by a fresh list, whose differences are reported as if they had been watched. It is never an
 answer to "does it exist?" before `synced` is set, and a cached absence is not proof of one afterwards.
 
-It refuses to guess: an object that `decode` cannot read is logged by its name and left out.
+It refuses to guess: an object that `decode` cannot read is logged by its name and left out. It does not repeat
+itself: what keeps a watch from its list is logged when it begins and when it ends, not at every try.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
 import orjson
 
 from dispatcher import errors, log
 from dispatcher.kube import depth
-from dispatcher.kube.client import ClusterClient, Json
+from dispatcher.kube.client import JSON, METADATA, METADATA_LIST, ClusterClient, Json
 
 T = TypeVar("T")
 
@@ -35,6 +38,22 @@ BACKOFF_SECONDS: Final = (0.2, 30.0)
 _log = log.get("reflector")
 
 
+@dataclass(frozen=True, slots=True)
+class Extent:
+    """How much of a collection is asked for: the objects that bear a label, whole or as their metadata only."""
+
+    labelled: str = ""
+    contents: bool = True
+
+    @property
+    def query(self) -> Json:
+        """What a list and a watch of it have in common."""
+        return {"labelSelector": self.labelled} if self.labelled else {}
+
+
+EVERYTHING: Final = Extent()
+
+
 class Reflector(Generic[T]):
     """Keeps `items` (by uid) equal to what the API server has at the path that `locate` gives."""
 
@@ -46,6 +65,8 @@ class Reflector(Generic[T]):
         decode: Callable[[Json], T | None],
         on_change: Callable[[str, T | None, T | None], None],
         jitter: Callable[[], float] = random.random,
+        *,
+        extent: Extent = EVERYTHING,
     ) -> None:
         self.name = name
         self.items: dict[str, T] = {}
@@ -59,9 +80,11 @@ class Reflector(Generic[T]):
         self._decode = decode
         self._on_change = on_change
         self._jitter = jitter
+        self._extent = extent
         self._versions: dict[str, str] = {}
         self._latest = ""
         self._followed = False
+        self._trouble: type[errors.ClusterError] | None = None
 
     async def run(self) -> None:
         """List and watch until cancelled; failures are retried with growing, jittered pauses."""
@@ -84,30 +107,51 @@ class Reflector(Generic[T]):
                 # An API server that has just started answers 404 for kinds it will serve in a moment, so
                 # nothing is forgotten. Where a kind is really removed, its objects were deleted before it.
                 self.answered.set()
+                self._report(error, "not_served", log.LEVELS["info"], failures)
             case errors.Expired():
                 _log.info("watch_expired", watch=self.name)
             case _:
-                _log.warning("list_failed", watch=self.name, error=str(error), failures=failures)
+                self._report(error, "list_failed", log.LEVELS["warning"], failures)
+
+    def _report(self, error: errors.ClusterError, event: str, level: int, failures: int) -> None:
+        """Say it once for each sort of error, and at debug level while that sort goes on."""
+        said = self._trouble is type(error)
+        self._trouble = type(error)
+        _log.log(
+            log.LEVELS["debug"] if said else level,
+            event,
+            watch=self.name,
+            error=str(error),
+            failures=failures,
+        )
+
+    def _mark_followed(self) -> None:
+        self._followed = True
+        if self._trouble is not None:
+            self._trouble = None
+            _log.info("watch_works_again", watch=self.name)
 
     async def _relist(self, path: str) -> str:
         """Replace the store by a complete, consistent list and report what differs; its resource version."""
-        fresh: dict[str, Json] = {}
-        query = {"limit": str(PAGE)}
+        fresh: dict[str, tuple[str, T | None]] = {}
+        query = {**self._extent.query, "limit": str(PAGE)}
+        accept = JSON if self._extent.contents else METADATA_LIST
         while True:
-            page = await self._client.get(path, query)
-            for raw in page.get("items") or ():
-                fresh[raw["metadata"]["uid"]] = raw
-            token = page["metadata"].get("continue")
+            page = await self._client.get(path, query, accept=accept)
+            with self._sensible():
+                # Read page by page: a list as it was sent is many times what is kept of it.
+                fresh.update((raw["metadata"]["uid"], self._decoded(raw)) for raw in page.get("items") or ())
+                token, reached = page["metadata"].get("continue"), str(page["metadata"]["resourceVersion"])
             if not token:
                 break
-            query = {"limit": str(PAGE), "continue": token}
+            query = {**query, "continue": token}
         for uid in [uid for uid in self.items if uid not in fresh]:
             self._remove(uid)
-        for uid, raw in fresh.items():
-            self._upsert(uid, raw)
+        for uid, (version, item) in fresh.items():
+            self._upsert(uid, version, item)
         self.synced.set()
         self.answered.set()
-        return str(page["metadata"]["resourceVersion"])
+        return reached
 
     async def _follow(self, path: str, version: str) -> None:
         """Watch from `version` on, over as many connections as it takes; `Expired` when a new list is due."""
@@ -133,15 +177,17 @@ class Reflector(Generic[T]):
     async def _watch_once(self, path: str, version: str) -> str:
         seconds = WATCH_SECONDS[0] + int(self._jitter() * (WATCH_SECONDS[1] - WATCH_SECONDS[0]))
         query = {
+            **self._extent.query,
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": version,
             "timeoutSeconds": str(seconds),
         }
+        accept = JSON if self._extent.contents else METADATA
         self._latest = version
-        async for line in self._client.watch(path, query, idle_timeout=SILENCE_SECONDS):
+        async for line in self._client.watch(path, query, idle_timeout=SILENCE_SECONDS, accept=accept):
             self._latest = self._apply(line)
-            self._followed = True
+            self._mark_followed()
         return self._latest
 
     def _apply(self, line: bytes) -> str:
@@ -150,25 +196,41 @@ class Reflector(Generic[T]):
             event = depth.loads(line)
         except orjson.JSONDecodeError as error:
             raise errors.Unavailable(f"{self.name}: a watch line was cut: {error}") from error
-        kind, raw = event["type"], event["object"]
-        if kind == "ERROR":
-            raise _watch_error(raw)
-        metadata = raw["metadata"]
+        with self._sensible():
+            kind, raw = event["type"], event["object"]
+            if kind == "ERROR":
+                raise _watch_error(raw)
+            reached = str(raw["metadata"]["resourceVersion"])
+            uid = "" if kind == "BOOKMARK" else raw["metadata"]["uid"]
         if kind == "DELETED":
-            self._remove(metadata["uid"])
-        elif kind != "BOOKMARK":
-            self._upsert(metadata["uid"], raw)
-        return str(metadata["resourceVersion"])
+            self._remove(uid)
+        elif uid:
+            self._upsert(uid, *self._decoded(raw))
+        return reached
 
-    def _upsert(self, uid: str, raw: Json) -> None:
-        version = raw["metadata"]["resourceVersion"]
+    @contextmanager
+    def _sensible(self) -> Iterator[None]:
+        """Kinds are served by all sorts of servers: nonsense from one must not end the watches of the others."""
+        try:
+            yield
+        except (KeyError, TypeError, AttributeError) as error:
+            raise errors.Unavailable(f"{self.name}: the answer makes no sense: {error!r}") from error
+
+    def _decoded(self, raw: Json) -> tuple[str, T | None]:
+        """The version of an object, and what is kept of it; what is known already is not read again."""
+        version = str(raw["metadata"]["resourceVersion"])
+        uid = raw["metadata"]["uid"]
+        if self._versions.get(uid) == version:
+            return version, self.items[uid]
+        return version, self._read(raw)
+
+    def _upsert(self, uid: str, version: str, item: T | None) -> None:
         if self._versions.get(uid) == version:
             return
-        item = self._read(raw)
-        old = self.items.get(uid)
         if item is None:
             self._remove(uid)
             return
+        old = self.items.get(uid)
         self.items[uid] = item
         self._versions[uid] = version
         self._on_change(uid, old, item)

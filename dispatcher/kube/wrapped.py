@@ -2,6 +2,7 @@
 
 Each call says what came of it as a value. A create whose answer was lost is settled by asking, before
 anything else is tried; a name that is taken is settled by whose it is; a delete always names the uid it means.
+What is ours but was made without our marks, as by MCAD, is given them, so that the watches see it.
 """
 
 from __future__ import annotations
@@ -9,12 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from dispatcher import errors
+from dispatcher import errors, log
 from dispatcher.api import names
 from dispatcher.api.appwrapper import WrappedObject
-from dispatcher.core.manifest import Owner, Whose, build, controller_of, reference, whose
+from dispatcher.api.mistakes import one_line
+from dispatcher.core.manifest import Owner, Whose, adoption, build, controller_of, reference, whose
 from dispatcher.core.record import ObjectRef
-from dispatcher.kube.client import ClusterClient, Json
+from dispatcher.kube.client import MERGE_PATCH, ClusterClient, Json
 from dispatcher.kube.discovery import Discovery, Kind
 
 
@@ -49,6 +51,10 @@ class RefusedForGood:
 Creation = Created | InTheWay | Postponed | RefusedForGood
 
 _QUOTA: Final = "exceeded quota"
+_MOST_EVENTS: Final = 500
+"""About one object there are seldom more than a few: repeated ones are counted, not added."""
+
+_log = log.get("wrapped")
 
 
 class WrappedObjects:
@@ -110,6 +116,21 @@ class WrappedObjects:
         number = str((found["metadata"].get("labels") or {}).get(names.ATTEMPT_LABEL))
         return int(number) if number.isdecimal() else 1
 
+    async def complaint(self, ref: ObjectRef) -> str:
+        """The newest warning about an object as "Reason: message", in one line; '' if none, or none we can see."""
+        if not ref.uid:
+            return ""
+        query = {
+            "fieldSelector": f"involvedObject.uid={ref.uid},type=Warning",
+            "limit": str(_MOST_EVENTS),
+        }
+        try:
+            page = await self._client.get(f"/api/v1/namespaces/{ref.namespace}/events", query)
+        except errors.ClusterError:
+            return ""  # a hint: whoever asks does without
+        newest: Json = max(page.get("items") or (), key=_last_seen, default={})
+        return one_line(": ".join(filter(None, (newest.get("reason"), newest.get("message")))))
+
     async def _create(self, kind: Kind, wrapped: WrappedObject, owner: Owner) -> Created:
         try:
             made = await self._client.create(kind.path(owner.namespace), build(wrapped, owner))
@@ -130,6 +151,7 @@ class WrappedObjects:
             return InTheWay(f"{_title(ref)} is still being deleted")
         match whose(found, owner):
             case Whose.THIS_ATTEMPT:
+                await self._adopt(kind, found, wrapped, owner)
                 return Created(_with_uid(ref, found))
             case Whose.EARLIER_ATTEMPT:
                 await self._client.delete(kind.path(ref.namespace, ref.name), found["metadata"]["uid"])
@@ -140,6 +162,17 @@ class WrappedObjects:
                 return _collision(ref)
             case Whose.FOREIGN:
                 return _collision(ref)
+
+    async def _adopt(self, kind: Kind, found: Json, wrapped: WrappedObject, owner: Owner) -> None:
+        """Put our marks on an object of ours that has none; it is ours without them, but no watch sees it."""
+        patch = adoption(found, wrapped, owner)
+        if patch is None:
+            return
+        ref = reference(wrapped, owner)
+        try:
+            await self._client.patch(kind.path(ref.namespace, ref.name), patch, MERGE_PATCH)
+        except (errors.Refused, errors.Unavailable) as error:
+            _log.warning("not_marked", object=_title(ref), error=str(error))
 
     async def _owner_stays(self, found: Json) -> bool:
         """False if the AppWrapper that owns it is gone, or on its way out."""
@@ -192,6 +225,13 @@ class WrappedObjects:
         if not kind.kept:
             raise errors.Invalid(f"{wrapped.kind} cannot be wrapped: the API server keeps no such objects")
         return kind
+
+
+def _last_seen(event: Json) -> str:
+    """When it happened last; the three times are of three generations of the Events API."""
+    series = event.get("series") or {}
+    times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
+    return max(filter(None, times), default="")
 
 
 def _collision(ref: ObjectRef) -> RefusedForGood:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+from dispatcher.api.names import ITEM_ANNOTATION, UID_LABEL
 from dispatcher.controller.cluster import Cluster
 from dispatcher.core import lifecycle
 from dispatcher.core.capacity import CapacityLedger, PodCounts
+from dispatcher.core.endings import End
 from dispatcher.kube.client import ClusterClient
 from tests.builders import at, make_metadata, make_node, make_pod, make_record, make_ref
 from tests.fakes import FakeApiServer, Reply, answer, never, watch
@@ -29,10 +31,15 @@ class Observed:
         self.ledger = CapacityLedger()
         self.capacity_changes = 0
         self.pods_of: list[str] = []
-        self.cluster = Cluster("hub", client, self.ledger, self._capacity_changed, self.pods_of.append)
+        self.on_pods: Callable[[str], object] = lambda _appwrapper: None
+        self.cluster = Cluster("hub", client, self.ledger, self._capacity_changed, self._pods_changed)
 
     def _capacity_changed(self) -> None:
         self.capacity_changes += 1
+
+    def _pods_changed(self, appwrapper: str) -> None:
+        self.pods_of.append(appwrapper)
+        self.on_pods(appwrapper)
 
 
 def has(server: FakeApiServer, plural: str, *listed: Json, then: list[Json] | None = None) -> None:
@@ -187,3 +194,133 @@ async def test_pod_that_is_gone_counts_no_longer(server: FakeApiServer, client: 
     async with running(client) as it:
         await until(lambda: it.pods_of == [AW, AW])
         assert it.cluster.pod_counts(AW) == PodCounts()
+
+
+APPWRAPPER = {"apiVersion": "workload.codeflare.dev/v1beta1", "kind": "AppWrapper", "name": "aw", "uid": AW}
+
+
+def bound(name: str, node: str) -> Json:
+    return make_pod(name, node=node, of=AW, controller=APPWRAPPER)
+
+
+async def test_owners_of_the_pods_on_a_node_are_woken_when_it_stops_answering_and_when_it_is_back(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    heartbeat, silent, back = make_node("n1"), make_node("n1", ready="Unknown"), make_node("n1")
+    changes = [("MODIFIED", heartbeat), ("MODIFIED", silent), ("MODIFIED", back)]
+    told = asyncio.Event()
+
+    async def nodes(request: Any) -> Any:  # noqa: ANN401
+        if "watch" not in request.query:
+            return await answer({"metadata": {"resourceVersion": "10"}, "items": [make_node("n1")]})(request)
+        await told.wait()
+        events = [event(type_, raw, 11 + number) for number, (type_, raw) in enumerate(changes)]
+        return await watch(*events, then=never)(request)
+
+    server.on("GET", "/api/v1/nodes", nodes)
+    has(server, "pods", bound("a", "n1"), bound("b", "n1"), bound("c", "n2"))
+    async with running(client) as it:
+        await it.cluster.wait_until_known()
+        it.pods_of.clear()
+        lost: list[int] = []
+        it.on_pods = lambda appwrapper: lost.append(it.cluster.pod_counts(appwrapper).lost)
+        told.set()
+        await until(lambda: len(it.pods_of) == 2)
+        await asyncio.sleep(1)  # virtual
+        assert it.pods_of == [AW, AW]
+        assert lost == [2, 0]
+
+
+async def test_owners_are_woken_when_a_node_that_did_not_answer_is_gone(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    gone = event("DELETED", make_node("n1", ready="Unknown"), 11)
+    has(server, "pods", bound("a", "n1"))
+    async with running(client) as it:
+        await until(lambda: it.pods_of == [AW])
+        has(server, "nodes", make_node("n1", ready="Unknown"), then=[gone])
+        await until(lambda: it.pods_of == [AW, AW, AW])
+        assert it.cluster.pod_counts(AW) == PodCounts(running=1)
+
+
+async def test_pods_of_a_deployment_that_mcad_made_count_for_its_appwrapper(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """They bear MCAD's label and none of ours, and a ReplicaSet is between them and what MCAD made."""
+    replicaset = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "uid-of-web-1"}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "uid-of-web"}
+    kinds = {"replicasets": "ReplicaSet", "deployments": "Deployment"}
+    resources = [{"name": name, "kind": kind, "namespaced": True} for name, kind in kinds.items()]
+    server.on("GET", "/apis/apps/v1", answer({"resources": resources}))
+    for plural, name, owner in (("replicasets", "web-1", deployment), ("deployments", "web", APPWRAPPER)):
+        metadata = make_metadata(name, ownerReferences=[{**owner, "controller": True}])
+        server.on("GET", f"/apis/apps/v1/namespaces/default/{plural}/{name}", answer({"metadata": metadata}))
+    pod = make_pod("web-1-x", controller=replicaset)
+    pod["metadata"]["labels"] = {"appwrapper.mcad.ibm.com": "aw"}
+    has(server, "nodes", make_node())
+    has(server, "pods", pod)
+    async with running(client) as it:
+        await until(lambda: it.pods_of)
+        assert it.pods_of == [AW]
+        assert it.cluster.pod_counts(AW) == PodCounts(running=1)
+
+
+async def test_pending_pods_are_told_in_mcads_words_ten_at_most(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    since, message = "2026-11-20T08:58:06Z", "0/1 nodes are available: 1 Insufficient cpu."
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    told = {**condition, "message": message, "lastTransitionTime": since}
+
+    def unscheduled(number: int, said: Json) -> Json:
+        status = {"phase": "Pending", "conditions": [{**said, "lastProbeTime": None}]}
+        return {**bound(f"p{number:02}", ""), "status": status}
+
+    has(server, "nodes", make_node())
+    has(
+        server,
+        "pods",
+        *(unscheduled(number, told if number else condition) for number in reversed(range(12))),
+    )
+    async with running(client) as it:
+        await it.cluster.wait_until_known()
+        assert it.cluster.pod_counts(AW) == PodCounts(pending=12, unschedulable=12)
+        assert it.cluster.pending_pods(AW) == [
+            {"podname": "p00", "conditions": [condition]},
+            *({"podname": f"p{number:02}", "conditions": [told]} for number in range(1, 10)),
+        ]
+        assert it.cluster.pending_pods("another") == []
+
+
+async def test_answer_about_live_pods_wakes_who_asked(server: FakeApiServer, client: ClusterClient) -> None:
+    has(server, "nodes", make_node())
+    has(server, "pods")
+    async with running(client) as it:
+        assert it.cluster.live_pods.ask(("default", AW), 1) is None
+        await until(lambda: it.pods_of == [AW])
+        assert it.cluster.live_pods.ask(("default", AW), 1) == frozenset()
+
+
+async def test_objects_of_an_attempt_are_watched_from_when_it_is_learnt(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    rayclusters = {"name": "rayclusters", "kind": "RayCluster", "namespaced": True}
+    server.on("GET", "/apis/ray.io/v1", answer({"resources": [rayclusters]}))
+    failed = {"conditions": [{"type": "Failed", "status": "True", "reason": "Broken"}]}
+    marks = {"labels": {UID_LABEL: AW}, "annotations": {ITEM_ANNOTATION: "0"}}
+    ray = {"metadata": make_metadata("ray", **marks), "status": failed}
+    page = answer({"metadata": {"resourceVersion": "10"}, "items": [ray]})
+
+    async def reply(request: Any) -> Any:  # noqa: ANN401
+        return await (watch(then=never) if "watch" in request.query else page)(request)
+
+    server.on("GET", "/apis/ray.io/v1/rayclusters", reply)
+    ref = make_ref(name="ray", uid="uid-of-ray")
+    async with running(client) as it:
+        it.cluster.learn_object(ref, AW)
+        await until(lambda: it.pods_of)
+        assert it.pods_of == [AW]
+        state = it.cluster.objects.state(ref)
+        assert state is not None
+        assert state.end is End.FAILED
+        assert it.cluster.reconnects == {"nodes": 0, "pods": 0, "raycluster.ray.io": 0}

@@ -12,8 +12,10 @@ from dispatcher.core.resources import Resources
 NODE = Node("n1", Resources({"cpu": 10}))
 
 
-def pod(uid: str = "p", cpu: int = 3, node: str = "n1", **marks: str | None) -> Pod:
-    return Pod(uid, Resources({"cpu": cpu}), node, PodPhase.RUNNING, **marks)
+def pod(
+    uid: str = "p", cpu: int = 3, node: str = "n1", owner: str | None = None, claim: str | None = None
+) -> Pod:
+    return Pod(uid, Resources({"cpu": cpu}), node, PodPhase.RUNNING, owner, claim)
 
 
 @pytest.mark.parametrize(

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections.abc import Collection
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from dispatcher.core.capacity import CapacityLedger, Node, Pod, PodCounts, PodPhase, account
+from dispatcher.core.capacity import (
+    CapacityLedger,
+    Node,
+    Plight,
+    Pod,
+    PodCounts,
+    PodPhase,
+    Unscheduled,
+    account,
+    count_pods,
+)
 from dispatcher.core.gang import Gang, PodSet, Taint, Toleration
 from dispatcher.core.resources import NOTHING, Resources
 
@@ -28,6 +38,7 @@ NODES = st.builds(
     taints=st.permutations([GPU, DRAIN, SPOT]).flatmap(
         lambda all_: st.sampled_from([(), *map(tuple, [all_[:1], all_])])
     ),
+    ready=st.booleans(),
 )
 PODS = st.builds(
     Pod,
@@ -36,7 +47,26 @@ PODS = st.builds(
     node=st.just("") | NODE_NAMES,
     phase=st.sampled_from(PodPhase),
     owner=st.none() | APPWRAPPERS,
+    plight=st.sampled_from(Plight),
+    exit_codes=st.sampled_from([(), (1,), (1, 137)]),
+    unscheduled=st.none() | st.builds(Unscheduled, pod=POD_UIDS),
 )
+
+
+def counts(pods: Collection[Pod], down: Collection[str]) -> PodCounts:
+    """What is to be counted, said once more and otherwise."""
+    phases, plights = [pod.phase for pod in pods], [pod.plight for pod in pods]
+    return PodCounts(
+        pending=phases.count(PodPhase.PENDING) + phases.count(PodPhase.UNKNOWN),
+        running=phases.count(PodPhase.RUNNING),
+        succeeded=phases.count(PodPhase.SUCCEEDED),
+        failed=phases.count(PodPhase.FAILED),
+        starting=plights.count(Plight.STARTING),
+        unschedulable=plights.count(Plight.UNSCHEDULABLE),
+        lost=sum(pod.live and pod.node in down for pod in pods),
+        evicted=plights.count(Plight.EVICTED),
+        exit_codes=frozenset(code for pod in pods for code in pod.exit_codes),
+    )
 
 
 def gang(*tolerations: Toleration) -> Gang:
@@ -101,15 +131,25 @@ class LedgerAgainstDefinition(RuleBasedStateMachine):
             assert self.ledger.total(view) == account(self.nodes.values(), [], {}, view)
 
     @invariant()
-    def pods_are_counted_by_owner_and_phase(self) -> None:
+    def pods_are_counted_by_owner_as_a_count_from_scratch_would(self) -> None:
+        down = {node.name for node in self.nodes.values() if not node.ready}
         for appwrapper in ("a", "b"):
-            phases = Counter(pod.phase for pod in self.pods.values() if pod.owner == appwrapper)
-            assert self.ledger.pod_counts(appwrapper) == PodCounts(
-                pending=phases[PodPhase.PENDING] + phases[PodPhase.UNKNOWN],
-                running=phases[PodPhase.RUNNING],
-                succeeded=phases[PodPhase.SUCCEEDED],
-                failed=phases[PodPhase.FAILED],
-            )
+            pods = [pod for pod in self.pods.values() if pod.owner == appwrapper]
+            expected = counts(pods, down)
+            assert self.ledger.pod_counts(appwrapper) == count_pods(pods, down.__contains__) == expected
+
+    @invariant()
+    def unscheduled_pods_are_listed_by_name(self) -> None:
+        for appwrapper in ("a", "b"):
+            pods = [pod for pod in self.pods.values() if pod.owner == appwrapper]
+            expected = sorted((pod.unscheduled for pod in pods if pod.unscheduled), key=lambda each: each.pod)
+            assert self.ledger.unscheduled(appwrapper) == expected
+
+    @invariant()
+    def owners_on_a_node_are_those_of_its_live_pods(self) -> None:
+        for node in ("n1", "n2", "n3"):
+            on_it = [pod for pod in self.pods.values() if pod.node == node and pod.live]
+            assert self.ledger.owners_on(node) == {pod.owner for pod in on_it if pod.owner}
 
     def teardown(self) -> None:
         """What has been forgotten leaves nothing behind."""

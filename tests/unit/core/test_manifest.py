@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from dispatcher.api.appwrapper import WrappedObject
-from dispatcher.core.manifest import Owner, Whose, build, reference, whose
+from dispatcher.api.appwrapper import TemplatePodSet, WrappedObject
+from dispatcher.api.syntax import is_qualified_name
+from dispatcher.core.manifest import Owner, Whose, adoption, build, reference, whose
 from dispatcher.core.record import ObjectRef
 from tests.builders import make_metadata, make_owner, make_template, make_wrapped
 
@@ -17,8 +18,18 @@ Json = dict[str, Any]
 MARKS = {
     "dispatcher.codeflare.dev/appwrapper-uid": "uid-of-aw",
     "dispatcher.codeflare.dev/attempt": "1",
+    "workload.codeflare.dev/appwrapper": "aw",
+    "workload.codeflare.dev/appwrapper-namespace": "default",
     "appwrapper.mcad.ibm.com": "aw",
 }
+"""On every wrapped object and its pods."""
+
+OF_X = {**MARKS, "resourceName": "x", "workload.codeflare.dev/resourceName": "x"}
+"""On an object of the name x."""
+
+PODS_OF_X = {**OF_X, "dispatcher.codeflare.dev/item": "0"}
+"""On the pods of an object of the name x, the first of its AppWrapper."""
+
 POD_SPEC = {"containers": [{"name": "main"}]}
 
 
@@ -35,7 +46,13 @@ def test_whole_object_that_is_created_for_a_pod() -> None:
         "metadata": {
             "name": "worker",
             "namespace": "default",
-            "labels": {"app": "training", **MARKS},
+            "labels": {
+                "app": "training",
+                **MARKS,
+                "resourceName": "worker",
+                "workload.codeflare.dev/resourceName": "worker",
+                "dispatcher.codeflare.dev/item": "2",
+            },
             "annotations": {
                 "note": "mine",
                 "dispatcher.codeflare.dev/hub": "the-hub",
@@ -120,14 +137,14 @@ def test_marks_reach_every_pod_template_and_nothing_else_in_the_object(
     for path in paths:
         found = at_path(expected, path)
         found["metadata"] = {**(found.get("metadata") or {})}
-        found["metadata"]["labels"] = {**(found["metadata"].get("labels") or {}), **MARKS}
+        found["metadata"]["labels"] = {**(found["metadata"].get("labels") or {}), **PODS_OF_X}
 
     built = build(make_wrapped(whole), make_owner())
 
     assert {key: built[key] for key in built if key != "metadata"} == {
         key: expected[key] for key in expected if key != "metadata"
     }
-    assert built["metadata"]["labels"] == MARKS
+    assert built["metadata"]["labels"] == OF_X
 
 
 def at_path(value: Any, path: str) -> Json:  # noqa: ANN401
@@ -150,18 +167,21 @@ def test_users_template_is_not_changed() -> None:
 
 
 def test_users_labels_are_kept_but_cannot_pass_for_ours() -> None:
-    forged = {
+    theirs = {
         "app": "web",
         "appwrapper.mcad.ibm.com": "chosen-by-the-user",
+        "workload.codeflare.dev/appwrapper": "chosen-by-the-user",
+        "resourceName": "chosen-by-the-user",
+    }
+    forged = {
         "dispatcher.codeflare.dev/appwrapper-uid": "of-another",
         "dispatcher.codeflare.dev/attempt": "7",
+        "dispatcher.codeflare.dev/item": "7",
     }
-    built = build(make_wrapped(make_template(name="x", labels=forged)), make_owner())
-    assert built["metadata"]["labels"] == {
-        **MARKS,
-        "app": "web",
-        "appwrapper.mcad.ibm.com": "chosen-by-the-user",
-    }
+    pod = build(make_wrapped(make_template(name="x", labels=theirs | forged)), make_owner())
+    job = {**make_template("Job", name="x"), "spec": {"template": pod_template(**theirs, **forged)}}
+    built = build(make_wrapped(job), make_owner())["spec"]["template"]
+    assert pod["metadata"]["labels"] == built["metadata"]["labels"] == {**PODS_OF_X, **theirs}
 
 
 def test_users_annotations_are_kept_but_cannot_pass_for_ours() -> None:
@@ -174,13 +194,36 @@ def test_users_annotations_are_kept_but_cannot_pass_for_ours() -> None:
     }
 
 
-def test_name_too_long_for_a_label_is_left_out_of_the_labels() -> None:
-    fits, too_long = make_owner("a" * 63), make_owner("a" * 64)
-    assert fits.labels()["appwrapper.mcad.ibm.com"] == "a" * 63
-    assert too_long.labels() == {
-        "dispatcher.codeflare.dev/appwrapper-uid": too_long.uid,
-        "dispatcher.codeflare.dev/attempt": "1",
-    }
+NAMES = [
+    pytest.param("aw", "aw", id="short"),
+    pytest.param("a" * 63, "a" * 63, id="longest-that-fits"),
+    pytest.param("a" * 64, "a" * 52 + "-ffe054fe7a", id="one-too-long"),
+    pytest.param("a" * 253, "a" * 52 + "-32859a3ab6", id="longest-there-is"),
+    pytest.param("a" * 51 + "." + "b" * 20, "a" * 51 + ".-a8c1068876", id="cut-after-a-dot"),
+    pytest.param("a" * 51 + "-" + "b" * 20, "a" * 51 + "--c6901826cb", id="cut-after-a-dash"),
+    pytest.param("a" * 50 + "--" + "b" * 20, "a" * 50 + "---542a416340", id="cut-after-dashes"),
+]
+
+
+@pytest.mark.parametrize(("name", "label"), NAMES)
+def test_name_too_long_for_a_label_is_cut_and_ends_in_a_hash(name: str, label: str) -> None:
+    labels = make_owner(name).labels()
+    assert {labels["workload.codeflare.dev/appwrapper"], labels["appwrapper.mcad.ibm.com"]} == {label}
+    assert is_qualified_name(label)
+
+
+def test_labels_of_names_that_begin_alike_differ() -> None:
+    labels = {make_owner("a" * 100 + end).labels()["workload.codeflare.dev/appwrapper"] for end in "bcd"}
+    assert len(labels) == 3
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param("a" * 64, id="too-long"), pytest.param("system:admin", id="no-label")]
+)
+def test_objects_name_that_is_no_label_is_left_out_of_the_labels(name: str) -> None:
+    role = make_template("Role", "rbac.authorization.k8s.io/v1", name=name)
+    built = build(make_wrapped({**role, "spec": {}}), make_owner())
+    assert built["metadata"]["labels"] == MARKS
 
 
 def test_what_only_the_server_sets_is_dropped_and_the_rest_of_the_metadata_kept() -> None:
@@ -235,6 +278,98 @@ def test_generated_name_is_never_longer_than_a_name_may_be() -> None:
     name = generated("a" * 253)
     assert len(name) == 63
     assert name != generated("a" * 253, index=1)
+
+
+INFO: Json = {
+    "labels": {"app": "of-the-manager", "team": "red", "dispatcher.codeflare.dev/attempt": "7"},
+    "annotations": {"note": "of-the-manager", "flavor": "spot"},
+    "nodeSelector": {"zone": "of-the-manager", "pool": "spot"},
+    "tolerations": [{"key": "spot", "operator": "Exists"}],
+    "schedulingGates": [{"name": "topology"}],
+}
+
+
+def informed(template: Json, infos: dict[str, Json]) -> Json:
+    """What is built of `template` when there are infos, by path."""
+    pod_sets = tuple(TemplatePodSet(path, 1, info) for path, info in infos.items())
+    return build(WrappedObject(0, template, pod_sets=pod_sets), make_owner())
+
+
+def test_what_a_quota_manager_says_of_a_pod_is_added_and_the_users_own_values_stay() -> None:
+    template = make_template(name="x", labels={"app": "mine"}, annotations={"note": "mine"})
+    template["spec"] |= {"nodeSelector": {"zone": "mine"}, "tolerations": [{"key": "gpu"}]}
+
+    built = informed(template, {"template": INFO})
+
+    expected = build(make_wrapped(template), make_owner())
+    expected["metadata"]["labels"]["team"] = "red"
+    expected["metadata"]["annotations"]["flavor"] = "spot"
+    expected["spec"] |= {
+        "nodeSelector": {"zone": "mine", "pool": "spot"},
+        "tolerations": [{"key": "gpu"}, {"key": "spot", "operator": "Exists"}],
+        "schedulingGates": [{"name": "topology"}],
+    }
+    assert built == expected
+
+
+RAY_CLUSTER = {
+    **make_template("RayCluster", "ray.io/v1", name="x"),
+    "spec": {
+        "headGroupSpec": {"template": pod_template()},
+        "workerGroupSpecs": [{"template": pod_template()}, {"template": pod_template()}],
+    },
+}
+
+
+def test_each_pod_template_gets_what_was_said_of_its_path() -> None:
+    built = informed(
+        RAY_CLUSTER,
+        {
+            "template.spec.headGroupSpec.template": {"nodeSelector": {"pool": "head"}},
+            "template.spec.workerGroupSpecs[1].template": {"nodeSelector": {"pool": "large"}},
+        },
+    )
+    groups = [built["spec"]["headGroupSpec"], *built["spec"]["workerGroupSpecs"]]
+    assert [group["template"]["spec"] for group in groups] == [
+        {**POD_SPEC, "nodeSelector": {"pool": "head"}},
+        POD_SPEC,
+        {**POD_SPEC, "nodeSelector": {"pool": "large"}},
+    ]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "",
+        "template",
+        "spec.headGroupSpec.template",
+        "template.spec",
+        "template.spec.workerGroupSpecs",
+        "template.spec.workerGroupSpecs[2].template",
+        "template.spec.workerGroupSpecs[-1].template",
+        "template.spec.workerGroupSpecs[x",
+    ],
+)
+def test_what_is_said_of_a_path_without_a_pod_template_is_passed_over(path: str) -> None:
+    assert informed(RAY_CLUSTER, {path: INFO}) == build(make_wrapped(RAY_CLUSTER), make_owner())
+
+
+@pytest.mark.parametrize(
+    ("spec", "info"),
+    [
+        pytest.param({"nodeSelector": ["x"], "tolerations": {"x": 1}}, INFO, id="in-the-template"),
+        pytest.param({}, dict.fromkeys(INFO, 7), id="in-the-info"),
+        pytest.param({}, dict.fromkeys(INFO), id="null"),
+    ],
+)
+def test_what_cannot_be_added_is_left_as_it_is(spec: Json, info: Json) -> None:
+    template = make_template(name="x")
+    template["spec"] |= spec
+    built = informed(template, {"template": info})
+    assert {key: built["spec"][key] for key in spec} == spec
+
+
+# --- whose an object is --------------------------------------------------------------------------------
 
 
 def found(**metadata: Any) -> Json:  # noqa: ANN401
@@ -298,3 +433,27 @@ def test_what_is_built_is_recognised_as_this_attempts_and_by_the_next_attempt_as
     assert whose(built, make_owner()) is Whose.THIS_ATTEMPT
     assert whose(built, make_owner(attempt=2)) is Whose.EARLIER_ATTEMPT
     assert whose(built, make_owner(uid="a-successor")) is Whose.ANOTHER_APPWRAPPER
+
+
+def test_object_of_ours_without_marks_is_given_them_and_keeps_its_own_labels() -> None:
+    made_by_mcad = found(labels={"app": "mine", "appwrapper.mcad.ibm.com": "aw", "resourceName": "other"})
+    assert adoption(made_by_mcad, make_wrapped(make_template(name="x"), index=3), make_owner()) == {
+        "metadata": {
+            "uid": "uid-of-x",
+            "labels": {
+                "dispatcher.codeflare.dev/appwrapper-uid": "uid-of-aw",
+                "dispatcher.codeflare.dev/attempt": "1",
+                "workload.codeflare.dev/appwrapper": "aw",
+                "workload.codeflare.dev/appwrapper-namespace": "default",
+                "workload.codeflare.dev/resourceName": "x",
+            },
+            "annotations": {
+                "dispatcher.codeflare.dev/hub": "the-hub",
+                "dispatcher.codeflare.dev/item": "3",
+            },
+        }
+    }
+
+
+def test_object_that_has_our_marks_needs_no_others() -> None:
+    assert adoption(build(make_wrapped(), make_owner()), make_wrapped(), make_owner()) is None

@@ -9,6 +9,8 @@ import orjson
 import pytest
 
 from dispatcher import errors
+from dispatcher.api.annotations import FaultTolerance
+from dispatcher.api.asked import Asked
 from dispatcher.kube.appwrappers import AppWrappers, AppWrapperView, decode
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
@@ -42,7 +44,32 @@ def test_view_keeps_what_we_need_of_an_appwrapper() -> None:
         deleting=False,
         spec=orjson.dumps(raw["spec"]),
         status={"state": "Pending"},
+        asked=Asked(priority=9),
     )
+
+
+def test_view_reads_what_is_asked_of_us_as_it_is_now() -> None:
+    grace = {"workload.codeflare.dev.appwrapper/retryLimit": "5", "another": "note"}
+    spec = {"resources": None, "components": [{"template": {}}], "suspend": True}
+    view = decode(make_appwrapper(spec=spec, annotations=grace))
+    assert (view.asked, view.tolerance, view.has_components, view.is_ours) == (
+        Asked(suspend=True),
+        FaultTolerance(retry_limit=5),
+        True,
+        True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("manager", "is_ours"),
+    [
+        (None, True),
+        ("workload.codeflare.dev/appwrapper-controller", True),
+        ("kueue.x-k8s.io/multikueue", False),
+    ],
+)
+def test_appwrapper_that_another_controller_manages_is_not_ours(manager: str | None, is_ours: bool) -> None:
+    assert decode(make_appwrapper(spec={"managedBy": manager})).is_ours is is_ours
 
 
 def test_appwrapper_on_its_way_out_is_deleting() -> None:

@@ -1,4 +1,4 @@
-"""Who still has live pods: asked of the API server, one list for all who ask."""
+"""What is left of an AppWrapper's pods: asked of the API server, one list for all who ask, and nobody waits."""
 
 from __future__ import annotations
 
@@ -10,91 +10,276 @@ from typing import Any
 import pytest
 
 from dispatcher import errors
+from dispatcher.core.capacity import PodCounts
 from dispatcher.kube.client import ClusterClient
-from dispatcher.kube.livepods import LivePods
+from dispatcher.kube.livepods import SECONDS_KEPT, UNKNOWN_ITEM, LivePods
+from dispatcher.kube.nodes import PodView
 from tests.builders import make_pod
-from tests.fakes import FakeApiServer, answer, refusal
-from tests.unit.virtual_time import monotonic
+from tests.fakes import FakeApiServer, Reply, answer, refusal
+from tests.unit.virtual_time import monotonic, until
+
+Json = dict[str, Any]
 
 PODS = "/api/v1/pods"
+IN_DEFAULT = "/api/v1/namespaces/default/pods"
+UID_LABEL = "dispatcher.codeflare.dev/appwrapper-uid"
+ITEM_LABEL = "dispatcher.codeflare.dev/item"
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "uid-of-j"}
+AW = ("default", "aw")
+GOING = {"deletionTimestamp": "2026-11-20T09:00:00Z"}
 
 
-def pods(*raw: Any, token: str = "") -> Any:  # noqa: ANN401
+def pods(*raw: Json, token: str = "") -> Reply:
     return answer({"metadata": {"resourceVersion": "1", "continue": token}, "items": list(raw)})
 
 
+def pod(name: str = "p", of: str = "aw", item: str | None = None, **fields: Any) -> Json:  # noqa: ANN401
+    """A live pod that a Job controls."""
+    raw = make_pod(name, of=of, **{"controller": JOB, **fields})
+    if item is not None:
+        raw["metadata"]["labels"][ITEM_LABEL] = item
+    return raw
+
+
+def held(reply: Reply, started: asyncio.Event, go_on: asyncio.Event) -> Reply:
+    """Replies only when it may go on."""
+
+    async def hold(request: Any) -> Any:  # noqa: ANN401
+        started.set()
+        await go_on.wait()
+        return await reply(request)
+
+    return hold
+
+
+class Asker:
+    """Asks, and notes who is woken."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        self.woken: list[str] = []
+        self.live_pods = LivePods(client, self.woken.append, {"away"}.__contains__, self._owner_of)
+
+    async def answered(self, claim: tuple[str, str] = AW, version: int = 1) -> frozenset[int]:
+        """Ask, and ask again once woken."""
+        before = len(self.woken)
+        assert self.live_pods.ask(claim, version) is None
+        await until(lambda: len(self.woken) > before)
+        items = self.live_pods.ask(claim, version)
+        assert items is not None
+        return items
+
+    def _owner_of(self, view: PodView) -> str | None:
+        """The Job was made by the AppWrapper, though not by us."""
+        return "aw" if view.controller and view.controller.name == "j" else None
+
+
 @asynccontextmanager
-async def live_pods(client: ClusterClient) -> AsyncIterator[LivePods]:
-    it = LivePods(client)
-    task = asyncio.create_task(it.run())
+async def running(client: ClusterClient) -> AsyncIterator[Asker]:
+    asker = Asker(client)
+    task = asyncio.create_task(asker.live_pods.run())
     try:
-        yield it
+        yield asker
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_only_live_pods_count_and_each_in_its_namespace(
+LIVE = {"labelSelector": UID_LABEL, "fieldSelector": "status.phase!=Failed,status.phase!=Succeeded"}
+
+
+async def test_only_live_pods_count_and_each_for_its_item(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
-    phases = {"a": "Running", "b": "Pending", "c": "Unknown", "d": "Succeeded", "e": "Failed"}
-    terminating = make_pod("t", of="t", controller=JOB, deletionTimestamp="2026-11-20T09:00:00Z")
-    listed = [make_pod(name, of=name, controller=JOB, phase=phase) for name, phase in phases.items()]
-    copied = make_pod("copy", of="copied-labels-of")
-    server.on("GET", PODS, pods(*listed, copied, token="more"), pods(terminating))
-    async with live_pods(client) as it:
-        assert await it.owners() == {("default", uid) for uid in ("a", "b", "c", "t")}
+    listed = [
+        pod("a", item="0", phase="Running"),
+        pod("b", item="1", phase="Pending"),
+        pod("c", item="1", phase="Unknown"),
+        pod("d", item="2", phase="Succeeded"),
+        pod("e", item="3", phase="Failed"),
+        pod("copy", item="4", controller=None),
+        pod("elsewhere", item="5", namespace="another"),
+        pod("another", of="another", item="6"),
+    ]
+    server.on("GET", PODS, pods(*listed, token="more"), pods(pod("t", item="7", **GOING)))
+    async with running(client) as it:
+        assert await it.answered() == {0, 1, 7}
 
     assert [dict(each.query) for each in server.asked] == [
-        {"labelSelector": "dispatcher.codeflare.dev/appwrapper-uid", "limit": "500"},
-        {"labelSelector": "dispatcher.codeflare.dev/appwrapper-uid", "limit": "500", "continue": "more"},
+        {**LIVE, "limit": "500"},
+        {**LIVE, "limit": "500", "continue": "more"},
     ]
 
 
-async def test_one_list_answers_all_who_ask_together(server: FakeApiServer, client: ClusterClient) -> None:
-    server.on("GET", PODS, pods())
-    async with live_pods(client) as it:
-        assert await asyncio.gather(*(it.owners() for _ in range(50))) == [frozenset()] * 50
+@pytest.mark.parametrize("item", [None, "", "one", "-3", "٣", "1.5"])
+async def test_pod_that_does_not_tell_its_item_holds_on_to_all(
+    server: FakeApiServer, client: ClusterClient, item: str | None
+) -> None:
+    server.on("GET", PODS, pods(pod(item=item)))
+    async with running(client) as it:
+        assert await it.answered() == {UNKNOWN_ITEM}
+
+
+async def test_one_list_answers_all_who_asked_before_it(server: FakeApiServer, client: ClusterClient) -> None:
+    server.on("GET", PODS, pods(pod(of="uid-7", item="3")))
+    claims = [("default", f"uid-{number}") for number in range(1000)]
+    async with running(client) as it:
+        assert [it.live_pods.ask(claim, 1) for claim in claims] == [None] * 1000
+        await until(lambda: it.woken)
+        answers = {uid: it.live_pods.ask((namespace, uid), 1) for namespace, uid in claims}
+
+    assert it.woken == [uid for _, uid in claims]
+    assert answers == {uid: frozenset() for _, uid in claims} | {"uid-7": frozenset({3})}
     assert len(server.asked) == 1
 
 
-async def test_answer_is_never_older_than_the_question(server: FakeApiServer, client: ClusterClient) -> None:
-    """Who asks while a list is under way gets the next one, a second later."""
+async def test_asking_before_the_answer_is_there_is_the_same_question(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
     started, go_on = asyncio.Event(), asyncio.Event()
-
-    async def slow(request: Any) -> Any:  # noqa: ANN401
-        started.set()
-        await go_on.wait()
-        return await pods(make_pod(of="early", controller=JOB))(request)
-
-    server.on("GET", PODS, slow, pods())
-    async with live_pods(client) as it:
-        first = asyncio.create_task(it.owners())
+    server.on("GET", PODS, held(pods(), started, go_on))
+    async with running(client) as it:
+        assert [it.live_pods.ask(AW, 1) for _ in range(10)] == [None] * 10
         await started.wait()
-        second = asyncio.create_task(it.owners())
-        await asyncio.sleep(0)
+        assert it.live_pods.ask(AW, 1) is None
         go_on.set()
-        assert await first == {("default", "early")}
+        await until(lambda: it.woken)
+        await asyncio.sleep(5)  # virtual
+        assert it.live_pods.ask(AW, 1) == frozenset()
+    assert (it.woken, len(server.asked)) == (["aw"], 1)
+
+
+async def test_answer_is_given_once_and_whoever_asks_again_asks_anew(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on("GET", PODS, pods(pod(item="0")), pods())
+    async with running(client) as it:
+        assert await it.answered() == {0}
         asked_at = monotonic()
-        assert await second == frozenset()
+        assert await it.answered() == frozenset()
         assert monotonic() - asked_at == pytest.approx(1, abs=0.1)
 
 
-async def test_who_asks_is_told_when_there_is_no_answer_and_may_ask_again(
+async def test_answer_is_never_older_than_the_question(server: FakeApiServer, client: ClusterClient) -> None:
+    """Who asks while a list is under way gets the next one: of another AppWrapper, or with another version."""
+    started, go_on = asyncio.Event(), asyncio.Event()
+    early = pods(pod(item="0"), pod(of="late", item="0"))
+    server.on("GET", PODS, held(early, started, go_on), pods())
+    async with running(client) as it:
+        it.live_pods.ask(AW, 1)
+        it.live_pods.ask(("default", "moves-on"), 1)
+        await started.wait()
+        it.live_pods.ask(("default", "late"), 1)
+        it.live_pods.ask(("default", "moves-on"), 2)
+        go_on.set()
+        await until(lambda: it.woken)
+        assert it.woken == ["aw"]
+        await until(lambda: len(it.woken) == 3)
+        assert it.live_pods.ask(AW, 1) == frozenset({0})
+        assert it.live_pods.ask(("default", "late"), 1) == frozenset()
+        assert it.live_pods.ask(("default", "moves-on"), 2) == frozenset()
+
+
+async def test_answer_to_an_earlier_version_answers_nothing(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
-    server.on("GET", PODS, refusal(503, "ServiceUnavailable"), pods())
-    async with live_pods(client) as it:
-        with pytest.raises(errors.Unavailable):
-            await it.owners()
-        assert await it.owners() == frozenset()
+    server.on("GET", PODS, pods(), pods(pod(item="0")))
+    async with running(client) as it:
+        it.live_pods.ask(AW, 1)
+        await until(lambda: it.woken)
+        assert await it.answered(version=2) == {0}
 
 
-async def test_who_no_longer_waits_is_passed_over(server: FakeApiServer, client: ClusterClient) -> None:
-    server.on("GET", PODS, pods())
-    async with live_pods(client) as it:
-        impatient = asyncio.create_task(it.owners())
-        await asyncio.sleep(0)
-        impatient.cancel()
-        assert await it.owners() == frozenset()
+async def test_question_stands_until_a_list_succeeds(server: FakeApiServer, client: ClusterClient) -> None:
+    away = refusal(503, "ServiceUnavailable")
+    server.on("GET", PODS, away, pods(pod(item="0"), token="more"), away, pods(pod(item="1")))
+    async with running(client) as it:
+        assert await it.answered() == {1}
+        assert monotonic() == pytest.approx(2, abs=0.1)
+    assert it.woken == ["aw"]
+
+
+@pytest.mark.parametrize("others_ask", [True, False])
+async def test_answer_that_nobody_fetched_in_time_is_forgotten(
+    server: FakeApiServer, client: ClusterClient, others_ask: bool
+) -> None:
+    late = ("default", "late")
+    server.on("GET", PODS, pods(pod(of="late", item="0")), pods())
+    async with running(client) as it:
+        it.live_pods.ask(late, 1)
+        await until(lambda: it.woken)
+        await asyncio.sleep(SECONDS_KEPT + 1)  # virtual
+        if others_ask:
+            assert await it.answered() == frozenset()
+        assert await it.answered(late) == frozenset()
+
+
+async def test_answer_is_kept_while_others_are_given_theirs(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    late = ("default", "late")
+    server.on("GET", PODS, pods(pod(of="late", item="0")), pods())
+    async with running(client) as it:
+        it.live_pods.ask(late, 1)
+        await until(lambda: it.woken)
+        for _ in range(5):
+            await it.answered()
+        assert it.live_pods.ask(late, 1) == frozenset({0})
+
+
+async def test_count_is_of_the_pods_as_they_are_now(server: FakeApiServer, client: ClusterClient) -> None:
+    failed = {**pod("f"), "status": {"phase": "Failed", "reason": "Evicted"}}
+    server.on(
+        "GET",
+        IN_DEFAULT,
+        pods(pod("a"), pod("b", node="away"), failed, pod("copy", controller=None), token="more"),
+        pods(pod("c", phase="Pending")),
+    )
+    expected = PodCounts(pending=1, running=2, failed=1, starting=1, lost=1, evicted=1)
+    assert await Asker(client).live_pods.count(AW) == expected
+    assert server.asked[0].query["labelSelector"] == f"{UID_LABEL}=aw"
+
+
+async def test_pods_that_bear_no_label_of_ours_are_counted_by_their_owners(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    foreign = pod("foreign", of="", controller={**JOB, "name": "another"})
+    server.on("GET", IN_DEFAULT, pods(), pods(pod("mcads", of=""), foreign))
+    assert await Asker(client).live_pods.count(AW) == PodCounts(running=1)
+    selectors = [each.query["labelSelector"] for each in server.asked]
+    assert selectors == [f"{UID_LABEL}=aw", f"!{UID_LABEL}"]
+
+
+async def test_count_without_an_answer_is_none(server: FakeApiServer, client: ClusterClient) -> None:
+    server.on("GET", IN_DEFAULT, refusal(503, "ServiceUnavailable"))
+    with pytest.raises(errors.Unavailable):
+        await Asker(client).live_pods.count(AW)
+
+
+async def test_only_live_pods_that_are_being_deleted_are_forced(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on(
+        "GET",
+        IN_DEFAULT,
+        pods(
+            pod("stuck", **GOING),
+            pod("stays"),
+            pod("over", phase="Failed", **GOING),
+            pod("copy", controller=None, **GOING),
+            pod("went", **GOING),
+            pod("replaced", **GOING),
+        ),
+    )
+    server.on("DELETE", f"{IN_DEFAULT}/stuck", answer({}))
+    server.on("DELETE", f"{IN_DEFAULT}/went", refusal(404, "NotFound"))
+    server.on("DELETE", f"{IN_DEFAULT}/replaced", refusal(409, "Conflict"))
+    assert await Asker(client).live_pods.force(AW) == 1
+    sent = {each.path.rpartition("/")[2]: each.body for each in server.requests("DELETE")}
+    assert set(sent) == {"stuck", "went", "replaced"}
+    assert sent["stuck"] == {
+        "apiVersion": "v1",
+        "kind": "DeleteOptions",
+        "preconditions": {"uid": "uid-of-stuck"},
+        "propagationPolicy": "Background",
+        "gracePeriodSeconds": 0,
+    }

@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from dispatcher.core.capacity import Node, Pod, PodPhase
+from dispatcher.api.names import UID_LABEL
+from dispatcher.core.capacity import Node, Plight, Pod, PodPhase, Unscheduled
 from dispatcher.core.gang import Taint
 from dispatcher.core.record import ObjectRef
 from dispatcher.core.resources import Resources
-from dispatcher.kube.nodes import PodView, decode_node, decode_pod
+from dispatcher.kube.nodes import LONGEST_MESSAGE, PodView, decode_node, decode_pod
 from tests.builders import make_node, make_pod
 
 
@@ -33,17 +34,18 @@ def test_node_is_what_it_can_give_and_to_whom() -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "usable"),
+    ("raw", "ready", "usable"),
     [
-        pytest.param(make_node(), True, id="ready"),
-        pytest.param(make_node(ready="False"), False, id="not-ready"),
-        pytest.param(make_node(ready="Unknown"), False, id="silent"),
-        pytest.param(make_node(spec={"unschedulable": True}), False, id="cordoned"),
-        pytest.param({"metadata": {"name": "n1"}}, False, id="just-registered"),
+        pytest.param(make_node(), True, True, id="ready"),
+        pytest.param(make_node(ready="False"), False, False, id="not-ready"),
+        pytest.param(make_node(ready="Unknown"), False, False, id="silent"),
+        pytest.param(make_node(spec={"unschedulable": True}), True, False, id="cordoned"),
+        pytest.param({"metadata": {"name": "n1"}}, False, False, id="just-registered"),
     ],
 )
-def test_node_is_usable_if_ready_and_not_cordoned(raw: dict[str, Any], usable: bool) -> None:
-    assert decode_node(raw).usable is usable
+def test_node_is_usable_if_ready_and_not_cordoned(raw: dict[str, Any], ready: bool, usable: bool) -> None:
+    node = decode_node(raw)
+    assert (node.ready, node.usable) == (ready, usable)
 
 
 def test_amount_that_cannot_be_counted_counts_as_none() -> None:
@@ -69,3 +71,181 @@ def test_foreign_pod_that_is_just_created_claims_nothing() -> None:
 @pytest.mark.parametrize("phase", PodPhase)
 def test_every_phase_of_a_pod_is_understood(phase: PodPhase) -> None:
     assert decode_pod(make_pod(phase=phase.value)).pod.phase is phase
+
+
+def pod_with(phase: str, node: str = "n1", **status: Any) -> Pod:  # noqa: ANN401
+    return decode_pod({**make_pod("p", node=node), "status": {"phase": phase, **status}}).pod
+
+
+def container(**state: Any) -> list[Any]:  # noqa: ANN401
+    return [{"name": "main", "state": state}]
+
+
+def waiting(reason: str) -> list[Any]:
+    return container(waiting={"reason": reason})
+
+
+TRUE_DISRUPTION = [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}]
+
+
+@pytest.mark.parametrize(
+    ("pod", "plight"),
+    [
+        pytest.param(pod_with("Pending"), Plight.STARTING, id="nothing-is-known-of-it-yet"),
+        pytest.param(pod_with("Pending", containerStatuses=None), Plight.STARTING, id="null-statuses"),
+        pytest.param(
+            pod_with("Pending", containerStatuses=[{"name": "main"}]), Plight.STARTING, id="no-state"
+        ),
+        pytest.param(
+            pod_with("Pending", containerStatuses=container(waiting={})), Plight.STARTING, id="no-reason"
+        ),
+        pytest.param(
+            pod_with("Pending", containerStatuses=waiting("ContainerCreating")), Plight.STARTING, id="pulls"
+        ),
+        pytest.param(
+            pod_with(
+                "Pending",
+                initContainerStatuses=container(running={"startedAt": "2026-11-20T08:58:06Z"}),
+                containerStatuses=waiting("PodInitializing"),
+            ),
+            Plight.STARTING,
+            id="init-container-runs",
+        ),
+        pytest.param(
+            pod_with("Pending", containerStatuses=waiting("RestartingAllContainers")),
+            Plight.STARTING,
+            id="starts-over",
+        ),
+        *(
+            pytest.param(pod_with("Pending", containerStatuses=waiting(reason)), Plight.STUCK, id=reason)
+            for reason in (
+                "ErrImagePull",
+                "ImagePullBackOff",
+                "ErrImageNeverPull",
+                "InvalidImageName",
+                "ImageInspectError",
+                "CreateContainerConfigError",
+                "CreateContainerError",
+                "RunContainerError",
+                "CrashLoopBackOff",
+                "PostStartHookError",
+            )
+        ),
+        pytest.param(
+            pod_with(
+                "Pending",
+                initContainerStatuses=waiting("CrashLoopBackOff"),
+                containerStatuses=waiting("PodInitializing"),
+            ),
+            Plight.STUCK,
+            id="init-container-crashes",
+        ),
+        pytest.param(
+            pod_with("Pending", containerStatuses=container(running={}) + waiting("ImagePullBackOff")),
+            Plight.STUCK,
+            id="one-of-two-containers",
+        ),
+        pytest.param(pod_with("Pending", node=""), Plight.NONE, id="not-looked-at-by-the-scheduler"),
+        pytest.param(
+            pod_with("Running", containerStatuses=waiting("CrashLoopBackOff")),
+            Plight.NONE,
+            id="ran-and-crashes",
+        ),
+        pytest.param(pod_with("Failed"), Plight.NONE, id="failed"),
+        pytest.param(pod_with("Failed", reason="DeadlineExceeded"), Plight.NONE, id="took-too-long"),
+        pytest.param(pod_with("Failed", reason="Evicted"), Plight.EVICTED, id="evicted"),
+        pytest.param(pod_with("Failed", reason="Preempting"), Plight.EVICTED, id="preempted-by-its-node"),
+        pytest.param(pod_with("Failed", reason="Terminated"), Plight.EVICTED, id="node-was-shut-down"),
+        pytest.param(pod_with("Failed", reason="NodeLost"), Plight.EVICTED, id="node-was-lost"),
+        pytest.param(pod_with("Failed", reason="OutOfcpu"), Plight.EVICTED, id="node-had-no-room"),
+        pytest.param(pod_with("Failed", conditions=TRUE_DISRUPTION), Plight.EVICTED, id="disrupted"),
+        pytest.param(
+            pod_with("Running", conditions=TRUE_DISRUPTION), Plight.NONE, id="about-to-be-disrupted"
+        ),
+    ],
+)
+def test_plight_of_a_pod_is_what_keeps_it_from_running_or_put_it_out(pod: Pod, plight: Plight) -> None:
+    assert pod.plight is plight
+
+
+def scheduled(status: str = "False", **fields: str) -> list[Any]:
+    return [
+        {"type": "Initialized", "status": "True"},
+        {"type": "PodScheduled", "status": status, **fields},
+    ]
+
+
+def test_pod_without_a_node_keeps_what_the_scheduler_said() -> None:
+    since = "2026-11-20T08:58:06Z"
+    message = "0/2 nodes are available: 2 Insufficient cpu."
+    conditions = scheduled(reason="Unschedulable", message=message, lastTransitionTime=since)
+    assert pod_with("Pending", node="", conditions=conditions) == Pod(
+        "uid-of-p",
+        Resources({"cpu": 1000}),
+        phase=PodPhase.PENDING,
+        plight=Plight.UNSCHEDULABLE,
+        unscheduled=Unscheduled("p", message, since),
+    )
+
+
+def test_scheduler_that_says_nothing_or_too_much_is_heard_no_less() -> None:
+    silent = pod_with("Pending", node="", conditions=scheduled(reason="Unschedulable"))
+    assert silent.unscheduled == Unscheduled("p")
+    long = scheduled(reason="Unschedulable", message="x" * 100_000)
+    assert pod_with("Pending", node="", conditions=long).unscheduled == Unscheduled(
+        "p", "x" * LONGEST_MESSAGE
+    )
+
+
+@pytest.mark.parametrize(
+    "conditions",
+    [
+        pytest.param(scheduled(reason="SchedulingGated"), id="gated"),
+        pytest.param(scheduled(reason="SchedulerError", message="cannot bind"), id="scheduler-failed"),
+        pytest.param(scheduled("True"), id="scheduled"),
+        pytest.param(None, id="nothing-said"),
+        *(
+            pytest.param(scheduled(reason="Unschedulable", message=message), id=name)
+            for name, message in {
+                "co-scheduler-0.22": "pod with pgName: default/g last failed in 3s, deny",
+                "co-scheduler-0.23": "0/2 nodes are available: 2 optimistic rejection in PostFilter.",
+                "co-scheduler-waits-for-siblings": "pre-filter pod p cannot find enough sibling pods, 1 of 3",
+                "kubernetes-gang": "waiting for minCount pods from a gang to be scheduled",
+                "volcano": "2/2 tasks in gang unschedulable: pod group is not ready, 2 Pending, 3 minAvailable",
+            }.items()
+        ),
+    ],
+)
+def test_pod_that_is_held_back_or_waits_for_its_gang_is_not_unschedulable(
+    conditions: list[Any] | None,
+) -> None:
+    pod = pod_with("Pending", node="", conditions=conditions)
+    assert (pod.plight, pod.unscheduled) == (Plight.NONE, None)
+
+
+def test_exit_codes_are_those_of_a_failed_pods_containers_init_containers_among_them() -> None:
+    def exited(*codes: int) -> list[Any]:
+        return [{"state": {"terminated": {"exitCode": code}}} for code in codes]
+
+    failed = pod_with("Failed", initContainerStatuses=exited(0, 7), containerStatuses=exited(137, 1, 1))
+    running = pod_with("Running", containerStatuses=[*exited(3), *container(running={})])
+    assert failed.exit_codes == (1, 7, 137)
+    assert running.exit_codes == ()
+    assert pod_with("Failed", reason="Evicted").exit_codes == ()
+
+
+@pytest.mark.parametrize(
+    ("labels", "names_appwrapper"),
+    [
+        pytest.param({"appwrapper.mcad.ibm.com": "aw"}, True, id="mcads"),
+        pytest.param({"appwrapper.mcad.ibm.com": "aw", UID_LABEL: "uid"}, False, id="ours"),
+        pytest.param({"app": "web"}, False, id="anyones"),
+        pytest.param(None, False, id="no-labels"),
+    ],
+)
+def test_pod_that_mcad_dispatched_names_an_appwrapper(
+    labels: dict[str, str] | None, names_appwrapper: bool
+) -> None:
+    raw = make_pod()
+    raw["metadata"]["labels"] = labels
+    assert decode_pod(raw).names_appwrapper is names_appwrapper

@@ -191,6 +191,40 @@ async def test_pod_without_a_claim_is_of_the_appwrapper_whose_known_object_made_
     assert server.asked == []
 
 
+async def test_pod_without_a_claim_that_names_an_appwrapper_is_of_the_one_its_owners_lead_to(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """So it is with the pods of a Deployment that MCAD made: a ReplicaSet is between them."""
+    serve(server)
+    async with owners_of(client) as (owners, resolved):
+        assert owners.confirm(None, REPLICASET, names_appwrapper=True) is None
+        await until(lambda: resolved)
+        assert owners.confirm(None, REPLICASET, names_appwrapper=True) == AW
+
+
+async def test_pod_that_names_an_appwrapper_but_leads_to_none_is_nobodys(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    serve(server, deployment=owned("web"))
+    async with owners_of(client) as (owners, resolved):
+        owners.confirm(None, REPLICASET, names_appwrapper=True)
+        await until(lambda: resolved)
+        assert owners.confirm(None, REPLICASET, names_appwrapper=True) is None
+        await asyncio.sleep(10)  # virtual
+    assert len(server.requests(path=path("replicasets", "web-1"))) == 1
+
+
+async def test_pod_without_a_claim_that_an_appwrapper_controls_is_of_that_one(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    namesake = ObjectRef(-1, "example.org/v1", "AppWrapper", "default", "aw", "uid-of-another-kind")
+    async with owners_of(client) as (owners, _):
+        assert owners.confirm(None, APPWRAPPER) == AW
+        assert owners.confirm("another-appwrapper", APPWRAPPER) is None
+        assert owners.confirm(None, namesake) is None
+    assert server.asked == []
+
+
 async def test_owners_in_a_circle_end(server: FakeApiServer, client: ClusterClient) -> None:
     serve(server, deployment=owned("web", REPLICASET))
     async with owners_of(client) as (owners, resolved):

@@ -9,10 +9,11 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from dispatcher import errors
-from dispatcher.kube.client import ClusterClient
-from dispatcher.kube.reflector import PAGE, Reflector
+from dispatcher.kube.client import METADATA, METADATA_LIST, ClusterClient
+from dispatcher.kube.reflector import EVERYTHING, PAGE, Extent, Reflector
 from tests.fakes import FakeApiServer, answer, hang_up, never, refusal, text, watch
 from tests.unit.virtual_time import monotonic, until
 
@@ -45,10 +46,16 @@ def gone() -> Json:
 class Watched:
     """A reflector of things, and what its handler was told."""
 
-    def __init__(self, client: ClusterClient, locate: Callable[[], Awaitable[str]]) -> None:
+    def __init__(self, client: ClusterClient, locate: Callable[[], Awaitable[str]], extent: Extent) -> None:
         self.told: list[Seen] = []
         self.reflector: Reflector[str] = Reflector(
-            "things", client, locate, lambda raw: str(raw["value"]), self._tell, jitter=lambda: 1.0
+            "things",
+            client,
+            locate,
+            lambda raw: str(raw["value"]),
+            self._tell,
+            jitter=lambda: 1.0,
+            extent=extent,
         )
 
     @property
@@ -65,9 +72,9 @@ async def at_path() -> str:
 
 @asynccontextmanager
 async def watched(
-    client: ClusterClient, locate: Callable[[], Awaitable[str]] = at_path
+    client: ClusterClient, locate: Callable[[], Awaitable[str]] = at_path, extent: Extent = EVERYTHING
 ) -> AsyncIterator[Watched]:
-    it = Watched(client, locate)
+    it = Watched(client, locate, extent)
     task = asyncio.create_task(it.reflector.run())
     try:
         yield it
@@ -129,6 +136,25 @@ async def test_long_list_is_read_page_by_page_before_anything_is_told(
     assert it.items == {"a": "a", "b": "a", "c": "a"}
     assert [query.get("continue") for query in lists_of(server)] == [None, "t1", "t2"]
     assert watches_of(server) in ([], ["10"])
+
+
+async def test_part_of_a_collection_is_asked_for_in_every_list_and_watch(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    lists = [answer(page(10, thing("a"), token="t1")), answer(page(10)), answer(page(20))]
+    script(server, lists=lists, watches=[watch(gone()), never])
+    async with watched(client, extent=Extent("example.com/mine", contents=False)):
+        await until(lambda: len(watches_of(server)) == 2)
+
+    asked = server.requests(path=PATH)
+    assert {each.query["labelSelector"] for each in asked} == {"example.com/mine"}
+    assert [(each.query.get("continue"), each.headers["Accept"]) for each in asked] == [
+        (None, METADATA_LIST),
+        ("t1", METADATA_LIST),
+        (None, METADATA),
+        (None, METADATA_LIST),
+        (None, METADATA),
+    ]
 
 
 async def test_page_that_has_expired_starts_the_list_anew(
@@ -337,3 +363,73 @@ async def test_server_that_is_away_is_asked_with_growing_pauses(
 
     pauses = [round(later - earlier, 1) for earlier, later in pairwise(times)]
     assert pauses == [0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0, 30.0]
+
+
+NONSENSE = [
+    pytest.param([answer([])], [never], id="a-list-that-is-none"),
+    pytest.param([answer({"items": []})], [never], id="a-list-without-a-version"),
+    pytest.param([answer(page(10, {"metadata": {"name": "x"}}))], [never], id="an-object-without-a-uid"),
+    pytest.param([answer(page(10))], [watch([])], id="an-event-that-is-none"),
+    pytest.param([answer(page(10))], [watch(event("ADDED", {"metadata": {"name": "x"}}))], id="no-version"),
+    pytest.param([answer(page(10))], [watch({"type": "ADDED"})], id="an-event-without-an-object"),
+]
+
+
+@pytest.mark.parametrize(("lists", "watches"), NONSENSE)
+async def test_nonsense_is_as_good_as_no_answer(
+    server: FakeApiServer, client: ClusterClient, lists: list[Any], watches: list[Any]
+) -> None:
+    script(server, lists=lists, watches=watches)
+    async with watched(client) as it:
+        await asyncio.sleep(120)  # virtual
+        assert len(server.asked) < 30
+        good = watch(event("ADDED", thing("a", 11)), then=never)
+        script(server, lists=[answer(page(10))], watches=[good])
+        await until(lambda: it.items == {"a": "a"})
+
+
+# --- what is logged ------------------------------------------------------------------------------------
+
+
+def words(entry: Any) -> tuple[str, str]:  # noqa: ANN401
+    return entry["log_level"], entry["event"]
+
+
+@pytest.mark.parametrize(
+    ("lists", "watches", "said"),
+    [
+        pytest.param([refusal(403, "Forbidden")], [never], ("warning", "list_failed"), id="list-forbidden"),
+        pytest.param(
+            [answer(page(10))], [refusal(403, "Forbidden")], ("warning", "list_failed"), id="watch-forbidden"
+        ),
+        pytest.param([text("404 page not found", 404)], [never], ("info", "not_served"), id="not-served"),
+        pytest.param([refusal(503, "Away")], [never], ("warning", "list_failed"), id="away"),
+    ],
+)
+async def test_trouble_is_logged_when_it_begins_and_when_it_ends_but_not_at_every_try(
+    server: FakeApiServer,
+    client: ClusterClient,
+    lists: list[Any],
+    watches: list[Any],
+    said: tuple[str, str],
+) -> None:
+    script(server, lists=lists, watches=watches)
+    with capture_logs() as logged:
+        async with watched(client) as it:
+            await asyncio.sleep(300)  # virtual
+            works = watch(event("ADDED", thing("a", 11)), then=never)
+            script(server, lists=[answer(page(10))], watches=[works])
+            await until(lambda: it.items)
+    assert [words(entry) for entry in logged if entry["log_level"] != "debug"] == [
+        said,
+        ("info", "watch_works_again"),
+    ]
+
+
+async def test_trouble_of_another_sort_is_logged_again(server: FakeApiServer, client: ClusterClient) -> None:
+    away, forbidden = refusal(503, "Away"), refusal(403, "Forbidden")
+    script(server, lists=[away, away, forbidden, forbidden], watches=[never])
+    with capture_logs() as logged:
+        async with watched(client):
+            await asyncio.sleep(300)  # virtual
+    assert [words(entry)[0] for entry in logged][:4] == ["warning", "debug", "warning", "debug"]

@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from dispatcher import errors
-from dispatcher.core.manifest import build, reference
+from dispatcher.core.manifest import adoption, build, reference
 from dispatcher.core.record import ObjectRef
-from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.client import MERGE_PATCH, ClusterClient
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.wrapped import (
     Created,
@@ -367,3 +367,110 @@ async def test_attempt_that_made_an_object_is_read_from_it(
 ) -> None:
     server.on("GET", OBJECT, answer(found) if found else MISSING)
     assert await wrapped.attempt_of(RAY, OWNER) == attempt
+
+
+UNMARKED = existing(labels={"app": "mine"}, annotations={})
+
+
+async def test_object_of_ours_that_mcad_made_is_given_our_marks(
+    server: FakeApiServer, wrapped: WrappedObjects
+) -> None:
+    script(server, post=TAKEN, get=answer(UNMARKED))
+    server.on("PATCH", OBJECT, answer(existing()))
+
+    assert await wrapped.create(RAY, OWNER) == Created(make_ref(name="ray", uid="uid-of-ray"))
+
+    (patch,) = server.requests("PATCH")
+    assert (patch.path, patch.headers["Content-Type"]) == (OBJECT, MERGE_PATCH)
+    assert patch.body == adoption(UNMARKED, RAY, OWNER)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        pytest.param(refusal(403, "Forbidden"), id="forbidden"),
+        pytest.param(refusal(409, "Conflict"), id="replaced-meanwhile"),
+        pytest.param(refusal(500, "InternalError"), id="failure-of-the-server"),
+        pytest.param(never, id="silence"),
+    ],
+)
+async def test_object_of_ours_that_cannot_be_marked_is_ours_all_the_same(
+    server: FakeApiServer, wrapped: WrappedObjects, refused: Reply
+) -> None:
+    script(server, post=TAKEN, get=answer(UNMARKED))
+    server.on("PATCH", OBJECT, refused)
+    assert await wrapped.create(RAY, OWNER) == Created(make_ref(name="ray", uid="uid-of-ray"))
+
+
+# --- complaints ----------------------------------------------------------------------------------------
+
+EVENTS = "/api/v1/namespaces/default/events"
+
+
+def warning(reason: str | None, message: str | None = None, **times: object) -> Json:
+    return {"reason": reason, "message": message, "type": "Warning", **times}
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        pytest.param([], "", id="none"),
+        pytest.param([warning("Unhealthy", "no\nreply")], "Unhealthy: no\\nreply", id="in-one-line"),
+        pytest.param([warning("Unhealthy")], "Unhealthy", id="without-a-message"),
+        pytest.param([warning(None, "no reply")], "no reply", id="without-a-reason"),
+        pytest.param(
+            [
+                warning("Newest", lastTimestamp="2026-11-20T09:00:02Z", eventTime=None),
+                warning("Oldest", lastTimestamp="2026-11-20T09:00:00Z"),
+                warning("Undated"),
+            ],
+            "Newest",
+            id="newest-by-the-time-of-old-clients",
+        ),
+        pytest.param(
+            [
+                warning("Oldest", lastTimestamp="2026-11-20T09:00:00Z"),
+                warning("Newest", lastTimestamp=None, eventTime="2026-11-20T09:00:02.000001Z"),
+            ],
+            "Newest",
+            id="newest-by-the-time-of-new-clients",
+        ),
+        pytest.param(
+            [
+                warning("Oldest", eventTime="2026-11-20T09:00:01.000001Z", series=None),
+                warning(
+                    "Newest",
+                    eventTime="2026-11-20T09:00:00.000001Z",
+                    series={"lastObservedTime": "2026-11-20T09:00:02.000001Z"},
+                ),
+            ],
+            "Newest",
+            id="newest-by-the-last-of-a-series",
+        ),
+    ],
+)
+async def test_newest_warning_about_an_object_is_its_complaint(
+    server: FakeApiServer, wrapped: WrappedObjects, events: list[Json], expected: str
+) -> None:
+    server.on("GET", EVENTS, answer({"items": events}))
+    assert await wrapped.complaint(make_ref(uid="the-uid")) == expected
+    assert [dict(each.query) for each in server.asked] == [
+        {"fieldSelector": "involvedObject.uid=the-uid,type=Warning", "limit": "500"}
+    ]
+
+
+@pytest.mark.parametrize(
+    "refused", [pytest.param(refusal(403, "Forbidden"), id="forbidden"), pytest.param(never, id="silence")]
+)
+async def test_complaint_that_nobody_can_read_is_none(
+    server: FakeApiServer, wrapped: WrappedObjects, refused: Reply
+) -> None:
+    server.on("GET", EVENTS, refused)
+    assert await wrapped.complaint(make_ref()) == ""
+
+
+async def test_object_that_was_never_seen_has_no_complaint(
+    server: FakeApiServer, wrapped: WrappedObjects
+) -> None:
+    assert await wrapped.complaint(make_ref(uid="")) == ""
+    assert server.asked == []

@@ -1,0 +1,148 @@
+"""What wrapped objects say of themselves: one watch for each kind that is wrapped, begun when it is first wanted.
+
+The model: a watch sees the objects that bear our uid label, in all namespaces, and keeps of each how it ended,
+its conditions, and whose it is. Pods that a controller made bear the label, too, and are not kept. Of kinds that
+make no pods (a Secret, a Service) nothing but the metadata is asked for, so that no content of theirs ever
+comes here.
+
+It answers from memory, so it never proves anything: a state may be a moment old, and an absence is a suspicion.
+A kind that is forbidden or not served is known to nobody here, and disturbs no other kind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from dispatcher import log
+from dispatcher.api import names
+from dispatcher.core.endings import ObjectState, state_of
+from dispatcher.core.manifest import controller_of
+from dispatcher.core.podsets import KINDS
+from dispatcher.core.record import ObjectRef
+from dispatcher.kube.client import ClusterClient, Json
+from dispatcher.kube.discovery import Discovery
+from dispatcher.kube.reflector import Extent, Reflector
+
+MOST_WATCHES: Final = 50
+"""Each holds a connection for good, and the pool has 100 for all that is done in a cluster."""
+
+_log = log.get("objects")
+
+
+@dataclass(frozen=True, slots=True)
+class _Kept:
+    appwrapper: str
+    state: ObjectState
+
+
+@dataclass(frozen=True, slots=True)
+class _Kind:
+    api_version: str
+    kind: str
+    contents: bool
+
+    @property
+    def group(self) -> str:
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}.{self.group}".lower().rstrip(".")
+
+
+class WrappedWatches:
+    """The watches of wrapped objects in one cluster; `on_change` is told the uid of the AppWrapper concerned."""
+
+    def __init__(self, client: ClusterClient, discovery: Discovery, on_change: Callable[[str], None]) -> None:
+        self._client = client
+        self._discovery = discovery
+        self._on_change = on_change
+        self._watches: dict[_Kind, Reflector[_Kept]] = {}
+        self._too_many: set[_Kind] = set()
+        self._begun: asyncio.Queue[Reflector[_Kept]] = asyncio.Queue()
+
+    def want(self, api_version: str, kind: str, *, contents: bool = False) -> None:
+        """Have a kind watched from now on, if `run` is running; free to repeat.
+
+        `contents` asks for whole objects of a kind of which the metadata would do: somebody waits for a
+        condition of one. A second watch serves it, and the first goes on. Want kinds of which there is an object:
+        past `MOST_WATCHES` no more are begun, and of those nothing is known.
+        """
+        wanted = _Kind(api_version, kind, contents or _may_make_pods(api_version, kind))
+        if wanted in self._watches or wanted in self._too_many:
+            return
+        if len(self._watches) == MOST_WATCHES:
+            self._too_many.add(wanted)
+            _log.warning("too_many_kinds", kind=kind, api_version=api_version, watched=MOST_WATCHES)
+            return
+        self._watches[wanted] = self._watch(wanted)
+        self._begun.put_nowait(self._watches[wanted])
+
+    def state(self, ref: ObjectRef) -> ObjectState | None:
+        """What the object of that uid says of itself; None if that is not known."""
+        watch = self._best(ref)
+        kept = watch.items.get(ref.uid) if watch else None
+        return kept.state if kept else None
+
+    def is_absent(self, ref: ObjectRef) -> bool:
+        """True if a complete list of its kind lacks the object of that uid: to be confirmed by asking.
+
+        One that was created a moment ago may be absent, and one that bears no uid label always is.
+        """
+        watch = self._best(ref)
+        return bool(ref.uid) and watch is not None and watch.synced.is_set() and ref.uid not in watch.items
+
+    @property
+    def reconnects(self) -> dict[str, int]:
+        """How often each watch broke."""
+        counted: Counter[str] = Counter()
+        for kind, watch in self._watches.items():
+            counted[kind.name] += watch.reconnects
+        return dict(counted)
+
+    async def run(self) -> None:
+        """Watch what is wanted, until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                watch = await self._begun.get()
+                tasks.create_task(watch.run(), name=f"watch-{watch.name}")
+
+    def _best(self, ref: ObjectRef) -> Reflector[_Kept] | None:
+        """The watch that knows most of an object: of its contents, if there is one."""
+        whole = self._watches.get(_Kind(ref.api_version, ref.kind, contents=True))
+        return whole or self._watches.get(_Kind(ref.api_version, ref.kind, contents=False))
+
+    def _watch(self, kind: _Kind) -> Reflector[_Kept]:
+        async def locate() -> str:
+            return (await self._discovery.find(kind.api_version, kind.kind)).everywhere()
+
+        def decode(raw: Json) -> _Kept | None:
+            return _kept(kind, raw)
+
+        extent = Extent(names.UID_LABEL, contents=kind.contents)
+        return Reflector(kind.name, self._client, locate, decode, self._changed, extent=extent)
+
+    def _changed(self, _uid: str, old: _Kept | None, new: _Kept | None) -> None:
+        """A change of nothing that is kept, such as a heartbeat in a status, wakes nobody."""
+        if old != new:
+            for appwrapper in {kept.appwrapper for kept in (old, new) if kept}:
+                self._on_change(appwrapper)
+
+
+def _may_make_pods(api_version: str, kind: str) -> bool:
+    """False of kinds that are known to make no pods: there is nothing to be learnt from their contents."""
+    known = KINDS.get((api_version.rpartition("/")[0], kind))
+    return known is None or bool(known.rules)
+
+
+def _kept(kind: _Kind, raw: Json) -> _Kept | None:
+    metadata = raw["metadata"]
+    controller = controller_of(metadata)
+    is_wrapped = names.ITEM_ANNOTATION in (metadata.get("annotations") or {})
+    if not is_wrapped and (controller is None or controller.get("kind") != names.APPWRAPPER_KIND):
+        return None
+    return _Kept(metadata["labels"][names.UID_LABEL], state_of(kind.group, kind.kind, raw))
