@@ -27,7 +27,8 @@ from dispatcher.controller.committer import Committer
 from dispatcher.controller.dispatch import Dispatch, Rules
 from dispatcher.controller.figures import gather
 from dispatcher.controller.hub import Hub
-from dispatcher.controller.reconciler import Parts, Reconciler
+from dispatcher.controller.parts import Parts
+from dispatcher.controller.reconciler import Reconciler
 from dispatcher.controller.reporter import Reporter
 from dispatcher.controller.roster import Roster
 from dispatcher.controller.specs import Specs
@@ -295,7 +296,7 @@ class Session:
         await self._work(tasks, hub_id)
 
     async def _work(self, tasks: asyncio.TaskGroup, hub_id: str) -> None:
-        specs = Specs(self._store)
+        specs = Specs(self._store, timedelta(seconds=self._settings.kept_seconds))
         admission = Admission(
             self._hub,
             self._roster,

@@ -56,6 +56,10 @@ class Settings(BaseSettings):
     """How long a gang may be blocked at the head before capacity is kept for it; only in BestEffortFIFO. Ten
     minutes: long against the noise of small jobs, short against a working day."""
 
+    kept_seconds: Annotated[float, Field(ge=0, le=366 * 86400)] = 7 * 86400.0
+    """How long what is left of an AppWrapper after its end stays for its logs, if its annotations ask for nothing
+    shorter; 0 removes it at once. A week, as in AppWrapper v1beta2: over a weekend, and bounded."""
+
     concurrency: Annotated[int, Field(ge=1, le=1024)] = 32
     """How many AppWrappers are reconciled at once, which bounds the connections to an API server."""
 

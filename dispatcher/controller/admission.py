@@ -12,6 +12,7 @@ from datetime import datetime
 
 from dispatcher import errors, log
 from dispatcher.api.appwrapper import AppWrapperSpec
+from dispatcher.api.conditions import ConditionType, State
 from dispatcher.api.mistakes import SpecError
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.committer import Committer
@@ -20,6 +21,7 @@ from dispatcher.controller.roster import Roster
 from dispatcher.controller.specs import Specs, owner_of_newcomer
 from dispatcher.core import lifecycle
 from dispatcher.core.demand import gang_of
+from dispatcher.core.gang import Gang
 from dispatcher.core.lifecycle import Newcomer
 from dispatcher.core.record import Change, Record
 from dispatcher.kube.appwrappers import AppWrapperView
@@ -77,7 +79,11 @@ class Admission:
                 await self._admit(views[start : start + LARGEST_BATCH])
 
     async def _admit(self, views: list[AppWrapperView]) -> None:
-        wanted = [view for view in views if not view.deleting and self._roster.get(view.uid) is None]
+        wanted = [
+            view
+            for view in views
+            if view.is_ours and not view.deleting and self._roster.get(view.uid) is None
+        ]
         changes = [change for view in wanted if (change := await self._read_safely(view))]
         for record in await self._committer.commit_all(changes):
             self._on_admitted(record)
@@ -107,6 +113,9 @@ class Admission:
             message = f"{view.namespace}/{view.name} creation failure: {error}"
             return lifecycle.reject(_newcomer(view), message, self._now())
         newcomer = _newcomer(view, spec)
+        ended = _recall(view, newcomer, gang, self._now())
+        if ended is not None:
+            return ended
         running = await self._find_running(view, spec)
         if running is not None:
             cluster, attempt = running
@@ -137,7 +146,29 @@ def _newcomer(view: AppWrapperView, spec: AppWrapperSpec | None = None) -> Newco
         spec_hash=view.spec_hash,
         priority=spec.priority if spec else 0,
         priority_slope=spec.priority_slope if spec else 0.0,
+        suspended=view.asked.suspend if view.asked else False,
+        expected_seconds=_expected_seconds(spec),
     )
+
+
+def _expected_seconds(spec: AppWrapperSpec | None) -> int:
+    expected = spec.scheduling.dispatch_duration.expected if spec else None
+    return int(expected.total_seconds()) if expected else 0
+
+
+def _recall(view: AppWrapperView, newcomer: Newcomer, gang: Gang, now: datetime) -> Change | None:
+    """What its status says has ended stays ended, though a new database over old AppWrappers does not know it."""
+    conditions = view.status.get("conditions") or ()
+    said = {one.get("type"): one for one in conditions if one.get("status") == "True"}
+    match view.status.get("state"):
+        case State.COMPLETED if ConditionType.COMPLETED in said:
+            return lifecycle.recall_completed(newcomer, gang, now)
+        case State.FAILED if ConditionType.FAILED in said:
+            failed = said[ConditionType.FAILED]
+            reason, message = failed.get("reason") or "", failed.get("message") or ""
+            return lifecycle.recall_failed(newcomer, gang, reason, message, now)
+        case _:
+            return None
 
 
 def _creation_order(view: AppWrapperView) -> tuple[datetime, int]:

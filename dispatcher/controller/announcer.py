@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import timedelta
 
 from dispatcher import log
-from dispatcher.core.lifecycle import Cause
 from dispatcher.core.notices import notice_of
 from dispatcher.core.record import Change, Record
+from dispatcher.core.transitions import Cause
 from dispatcher.kube.events import EventAbout, EventRecorder
 from dispatcher.probes import Metrics
 

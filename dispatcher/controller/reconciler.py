@@ -7,61 +7,23 @@ written last, from the record, and only if it differs from what was written befo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from typing import assert_never
+from typing import Final, assert_never
 
 from dispatcher import errors, log
-from dispatcher.controller.admission import Admission
+from dispatcher.controller import creation, oversight, removal
 from dispatcher.controller.cluster import Cluster
-from dispatcher.controller.committer import Committer
-from dispatcher.controller.hub import Hub
-from dispatcher.controller.reporter import Reporter
-from dispatcher.controller.roster import Roster
-from dispatcher.controller.specs import Specs, owner_of, priority_of
-from dispatcher.controller.workqueue import WorkQueue
+from dispatcher.controller.parts import Parts
 from dispatcher.core import lifecycle
-from dispatcher.core.capacity import PodCounts
-from dispatcher.core.decision import Observation, Step, decide, retry_pause
-from dispatcher.core.manifest import reference
-from dispatcher.core.record import Change, ObjectRef, Phase, Record
-from dispatcher.kube.appwrappers import AppWrapperView
-from dispatcher.kube.wrapped import Created, InTheWay, Postponed, RefusedForGood
+from dispatcher.core.decision import Decision, Observation, Step, decide
+from dispatcher.core.health import Sight
+from dispatcher.core.record import ACTIVE, Record
+from dispatcher.core.terms import Terms
+from dispatcher.kube.appwrappers import NO_ANNOTATIONS, AppWrapperView
 
-CONFIRM_SECONDS = 0.5
-"""Pause before looking again whether objects or pods are gone; events usually come first."""
-
-REFUSED_SECONDS = 5.0
-"""Pause before another try of a step that the database did not accept; the reason is in the log."""
-
-REPORT_AGAIN_SECONDS = 2.0
+REPORT_AGAIN_SECONDS: Final = 2.0
 """Pause before a status that could not be written is tried again."""
 
-LONGEST_IN_THE_WAY = timedelta(seconds=30)
-"""How long an attempt waits for an earlier object to go before its capacity is given back for a while."""
-
-MOST_FAILURES = 9
-"""Creations that fail in a row, over some 25 seconds, before capacity is given back and taken anew later."""
-
 _log = log.get("reconciler")
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What the reconciler works with."""
-
-    hub: Hub
-    hub_id: str
-    clusters: Mapping[str, Cluster]
-    roster: Roster
-    committer: Committer
-    admission: Admission
-    specs: Specs
-    reporter: Reporter
-    queue: WorkQueue
-    wake_dispatch: Callable[[], None]
-    now: Callable[[], datetime]
 
 
 class Reconciler:
@@ -96,9 +58,9 @@ class Reconciler:
 
     async def reconcile(self, uid: str) -> None:
         """One look at one AppWrapper."""
-        seen = self._observe(uid)
+        seen = await self._observe(uid)
         try:
-            await self._act(uid, seen)
+            await self._act(uid, seen, decide(seen))
         except errors.ClusterError:
             await self._report(uid)  # what takes long is told, too
             raise
@@ -112,170 +74,100 @@ class Reconciler:
             _log.warning("report_failed", uid=uid, error=str(error))
             self._parts.queue.add_later(uid, REPORT_AGAIN_SECONDS)
 
-    async def _act(self, uid: str, seen: Observation) -> None:
+    async def _act(self, uid: str, seen: Observation, decision: Decision) -> None:
         """Carry out the step that is due."""
-        record = seen.record
-        match decide(seen):
-            case Step.REST:
-                pass
-            case Step.ADMIT:
-                self._parts.admission.add(uid)
+        if decision.step is Step.REST:
+            self._rest(uid, seen, decision)
+        elif decision.step is Step.ADMIT:
+            self._parts.admission.add(uid)
+        elif seen.record is not None:
+            await self._step(seen.record, seen, decision)
+
+    async def _step(self, record: Record, seen: Observation, decision: Decision) -> None:
+        parts, now = self._parts, self._parts.now()
+        match decision.step:
             case Step.FORGET:
-                await self._forget(_known(record))
-            case Step.REPRIORITISE:
-                await self._reprioritise(_known(record), seen)
+                await self._forget(record)
+            case Step.REPRIORITISE | Step.SUSPEND | Step.RESUME:
+                await self._follow(record, seen, decision.step)
             case Step.CREATE:
-                await self._create(_known(record))
+                await creation.create(parts, record)
             case Step.MARK_RUNNING:
-                await self._commit(lifecycle.mark_running(_known(record), self._parts.now()))
+                await parts.commit(lifecycle.mark_running(record, now))
+            case Step.NOTE_TROUBLE:
+                await parts.commit(lifecycle.fall_ill(record, decision.reason, decision.message, now))
+            case Step.NOTE_RECOVERY:
+                await parts.commit(lifecycle.recover(record, now))
+            case Step.NOTE_PROGRESS:
+                await parts.commit(lifecycle.complete_some(record, decision.done, now))
+            case Step.COMPLETE:
+                await oversight.complete(parts, record, seen, decision)
+            case Step.REQUEUE | Step.FAIL:
+                await oversight.act(parts, record, seen, decision)
             case Step.REMOVE:
-                await self._remove(_known(record))
+                await removal.remove(parts, record)
             case Step.CONFIRM_GONE:
-                await self._confirm_gone(_known(record))
+                await removal.confirm_gone(parts, record)
+            case Step.EXPIRE:
+                await removal.expire(parts, record)
+            case Step.REST | Step.ADMIT:
+                raise AssertionError(f"{decision.step} is no step of a record")
             case never:
                 assert_never(never)
 
-    def _observe(self, uid: str) -> Observation:
-        record = self._parts.roster.get(uid)
-        view = self._parts.hub.view(uid)
-        if view is None and record is not None and not self._parts.hub.can_tell(record.group):
-            return Observation(record, wanted=True, pods=self._pods(record))
-        wanted = view is not None and not view.deleting
-        return Observation(record, wanted, self._pods(record), self._asked(record, view))
+    def _rest(self, uid: str, seen: Observation, decision: Decision) -> None:
+        """Look again when the next of its times is up, if it has any."""
+        if decision.until is not None:
+            self._parts.queue.add_later(uid, max(0.0, (decision.until - seen.now).total_seconds()))
 
-    def _is_wanted(self, record: Record) -> bool:
-        view = self._parts.hub.view(record.uid)
-        return view is not None and not view.deleting
+    async def _observe(self, uid: str) -> Observation:
+        parts = self._parts
+        record, view, now = parts.roster.get(uid), parts.hub.view(uid), parts.now()
+        if view is None and record is not None and not parts.hub.can_tell(record.group):
+            return Observation(record, True, now, None, *await self._sight(record, view))
+        wanted = view is not None and not view.deleting and (record is not None or view.is_ours)
+        asked = view.asked if view else None
+        return Observation(record, wanted, now, asked, *await self._sight(record, view))
 
-    def _asked(self, record: Record | None, view: AppWrapperView | None) -> tuple[int, float] | None:
-        if record is None or view is None or record.phase is not Phase.QUEUED:
-            return None
-        return priority_of(view.spec)
-
-    def _pods(self, record: Record | None) -> PodCounts:
-        cluster = self._cluster_of(record)
-        return cluster.pod_counts(record.uid) if cluster and record else PodCounts()
-
-    def _cluster_of(self, record: Record | None) -> Cluster | None:
-        if record is None or record.attempt is None or not record.holds_capacity:
-            return None
-        return self._parts.clusters.get(record.attempt.cluster)
+    async def _sight(self, record: Record | None, view: AppWrapperView | None) -> tuple[Terms, Sight]:
+        """What is to be seen of it in its cluster, and what it is measured by."""
+        cluster = self._parts.cluster_of(record)
+        if record is None or record.attempt is None or cluster is None or record.phase not in ACTIVE:
+            return Terms(), Sight()
+        terms = await self._parts.specs.terms_of(record, view.tolerance if view else NO_ANNOTATIONS)
+        return terms, _sight_of(record, terms, cluster)
 
     async def _forget(self, record: Record) -> None:
         """The watch says it is gone. Before an attempt is given up for that, the API server is asked itself."""
         view = self._parts.hub.view(record.uid)
         if record.holds_capacity and view is None and await self._parts.hub.exists(record):
-            self._parts.queue.add_later(record.uid, CONFIRM_SECONDS)
+            self._parts.look_again(record)
             return
-        await self._commit(lifecycle.delete(record, self._parts.now()))
+        await self._parts.commit(lifecycle.delete(record, self._parts.now()))
         self._parts.wake_dispatch()  # those behind it may have waited for it to move
 
-    async def _reprioritise(self, record: Record, seen: Observation) -> None:
-        if seen.asked is not None:
-            await self._commit(lifecycle.reprioritise(record, *seen.asked, self._parts.now()))
-            self._parts.wake_dispatch()
-
-    async def _create(self, record: Record) -> None:
-        cluster = self._cluster_of(record)
-        if cluster is None:
-            return
-        if self._parts.queue.failures(record.uid) >= MOST_FAILURES:
-            await self._commit(self._postponed(record, (), "the API server kept failing to create it"))
-            return
-        spec = await self._parts.specs.of(record)
-        owner = owner_of(record, self._parts.hub_id)
-        made: list[ObjectRef] = []
-        for wrapped in spec.wrapped:
-            if not self._is_wanted(record):
-                self._parts.queue.add(record.uid)  # deleted meanwhile: what is created now would outlive it
-                return
-            outcome = await cluster.wrapped.create(wrapped, owner)
-            match outcome:
-                case Created(ref):
-                    cluster.learn_object(ref, record.uid)  # its pods may well be seen before the commit
-                    made.append(ref)
-                case InTheWay(message):
-                    _log.info("in_the_way", appwrapper=record.key, uid=record.uid, detail=message)
-                    if self._has_waited_long(record):
-                        await self._commit(self._postponed(record, tuple(made), message))
-                    else:
-                        self._parts.queue.add_later(record.uid, CONFIRM_SECONDS)
-                    return
-                case Postponed(message):
-                    await self._commit(self._postponed(record, tuple(made), message))
-                    return
-                case RefusedForGood(message):
-                    said = f"{record.key} creation failure: {message}"
-                    change = lifecycle.refuse_creation(record, tuple(made), said, self._parts.now())
-                    await self._commit(change)
-                    return
-        await self._commit(lifecycle.created(record, tuple(made), self._parts.now()))
-
-    def _has_waited_long(self, record: Record) -> bool:
-        """True once its capacity was taken for long enough without anything to show for it."""
-        decided = record.attempt.decided_at if record.attempt else self._parts.now()
-        return self._parts.now() - decided >= LONGEST_IN_THE_WAY
-
-    def _postponed(self, record: Record, made: tuple[ObjectRef, ...], message: str) -> Change:
-        now = self._parts.now()
-        return lifecycle.postpone_creation(record, made, message, now + retry_pause(record.attempts), now)
-
-    async def _remove(self, record: Record) -> None:
-        """Delete what a failed attempt created, last first; commit once all of it is gone."""
-        cluster = self._cluster_of(record)
-        if cluster is None:
-            return
-        owner = owner_of(record, self._parts.hub_id)
-        refs = await self._refs(record)
-        gone = [await cluster.wrapped.remove(ref, owner) for ref in reversed(refs)]
-        if all(gone) and await self._no_live_pods(record, cluster):
-            await self._commit(lifecycle.removed(record, self._parts.now()))
-            self._parts.wake_dispatch()
+    async def _follow(self, record: Record, seen: Observation, step: Step) -> None:
+        """Do what its user has asked for meanwhile."""
+        now, asked = self._parts.now(), seen.asked
+        if step is Step.SUSPEND:
+            change = lifecycle.suspend(record, now)
+        elif step is Step.RESUME:
+            change = lifecycle.resume(record, now)
+        elif asked is not None:
+            change = lifecycle.reprioritise(record, asked.priority, asked.priority_slope, now)
         else:
-            self._parts.queue.add_later(record.uid, CONFIRM_SECONDS)
-
-    async def _confirm_gone(self, record: Record) -> None:
-        """Release what a deleted AppWrapper holds, once neither objects nor live pods are left."""
-        cluster = self._cluster_of(record)
-        if cluster is None:
             return
-        if await self._is_gone(record, cluster):
-            await self._commit(lifecycle.release(record, self._parts.now()))
-            self._parts.wake_dispatch()
-        else:
-            self._parts.queue.add_later(record.uid, CONFIRM_SECONDS)
-
-    async def _is_gone(self, record: Record, cluster: Cluster) -> bool:
-        if cluster.pod_counts(record.uid).live:
-            return False  # not proof, but it saves asking: their going is an event that wakes us
-        for ref in await self._refs(record):
-            if not await cluster.wrapped.is_gone(ref, record.uid):
-                return False
-        return await self._no_live_pods(record, cluster)
-
-    async def _no_live_pods(self, record: Record, cluster: Cluster) -> bool:
-        return (record.namespace, record.uid) not in await cluster.live_pods.owners()
-
-    async def _refs(self, record: Record) -> list[ObjectRef]:
-        """Every object the attempt may have created: with its uid where the answer is known."""
-        owner = owner_of(record, self._parts.hub_id)
-        known = {ref.item: ref for ref in record.attempt.objects} if record.attempt else {}
-        spec = await self._parts.specs.of(record)
-        return [known.get(wrapped.index, reference(wrapped, owner)) for wrapped in spec.wrapped]
-
-    async def _commit(self, change: Change) -> None:
-        """Commit one step, and look again: the next may be due at once."""
-        record = await self._parts.committer.commit(change)
-        if record is None:
-            self._parts.queue.add_later(change.after.uid, REFUSED_SECONDS)
-            return
-        for cluster in self._parts.clusters.values():
-            cluster.learn(record)
-        self._parts.queue.add(change.after.uid)
+        await self._parts.commit(change)
+        self._parts.wake_dispatch()
 
 
-def _known(record: Record | None) -> Record:
-    """The record of a step that only records have."""
-    if record is None:
-        raise errors.IllegalTransition("a step without a record")
-    return record
+def _sight_of(record: Record, terms: Terms, cluster: Cluster) -> Sight:
+    objects = record.attempt.objects if record.attempt else ()
+    for ref, item in zip(objects, terms.items, strict=False):
+        if item.words:
+            cluster.objects.want(ref.api_version, ref.kind, contents=True)
+    return Sight(
+        pods=cluster.pod_counts(record.uid),
+        states=tuple(map(cluster.objects.state, objects)),
+        absent=tuple(filter(cluster.objects.is_absent, objects)),
+    )

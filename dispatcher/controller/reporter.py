@@ -18,7 +18,7 @@ from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.hub import Hub
 from dispatcher.controller.roster import Roster
 from dispatcher.controller.workqueue import WorkQueue
-from dispatcher.core.conditions import NO_PODS, POD_COUNTS, project
+from dispatcher.core.conditions import POD_COUNTS, Shown, project
 from dispatcher.core.record import Phase, Record
 from dispatcher.kube.appwrappers import AppWrapperView
 
@@ -66,7 +66,7 @@ class Reporter:
             return
         if not self._is_due(record):
             return
-        status = self._status(record)
+        status = self._status(record, view)
         shown = self._shown(view)
         if status == shown or self._only_counts_too_soon(uid, status, shown):
             return
@@ -75,7 +75,8 @@ class Reporter:
     def _is_due(self, record: Record) -> bool:
         """False while the next step is about to change what would be written."""
         if record.phase is Phase.QUEUED:
-            return record.pending is not None or record.condition(ConditionType.HEAD_OF_LINE) is not None
+            evaluated = record.condition(ConditionType.HEAD_OF_LINE)
+            return record.pending is not None or (evaluated is not None and evaluated.status)
         if record.phase is not Phase.DISPATCHING:
             self._creating_since.pop(record.uid, None)
             return True
@@ -86,10 +87,14 @@ class Reporter:
         self._queue.add_later(record.uid, PATIENCE_SECONDS)
         return False
 
-    def _status(self, record: Record) -> Status:
+    def _status(self, record: Record, view: AppWrapperView) -> Status:
         attempt = record.attempt
-        cluster = self._clusters.get(attempt.cluster) if attempt and record.holds_capacity else None
-        return project(record, cluster.pod_counts(record.uid) if cluster else NO_PODS)
+        exists = record.holds_capacity or record.kept_until is not None
+        cluster = self._clusters.get(attempt.cluster) if attempt and exists else None
+        if cluster is None:
+            return project(record, Shown(has_components=view.has_components))
+        pods, waiting = cluster.pod_counts(record.uid), cluster.pending_pods(record.uid)
+        return project(record, Shown(pods, tuple(waiting), view.has_components))
 
     def _shown(self, view: AppWrapperView) -> Status:
         """What readers see, or will see once our last write reaches them."""
@@ -120,4 +125,4 @@ class Reporter:
 
 
 def _without_counts(status: Status) -> Status:
-    return {key: value for key, value in status.items() if key not in POD_COUNTS}
+    return {key: value for key, value in status.items() if key not in {*POD_COUNTS, "pendingpodconditions"}}

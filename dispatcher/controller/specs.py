@@ -1,29 +1,43 @@
-"""What was committed at submission, parsed: what is created is this, whatever happens to the CR later."""
+"""What was committed at submission, parsed: what is created is this, whatever happens to the CR later.
+
+And the terms that follow from it, which are asked for at every event of a gang and therefore kept apart: they are
+small, specs are not.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from datetime import timedelta
 from typing import Final
 
 import orjson
 
+from dispatcher.api.annotations import FaultTolerance
 from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
 from dispatcher.api.names import APPWRAPPER_VERSION
 from dispatcher.core.manifest import Owner
 from dispatcher.core.record import Record
+from dispatcher.core.terms import KEPT, Terms, terms_of
 from dispatcher.kube.appwrappers import AppWrapperView
 from dispatcher.store.queue import QueueStore
 
 MOST_PARSED: Final = 2000
 """Specs kept parsed between admission and creation; the rest is read from the database again."""
 
+MOST_TERMS: Final = 50_000
+
 
 class Specs:
-    """Parsed specs by content; read from the database when memory has let them go."""
+    """Parsed specs by content; read from the database when memory has let them go.
 
-    def __init__(self, store: QueueStore) -> None:
+    `kept` is how long what is left of an AppWrapper after its end stays.
+    """
+
+    def __init__(self, store: QueueStore, kept: timedelta = KEPT) -> None:
         self._store = store
+        self._kept = kept
         self._parsed: OrderedDict[tuple[str, str], AppWrapperSpec] = OrderedDict()
+        self._terms: OrderedDict[tuple[str, FaultTolerance], Terms] = OrderedDict()
 
     def parse(self, spec: bytes, spec_hash: str, namespace: str) -> AppWrapperSpec:
         """The parsed spec; raises `SpecError` for one that can never be dispatched."""
@@ -44,14 +58,15 @@ class Specs:
         loaded = await self._store.load_specs([record.spec_hash])
         return self.parse(loaded[record.spec_hash], record.spec_hash, record.namespace)
 
-
-def priority_of(spec: bytes) -> tuple[int, float] | None:
-    """The priority and slope a spec asks for; None if they are not numbers, as a schema would have refused."""
-    read = orjson.loads(spec)
-    priority, slope = read.get("priority") or 0, read.get("priorityslope") or 0.0
-    if not isinstance(priority, int) or not isinstance(slope, int | float):
-        return None
-    return priority, float(slope)
+    async def terms_of(self, record: Record, tolerance: FaultTolerance) -> Terms:
+        """The terms on which an AppWrapper is kept once it was dispatched."""
+        key = record.spec_hash, tolerance
+        known = self._terms.get(key)
+        if known is None:
+            known = self._terms[key] = terms_of(await self.of(record), tolerance, self._kept)
+            while len(self._terms) > MOST_TERMS:
+                self._terms.popitem(last=False)
+        return known
 
 
 def owner_of(record: Record, hub_id: str) -> Owner:

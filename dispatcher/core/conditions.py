@@ -7,13 +7,16 @@ conditions with micro times, and the internal `sender` and `filterignore` that o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final, assert_never
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType, State
+from dispatcher.core import components
 from dispatcher.core.capacity import PodCounts
-from dispatcher.core.record import Condition, Phase, Record
+from dispatcher.core.record import ACTIVE, Ailment, Condition, Pending, Phase, Record
 
 NO_PODS: Final = PodCounts()
 
@@ -21,7 +24,22 @@ POD_COUNTS: Final = ("pending", "running", "Succeeded", "failed")
 """The fields of the status that count pods; MCAD spelled exactly one of them with a capital."""
 
 
-def project(record: Record, pods: PodCounts = NO_PODS) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the status shows beside the record: its pods, and whether the AppWrapper is spelled with components.
+
+    `pending_pods` are those that cannot be scheduled, at most a few, as MCAD lists them.
+    """
+
+    pods: PodCounts = NO_PODS
+    pending_pods: tuple[Mapping[str, Any], ...] = ()
+    has_components: bool = False
+
+
+NOTHING_BESIDE: Final = Shown()
+
+
+def project(record: Record, shown: Shown = NOTHING_BESIDE) -> dict[str, Any]:
     """The whole `status` of the AppWrapper behind `record`, as JSON; absent fields mean zero or unknown."""
     status: dict[str, Any] = {
         "conditions": [_entry(condition) for condition in record.conditions],
@@ -31,27 +49,46 @@ def project(record: Record, pods: PodCounts = NO_PODS) -> dict[str, Any]:
         "state": state(record).value,
         "systempriority": record.priority,
     }
-    first = record.condition(ConditionType.INIT)
-    if first:
-        status["controllerfirsttimestamp"] = _micro_time(first.since)
+    status.update(_times(record))
     if can_run(record):
         status["canrun"] = True
     if record.attempt and record.holds_capacity:
         status["cluster"] = record.attempt.cluster
     if record.pending:
-        status["waiting"] = _waiting(record)
+        status["waiting"] = _waiting(record.pending)
+    if record.requeuings:
+        status["numberOfRequeueings"] = record.requeuings
+        status["requeueingTimeInSeconds"] = record.requeuing_seconds
+    if record.unhealthy:
+        status["unhealthy"] = _unhealthy(record.unhealthy)
+    if shown.pending_pods:
+        status["pendingpodconditions"] = list(shown.pending_pods)
+    pods = shown.pods
     counts = (pods.pending, pods.running, pods.succeeded, pods.failed)
     status.update({word: count for word, count in zip(POD_COUNTS, counts, strict=True) if count})
+    if shown.has_components:
+        _add_components(status, record)
     return status
 
 
 def state(record: Record) -> State:
     """MCAD's coarse state; it says Running as soon as everything was created."""
     match record.phase:
-        case Phase.QUEUED | Phase.DISPATCHING | Phase.REQUEUEING | Phase.FAILING:
+        case (
+            Phase.QUEUED
+            | Phase.SUSPENDED
+            | Phase.DISPATCHING
+            | Phase.REQUEUEING
+            | Phase.SUSPENDING
+            | Phase.FAILING
+        ):
             return State.PENDING
         case Phase.DISPATCHED | Phase.RUNNING:
             return State.RUNNING
+        case Phase.RUNNING_HOLD_COMPLETION:
+            return State.RUNNING_HOLD_COMPLETION
+        case Phase.COMPLETED:
+            return State.COMPLETED
         case Phase.FAILED:
             return State.FAILED
         case Phase.DELETING | Phase.DELETED:
@@ -62,50 +99,71 @@ def state(record: Record) -> State:
 
 def queue_job_state(record: Record) -> ConditionType:
     """MCAD's finer state: the type of the condition that describes it best now."""
-    match record.phase:
-        case Phase.QUEUED:
-            return _queued_state(record)
-        case Phase.DISPATCHING | Phase.FAILING:
-            # Failed is final, so it is not said before what was created is confirmed gone.
-            return ConditionType.HEAD_OF_LINE
-        case Phase.REQUEUEING:
-            return ConditionType.BACKOFF
-        case Phase.DISPATCHED:
-            return ConditionType.DISPATCHED
-        case Phase.RUNNING | Phase.DELETING | Phase.DELETED:
-            return ConditionType.RUNNING
-        case Phase.FAILED:
-            return ConditionType.FAILED
-        case _:
-            assert_never(record.phase)
+    if record.phase is Phase.QUEUED:
+        return _queued_state(record)
+    if record.phase is Phase.FAILING and _is_true(record, ConditionType.PREEMPT_CANDIDATE):
+        return ConditionType.PREEMPT_CANDIDATE
+    return _STATES[record.phase]
+
+
+_STATES: Final = {
+    Phase.SUSPENDED: ConditionType.SUSPENDED,
+    Phase.DISPATCHING: ConditionType.HEAD_OF_LINE,
+    Phase.DISPATCHED: ConditionType.DISPATCHED,
+    Phase.RUNNING: ConditionType.RUNNING,
+    Phase.RUNNING_HOLD_COMPLETION: ConditionType.RUNNING_HOLD_COMPLETION,
+    Phase.COMPLETED: ConditionType.COMPLETED,
+    Phase.REQUEUEING: ConditionType.BACKOFF,
+    Phase.SUSPENDING: ConditionType.SUSPENDED,
+    # Failed is final, so it is not said before what was created is confirmed gone.
+    Phase.FAILING: ConditionType.HEAD_OF_LINE,
+    Phase.FAILED: ConditionType.FAILED,
+    Phase.DELETING: ConditionType.RUNNING,
+    Phase.DELETED: ConditionType.RUNNING,
+}
 
 
 def can_run(record: Record) -> bool:
     """True from the decision to dispatch until the attempt is over or has gone wrong."""
-    return record.phase in {Phase.DISPATCHING, Phase.DISPATCHED, Phase.RUNNING}
+    return record.phase is Phase.DISPATCHING or record.phase in ACTIVE
 
 
 def _queued_state(record: Record) -> ConditionType:
-    backoff = record.condition(ConditionType.BACKOFF)
-    if backoff and backoff.status:
-        return ConditionType.BACKOFF
-    if record.condition(ConditionType.HEAD_OF_LINE):
-        return ConditionType.HEAD_OF_LINE
+    for type_ in (ConditionType.BACKOFF, ConditionType.HEAD_OF_LINE):
+        if _is_true(record, type_):
+            return type_
     return ConditionType.QUEUEING
 
 
+def _is_true(record: Record, type_: ConditionType) -> bool:
+    found = record.condition(type_)
+    return found is not None and found.status
+
+
 def _sender(record: Record) -> str:
-    match queue_job_state(record):
-        case ConditionType.BACKOFF:
-            return words.SENDER_BACKOFF
-        case ConditionType.HEAD_OF_LINE:
-            return words.SENDER_HEAD_OF_LINE
-        case ConditionType.DISPATCHED | ConditionType.RUNNING:
-            return words.SENDER_DISPATCHED
-        case ConditionType.FAILED:
-            return words.SENDER_FAILED
-        case ConditionType.INIT | ConditionType.QUEUEING:
-            return words.SENDER_QUEUEING
+    return _SENDERS.get(queue_job_state(record), words.SENDER_QUEUEING)
+
+
+_SENDERS: Final = {
+    ConditionType.BACKOFF: words.SENDER_BACKOFF,
+    ConditionType.HEAD_OF_LINE: words.SENDER_HEAD_OF_LINE,
+    ConditionType.DISPATCHED: words.SENDER_DISPATCHED,
+    ConditionType.RUNNING: words.SENDER_DISPATCHED,
+    ConditionType.RUNNING_HOLD_COMPLETION: words.SENDER_HOLD_COMPLETION,
+    ConditionType.COMPLETED: words.SENDER_COMPLETED,
+    ConditionType.PREEMPT_CANDIDATE: words.SENDER_PREEMPTED,
+    ConditionType.FAILED: words.SENDER_FAILED,
+}
+
+
+def _times(record: Record) -> dict[str, str]:
+    first = record.condition(ConditionType.INIT)
+    times: dict[str, str] = {}
+    if first:
+        times["controllerfirsttimestamp"] = _micro_time(first.since)
+    if record.kept_until:
+        times["keptUntil"] = _time(record.kept_until)
+    return times
 
 
 def _entry(condition: Condition) -> dict[str, Any]:
@@ -123,15 +181,29 @@ def _entry(condition: Condition) -> dict[str, Any]:
     return entry
 
 
-def _waiting(record: Record) -> dict[str, Any]:
-    assert record.pending is not None  # noqa: S101  # the caller has looked
+def _add_components(status: dict[str, Any], record: Record) -> None:
+    status["phase"] = components.PHASES[record.phase].value
+    status["conditions"] += [_entry(condition) for condition in components.conditions(record)]
+    if record.requeuings:
+        status["resettingCount"] = record.requeuings
+    if record.attempt:
+        deployed = _entry(components.component_condition(record.attempt))
+        parts = [{**part, "conditions": [deployed]} for part in components.component_status(record)]
+        status.update({"componentStatus": parts} if parts else {})
+
+
+def _waiting(pending: Pending) -> dict[str, str]:
     found = {
-        "reason": record.pending.reason,
-        "message": record.pending.message,
-        "resource": record.pending.resource,
-        "cluster": record.pending.cluster,
+        "reason": pending.reason,
+        "message": pending.message,
+        "resource": pending.resource,
+        "cluster": pending.cluster,
     }
     return {word: value for word, value in found.items() if value}
+
+
+def _unhealthy(ailment: Ailment) -> dict[str, str]:
+    return {"reason": ailment.reason, "message": ailment.message, "since": _time(ailment.since)}
 
 
 def _micro_time(moment: datetime) -> str:

@@ -2,27 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import timedelta
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import assert_never
+from typing import Final, assert_never
 
+from dispatcher.api.asked import Asked
+from dispatcher.core import health
 from dispatcher.core.capacity import PodCounts
-from dispatcher.core.record import Phase, Record
+from dispatcher.core.completion import Progress, progress
+from dispatcher.core.health import Remedy, Sight, Trouble
+from dispatcher.core.record import ACTIVE, Phase, Record
+from dispatcher.core.terms import Terms
 
 
 @dataclass(frozen=True, slots=True)
 class Observation:
     """One AppWrapper as seen now.
 
-    `wanted` is false once it is gone, or on its way out, at the API server. `asked` is the priority and slope
-    its spec asks for now; None if the spec is as it was submitted.
+    `wanted` is false once it is gone, or on its way out, at the API server. `asked` is what its spec asks for now
+    of what may change; None if that is not known. `sight` and `terms` count only once it was dispatched.
     """
 
     record: Record | None
     wanted: bool
-    pods: PodCounts
-    asked: tuple[int, float] | None = None
+    now: datetime
+    asked: Asked | None = None
+    terms: Terms = field(default_factory=Terms)
+    sight: Sight = field(default_factory=Sight)
 
 
 class Step(StrEnum):
@@ -36,39 +43,85 @@ class Step(StrEnum):
     """It was deleted: commit that."""
     REPRIORITISE = "reprioritise"
     """Commit the priority it asks for now."""
+    SUSPEND = "suspend"
+    """Commit that its user holds it back."""
+    RESUME = "resume"
+    """Commit that its user released it."""
     CREATE = "create"
     """Create its wrapped objects, then commit what came of it."""
     MARK_RUNNING = "mark-running"
     """Commit that its pods run."""
+    NOTE_TROUBLE = "note-trouble"
+    """Commit that something is wrong with it."""
+    NOTE_RECOVERY = "note-recovery"
+    """Commit that nothing is wrong with it any more."""
+    NOTE_PROGRESS = "note-progress"
+    """Commit that some of its wrapped objects are done."""
+    COMPLETE = "complete"
+    """Commit that it is complete, once no live pod of it is confirmed."""
+    REQUEUE = "requeue"
+    """Take it from its cluster, once what is wrong with it is confirmed."""
+    FAIL = "fail"
+    """Commit that it failed, once that is confirmed."""
     REMOVE = "remove"
     """Delete what the attempt created, and commit once that is confirmed gone."""
     CONFIRM_GONE = "confirm-gone"
     """Commit the release once objects and pods are confirmed gone."""
+    EXPIRE = "expire"
+    """Delete what was kept after its end, and commit once that is gone."""
 
 
-def decide(seen: Observation) -> Step:
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The step, and what it needs to know.
+
+    `reason` and `message` say why; `done` are the items known to be done; `until` is when to look again though
+    nothing happens, None for never.
+    """
+
+    step: Step
+    reason: str = ""
+    message: str = ""
+    done: frozenset[int] = frozenset()
+    until: datetime | None = None
+
+
+REST: Final = Decision(Step.REST)
+
+
+def decide(seen: Observation) -> Decision:
     """The next step for one AppWrapper; repeating it is always safe."""
     record = seen.record
     if record is None:
-        return Step.ADMIT if seen.wanted else Step.REST
+        return Decision(Step.ADMIT) if seen.wanted else REST
+    if record.phase is Phase.DELETED:
+        return REST
+    if record.phase is Phase.DELETING:
+        return Decision(Step.CONFIRM_GONE)
+    if not seen.wanted:
+        return Decision(Step.FORGET)
+    if record.phase in ACTIVE:
+        return Decision(Step.SUSPEND) if _is_held_back(seen) else _watch_over(record, seen)
+    return _decide_inactive(record, seen)
+
+
+def _decide_inactive(record: Record, seen: Observation) -> Decision:
     match record.phase:
-        case Phase.DELETED:
-            return Step.REST
-        case Phase.DELETING:
-            return Step.CONFIRM_GONE
-        case _ if not seen.wanted:
-            return Step.FORGET
         case Phase.QUEUED:
-            moved = seen.asked not in (None, (record.priority, record.priority_slope))
-            return Step.REPRIORITISE if moved else Step.REST
-        case Phase.FAILED | Phase.RUNNING:
-            return Step.REST
+            return Decision(Step.SUSPEND) if _is_held_back(seen) else _reprioritise(record, seen)
+        case Phase.SUSPENDED:
+            released = seen.asked is not None and not seen.asked.suspend
+            return Decision(Step.RESUME) if released else _reprioritise(record, seen)
         case Phase.DISPATCHING:
-            return Step.CREATE
-        case Phase.DISPATCHED:
-            return Step.MARK_RUNNING if pods_run(record, seen.pods) else Step.REST
-        case Phase.REQUEUEING | Phase.FAILING:
-            return Step.REMOVE
+            return Decision(Step.SUSPEND if _is_held_back(seen) else Step.CREATE)
+        case Phase.REQUEUEING | Phase.SUSPENDING | Phase.FAILING:
+            return Decision(Step.REMOVE)
+        case Phase.FAILED | Phase.COMPLETED:
+            return _expire(record, seen.now)
+        case (
+            Phase.DISPATCHED | Phase.RUNNING | Phase.RUNNING_HOLD_COMPLETION | Phase.DELETING | Phase.DELETED
+        ):
+            return REST  # decided before
         case _:
             assert_never(record.phase)
 
@@ -81,3 +134,94 @@ def pods_run(record: Record, pods: PodCounts) -> bool:
 def retry_pause(attempts: int) -> timedelta:
     """How long to wait before a creation that was postponed is tried again: 5 s, doubling, at most 5 minutes."""
     return min(timedelta(minutes=5), timedelta(seconds=5 * 2.0 ** min(max(0, attempts - 1), 10)))
+
+
+def _is_held_back(seen: Observation) -> bool:
+    return seen.asked is not None and seen.asked.suspend
+
+
+def _reprioritise(record: Record, seen: Observation) -> Decision:
+    asked = seen.asked
+    if asked is None or (asked.priority, asked.priority_slope) == (record.priority, record.priority_slope):
+        return REST
+    return Decision(Step.REPRIORITISE)
+
+
+def _expire(record: Record, now: datetime) -> Decision:
+    if record.kept_until is None:
+        return REST
+    return Decision(Step.EXPIRE) if now >= record.kept_until else Decision(Step.REST, until=record.kept_until)
+
+
+# --- what was dispatched ---------------------------------------------------------------------------------
+
+
+def _watch_over(record: Record, seen: Observation) -> Decision:
+    """In this order: it runs, it failed, it is complete, it has been in trouble for too long, it makes progress."""
+    pods = seen.sight.pods
+    if record.phase is Phase.DISPATCHED and pods_run(record, pods):
+        return Decision(Step.MARK_RUNNING)
+    for failure in health.failures(record, seen.sight.states):
+        return _act(failure, record, seen.terms)
+    done = _done(record, seen)
+    items = seen.terms.items
+    achieved = progress(items, [index in done for index in range(len(items))])
+    if achieved is Progress.ALL and not pods.live:
+        return Decision(Step.COMPLETE, done=done)
+    troubles = _troubles(record, seen, achieved)
+    for trouble in troubles:
+        if trouble.due is not None and trouble.due <= seen.now:
+            return _act(trouble, record, seen.terms)
+    if achieved is not Progress.NONE and not done <= _known_done(record):
+        return Decision(Step.NOTE_PROGRESS, done=done)
+    return _note(record, troubles)
+
+
+def _troubles(record: Record, seen: Observation, achieved: Progress) -> list[Trouble]:
+    """What is wrong or will be; a gang some of which is done is short of pods by its nature."""
+    found = [
+        health.deadline(record, seen.terms),
+        health.missing(record, seen.sight.absent),
+        health.shortage(record, seen.terms, seen.sight.pods) if achieved is Progress.NONE else None,
+    ]
+    return [trouble for trouble in found if trouble is not None]
+
+
+def _note(record: Record, troubles: list[Trouble]) -> Decision:
+    """Keep the record's word about what is wrong current; rest until the next of the troubles is due."""
+    for trouble in troubles:
+        if trouble.due is None:
+            return Decision(Step.NOTE_TROUBLE, trouble.reason, trouble.message)
+    if record.unhealthy and record.unhealthy.reason not in {trouble.reason for trouble in troubles}:
+        return Decision(Step.NOTE_RECOVERY)
+    dues = [trouble.due for trouble in troubles if trouble.due is not None]
+    return Decision(Step.REST, until=min(dues, default=None))
+
+
+def _act(trouble: Trouble, record: Record, terms: Terms) -> Decision:
+    """Take it back while that may help; a trouble that came back too often is a failure."""
+    if trouble.remedy is Remedy.FAIL:
+        return Decision(Step.FAIL, trouble.reason, trouble.message)
+    limit = terms.limit_of(trouble.reason)
+    if limit is not None and record.requeuings >= limit:
+        return Decision(
+            Step.FAIL, trouble.reason, f"{trouble.message} (after {record.requeuings} requeuings)"
+        )
+    return Decision(Step.REQUEUE, trouble.reason, trouble.message)
+
+
+def _done(record: Record, seen: Observation) -> frozenset[int]:
+    """The items that are done, now or as was seen before."""
+    objects = record.attempt.objects if record.attempt else ()
+    now_done = {
+        ref.item
+        for ref, state in zip(objects, seen.sight.states, strict=False)
+        if ref.item < len(seen.terms.items) and seen.terms.items[ref.item].is_met_by(state)
+    }
+    return _known_done(record) | now_done
+
+
+def _known_done(record: Record) -> frozenset[int]:
+    return (
+        frozenset(ref.item for ref in record.attempt.objects if ref.done) if record.attempt else frozenset()
+    )

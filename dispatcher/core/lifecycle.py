@@ -1,89 +1,38 @@
-"""The life of an AppWrapper: every phase change there is, and the only code that makes one.
+"""The life of an AppWrapper: the only code that changes a record.
 
-`TRANSITIONS` is the whole machine; `docs/lifecycle.md` is generated from it. The functions below each
-make one step: they take the record as it was, return a `Change` (record after, history made) and raise
-`IllegalTransition` for a step the table does not have. Which step is due is `core.decision`'s to say. Nothing
-here does anything: no clock, no I/O; `now` is an argument.
+`core.transitions` is the whole machine. The functions below each make one step of it: they take the record as
+it was, return a `Change` (record after, history made) and raise `IllegalTransition` for a step the table does
+not have. Which step is due is `core.decision`'s to say. Nothing here does anything: no clock, no I/O; `now` is
+an argument.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
-from datetime import datetime
-from enum import StrEnum
-from typing import Final, NamedTuple
+from datetime import datetime, timedelta
+from typing import Any, Final, NamedTuple
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.mistakes import one_line
 from dispatcher.core.gang import Gang
-from dispatcher.core.record import Attempt, Change, Condition, Event, ObjectRef, Pending, Phase, Record
+from dispatcher.core.record import (
+    Ailment,
+    Attempt,
+    Change,
+    Condition,
+    Event,
+    ObjectRef,
+    Pending,
+    Phase,
+    Record,
+)
+from dispatcher.core.transitions import TARGETS, Cause
 from dispatcher.errors import IllegalTransition
 
-
-class Cause(StrEnum):
-    """Why a record changed; the word history uses for it."""
-
-    SUBMITTED = "submitted"
-    REJECTED = "rejected"
-    ADOPTED = "adopted"
-    BLOCKED = "blocked"
-    LINED_UP = "lined-up"
-    BECAME_HEAD = "became-head"
-    REPRIORITISED = "reprioritised"
-    DISPATCHED = "dispatched"
-    CREATED = "created"
-    PODS_RUNNING = "pods-running"
-    CREATION_REFUSED = "creation-refused"
-    CREATION_POSTPONED = "creation-postponed"
-    REMOVED = "removed"
-    DELETED = "deleted"
-    RELEASED = "released"
-
-
-@dataclass(frozen=True, slots=True)
-class Transition:
-    """One row of the table: `source` None is an AppWrapper never seen before."""
-
-    source: Phase | None
-    cause: Cause
-    target: Phase
-    meaning: str
-
-
-TRANSITIONS: Final[tuple[Transition, ...]] = (
-    Transition(None, Cause.SUBMITTED, Phase.QUEUED, "a valid AppWrapper was seen for the first time"),
-    Transition(None, Cause.REJECTED, Phase.FAILED, "it can never be dispatched as it is written"),
-    Transition(
-        None, Cause.ADOPTED, Phase.DISPATCHING, "objects of it exist, though the database knew nothing"
-    ),
-    Transition(Phase.QUEUED, Cause.BLOCKED, Phase.QUEUED, "a cycle evaluated it and it does not fit"),
-    Transition(Phase.QUEUED, Cause.LINED_UP, Phase.QUEUED, "StrictFIFO: it stands behind one that waits"),
-    Transition(
-        Phase.QUEUED, Cause.BECAME_HEAD, Phase.QUEUED, "first of those that do not fit: its bound runs"
-    ),
-    Transition(Phase.QUEUED, Cause.REPRIORITISED, Phase.QUEUED, "the user changed its priority"),
-    Transition(Phase.QUEUED, Cause.DISPATCHED, Phase.DISPATCHING, "the gang fits: committed to a cluster"),
-    Transition(Phase.QUEUED, Cause.DELETED, Phase.DELETED, "deleted while nothing of it existed"),
-    Transition(Phase.DISPATCHING, Cause.CREATED, Phase.DISPATCHED, "every wrapped object was created"),
-    Transition(Phase.DISPATCHING, Cause.CREATION_REFUSED, Phase.FAILING, "an object can never be created"),
-    Transition(
-        Phase.DISPATCHING, Cause.CREATION_POSTPONED, Phase.REQUEUEING, "an object cannot be created now"
-    ),
-    Transition(Phase.DISPATCHING, Cause.DELETED, Phase.DELETING, "deleted while being created"),
-    Transition(Phase.DISPATCHED, Cause.PODS_RUNNING, Phase.RUNNING, "as many pods run as the gang needs"),
-    Transition(Phase.DISPATCHED, Cause.DELETED, Phase.DELETING, "deleted before its pods ran"),
-    Transition(Phase.RUNNING, Cause.DELETED, Phase.DELETING, "deleted while running"),
-    Transition(Phase.REQUEUEING, Cause.REMOVED, Phase.QUEUED, "what was created is confirmed gone"),
-    Transition(Phase.REQUEUEING, Cause.DELETED, Phase.DELETING, "deleted while being rolled back"),
-    Transition(Phase.FAILING, Cause.REMOVED, Phase.FAILED, "what was created is confirmed gone"),
-    Transition(Phase.FAILING, Cause.DELETED, Phase.DELETING, "deleted while being rolled back"),
-    Transition(Phase.FAILED, Cause.DELETED, Phase.DELETED, "deleted after it failed"),
-    Transition(Phase.DELETING, Cause.RELEASED, Phase.DELETED, "its objects and pods are confirmed gone"),
-)
-
-_TARGETS: Final = {(row.source, row.cause): row.target for row in TRANSITIONS}
+YIELD: Final = timedelta(seconds=1)
+"""How long one that was taken from its cluster lets the others go first, whatever pause was asked for."""
 
 
 class Told(NamedTuple):
@@ -128,15 +77,18 @@ class Newcomer:
     spec_hash: str
     priority: int = 0
     priority_slope: float = 0.0
+    suspended: bool = False
+    expected_seconds: int = 0
 
 
 def submit(newcomer: Newcomer, gang: Gang, now: datetime) -> Change:
-    """Queue a valid AppWrapper."""
-    conditions = (
-        _condition(ConditionType.INIT, now),
-        _condition(ConditionType.QUEUEING, now, words.AWAITING_HEAD_OF_LINE),
-    )
-    return _first(newcomer, Cause.SUBMITTED, now, gang=gang, conditions=conditions)
+    """Queue a valid AppWrapper, or hold it back from the start."""
+    init = _condition(ConditionType.INIT, now)
+    if newcomer.suspended:
+        held = _condition(ConditionType.SUSPENDED, now, words.SUSPENDED_BY_USER)
+        return _first(newcomer, Cause.SUBMITTED_SUSPENDED, now, gang=gang, conditions=(init, held))
+    queueing = _condition(ConditionType.QUEUEING, now, words.AWAITING_HEAD_OF_LINE)
+    return _first(newcomer, Cause.SUBMITTED, now, gang=gang, conditions=(init, queueing))
 
 
 def reject(newcomer: Newcomer, message: str, now: datetime) -> Change:
@@ -144,7 +96,33 @@ def reject(newcomer: Newcomer, message: str, now: datetime) -> Change:
     message = one_line(message)
     failed = _condition(ConditionType.FAILED, now, words.ITEM_CREATION_FAILURE, message)
     conditions = (_condition(ConditionType.INIT, now), failed)
-    return _first(newcomer, Cause.REJECTED, now, conditions=conditions, message=message)
+    return _first(
+        newcomer,
+        Cause.REJECTED,
+        now,
+        conditions=conditions,
+        reason=words.ITEM_CREATION_FAILURE,
+        message=message,
+    )
+
+
+def recall_completed(newcomer: Newcomer, gang: Gang, now: datetime) -> Change:
+    """Believe a status that says Completed, which somebody else, or a lost database, has known: never run it again."""
+    conditions = (
+        _condition(ConditionType.INIT, now),
+        _condition(ConditionType.COMPLETED, now, words.PODS_COMPLETED),
+    )
+    return _first(newcomer, Cause.FOUND_COMPLETED, now, gang=gang, conditions=conditions)
+
+
+def recall_failed(newcomer: Newcomer, gang: Gang, reason: str, message: str, now: datetime) -> Change:
+    """Believe a status that says Failed: it has been told that it will not run."""
+    message = one_line(message)
+    failed = _condition(ConditionType.FAILED, now, reason, message)
+    conditions = (_condition(ConditionType.INIT, now), failed)
+    return _first(
+        newcomer, Cause.FOUND_FAILED, now, gang=gang, conditions=conditions, reason=reason, message=message
+    )
 
 
 def adopt(newcomer: Newcomer, gang: Gang, cluster: str, number: int, now: datetime) -> Change:
@@ -174,23 +152,34 @@ def block(record: Record, pending: Pending, now: datetime, *, is_head: bool = Fa
         if blocked_since == record.blocked_since:
             return None
         return _step(record, Cause.BECAME_HEAD, now, blocked_since=blocked_since)
-    conditions = _with(record.conditions, ConditionType.HEAD_OF_LINE, now, words.FRONT_OF_QUEUE)
-    conditions = _with(
+    return _step(
+        record,
+        Cause.BLOCKED,
+        now,
+        told_reason=pending.reason,
+        note=pending.message,
+        conditions=_blocked(record.conditions, now),
+        pending=pending,
+        blocked_since=blocked_since,
+    )
+
+
+def _blocked(conditions: Iterable[Condition], now: datetime) -> tuple[Condition, ...]:
+    """Evaluated, and it waits. One that was taken from its cluster goes on saying so until it is dispatched again."""
+    conditions = _with(conditions, ConditionType.HEAD_OF_LINE, now, words.FRONT_OF_QUEUE)
+    for known in conditions:
+        if (
+            known.type is ConditionType.BACKOFF
+            and known.status
+            and known.reason == words.PREEMPTION_TRIGGERED
+        ):
+            return conditions
+    return _with(
         conditions,
         ConditionType.BACKOFF,
         now,
         words.APPWRAPPER_NOT_RUNNABLE,
         words.INSUFFICIENT_RESOURCES,
-    )
-    return _step(
-        record,
-        Cause.BLOCKED,
-        now,
-        reason=pending.reason,
-        note=pending.message,
-        conditions=conditions,
-        pending=pending,
-        blocked_since=blocked_since,
     )
 
 
@@ -198,7 +187,9 @@ def line_up(record: Record, pending: Pending, now: datetime) -> Change | None:
     """Note that it was not looked at, because one before it waits; None if that is known already."""
     if told(record).reason == pending.reason:
         return None
-    return _step(record, Cause.LINED_UP, now, reason=pending.reason, note=pending.message, pending=pending)
+    return _step(
+        record, Cause.LINED_UP, now, told_reason=pending.reason, note=pending.message, pending=pending
+    )
 
 
 def reprioritise(record: Record, priority: int, slope: float, now: datetime) -> Change:
@@ -224,6 +215,7 @@ def dispatch(record: Record, cluster: str, now: datetime) -> Change:
         pending=None,
         blocked_since=None,
         eligible_at=None,
+        reason="",
         message="",
         attempts=number,
         attempt=Attempt(number=number, cluster=cluster, decided_at=now),
@@ -244,11 +236,123 @@ def mark_running(record: Record, now: datetime) -> Change:
     return _step(record, Cause.PODS_RUNNING, now, conditions=conditions, attempt=attempt)
 
 
+def fall_ill(record: Record, reason: str, message: str, now: datetime) -> Change:
+    """Note that something is wrong with it, from now on."""
+    ailment = Ailment(reason, one_line(message), now)
+    return _step(record, Cause.UNHEALTHY, now, told_reason=reason, note=ailment.message, unhealthy=ailment)
+
+
+def recover(record: Record, now: datetime) -> Change:
+    """What was wrong with it is no longer."""
+    return _step(record, Cause.RECOVERED, now, unhealthy=None)
+
+
+def complete_some(record: Record, done: Collection[int], now: datetime) -> Change:
+    """Some of its wrapped objects (`done`, by item) are done."""
+    conditions = _with(
+        record.conditions, ConditionType.RUNNING_HOLD_COMPLETION, now, words.SOME_ITEMS_COMPLETED
+    )
+    attempt = _with_done(_live_attempt(record), done)
+    return _step(record, Cause.SOME_COMPLETED, now, conditions=conditions, attempt=attempt)
+
+
+def complete(record: Record, done: Collection[int], kept_until: datetime, now: datetime) -> Change:
+    """All that ends is done and no pod lives: what is left of it is kept for a while."""
+    conditions = _with(record.conditions, ConditionType.COMPLETED, now, words.PODS_COMPLETED)
+    attempt = replace(_with_done(_live_attempt(record), done), ended_at=now, outcome="completed")
+    return _step(
+        record,
+        Cause.COMPLETED,
+        now,
+        conditions=conditions,
+        attempt=attempt,
+        unhealthy=None,
+        kept_until=kept_until,
+    )
+
+
+def preempt(
+    record: Record, reason: str, message: str, eligible_at: datetime, requeuing_seconds: int, now: datetime
+) -> Change:
+    """Take it from its cluster, to be queued again by its original age; counted.
+
+    `requeuing_seconds` is how long it may be short of pods the next time.
+    """
+    message = one_line(message)
+    return _step(
+        record,
+        Cause.PREEMPTED,
+        now,
+        told_reason=reason,
+        note=message,
+        conditions=_gone_back(_preempted(record, reason, message, now), now),
+        reason=reason,
+        message=message,
+        unhealthy=None,
+        requeuings=record.requeuings + 1,
+        requeuing_seconds=requeuing_seconds,
+        eligible_at=eligible_at,
+    )
+
+
+def fail(record: Record, reason: str, message: str, now: datetime) -> Change:
+    """It failed while it was dispatched: what takes capacity is removed, then it has failed for good."""
+    message = one_line(message)
+    conditions = record.conditions
+    if reason not in _FAILED_BY_ITSELF:
+        conditions = _preempted(record, reason, message, now)
+    return _step(
+        record,
+        Cause.RUN_FAILED,
+        now,
+        told_reason=reason,
+        note=message,
+        conditions=conditions,
+        reason=reason,
+        message=message,
+        unhealthy=None,
+    )
+
+
+_FAILED_BY_ITSELF: Final = frozenset({words.FAILED_COMPONENT, words.MISSING_COMPONENT})
+"""Reasons of failing for which nobody has to take it from its cluster."""
+
+
+def suspend(record: Record, now: datetime) -> Change:
+    """Its user holds it back: at once if nothing of it exists, else once that is removed."""
+    if record.phase is Phase.QUEUED:
+        return _step(
+            record,
+            Cause.SUSPENDED,
+            now,
+            conditions=_held_back(record.conditions, now),
+            pending=None,
+            blocked_since=None,
+            eligible_at=None,
+        )
+    return _step(record, Cause.SUSPENDED, now, conditions=_gone_back(record.conditions, now), unhealthy=None)
+
+
+def resume(record: Record, now: datetime) -> Change:
+    """Its user releases it: it stands in the queue where its age puts it."""
+    conditions = _without(record.conditions, ConditionType.SUSPENDED, now)
+    conditions = _with(conditions, ConditionType.QUEUEING, now, words.AWAITING_HEAD_OF_LINE)
+    return _step(record, Cause.RESUMED, now, conditions=conditions)
+
+
 def refuse_creation(record: Record, objects: tuple[ObjectRef, ...], message: str, now: datetime) -> Change:
     """A wrapped object can never be created: what exists of the attempt (`objects`) is to be removed."""
     message = one_line(message)
     attempt = replace(_live_attempt(record), objects=objects)
-    return _step(record, Cause.CREATION_REFUSED, now, note=message, message=message, attempt=attempt)
+    return _step(
+        record,
+        Cause.CREATION_REFUSED,
+        now,
+        note=message,
+        reason=words.ITEM_CREATION_FAILURE,
+        message=message,
+        attempt=attempt,
+    )
 
 
 def postpone_creation(
@@ -268,25 +372,66 @@ def postpone_creation(
     )
 
 
-def removed(record: Record, now: datetime) -> Change:
-    """What a failed attempt had created is confirmed gone."""
-    if record.phase is Phase.FAILING:
-        attempt = replace(_live_attempt(record), ended_at=now, outcome="failed")
-        conditions = _with(
-            record.conditions, ConditionType.FAILED, now, words.ITEM_CREATION_FAILURE, record.message
-        )
-        return _step(record, Cause.REMOVED, now, note=record.message, conditions=conditions, attempt=attempt)
-    attempt = replace(_live_attempt(record), ended_at=now, outcome="postponed")
-    conditions = _with(
-        record.conditions, ConditionType.BACKOFF, now, words.APPWRAPPER_NOT_RUNNABLE, record.message
-    )
-    pending = Pending("CreationPostponed", record.message, cluster=attempt.cluster)
-    return _step(record, Cause.REMOVED, now, conditions=conditions, pending=pending, attempt=attempt)
+def removed(record: Record, now: datetime, kept_until: datetime | None = None) -> Change:
+    """What an attempt had created is confirmed gone, but for what is kept for its logs until `kept_until`."""
+    match record.phase:
+        case Phase.FAILING:
+            return _removed(record, "failed", now, ConditionType.FAILED, record.reason, kept_until=kept_until)
+        case Phase.SUSPENDING:
+            conditions = _held_back(record.conditions, now)
+            attempt = replace(_live_attempt(record), ended_at=now, outcome="suspended")
+            return _step(record, Cause.REMOVED, now, conditions=conditions, attempt=attempt, eligible_at=None)
+        case _ if record.reason:
+            # Others have one cycle first: it is older than they, and would take the same place again at once.
+            eligible_at = max(record.eligible_at or now, now + YIELD)
+            return _removed(
+                record,
+                "preempted",
+                now,
+                ConditionType.BACKOFF,
+                words.PREEMPTION_TRIGGERED,
+                pending=_back(record, words.PREEMPTION_TRIGGERED),
+                eligible_at=eligible_at,
+            )
+        case _:
+            pending = _back(record, "CreationPostponed")
+            return _removed(
+                record,
+                "postponed",
+                now,
+                ConditionType.BACKOFF,
+                words.APPWRAPPER_NOT_RUNNABLE,
+                pending=pending,
+            )
+
+
+def _removed(
+    record: Record,
+    outcome: str,
+    now: datetime,
+    type_: ConditionType,
+    reason: str,
+    **fields: Any,  # noqa: ANN401  # fields are Record's own, by keyword
+) -> Change:
+    """End the attempt, and say by one condition what for."""
+    attempt = replace(_live_attempt(record), ended_at=now, outcome=outcome)
+    conditions = _with(record.conditions, type_, now, reason, record.message)
+    note = record.message if type_ is ConditionType.FAILED else ""
+    return _step(record, Cause.REMOVED, now, note=note, conditions=conditions, attempt=attempt, **fields)
+
+
+def _back(record: Record, reason: str) -> Pending:
+    return Pending(reason, record.message, cluster=_live_attempt(record).cluster)
+
+
+def expire(record: Record, now: datetime) -> Change:
+    """What was kept of it after its end is removed."""
+    return _step(record, Cause.EXPIRED, now, kept_until=None)
 
 
 def delete(record: Record, now: datetime) -> Change:
     """The AppWrapper was deleted; what it holds, it holds until `release`."""
-    return _step(record, Cause.DELETED, now, pending=None)
+    return _step(record, Cause.DELETED, now, pending=None, unhealthy=None, kept_until=None)
 
 
 def release(record: Record, now: datetime) -> Change:
@@ -299,7 +444,7 @@ def release(record: Record, now: datetime) -> Change:
 
 
 def _first(newcomer: Newcomer, cause: Cause, now: datetime, **fields: object) -> Change:
-    target = _TARGETS[None, cause]
+    target = TARGETS[None, cause]
     record = Record(
         uid=newcomer.uid,
         group=newcomer.group,
@@ -309,6 +454,7 @@ def _first(newcomer: Newcomer, cause: Cause, now: datetime, **fields: object) ->
         spec_hash=newcomer.spec_hash,
         priority=newcomer.priority,
         priority_slope=newcomer.priority_slope,
+        expected_seconds=newcomer.expected_seconds,
         phase=target,
         phase_since=now,
         version=1,
@@ -327,21 +473,27 @@ def _first(newcomer: Newcomer, cause: Cause, now: datetime, **fields: object) ->
 
 
 def _step(
-    record: Record, cause: Cause, now: datetime, *, reason: str = "", note: str = "", **fields: object
+    record: Record,
+    cause: Cause,
+    now: datetime,
+    *,
+    told_reason: str = "",
+    note: str = "",
+    **fields: Any,  # noqa: ANN401  # fields are Record's own, by keyword
 ) -> Change:
-    target = _TARGETS.get((record.phase, cause))
+    target = TARGETS.get((record.phase, cause))
     if target is None:
         raise IllegalTransition(f"{record.uid}: no transition from {record.phase} by {cause}")
     if target is not record.phase:
         fields["phase_since"] = now
-    after = replace(record, phase=target, version=record.version + 1, **fields)  # type: ignore[arg-type]  # as above
+    after = replace(record, phase=target, version=record.version + 1, **fields)
     attempt = after.attempt if record.holds_capacity or after.holds_capacity else None
     event = Event(
         at=now,
         cause=cause,
         from_phase=record.phase,
         to_phase=target,
-        reason=reason,
+        reason=told_reason,
         message=note,
         cluster=attempt.cluster if attempt else "",
         attempt=attempt.number if attempt else 0,
@@ -353,6 +505,30 @@ def _live_attempt(record: Record) -> Attempt:
     if record.attempt is None or record.attempt.ended_at is not None:
         raise IllegalTransition(f"{record.uid}: {record.phase} without a live attempt")
     return record.attempt
+
+
+def _with_done(attempt: Attempt, done: Collection[int]) -> Attempt:
+    return replace(
+        attempt, objects=tuple(replace(ref, done=ref.done or ref.item in done) for ref in attempt.objects)
+    )
+
+
+def _preempted(record: Record, reason: str, message: str, now: datetime) -> tuple[Condition, ...]:
+    return _with(record.conditions, ConditionType.PREEMPT_CANDIDATE, now, reason, message)
+
+
+def _gone_back(conditions: Iterable[Condition], now: datetime) -> tuple[Condition, ...]:
+    """What it had come to and no longer is."""
+    for type_ in (ConditionType.DISPATCHED, ConditionType.RUNNING, ConditionType.RUNNING_HOLD_COMPLETION):
+        conditions = _without(conditions, type_, now)
+    return tuple(conditions)
+
+
+def _held_back(conditions: Iterable[Condition], now: datetime) -> tuple[Condition, ...]:
+    """It stands in no queue."""
+    for type_ in (ConditionType.QUEUEING, ConditionType.HEAD_OF_LINE, ConditionType.BACKOFF):
+        conditions = _without(conditions, type_, now)
+    return _with(conditions, ConditionType.SUSPENDED, now, words.SUSPENDED_BY_USER)
 
 
 def _condition(type_: ConditionType, now: datetime, reason: str = "", message: str = "") -> Condition:

@@ -1,6 +1,7 @@
 """Which steps users are told of by a Kubernetes Event: few, because each is a write to the API server.
 
-Dispatched, Running, Failed, Requeued, and the first time it has to wait. All else is in the status and in history.
+Dispatched, Running, Completed, Failed, Requeued, Suspended, and the first time it has to wait. All else is in the
+status and in history.
 """
 
 from __future__ import annotations
@@ -8,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dispatcher.api.conditions import ConditionType
-from dispatcher.core.lifecycle import Cause
 from dispatcher.core.record import Change, Phase
+from dispatcher.core.transitions import Cause
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +36,12 @@ def notice_of(change: Change) -> Notice | None:
             return Notice("Failed", after.message, warning=True)
         case Cause.REMOVED if after.phase is Phase.FAILED:
             return Notice("Failed", after.message, warning=True)
+        case Cause.REMOVED | Cause.SUSPENDED if after.phase is Phase.SUSPENDED:
+            return Notice("Suspended", "its user holds it back")
         case Cause.REMOVED:
             return Notice("Requeued", after.message, warning=True)
+        case Cause.COMPLETED:
+            return Notice("Completed", f"it is done in cluster {cluster}, and none of its pods lives")
         case Cause.BLOCKED if after.pending and not _waited_before(change):
             return Notice("Backoff", after.pending.message)
         case _:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from dispatcher.api.conditions import ConditionType
+from dispatcher.api.conditions import ComponentsCondition, ConditionType
 from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.core.gang import Gang
 
@@ -20,18 +20,26 @@ class Phase(StrEnum):
 
     QUEUED = "Queued"
     """It waits; nothing of it exists in any cluster."""
+    SUSPENDED = "Suspended"
+    """Its user holds it back; it does not stand in the queue."""
     DISPATCHING = "Dispatching"
     """Committed to a cluster, its capacity is taken; its objects are being created."""
     DISPATCHED = "Dispatched"
     """Every wrapped object was created."""
     RUNNING = "Running"
     """The gang's pods run."""
+    RUNNING_HOLD_COMPLETION = "RunningHoldCompletion"
+    """Some of its wrapped objects are done; its capacity is held until all is over."""
+    COMPLETED = "Completed"
+    """All is done and no pod lives; nothing is held, and it never runs again."""
     REQUEUEING = "Requeueing"
-    """A creation failed for now; what was created is being removed, then it is queued again."""
+    """It could not be created or did not run; what exists is being removed, then it is queued again."""
+    SUSPENDING = "Suspending"
+    """Its user suspended it; what exists is being removed, then it is suspended."""
     FAILING = "Failing"
-    """A creation failed for good; what was created is being removed, then it has failed."""
+    """It failed; what takes capacity is being removed, then it has failed."""
     FAILED = "Failed"
-    """It will not run; nothing is held."""
+    """It will not run again; nothing is held."""
     DELETING = "Deleting"
     """The AppWrapper was deleted; its capacity is held until its pods are confirmed gone."""
     DELETED = "Deleted"
@@ -43,7 +51,9 @@ HOLDING: frozenset[Phase] = frozenset(
         Phase.DISPATCHING,
         Phase.DISPATCHED,
         Phase.RUNNING,
+        Phase.RUNNING_HOLD_COMPLETION,
         Phase.REQUEUEING,
+        Phase.SUSPENDING,
         Phase.FAILING,
         Phase.DELETING,
     }
@@ -51,11 +61,15 @@ HOLDING: frozenset[Phase] = frozenset(
 """Phases with a live attempt: its demand is charged to the attempt's cluster."""
 
 
+ACTIVE: frozenset[Phase] = frozenset({Phase.DISPATCHED, Phase.RUNNING, Phase.RUNNING_HOLD_COMPLETION})
+"""Phases in which everything was created, and is watched over."""
+
+
 @dataclass(frozen=True, slots=True)
 class Condition:
     """A fact with its times: `since` is the last change of `status`, `updated` the last change of anything."""
 
-    type: ConditionType
+    type: ConditionType | ComponentsCondition
     status: bool
     since: datetime
     updated: datetime
@@ -74,8 +88,20 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
+class Ailment:
+    """What is wrong with a gang that was dispatched, and since when; it is acted upon if it lasts."""
+
+    reason: str
+    message: str
+    since: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """A wrapped object in a cluster, as one attempt wants or has it; `uid` is empty until created."""
+    """A wrapped object in a cluster, as one attempt wants or has it; `uid` is empty until created.
+
+    `done` is remembered once it was seen: the object itself may be cleaned up before its gang is done.
+    """
 
     item: int
     api_version: str
@@ -83,6 +109,7 @@ class ObjectRef:
     namespace: str
     name: str
     uid: str = ""
+    done: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +128,13 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The row of one AppWrapper. `enqueue_seq` is 0 until the store has given it one."""
+    """The row of one AppWrapper. `enqueue_seq` is 0 until the store has given it one.
+
+    `reason` and `message` say why it failed or went back. `requeuings` counts how often it was taken from its
+    cluster, `requeuing_seconds` is how long it may be short of pods before the next time (0 if nobody asked).
+    `expected_seconds` is how long its user expects it to run. `kept_until` is when what is left of it after its
+    end will be removed; None if nothing is left.
+    """
 
     uid: str
     group: str
@@ -118,8 +151,14 @@ class Record:
     priority_slope: float = 0.0
     gang: Gang = field(default_factory=Gang)
     conditions: tuple[Condition, ...] = ()
+    reason: str = ""
     message: str = ""
     pending: Pending | None = None
+    unhealthy: Ailment | None = None
+    requeuings: int = 0
+    requeuing_seconds: int = 0
+    expected_seconds: int = 0
+    kept_until: datetime | None = None
     eligible_at: datetime | None = None
     blocked_since: datetime | None = None
     attempts: int = 0

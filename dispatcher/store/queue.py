@@ -252,7 +252,7 @@ _OBJECTS: Final = text(
     f"SELECT {_names(rows.OBJECT_COLUMNS)} FROM {_recordset(rows.OBJECT_COLUMNS)} "
     "ON CONFLICT (uid, attempt, item) DO UPDATE SET api_version = excluded.api_version, "
     "kind = excluded.kind, namespace = excluded.namespace, name = excluded.name, "
-    "object_uid = excluded.object_uid, intent = excluded.intent"
+    "object_uid = excluded.object_uid, done = excluded.done, intent = excluded.intent"
 )
 _EVENTS: Final = text(
     f"INSERT INTO event (epoch, {_names(rows.EVENT_COLUMNS)}) "

@@ -15,7 +15,17 @@ import orjson
 
 from dispatcher.api.conditions import ConditionType
 from dispatcher.core.gang import Gang, PodSet, Toleration
-from dispatcher.core.record import Attempt, Change, Condition, Event, ObjectRef, Pending, Phase, Record
+from dispatcher.core.record import (
+    Ailment,
+    Attempt,
+    Change,
+    Condition,
+    Event,
+    ObjectRef,
+    Pending,
+    Phase,
+    Record,
+)
 from dispatcher.core.resources import Resources
 from dispatcher.errors import DataRefused
 
@@ -23,7 +33,7 @@ Row = dict[str, object]
 
 CREATE: Final = "create"
 DELETE: Final = "delete"
-REMOVING: Final = frozenset({Phase.REQUEUEING, Phase.FAILING, Phase.DELETING})
+REMOVING: Final = frozenset({Phase.REQUEUEING, Phase.SUSPENDING, Phase.FAILING, Phase.DELETING})
 """Phases in which what an attempt created is to be deleted."""
 
 # Types by column, for `json_to_recordset`.
@@ -46,7 +56,15 @@ STATE_COLUMNS: Final = {
     "pods": "bigint",
     "pod_sets": "jsonb",
     "conditions": "jsonb",
+    "reason": "text",
     "message": "text",
+    "unhealthy_reason": "text",
+    "unhealthy_message": "text",
+    "unhealthy_since": "timestamptz",
+    "requeuings": "integer",
+    "requeuing_seconds": "integer",
+    "expected_seconds": "integer",
+    "kept_until": "timestamptz",
     "pending_reason": "text",
     "pending_message": "text",
     "pending_resource": "text",
@@ -80,6 +98,7 @@ OBJECT_COLUMNS: Final = {
     "namespace": "text",
     "name": "text",
     "object_uid": "text",
+    "done": "boolean",
     "intent": "text",
 }
 EVENT_COLUMNS: Final = {
@@ -174,6 +193,7 @@ def object_rows(change: Change) -> list[Row]:
             "namespace": each.namespace,
             "name": each.name,
             "object_uid": each.uid,
+            "done": each.done,
             "intent": intent,
         }
         for each in attempt.objects
@@ -203,7 +223,7 @@ def event_rows(record: Record, events: Iterable[Event]) -> list[Row]:
 
 
 def _state(record: Record) -> Row:
-    pending, attempt = record.pending, record.attempt
+    pending, attempt, unhealthy = record.pending, record.attempt, record.unhealthy
     return {
         "version": record.version,
         "queue": record.queue,
@@ -216,7 +236,15 @@ def _state(record: Record) -> Row:
         "pods": record.gang.pods,
         "pod_sets": [_pod_set_row(each) for each in record.gang.pod_sets],
         "conditions": record.conditions,
+        "reason": record.reason,
         "message": record.message,
+        "unhealthy_reason": unhealthy.reason if unhealthy else None,
+        "unhealthy_message": unhealthy.message if unhealthy else None,
+        "unhealthy_since": unhealthy.since if unhealthy else None,
+        "requeuings": record.requeuings,
+        "requeuing_seconds": record.requeuing_seconds,
+        "expected_seconds": record.expected_seconds,
+        "kept_until": record.kept_until,
         "pending_reason": pending.reason if pending else None,
         "pending_message": pending.message if pending else None,
         "pending_resource": pending.resource if pending else None,
@@ -272,8 +300,14 @@ def record_of(row: Mapping[Any, Any], attempt: Attempt | None) -> Record:
             pod_sets=tuple(_pod_set_of(each) for each in row["pod_sets"]),
         ),
         conditions=tuple(_condition_of(each) for each in row["conditions"]),
+        reason=row["reason"],
         message=row["message"],
         pending=_pending_of(row),
+        unhealthy=_ailment_of(row),
+        requeuings=row["requeuings"],
+        requeuing_seconds=row["requeuing_seconds"],
+        expected_seconds=row["expected_seconds"],
+        kept_until=row["kept_until"],
         eligible_at=row["eligible_at"],
         blocked_since=row["blocked_since"],
         attempts=row["attempts"],
@@ -304,6 +338,7 @@ def object_of(row: Mapping[Any, Any]) -> ObjectRef:
         namespace=row["namespace"],
         name=row["name"],
         uid=row["object_uid"],
+        done=row["done"],
     )
 
 
@@ -313,6 +348,12 @@ def _pending_of(row: Mapping[Any, Any]) -> Pending | None:
     return Pending(
         row["pending_reason"], row["pending_message"], row["pending_resource"], row["pending_cluster"]
     )
+
+
+def _ailment_of(row: Mapping[Any, Any]) -> Ailment | None:
+    if row["unhealthy_reason"] is None:
+        return None
+    return Ailment(row["unhealthy_reason"], row["unhealthy_message"], row["unhealthy_since"])
 
 
 def _pod_set_of(value: Mapping[str, Any]) -> PodSet:

@@ -45,6 +45,10 @@ def _text(name: str) -> Column[str]:
     return Column(name, Text, nullable=False, server_default=text("''"))
 
 
+def _count(name: str) -> Column[int]:
+    return Column(name, Integer, nullable=False, server_default=text("0"))
+
+
 def _moment(name: str, *, nullable: bool = False) -> Column[object]:
     return Column(name, DateTime(timezone=True), nullable=nullable)
 
@@ -105,6 +109,14 @@ appwrapper: Final = Table(
     Column("attempt", Integer),
     Column("cluster", Text),
     Column("updated_at", DateTime(timezone=True), nullable=False, server_default=text("clock_timestamp()")),
+    _text("reason"),
+    Column("unhealthy_reason", Text),
+    Column("unhealthy_message", Text),
+    _moment("unhealthy_since", nullable=True),
+    _count("requeuings"),
+    _count("requeuing_seconds"),
+    _count("expected_seconds"),
+    _moment("kept_until", nullable=True),
     # Far beyond any use; what grows past a double would make the order of the whole queue unreadable.
     CheckConstraint("priority_slope BETWEEN -1e12 AND 1e12", name="priority_slope"),
     Index("ix_appwrapper_namespace_name", "namespace", "name"),
@@ -158,6 +170,7 @@ attempt_object: Final = Table(
     Column("name", Text, nullable=False),
     _text("object_uid"),
     Column("intent", Text, nullable=False),
+    Column("done", Boolean, nullable=False, server_default=text("false")),
     PrimaryKeyConstraint("uid", "attempt", "item"),
     postgresql_with=_HOT,
 )

@@ -1,0 +1,75 @@
+"""What those who act on one AppWrapper work with, and the one way in which they commit a step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from dispatcher.controller.admission import Admission
+from dispatcher.controller.cluster import Cluster
+from dispatcher.controller.committer import Committer
+from dispatcher.controller.hub import Hub
+from dispatcher.controller.reporter import Reporter
+from dispatcher.controller.roster import Roster
+from dispatcher.controller.specs import Specs, owner_of
+from dispatcher.controller.workqueue import WorkQueue
+from dispatcher.core.manifest import reference
+from dispatcher.core.record import Change, ObjectRef, Record
+
+CONFIRM_SECONDS: Final = 0.5
+"""Pause before looking again whether something is so; events usually come first."""
+
+REFUSED_SECONDS: Final = 5.0
+"""Pause before another try of a step that the database did not accept; the reason is in the log."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """Everything the reconciler and its acts share."""
+
+    hub: Hub
+    hub_id: str
+    clusters: Mapping[str, Cluster]
+    roster: Roster
+    committer: Committer
+    admission: Admission
+    specs: Specs
+    reporter: Reporter
+    queue: WorkQueue
+    wake_dispatch: Callable[[], None]
+    now: Callable[[], datetime]
+
+    async def commit(self, change: Change) -> None:
+        """Commit one step, and look again: the next may be due at once."""
+        record = await self.committer.commit(change)
+        if record is None:
+            self.queue.add_later(change.after.uid, REFUSED_SECONDS)
+            return
+        for cluster in self.clusters.values():
+            cluster.learn(record)
+        self.queue.add(change.after.uid)
+
+    def look_again(self, record: Record) -> None:
+        """Have the AppWrapper looked at again soon, whatever happens."""
+        self.queue.add_later(record.uid, CONFIRM_SECONDS)
+
+    def cluster_of(self, record: Record | None) -> Cluster | None:
+        """The cluster that has objects of the AppWrapper; None if none has, or it is unknown."""
+        if record is None or record.attempt is None:
+            return None
+        exists = record.holds_capacity or record.kept_until is not None
+        return self.clusters.get(record.attempt.cluster) if exists else None
+
+    def is_wanted(self, record: Record) -> bool:
+        """False once the AppWrapper is gone, or on its way out, as far as the watch knows."""
+        view = self.hub.view(record.uid)
+        return view is not None and not view.deleting
+
+    async def refs(self, record: Record) -> list[ObjectRef]:
+        """Every object the attempt may have created: with its uid where the answer is known."""
+        owner = owner_of(record, self.hub_id)
+        known = {ref.item: ref for ref in record.attempt.objects} if record.attempt else {}
+        spec = await self.specs.of(record)
+        return [known.get(wrapped.index, reference(wrapped, owner)) for wrapped in spec.wrapped]

@@ -1,0 +1,177 @@
+"""What is wrong with a gang that was dispatched, and from when on something is to be done about it.
+
+Each trouble counts either from the dispatch, while the gang has never run, or from when it was first noted in
+the record; what cures itself before its grace is over is forgotten. MCAD's checks apply where `minAvailable` was
+written, v1beta2's to components. Without either a gang is taken back only for what cannot cure itself: no pod at
+all, or pods that it had and lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final
+
+from dispatcher.api import conditions as words
+from dispatcher.core.capacity import PodCounts
+from dispatcher.core.endings import End, ObjectState
+from dispatcher.core.record import ObjectRef, Phase, Record
+from dispatcher.core.terms import Terms
+
+UNSEEN: Final = timedelta(seconds=5)
+"""For so long a watch may not have shown an object that was created."""
+
+_KEEPING: Final = frozenset({words.FAILED_COMPONENT, words.MISSING_COMPONENT, words.FOUND_FAILED_PODS})
+
+
+def keeps_what_ended(record: Record) -> bool:
+    """True if what has ended by itself stays for its logs while the rest of a failed gang is removed."""
+    was_created = record.attempt is not None and record.attempt.created_at is not None
+    return record.phase is Phase.FAILING and was_created and record.reason in _KEEPING
+
+
+class Remedy(StrEnum):
+    """What is done about a trouble that lasts."""
+
+    REQUEUE = "requeue"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Something wrong; `due` is when it is acted upon, None as long as it must be noted in the record first."""
+
+    reason: str
+    message: str
+    remedy: Remedy
+    due: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What is seen of a dispatched gang: its pods, and each wrapped object in the order of the attempt's.
+
+    A state is None where nothing is known; `absent` are objects that a complete watch does not have.
+    """
+
+    pods: PodCounts = field(default_factory=PodCounts)
+    states: tuple[ObjectState | None, ...] = ()
+    absent: tuple[ObjectRef, ...] = ()
+
+
+def failures(record: Record, states: Sequence[ObjectState | None]) -> Iterator[Trouble]:
+    """Wrapped objects that say they failed; one that was evicted may be tried again."""
+    for ref, state in zip(_objects(record), states, strict=False):
+        if state is not None and state.end in {End.FAILED, End.EVICTED}:
+            failed = state.end is End.FAILED
+            said = f": {state.message}" if state.message else ""
+            yield Trouble(
+                words.FAILED_COMPONENT if failed else words.FOUND_FAILED_PODS,
+                f"{ref.kind} {ref.namespace}/{ref.name} {'failed' if failed else 'was evicted'}{said}",
+                Remedy.FAIL if failed else Remedy.REQUEUE,
+                record.phase_since,
+            )
+
+
+def deadline(record: Record, terms: Terms) -> Trouble | None:
+    """The end of the time it may run."""
+    if terms.limit is None:
+        return None
+    message = words.DEADLINE_MESSAGE.format(seconds=int(terms.limit.total_seconds()))
+    due = _dispatched_at(record) + terms.limit
+    return Trouble(words.DISPATCH_DEADLINE_EXCEEDED, message, Remedy.FAIL, due)
+
+
+def missing(record: Record, absent: Sequence[ObjectRef]) -> Trouble | None:
+    """Objects that somebody deleted, before they were done."""
+    lost = [ref for ref in absent if not ref.done]
+    if not lost:
+        return None
+    # What was created a moment ago may not have been seen yet.
+    due = _dispatched_at(record) + UNSEEN
+    expected = len(_objects(record))
+    counted = words.MISSING_MESSAGE.format(found=expected - len(lost), expected=expected)
+    named = ", ".join(f"{ref.kind} {ref.namespace}/{ref.name}" for ref in lost[:3])
+    return Trouble(words.MISSING_COMPONENT, f"{counted}: {named} was deleted", Remedy.FAIL, due)
+
+
+def shortage(record: Record, terms: Terms, pods: PodCounts) -> Trouble | None:
+    """Pods that should run and do not."""
+    found = _shortage_of_mcad(record, terms, pods) if terms.min_available else _shortage(record, terms, pods)
+    if found is None:
+        return None
+    reason, message, grace = found
+    trouble = Trouble(reason, message, Remedy.REQUEUE, _due(record, reason, grace))
+    if reason == words.FOUND_FAILED_PODS and terms.is_terminal(pods.exit_codes):
+        codes = ", ".join(map(str, sorted(pods.exit_codes)))
+        return Trouble(reason, f"{message}, with exit code {codes}", Remedy.FAIL, trouble.due)
+    return trouble
+
+
+_Found = tuple[str, str, timedelta]
+
+
+def _shortage_of_mcad(record: Record, terms: Terms, pods: PodCounts) -> _Found | None:
+    """Too few pods, or pods that cannot be scheduled; a wait that nobody wrote down is patient with a slow start."""
+    minimum, running = terms.min_available or 0, _running(pods)
+    starting = 0 if terms.requeuing.explicit else pods.starting
+    wait = terms.wait(record.requeuings)
+    if running + pods.succeeded + starting < minimum:
+        message = words.MIN_PODS_MESSAGE.format(minimum=minimum, running=running, completed=pods.succeeded)
+        return words.MIN_PODS_NOT_RUNNING, message, wait
+    if pods.unschedulable:
+        message = words.PODS_FAILED_SCHEDULING_MESSAGE.format(failed=pods.unschedulable, running=running)
+        return words.PODS_FAILED_SCHEDULING, message, wait
+    return None
+
+
+def _shortage(record: Record, terms: Terms, pods: PodCounts) -> _Found | None:
+    running, wanted = _running(pods) + pods.succeeded, record.gang.pods
+    if pods.failed and terms.has_components:
+        return words.FOUND_FAILED_PODS, f"{pods.failed} pods failed", terms.failure_grace
+    if running >= wanted:
+        return None
+    message = f"{running} of {wanted} pods run"
+    if not (pods.live or pods.succeeded or pods.failed):
+        if not (_has_run(record) or terms.expects_pods):
+            return None
+        return words.INSUFFICIENT_PODS_READY, f"{message}: there is none", terms.admission_grace
+    if _has_run(record):
+        # Fewer pods and nothing wrong is somebody's wish: an autoscaler, or a hand, has scaled it down.
+        ill = pods.pending or pods.failed or pods.lost
+        return (words.INSUFFICIENT_PODS_READY, _with_lost(message, pods), terms.warmup_grace) if ill else None
+    if terms.has_components:
+        return words.INSUFFICIENT_PODS_READY, message, terms.warmup_grace
+    return None
+
+
+def _with_lost(message: str, pods: PodCounts) -> str:
+    return f"{message}, {pods.lost} are on nodes that do not answer" if pods.lost else message
+
+
+def _running(pods: PodCounts) -> int:
+    """Pods that run on nodes that answer."""
+    return max(0, pods.running - pods.lost)
+
+
+def _due(record: Record, reason: str, grace: timedelta) -> datetime | None:
+    """Counted from the dispatch until it has run, then from when it was noted."""
+    if record.unhealthy is not None and record.unhealthy.reason == reason:
+        return record.unhealthy.since + grace
+    return None if _has_run(record) else _dispatched_at(record) + grace
+
+
+def _has_run(record: Record) -> bool:
+    return record.attempt is not None and record.attempt.started_at is not None
+
+
+def _dispatched_at(record: Record) -> datetime:
+    """When all was created; of a record that has no such time, since when it is where it is."""
+    created_at = record.attempt.created_at if record.attempt else None
+    return created_at or record.phase_since
+
+
+def _objects(record: Record) -> tuple[ObjectRef, ...]:
+    return record.attempt.objects if record.attempt else ()

@@ -1,0 +1,119 @@
+"""The life of an AppWrapper as a table: every phase change there is, and the word history has for it.
+
+`docs/lifecycle.md` is generated from it. `core.lifecycle` alone makes the changes, and makes no other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from dispatcher.core.record import Phase
+
+
+class Cause(StrEnum):
+    """Why a record changed; the word history uses for it."""
+
+    SUBMITTED = "submitted"
+    SUBMITTED_SUSPENDED = "submitted-suspended"
+    REJECTED = "rejected"
+    ADOPTED = "adopted"
+    FOUND_COMPLETED = "found-completed"
+    FOUND_FAILED = "found-failed"
+    BLOCKED = "blocked"
+    LINED_UP = "lined-up"
+    BECAME_HEAD = "became-head"
+    REPRIORITISED = "reprioritised"
+    SUSPENDED = "suspended"
+    RESUMED = "resumed"
+    DISPATCHED = "dispatched"
+    CREATED = "created"
+    PODS_RUNNING = "pods-running"
+    UNHEALTHY = "unhealthy"
+    RECOVERED = "recovered"
+    SOME_COMPLETED = "some-completed"
+    COMPLETED = "completed"
+    PREEMPTED = "preempted"
+    RUN_FAILED = "run-failed"
+    CREATION_REFUSED = "creation-refused"
+    CREATION_POSTPONED = "creation-postponed"
+    REMOVED = "removed"
+    DELETED = "deleted"
+    RELEASED = "released"
+    EXPIRED = "expired"
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One row of the table: `source` None is an AppWrapper never seen before."""
+
+    source: Phase | None
+    cause: Cause
+    target: Phase
+    meaning: str
+
+
+_QUEUED, _SUSPENDED, _SUSPENDING = Phase.QUEUED, Phase.SUSPENDED, Phase.SUSPENDING
+_DISPATCHING, _DISPATCHED, _RUNNING = Phase.DISPATCHING, Phase.DISPATCHED, Phase.RUNNING
+_HOLD, _COMPLETED, _REQUEUEING = Phase.RUNNING_HOLD_COMPLETION, Phase.COMPLETED, Phase.REQUEUEING
+_FAILING, _FAILED, _DELETING, _DELETED = Phase.FAILING, Phase.FAILED, Phase.DELETING, Phase.DELETED
+
+
+def _from_active(cause: Cause, target: Phase | None, meaning: str) -> tuple[Transition, ...]:
+    """Rows that are alike for whatever was dispatched; `target` None stays where it is."""
+    return tuple(
+        Transition(source, cause, target or source, meaning) for source in (_DISPATCHED, _RUNNING, _HOLD)
+    )
+
+
+TRANSITIONS: Final[tuple[Transition, ...]] = (
+    Transition(None, Cause.SUBMITTED, _QUEUED, "a valid AppWrapper was seen for the first time"),
+    Transition(
+        None, Cause.SUBMITTED_SUSPENDED, _SUSPENDED, "seen for the first time, and held back by its user"
+    ),
+    Transition(None, Cause.REJECTED, _FAILED, "it can never be dispatched as it is written"),
+    Transition(None, Cause.ADOPTED, _DISPATCHING, "objects of it exist, though the database knew nothing"),
+    Transition(
+        None, Cause.FOUND_COMPLETED, _COMPLETED, "its status says so, though the database knew nothing"
+    ),
+    Transition(None, Cause.FOUND_FAILED, _FAILED, "its status says so, though the database knew nothing"),
+    Transition(_QUEUED, Cause.BLOCKED, _QUEUED, "a cycle evaluated it and it does not fit"),
+    Transition(_QUEUED, Cause.LINED_UP, _QUEUED, "StrictFIFO: it stands behind one that waits"),
+    Transition(_QUEUED, Cause.BECAME_HEAD, _QUEUED, "first of those that do not fit: its bound runs"),
+    Transition(_QUEUED, Cause.REPRIORITISED, _QUEUED, "the user changed its priority"),
+    Transition(_QUEUED, Cause.SUSPENDED, _SUSPENDED, "the user holds it back"),
+    Transition(_QUEUED, Cause.DISPATCHED, _DISPATCHING, "the gang fits: committed to a cluster"),
+    Transition(_QUEUED, Cause.DELETED, _DELETED, "deleted while nothing of it existed"),
+    Transition(_SUSPENDED, Cause.REPRIORITISED, _SUSPENDED, "the user changed its priority"),
+    Transition(_SUSPENDED, Cause.RESUMED, _QUEUED, "the user released it: queued by its original age"),
+    Transition(_SUSPENDED, Cause.DELETED, _DELETED, "deleted while nothing of it existed"),
+    Transition(_DISPATCHING, Cause.CREATED, _DISPATCHED, "every wrapped object was created"),
+    Transition(_DISPATCHING, Cause.CREATION_REFUSED, _FAILING, "an object can never be created"),
+    Transition(_DISPATCHING, Cause.CREATION_POSTPONED, _REQUEUEING, "an object cannot be created now"),
+    Transition(_DISPATCHING, Cause.SUSPENDED, _SUSPENDING, "suspended while being created"),
+    Transition(_DISPATCHING, Cause.DELETED, _DELETING, "deleted while being created"),
+    Transition(_DISPATCHED, Cause.PODS_RUNNING, _RUNNING, "as many pods run as the gang needs"),
+    *_from_active(Cause.UNHEALTHY, None, "something is wrong with it; if that lasts, it is acted upon"),
+    *_from_active(Cause.RECOVERED, None, "what was wrong is no longer"),
+    *_from_active(Cause.SOME_COMPLETED, _HOLD, "some of its wrapped objects are done"),
+    *_from_active(Cause.COMPLETED, _COMPLETED, "all that ends is done, and no pod lives"),
+    *_from_active(Cause.PREEMPTED, _REQUEUEING, "it does not run as it should: taken from its cluster"),
+    *_from_active(Cause.RUN_FAILED, _FAILING, "it failed, ran too long, or was taken back too often"),
+    *_from_active(Cause.SUSPENDED, _SUSPENDING, "suspended after its dispatch"),
+    *_from_active(Cause.DELETED, _DELETING, "deleted after its dispatch"),
+    Transition(_REQUEUEING, Cause.REMOVED, _QUEUED, "what was created is confirmed gone"),
+    Transition(_REQUEUEING, Cause.DELETED, _DELETING, "deleted while being removed"),
+    Transition(_SUSPENDING, Cause.REMOVED, _SUSPENDED, "what was created is confirmed gone"),
+    Transition(_SUSPENDING, Cause.DELETED, _DELETING, "deleted while being removed"),
+    Transition(_FAILING, Cause.REMOVED, _FAILED, "what took capacity is confirmed gone"),
+    Transition(_FAILING, Cause.DELETED, _DELETING, "deleted while being removed"),
+    Transition(_FAILED, Cause.EXPIRED, _FAILED, "what was kept for its logs was removed"),
+    Transition(_FAILED, Cause.DELETED, _DELETED, "deleted after it failed"),
+    Transition(_COMPLETED, Cause.EXPIRED, _COMPLETED, "what was kept for its logs was removed"),
+    Transition(_COMPLETED, Cause.DELETED, _DELETED, "deleted after it completed"),
+    Transition(_DELETING, Cause.RELEASED, _DELETED, "its objects and pods are confirmed gone"),
+)
+
+TARGETS: Final = {(row.source, row.cause): row.target for row in TRANSITIONS}
+"""Where a record in a phase (None: never seen) comes to by a cause."""
