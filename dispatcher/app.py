@@ -10,6 +10,7 @@ The clock is the database's: read with each renewal, carried on by the monotonic
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import socket
@@ -35,7 +36,7 @@ from dispatcher.controller.specs import Specs
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.placement import Policy
-from dispatcher.core.record import Record
+from dispatcher.core.record import ACTIVE, Record
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import cluster_uid
 from dispatcher.kube.events import EventRecorder
@@ -97,13 +98,17 @@ async def run(settings: Settings) -> None:
     """Run the dispatcher until SIGTERM or SIGINT."""
     main = asyncio.current_task()
     assert main is not None  # noqa: S101  # a coroutine always runs in a task
-    loop = asyncio.get_running_loop()
+    loop, application = asyncio.get_running_loop(), Application(settings)
+
+    def stop() -> None:
+        application.stop()
+        main.cancel()
+
     for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, main.cancel)
-    try:
-        await Application(settings).run()
-    except asyncio.CancelledError:
-        _log.info("stopped")
+        loop.add_signal_handler(number, stop)
+    with contextlib.suppress(asyncio.CancelledError):
+        await application.run()
+    _log.info("stopped")
 
 
 class Application:
@@ -111,6 +116,7 @@ class Application:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._stopping = False
         self._health = Health()
         self._metrics = Metrics()
         self._clock = Clock(time.monotonic)
@@ -122,6 +128,13 @@ class Application:
             holder=f"{socket.gethostname()}-{os.getpid()}-{uuid.uuid4().hex[:8]}",
             lease=lease,
         )
+
+    def stop(self) -> None:
+        """Begin nothing anew. Who calls this also cancels `run`.
+
+        The cancellation alone would not do: one that arrives together with the failure of a term is taken for it.
+        """
+        self._stopping = True
 
     async def run(self) -> None:
         """Serve probes, and lead whenever nobody else does."""
@@ -137,7 +150,7 @@ class Application:
             _log.info("started", probes=f"http://{address}:{bound}")
             try:
                 await self._check_schema(url)
-                while True:
+                while not self._stopping:
                     await self._candidate(client)
             finally:
                 await self._step_down()
@@ -167,7 +180,8 @@ class Application:
             else:
                 self._granted(asked_at, lease)
                 await self._term(client)
-        await asyncio.sleep(RETRY_SECONDS)
+        if not self._stopping:
+            await asyncio.sleep(RETRY_SECONDS)
 
     async def _term(self, client: ClusterClient) -> None:
         """Lead until something takes that from us."""
@@ -326,6 +340,7 @@ class Session:
             wake_dispatch=self._wake_dispatch,
             now=self._clock.now,
         )
+        await self._prepare_terms(specs)
         for uid in self._roster.uids():
             self._queue.add(uid)
         tasks.create_task(admission.run(), name="admission")
@@ -334,6 +349,12 @@ class Session:
         for number in range(self._settings.concurrency):
             tasks.create_task(Reconciler(parts).run(), name=f"reconciler-{number}")
         self._wake_dispatch()
+
+    async def _prepare_terms(self, specs: Specs) -> None:
+        """Every gang that runs is looked at first of all, and each look needs its terms."""
+        active = [record for record in self._roster.records() if record.phase in ACTIVE]
+        views = {record.uid: self._hub.view(record.uid) for record in active}
+        await specs.prepare({uid: view.tolerance for uid, view in views.items() if view}, active)
 
     async def _keep_partitions(self) -> None:
         while True:

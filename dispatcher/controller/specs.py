@@ -6,7 +6,9 @@ small, specs are not.
 
 from __future__ import annotations
 
+import asyncio
 from collections import OrderedDict
+from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Final
 
@@ -25,6 +27,7 @@ MOST_PARSED: Final = 2000
 """Specs kept parsed between admission and creation; the rest is read from the database again."""
 
 MOST_TERMS: Final = 50_000
+AT_ONCE: Final = 200
 
 
 class Specs:
@@ -57,6 +60,21 @@ class Specs:
             return known
         loaded = await self._store.load_specs([record.spec_hash])
         return self.parse(loaded[record.spec_hash], record.spec_hash, record.namespace)
+
+    async def prepare(self, wanted: Mapping[str, FaultTolerance], records: Iterable[Record]) -> None:
+        """Know the terms of many at once, as after a takeover: one question for `AT_ONCE`, not one for each.
+
+        `wanted` is what the annotations of each say, by uid.
+        """
+        waiting = [record for record in records if record.uid in wanted]
+        for start in range(0, len(waiting), AT_ONCE):
+            part = waiting[start : start + AT_ONCE]
+            loaded = await self._store.load_specs({record.spec_hash for record in part})
+            for record in part:
+                if record.spec_hash in loaded:
+                    self.parse(loaded[record.spec_hash], record.spec_hash, record.namespace)
+                await self.terms_of(record, wanted[record.uid])
+            await asyncio.sleep(0)
 
     async def terms_of(self, record: Record, tolerance: FaultTolerance) -> Terms:
         """The terms on which an AppWrapper is kept once it was dispatched."""

@@ -42,6 +42,8 @@ NOTHING_BESIDE: Final = Shown()
 def project(record: Record, shown: Shown = NOTHING_BESIDE) -> dict[str, Any]:
     """The whole `status` of the AppWrapper behind `record`, as JSON; absent fields mean zero or unknown."""
     status: dict[str, Any] = {
+        # MCAD left a false one out, and its SDK takes that for "not seen yet" whatever the rest says.
+        "canrun": can_run(record),
         "conditions": [_entry(condition) for condition in record.conditions],
         "filterignore": True,
         "queuejobstate": queue_job_state(record).value,
@@ -50,8 +52,6 @@ def project(record: Record, shown: Shown = NOTHING_BESIDE) -> dict[str, Any]:
         "systempriority": record.priority,
     }
     status.update(_times(record))
-    if can_run(record):
-        status["canrun"] = True
     if record.attempt and record.holds_capacity:
         status["cluster"] = record.attempt.cluster
     if record.pending:
