@@ -15,15 +15,15 @@ from typing import Final
 
 from dispatcher.core import conditions
 from dispatcher.core.decision import Step
-from dispatcher.core.lifecycle import TRANSITIONS, Transition
 from dispatcher.core.record import HOLDING, Phase, Record
+from dispatcher.core.transitions import TRANSITIONS, Transition
 
 PAGE: Final = Path(__file__).parent / "lifecycle.md"
 
 HEAD: Final = """\
 # The life of an AppWrapper
 
-<!-- Made by `python docs/generate_lifecycle.py` from dispatcher/core/lifecycle.py. Change that, not this. -->
+<!-- Made by `python docs/generate_lifecycle.py` from dispatcher/core/transitions.py. Change that, not this. -->
 
 An AppWrapper is in one phase at a time. The phase is a column of its row in Postgres; its status is projected from
 the row. Every change of phase is one of the transitions below, and each writes one event in the transaction that
@@ -41,7 +41,8 @@ def page() -> str:
         "users see in `status.state` and `status.queuejobstate`; what waits shows the furthest it has come.\n",
         _table(["phase", "meaning", "holds", "shown as"], _phases()),
         "## Transitions\n",
-        "*Cause* is the word in `history.timeline`. A cause without a change of phase is news about one that waits.\n",
+        "*Cause* is the word in `history.timeline`. A cause without a change of phase is news about one that "
+        "stays where it is.\n",
         _table(["from", "cause", "to", "when"], map(_transition, TRANSITIONS)),
         "## Steps\n",
         "What `decide` may say is to be done about one AppWrapper. Every step is safe to repeat: the intent is "

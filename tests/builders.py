@@ -8,15 +8,22 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from dispatcher.api import conditions as words
 from dispatcher.api.appwrapper import WrappedObject
+from dispatcher.api.asked import Asked
 from dispatcher.api.names import UID_LABEL, WORKLOAD_GROUP
 from dispatcher.core import lifecycle
-from dispatcher.core.capacity import CapacityLedger, CapacitySnapshot, Node
+from dispatcher.core.capacity import CapacityLedger, CapacitySnapshot, Node, PodCounts
+from dispatcher.core.completion import ItemTerms
+from dispatcher.core.decision import Observation
+from dispatcher.core.endings import ObjectState
 from dispatcher.core.gang import Gang, PodSet, Taint, Toleration
+from dispatcher.core.health import Sight
 from dispatcher.core.lifecycle import Newcomer
 from dispatcher.core.manifest import Owner
 from dispatcher.core.record import ObjectRef, Pending, Phase, Record
 from dispatcher.core.resources import Resources
+from dispatcher.core.terms import KEPT, Terms
 
 Json = dict[str, Any]
 
@@ -96,17 +103,76 @@ def _requeueing(record: Record) -> Record:
     return lifecycle.postpone_creation(dispatching, (make_ref(),), "exceeded quota", at(7), at(2)).after
 
 
+def _running(record: Record) -> Record:
+    return lifecycle.mark_running(_dispatched(record), at(3)).after
+
+
+def _suspending(record: Record) -> Record:
+    return lifecycle.suspend(_running(record), at(4)).after
+
+
 _LIVES: Final[dict[Phase, Callable[[Record], Record]]] = {
     Phase.QUEUED: lambda record: record,
+    Phase.SUSPENDED: lambda record: lifecycle.suspend(record, at(1)).after,
     Phase.DISPATCHING: _dispatching,
     Phase.DISPATCHED: _dispatched,
-    Phase.RUNNING: lambda record: lifecycle.mark_running(_dispatched(record), at(3)).after,
+    Phase.RUNNING: _running,
+    Phase.RUNNING_HOLD_COMPLETION: lambda record: (
+        lifecycle.complete_some(_running(record), (0,), at(4)).after
+    ),
+    Phase.COMPLETED: lambda record: lifecycle.complete(_running(record), (0,), at(4) + KEPT, at(4)).after,
     Phase.REQUEUEING: _requeueing,
+    Phase.SUSPENDING: _suspending,
     Phase.FAILING: _failing,
     Phase.FAILED: lambda record: lifecycle.removed(_failing(record), at(3)).after,
     Phase.DELETING: lambda record: lifecycle.delete(_dispatched(record), at(4)).after,
     Phase.DELETED: lambda record: lifecycle.delete(record, at(4)).after,
 }
+
+
+def make_preempted(record: Record | None = None, reason: str = words.MIN_PODS_NOT_RUNNING) -> Record:
+    """A record (else a new one that runs) that is taken from its cluster at second 4, and may go on at 94."""
+    return lifecycle.preempt(
+        record or make_record(Phase.RUNNING), reason, "too few pods", at(94), 600, at(4)
+    ).after
+
+
+def make_failing_run(record: Record | None = None, reason: str = words.FAILED_COMPONENT) -> Record:
+    """A record (else a new one that runs) that failed after its dispatch, at second 4; its parts are going."""
+    return lifecycle.fail(record or make_record(Phase.RUNNING), reason, "it failed", at(4)).after
+
+
+def make_failed_run(record: Record | None = None, reason: str = words.FAILED_COMPONENT) -> Record:
+    """A record that failed after its dispatch, and of which something is kept for its logs."""
+    return lifecycle.removed(make_failing_run(record, reason), at(5), at(5) + KEPT).after
+
+
+def make_terms(*items: ItemTerms, **fields: Any) -> Terms:  # noqa: ANN401
+    """The terms of what is sure to make pods; of one item that never ends, as a RayCluster, if none is given."""
+    values: dict[str, Any] = {"items": items or (ItemTerms(holds=True),), "expects_pods": True}
+    return Terms(**{**values, **fields})
+
+
+def make_sight(
+    pods: PodCounts | None = None,
+    *states: ObjectState | None,
+    absent: tuple[ObjectRef, ...] = (),
+) -> Sight:
+    """What is seen of a gang: one pod that runs and one object of which there is nothing to say, if not told."""
+    return Sight(PodCounts(running=1) if pods is None else pods, states or (ObjectState(),), absent)
+
+
+def make_observation(record: Record | None = None, seconds: float = 10, **fields: Any) -> Observation:  # noqa: ANN401
+    """A record (else a new one) seen so many seconds after `NOW`, wanted as it was submitted, and in good health."""
+    seen = record or make_record()
+    held_back = seen.phase in {Phase.SUSPENDED, Phase.SUSPENDING}
+    values: dict[str, Any] = {
+        "wanted": True,
+        "asked": Asked(seen.priority, seen.priority_slope, held_back),
+        "terms": make_terms(),
+        "sight": make_sight(),
+    }
+    return Observation(seen, now=at(seconds), **{**values, **fields})
 
 
 def make_core_node(name: str, *taints: Taint, usable: bool = True, **allocatable: int) -> Node:

@@ -37,11 +37,8 @@ MCAD_NAME_LABEL: Final = "appwrapper.mcad.ibm.com"
 NAME_LABEL: Final = "workload.codeflare.dev/appwrapper"
 """The label of MCAD's successor: the AppWrapper's name, on wrapped objects and their pods."""
 
-NAMESPACE_LABEL: Final = "workload.codeflare.dev/appwrapper-namespace"
-"""Beside it, as MCAD wrote it since it moved to that group: the AppWrapper's namespace."""
-
-RESOURCE_NAME_LABELS: Final = ("resourceName", "workload.codeflare.dev/resourceName")
-"""On a wrapped object and its pods, as MCAD wrote it before and after that: the wrapped object's name."""
+RESOURCE_NAME_LABEL: Final = "resourceName"
+"""On a wrapped object and its pods, as MCAD wrote it: the wrapped object's name."""
 
 OUR_MANAGERS: Final = frozenset({None, "", "workload.codeflare.dev/appwrapper-controller"})
 """Values of `spec.managedBy` that leave an AppWrapper to us."""

@@ -161,8 +161,9 @@ def _watch_over(record: Record, seen: Observation) -> Decision:
     pods = seen.sight.pods
     if record.phase is Phase.DISPATCHED and pods_run(record, pods):
         return Decision(Step.MARK_RUNNING)
-    for failure in health.failures(record, seen.sight.states):
-        return _act(failure, record, seen.terms)
+    failures = sorted(health.failures(record, seen.sight.states), key=_is_curable)
+    if failures:
+        return _act(failures[0], record, seen.terms)
     done = _done(record, seen)
     items = seen.terms.items
     achieved = progress(items, [index in done for index in range(len(items))])
@@ -175,6 +176,10 @@ def _watch_over(record: Record, seen: Observation) -> Decision:
     if achieved is not Progress.NONE and not done <= _known_done(record):
         return Decision(Step.NOTE_PROGRESS, done=done)
     return _note(record, troubles)
+
+
+def _is_curable(trouble: Trouble) -> bool:
+    return trouble.remedy is Remedy.REQUEUE
 
 
 def _troubles(record: Record, seen: Observation, achieved: Progress) -> list[Trouble]:

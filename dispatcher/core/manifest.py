@@ -74,7 +74,6 @@ class Owner:
             names.ATTEMPT_LABEL: str(self.attempt),
             names.NAME_LABEL: name,
             names.MCAD_NAME_LABEL: name,
-            names.NAMESPACE_LABEL: self.namespace,
         }
 
 
@@ -160,9 +159,7 @@ def controller_of(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
 def _labels(wrapped: WrappedObject, owner: Owner) -> dict[str, str]:
     """What is written on the object and on its pods."""
     name = reference(wrapped, owner).name
-    return owner.labels() | (
-        dict.fromkeys(names.RESOURCE_NAME_LABELS, name) if is_qualified_name(name) else {}
-    )
+    return owner.labels() | ({names.RESOURCE_NAME_LABEL: name} if is_qualified_name(name) else {})
 
 
 def _annotations(wrapped: WrappedObject, owner: Owner) -> dict[str, str]:

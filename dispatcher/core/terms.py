@@ -102,7 +102,11 @@ def terms_of(spec: AppWrapperSpec, tolerance: FaultTolerance, kept: timedelta = 
         retry_limit=next(
             limit for limit in (tolerance.retry_limit, explicit, RETRY_LIMIT) if limit is not None
         ),
-        force_deletion_after=tolerance.force_deletion_grace or requeuing.force_deletion_after,
+        force_deletion_after=(
+            requeuing.force_deletion_after
+            if tolerance.force_deletion_grace is None
+            else tolerance.force_deletion_grace
+        ),
         kept_completed=min(kept, _given(tolerance.success_ttl, kept)),
         kept_failed=_given(tolerance.deletion_on_failure_grace, kept),
         terminal_exit_codes=tolerance.terminal_exit_codes,

@@ -180,7 +180,6 @@ async def test_object_that_mcad_made_is_marked_and_then_seen(
     assert found["metadata"]["labels"] == {
         "app": "mine",
         "resourceName": "of-mcad",
-        "workload.codeflare.dev/resourceName": "of-mcad",
         **owner.labels(),
     }
 

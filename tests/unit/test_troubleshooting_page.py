@@ -10,10 +10,12 @@ from pathlib import Path
 import yaml
 
 from dispatcher.api import conditions as words
-from dispatcher.api.conditions import ConditionType
-from dispatcher.core import placement
-from dispatcher.core.lifecycle import Cause
+from dispatcher.api.conditions import ComponentsCondition, ConditionType
+from dispatcher.core import lifecycle, placement
+from dispatcher.core.record import Phase
+from dispatcher.core.transitions import Cause
 from dispatcher.probes import Metrics, Role
+from tests.builders import NOW, make_preempted, make_record
 
 CHECKOUT = Path(__file__).parents[2]
 PAGE = (CHECKOUT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
@@ -53,20 +55,38 @@ def missing(wanted: set[str], form: str = "`{}`") -> list[str]:
     return sorted(word for word in wanted if form.format(word) not in PAGE)
 
 
+WAITS_FOR = constants(placement) | first_words("Pending") | {words.PREEMPTION_TRIGGERED, "CreationPostponed"}
+"""Why one waits: the planner's reasons, and what `lifecycle.removed` says of one that went back."""
+
+
 def test_every_reason_to_wait_has_its_section() -> None:
-    reasons = constants(placement) | first_words("Pending")
-    assert {"InsufficientResources", "LargerThanCluster", "CreationPostponed"} <= reasons
-    assert missing(reasons, "\n### {}\n") == []
+    assert {"InsufficientResources", "LargerThanCluster"} <= WAITS_FOR
+    assert missing(WAITS_FOR, "\n### {}\n") == []
 
 
 def test_every_section_on_waiting_is_about_a_reason() -> None:
-    assert set(re.findall(r"\n### (\w+)\n", PAGE)) == constants(placement) | first_words("Pending")
+    assert set(re.findall(r"\n### (\w+)\n", PAGE)) == WAITS_FOR
+
+
+def test_reasons_of_one_that_went_back_are_those_of_the_code() -> None:
+    records = (make_preempted(), make_record(Phase.REQUEUEING))
+    waiting = [lifecycle.removed(record, NOW).after.pending for record in records]
+    assert {pending.reason for pending in waiting if pending} <= WAITS_FOR
+    assert None not in waiting
 
 
 def test_every_condition_and_its_reason_is_told() -> None:
-    reasons = {value for value in constants(words) if not value.startswith("before ")}
+    reasons = {value for value in constants(words) if not value.startswith("before ") and "{" not in value}
     assert words.ITEM_CREATION_FAILURE in reasons
-    assert missing(reasons | {each.value for each in ConditionType}) == []
+    types = {each.value for each in (*ConditionType, *ComponentsCondition)}
+    assert missing(reasons | types) == []
+
+
+def test_every_message_with_figures_is_told_by_an_example() -> None:
+    templates = [value for value in constants(words) if "{" in value]
+    assert words.DEADLINE_MESSAGE in templates
+    examples = [re.sub(r"\\\{\w+\\\}", r"\\d+", re.escape(template)) for template in templates]
+    assert [example for example in examples if not re.search(f"`{example}`", PAGE)] == []
 
 
 def test_every_event_users_get_is_told() -> None:

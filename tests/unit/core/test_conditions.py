@@ -14,15 +14,29 @@ import yaml
 from dispatcher.api.conditions import ConditionType, State
 from dispatcher.core import lifecycle
 from dispatcher.core.capacity import PodCounts
-from dispatcher.core.conditions import project
-from dispatcher.core.record import Pending, Phase, Record
-from tests.builders import NOW, WAITS, at, make_blocked, make_record
+from dispatcher.core.conditions import Shown, project
+from dispatcher.core.record import Ailment, Pending, Phase, Record
+from tests.builders import (
+    NOW,
+    WAITS,
+    at,
+    make_blocked,
+    make_failed_run,
+    make_failing_run,
+    make_preempted,
+    make_record,
+)
 
 TESTS = Path(__file__).parents[2]
 GOLDEN = yaml.safe_load((TESTS / "golden" / "mcad-conditions.yaml").read_text())
 CRD = yaml.safe_load((TESTS.parent / "crds" / "workload.codeflare.dev_appwrappers.yaml").read_text())
 TIMES = {"lastTransitionMicroTime", "lastUpdateMicroTime", "lastTransitionTime"}
 OURS = {"cluster", "waiting"}
+STUCK = {
+    "podname": "aw-0",
+    "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "no"}],
+}
+EVERYTHING = Shown(PodCounts(pending=1, running=1, succeeded=1, failed=1), (STUCK,), has_components=True)
 
 
 def without_times(status: dict[str, Any]) -> dict[str, Any]:
@@ -40,9 +54,10 @@ def test_dispatched_appwrapper_shows_what_mcad_shows() -> None:
     assert without_times(project(record)) == without_times(GOLDEN["raycluster-glue"])
 
 
-def test_waiting_appwrapper_shows_what_mcad_shows() -> None:
+def test_waiting_appwrapper_shows_what_mcad_shows_and_that_it_cannot_run() -> None:
     record = make_blocked(make_record(priority=9))
-    assert without_times(project(record)) == without_times(GOLDEN["raycluster-glue-1"])
+    golden = without_times(GOLDEN["raycluster-glue-1"])
+    assert without_times(project(record)) == {**golden, "canrun": False}
 
 
 @pytest.mark.parametrize("name", GOLDEN)
@@ -65,7 +80,7 @@ def test_whole_status_of_one_that_was_blocked_and_then_ran() -> None:
     record = lifecycle.created(record, (), at(3)).after
     record = lifecycle.mark_running(record, at(4)).after
 
-    assert project(record, PodCounts(pending=1, running=2, succeeded=3, failed=4)) == {
+    assert project(record, Shown(PodCounts(pending=1, running=2, succeeded=3, failed=4))) == {
         "conditions": [
             entry("Init", "06.842261"),
             entry("Queueing", "06.842261", reason="AwaitingHeadOfLine"),
@@ -107,15 +122,32 @@ def entry(type_: str, second: str, *, status: str = "True", **said: str) -> dict
     }
 
 
+REQUEUED = lifecycle.removed(make_preempted(), at(5)).after
+FAILED_DEADLINE = make_failing_run(reason="DispatchDeadlineExceeded")
 SHOWN = [
     pytest.param(make_record(), "Pending", "Queueing", False, id="queued"),
     pytest.param(make_blocked(), "Pending", "Backoff", False, id="blocked"),
+    pytest.param(make_record(Phase.SUSPENDED), "Pending", "Suspended", False, id="suspended"),
     pytest.param(make_record(Phase.DISPATCHING), "Pending", "HeadOfLine", True, id="dispatching"),
     pytest.param(make_record(Phase.DISPATCHED), "Running", "Dispatched", True, id="dispatched"),
     pytest.param(make_record(Phase.RUNNING), "Running", "Running", True, id="running"),
-    pytest.param(make_record(Phase.REQUEUEING), "Pending", "Backoff", False, id="requeueing"),
-    pytest.param(make_record(Phase.FAILING), "Pending", "HeadOfLine", False, id="failing"),
+    pytest.param(
+        make_record(Phase.RUNNING_HOLD_COMPLETION),
+        "RunningHoldCompletion",
+        "RunningHoldCompletion",
+        True,
+        id="some-is-done",
+    ),
+    pytest.param(make_record(Phase.COMPLETED), "Completed", "Completed", False, id="completed"),
+    pytest.param(make_record(Phase.REQUEUEING), "Pending", "Backoff", False, id="not-created-for-now"),
+    pytest.param(make_preempted(), "Pending", "Backoff", False, id="being-taken-back"),
+    pytest.param(REQUEUED, "Pending", "Backoff", False, id="taken-back"),
+    pytest.param(make_record(Phase.SUSPENDING), "Pending", "Suspended", False, id="suspending"),
+    pytest.param(make_record(Phase.FAILING), "Pending", "HeadOfLine", False, id="never-to-be-created"),
+    pytest.param(make_failing_run(), "Pending", "HeadOfLine", False, id="failing-by-itself"),
+    pytest.param(FAILED_DEADLINE, "Pending", "PreemptCandidate", False, id="failing-by-its-deadline"),
     pytest.param(make_record(Phase.FAILED), "Failed", "Failed", False, id="failed"),
+    pytest.param(make_failed_run(), "Failed", "Failed", False, id="failed-in-its-run"),
     pytest.param(make_record(Phase.DELETING), "Deleted", "Running", False, id="deleting"),
     pytest.param(make_record(Phase.DELETED), "Deleted", "Running", False, id="deleted"),
 ]
@@ -126,17 +158,13 @@ def test_each_phase_is_shown_in_words_of_mcad(
     record: Record, state: str, queue_job_state: str, can_run: bool
 ) -> None:
     status = project(record)
-    assert (status["state"], status["queuejobstate"], status.get("canrun")) == (
-        state,
-        queue_job_state,
-        True if can_run else None,
-    )
+    assert (status["state"], status["queuejobstate"], status["canrun"]) == (state, queue_job_state, can_run)
 
 
 @pytest.mark.parametrize("phase", Phase)
 def test_canrun_never_stands_alone_and_no_word_is_not_mcads(phase: Phase) -> None:
     status = project(make_record(phase))
-    assert {"state", "queuejobstate"} <= status.keys()
+    assert {"state", "queuejobstate", "canrun"} <= status.keys()
     assert status["state"] in set(State)
     assert status["queuejobstate"] in set(ConditionType)
 
@@ -144,8 +172,8 @@ def test_canrun_never_stands_alone_and_no_word_is_not_mcads(phase: Phase) -> Non
 @pytest.mark.parametrize("phase", Phase)
 def test_same_record_gives_the_same_status_as_json_too(phase: Phase) -> None:
     record = make_record(phase)
-    status = project(record, PodCounts(running=1))
-    assert project(replace(record), PodCounts(running=1)) == status
+    status = project(record, EVERYTHING)
+    assert project(replace(record), EVERYTHING) == status
     assert json.loads(json.dumps(status)) == status
 
 
@@ -155,10 +183,162 @@ def test_cluster_is_shown_while_capacity_is_held_there() -> None:
         Phase.DISPATCHING,
         Phase.DISPATCHED,
         Phase.RUNNING,
+        Phase.RUNNING_HOLD_COMPLETION,
         Phase.REQUEUEING,
+        Phase.SUSPENDING,
         Phase.FAILING,
         Phase.DELETING,
     }
+
+
+def conditions_of(record: Record) -> list[tuple[str, str, str, str]]:
+    return [
+        (each["type"], each["status"], each.get("reason", ""), each.get("message", ""))
+        for each in project(record)["conditions"]
+    ]
+
+
+BEFORE = [
+    ("Init", "True", "", ""),
+    ("Queueing", "True", "AwaitingHeadOfLine", ""),
+    ("HeadOfLine", "True", "FrontOfQueue.", ""),
+]
+RAN = [
+    *BEFORE,
+    ("Dispatched", "True", "AppWrapperRunnable", ""),
+    ("Running", "True", "PodsRunning", ""),
+]
+GONE_BACK = [
+    *BEFORE,
+    ("Dispatched", "False", "AppWrapperRunnable", ""),
+    ("Running", "False", "PodsRunning", ""),
+]
+CANDIDATE = ("PreemptCandidate", "True", "MinPodsNotRunning", "too few pods")
+TAKEN_BACK = ("Backoff", "True", "PreemptionTriggered", "too few pods")
+HELD_BACK = [
+    ("Init", "True", "", ""),
+    ("Queueing", "False", "AwaitingHeadOfLine", ""),
+    ("HeadOfLine", "False", "FrontOfQueue.", ""),
+]
+STORIES = [
+    pytest.param(make_record(Phase.RUNNING), RAN, id="runs"),
+    pytest.param(
+        make_record(Phase.RUNNING_HOLD_COMPLETION),
+        [*RAN, ("RunningHoldCompletion", "True", "SomeItemsCompleted", "")],
+        id="some-is-done",
+    ),
+    pytest.param(
+        make_record(Phase.COMPLETED), [*RAN, ("Completed", "True", "PodsCompleted", "")], id="completed"
+    ),
+    pytest.param(make_preempted(), [*GONE_BACK, CANDIDATE], id="being-taken-back"),
+    pytest.param(REQUEUED, [*GONE_BACK, CANDIDATE, TAKEN_BACK], id="taken-back"),
+    pytest.param(
+        make_blocked(REQUEUED), [*GONE_BACK, CANDIDATE, TAKEN_BACK], id="taken-back-and-does-not-fit-now"
+    ),
+    pytest.param(
+        lifecycle.dispatch(REQUEUED, "hub", at(100)).after,
+        [*GONE_BACK, CANDIDATE, ("Backoff", "False", "PreemptionTriggered", "too few pods")],
+        id="dispatched-again",
+    ),
+    pytest.param(make_failing_run(), RAN, id="failing"),
+    pytest.param(
+        make_failed_run(), [*RAN, ("Failed", "True", "FailedComponent", "it failed")], id="failed-by-itself"
+    ),
+    pytest.param(
+        make_failed_run(reason="DispatchDeadlineExceeded"),
+        [
+            *RAN,
+            ("PreemptCandidate", "True", "DispatchDeadlineExceeded", "it failed"),
+            ("Failed", "True", "DispatchDeadlineExceeded", "it failed"),
+        ],
+        id="ran-too-long",
+    ),
+    pytest.param(make_record(Phase.SUSPENDING), GONE_BACK, id="suspending"),
+    pytest.param(
+        lifecycle.removed(make_record(Phase.SUSPENDING), at(5)).after,
+        [*HELD_BACK, *GONE_BACK[3:], ("Suspended", "True", "SuspendedByUser", "")],
+        id="suspended-while-it-ran",
+    ),
+    pytest.param(
+        lifecycle.suspend(make_blocked(), at(5)).after,
+        [
+            *HELD_BACK,
+            (
+                "Backoff",
+                "False",
+                "AppWrapperNotRunnable.",
+                "Insufficient resources to dispatch AppWrapper.",
+            ),
+            ("Suspended", "True", "SuspendedByUser", ""),
+        ],
+        id="suspended-while-it-waited",
+    ),
+    pytest.param(
+        lifecycle.resume(make_record(Phase.SUSPENDED), at(5)).after,
+        [*BEFORE[:2], ("Suspended", "False", "SuspendedByUser", "")],
+        id="released",
+    ),
+]
+
+
+@pytest.mark.parametrize(("record", "conditions"), STORIES)
+def test_conditions_stay_true_on_the_way_forward_and_turn_false_only_on_the_way_back(
+    record: Record, conditions: list[tuple[str, str, str, str]]
+) -> None:
+    assert conditions_of(record) == conditions
+
+
+@pytest.mark.parametrize(
+    ("record", "shown"),
+    [
+        pytest.param(make_record(Phase.RUNNING), {}, id="never"),
+        pytest.param(
+            make_preempted(), {"numberOfRequeueings": 1, "requeueingTimeInSeconds": 600}, id="at-once"
+        ),
+        pytest.param(
+            lifecycle.dispatch(REQUEUED, "hub", at(100)).after,
+            {"numberOfRequeueings": 1, "requeueingTimeInSeconds": 600},
+            id="from-then-on",
+        ),
+    ],
+)
+def test_requeuings_are_counted_in_words_of_mcad(record: Record, shown: dict[str, int]) -> None:
+    status = project(record)
+    words = ("numberOfRequeueings", "requeueingTimeInSeconds")
+    assert {word: status[word] for word in words if word in status} == shown
+
+
+@pytest.mark.parametrize(
+    ("phase", "ailment", "shown"),
+    [
+        pytest.param(Phase.RUNNING, None, None, id="well"),
+        pytest.param(
+            Phase.RUNNING,
+            Ailment("InsufficientPodsReady", "1 of 2 pods run", at(5)),
+            {
+                "reason": "InsufficientPodsReady",
+                "message": "1 of 2 pods run",
+                "since": "2026-11-20T08:58:11Z",
+            },
+            id="ill",
+        ),
+    ],
+)
+def test_what_is_wrong_is_shown_with_since_when(
+    phase: Phase, ailment: Ailment | None, shown: dict[str, str] | None
+) -> None:
+    assert project(make_record(phase, unhealthy=ailment)).get("unhealthy") == shown
+
+
+def test_what_is_left_after_the_end_is_shown_with_when_it_goes() -> None:
+    shown = {phase: project(make_record(phase)).get("keptUntil") for phase in Phase}
+    assert {phase: time for phase, time in shown.items() if time} == {Phase.COMPLETED: "2026-11-27T08:58:10Z"}
+    assert project(make_failed_run())["keptUntil"] == "2026-11-27T08:58:11Z"
+
+
+def test_pods_that_cannot_be_scheduled_are_listed_as_mcad_lists_them() -> None:
+    record = make_record(Phase.DISPATCHED)
+    assert project(record, Shown(pending_pods=(STUCK,)))["pendingpodconditions"] == [STUCK]
 
 
 @pytest.mark.parametrize(
@@ -211,8 +391,15 @@ JSON_TYPES: dict[str, type | tuple[type, ...]] = {
 
 @pytest.mark.parametrize("phase", Phase)
 def test_everything_that_is_shown_is_in_the_schema_else_the_api_server_drops_it(phase: Phase) -> None:
-    counts = PodCounts(pending=1, running=1, succeeded=1, failed=1)
-    fits(project(make_record(phase, pending=WAITS), counts), SCHEMA, "status")
+    record = make_record(
+        phase,
+        pending=WAITS,
+        unhealthy=Ailment("InsufficientPodsReady", "1 of 2 pods run", at(5)),
+        requeuings=2,
+        requeuing_seconds=1200,
+        kept_until=at(9),
+    )
+    fits(project(record, EVERYTHING), SCHEMA, "status")
 
 
 def fits(value: object, schema: dict[str, Any], path: str) -> None:

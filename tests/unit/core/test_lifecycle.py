@@ -1,23 +1,29 @@
-"""The lifecycle's table, its decisions and its steps: every phase with every observation and every step."""
+"""The lifecycle's table and its steps: every phase with every step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
 from itertools import product
 
 import pytest
 
+from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
 from dispatcher.core import lifecycle
-from dispatcher.core.capacity import PodCounts
-from dispatcher.core.decision import Observation, Step, decide, retry_pause
-from dispatcher.core.gang import Gang
-from dispatcher.core.lifecycle import TRANSITIONS, Cause
 from dispatcher.core.record import HOLDING, Change, Condition, Event, Pending, Phase, Record
+from dispatcher.core.transitions import TRANSITIONS, Cause, Transition
 from dispatcher.errors import IllegalTransition
-from tests.builders import WAITS, at, make_gang, make_newcomer, make_record, make_ref
+from tests.builders import (
+    WAITS,
+    at,
+    make_failing_run,
+    make_gang,
+    make_newcomer,
+    make_preempted,
+    make_record,
+    make_ref,
+)
 
 LATER = at(10)
 BEHIND = Pending("AwaitingHeadOfLine", "behind default/other, which waits")
@@ -25,17 +31,34 @@ TABLE = {(row.source, row.cause, row.target) for row in TRANSITIONS}
 
 FIRST_STEPS: dict[Cause, Callable[[], Change]] = {
     Cause.SUBMITTED: lambda: lifecycle.submit(make_newcomer(), make_gang(), LATER),
+    Cause.SUBMITTED_SUSPENDED: lambda: lifecycle.submit(make_newcomer(suspended=True), make_gang(), LATER),
     Cause.REJECTED: lambda: lifecycle.reject(make_newcomer(), "cannot be read", LATER),
     Cause.ADOPTED: lambda: lifecycle.adopt(make_newcomer(), make_gang(), "hub", 3, LATER),
+    Cause.FOUND_COMPLETED: lambda: lifecycle.recall_completed(make_newcomer(), make_gang(), LATER),
+    Cause.FOUND_FAILED: lambda: lifecycle.recall_failed(
+        make_newcomer(), make_gang(), words.DISPATCH_DEADLINE_EXCEEDED, "ran too long", LATER
+    ),
 }
 STEPS: dict[Cause, Callable[[Record], Change | None]] = {
     Cause.BLOCKED: lambda record: lifecycle.block(record, WAITS, LATER),
     Cause.LINED_UP: lambda record: lifecycle.line_up(record, BEHIND, LATER),
     Cause.BECAME_HEAD: lambda record: lifecycle.block(told(record), WAITS, LATER, is_head=True),
     Cause.REPRIORITISED: lambda record: lifecycle.reprioritise(record, 7, 0.5, LATER),
+    Cause.SUSPENDED: lambda record: lifecycle.suspend(record, LATER),
+    Cause.RESUMED: lambda record: lifecycle.resume(record, LATER),
     Cause.DISPATCHED: lambda record: lifecycle.dispatch(record, "hub", LATER),
     Cause.CREATED: lambda record: lifecycle.created(record, (make_ref(),), LATER),
     Cause.PODS_RUNNING: lambda record: lifecycle.mark_running(record, LATER),
+    Cause.UNHEALTHY: lambda record: lifecycle.fall_ill(
+        record, words.INSUFFICIENT_PODS_READY, "0 of 1 pods run", LATER
+    ),
+    Cause.RECOVERED: lambda record: lifecycle.recover(record, LATER),
+    Cause.SOME_COMPLETED: lambda record: lifecycle.complete_some(record, (0,), LATER),
+    Cause.COMPLETED: lambda record: lifecycle.complete(record, (0,), at(100), LATER),
+    Cause.PREEMPTED: lambda record: lifecycle.preempt(
+        record, words.MIN_PODS_NOT_RUNNING, "too few pods", at(40), 600, LATER
+    ),
+    Cause.RUN_FAILED: lambda record: lifecycle.fail(record, words.FAILED_COMPONENT, "it failed", LATER),
     Cause.CREATION_REFUSED: lambda record: lifecycle.refuse_creation(record, (make_ref(),), "no", LATER),
     Cause.CREATION_POSTPONED: lambda record: lifecycle.postpone_creation(
         record, (make_ref(),), "quota", at(15), LATER
@@ -43,41 +66,8 @@ STEPS: dict[Cause, Callable[[Record], Change | None]] = {
     Cause.REMOVED: lambda record: lifecycle.removed(record, LATER),
     Cause.DELETED: lambda record: lifecycle.delete(record, LATER),
     Cause.RELEASED: lambda record: lifecycle.release(record, LATER),
+    Cause.EXPIRED: lambda record: lifecycle.expire(record, LATER),
 }
-MADE_BY: dict[Step, tuple[Cause, ...]] = {
-    Step.REST: (),
-    Step.ADMIT: (Cause.SUBMITTED, Cause.REJECTED, Cause.ADOPTED),
-    Step.FORGET: (Cause.DELETED,),
-    Step.REPRIORITISE: (Cause.REPRIORITISED,),
-    Step.CREATE: (Cause.CREATED, Cause.CREATION_REFUSED, Cause.CREATION_POSTPONED),
-    Step.MARK_RUNNING: (Cause.PODS_RUNNING,),
-    Step.REMOVE: (Cause.REMOVED,),
-    Step.CONFIRM_GONE: (Cause.RELEASED,),
-}
-"""What the reconciler may commit for each step."""
-
-NO_PODS, ENOUGH = PodCounts(), PodCounts(running=1)
-
-DECISIONS: dict[Phase | None, tuple[Step, Step, Step]] = {
-    # wanted, no pods    wanted, enough pods    no longer wanted
-    None: (Step.ADMIT, Step.ADMIT, Step.REST),
-    Phase.QUEUED: (Step.REST, Step.REST, Step.FORGET),
-    Phase.DISPATCHING: (Step.CREATE, Step.CREATE, Step.FORGET),
-    Phase.DISPATCHED: (Step.REST, Step.MARK_RUNNING, Step.FORGET),
-    Phase.RUNNING: (Step.REST, Step.REST, Step.FORGET),
-    Phase.REQUEUEING: (Step.REMOVE, Step.REMOVE, Step.FORGET),
-    Phase.FAILING: (Step.REMOVE, Step.REMOVE, Step.FORGET),
-    Phase.FAILED: (Step.REST, Step.REST, Step.FORGET),
-    Phase.DELETING: (Step.CONFIRM_GONE, Step.CONFIRM_GONE, Step.CONFIRM_GONE),
-    Phase.DELETED: (Step.REST, Step.REST, Step.REST),
-}
-SEEN = (
-    pytest.param(0, True, NO_PODS, id="wanted-no-pods"),
-    pytest.param(1, True, ENOUGH, id="wanted-enough-pods"),
-    pytest.param(2, False, NO_PODS, id="unwanted-no-pods"),
-    pytest.param(2, False, ENOUGH, id="unwanted-with-pods"),
-)
-PHASES = [pytest.param(phase, id=phase.value if phase else "unseen") for phase in DECISIONS]
 
 
 def told(record: Record) -> Record:
@@ -87,7 +77,7 @@ def told(record: Record) -> Record:
     return replace(record, pending=WAITS, conditions=(*others, backoff))
 
 
-def start_of(row: lifecycle.Transition) -> Record | None:
+def start_of(row: Transition) -> Record | None:
     record = record_in(row.source)
     return told(record) if record and row.cause is Cause.BECAME_HEAD else record
 
@@ -98,89 +88,6 @@ def record_in(phase: Phase | None) -> Record | None:
 
 def step_from(record: Record | None, cause: Cause) -> Change | None:
     return FIRST_STEPS[cause]() if record is None else STEPS[cause](record)
-
-
-@pytest.mark.parametrize(("column", "wanted", "pods"), SEEN)
-@pytest.mark.parametrize("phase", PHASES)
-def test_each_phase_with_each_observation_leads_to_one_step(
-    phase: Phase | None, column: int, wanted: bool, pods: PodCounts
-) -> None:
-    assert decide(Observation(record_in(phase), wanted, pods)) is DECISIONS[phase][column]
-
-
-@pytest.mark.parametrize(("column", "wanted", "pods"), SEEN)
-@pytest.mark.parametrize("phase", PHASES)
-def test_whatever_is_committed_for_a_step_is_a_transition_of_the_table(
-    phase: Phase | None, column: int, wanted: bool, pods: PodCounts
-) -> None:
-    record = record_in(phase)
-    for cause in MADE_BY[decide(Observation(record, wanted, pods))]:
-        change = step_from(record, cause)
-        assert change is not None
-        assert (phase, cause, change.after.phase) in TABLE
-
-
-ASKED = [
-    pytest.param(Phase.QUEUED, None, Step.REST, id="spec-as-submitted"),
-    pytest.param(Phase.QUEUED, (0, 0.0), Step.REST, id="it-stands-there-already"),
-    pytest.param(Phase.QUEUED, (7, 0.0), Step.REPRIORITISE, id="another-priority"),
-    pytest.param(Phase.QUEUED, (0, 0.5), Step.REPRIORITISE, id="another-slope"),
-    pytest.param(Phase.DISPATCHING, (7, 0.0), Step.CREATE, id="priority-of-what-left-the-queue"),
-    pytest.param(Phase.RUNNING, (7, 0.0), Step.REST, id="priority-of-what-runs"),
-]
-
-
-@pytest.mark.parametrize(("phase", "asked", "step"), ASKED)
-def test_new_priority_moves_only_what_is_queued(
-    phase: Phase, asked: tuple[int, float] | None, step: Step
-) -> None:
-    assert decide(Observation(make_record(phase), wanted=True, pods=NO_PODS, asked=asked)) is step
-
-
-def test_deleted_appwrapper_is_forgotten_whatever_priority_it_asks_for() -> None:
-    seen = Observation(make_record(), wanted=False, pods=NO_PODS, asked=(7, 0.0))
-    assert decide(seen) is Step.FORGET
-
-
-@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.DELETED])
-def test_what_is_no_longer_wanted_is_deleted_in_the_end_from_any_phase(phase: Phase) -> None:
-    record = make_record(phase)
-    steps = 0
-    while record.phase is not Phase.DELETED:
-        (cause,) = MADE_BY[decide(Observation(record, wanted=False, pods=NO_PODS))]
-        change = STEPS[cause](record)
-        assert change is not None
-        record, steps = change.after, steps + 1
-    assert steps <= 2
-
-
-def test_what_is_wanted_runs_in_the_end_when_nothing_goes_wrong() -> None:
-    record = lifecycle.dispatch(make_record(), "hub", LATER).after
-    seen = []
-    while (step := decide(Observation(record, wanted=True, pods=ENOUGH))) is not Step.REST:
-        change = STEPS[MADE_BY[step][0]](record)
-        assert change is not None
-        record = change.after
-        seen.append(record.phase)
-    assert seen == [Phase.DISPATCHED, Phase.RUNNING]
-
-
-@pytest.mark.parametrize(
-    ("needed", "pods", "runs"),
-    [
-        pytest.param(2, PodCounts(running=1), False, id="one-of-two-runs"),
-        pytest.param(2, PodCounts(running=2), True, id="both-run"),
-        pytest.param(2, PodCounts(running=1, succeeded=1), True, id="one-has-succeeded-already"),
-        pytest.param(2, PodCounts(running=1, failed=1), False, id="a-failed-pod-does-not-count"),
-        pytest.param(2, PodCounts(pending=2), False, id="pending-pods-do-not-run"),
-        pytest.param(0, PodCounts(), True, id="a-gang-without-pods-always-runs"),
-    ],
-)
-def test_gang_runs_when_as_many_pods_run_or_have_succeeded_as_it_needs(
-    needed: int, pods: PodCounts, runs: bool
-) -> None:
-    record = make_record(Phase.DISPATCHED, gang=Gang(pods=needed))
-    assert decide(Observation(record, wanted=True, pods=pods)) is (Step.MARK_RUNNING if runs else Step.REST)
 
 
 # --- the table -----------------------------------------------------------------------------------------
@@ -236,7 +143,7 @@ LEGAL = [
 
 
 @pytest.mark.parametrize("row", LEGAL)
-def test_every_change_grows_the_version_by_one_and_makes_one_event(row: lifecycle.Transition) -> None:
+def test_every_change_grows_the_version_by_one_and_makes_one_event(row: Transition) -> None:
     before = start_of(row)
     change = step_from(before, row.cause)
     assert change is not None
@@ -254,8 +161,27 @@ def test_every_change_grows_the_version_by_one_and_makes_one_event(row: lifecycl
     assert (change.spec is None) is (before is not None)
 
 
+WAYS_BACK = [
+    pytest.param(make_preempted(), Phase.QUEUED, "preempted", id="taken-from-its-cluster"),
+    pytest.param(make_record(Phase.REQUEUEING), Phase.QUEUED, "postponed", id="not-created-for-now"),
+    pytest.param(make_record(Phase.SUSPENDING), Phase.SUSPENDED, "suspended", id="suspended"),
+    pytest.param(make_record(Phase.FAILING), Phase.FAILED, "failed", id="never-created"),
+    pytest.param(make_failing_run(), Phase.FAILED, "failed", id="failed-in-its-run"),
+]
+
+
+@pytest.mark.parametrize(("before", "phase", "outcome"), WAYS_BACK)
+def test_attempt_that_was_removed_says_what_came_of_it(before: Record, phase: Phase, outcome: str) -> None:
+    after = lifecycle.removed(before, LATER).after
+    assert before.attempt is not None
+    assert (after.phase, after.attempt) == (
+        phase,
+        replace(before.attempt, ended_at=LATER, outcome=outcome),
+    )
+
+
 @pytest.mark.parametrize("row", LEGAL)
-def test_phase_since_moves_only_with_the_phase(row: lifecycle.Transition) -> None:
+def test_phase_since_moves_only_with_the_phase(row: Transition) -> None:
     before = start_of(row)
     change = step_from(before, row.cause)
     assert change is not None
@@ -264,7 +190,7 @@ def test_phase_since_moves_only_with_the_phase(row: lifecycle.Transition) -> Non
 
 
 @pytest.mark.parametrize("row", LEGAL)
-def test_a_phase_holds_capacity_exactly_while_its_attempt_lives(row: lifecycle.Transition) -> None:
+def test_a_phase_holds_capacity_exactly_while_its_attempt_lives(row: Transition) -> None:
     change = step_from(start_of(row), row.cause)
     assert change is not None
     attempt = change.after.attempt
@@ -272,10 +198,14 @@ def test_a_phase_holds_capacity_exactly_while_its_attempt_lives(row: lifecycle.T
     assert (change.after.phase in HOLDING) is lives
 
 
-EVENTS = [
+ATTEMPT: dict[str, object] = {"cluster": "hub", "attempt": 1}
+EVENTS: list[tuple[Cause, Phase | None, Phase, dict[str, object]]] = [
     (Cause.SUBMITTED, None, Phase.QUEUED, {}),
     (Cause.REJECTED, None, Phase.FAILED, {"message": "cannot be read"}),
     (Cause.ADOPTED, None, Phase.DISPATCHING, {"cluster": "hub", "attempt": 3}),
+    (Cause.SUBMITTED_SUSPENDED, None, Phase.SUSPENDED, {}),
+    (Cause.FOUND_COMPLETED, None, Phase.COMPLETED, {}),
+    (Cause.FOUND_FAILED, None, Phase.FAILED, {"message": "ran too long"}),
     (Cause.BLOCKED, Phase.QUEUED, Phase.QUEUED, {"reason": WAITS.reason, "message": WAITS.message}),
     (Cause.LINED_UP, Phase.QUEUED, Phase.QUEUED, {"reason": BEHIND.reason, "message": BEHIND.message}),
     (Cause.BECAME_HEAD, Phase.QUEUED, Phase.QUEUED, {}),
@@ -285,32 +215,59 @@ EVENTS = [
         Phase.QUEUED,
         {"message": "priority 0 → 7, slope 0 → 0.5"},
     ),
-    (Cause.DISPATCHED, Phase.QUEUED, Phase.DISPATCHING, {"cluster": "hub", "attempt": 1}),
+    (Cause.DISPATCHED, Phase.QUEUED, Phase.DISPATCHING, ATTEMPT),
     (Cause.DELETED, Phase.QUEUED, Phase.DELETED, {}),
-    (Cause.CREATED, Phase.DISPATCHING, Phase.DISPATCHED, {"cluster": "hub", "attempt": 1}),
+    (Cause.CREATED, Phase.DISPATCHING, Phase.DISPATCHED, ATTEMPT),
     (
         Cause.CREATION_REFUSED,
         Phase.DISPATCHING,
         Phase.FAILING,
-        {"message": "no", "cluster": "hub", "attempt": 1},
+        {"message": "no", **ATTEMPT},
     ),
     (
         Cause.CREATION_POSTPONED,
         Phase.DISPATCHING,
         Phase.REQUEUEING,
-        {"message": "quota", "cluster": "hub", "attempt": 1},
+        {"message": "quota", **ATTEMPT},
     ),
-    (Cause.PODS_RUNNING, Phase.DISPATCHED, Phase.RUNNING, {"cluster": "hub", "attempt": 1}),
-    (Cause.DELETED, Phase.RUNNING, Phase.DELETING, {"cluster": "hub", "attempt": 1}),
-    (Cause.REMOVED, Phase.REQUEUEING, Phase.QUEUED, {"cluster": "hub", "attempt": 1}),
+    (Cause.PODS_RUNNING, Phase.DISPATCHED, Phase.RUNNING, ATTEMPT),
+    (Cause.DELETED, Phase.RUNNING, Phase.DELETING, ATTEMPT),
+    (Cause.REMOVED, Phase.REQUEUEING, Phase.QUEUED, ATTEMPT),
     (
         Cause.REMOVED,
         Phase.FAILING,
         Phase.FAILED,
-        {"message": "it is invalid", "cluster": "hub", "attempt": 1},
+        {"message": "it is invalid", **ATTEMPT},
     ),
+    (Cause.SUSPENDED, Phase.QUEUED, Phase.SUSPENDED, {}),
+    (Cause.RESUMED, Phase.SUSPENDED, Phase.QUEUED, {}),
+    (
+        Cause.UNHEALTHY,
+        Phase.RUNNING,
+        Phase.RUNNING,
+        {"reason": "InsufficientPodsReady", "message": "0 of 1 pods run", **ATTEMPT},
+    ),
+    (Cause.RECOVERED, Phase.RUNNING, Phase.RUNNING, ATTEMPT),
+    (Cause.SOME_COMPLETED, Phase.RUNNING, Phase.RUNNING_HOLD_COMPLETION, ATTEMPT),
+    (Cause.COMPLETED, Phase.RUNNING_HOLD_COMPLETION, Phase.COMPLETED, ATTEMPT),
+    (
+        Cause.PREEMPTED,
+        Phase.RUNNING,
+        Phase.REQUEUEING,
+        {"reason": "MinPodsNotRunning", "message": "too few pods", **ATTEMPT},
+    ),
+    (
+        Cause.RUN_FAILED,
+        Phase.RUNNING,
+        Phase.FAILING,
+        {"reason": "FailedComponent", "message": "it failed", **ATTEMPT},
+    ),
+    (Cause.SUSPENDED, Phase.RUNNING, Phase.SUSPENDING, ATTEMPT),
+    (Cause.REMOVED, Phase.SUSPENDING, Phase.SUSPENDED, ATTEMPT),
+    (Cause.EXPIRED, Phase.COMPLETED, Phase.COMPLETED, {}),
+    (Cause.DELETED, Phase.COMPLETED, Phase.DELETED, {}),
     (Cause.DELETED, Phase.FAILED, Phase.DELETED, {}),
-    (Cause.RELEASED, Phase.DELETING, Phase.DELETED, {"cluster": "hub", "attempt": 1}),
+    (Cause.RELEASED, Phase.DELETING, Phase.DELETED, ATTEMPT),
 ]
 
 
@@ -324,11 +281,3 @@ def test_history_says_what_happened_where_and_why(
     change = step_from(record_in(source), cause)
     assert change is not None
     assert change.events == (Event(LATER, cause, source, target, **fields),)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("attempts", "seconds"),
-    [(0, 5), (1, 5), (2, 10), (3, 20), (6, 160), (7, 300), (8, 300), (10_000, 300)],
-)
-def test_pause_before_another_try_doubles_up_to_five_minutes(attempts: int, seconds: int) -> None:
-    assert retry_pause(attempts) == timedelta(seconds=seconds)

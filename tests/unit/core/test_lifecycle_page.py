@@ -5,8 +5,8 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
-from dispatcher.core.lifecycle import TRANSITIONS, Cause
 from dispatcher.core.record import Phase
+from dispatcher.core.transitions import TRANSITIONS, Cause
 
 DOCS = Path(__file__).parents[3] / "docs"
 

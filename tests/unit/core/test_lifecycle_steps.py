@@ -8,9 +8,19 @@ import pytest
 
 from dispatcher.api.conditions import ConditionType
 from dispatcher.core import lifecycle
-from dispatcher.core.lifecycle import Cause
-from dispatcher.core.record import Attempt, Change, Event, Pending, Phase, Record
-from tests.builders import WAITS, at, make_blocked, make_gang, make_newcomer, make_record, make_ref
+from dispatcher.core.record import Ailment, Attempt, Change, Event, Pending, Phase, Record
+from dispatcher.core.transitions import Cause
+from tests.builders import (
+    WAITS,
+    at,
+    make_blocked,
+    make_failing_run,
+    make_gang,
+    make_newcomer,
+    make_preempted,
+    make_record,
+    make_ref,
+)
 from tests.unit.core.test_lifecycle import BEHIND, LATER, STEPS
 
 
@@ -141,6 +151,146 @@ def test_requeued_appwrapper_keeps_its_place_and_says_why_it_waits() -> None:
         attempts=1,
         attempt=replace(dispatching.attempt, objects=(make_ref(),), ended_at=LATER, outcome="postponed"),
     )
+
+
+def test_preempted_appwrapper_keeps_its_place_and_says_why_and_how_often() -> None:
+    running = make_record(Phase.RUNNING, enqueue_seq=17, priority=9, unhealthy=Ailment("r", "m", at(3)))
+
+    taken = lifecycle.preempt(running, "MinPodsNotRunning", "too\nfew", at(94), 600, at(4)).after
+    after = lifecycle.removed(taken, LATER).after
+
+    assert running.attempt is not None
+    assert after == replace(
+        running,
+        phase=Phase.QUEUED,
+        phase_since=LATER,
+        version=running.version + 2,
+        conditions=after.conditions,
+        reason="MinPodsNotRunning",
+        message=r"too\nfew",
+        pending=Pending("PreemptionTriggered", r"too\nfew", cluster="hub"),
+        unhealthy=None,
+        requeuings=1,
+        requeuing_seconds=600,
+        eligible_at=at(94),
+        attempt=replace(running.attempt, ended_at=LATER, outcome="preempted"),
+    )
+
+
+def test_one_that_was_taken_back_lets_the_others_go_first_even_without_a_pause() -> None:
+    taken = lifecycle.preempt(make_record(Phase.RUNNING), "r", "m", at(4), 300, at(4)).after
+    assert lifecycle.removed(taken, LATER).after.eligible_at == LATER + lifecycle.YIELD
+
+
+def test_next_dispatch_forgets_why_it_was_taken_back_but_not_how_often() -> None:
+    requeued = lifecycle.removed(make_preempted(), at(5)).after
+
+    after = lifecycle.dispatch(requeued, "hub", LATER).after
+
+    assert (after.reason, after.message, after.pending, after.requeuings, after.requeuing_seconds) == (
+        "",
+        "",
+        None,
+        1,
+        600,
+    )
+
+
+def test_creation_that_is_postponed_counts_as_no_requeuing() -> None:
+    assert lifecycle.removed(make_record(Phase.REQUEUEING), LATER).after.requeuings == 0
+
+
+def test_trouble_is_noted_with_its_time_and_nothing_else() -> None:
+    record = make_record(Phase.RUNNING)
+    ill = lifecycle.fall_ill(record, "InsufficientPodsReady", "1 of 2\npods run", LATER).after
+    ailment = Ailment("InsufficientPodsReady", r"1 of 2\npods run", LATER)
+    assert ill == replace(record, version=record.version + 1, unhealthy=ailment)
+    assert lifecycle.recover(ill, at(20)).after == replace(record, version=record.version + 2)
+
+
+def test_what_is_done_is_remembered_item_by_item() -> None:
+    record = make_record(Phase.DISPATCHED)
+    assert record.attempt is not None
+    refs = tuple(make_ref(item) for item in range(3))
+    record = replace(record, attempt=replace(record.attempt, objects=refs))
+
+    first = lifecycle.complete_some(record, {1}, at(3)).after
+    second = lifecycle.complete_some(first, {2}, at(4)).after
+
+    assert second.attempt is not None
+    assert [ref.done for ref in second.attempt.objects] == [False, True, True]
+    assert (second.phase_since, second.conditions) == (at(3), first.conditions)
+
+
+def test_completed_appwrapper_ends_its_attempt_and_says_until_when_its_parts_stay() -> None:
+    record = make_record(Phase.RUNNING, unhealthy=Ailment("r", "m", at(3)))
+
+    after = lifecycle.complete(record, {0}, at(100), LATER).after
+
+    assert record.attempt is not None
+    assert after == replace(
+        record,
+        phase=Phase.COMPLETED,
+        phase_since=LATER,
+        version=record.version + 1,
+        conditions=after.conditions,
+        unhealthy=None,
+        kept_until=at(100),
+        attempt=replace(record.attempt, objects=(make_ref(done=True),), ended_at=LATER, outcome="completed"),
+    )
+
+
+def test_failed_appwrapper_keeps_reason_and_message_through_the_removal() -> None:
+    failed = lifecycle.removed(make_failing_run(), LATER, at(100)).after
+    assert (failed.reason, failed.message, failed.kept_until) == ("FailedComponent", "it failed", at(100))
+
+
+def test_suspended_appwrapper_stands_in_no_queue_and_keeps_its_age() -> None:
+    blocked = make_blocked(make_record(enqueue_seq=17, priority=9, eligible_at=at(50)))
+    head = replace(blocked, blocked_since=at(1))
+
+    held = lifecycle.suspend(head, at(5)).after
+    back = lifecycle.resume(held, LATER).after
+
+    assert back == replace(
+        blocked,
+        version=blocked.version + 2,
+        phase_since=LATER,
+        conditions=back.conditions,
+        pending=None,
+        eligible_at=None,
+    )
+
+
+def test_one_suspended_while_it_ran_may_go_at_once_when_it_is_released() -> None:
+    held = lifecycle.removed(make_record(Phase.SUSPENDING, eligible_at=at(99)), at(6)).after
+    assert lifecycle.resume(held, LATER).after.eligible_at is None
+
+
+@pytest.mark.parametrize("suspended", [False, True])
+def test_newcomer_is_held_back_from_the_start_if_its_user_says_so(suspended: bool) -> None:
+    after = lifecycle.submit(
+        make_newcomer(suspended=suspended, expected_seconds=60), make_gang(), LATER
+    ).after
+    assert (
+        after.phase,
+        [condition.type.value for condition in after.conditions],
+        after.expected_seconds,
+    ) == (
+        Phase.SUSPENDED if suspended else Phase.QUEUED,
+        ["Init", "Suspended" if suspended else "Queueing"],
+        60,
+    )
+
+
+def test_what_a_status_says_of_the_end_is_believed() -> None:
+    newcomer, gang = make_newcomer(), make_gang()
+    completed = lifecycle.recall_completed(newcomer, gang, LATER).after
+    failed = lifecycle.recall_failed(newcomer, gang, "FailedComponent", "it\nfailed", LATER).after
+    assert [(each.phase, each.reason, each.message, each.attempt) for each in (completed, failed)] == [
+        (Phase.COMPLETED, "", "", None),
+        (Phase.FAILED, "FailedComponent", r"it\nfailed", None),
+    ]
 
 
 def test_second_attempt_is_a_new_one_with_the_next_number() -> None:

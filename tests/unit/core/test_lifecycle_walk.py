@@ -9,12 +9,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
 from dispatcher.core import lifecycle
-from dispatcher.core.conditions import project
+from dispatcher.core.conditions import Shown, project
 from dispatcher.core.decision import retry_pause
-from dispatcher.core.lifecycle import TRANSITIONS
-from dispatcher.core.record import HOLDING, Change, Condition, ObjectRef, Pending, Phase, Record
+from dispatcher.core.record import ACTIVE, HOLDING, Change, Condition, ObjectRef, Pending, Phase, Record
+from dispatcher.core.transitions import TRANSITIONS
 from tests.builders import NOW, make_gang, make_newcomer, make_ref
 
 TABLE = {(row.source, row.cause, row.target) for row in TRANSITIONS}
@@ -26,6 +27,10 @@ PENDINGS = st.builds(
     cluster=st.sampled_from(["east", "hub"]),
 )
 OBJECTS = st.sampled_from([(), (make_ref(),), (make_ref(0), make_ref(1))])
+SUSPENDABLE = {row.source for row in TRANSITIONS if row.cause == "suspended" and row.source}
+REASONS = st.sampled_from([words.MIN_PODS_NOT_RUNNING, words.INSUFFICIENT_PODS_READY])
+FAILURES = st.sampled_from([words.FAILED_COMPONENT, words.DISPATCH_DEADLINE_EXCEEDED])
+WITH_COMPONENTS = Shown(has_components=True)
 
 
 def may_only(*phases: Phase) -> Callable[..., Callable[..., None]]:
@@ -58,9 +63,9 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
         self.now += timedelta(seconds=1)
         return self.now
 
-    @initialize()
-    def is_submitted(self) -> None:
-        self.commit(lifecycle.submit(make_newcomer(), make_gang(2), self.now))
+    @initialize(suspended=st.booleans())
+    def is_submitted(self, suspended: bool) -> None:
+        self.commit(lifecycle.submit(make_newcomer(suspended=suspended), make_gang(2), self.now))
 
     @may_only(Phase.QUEUED)
     @rule(pending=PENDINGS, is_head=st.booleans())
@@ -92,7 +97,7 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
         pending = Pending("AwaitingHeadOfLine", "behind default/other, which waits")
         self.commit(lifecycle.line_up(self.record, pending, self.later()))
 
-    @may_only(Phase.QUEUED)
+    @may_only(Phase.QUEUED, Phase.SUSPENDED)
     @rule(priority=st.integers(0, 3))
     def is_reprioritised(self, priority: int) -> None:
         self.commit(lifecycle.reprioritise(self.record, priority, 0.0, self.later()))
@@ -127,10 +132,75 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
     def runs(self) -> None:
         self.commit(lifecycle.mark_running(self.record, self.later()))
 
-    @may_only(Phase.REQUEUEING, Phase.FAILING)
+    @may_only(*ACTIVE)
+    @rule(reason=REASONS)
+    def falls_ill(self, reason: str) -> None:
+        self.commit(lifecycle.fall_ill(self.record, reason, "1 of 2 pods run", self.later()))
+
+    @may_only(*ACTIVE)
+    @rule()
+    def recovers(self) -> None:
+        self.commit(lifecycle.recover(self.record, self.later()))
+        assert self.record.unhealthy is None
+
+    @may_only(*ACTIVE)
+    @rule(done=st.sampled_from([{0}, {1}, {0, 1}]))
+    def is_done_in_part(self, done: set[int]) -> None:
+        known = done_items(self.record)
+        self.commit(lifecycle.complete_some(self.record, done, self.later()))
+        assert known <= done_items(self.record)
+
+    @may_only(*ACTIVE)
+    @rule()
+    def completes(self) -> None:
+        now = self.later()
+        self.commit(lifecycle.complete(self.record, {0, 1}, now + timedelta(days=7), now))
+
+    @may_only(*ACTIVE)
+    @rule(reason=REASONS)
+    def is_taken_back(self, reason: str) -> None:
+        now, requeuings = self.later(), self.record.requeuings
+        self.commit(lifecycle.preempt(self.record, reason, "too few", now + timedelta(minutes=1), 600, now))
+        assert self.record.requeuings == requeuings + 1
+
+    @may_only(*ACTIVE)
+    @rule(reason=FAILURES)
+    def fails(self, reason: str) -> None:
+        self.commit(lifecycle.fail(self.record, reason, "it failed", self.later()))
+
+    @may_only(*SUSPENDABLE)
+    @rule()
+    def is_suspended(self) -> None:
+        self.commit(lifecycle.suspend(self.record, self.later()))
+
+    @may_only(Phase.SUSPENDED)
+    @rule()
+    def is_released_by_its_user(self) -> None:
+        self.commit(lifecycle.resume(self.record, self.later()))
+
+    @may_only(Phase.REQUEUEING, Phase.SUSPENDING)
     @rule()
     def is_rolled_back(self) -> None:
+        taken_back = self.record.phase is Phase.REQUEUEING and bool(self.record.reason)
         self.commit(lifecycle.removed(self.record, self.later()))
+        backoff = self.record.condition(ConditionType.BACKOFF)
+        if taken_back:
+            assert backoff is not None
+            assert (backoff.status, backoff.reason) == (True, words.PREEMPTION_TRIGGERED)
+            assert self.record.eligible_at is not None
+            assert self.record.eligible_at > self.now
+
+    @may_only(Phase.FAILING)
+    @rule(is_kept=st.booleans())
+    def has_failed(self, is_kept: bool) -> None:
+        now = self.later()
+        self.commit(lifecycle.removed(self.record, now, now + timedelta(days=7) if is_kept else None))
+
+    @may_only(Phase.COMPLETED, Phase.FAILED)
+    @rule()
+    def expires(self) -> None:
+        self.commit(lifecycle.expire(self.record, self.later()))
+        assert self.record.kept_until is None
 
     @may_only(*(row.source for row in TRANSITIONS if row.cause == "deleted" and row.source))
     @rule()
@@ -164,6 +234,26 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
         )
 
     @invariant()
+    def what_has_ended_stays_ended(self) -> None:
+        ends = {Phase.COMPLETED, Phase.FAILED}
+        phases = [change.after.phase for change in self.changes]
+        first = next((index for index, phase in enumerate(phases) if phase in ends), len(phases))
+        assert {*phases[first:]} - {Phase.DELETED} <= {*phases[first : first + 1]}
+
+    @invariant()
+    def what_is_noted_of_a_run_ends_with_it(self) -> None:
+        assert self.record.unhealthy is None or self.record.phase in ACTIVE
+        assert self.record.kept_until is None or self.record.phase in {Phase.COMPLETED, Phase.FAILED}
+        assert self.record.pending is None or self.record.phase is Phase.QUEUED
+
+    @invariant()
+    def conditions_that_cannot_both_be_true_are_not(self) -> None:
+        true = {condition.type for condition in self.record.conditions if condition.status}
+        assert not {ConditionType.COMPLETED, ConditionType.FAILED} <= true
+        assert (ConditionType.SUSPENDED in true) <= (self.record.phase in {Phase.SUSPENDED, Phase.DELETED})
+        assert (ConditionType.RUNNING in true) <= (ConditionType.DISPATCHED in true)
+
+    @invariant()
     def capacity_is_held_exactly_while_an_attempt_lives(self) -> None:
         attempt = self.record.attempt
         lives = attempt is not None and attempt.ended_at is None
@@ -173,6 +263,8 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
     @invariant()
     def status_is_a_function_of_the_record(self) -> None:
         assert project(self.record) == project(self.record)
+        types = [entry["type"] for entry in project(self.record, WITH_COMPONENTS)["conditions"]]
+        assert len(types) == len(set(types))
 
     @invariant()
     def history_is_a_chain_from_nothing_to_now(self) -> None:
@@ -180,6 +272,10 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
         sources = [event.from_phase for change in self.changes for event in change.events]
         assert sources == [None, *phases[:-1]]
         assert phases[-1] is self.record.phase
+
+
+def done_items(record: Record) -> set[int]:
+    return {ref.item for ref in record.attempt.objects if ref.done} if record.attempt else set()
 
 
 def check_conditions_moved_forward(
@@ -196,5 +292,5 @@ def check_conditions_moved_forward(
         assert (new.since, new.updated, new.status) == (now, now, True)
 
 
-LifeOfAnAppWrapper.TestCase.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+LifeOfAnAppWrapper.TestCase.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 TestLifeOfAnAppWrapper = LifeOfAnAppWrapper.TestCase

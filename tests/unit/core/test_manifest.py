@@ -19,12 +19,11 @@ MARKS = {
     "dispatcher.codeflare.dev/appwrapper-uid": "uid-of-aw",
     "dispatcher.codeflare.dev/attempt": "1",
     "workload.codeflare.dev/appwrapper": "aw",
-    "workload.codeflare.dev/appwrapper-namespace": "default",
     "appwrapper.mcad.ibm.com": "aw",
 }
 """On every wrapped object and its pods."""
 
-OF_X = {**MARKS, "resourceName": "x", "workload.codeflare.dev/resourceName": "x"}
+OF_X = {**MARKS, "resourceName": "x"}
 """On an object of the name x."""
 
 PODS_OF_X = {**OF_X, "dispatcher.codeflare.dev/item": "0"}
@@ -50,7 +49,6 @@ def test_whole_object_that_is_created_for_a_pod() -> None:
                 "app": "training",
                 **MARKS,
                 "resourceName": "worker",
-                "workload.codeflare.dev/resourceName": "worker",
                 "dispatcher.codeflare.dev/item": "2",
             },
             "annotations": {
@@ -444,8 +442,6 @@ def test_object_of_ours_without_marks_is_given_them_and_keeps_its_own_labels() -
                 "dispatcher.codeflare.dev/appwrapper-uid": "uid-of-aw",
                 "dispatcher.codeflare.dev/attempt": "1",
                 "workload.codeflare.dev/appwrapper": "aw",
-                "workload.codeflare.dev/appwrapper-namespace": "default",
-                "workload.codeflare.dev/resourceName": "x",
             },
             "annotations": {
                 "dispatcher.codeflare.dev/hub": "the-hub",

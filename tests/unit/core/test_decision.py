@@ -1,0 +1,402 @@
+"""What is to be done next about one AppWrapper, by sentence; every combination is in test_decision_table.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from dispatcher.api import conditions as words
+from dispatcher.api.appwrapper import Requeuing
+from dispatcher.api.asked import Asked
+from dispatcher.core import lifecycle
+from dispatcher.core.capacity import PodCounts
+from dispatcher.core.completion import ItemTerms
+from dispatcher.core.decision import REST, Decision, Observation, Step, decide, retry_pause
+from dispatcher.core.endings import End, ObjectState
+from dispatcher.core.gang import Gang
+from dispatcher.core.health import Sight
+from dispatcher.core.record import Ailment, Phase, Record
+from dispatcher.core.terms import KEPT
+from tests.builders import (
+    NOW,
+    at,
+    make_failed_run,
+    make_observation,
+    make_preempted,
+    make_record,
+    make_ref,
+    make_sight,
+    make_terms,
+)
+
+NO_PODS, ENOUGH = PodCounts(), PodCounts(running=1)
+JOB = ItemTerms(ends=True, holds=True)
+RUNS = ObjectState()
+SUCCEEDED = ObjectState(End.SUCCEEDED, frozenset({"Complete"}))
+FAILED = ObjectState(End.FAILED, frozenset({"Failed"}), "BackoffLimitExceeded: too many")
+EVICTED = ObjectState(End.EVICTED, frozenset(), "Evicted: memory")
+
+
+def decided(record: Record, **seen: Any) -> Decision:  # noqa: ANN401
+    return decide(make_observation(record, **seen))
+
+
+# --- by phase ----------------------------------------------------------------------------------------------
+
+BY_PHASE = [
+    (Phase.QUEUED, REST),
+    (Phase.SUSPENDED, REST),
+    (Phase.DISPATCHING, Decision(Step.CREATE)),
+    (Phase.DISPATCHED, Decision(Step.MARK_RUNNING)),
+    (Phase.RUNNING, REST),
+    (Phase.RUNNING_HOLD_COMPLETION, REST),
+    (Phase.COMPLETED, Decision(Step.REST, until=at(4) + KEPT)),
+    (Phase.REQUEUEING, Decision(Step.REMOVE)),
+    (Phase.SUSPENDING, Decision(Step.REMOVE)),
+    (Phase.FAILING, Decision(Step.REMOVE)),
+    (Phase.FAILED, REST),
+    (Phase.DELETING, Decision(Step.CONFIRM_GONE)),
+    (Phase.DELETED, REST),
+]
+
+
+@pytest.mark.parametrize(("phase", "decision"), BY_PHASE)
+def test_what_is_due_when_all_goes_well(phase: Phase, decision: Decision) -> None:
+    assert decided(make_record(phase)) == decision
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_what_is_no_longer_wanted_is_forgotten_whatever_else_is_seen(phase: Phase) -> None:
+    expected = {Phase.DELETING: Decision(Step.CONFIRM_GONE), Phase.DELETED: REST}
+    for pods, asked in ((NO_PODS, None), (ENOUGH, Asked(7)), (PodCounts(failed=1), Asked(suspend=True))):
+        seen = decided(make_record(phase), wanted=False, asked=asked, sight=make_sight(pods, FAILED))
+        assert seen == expected.get(phase, Decision(Step.FORGET))
+
+
+def test_what_was_never_seen_is_admitted_if_it_is_wanted() -> None:
+    decisions = [decide(Observation(None, wanted, NOW)) for wanted in (True, False)]
+    assert decisions == [Decision(Step.ADMIT), REST]
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_nothing_is_suspended_or_resumed_while_nobody_can_tell_what_is_asked(phase: Phase) -> None:
+    assert decided(make_record(phase), asked=None) == dict(BY_PHASE)[phase]
+
+
+@pytest.mark.parametrize(
+    ("phase", "asked", "step"),
+    [
+        pytest.param(Phase.QUEUED, Asked(), Step.REST, id="it-stands-there-already"),
+        pytest.param(Phase.QUEUED, Asked(7), Step.REPRIORITISE, id="another-priority"),
+        pytest.param(Phase.QUEUED, Asked(0, 0.5), Step.REPRIORITISE, id="another-slope"),
+        pytest.param(Phase.SUSPENDED, Asked(7, suspend=True), Step.REPRIORITISE, id="of-what-is-held-back"),
+        pytest.param(Phase.DISPATCHING, Asked(7), Step.CREATE, id="of-what-left-the-queue"),
+        pytest.param(Phase.RUNNING, Asked(7), Step.REST, id="of-what-runs"),
+        pytest.param(Phase.FAILED, Asked(7), Step.REST, id="of-what-failed"),
+    ],
+)
+def test_new_priority_moves_only_what_waits(phase: Phase, asked: Asked, step: Step) -> None:
+    assert decided(make_record(phase), asked=asked) == Decision(step)
+
+
+SUSPENDABLE = {
+    Phase.QUEUED,
+    Phase.DISPATCHING,
+    Phase.DISPATCHED,
+    Phase.RUNNING,
+    Phase.RUNNING_HOLD_COMPLETION,
+}
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_suspend_holds_back_what_waits_or_runs_and_nothing_else(phase: Phase) -> None:
+    decision = decided(make_record(phase), asked=Asked(suspend=True))
+    assert decision == (Decision(Step.SUSPEND) if phase in SUSPENDABLE else dict(BY_PHASE)[phase])
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_resume_is_due_only_once_nothing_of_it_exists(phase: Phase) -> None:
+    decision = decided(make_record(phase), asked=Asked(suspend=False))
+    assert decision == (Decision(Step.RESUME) if phase is Phase.SUSPENDED else dict(BY_PHASE)[phase])
+
+
+def test_suspend_comes_before_whatever_is_wrong() -> None:
+    decision = decided(
+        make_record(Phase.RUNNING),
+        asked=Asked(suspend=True),
+        sight=make_sight(NO_PODS, FAILED),
+        terms=make_terms(limit=timedelta(0)),
+    )
+    assert decision == Decision(Step.SUSPEND)
+
+
+def test_what_is_suspended_while_it_is_requeued_is_queued_first_and_then_held_back() -> None:
+    asked = Asked(suspend=True)
+    requeueing = make_preempted()
+    queued = lifecycle.removed(requeueing, at(6)).after
+    assert [decided(record, asked=asked).step for record in (requeueing, queued)] == [
+        Step.REMOVE,
+        Step.SUSPEND,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("make", "kept_until"),
+    [
+        pytest.param(lambda: make_record(Phase.COMPLETED), at(4) + KEPT, id="completed"),
+        pytest.param(make_failed_run, at(5) + KEPT, id="failed"),
+    ],
+)
+def test_what_is_left_after_the_end_goes_when_its_time_is_up(
+    make: Callable[[], Record], kept_until: object
+) -> None:
+    record = make()
+    assert record.kept_until == kept_until
+    week = KEPT.total_seconds()
+    decisions = [decided(record, seconds=seconds) for seconds in (10, week + 5, week + 50)]
+    expired = lifecycle.expire(record, at(week + 50)).after
+    assert [*decisions, decided(expired, seconds=2 * week)] == [
+        Decision(Step.REST, until=record.kept_until),
+        Decision(Step.EXPIRE),
+        Decision(Step.EXPIRE),
+        REST,
+    ]
+
+
+# --- a gang that runs ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("needed", "pods", "runs"),
+    [
+        pytest.param(2, PodCounts(running=1), False, id="one-of-two-runs"),
+        pytest.param(2, PodCounts(running=2), True, id="both-run"),
+        pytest.param(2, PodCounts(running=1, succeeded=1), True, id="one-has-succeeded-already"),
+        pytest.param(2, PodCounts(running=1, failed=1), False, id="a-failed-pod-does-not-count"),
+        pytest.param(2, PodCounts(pending=2), False, id="pending-pods-do-not-run"),
+        pytest.param(0, PodCounts(), True, id="a-gang-without-pods-always-runs"),
+    ],
+)
+def test_gang_runs_when_as_many_pods_run_or_have_succeeded_as_it_needs(
+    needed: int, pods: PodCounts, runs: bool
+) -> None:
+    record = make_record(Phase.DISPATCHED, gang=Gang(pods=needed))
+    assert decided(record, sight=make_sight(pods)) == Decision(Step.MARK_RUNNING if runs else Step.REST)
+
+
+def ill(record: Record, reason: str = words.INSUFFICIENT_PODS_READY, since: float = 5) -> Record:
+    return replace(record, unhealthy=Ailment(reason, "0 of 1 pods run", at(since)))
+
+
+RUNNING = make_record(Phase.RUNNING)
+LOST = PodCounts(pending=1, running=0)
+TOO_FEW = "0 of 1 pods run"
+REASON = words.INSUFFICIENT_PODS_READY
+NEVER_RAN = make_record(Phase.DISPATCHED)
+
+IN_ORDER = [
+    pytest.param(
+        NEVER_RAN, make_sight(ENOUGH, FAILED), {}, Decision(Step.MARK_RUNNING), id="it-ran-before-it-failed"
+    ),
+    pytest.param(
+        RUNNING,
+        make_sight(NO_PODS, SUCCEEDED, FAILED),
+        {"limit": timedelta(0)},
+        Decision(
+            Step.FAIL,
+            words.FAILED_COMPONENT,
+            "RayCluster default/raycluster-1 failed: BackoffLimitExceeded: too many",
+        ),
+        id="failure-before-completion-and-deadline",
+    ),
+    pytest.param(
+        RUNNING,
+        make_sight(NO_PODS, SUCCEEDED, SUCCEEDED),
+        {"limit": timedelta(0)},
+        Decision(Step.COMPLETE, done=frozenset({0, 1})),
+        id="completion-before-deadline",
+    ),
+    pytest.param(
+        RUNNING,
+        make_sight(NO_PODS, SUCCEEDED, SUCCEEDED, absent=(make_ref(1),)),
+        {},
+        Decision(Step.COMPLETE, done=frozenset({0, 1})),
+        id="completion-before-what-is-missing",
+    ),
+    pytest.param(
+        RUNNING,
+        make_sight(ENOUGH, SUCCEEDED, SUCCEEDED),
+        {"limit": timedelta(seconds=7)},
+        Decision(
+            Step.FAIL,
+            words.DISPATCH_DEADLINE_EXCEEDED,
+            "Dispatch deadline exceeded. allowed to run for 7 seconds",
+        ),
+        id="deadline-before-progress-while-a-pod-lives",
+    ),
+    pytest.param(
+        RUNNING,
+        make_sight(ENOUGH, SUCCEEDED, RUNS, absent=(make_ref(1),)),
+        {"limit": timedelta(seconds=7)},
+        Decision(
+            Step.FAIL,
+            words.DISPATCH_DEADLINE_EXCEEDED,
+            "Dispatch deadline exceeded. allowed to run for 7 seconds",
+        ),
+        id="deadline-before-what-is-missing",
+    ),
+    pytest.param(
+        RUNNING,
+        make_sight(ENOUGH, SUCCEEDED, None, absent=(make_ref(1),)),
+        {},
+        Decision(
+            Step.FAIL,
+            words.MISSING_COMPONENT,
+            "Only found 1 deployed components, but was expecting 2: RayCluster default/raycluster-1 was deleted",
+        ),
+        id="what-is-missing-before-progress",
+    ),
+    pytest.param(
+        RUNNING,
+        make_sight(LOST, SUCCEEDED, RUNS),
+        {},
+        Decision(Step.NOTE_PROGRESS, done=frozenset({0})),
+        id="progress-before-pods-that-are-short-by-nature-now",
+    ),
+    pytest.param(
+        RUNNING,
+        make_sight(LOST, RUNS, RUNS),
+        {},
+        Decision(Step.NOTE_TROUBLE, REASON, TOO_FEW),
+        id="pods-that-were-lost-are-noted-first",
+    ),
+    pytest.param(
+        ill(RUNNING),
+        make_sight(LOST, RUNS, RUNS),
+        {},
+        Decision(Step.REST, until=at(305)),
+        id="what-is-noted-is-waited-for",
+    ),
+    pytest.param(
+        ill(RUNNING),
+        make_sight(LOST, RUNS, RUNS),
+        {"limit": timedelta(seconds=100)},
+        Decision(Step.REST, until=at(102)),
+        id="the-earlier-of-two-troubles-wakes",
+    ),
+    pytest.param(
+        ill(RUNNING, since=-300),
+        make_sight(LOST, RUNS, RUNS),
+        {},
+        Decision(Step.REQUEUE, REASON, TOO_FEW),
+        id="what-lasts-is-acted-upon",
+    ),
+    pytest.param(
+        ill(RUNNING, since=-300),
+        make_sight(ENOUGH, RUNS, RUNS),
+        {},
+        Decision(Step.NOTE_RECOVERY),
+        id="what-cured-itself-is-forgotten-however-long-it-took",
+    ),
+    pytest.param(
+        ill(RUNNING, words.FOUND_FAILED_PODS),
+        make_sight(LOST, RUNS, RUNS),
+        {},
+        Decision(Step.NOTE_TROUBLE, REASON, TOO_FEW),
+        id="another-trouble-takes-its-place",
+    ),
+    pytest.param(
+        RUNNING,
+        make_sight(ENOUGH, EVICTED, RUNS),
+        {},
+        Decision(
+            Step.REQUEUE,
+            words.FOUND_FAILED_PODS,
+            "RayCluster default/raycluster-0 was evicted: Evicted: memory",
+        ),
+        id="what-was-evicted-is-tried-again",
+    ),
+    pytest.param(
+        RUNNING,
+        make_sight(ENOUGH, EVICTED, FAILED),
+        {},
+        Decision(
+            Step.FAIL,
+            words.FAILED_COMPONENT,
+            f"RayCluster default/raycluster-1 failed: {FAILED.message}",
+        ),
+        id="what-failed-for-good-counts-before-what-was-evicted",
+    ),
+    pytest.param(
+        NEVER_RAN,
+        make_sight(NO_PODS, SUCCEEDED, RUNS),
+        {},
+        Decision(Step.NOTE_PROGRESS, done=frozenset({0})),
+        id="some-may-be-done-before-all-ran",
+    ),
+]
+
+
+@pytest.mark.parametrize(("record", "sight", "terms", "decision"), IN_ORDER)
+def test_of_several_things_to_do_the_first_is_done(
+    record: Record, sight: Sight, terms: dict[str, Any], decision: Decision
+) -> None:
+    assert record.attempt is not None
+    two = replace(record, attempt=replace(record.attempt, objects=(make_ref(0), make_ref(1))))
+    assert decided(two, sight=sight, terms=make_terms(JOB, JOB, **terms)) == decision
+
+
+def test_what_was_done_stays_done_when_its_object_is_gone() -> None:
+    record = make_record(Phase.RUNNING_HOLD_COMPLETION)
+    assert record.attempt is not None
+    gone = make_sight(NO_PODS, None, absent=record.attempt.objects)
+    assert decided(record, sight=gone, terms=make_terms(JOB)) == Decision(Step.COMPLETE, done=frozenset({0}))
+
+
+def test_progress_is_noted_once() -> None:
+    record = make_record(Phase.RUNNING_HOLD_COMPLETION)
+    seen = make_sight(ENOUGH, SUCCEEDED)
+    assert decided(record, sight=seen, terms=make_terms(JOB)) == REST
+
+
+# --- how often --------------------------------------------------------------------------------------------
+
+LIMITS = [
+    pytest.param(words.MIN_PODS_NOT_RUNNING, {"explicit": True}, 1000, None, id="mcad-without-a-maximum"),
+    pytest.param(words.MIN_PODS_NOT_RUNNING, {"max_requeuings": 2}, 1, None, id="mcad-below-its-maximum"),
+    pytest.param(
+        words.MIN_PODS_NOT_RUNNING,
+        {"max_requeuings": 2},
+        2,
+        " (after 2 requeuings)",
+        id="mcad-at-its-maximum",
+    ),
+    pytest.param(words.INSUFFICIENT_PODS_READY, {}, 2, None, id="ours-below-three"),
+    pytest.param(words.INSUFFICIENT_PODS_READY, {}, 3, " (after 3 requeuings)", id="ours-at-three"),
+]
+
+
+@pytest.mark.parametrize(("reason", "requeuing", "requeuings", "failed_with"), LIMITS)
+def test_gang_that_was_taken_back_too_often_fails(
+    reason: str, requeuing: dict[str, Any], requeuings: int, failed_with: str | None
+) -> None:
+    record = ill(make_record(Phase.RUNNING, requeuings=requeuings), reason, since=-(2**31))
+    minimum = 1 if reason == words.MIN_PODS_NOT_RUNNING else None
+    terms = make_terms(min_available=minimum, requeuing=Requeuing(**requeuing))
+    message = TOO_FEW if minimum is None else words.MIN_PODS_MESSAGE.format(minimum=1, running=0, completed=0)
+    step = Step.REQUEUE if failed_with is None else Step.FAIL
+    assert decided(record, sight=make_sight(LOST), terms=terms) == Decision(
+        step, reason, message + (failed_with or "")
+    )
+
+
+@pytest.mark.parametrize(
+    ("attempts", "seconds"),
+    [(0, 5), (1, 5), (2, 10), (3, 20), (6, 160), (7, 300), (8, 300), (10_000, 300)],
+)
+def test_pause_before_another_try_doubles_up_to_five_minutes(attempts: int, seconds: int) -> None:
+    assert retry_pause(attempts) == timedelta(seconds=seconds)

@@ -1,0 +1,348 @@
+"""Every phase with everything that can be seen of it: each step is legal, and no AppWrapper hangs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from itertools import product
+from typing import assert_never
+
+import pytest
+
+from dispatcher.api import conditions as words
+from dispatcher.api.appwrapper import Growth, Requeuing
+from dispatcher.api.asked import Asked
+from dispatcher.core import lifecycle
+from dispatcher.core.capacity import PodCounts
+from dispatcher.core.completion import ItemTerms
+from dispatcher.core.decision import Decision, Observation, Step, decide
+from dispatcher.core.endings import End, ObjectState
+from dispatcher.core.health import Sight
+from dispatcher.core.record import ACTIVE, Ailment, Change, Phase, Record
+from dispatcher.core.terms import Terms
+from dispatcher.core.transitions import TRANSITIONS, Cause
+from tests.builders import (
+    at,
+    make_failed_run,
+    make_failing_run,
+    make_gang,
+    make_newcomer,
+    make_preempted,
+    make_record,
+    make_ref,
+    make_terms,
+)
+
+TABLE = {(row.source, row.cause, row.target) for row in TRANSITIONS}
+
+MADE_BY: dict[Step, tuple[Cause, ...]] = {
+    Step.REST: (),
+    Step.ADMIT: (
+        Cause.SUBMITTED,
+        Cause.SUBMITTED_SUSPENDED,
+        Cause.REJECTED,
+        Cause.ADOPTED,
+        Cause.FOUND_COMPLETED,
+        Cause.FOUND_FAILED,
+    ),
+    Step.FORGET: (Cause.DELETED,),
+    Step.REPRIORITISE: (Cause.REPRIORITISED,),
+    Step.SUSPEND: (Cause.SUSPENDED,),
+    Step.RESUME: (Cause.RESUMED,),
+    Step.CREATE: (Cause.CREATED, Cause.CREATION_REFUSED, Cause.CREATION_POSTPONED),
+    Step.MARK_RUNNING: (Cause.PODS_RUNNING,),
+    Step.NOTE_TROUBLE: (Cause.UNHEALTHY,),
+    Step.NOTE_RECOVERY: (Cause.RECOVERED,),
+    Step.NOTE_PROGRESS: (Cause.SOME_COMPLETED,),
+    Step.COMPLETE: (Cause.COMPLETED,),
+    Step.REQUEUE: (Cause.PREEMPTED,),
+    Step.FAIL: (Cause.RUN_FAILED,),
+    Step.REMOVE: (Cause.REMOVED,),
+    Step.CONFIRM_GONE: (Cause.RELEASED,),
+    Step.EXPIRE: (Cause.EXPIRED,),
+}
+"""What the reconciler may commit for each step."""
+
+FINAL = {Phase.COMPLETED, Phase.FAILED, Phase.DELETED}
+MOST_STEPS = 12
+"""No life of a gang that is seen the same all the time takes more, from one dispatch to the next or to its end."""
+
+AS_SUBMITTED = Asked()
+JOB, SERVER = ItemTerms(ends=True, holds=True), ItemTerms(holds=True)
+NAMED = ItemTerms(words=("Done",), holds=True)
+PODS = {
+    "none": PodCounts(),
+    "starting": PodCounts(pending=2, starting=2),
+    "unschedulable": PodCounts(pending=1, running=1, unschedulable=1),
+    "too-few": PodCounts(pending=1, running=1),
+    "scaled-down": PodCounts(running=1),
+    "enough": PodCounts(running=2),
+    "enough-and-unschedulable": PodCounts(pending=1, running=2, unschedulable=1),
+    "lost": PodCounts(running=2, lost=1),
+    "failed": PodCounts(running=1, failed=1, exit_codes=frozenset({1})),
+    "failed-for-good": PodCounts(running=2, failed=1, exit_codes=frozenset({3})),
+    "evicted": PodCounts(failed=2, evicted=2),
+    "succeeded": PodCounts(succeeded=2),
+}
+STATES = {
+    "unknown": (None, None),
+    "open": (ObjectState(), ObjectState()),
+    "one-done": (ObjectState(End.SUCCEEDED, frozenset({"Done"})), ObjectState()),
+    "done": (ObjectState(End.SUCCEEDED, frozenset({"Done"})),) * 2,
+    "failed": (ObjectState(), ObjectState(End.FAILED, frozenset({"Failed"}), "too many")),
+    "evicted": (ObjectState(End.EVICTED), ObjectState(End.SUCCEEDED, frozenset({"Done"}))),
+}
+EXPLICIT = Requeuing(wait=timedelta(seconds=60), growth=Growth.LINEAR, max_requeuings=2, explicit=True)
+TERMS = {
+    "default": make_terms(JOB, JOB),
+    "server": make_terms(SERVER, SERVER),
+    "unknown-kind": make_terms(SERVER, JOB, expects_pods=False),
+    "min-available": make_terms(NAMED, SERVER, min_available=2),
+    "min-available-explicit": make_terms(NAMED, SERVER, min_available=2, requeuing=EXPLICIT),
+    "min-available-0": make_terms(JOB, SERVER, min_available=0),
+    "components": make_terms(JOB, JOB, has_components=True, terminal_exit_codes=frozenset({3})),
+    "components-impatient": make_terms(
+        SERVER,
+        NAMED,
+        has_components=True,
+        retry_limit=0,
+        retryable_exit_codes=frozenset({3}),
+        admission_grace=timedelta(0),
+        warmup_grace=timedelta(0),
+        failure_grace=timedelta(0),
+    ),
+}
+LIMITS = {"no-limit": None, "limit-passed": timedelta(seconds=5), "limit-to-come": timedelta(hours=1)}
+AILMENTS = {
+    "well": None,
+    "ill": Ailment(words.INSUFFICIENT_PODS_READY, "1 of 2 pods run", at(6)),
+    "short": Ailment(words.MIN_PODS_NOT_RUNNING, "too few", at(6)),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What stays as it is while an AppWrapper goes through its steps; what is absent are objects by item."""
+
+    wanted: bool = True
+    asked: Asked | None = AS_SUBMITTED
+    terms: Terms = TERMS["default"]
+    pods: PodCounts = PODS["enough"]
+    states: tuple[ObjectState | None, ...] = STATES["open"]
+    absent: tuple[int, ...] = ()
+
+    def show(self, record: Record, now: datetime) -> Observation:
+        objects = record.attempt.objects if record.attempt else ()
+        gone = tuple(ref for ref in objects if ref.item in self.absent)
+        sight = Sight(self.pods, self.states, gone)
+        return Observation(record, self.wanted, now, self.asked, self.terms, sight)
+
+
+def of_two(record: Record) -> Record:
+    """The same of two pods and two objects."""
+    attempt = record.attempt
+    if attempt is not None and attempt.created_at is not None:
+        done = tuple(ref.item for ref in attempt.objects if ref.done)
+        objects = tuple(replace(make_ref(item), done=item in done) for item in (0, 1))
+        attempt = replace(attempt, objects=objects)
+    return replace(record, gang=make_gang(2), attempt=attempt)
+
+
+RECORDS: dict[str, Callable[[], Record]] = {
+    **{phase.value: lambda phase=phase: make_record(phase) for phase in Phase},  # type: ignore[misc]
+    "Preempted": make_preempted,
+    "FailingRun": make_failing_run,
+    "FailedRun": make_failed_run,
+    "Requeued": lambda: lifecycle.removed(make_preempted(), at(5)).after,
+}
+WATCHED = [name for name, make in RECORDS.items() if make().phase in ACTIVE]
+ASKED = [None, Asked(), Asked(7, 0.5), Asked(suspend=True), Asked(7, 0.5, suspend=True)]
+
+
+def inactive_worlds() -> Iterator[World]:
+    for wanted, asked, states, pods in product((True, False), ASKED, STATES, PODS):
+        yield World(wanted, asked, states=STATES[states], pods=PODS[pods])
+
+
+def active_worlds(terms: str) -> Iterator[World]:
+    for limit, pods, states, absent in product(LIMITS.values(), PODS.values(), STATES.values(), ((), (1,))):
+        yield World(terms=replace(TERMS[terms], limit=limit), pods=pods, states=states, absent=absent)
+
+
+def carry_out(record: Record, seen: Observation, decision: Decision) -> list[Change]:
+    """Whatever the reconciler may commit for a step; the first of them if nothing goes wrong."""
+    now, asked = seen.now, seen.asked
+    match decision.step:
+        case Step.REST:
+            return []
+        case Step.FORGET:
+            return [lifecycle.delete(record, now)]
+        case Step.REPRIORITISE:
+            assert asked is not None
+            return [lifecycle.reprioritise(record, asked.priority, asked.priority_slope, now)]
+        case Step.SUSPEND:
+            return [lifecycle.suspend(record, now)]
+        case Step.RESUME:
+            return [lifecycle.resume(record, now)]
+        case Step.CREATE:
+            objects = (make_ref(0), make_ref(1))
+            return [
+                lifecycle.created(record, objects, now),
+                lifecycle.refuse_creation(record, objects, "invalid", now),
+                lifecycle.postpone_creation(record, objects, "quota", now + timedelta(seconds=5), now),
+            ]
+        case Step.MARK_RUNNING:
+            return [lifecycle.mark_running(record, now)]
+        case Step.NOTE_TROUBLE:
+            return [lifecycle.fall_ill(record, decision.reason, decision.message, now)]
+        case Step.NOTE_RECOVERY:
+            return [lifecycle.recover(record, now)]
+        case Step.NOTE_PROGRESS:
+            return [lifecycle.complete_some(record, decision.done, now)]
+        case Step.COMPLETE:
+            assert not seen.sight.pods.live
+            return [lifecycle.complete(record, decision.done, now + seen.terms.kept_completed, now)]
+        case Step.REQUEUE:
+            eligible_at = now + seen.terms.pause(decision.reason)
+            seconds = int(seen.terms.wait(record.requeuings + 1).total_seconds())
+            return [lifecycle.preempt(record, decision.reason, decision.message, eligible_at, seconds, now)]
+        case Step.FAIL:
+            return [lifecycle.fail(record, decision.reason, decision.message, now)]
+        case Step.REMOVE:
+            return [
+                lifecycle.removed(record, now),
+                lifecycle.removed(record, now, now + seen.terms.kept_failed),
+            ]
+        case Step.CONFIRM_GONE:
+            return [lifecycle.release(record, now)]
+        case Step.EXPIRE:
+            return [lifecycle.expire(record, now)]
+        case Step.ADMIT:
+            raise AssertionError("a record was admitted already")
+        case _:
+            assert_never(decision.step)
+
+
+def check(record: Record, seen: Observation, decision: Decision, changes: list[Change]) -> None:
+    """Each change is a row of the table that this step may make; why it was taken back or failed is said."""
+    assert bool(changes) is (decision.step is not Step.REST)
+    for change in changes:
+        (event,) = change.events
+        assert event.cause in MADE_BY[decision.step]
+        assert (record.phase, event.cause, change.after.phase) in TABLE
+    if decision.step in {Step.REQUEUE, Step.FAIL, Step.NOTE_TROUBLE}:
+        assert decision.reason
+        assert decision.message
+    assert decision.until is None or (decision.step is Step.REST and decision.until > seen.now)
+
+
+def step(record: Record, world: World, now: datetime) -> tuple[Decision, Change | None]:
+    """What happens next if nothing goes wrong, all that may being checked."""
+    seen = world.show(record, now)
+    decision = decide(seen)
+    changes = carry_out(record, seen, decision)
+    check(record, seen, decision, changes)
+    return decision, changes[0] if changes else None
+
+
+def follow(record: Record, world: World, now: datetime) -> tuple[Record, datetime, list[Step]]:
+    """Where it comes to rest with nothing due; or where it is queued again. Time goes on when it rests."""
+    steps: list[Step] = []
+    for _ in range(MOST_STEPS):
+        decision, change = step(record, world, now)
+        if change is None and decision.until is None:
+            return record, now, steps
+        if change is None:
+            now = max(now, decision.until or now)
+            continue
+        steps.append(decision.step)
+        record = change.after
+    raise AssertionError(f"it does not come to rest: {steps}")
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_from_every_phase_each_step_is_legal_and_leads_to_a_rest(name: str) -> None:
+    for world in inactive_worlds():
+        record, now, _ = follow(of_two(RECORDS[name]()), world, at(10))
+        assert decide(world.show(record, now)) == Decision(Step.REST)
+        assert world.wanted or record.phase is Phase.DELETED
+
+
+@pytest.mark.parametrize("name", WATCHED)
+@pytest.mark.parametrize("terms", TERMS)
+def test_nothing_seen_of_a_gang_makes_it_go_in_circles(terms: str, name: str) -> None:
+    start = of_two(RECORDS[name]())
+    for world, ailment in product(active_worlds(terms), AILMENTS.values()):
+        _, _, steps = follow(replace(start, unhealthy=ailment), world, at(10))
+        # What is noted once is not noted again while nothing else is seen.
+        assert len(steps) == len(set(steps)), (world, ailment)
+
+
+@pytest.mark.parametrize("terms", TERMS)
+def test_gang_that_fares_the_same_at_each_attempt_ends_or_rests_unless_it_is_to_be_tried_for_ever(
+    terms: str,
+) -> None:
+    """A hold is a rest: its pods run, or it waits for what is not done yet."""
+    for world in active_worlds(terms):
+        record, now = of_two(make_record(Phase.DISPATCHED)), at(10)
+        for _ in range(6):
+            requeuings = record.requeuings
+            record, now, steps = follow(record, world, now)
+            if record.phase is not Phase.QUEUED:
+                break
+            assert record.requeuings == requeuings + 1
+            assert record.eligible_at is not None
+            now = max(now, record.eligible_at)
+            record = lifecycle.dispatch(record, "hub", now).after
+        else:
+            assert terms == "min-available"
+            assert record.reason == ""
+            continue
+        assert record.phase in {*FINAL, *ACTIVE}
+        assert record.phase in ACTIVE or Step.REMOVE in steps or Step.COMPLETE in steps
+
+
+def test_every_step_and_every_cause_of_the_reconciler_is_reached() -> None:
+    """Else the products above leave something out."""
+    steps: set[Step] = {Step.ADMIT}
+    for name, make in RECORDS.items():
+        record = of_two(make())
+        worlds = active_worlds("components") if name in WATCHED else inactive_worlds()
+        ill = replace(record, unhealthy=AILMENTS["ill"])
+        for world, start, seconds in product(worlds, (record, ill), (10, 10**7)):
+            steps.add(decide(world.show(start, at(seconds))).step)
+    assert steps == set(Step)
+    assert {cause for causes in MADE_BY.values() for cause in causes} == set(Cause) - {
+        Cause.BLOCKED,
+        Cause.LINED_UP,
+        Cause.BECAME_HEAD,
+        Cause.DISPATCHED,
+    }
+
+
+@pytest.mark.parametrize("cause", MADE_BY[Step.ADMIT])
+def test_a_newcomer_comes_to_rest_or_is_dispatched(cause: Cause) -> None:
+    newcomer, gang = make_newcomer(suspended=cause is Cause.SUBMITTED_SUSPENDED), make_gang(2)
+    made: dict[Cause, Callable[[], Change]] = {
+        Cause.SUBMITTED: lambda: lifecycle.submit(newcomer, gang, at(0)),
+        Cause.SUBMITTED_SUSPENDED: lambda: lifecycle.submit(newcomer, gang, at(0)),
+        Cause.REJECTED: lambda: lifecycle.reject(newcomer, "cannot be read", at(0)),
+        Cause.ADOPTED: lambda: lifecycle.adopt(newcomer, gang, "hub", 3, at(0)),
+        Cause.FOUND_COMPLETED: lambda: lifecycle.recall_completed(newcomer, gang, at(0)),
+        Cause.FOUND_FAILED: lambda: lifecycle.recall_failed(
+            newcomer, gang, words.FAILED_COMPONENT, "it failed", at(0)
+        ),
+    }
+    ends = {
+        Cause.SUBMITTED: Phase.QUEUED,
+        Cause.SUBMITTED_SUSPENDED: Phase.SUSPENDED,
+        Cause.REJECTED: Phase.FAILED,
+        Cause.ADOPTED: Phase.RUNNING,
+        Cause.FOUND_COMPLETED: Phase.COMPLETED,
+        Cause.FOUND_FAILED: Phase.FAILED,
+    }
+    world = World(asked=Asked(suspend=cause is Cause.SUBMITTED_SUSPENDED))
+    change = made[cause]()
+    assert change.events[0].cause == cause
+    assert follow(change.after, world, at(1))[0].phase is ends[cause]

@@ -1,0 +1,375 @@
+"""What is wrong with a gang, in which words, and from when on it is acted upon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from dispatcher.api import conditions as words
+from dispatcher.api.appwrapper import Growth, Requeuing
+from dispatcher.core import health, lifecycle
+from dispatcher.core.capacity import PodCounts
+from dispatcher.core.endings import End, ObjectState
+from dispatcher.core.health import Remedy, Trouble
+from dispatcher.core.record import Ailment, Phase, Record
+from tests.builders import (
+    at,
+    make_failed_run,
+    make_failing_run,
+    make_gang,
+    make_preempted,
+    make_record,
+    make_ref,
+    make_terms,
+)
+
+GANG = make_gang(3)
+NEVER_RAN = make_record(Phase.DISPATCHED, gang=GANG)
+"""Dispatched at second 2."""
+RAN = make_record(Phase.RUNNING, gang=GANG)
+
+
+def minutes(number: float) -> timedelta:
+    return timedelta(minutes=number)
+
+
+def ill(record: Record, reason: str, since: float = 60) -> Record:
+    return replace(record, unhealthy=Ailment(reason, "something", at(since)))
+
+
+# --- wrapped objects that failed -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("state", "trouble"),
+    [
+        pytest.param(None, None, id="unknown"),
+        pytest.param(ObjectState(), None, id="open"),
+        pytest.param(ObjectState(End.SUCCEEDED), None, id="succeeded"),
+        pytest.param(
+            ObjectState(End.FAILED, message="BackoffLimitExceeded: too many"),
+            Trouble(
+                "FailedComponent",
+                "Job default/job-0 failed: BackoffLimitExceeded: too many",
+                Remedy.FAIL,
+                at(3),
+            ),
+            id="failed",
+        ),
+        pytest.param(
+            ObjectState(End.FAILED),
+            Trouble("FailedComponent", "Job default/job-0 failed", Remedy.FAIL, at(3)),
+            id="failed-and-says-nothing",
+        ),
+        pytest.param(
+            ObjectState(End.EVICTED, message="Evicted: low on memory"),
+            Trouble(
+                "FoundFailedPods",
+                "Job default/job-0 was evicted: Evicted: low on memory",
+                Remedy.REQUEUE,
+                at(3),
+            ),
+            id="evicted",
+        ),
+    ],
+)
+def test_object_that_says_it_failed_fails_its_gang_and_one_that_was_evicted_may_be_tried_again(
+    state: ObjectState | None, trouble: Trouble | None
+) -> None:
+    assert RAN.attempt is not None
+    record = replace(RAN, attempt=replace(RAN.attempt, objects=(make_ref(0, "Job"), make_ref(1, "Job"))))
+    assert list(health.failures(record, (state, ObjectState()))) == ([trouble] if trouble else [])
+
+
+# --- the time it may run, and objects that somebody deleted -----------------------------------------
+
+
+def test_deadline_counts_from_the_dispatch_in_words_of_mcad() -> None:
+    terms = make_terms(limit=timedelta(seconds=90.5))
+    trouble = Trouble(
+        "DispatchDeadlineExceeded",
+        "Dispatch deadline exceeded. allowed to run for 90 seconds",
+        Remedy.FAIL,
+        at(92.5),
+    )
+    assert [health.deadline(record, terms) for record in (NEVER_RAN, RAN)] == [trouble, trouble]
+
+
+def test_deadline_counts_anew_at_each_attempt() -> None:
+    again = lifecycle.dispatch(lifecycle.removed(make_preempted(), at(5)).after, "hub", at(100)).after
+    again = lifecycle.created(again, (make_ref(),), at(101)).after
+    trouble = health.deadline(again, make_terms(limit=minutes(1)))
+    assert trouble is not None
+    assert trouble.due == at(161)
+
+
+def test_without_a_limit_there_is_no_deadline() -> None:
+    assert health.deadline(RAN, make_terms(limit=None)) is None
+
+
+@pytest.mark.parametrize(
+    ("done", "absent", "message"),
+    [
+        pytest.param((), (), None, id="none"),
+        pytest.param(
+            (),
+            (1,),
+            "Only found 3 deployed components, but was expecting 4: Job default/job-1 was deleted",
+            id="one",
+        ),
+        pytest.param(
+            (),
+            (0, 1, 2, 3),
+            "Only found 0 deployed components, but was expecting 4: "
+            "Job default/job-0, Job default/job-1, Job default/job-2 was deleted",
+            id="many-of-which-three-are-named",
+        ),
+        pytest.param((1,), (1,), None, id="one-that-was-done"),
+        pytest.param(
+            (1,),
+            (1, 2),
+            "Only found 3 deployed components, but was expecting 4: Job default/job-2 was deleted",
+            id="one-that-was-done-and-one-that-was-not",
+        ),
+    ],
+)
+def test_object_that_somebody_deleted_fails_its_gang_unless_it_was_done(
+    done: tuple[int, ...], absent: tuple[int, ...], message: str | None
+) -> None:
+    refs = tuple(make_ref(item, "Job", done=item in done) for item in range(4))
+    assert RAN.attempt is not None
+    record = replace(RAN, attempt=replace(RAN.attempt, objects=refs))
+    trouble = Trouble("MissingComponent", message or "", Remedy.FAIL, at(2) + health.UNSEEN)
+    assert health.missing(record, [refs[item] for item in absent]) == (trouble if message else None)
+
+
+# --- minAvailable -------------------------------------------------------------------------------------
+
+PATIENT = Requeuing(wait=minutes(1))
+EXPLICIT = Requeuing(wait=minutes(1), explicit=True)
+TOO_FEW = "Insufficient number of Running and Completed pods, minimum=2, running={}, completed={}."
+
+MCAD = [
+    pytest.param(PodCounts(running=2), PATIENT, None, id="enough-run"),
+    pytest.param(PodCounts(running=1, succeeded=1), PATIENT, None, id="one-has-succeeded"),
+    pytest.param(PodCounts(running=2, pending=1), PATIENT, None, id="enough-of-three-run"),
+    pytest.param(PodCounts(), PATIENT, ("MinPodsNotRunning", TOO_FEW.format(0, 0)), id="there-is-none"),
+    pytest.param(
+        PodCounts(running=1, pending=2),
+        PATIENT,
+        ("MinPodsNotRunning", TOO_FEW.format(1, 0)),
+        id="too-few-run",
+    ),
+    pytest.param(
+        PodCounts(succeeded=1, failed=2),
+        PATIENT,
+        ("MinPodsNotRunning", TOO_FEW.format(0, 1)),
+        id="too-few-succeeded",
+    ),
+    pytest.param(
+        PodCounts(running=2, lost=1),
+        PATIENT,
+        ("MinPodsNotRunning", TOO_FEW.format(1, 0)),
+        id="one-on-a-node-that-does-not-answer",
+    ),
+    pytest.param(
+        PodCounts(pending=2, starting=2), PATIENT, None, id="they-pull-images-and-nothing-was-written"
+    ),
+    pytest.param(
+        PodCounts(pending=2, starting=2),
+        EXPLICIT,
+        ("MinPodsNotRunning", TOO_FEW.format(0, 0)),
+        id="they-pull-images-and-a-wait-was-written",
+    ),
+    pytest.param(
+        PodCounts(running=2, pending=1, unschedulable=1),
+        PATIENT,
+        ("PodsFailedScheduling", "Pods failed scheduling failed=1, running=2."),
+        id="enough-run-and-another-cannot-be-scheduled",
+    ),
+]
+
+
+@pytest.mark.parametrize(("pods", "requeuing", "found"), MCAD)
+@pytest.mark.parametrize("has_components", [False, True])
+def test_gang_with_minavailable_is_short_of_pods_as_mcad_says(
+    pods: PodCounts, requeuing: Requeuing, found: tuple[str, str] | None, has_components: bool
+) -> None:
+    terms = make_terms(min_available=2, requeuing=requeuing, has_components=has_components)
+    trouble = Trouble(*found, Remedy.REQUEUE, at(62)) if found else None
+    assert health.shortage(NEVER_RAN, terms, pods) == trouble
+
+
+@pytest.mark.parametrize(
+    ("requeuings", "wait"), [pytest.param(0, 1, id="first"), pytest.param(2, 4, id="third")]
+)
+def test_wait_for_enough_pods_grows_with_each_requeuing(requeuings: int, wait: int) -> None:
+    record = replace(NEVER_RAN, requeuings=requeuings)
+    trouble = health.shortage(record, make_terms(min_available=2, requeuing=PATIENT), PodCounts())
+    assert trouble is not None
+    assert trouble.due == at(2) + minutes(wait)
+
+
+def test_minavailable_of_0_asks_for_no_check_of_mcad() -> None:
+    pods = PodCounts(pending=3, unschedulable=3)
+    assert health.shortage(NEVER_RAN, make_terms(min_available=0), pods) is None
+
+
+# --- without minAvailable ---------------------------------------------------------------------------
+
+NOT_READY, FOUND_FAILED = words.INSUFFICIENT_PODS_READY, words.FOUND_FAILED_PODS
+PENDING = PodCounts(pending=3)
+
+OURS: list[Any] = [
+    # record, terms, pods, reason, message, grace in minutes
+    pytest.param(NEVER_RAN, {}, PodCounts(running=3), None, id="all-run"),
+    pytest.param(
+        NEVER_RAN, {}, PodCounts(), (NOT_READY, "0 of 3 pods run: there is none", 1), id="no-pod-appears"
+    ),
+    pytest.param(NEVER_RAN, {"expects_pods": False}, PodCounts(), None, id="no-pod-of-an-unknown-kind"),
+    pytest.param(NEVER_RAN, {}, PENDING, None, id="pods-are-slow-which-may-pass"),
+    pytest.param(
+        NEVER_RAN,
+        {"has_components": True},
+        PENDING,
+        (NOT_READY, "0 of 3 pods run", 5),
+        id="pods-of-components-are-slow",
+    ),
+    pytest.param(NEVER_RAN, {}, PodCounts(running=2, failed=1), None, id="failed-pods-are-their-controllers"),
+    pytest.param(
+        NEVER_RAN,
+        {"has_components": True},
+        PodCounts(running=3, failed=2),
+        (FOUND_FAILED, "2 pods failed", 1),
+        id="failed-pods-of-components-though-all-run",
+    ),
+    pytest.param(RAN, {}, PodCounts(running=2, succeeded=1), None, id="one-has-succeeded"),
+    pytest.param(RAN, {}, PodCounts(running=1), None, id="it-was-scaled-down"),
+    pytest.param(
+        RAN, {}, PodCounts(), (NOT_READY, "0 of 3 pods run: there is none", 1), id="all-pods-are-gone"
+    ),
+    pytest.param(
+        RAN,
+        {"expects_pods": False},
+        PodCounts(),
+        (NOT_READY, "0 of 3 pods run: there is none", 1),
+        id="all-pods-of-an-unknown-kind-are-gone",
+    ),
+    pytest.param(
+        RAN,
+        {},
+        PodCounts(running=2, pending=1),
+        (NOT_READY, "2 of 3 pods run", 5),
+        id="one-does-not-come-back",
+    ),
+    pytest.param(RAN, {}, PodCounts(running=2, failed=1), (NOT_READY, "2 of 3 pods run", 5), id="one-failed"),
+    pytest.param(
+        RAN,
+        {},
+        PodCounts(running=3, lost=2),
+        (NOT_READY, "1 of 3 pods run, 2 are on nodes that do not answer", 5),
+        id="nodes-died",
+    ),
+    pytest.param(
+        RAN, {}, PodCounts(failed=3), (NOT_READY, "0 of 3 pods run", 5), id="all-failed-and-none-lives"
+    ),
+]
+
+
+@pytest.mark.parametrize(("record", "terms", "pods", "found"), OURS)
+def test_gang_without_minavailable_is_taken_back_only_for_what_does_not_cure_itself(
+    record: Record, terms: dict[str, Any], pods: PodCounts, found: tuple[str, str, float] | None
+) -> None:
+    trouble = health.shortage(record, make_terms(**terms), pods)
+    if found is None:
+        assert trouble is None
+        return
+    reason, message, grace = found
+    due = at(2) + minutes(grace) if record is NEVER_RAN else None
+    assert trouble == Trouble(reason, message, Remedy.REQUEUE, due)
+    noted = health.shortage(ill(record, reason), make_terms(**terms), pods)
+    assert noted == Trouble(reason, message, Remedy.REQUEUE, at(60) + minutes(grace))
+
+
+@pytest.mark.parametrize(
+    ("record", "due"),
+    [
+        pytest.param(NEVER_RAN, at(2) + minutes(5), id="never-ran-from-the-dispatch"),
+        pytest.param(ill(NEVER_RAN, NOT_READY), at(60) + minutes(5), id="never-ran-but-it-is-noted"),
+        pytest.param(ill(NEVER_RAN, "another"), at(2) + minutes(5), id="never-ran-and-another-is-noted"),
+        pytest.param(RAN, None, id="ran-to-be-noted-first"),
+        pytest.param(ill(RAN, NOT_READY), at(60) + minutes(5), id="ran-from-when-it-was-noted"),
+        pytest.param(ill(RAN, "another"), None, id="ran-and-another-is-noted"),
+    ],
+)
+def test_grace_counts_from_the_dispatch_until_it_has_run_then_from_the_note(
+    record: Record, due: datetime | None
+) -> None:
+    trouble = health.shortage(record, make_terms(has_components=True), PENDING)
+    assert trouble == Trouble(NOT_READY, "0 of 3 pods run", Remedy.REQUEUE, due)
+
+
+@pytest.mark.parametrize(
+    ("field", "record", "pods"),
+    [
+        pytest.param("admission_grace", NEVER_RAN, PodCounts(), id="no-pod"),
+        pytest.param("warmup_grace", NEVER_RAN, PENDING, id="no-running-pod"),
+        pytest.param("failure_grace", NEVER_RAN, PodCounts(running=3, failed=1), id="a-failed-pod"),
+    ],
+)
+def test_graces_are_those_of_the_terms(field: str, record: Record, pods: PodCounts) -> None:
+    terms: dict[str, Any] = {"has_components": True, field: timedelta(seconds=7)}
+    trouble = health.shortage(record, make_terms(**terms), pods)
+    assert trouble is not None
+    assert trouble.due == at(9)
+
+
+def test_exit_code_that_no_attempt_would_mend_fails_the_gang_after_the_same_grace() -> None:
+    terms = make_terms(has_components=True, terminal_exit_codes=frozenset({3}))
+    pods = PodCounts(running=1, failed=2, exit_codes=frozenset({3, 1}))
+    assert health.shortage(NEVER_RAN, terms, pods) == Trouble(
+        FOUND_FAILED, "2 pods failed, with exit code 1, 3", Remedy.FAIL, at(62)
+    )
+
+
+def test_exit_codes_mean_nothing_to_a_gang_with_minavailable() -> None:
+    terms = make_terms(min_available=3, terminal_exit_codes=frozenset({3}), requeuing=PATIENT)
+    trouble = health.shortage(NEVER_RAN, terms, PodCounts(failed=3, exit_codes=frozenset({3})))
+    assert trouble is not None
+    assert trouble.remedy is Remedy.REQUEUE
+
+
+@pytest.mark.parametrize("growth", Growth)
+def test_default_wait_of_mcad_is_five_minutes_however_it_grows(growth: Growth) -> None:
+    terms = make_terms(min_available=1, requeuing=Requeuing(growth=growth))
+    trouble = health.shortage(NEVER_RAN, terms, PodCounts())
+    assert trouble is not None
+    assert trouble.due == at(302)
+
+
+# --- what stays --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("make", "keeps"),
+    [
+        pytest.param(make_failing_run, True, id="an-object-failed"),
+        pytest.param(lambda: make_failing_run(reason="MissingComponent"), True, id="an-object-was-deleted"),
+        pytest.param(lambda: make_failing_run(reason="FoundFailedPods"), True, id="pods-failed"),
+        pytest.param(
+            lambda: make_failing_run(reason="DispatchDeadlineExceeded"), False, id="it-ran-too-long"
+        ),
+        pytest.param(lambda: make_failing_run(reason="MinPodsNotRunning"), False, id="too-often-too-few"),
+        pytest.param(lambda: make_record(Phase.FAILING), False, id="it-was-never-created"),
+        pytest.param(make_failed_run, False, id="it-is-over"),
+        pytest.param(make_preempted, False, id="it-is-tried-again"),
+    ],
+)
+def test_what_ended_stays_for_its_logs_only_if_the_gang_failed_by_itself(
+    make: Callable[[], Record], keeps: bool
+) -> None:
+    assert health.keeps_what_ended(make()) is keeps
