@@ -8,6 +8,10 @@ UV ?= uv
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/ready
+SDK := .dev/codeflare-sdk
+SDK_LOCKS := tests/cluster/sdk
+SDK_PIP = $(SDK)/env/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes
+SDK_RELEASES := 0.12.1 0.16.0
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/appwrapper-dispatcher
 
 .PHONY: help
@@ -45,7 +49,7 @@ check: $(READY) ## Format, lint, types, imports; changes nothing
 	$(BIN)/lint-imports
 
 .PHONY: test
-test: control-plane ## All tests, on a real Postgres and real control planes
+test: control-plane codeflare-sdk ## All tests, on a real Postgres and real control planes
 	$(BIN)/pytest
 
 .PHONY: test-unit
@@ -57,7 +61,7 @@ test-postgres: $(READY) ## The tests that need Postgres
 	$(BIN)/pytest tests/postgres
 
 .PHONY: test-cluster
-test-cluster: control-plane ## The tests that need a control plane
+test-cluster: control-plane codeflare-sdk ## The tests that need a control plane
 	$(BIN)/pytest tests/cluster
 
 .PHONY: demo
@@ -69,7 +73,7 @@ dev: $(READY) ## The same set-up left running, to play with by kubectl and psql;
 	@$(BIN)/python -m testbed.dev
 
 .PHONY: docs
-docs: $(READY) ## Write docs/lifecycle.md anew from the table in dispatcher/core/lifecycle.py
+docs: $(READY) ## Write docs/lifecycle.md anew from the table in dispatcher/core/transitions.py
 	@$(BIN)/python docs/generate_lifecycle.py
 
 .PHONY: bench
@@ -88,6 +92,24 @@ bench-canary: control-plane ## Measure the wait of one that fits after 1000 that
 .PHONY: control-plane
 control-plane: $(READY)
 	@$(BIN)/python -m testbed build >/dev/null
+
+.PHONY: codeflare-sdk
+codeflare-sdk: $(READY) $(SDK)/ready ## Install MCAD's client for its tests (once: 370 MB, half a minute; other targets do it)
+
+# The releases need the same, so they share an environment, and each has a folder of its own beside it. What they can
+# be imported and used without is left out; dependencies.in says what that is.
+$(SDK)/ready: $(wildcard $(SDK_LOCKS)/*.lock) | $(READY)
+	@rm -rf $(SDK)
+	@if $(BIN)/python -c 'import sys; sys.exit(sys.version_info < (3, 12))'; then \
+		echo "the CodeFlare SDK needs Ray 2.7, and that Python 3.11: its tests will be skipped"; \
+	else \
+		echo "installing the CodeFlare SDK into $(SDK)"; \
+		$(BIN)/python -m venv $(SDK)/env && \
+		$(SDK_PIP) -r $(SDK_LOCKS)/dependencies.lock && \
+		for release in $(SDK_RELEASES); do \
+			$(SDK_PIP) --no-deps --target $(SDK)/$$release -r $(SDK_LOCKS)/codeflare-sdk-$$release.lock || exit; \
+		done && touch $@; \
+	fi
 
 .PHONY: clean
 clean: ## End what runs, and remove .venv, .dev and the tools' caches

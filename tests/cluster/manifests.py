@@ -81,6 +81,17 @@ def job(name: str, parallelism: int = 1, cpu: str = "100m", **annotations: str) 
     }
 
 
+def statefulset(name: str, replicas: int = 1, cpu: str = "100m") -> Json:
+    template = deployment(name, replicas, cpu)
+    return {**template, "kind": "StatefulSet", "spec": {**template["spec"], "serviceName": name}}
+
+
+def service(name: str) -> Json:
+    """A service of nobody's pods."""
+    spec = {"selector": {"app": name}, "ports": [{"port": 80}]}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}
+
+
 def small_job(name: str) -> Json:
     """An AppWrapper that always fits."""
     return appwrapper(name, item(job(name)))
@@ -103,3 +114,38 @@ def never_starting(manifest: Json) -> Json:
         for group in (spec["headGroupSpec"], *spec["workerGroupSpecs"]):
             group["template"].setdefault("metadata", {})["annotations"] = {f"{POD_LIFE}/never-start": "true"}
     return other
+
+
+def components(name: str, *wrapped: Json, **spec: Any) -> Json:  # noqa: ANN401
+    """An AppWrapper as v1beta2 spells it, each of `wrapped` a component."""
+    return {
+        "apiVersion": "workload.codeflare.dev/v1beta2",
+        "kind": "AppWrapper",
+        "metadata": {"name": name},
+        "spec": {**spec, "components": list(wrapped)},
+    }
+
+
+def component(template: Json, **pod_sets: int) -> Json:
+    """A component whose pod templates are at these paths, `__` for a dot, so many pods of each."""
+    sets = [{"path": path.replace("__", "."), "replicas": count} for path, count in pod_sets.items()]
+    return {"template": template, **({"podSets": sets} if sets else {})}
+
+
+def bent(manifest: Json, annotations: dict[str, str]) -> Json:
+    """The same AppWrapper with annotations."""
+    return {**manifest, "metadata": {**manifest["metadata"], "annotations": annotations}}
+
+
+def raycluster(name: str, cpu: str = "100m", workers: int = 1, **lives: str) -> Json:
+    """A RayCluster of one head and one group of workers."""
+    group = {"groupName": "workers", "replicas": workers, "minReplicas": workers, "maxReplicas": workers}
+    return {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayCluster",
+        "metadata": {"name": name},
+        "spec": {
+            "headGroupSpec": {"rayStartParams": {}, "template": pod_template(cpu, **lives)},
+            "workerGroupSpecs": [{**group, "rayStartParams": {}, "template": pod_template(cpu, **lives)}],
+        },
+    }

@@ -28,9 +28,11 @@ POLL_SECONDS = 0.02
 DEADLINE_SECONDS = 60.0
 PLURALS = {
     "AppWrapper": "apis/workload.codeflare.dev/v1beta1/{}/appwrappers",
+    "AppWrapper/v1beta2": "apis/workload.codeflare.dev/v1beta2/{}/appwrappers",
     "McadAppWrapper": "apis/mcad.ibm.com/v1beta1/{}/mcadappwrappers",
     "RayCluster": "apis/ray.io/v1/{}/rayclusters",
     "Pod": "api/v1/{}/pods",
+    "PodTemplate": "api/v1/{}/podtemplates",
     "Service": "api/v1/{}/services",
     "ConfigMap": "api/v1/{}/configmaps",
     "ResourceQuota": "api/v1/{}/resourcequotas",
@@ -138,6 +140,14 @@ class World:
         """Change an object."""
         return await self.client.patch(self.path(kind, name), patch, MERGE_PATCH)
 
+    async def merge_status(self, kind: str, name: str, status: Json) -> Json:
+        """Write into the status of an object, as its controller or a kubelet would."""
+        return await self.client.patch(f"{self.path(kind, name)}/status", {"status": status}, MERGE_PATCH)
+
+    async def names(self, kind: str) -> set[str]:
+        """The names of every object of a kind in our namespace."""
+        return {each["metadata"]["name"] for each in await self.every(kind)}
+
     async def delete(self, name: str, kind: str = "AppWrapper") -> None:
         """Delete an object, as `kubectl delete --wait=false`."""
         found = await self.get(kind, name)
@@ -162,6 +172,24 @@ class World:
             return status if status.get("queuejobstate") == state else None
 
         return await self.until(look, f"{name} is {state}")
+
+    async def until_shown(self, name: str, state: str, kind: str = "AppWrapper") -> Json:
+        """The status of an AppWrapper once its `state`, MCAD's coarser word, is `state`."""
+
+        async def look() -> Json | None:
+            status: Json = ((await self.get(kind, name)) or {}).get("status") or {}
+            return status if status.get("state") == state else None
+
+        return await self.until(look, f"the state of {name} is {state}")
+
+    async def until_history(self, name: str, cause: str, times: int = 1) -> list[str]:
+        """The causes of an AppWrapper's history once `cause` is among them so often."""
+
+        async def look() -> list[str] | None:
+            causes = await self.causes(name)
+            return causes if causes.count(cause) >= times else None
+
+        return await self.until(look, f"{name}: {cause} ({times})")
 
     async def until_gone(self, kind: str, name: str) -> None:
         """Return once an object is gone."""
