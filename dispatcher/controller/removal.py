@@ -110,12 +110,18 @@ async def _terms(parts: Parts, record: Record) -> Terms:
 
 
 def _takes_capacity(ref: ObjectRef, cluster: Cluster) -> bool:
-    """False for what makes no pods, and for what has ended: its pods, if any live, are asked for by themselves."""
+    """False for what makes no pods, and for what has ended: its pods, if any live, are asked for by themselves.
+
+    Where we know how a kind ends, that counts, and not what its author calls done: a Deployment that is available
+    goes on.
+    """
     kind = KINDS.get((ref.api_version.rpartition("/")[0], ref.kind))
     if kind is not None and not kind.rules:
         return False
     state = cluster.objects.state(ref)
-    return not ref.done and (state is None or state.end is End.OPEN)
+    if state is None or kind is None:
+        return not ref.done and (state is None or state.end is End.OPEN)
+    return state.end is End.OPEN
 
 
 def _is_among(ref: ObjectRef, live: Collection[int]) -> bool:

@@ -29,6 +29,8 @@ def upgrade() -> None:
     for table, columns in COLUMNS.items():
         added = ", ".join(f"ADD COLUMN {column}" for column in columns)
         op.execute(f"ALTER TABLE {table} {added}")
+    # Before, nothing else could make one fail.
+    op.execute("UPDATE appwrapper SET reason = 'ItemCreationFailure.' WHERE phase IN ('Failing', 'Failed')")
 
 
 def downgrade() -> None:

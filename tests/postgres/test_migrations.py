@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import uuid
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from threading import Thread
 
 import psycopg
 import pytest
 from psycopg import sql
 
+from dispatcher.core.gang import Gang
+from dispatcher.core.record import Attempt, ObjectRef, Phase, Record
+from dispatcher.core.resources import Resources
 from dispatcher.errors import SchemaMismatch, StoreUnavailable
 from dispatcher.store import migrate
+from dispatcher.store.database import Database
+from dispatcher.store.leadership import Leadership
+from dispatcher.store.queue import QueueStore
 from testbed.postgres import drop_database, url_of
 from tests.postgres.changes import rows_of
 
@@ -34,6 +42,73 @@ def test_every_revision_goes_up_down_and_up_again_and_agrees_with_the_tables_in_
     assert {name for (name,) in left} == {"alembic_version", "alembic_version_pkc"}
     migrate.migrate(empty_url)
     migrate.check(empty_url)
+
+
+AS_OF_0001 = """
+INSERT INTO appwrapper (uid, api_group, namespace, name, queue, phase, phase_since, version, priority, priority_slope,
+    created_at, enqueue_seq, spec_hash, demand, pods, pod_sets, conditions, attempts, attempt, cluster)
+VALUES ('uid-of-aw', 'workload.codeflare.dev', 'default', 'aw', 'default', 'Running', '2026-11-20T12:00:03Z', 4, 7, 0.5,
+    '2026-11-20T12:00:00Z', 1, 'a-hash', '{"cpu": 1500}', 2, '[]', '[]', 1, 1, 'hub');
+INSERT INTO attempt (uid, number, cluster, epoch, decided_at, created_at, started_at, demand)
+VALUES ('uid-of-aw', 1, 'hub', 1, '2026-11-20T12:00:01Z', '2026-11-20T12:00:02Z', '2026-11-20T12:00:03Z',
+    '{"cpu": 1500}');
+INSERT INTO attempt_object (uid, attempt, item, api_version, kind, namespace, name, object_uid, intent)
+VALUES ('uid-of-aw', 1, 0, 'v1', 'Pod', 'default', 'a', 'uid-of-a', 'create')
+"""
+
+
+def second(number: int) -> datetime:
+    return datetime(2026, 11, 20, 12, 0, number, tzinfo=UTC)
+
+
+RUNNING = Record(
+    uid="uid-of-aw",
+    group="workload.codeflare.dev",
+    namespace="default",
+    name="aw",
+    created_at=second(0),
+    phase=Phase.RUNNING,
+    phase_since=second(3),
+    spec_hash="a-hash",
+    version=4,
+    enqueue_seq=1,
+    priority=7,
+    priority_slope=0.5,
+    gang=Gang(Resources({"cpu": 1500}), 2),
+    attempts=1,
+    attempt=Attempt(
+        number=1,
+        cluster="hub",
+        decided_at=second(1),
+        created_at=second(2),
+        started_at=second(3),
+        objects=(ObjectRef(0, "v1", "Pod", "default", "a", "uid-of-a"),),
+    ),
+)
+
+
+async def test_what_runs_while_the_database_is_migrated_goes_on_and_can_go_back(database_url: str) -> None:
+    await asyncio.to_thread(migrate.downgrade, database_url, "0001")
+    with psycopg.connect(database_url) as connection:
+        connection.execute(AS_OF_0001)
+    await asyncio.to_thread(migrate.migrate, database_url)
+    await asyncio.to_thread(migrate.check, database_url)
+    assert await loaded(database_url) == [RUNNING]
+    await asyncio.to_thread(migrate.downgrade, database_url, "0001")
+    assert rows_of(database_url, "SELECT uid, phase, version FROM appwrapper") == [
+        ("uid-of-aw", "Running", 4)
+    ]
+    await asyncio.to_thread(migrate.migrate, database_url)
+    assert await loaded(database_url) == [RUNNING]
+
+
+async def loaded(url: str) -> list[Record]:
+    """What a leader would begin with."""
+    database = Database(url)
+    try:
+        return await QueueStore(database, lambda: Leadership(database, "nobody").lease).load_live()
+    finally:
+        await database.close()
 
 
 def test_a_difference_between_database_and_code_is_found(database_url: str) -> None:

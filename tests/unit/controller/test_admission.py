@@ -10,7 +10,8 @@ from dispatcher.core.manifest import build
 from dispatcher.core.record import Phase
 from tests.builders import make_appwrapper, make_owner, make_template, make_wrapped
 from tests.fakes import answer, refusal
-from tests.unit.controller.world import PODS, World
+from tests.unit.controller.wire import PODS
+from tests.unit.controller.world import World
 
 Json = dict[str, Any]
 UNKNOWN = make_template("Widget", "example.com/v1", name="w")
@@ -68,6 +69,71 @@ async def test_one_that_runs_though_the_database_does_not_know_it_is_adopted(wor
     record = await world.admit(make_appwrapper(status={"canrun": True}))
     assert record.attempt is not None
     assert (record.phase, record.attempt.number, record.attempt.cluster) == (Phase.DISPATCHING, 3, "hub")
+
+
+@pytest.mark.parametrize("canrun", [True, False])
+@pytest.mark.parametrize(
+    ("state", "condition", "expected"),
+    [
+        pytest.param(
+            "Completed", {"type": "Completed", "status": "True"}, (Phase.COMPLETED, "", ""), id="completed"
+        ),
+        pytest.param(
+            "Failed",
+            {"type": "Failed", "status": "True", "reason": "FailedComponent", "message": "it\nfailed"},
+            (Phase.FAILED, "FailedComponent", r"it\nfailed"),
+            id="failed",
+        ),
+        pytest.param(
+            "Failed", {"type": "Failed", "status": "True"}, (Phase.FAILED, "", ""), id="failed-without-a-word"
+        ),
+    ],
+)
+async def test_one_whose_status_says_that_it_has_ended_never_runs_again(
+    world: World, state: str, condition: Json, expected: tuple[Phase, str, str], canrun: bool
+) -> None:
+    world.server.on("GET", f"{PODS}/pod", answer(running(1)))
+    status = {"state": state, "canrun": canrun, "conditions": [condition]}
+    record = await world.admit(make_appwrapper(status=status))
+    assert (record.phase, record.reason, record.message) == expected
+    assert record.attempt is None
+    await world.reconcile(record.uid)
+    assert world.server.requests("POST") == []
+
+
+@pytest.mark.parametrize(
+    ("state", "conditions"),
+    [
+        pytest.param("Completed", [], id="a-word-without-its-condition"),
+        pytest.param("Completed", [{"type": "Completed", "status": "False"}], id="a-condition-that-is-false"),
+        pytest.param("Failed", [{"type": "Completed", "status": "True"}], id="the-condition-of-another-word"),
+        pytest.param("Running", [{"type": "Completed", "status": "True"}], id="a-word-that-is-no-end"),
+    ],
+)
+async def test_one_whose_status_contradicts_itself_is_queued(
+    world: World, state: str, conditions: list[Json]
+) -> None:
+    record = await world.admit(make_appwrapper(status={"state": state, "conditions": conditions}))
+    assert record.phase is Phase.QUEUED
+
+
+async def test_newcomer_that_is_suspended_is_held_back_from_the_start(world: World) -> None:
+    record = await world.admit(make_appwrapper(spec={"suspend": True}))
+    assert record.phase is Phase.SUSPENDED
+    assert list(world.roster.queued()) == []
+
+
+async def test_newcomer_that_is_suspended_though_it_runs_is_adopted_and_then_taken_back(world: World) -> None:
+    world.server.on("GET", f"{PODS}/pod", answer(running(1)))
+    record = await world.admit(make_appwrapper(spec={"suspend": True}, status={"canrun": True}))
+    assert record.phase is Phase.DISPATCHING
+    await world.reconcile(record.uid)
+    assert world.record(record.uid).phase is Phase.SUSPENDING
+
+
+async def test_expected_duration_is_remembered(world: World) -> None:
+    spec = {"schedulingSpec": {"dispatchDuration": {"expected": 3600}}}
+    assert (await world.admit(make_appwrapper(spec=spec))).expected_seconds == 3600
 
 
 async def test_one_that_only_says_it_can_run_is_queued(world: World) -> None:

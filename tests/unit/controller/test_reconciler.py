@@ -8,26 +8,19 @@ from typing import Any
 import pytest
 
 from dispatcher import errors
-from dispatcher.core.manifest import build
 from dispatcher.core.record import Phase
-from tests.builders import make_appwrapper, make_owner, make_pod, make_template, make_wrapped
+from tests.builders import make_appwrapper, make_pod, make_template
 from tests.fakes import Reply, answer, never, refusal
 from tests.unit.controller.store import FakeStore
-from tests.unit.controller.world import APPWRAPPERS, PODS, World
+from tests.unit.controller.wire import ALL_PODS, APPWRAPPERS, MISSING, PODS, made, pods
+from tests.unit.controller.world import World
 from tests.unit.virtual_time import until
 
 Json = dict[str, Any]
 
 UID = "uid-of-aw"
 QUOTA = refusal(403, "Forbidden", "exceeded quota: team")
-MISSING = refusal(404, "NotFound")
 FIRST, SECOND = (make_template(name=name) for name in ("first", "second"))
-
-
-def made(template: Json, index: int = 0) -> Json:
-    """A wrapped object as the API server has it."""
-    built = build(make_wrapped(template, index), make_owner())
-    return {**built, "metadata": {**built["metadata"], "uid": f"uid-of-{template['metadata']['name']}"}}
 
 
 def objects(world: World, *posts: Reply) -> None:
@@ -89,7 +82,7 @@ async def test_gang_that_meets_a_quota_is_rolled_back_whole_and_queued_again(wor
     await world.reconcile(UID)
     assert world.record(UID).phase is Phase.REQUEUEING
     assert world.ledger.free()["cpu"] == 6000
-    await world.reconcile(UID)
+    await world.reconcile_until_answered(UID)
 
     record = world.record(UID)
     assert record.phase is Phase.QUEUED
@@ -141,7 +134,8 @@ async def test_what_stays_in_the_way_gives_the_capacity_back_for_a_while(world: 
 async def test_gang_that_can_never_be_created_fails_once_all_of_it_is_gone(world: World) -> None:
     objects(world, answer(made(FIRST), 201), refusal(422, "Invalid", "spec: wrong"))
     await world.dispatched(make_appwrapper("aw", FIRST, SECOND))
-    await world.reconcile(UID, times=2)
+    await world.reconcile(UID)
+    await world.reconcile_until_answered(UID)
 
     record = world.record(UID)
     assert (record.phase, record.message) == (Phase.FAILED, "default/aw creation failure: spec: wrong")
@@ -151,11 +145,12 @@ async def test_gang_that_can_never_be_created_fails_once_all_of_it_is_gone(world
 async def test_capacity_is_held_while_a_pod_of_what_was_removed_still_lives(world: World) -> None:
     objects(world, refusal(422, "Invalid"))
     await world.dispatched(make_appwrapper("aw", FIRST))
-    pods = {"metadata": {"resourceVersion": "1"}, "items": [make_pod(of=UID, controller={"uid": "a-job"})]}
-    world.server.on("GET", "/api/v1/pods", answer(pods), answer({**pods, "items": []}))
-    await world.reconcile(UID, times=2)
-    assert world.record(UID).phase is Phase.FAILING
+    lives = pods(make_pod(of=UID, controller={"uid": "a-job"}))
+    world.server.on("GET", ALL_PODS, answer(lives), answer(pods()))
     await world.reconcile(UID)
+    await world.reconcile_until_answered(UID)
+    assert world.record(UID).phase is Phase.FAILING
+    await world.reconcile_until_answered(UID)
     assert world.record(UID).phase is Phase.FAILED
 
 
@@ -221,7 +216,7 @@ async def test_deleted_gang_is_released_when_objects_and_pods_are_confirmed_gone
 
     world.server.on("GET", f"{PODS}/first", MISSING)
     wakes = world.dispatch_wakes
-    await world.reconcile(UID)
+    await world.reconcile_until_answered(UID)
     assert world.roster.get(UID) is None
     assert world.ledger.free()["cpu"] == 8000
     assert world.server.requests("DELETE") == []  # Kubernetes removes it by its owner reference

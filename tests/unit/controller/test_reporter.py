@@ -9,13 +9,14 @@ import pytest
 from structlog.testing import capture_logs
 
 from dispatcher.core import lifecycle
-from dispatcher.core.capacity import Pod, PodPhase
+from dispatcher.core.capacity import Plight, Pod, PodPhase, Unscheduled
 from dispatcher.core.conditions import project
 from dispatcher.core.record import Phase, Record
 from dispatcher.core.resources import NOTHING
 from tests.builders import WAITS, at, make_appwrapper, make_blocked, make_record
 from tests.fakes import refusal
-from tests.unit.controller.world import APPWRAPPERS, World
+from tests.unit.controller.wire import APPWRAPPERS
+from tests.unit.controller.world import World
 
 UID = "uid-of-aw"
 
@@ -112,6 +113,43 @@ async def test_creation_that_takes_long_is_reported_before_it_is_done(world: Wor
     assert await asyncio.wait_for(world.queue.get(), 2) == UID
     await report(world, record)
     assert [status["queuejobstate"] for status in world.statuses()] == ["HeadOfLine"]
+
+
+@pytest.mark.parametrize("phase", [Phase.COMPLETED, Phase.FAILED])
+@pytest.mark.parametrize("kept", [True, False])
+async def test_pods_of_what_has_ended_are_told_while_they_are_kept(
+    world: World, phase: Phase, kept: bool
+) -> None:
+    world.show(make_appwrapper())
+    world.ledger.set_pod(Pod("p", NOTHING, "n1", PodPhase.SUCCEEDED, owner=UID))
+    await report(world, make_record(phase, kept_until=at(3600) if kept else None))
+    (status,) = world.statuses()
+    assert (status.get("Succeeded"), status.get("keptUntil")) == (
+        (1, "2026-11-20T09:58:06Z") if kept else (None, None)
+    )
+
+
+async def test_pods_that_cannot_be_scheduled_are_told_with_the_reason(world: World) -> None:
+    world.show(make_appwrapper())
+    waits = Unscheduled("default/p", "0/1 nodes are available", "2026-11-20T09:00:00Z")
+    unscheduled = Pod("p", NOTHING, owner=UID, plight=Plight.UNSCHEDULABLE, unscheduled=waits)
+    world.ledger.set_pod(unscheduled)
+    await report(world, make_record(Phase.DISPATCHED))
+    (status,) = world.statuses()
+    assert status["pendingpodconditions"] == [
+        {
+            "podname": "default/p",
+            "conditions": [
+                {
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "reason": "Unschedulable",
+                    "message": "0/1 nodes are available",
+                    "lastTransitionTime": "2026-11-20T09:00:00Z",
+                }
+            ],
+        }
+    ]
 
 
 @pytest.mark.parametrize("case", ["going", "gone"])

@@ -3,35 +3,42 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from datetime import datetime
-from typing import Any
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
 
 from dispatcher.controller.admission import Admission
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.committer import Committer
 from dispatcher.controller.hub import Hub
-from dispatcher.controller.reconciler import Parts, Reconciler
+from dispatcher.controller.parts import Parts
+from dispatcher.controller.reconciler import Reconciler
 from dispatcher.controller.reporter import Reporter
 from dispatcher.controller.roster import Roster
 from dispatcher.controller.specs import Specs
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core import lifecycle
 from dispatcher.core.capacity import CapacityLedger
-from dispatcher.core.record import Record
+from dispatcher.core.record import Change, Phase, Record
 from dispatcher.kube.appwrappers import AppWrapperView, decode
 from dispatcher.kube.client import ClusterClient
 from tests.builders import at, make_core_node
 from tests.fakes import FakeApiServer, answer
 from tests.unit.controller.store import FakeStore
-from tests.unit.virtual_time import monotonic
+from tests.unit.controller.wire import ALL_PODS, APPWRAPPERS, PODS, Watched, pods
+from tests.unit.virtual_time import monotonic, until
 
 Json = dict[str, Any]
 
-APPWRAPPERS = "/apis/workload.codeflare.dev/v1beta1/namespaces/default/appwrappers"
-PODS = "/api/v1/namespaces/default/pods"
+KEPT_FOR = timedelta(minutes=2)
+"""For so long `brought_to` has things kept after an end."""
+SERVES = {
+    "/api/v1": {"pods": "Pod", "secrets": "Secret"},
+    "/apis/batch/v1": {"jobs": "Job"},
+    "/apis/workload.codeflare.dev/v1beta1": {"appwrappers": "AppWrapper"},
+}
 
 
 @dataclass
@@ -48,11 +55,14 @@ class World:
         self.ledger.set_node(make_core_node("n1", cpu=8000))
         self.queue = WorkQueue(monotonic)
         self.roster = Roster({"hub": self.ledger})
-        self.cluster = Cluster("hub", self.client, self.ledger, self.wake_dispatch, self.queue.add)
+        self.cluster = Cluster("hub", self.client, self.ledger, self.wake_dispatch, self.wake)
         self.clusters = {"hub": self.cluster}
         self.hub = Hub(self.client, self.cluster.discovery, self.queue.add)
         self.committer = Committer(self.store, self.roster, lambda _change, _record: None)
         self.specs = Specs(self.store)
+        self.jobs = Watched(self.server, "/apis/batch/v1", "jobs")
+        self.secrets = Watched(self.server, "/api/v1", "secrets")
+        self.woken: list[str] = []
         self.admitted: list[str] = []
         self.failed: list[str] = []
         self.admission = Admission(
@@ -67,30 +77,25 @@ class World:
             self.now,
         )
         self.reporter = Reporter(self.hub, self.roster, self.clusters, self.queue, monotonic)
-        self.reconciler = Reconciler(
-            Parts(
-                hub=self.hub,
-                hub_id="the-hub",
-                clusters=self.clusters,
-                roster=self.roster,
-                committer=self.committer,
-                admission=self.admission,
-                specs=self.specs,
-                reporter=self.reporter,
-                queue=self.queue,
-                wake_dispatch=self.wake_dispatch,
-                now=self.now,
-            )
+        self.parts = Parts(
+            hub=self.hub,
+            hub_id="the-hub",
+            clusters=self.clusters,
+            roster=self.roster,
+            committer=self.committer,
+            admission=self.admission,
+            specs=self.specs,
+            reporter=self.reporter,
+            queue=self.queue,
+            wake_dispatch=self.wake_dispatch,
+            now=self.now,
         )
-        serves = {
-            "/api/v1": ("pods", "Pod"),
-            "/apis/workload.codeflare.dev/v1beta1": ("appwrappers", "AppWrapper"),
-        }
-        for path, (name, kind) in serves.items():
-            self.server.on(
-                "GET", path, answer({"resources": [{"name": name, "kind": kind, "namespaced": True}]})
-            )
-        self.server.on("GET", "/api/v1/pods", answer({"metadata": {"resourceVersion": "1"}, "items": []}))
+        self.reconciler = Reconciler(self.parts)
+        for path, kinds in SERVES.items():
+            resources = [{"name": name, "kind": kind, "namespaced": True} for name, kind in kinds.items()]
+            self.server.on("GET", path, answer({"resources": resources}))
+        self.server.on("GET", ALL_PODS, answer(pods()))
+        self.server.on("GET", PODS, answer(pods()))
 
     def now(self) -> datetime:
         return at(monotonic())
@@ -98,6 +103,11 @@ class World:
     def comes_back(self, uid: str) -> None:
         self.failed.append(uid)
         self.queue.add_failed(uid)
+
+    def wake(self, uid: str) -> None:
+        """What the cluster does when it has news of an AppWrapper."""
+        self.woken.append(uid)
+        self.queue.add(uid)
 
     def wake_dispatch(self) -> None:
         self.dispatch_wakes += 1
@@ -131,6 +141,34 @@ class World:
         await self.committer.commit(lifecycle.dispatch(record, "hub", self.now()))
         return self.record(record.uid)
 
+    async def created(self, raw: Json) -> Record:
+        """Have an AppWrapper dispatched, and every object it wraps created."""
+        record = await self.dispatched(raw)
+        refs = [replace(ref, uid=f"uid-of-{ref.name}") for ref in await self.parts.refs(record)]
+        return await self.commit(lifecycle.created(record, tuple(refs), self.now()))
+
+    async def running(self, raw: Json) -> Record:
+        """Have an AppWrapper created, and its pods run."""
+        return await self.commit(lifecycle.mark_running(await self.created(raw), self.now()))
+
+    async def brought_to(self, phase: Phase, raw: Json) -> Record:
+        """Have an AppWrapper come to that phase, which is not what the test is about."""
+        before, step = _LIVES[phase]
+        if step is None:
+            return await before(self, raw)
+        return await self.commit(step(await before(self, raw), self.now()))
+
+    async def commit(self, change: Change) -> Record:
+        """Commit a step that is not what the test is about."""
+        await self.parts.commit(change)
+        return self.record(change.after.uid)
+
+    async def sees(self, record: Record) -> None:
+        """Return once the watches have shown every object of the attempt."""
+        assert record.attempt is not None
+        for ref in record.attempt.objects:
+            await until(lambda ref=ref: self.cluster.objects.state(ref) is not None)  # type: ignore[misc]
+
     def record(self, uid: str) -> Record:
         found = self.roster.get(uid)
         assert found is not None
@@ -140,9 +178,63 @@ class World:
         for _ in range(times):
             await self.reconciler.reconcile(uid)
 
+    async def forget_wakes(self) -> None:
+        """Have nothing to look at but what becomes due from now on."""
+        while len(self.queue):
+            self.queue.done(await self.queue.get())
+
+    async def is_woken_within(self, seconds: float) -> bool:
+        """True if an AppWrapper is due for a look before so much time has passed."""
+        try:
+            self.queue.done(await asyncio.wait_for(self.queue.get(), seconds))
+        except TimeoutError:
+            return False
+        return True
+
+    async def reconcile_until_answered(self, uid: str) -> None:
+        """Two looks: the first asks which pods live, the second has the answer."""
+        asked = len(self.server.requests("GET", ALL_PODS))
+        await self.reconcile(uid)
+        await until(lambda: len(self.server.requests("GET", ALL_PODS)) > asked)
+        await asyncio.sleep(0.5)  # virtual: the answer is on its way
+        await self.reconcile(uid)
+
     def statuses(self) -> list[Json]:
         """The statuses written, in order."""
         return [each.body[1]["value"] for each in self.server.requests("PATCH")]
+
+
+async def _failing(world: World, raw: Json) -> Record:
+    return await world.brought_to(Phase.FAILING, raw)
+
+
+_Begin = Callable[[World, Json], Awaitable[Record]]
+_Step = Callable[[Record, datetime], Change]
+_LIVES: Final[dict[Phase, tuple[_Begin, _Step | None]]] = {
+    Phase.QUEUED: (World.admit, None),
+    Phase.SUSPENDED: (World.admit, lifecycle.suspend),
+    Phase.DISPATCHING: (World.dispatched, None),
+    Phase.DISPATCHED: (World.created, None),
+    Phase.RUNNING: (World.running, None),
+    Phase.RUNNING_HOLD_COMPLETION: (
+        World.running,
+        lambda record, now: lifecycle.complete_some(record, (0,), now),
+    ),
+    Phase.COMPLETED: (
+        World.running,
+        lambda record, now: lifecycle.complete(record, (0,), now + KEPT_FOR, now),
+    ),
+    Phase.REQUEUEING: (
+        World.running,
+        lambda record, now: lifecycle.preempt(record, "MinPodsNotRunning", "too few", now, 60, now),
+    ),
+    Phase.SUSPENDING: (World.running, lifecycle.suspend),
+    Phase.FAILING: (
+        World.running,
+        lambda record, now: lifecycle.fail(record, "FailedComponent", "it failed", now),
+    ),
+    Phase.FAILED: (_failing, lambda record, now: lifecycle.removed(record, now, now + KEPT_FOR)),
+}
 
 
 @asynccontextmanager
@@ -151,6 +243,7 @@ async def world_of(server: FakeApiServer, client: ClusterClient) -> AsyncIterato
     tasks = [
         asyncio.create_task(world.committer.run()),
         asyncio.create_task(world.cluster.live_pods.run()),
+        asyncio.create_task(world.cluster.objects.run()),
     ]
     try:
         yield world

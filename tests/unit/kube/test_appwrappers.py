@@ -50,7 +50,7 @@ def test_view_keeps_what_we_need_of_an_appwrapper() -> None:
 
 def test_view_reads_what_is_asked_of_us_as_it_is_now() -> None:
     grace = {"workload.codeflare.dev.appwrapper/retryLimit": "5", "another": "note"}
-    spec = {"resources": None, "components": [{"template": {}}], "suspend": True}
+    spec: dict[str, object] = {"resources": None, "components": [{"template": {}}], "suspend": True}
     view = decode(make_appwrapper(spec=spec, annotations=grace))
     assert (view.asked, view.tolerance, view.has_components, view.is_ours) == (
         Asked(suspend=True),

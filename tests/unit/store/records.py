@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dispatcher.api.conditions import ConditionType
 from dispatcher.core.gang import Gang, PodSet, Toleration
-from dispatcher.core.record import Attempt, Condition, ObjectRef, Pending, Phase, Record
+from dispatcher.core.record import Ailment, Attempt, Condition, ObjectRef, Pending, Phase, Record
 from dispatcher.core.resources import LARGEST_AMOUNT, Resources
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
@@ -24,7 +24,8 @@ conditions = st.builds(
     Condition, st.sampled_from(ConditionType), st.booleans(), moments, moments, texts, texts
 )
 pendings = st.builds(Pending, texts, texts, texts, texts)
-objects = st.builds(ObjectRef, small, texts, texts, texts, texts, texts)
+ailments = st.builds(Ailment, texts, texts, moments)
+objects = st.builds(ObjectRef, small, texts, texts, texts, texts, texts, done=st.booleans())
 attempts = st.builds(
     Attempt,
     number=small,
@@ -55,8 +56,14 @@ records = st.builds(
     priority_slope=st.floats(-1e12, 1e12),
     gang=gangs,
     conditions=st.lists(conditions, max_size=4).map(tuple),
+    reason=texts,
     message=texts,
     pending=st.none() | pendings,
+    unhealthy=st.none() | ailments,
+    requeuings=small,
+    requeuing_seconds=small,
+    expected_seconds=small,
+    kept_until=st.none() | moments,
     eligible_at=st.none() | moments,
     blocked_since=st.none() | moments,
     attempts=small,

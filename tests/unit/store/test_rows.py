@@ -60,7 +60,7 @@ def test_any_record_survives_the_way_to_rows_and_back(record: Record) -> None:
 
 
 def test_every_field_of_a_record_has_a_column() -> None:
-    kept_otherwise = {"group", "gang", "pending", "attempt", "enqueue_seq"}
+    kept_otherwise = {"group", "gang", "pending", "unhealthy", "attempt", "enqueue_seq"}
     named = {field.name for field in fields(Record)} - kept_otherwise
     assert named <= {*rows.IDENTITY_COLUMNS, *rows.STATE_COLUMNS}
 
@@ -119,18 +119,22 @@ def test_a_live_attempt_cannot_be_lost_sight_of(successor: Attempt | None) -> No
     rows.attempt_rows(make_change(over, replace(over, attempt=successor)))
 
 
-def test_objects_are_written_when_new_or_changed_and_all_of_them_when_they_are_to_go() -> None:
+def test_objects_are_written_when_new_or_changed_only() -> None:
     before = make_record(attempt=make_attempt(FIRST, SECOND))
-    created = replace(before, attempt=make_attempt(replace(FIRST, uid="1"), SECOND))
-    assert [(row["item"], row["object_uid"]) for row in rows.object_rows(make_change(before, created))] == [
-        (0, "1")
-    ]
-    deleting = replace(before, phase=Phase.DELETING)
-    assert [(row["item"], row["intent"]) for row in rows.object_rows(make_change(before, deleting))] == [
-        (0, "delete"),
-        (1, "delete"),
+    created = replace(before, attempt=make_attempt(replace(FIRST, uid="1"), replace(SECOND, done=True)))
+    written = rows.object_rows(make_change(before, created))
+    assert [(row["item"], row["object_uid"], row["done"]) for row in written] == [
+        (0, "1", False),
+        (1, "", True),
     ]
     assert rows.object_rows(make_change(before, before)) == []
+
+
+@pytest.mark.parametrize("phase", [Phase.REQUEUEING, Phase.SUSPENDING, Phase.FAILING, Phase.DELETING])
+def test_all_objects_are_written_when_they_are_to_go(phase: Phase) -> None:
+    before = make_record(attempt=make_attempt(FIRST, SECOND))
+    written = rows.object_rows(make_change(before, replace(before, phase=phase)))
+    assert [(row["item"], row["intent"]) for row in written] == [(0, "delete"), (1, "delete")]
 
 
 def test_an_attempt_does_not_forget_objects() -> None:

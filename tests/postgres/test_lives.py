@@ -1,0 +1,283 @@
+"""Lives in any order, through the pure core and a real Postgres: memory, database and history never disagree."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias, TypeVar, assert_never
+
+import psycopg
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from dispatcher.api.appwrapper import Requeuing
+from dispatcher.api.asked import Asked
+from dispatcher.core import lifecycle
+from dispatcher.core.capacity import PodCounts
+from dispatcher.core.completion import ItemTerms
+from dispatcher.core.endings import End, ObjectState
+from dispatcher.core.gang import Gang, PodSet
+from dispatcher.core.health import Sight
+from dispatcher.core.placement import Policy
+from dispatcher.core.record import Change, Phase, Record
+from dispatcher.core.resources import NOTHING, Resources
+from dispatcher.core.terms import Terms
+from dispatcher.core.transitions import TARGETS, Cause
+from dispatcher.store.database import Database
+from dispatcher.store.history import History, TimelineEntry
+from tests.builders import NOW, make_newcomer
+from tests.postgres.leader import CLUSTERS, Leader, Luck, Wish
+
+T = TypeVar("T")
+Outside: TypeAlias = psycopg.Connection[tuple[Any, ...]]
+
+EXAMPLES, STEPS = 70, 40
+MOST_APPWRAPPERS = 6
+SOON = timedelta(seconds=30)
+ENDS = ItemTerms(ends=True, holds=True)
+WORDS = ItemTerms(words=("Ready",), holds=True)
+SAMPLE = [
+    Terms(items=(ENDS, ENDS), expects_pods=True, kept_completed=SOON, kept_failed=SOON),
+    Terms(items=(ENDS, WORDS), min_available=2, requeuing=Requeuing(wait=SOON, max_requeuings=1)),
+    Terms(
+        items=(ENDS, ENDS),
+        has_components=True,
+        expects_pods=True,
+        limit=timedelta(minutes=10),
+        failure_grace=SOON,
+        retry_pause=timedelta(),
+        terminal_exit_codes=frozenset({3}),
+    ),
+]
+OPEN, SUCCEEDED = ObjectState(), ObjectState(End.SUCCEEDED, frozenset({"Ready"}))
+SHOWS_NOTHING = Sight()
+RUNS = Sight(PodCounts(running=2), (OPEN, OPEN))
+IS_HALF_DONE = Sight(PodCounts(running=1, succeeded=1), (SUCCEEDED, OPEN))
+IS_DONE = Sight(PodCounts(succeeded=2), (SUCCEEDED, SUCCEEDED))
+ILL = [
+    Sight(PodCounts(running=1, pending=1), (OPEN, OPEN)),
+    Sight(PodCounts(running=2, lost=1), (OPEN, OPEN)),
+    Sight(PodCounts(running=2, pending=1, unschedulable=1), (OPEN, None)),
+    Sight(PodCounts(running=1, failed=1, exit_codes=frozenset({3})), (OPEN, OPEN)),
+    Sight(PodCounts(running=1, failed=1), (OPEN, ObjectState(End.EVICTED))),
+    Sight(PodCounts(failed=1), (ObjectState(End.FAILED, message="it exited with 1"), OPEN)),
+]
+SIGHTS = st.sampled_from([RUNS, IS_HALF_DONE, RUNS, IS_DONE, SHOWS_NOTHING, *ILL])
+ARRIVALS = st.sampled_from([Cause.SUBMITTED] * 5 + [cause for source, cause in TARGETS if source is None])
+TERMS = st.sampled_from(SAMPLE)
+PODS = st.sampled_from([2, 2, 4, 4, 9])
+TIMES = st.integers(1, 4)
+ASKED = st.sampled_from([Asked(), Asked(), Asked(priority=1), Asked(suspend=True)])
+NUMBERS = st.integers(0, MOST_APPWRAPPERS - 1)
+LUCK = st.sampled_from([Luck.GOOD, Luck.GOOD, Luck.GOOD, *Luck])
+
+
+class Lives(RuleBasedStateMachine):
+    """Several AppWrappers at once, under uids that no other example has used."""
+
+    def __init__(
+        self,
+        outside: Outside,
+        database: Database,
+        runner: asyncio.Runner,
+        seen: set[str],
+    ) -> None:
+        super().__init__()
+        self.outside, self.database, self.runner, self.seen = outside, database, runner, seen
+        self.leader = Leader(database, NOW)
+        self.name = f"aw-{uuid.uuid4()}"
+        self.ended: dict[str, Phase] = {}
+
+    def run(self, doing: Coroutine[Any, Any, T]) -> T:
+        return self.runner.run(doing)
+
+    @property
+    def uids(self) -> list[str]:
+        return list(self.leader.wishes)
+
+    @initialize(terms=TERMS, first=PODS, second=PODS)
+    def leads_and_two_are_submitted(self, terms: Terms, first: int, second: int) -> None:
+        self.run(self.leader.restart())
+        for pods in (first, second):
+            self.arrives(Cause.SUBMITTED, terms, pods)
+
+    @rule(cause=ARRIVALS, terms=TERMS, pods=PODS)
+    def is_seen_for_the_first_time(self, cause: Cause, terms: Terms, pods: int) -> None:
+        if len(self.uids) < MOST_APPWRAPPERS:
+            self.arrives(cause, terms, pods)
+
+    def arrives(self, cause: Cause, terms: Terms, pods: int) -> None:
+        change = arrival(cause, self.name, pods, self.leader.later())
+        held_back = Asked(suspend=change.after.phase is Phase.SUSPENDED)
+        self.run(self.leader.submit(change, Wish(terms, held_back)))
+
+    @rule(policy=st.sampled_from(Policy), sight=SIGHTS)
+    def a_cycle_decides_and_what_fits_is_created(self, policy: Policy, sight: Sight) -> None:
+        self.run(self.leader.cycle(policy))
+        self.run(self.leader.look_at_all(sight))
+
+    @rule(number=NUMBERS, sight=SIGHTS, luck=LUCK, times=TIMES)
+    def is_looked_at(self, number: int, sight: Sight, luck: Luck, times: int) -> None:
+        record = self.leader.record(number)
+        if record is not None:
+            self.run(self.leader.look(record.uid, sight, luck, times))
+
+    @rule(seconds=st.sampled_from([10, 60, 60, 600]), sight=SIGHTS)
+    def time_goes_by(self, seconds: int, sight: Sight) -> None:
+        self.leader.later(seconds)
+        self.run(self.leader.look_at_all(sight))
+
+    @rule(number=NUMBERS, item=st.integers(0, 1))
+    def somebody_deletes_one_of_its_objects(self, number: int, item: int) -> None:
+        record = self.leader.record(number)
+        if record is not None:
+            absent = record.attempt.objects[item : item + 1] if record.attempt else ()
+            self.run(self.leader.look(record.uid, replace(RUNS, absent=absent), Luck.GOOD))
+
+    @rule(number=NUMBERS, asked=ASKED)
+    def its_user_asks_for_something_else(self, number: int, asked: Asked) -> None:
+        record = self.leader.record(number)
+        if record is not None:
+            self.leader.wishes[record.uid].asked = asked
+            self.run(self.leader.look(record.uid, RUNS, Luck.GOOD))
+
+    @rule(number=NUMBERS)
+    def is_deleted_by_its_user(self, number: int) -> None:
+        record = self.leader.record(number)
+        if record is not None and len(self.uids) > 2:
+            self.leader.wishes[record.uid].wanted = False
+            self.run(self.leader.look(record.uid, RUNS, Luck.GOOD))
+
+    @rule(number=NUMBERS)
+    def two_leaders_change_it_at_once(self, number: int) -> None:
+        record = self.leader.record(number)
+        if record is not None:
+            self.run(self.leader.race(*rivals(record, self.leader.later())))
+
+    @rule()
+    def the_leader_is_killed_and_another_one_knows_the_same(self) -> None:
+        known = {record.uid: record for record in self.leader.roster.records()}
+        free = {name: ledger.free() for name, ledger in self.leader.ledgers.items()}
+        waiting = sorted(record.uid for record in self.leader.roster.queued())
+        self.run(self.leader.restart())
+        assert {record.uid: record for record in self.leader.roster.records()} == known
+        assert {name: ledger.free() for name, ledger in self.leader.ledgers.items()} == free
+        assert sorted(record.uid for record in self.leader.roster.queued()) == waiting
+
+    @invariant()
+    def capacity_is_charged_once_for_each_that_holds_it(self) -> None:
+        for name, allocatable in CLUSTERS.items():
+            charged = NOTHING
+            for record in self.leader.roster.records():
+                if record.holds_capacity and record.attempt and record.attempt.cluster == name:
+                    charged += record.gang.demand
+            assert self.leader.ledgers[name].free() == allocatable - charged
+
+    @invariant()
+    def one_attempt_lives_of_each_that_holds_capacity_and_none_of_others(self) -> None:
+        query = "SELECT uid, number FROM attempt WHERE ended_at IS NULL AND uid = ANY(%s)"
+        holding = [record for record in self.leader.roster.records() if record.holds_capacity]
+        expected = sorted((record.uid, record.attempts) for record in holding)
+        assert sorted(self.outside.execute(query, [self.uids])) == expected
+
+    @invariant()
+    def what_has_ended_never_begins_again(self) -> None:
+        for uid in self.uids:
+            record = self.leader.roster.get(uid)
+            phase = record.phase if record else Phase.DELETED
+            known = self.ended.get(uid)
+            assert known is None or phase in {known, Phase.DELETED}
+            if phase in {Phase.FAILED, Phase.COMPLETED, Phase.DELETED}:
+                self.ended[uid] = phase
+
+    def teardown(self) -> None:
+        told = self.run(History(self.database).timeline("default", self.name))
+        for uid in self.uids:
+            events = [event for event in told if event.uid == uid]
+            check_history(events, self.leader.roster.get(uid))
+            self.seen.update(event.to_phase for event in events)
+        self.outside.execute("DELETE FROM appwrapper")  # the next example would load it
+
+
+def check_history(events: list[TimelineEntry], record: Record | None) -> None:
+    """A chain from nothing to what is so now: every step once, and none that was not accepted."""
+    phase: Phase | None = None
+    for event in events:
+        assert event.from_phase == phase
+        phase = TARGETS[phase, Cause(event.cause)]
+        assert event.to_phase == phase
+    counted = Counter(event.cause for event in events)
+    if record is None:
+        assert phase is Phase.DELETED
+    else:
+        assert (phase, len(events)) == (record.phase, record.version)
+        assert record.attempts == counted[Cause.DISPATCHED] + counted[Cause.ADOPTED]
+        assert record.requeuings == counted[Cause.PREEMPTED]
+
+
+def arrival(cause: Cause, name: str, pods: int, now: datetime) -> Change:
+    newcomer = make_newcomer(name, uid=str(uuid.uuid4()), suspended=cause is Cause.SUBMITTED_SUSPENDED)
+    each = Resources({"cpu": 500})
+    gang = Gang(each * pods, pods, (PodSet(pods, each),))
+    match cause:
+        case Cause.REJECTED:
+            return lifecycle.reject(newcomer, "it is no AppWrapper", now)
+        case Cause.ADOPTED:
+            return lifecycle.adopt(newcomer, gang, "hub", 1, now)
+        case Cause.FOUND_COMPLETED:
+            return lifecycle.recall_completed(newcomer, gang, now)
+        case Cause.FOUND_FAILED:
+            return lifecycle.recall_failed(newcomer, gang, "DispatchDeadlineExceeded", "it ran too long", now)
+        case _:
+            return lifecycle.submit(newcomer, gang, now)
+
+
+def rivals(record: Record, now: datetime) -> tuple[Change, Change]:
+    """Two steps from the same record, of which only one can be."""
+    match record.phase:
+        case Phase.QUEUED:
+            return lifecycle.dispatch(record, "hub", now), lifecycle.suspend(record, now)
+        case Phase.SUSPENDED:
+            return lifecycle.resume(record, now), lifecycle.reprioritise(record, 9, 0.0, now)
+        case Phase.DISPATCHING:
+            return lifecycle.suspend(record, now), lifecycle.delete(record, now)
+        case Phase.REQUEUEING | Phase.SUSPENDING | Phase.FAILING:
+            return lifecycle.removed(record, now), lifecycle.delete(record, now)
+        case Phase.FAILED | Phase.COMPLETED:
+            return lifecycle.expire(record, now), lifecycle.delete(record, now)
+        case Phase.DELETING | Phase.DELETED:
+            return lifecycle.release(record, now), lifecycle.release(record, now)
+        case Phase.DISPATCHED | Phase.RUNNING | Phase.RUNNING_HOLD_COMPLETION:
+            back = lifecycle.preempt(record, "MinPodsNotRunning", "too few", now, 60, now)
+            return back, lifecycle.complete(record, (), now, now)
+        case never:
+            assert_never(never)
+
+
+@pytest.mark.timeout(120)
+def test_lives_in_any_order_are_the_same_in_memory_database_and_history(
+    make_database: Callable[[], str],
+) -> None:
+    url, seen = make_database(), set[str]()
+    with asyncio.Runner() as runner, psycopg.connect(url, autocommit=True) as outside:
+        database = Database(url)
+        try:
+            run_state_machine_as_test(
+                lambda: Lives(outside, database, runner, seen),  # type: ignore[arg-type]  # any callable will do
+                settings=settings(max_examples=EXAMPLES, stateful_step_count=STEPS),
+            )
+        finally:
+            runner.run(database.close())
+    assert seen == set(Phase), "these lives go nowhere"

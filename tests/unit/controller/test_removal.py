@@ -1,0 +1,245 @@
+"""What an attempt created is removed, and its capacity given back when it is free: not earlier, not later."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from dispatcher.api.annotations import FORCE_DELETION_GRACE, SUCCESS_TTL
+from dispatcher.api.names import ITEM_LABEL
+from dispatcher.core import lifecycle
+from dispatcher.core.capacity import Pod, PodPhase
+from dispatcher.core.record import Phase, Record
+from dispatcher.core.resources import NOTHING
+from dispatcher.core.terms import KEPT
+from tests.builders import make_appwrapper, make_pod
+from tests.fakes import answer
+from tests.unit.controller.wire import (
+    ALL_PODS,
+    APPWRAPPERS,
+    JOBS,
+    MISSING,
+    PODS,
+    job,
+    made,
+    pods,
+    secret,
+    true,
+)
+from tests.unit.controller.world import KEPT_FOR, World
+
+Json = dict[str, Any]
+
+UID = "uid-of-aw"
+TRAIN, SERVE, TOKEN = job("train"), job("serve"), secret("token")
+CONTROLLER: Json = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-of-train"}
+
+
+def lives(item: int = 0, **metadata: Any) -> Json:  # noqa: ANN401
+    """A live pod of that item, as the API server has it."""
+    raw = make_pod(of=UID, controller=CONTROLLER, **metadata)
+    raw["metadata"]["labels"][ITEM_LABEL] = str(item)
+    return raw
+
+
+async def running(world: World, train: Json | None = None) -> Record:
+    """A gang of a Job that may have ended, a Job that runs, and a Secret."""
+    world.jobs.has(made(TRAIN, 0, train))
+    world.jobs.has(made(SERVE, 1))
+    world.secrets.has(made(TOKEN, 2))
+    record = await world.running(make_appwrapper("aw", TRAIN, SERVE, TOKEN))
+    await world.sees(record)
+    return record
+
+
+async def failing(world: World, reason: str, train: str = "Failed") -> None:
+    record = await running(world, true(train))
+    await world.commit(lifecycle.fail(record, reason, "it failed", world.now()))
+
+
+def loses_all(world: World) -> None:
+    world.jobs.loses("train")
+    world.jobs.loses("serve")
+    world.secrets.loses("token")
+
+
+# --- what is kept for its logs -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("reason", ["FailedComponent", "MissingComponent", "FoundFailedPods"])
+@pytest.mark.parametrize("train", ["Failed", "Complete"])
+async def test_what_has_ended_is_kept_and_what_may_make_pods_is_removed(
+    world: World, reason: str, train: str
+) -> None:
+    await failing(world, reason, train)
+    await world.reconcile(UID)
+    assert world.jobs.deletions() == ["serve"]
+    assert world.record(UID).phase is Phase.FAILING
+
+    world.jobs.loses("serve")
+    await world.reconcile_until_answered(UID)
+    record = world.record(UID)
+    assert (record.phase, record.kept_until) == (Phase.FAILED, world.now() + KEPT)
+    assert world.ledger.free()["cpu"] == 8000
+    assert (world.jobs.deletions(), world.secrets.deletions()) == (["serve"], [])
+
+
+async def test_what_has_ended_is_removed_too_if_a_pod_of_it_lives(world: World) -> None:
+    await failing(world, "FailedComponent")
+    world.jobs.loses("serve")
+    world.server.on("GET", ALL_PODS, answer(pods(lives(item=0))), answer(pods()))
+    await world.reconcile_until_answered(UID)
+    assert world.record(UID).phase is Phase.FAILING
+    assert world.jobs.deletions() == ["train"]
+
+
+async def test_what_its_author_calls_done_is_removed_if_its_kind_goes_on(world: World) -> None:
+    record = await running(world)
+    record = await world.commit(lifecycle.complete_some(record, (0,), world.now()))
+    await world.commit(lifecycle.fail(record, "FailedComponent", "it failed", world.now()))
+    await world.reconcile(UID)
+    assert world.jobs.deletions() == ["serve", "train"]
+
+
+@pytest.mark.parametrize("reason", ["DispatchDeadlineExceeded", "MinPodsNotRunning", "InsufficientPodsReady"])
+async def test_gang_that_did_not_end_by_itself_is_removed_whole(world: World, reason: str) -> None:
+    await failing(world, reason, "Complete")
+    await world.reconcile(UID)
+    assert (world.jobs.deletions(), world.secrets.deletions()) == (["serve", "train"], ["token"])
+
+    loses_all(world)
+    await world.reconcile_until_answered(UID)
+    assert (world.record(UID).phase, world.record(UID).kept_until) == (Phase.FAILED, None)
+
+
+async def test_gang_that_could_not_be_created_is_removed_whole(world: World) -> None:
+    world.jobs.has(made(TRAIN, 0, true("Failed")))
+    world.server.on("GET", f"{JOBS}/serve", MISSING)
+    record = await world.dispatched(make_appwrapper("aw", TRAIN, SERVE))
+    (ref, _) = await world.parts.refs(record)
+    await world.commit(lifecycle.refuse_creation(record, (ref,), "it is invalid", world.now()))
+    await world.reconcile(UID)
+    assert world.jobs.deletions() == ["train"]
+
+
+@pytest.mark.parametrize("phase", [Phase.COMPLETED, Phase.FAILED])
+async def test_what_was_kept_is_removed_when_its_time_is_up(world: World, phase: Phase) -> None:
+    world.jobs.has(made(TRAIN))
+    world.secrets.has(made(TOKEN, 1))
+    await world.sees(await world.brought_to(phase, make_appwrapper("aw", TRAIN, TOKEN)))
+    await world.reconcile(UID)
+    await world.forget_wakes()
+    assert not await world.is_woken_within(KEPT_FOR.total_seconds() - 1)
+    assert (world.jobs.deletions(), world.secrets.deletions()) == ([], [])
+    assert await world.is_woken_within(2)
+
+    await world.reconcile(UID)
+    assert (world.jobs.deletions(), world.secrets.deletions()) == (["train"], ["token"])
+    assert world.record(UID).kept_until is not None
+    world.jobs.loses("train")
+    world.secrets.loses("token")
+    await world.reconcile(UID)
+    assert (world.record(UID).phase, world.record(UID).kept_until) == (phase, None)
+
+
+async def test_author_may_have_it_kept_for_a_shorter_time(world: World) -> None:
+    world.jobs.has(made(TRAIN, 0, true("Complete")))
+    record = await world.running(make_appwrapper("aw", TRAIN, annotations={SUCCESS_TTL: "90s"}))
+    await world.sees(record)
+    await world.reconcile_until_answered(UID)
+    assert world.record(UID).kept_until == world.now() + timedelta(seconds=90)
+
+
+# --- deletion ------------------------------------------------------------------------------------------
+
+
+HOLDS = [
+    Phase.DISPATCHING,
+    Phase.DISPATCHED,
+    Phase.RUNNING,
+    Phase.RUNNING_HOLD_COMPLETION,
+    Phase.REQUEUEING,
+    Phase.SUSPENDING,
+    Phase.FAILING,
+]
+
+
+@pytest.mark.parametrize("phase", HOLDS)
+async def test_deleted_gang_is_released_once_it_is_gone_whatever_was_under_way(
+    world: World, phase: Phase
+) -> None:
+    world.jobs.has(made(TRAIN))
+    await world.brought_to(phase, make_appwrapper("aw", TRAIN))
+    world.hide(UID)
+    world.server.on("GET", f"{APPWRAPPERS}/aw", MISSING)
+    await world.reconcile(UID, times=2)
+    assert world.record(UID).phase is Phase.DELETING
+    assert world.ledger.free()["cpu"] == 7000
+
+    world.jobs.loses("train")
+    await world.reconcile_until_answered(UID)
+    assert world.roster.get(UID) is None
+    assert world.ledger.free()["cpu"] == 8000
+    assert world.jobs.deletions() == []  # Kubernetes removes it by its owner reference
+
+
+@pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.SUSPENDED, Phase.FAILED, Phase.COMPLETED])
+async def test_deleted_appwrapper_that_holds_nothing_is_forgotten_at_once(world: World, phase: Phase) -> None:
+    await world.brought_to(phase, make_appwrapper("aw", TRAIN))
+    world.hide(UID)
+    await world.reconcile(UID)
+    assert world.roster.get(UID) is None
+    assert world.server.requests("DELETE") == []
+
+
+# --- pods that will not go -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("phase", [Phase.REQUEUEING, Phase.SUSPENDING, Phase.FAILING, Phase.DELETING])
+@pytest.mark.parametrize(
+    ("annotations", "seconds"),
+    [
+        pytest.param({}, 600, id="ten-minutes-if-nobody-says"),
+        pytest.param({FORCE_DELETION_GRACE: "30s"}, 30, id="as-the-author-says"),
+    ],
+)
+async def test_pods_that_will_not_go_are_deleted_without_their_node_after_their_time_only(
+    world: World, phase: Phase, annotations: dict[str, str], seconds: int
+) -> None:
+    before = Phase.RUNNING if phase is Phase.DELETING else phase
+    await world.brought_to(before, make_appwrapper("aw", TRAIN, annotations=annotations))
+    world.jobs.has(made(TRAIN))
+    world.jobs.loses("train")
+    if phase is Phase.DELETING:
+        deleted_at = "2026-11-20T09:00:00Z"
+        world.show(make_appwrapper("aw", TRAIN, annotations=annotations, deletionTimestamp=deleted_at))
+        await world.reconcile(UID)
+    stuck = lives(deletionTimestamp="2026-11-20T09:00:00Z")
+    world.server.on("GET", ALL_PODS, answer(pods(stuck)))
+    world.server.on("GET", PODS, answer(pods(stuck)))
+    world.server.on("DELETE", f"{PODS}/pod", answer({}))
+
+    await world.reconcile_until_answered(UID)
+    assert world.server.requests("DELETE") == []
+    await asyncio.sleep(seconds)  # virtual
+    await world.reconcile_until_answered(UID)
+    (asked,) = world.server.requests("DELETE")
+    assert (asked.path, asked.body["gracePeriodSeconds"]) == (f"{PODS}/pod", 0)
+    assert world.record(UID).phase is phase
+
+
+async def test_pods_of_another_maker_that_the_watch_sees_hold_on_though_no_list_has_them(
+    world: World,
+) -> None:
+    await world.brought_to(Phase.SUSPENDING, make_appwrapper("aw", TRAIN))
+    world.ledger.set_pod(Pod("p", NOTHING, "n1", PodPhase.RUNNING, owner=UID))
+    world.jobs.has(made(TRAIN))
+    world.jobs.loses("train")
+    await world.reconcile_until_answered(UID)
+    assert world.record(UID).phase is Phase.SUSPENDING
+    world.ledger.remove_pod("p")
+    await world.reconcile_until_answered(UID)
+    assert world.record(UID).phase is Phase.SUSPENDED

@@ -1,0 +1,88 @@
+"""Specs and terms, read once and kept: from memory, else from the database, many at a time where many are due."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from dispatcher.api.annotations import FaultTolerance
+from dispatcher.controller import specs
+from dispatcher.controller.specs import Specs
+from dispatcher.core.record import Phase, Record
+from dispatcher.kube.appwrappers import NO_ANNOTATIONS, decode
+from tests.builders import make_appwrapper, make_record, make_template
+from tests.unit.controller.store import FakeStore
+
+
+class AskedStore(FakeStore):
+    """Remembers which specs were asked for at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.questions: list[int] = []
+
+    async def load_specs(self, hashes: Collection[str]) -> dict[str, bytes]:
+        self.questions.append(len(hashes))
+        return {each: self.specs[each] for each in hashes if each in self.specs}
+
+
+@pytest.fixture
+def store() -> AskedStore:
+    """A database with specs."""
+    return AskedStore()
+
+
+def stored(store: AskedStore, name: str) -> Record:
+    """A gang that runs, whose spec only the database has."""
+    view = decode(make_appwrapper(name, make_template(name=name)))
+    store.specs[view.spec_hash] = view.spec
+    return replace(make_record(Phase.RUNNING, name), spec_hash=view.spec_hash)
+
+
+async def test_terms_are_made_once_for_each_content_and_what_its_annotations_say(store: AskedStore) -> None:
+    record, kept = stored(store, "aw"), Specs(store, timedelta(hours=1))
+    terms = await kept.terms_of(record, NO_ANNOTATIONS)
+    assert (terms.kept_completed, terms.kept_failed) == (timedelta(hours=1), timedelta(hours=1))
+    assert await kept.terms_of(record, NO_ANNOTATIONS) is terms
+    bent = await kept.terms_of(record, FaultTolerance(success_ttl=timedelta(seconds=5)))
+    assert bent == replace(terms, kept_completed=timedelta(seconds=5))
+    assert store.questions == [1]
+
+
+async def test_terms_that_were_prepared_cost_one_question_for_many(
+    store: AskedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(specs, "AT_ONCE", 2)
+    records, kept = [stored(store, f"aw-{number}") for number in range(3)], Specs(store)
+    unseen = stored(store, "unseen")
+    await kept.prepare({record.uid: NO_ANNOTATIONS for record in records}, [*records, unseen])
+    assert store.questions == [2, 1]
+    for record in records:
+        await kept.terms_of(record, NO_ANNOTATIONS)
+    assert store.questions == [2, 1]
+
+
+async def test_terms_outlive_the_specs_they_were_made_of(
+    store: AskedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(specs, "MOST_PARSED", 1)
+    records, kept = [stored(store, f"aw-{number}") for number in range(2)], Specs(store)
+    for record in (*records, *records):
+        await kept.terms_of(record, NO_ANNOTATIONS)
+    assert store.questions == [1, 1]
+
+
+async def test_terms_that_are_too_many_are_made_again(
+    store: AskedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(specs, "MOST_TERMS", 1)
+    record, kept = stored(store, "aw"), Specs(store)
+    bent = FaultTolerance(retry_limit=0)
+    first = await kept.terms_of(record, NO_ANNOTATIONS)
+    assert (await kept.terms_of(record, bent)).retry_limit == 0
+    again = await kept.terms_of(record, NO_ANNOTATIONS)
+    assert again == first
+    assert again is not first
