@@ -8,7 +8,7 @@ RBAC for the autoscaler, network policies, and the totals in `status.desiredCPU`
 
 One worker at a time serves a RayCluster. What it creates enters its view of the pods at once, from the reply:
 a watch tells of it later, and deciding in between would create it twice. Deletion is left to the garbage
-collector. An invalid spec gets nothing but a log line, as KubeRay gives it nothing but an Event.
+collector. An invalid spec gets nothing but an Event, as from KubeRay.
 """
 
 import argparse
@@ -35,6 +35,7 @@ from testbed.rayclusters import (
     Plan,
     Slot,
     make_pod,
+    make_refusal,
     make_services,
     make_status,
     patch_for,
@@ -305,6 +306,9 @@ class RayClusterStandIn:
         cluster = self._clusters.by_uid.get(uid)
         if cluster is None or not self._is_ours(cluster):
             return
+        if problem := problem_with(cluster):
+            await self._refuse(cluster, problem)
+            return
         await self._make_services(cluster)
         plan = plan_pods(cluster, self._pods.controlled_by(uid))
         failures = await self._carry_out(cluster, plan)
@@ -314,13 +318,17 @@ class RayClusterStandIn:
 
     def _is_ours(self, cluster: Json) -> bool:
         metadata, spec = cluster["metadata"], cluster.get("spec") or {}
-        if "deletionTimestamp" in metadata or spec.get("managedBy") == MULTIKUEUE:
-            return False
-        problem = problem_with(cluster)
-        if problem and self._refused.get(metadata["uid"]) != problem:
-            self._refused[metadata["uid"]] = problem
-            log.warning("RayCluster %s is left alone: %s", self._name(metadata["uid"]), problem)
-        return problem is None
+        return "deletionTimestamp" not in metadata and spec.get("managedBy") != MULTIKUEUE
+
+    async def _refuse(self, cluster: Json, problem: str) -> None:
+        """Say once what is wrong with it: an Event is all that its user sees of a RayCluster left alone."""
+        uid = cluster["metadata"]["uid"]
+        if self._refused.get(uid) != problem:
+            await self._api.request(
+                "POST", f"{_namespace_path(cluster)}/events", make_refusal(cluster, problem)
+            )
+            self._refused[uid] = problem
+            log.warning("RayCluster %s is left alone: %s", self._name(uid), problem)
 
     async def _make_services(self, cluster: Json) -> None:
         """Create the services once; one left by a namesake is waited for until it is gone."""

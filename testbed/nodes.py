@@ -153,5 +153,28 @@ async def taint(client: Client, name: str, taints: Sequence[Mapping[str, str]]) 
     await _patch(client, f"{NODES}/{name}", {"spec": {"taints": [*kept, *taints]}})
 
 
+async def silence(client: Client, name: str) -> None:
+    """Let a node die: nobody plays its pods any more, and the control plane has given it up.
+
+    What the node lifecycle controller says of a silent node after 50 s is said here for it, to the letter; what
+    follows from that (taints, pods that are not ready, their eviction) is its own doing.
+    """
+    await _patch(client, f"{NODES}/{name}", {"metadata": {"annotations": dict.fromkeys(MANAGED)}})
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    unknown = {
+        "type": "Ready",
+        "status": "Unknown",
+        "reason": "NodeStatusUnknown",
+        "message": "Kubelet stopped posting node status.",
+        "lastTransitionTime": now,
+    }
+    await _patch(client, f"{NODES}/{name}/status", {"status": {"conditions": [unknown]}})
+
+
+async def revive(client: Client, name: str) -> None:
+    """Undo `silence`; the node is usable again a moment later."""
+    await _patch(client, f"{NODES}/{name}", {"metadata": {"annotations": MANAGED}})
+
+
 async def _patch(client: Client, path: str, body: Mapping[str, Any]) -> None:
     await asyncio.to_thread(client.request, "PATCH", path, body, STRATEGIC_PATCH)

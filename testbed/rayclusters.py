@@ -57,6 +57,23 @@ def problem_with(cluster: Json) -> str | None:
     return None
 
 
+def make_refusal(cluster: Json, problem: str) -> Json:
+    """Build the Event by which KubeRay says that it leaves a RayCluster alone."""
+    metadata = cluster["metadata"]
+    namespace, name = metadata["namespace"], metadata["name"]
+    told = {"kind": "RayCluster", "namespace": namespace, "name": name, "uid": metadata["uid"]}
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": "raycluster-refused-"},
+        "involvedObject": {"apiVersion": cluster.get("apiVersion", "ray.io/v1"), **told},
+        "type": "Warning",
+        "reason": "InvalidRayClusterSpec",
+        "message": f"The RayCluster spec is invalid {namespace}/{name}: {problem}",
+        "source": {"component": "raycluster-controller"},
+    }
+
+
 def desired_slots(spec: Json) -> tuple[Slot, ...]:
     """List the places of all pods: the head's first, then those of the groups in their order."""
     workers = (

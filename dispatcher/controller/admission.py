@@ -14,6 +14,7 @@ from dispatcher import errors, log
 from dispatcher.api.appwrapper import AppWrapperSpec
 from dispatcher.api.conditions import ConditionType, State
 from dispatcher.api.mistakes import SpecError
+from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.committer import Committer
 from dispatcher.controller.hub import Hub
@@ -22,7 +23,7 @@ from dispatcher.controller.specs import Specs, owner_of_newcomer
 from dispatcher.core import lifecycle
 from dispatcher.core.demand import gang_of
 from dispatcher.core.gang import Gang
-from dispatcher.core.lifecycle import Newcomer
+from dispatcher.core.lifecycle import Kept, Newcomer
 from dispatcher.core.record import Change, Record
 from dispatcher.kube.appwrappers import AppWrapperView
 
@@ -162,13 +163,22 @@ def _recall(view: AppWrapperView, newcomer: Newcomer, gang: Gang, now: datetime)
     said = {one.get("type"): one for one in conditions if one.get("status") == "True"}
     match view.status.get("state"):
         case State.COMPLETED if ConditionType.COMPLETED in said:
-            return lifecycle.recall_completed(newcomer, gang, now)
+            return lifecycle.recall_completed(newcomer, gang, now, _kept(view))
         case State.FAILED if ConditionType.FAILED in said:
             failed = said[ConditionType.FAILED]
             reason, message = failed.get("reason") or "", failed.get("message") or ""
-            return lifecycle.recall_failed(newcomer, gang, reason, message, now)
+            return lifecycle.recall_failed(newcomer, gang, reason, message, now, _kept(view))
         case _:
             return None
+
+
+def _kept(view: AppWrapperView) -> Kept | None:
+    """What its status says is kept of it, if it says so in a way that can be read."""
+    try:
+        until = datetime.fromisoformat(str(view.status.get("keptUntil")))
+    except ValueError:
+        return None
+    return Kept(HUB_CLUSTER, until) if until.tzinfo else None
 
 
 def _creation_order(view: AppWrapperView) -> tuple[datetime, int]:

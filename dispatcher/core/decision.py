@@ -11,6 +11,7 @@ from dispatcher.api.asked import Asked
 from dispatcher.core import health
 from dispatcher.core.capacity import PodCounts
 from dispatcher.core.completion import Progress, progress
+from dispatcher.core.endings import End
 from dispatcher.core.health import Remedy, Sight, Trouble
 from dispatcher.core.record import ACTIVE, Phase, Record
 from dispatcher.core.terms import Terms
@@ -167,7 +168,7 @@ def _watch_over(record: Record, seen: Observation) -> Decision:
     done = _done(record, seen)
     items = seen.terms.items
     achieved = progress(items, [index in done for index in range(len(items))])
-    if achieved is Progress.ALL and not pods.live:
+    if achieved is Progress.ALL and not pods.live and not _has_only_begun(record, seen):
         return Decision(Step.COMPLETE, done=done)
     troubles = _troubles(record, seen, achieved)
     for trouble in troubles:
@@ -176,6 +177,17 @@ def _watch_over(record: Record, seen: Observation) -> Decision:
     if achieved is not Progress.NONE and not done <= _known_done(record):
         return Decision(Step.NOTE_PROGRESS, done=done)
     return _note(record, troubles)
+
+
+def _has_only_begun(record: Record, seen: Observation) -> bool:
+    """True while no pod was ever seen of one that goes on by its kind, whatever its author calls done.
+
+    A Deployment is Progressing before it has made its first pod.
+    """
+    attempt, pods = record.attempt, seen.sight.pods
+    if attempt is None or attempt.started_at or pods.succeeded or not seen.terms.expects_pods:
+        return False
+    return any(state is not None and state.end is End.OPEN for state in seen.sight.states)
 
 
 def _is_curable(trouble: Trouble) -> bool:
@@ -210,7 +222,7 @@ def _act(trouble: Trouble, record: Record, terms: Terms) -> Decision:
     limit = terms.limit_of(trouble.reason)
     if limit is not None and record.requeuings >= limit:
         return Decision(
-            Step.FAIL, trouble.reason, f"{trouble.message} (after {record.requeuings} requeuings)"
+            Step.FAIL, trouble.reason, f"{trouble.message} (requeued so far: {record.requeuings})"
         )
     return Decision(Step.REQUEUE, trouble.reason, trouble.message)
 

@@ -130,7 +130,7 @@ def _shortage_of_mcad(record: Record, terms: Terms, pods: PodCounts) -> _Found |
 def _shortage(record: Record, terms: Terms, pods: PodCounts) -> _Found | None:
     running, wanted = _running(pods) + pods.succeeded, record.gang.pods
     if pods.failed and terms.has_components:
-        return words.FOUND_FAILED_PODS, f"{pods.failed} pods failed", terms.failure_grace
+        return words.FOUND_FAILED_PODS, f"failed pods: {pods.failed}", terms.failure_grace
     if running >= wanted:
         return None
     message = f"{running} of {wanted} pods run"
@@ -148,7 +148,7 @@ def _shortage(record: Record, terms: Terms, pods: PodCounts) -> _Found | None:
 
 
 def _with_lost(message: str, pods: PodCounts) -> str:
-    return f"{message}, {pods.lost} are on nodes that do not answer" if pods.lost else message
+    return f"{message}, on nodes that do not answer: {pods.lost}" if pods.lost else message
 
 
 def _running(pods: PodCounts) -> int:

@@ -106,23 +106,49 @@ def reject(newcomer: Newcomer, message: str, now: datetime) -> Change:
     )
 
 
-def recall_completed(newcomer: Newcomer, gang: Gang, now: datetime) -> Change:
+class Kept(NamedTuple):
+    """What is still there of an AppWrapper that has ended, and until when."""
+
+    cluster: str
+    until: datetime
+
+
+def recall_completed(newcomer: Newcomer, gang: Gang, now: datetime, kept: Kept | None = None) -> Change:
     """Believe a status that says Completed, which somebody else, or a lost database, has known: never run it again."""
     conditions = (
         _condition(ConditionType.INIT, now),
         _condition(ConditionType.COMPLETED, now, words.PODS_COMPLETED),
     )
-    return _first(newcomer, Cause.FOUND_COMPLETED, now, gang=gang, conditions=conditions)
+    left = _left(kept, "completed", now)
+    return _first(newcomer, Cause.FOUND_COMPLETED, now, gang=gang, conditions=conditions, **left)
 
 
-def recall_failed(newcomer: Newcomer, gang: Gang, reason: str, message: str, now: datetime) -> Change:
+def recall_failed(
+    newcomer: Newcomer, gang: Gang, reason: str, message: str, now: datetime, kept: Kept | None = None
+) -> Change:
     """Believe a status that says Failed: it has been told that it will not run."""
     message = one_line(message)
     failed = _condition(ConditionType.FAILED, now, reason, message)
     conditions = (_condition(ConditionType.INIT, now), failed)
+    left = _left(kept, "failed", now)
     return _first(
-        newcomer, Cause.FOUND_FAILED, now, gang=gang, conditions=conditions, reason=reason, message=message
+        newcomer,
+        Cause.FOUND_FAILED,
+        now,
+        gang=gang,
+        conditions=conditions,
+        reason=reason,
+        message=message,
+        **left,
     )
+
+
+def _left(kept: Kept | None, outcome: str, now: datetime) -> dict[str, object]:
+    """The attempt that what is kept is of; which it was, and when, nobody knows any more."""
+    if kept is None:
+        return {}
+    attempt = Attempt(number=1, cluster=kept.cluster, decided_at=now, ended_at=now, outcome=outcome)
+    return {"attempt": attempt, "attempts": 1, "kept_until": kept.until}
 
 
 def adopt(newcomer: Newcomer, gang: Gang, cluster: str, number: int, now: datetime) -> Change:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -99,6 +100,25 @@ async def test_one_whose_status_says_that_it_has_ended_never_runs_again(
     assert record.attempt is None
     await world.reconcile(record.uid)
     assert world.server.requests("POST") == []
+
+
+@pytest.mark.parametrize(
+    ("kept_until", "expected"),
+    [
+        pytest.param("2026-11-20T08:58:10Z", datetime(2026, 11, 20, 8, 58, 10, tzinfo=UTC), id="a-time"),
+        pytest.param("2026-11-20T08:58:10", None, id="a-time-of-no-zone"),
+        pytest.param("soon", None, id="no-time"),
+        pytest.param(7, None, id="no-text"),
+    ],
+)
+async def test_what_its_status_says_is_kept_is_kept_until_then(
+    world: World, kept_until: object, expected: datetime | None
+) -> None:
+    done = {"type": "Completed", "status": "True"}
+    status = {"state": "Completed", "conditions": [done], "keptUntil": kept_until}
+    record = await world.admit(make_appwrapper(status=status))
+    assert (record.phase, record.kept_until) == (Phase.COMPLETED, expected)
+    assert (record.attempt is not None, record.holds_capacity) == (expected is not None, False)
 
 
 @pytest.mark.parametrize(

@@ -82,7 +82,7 @@ STORIES: list[Any] = [
         id="runs",
     ),
     pytest.param(
-        make_record(Phase.RUNNING, unhealthy=Ailment("FoundFailedPods", "2 pods failed", at(5))),
+        make_record(Phase.RUNNING, unhealthy=Ailment("FoundFailedPods", "failed pods: 2", at(5))),
         [
             (*RESERVED, "Running", "07"),
             (*DEPLOYED, "Running", "08"),

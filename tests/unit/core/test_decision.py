@@ -350,6 +350,22 @@ def test_of_several_things_to_do_the_first_is_done(
     assert decided(two, sight=sight, terms=make_terms(JOB, JOB, **terms)) == decision
 
 
+@pytest.mark.parametrize(
+    ("record", "pods", "step"),
+    [
+        pytest.param(NEVER_RAN, NO_PODS, Step.NOTE_PROGRESS, id="before-its-first-pod"),
+        pytest.param(NEVER_RAN, PodCounts(succeeded=1), Step.MARK_RUNNING, id="its-pod-has-succeeded"),
+        pytest.param(RUNNING, NO_PODS, Step.COMPLETE, id="after-its-last-pod"),
+    ],
+)
+def test_deployment_that_is_called_done_when_it_progresses_is_not_complete_before_its_first_pod(
+    record: Record, pods: PodCounts, step: Step
+) -> None:
+    progressing = ObjectState(conditions=frozenset({"Progressing"}))
+    terms = make_terms(ItemTerms(words=("Progressing",), holds=True))
+    assert decided(record, sight=make_sight(pods, progressing), terms=terms).step is step
+
+
 def test_what_was_done_stays_done_when_its_object_is_gone() -> None:
     record = make_record(Phase.RUNNING_HOLD_COMPLETION)
     assert record.attempt is not None
@@ -372,11 +388,11 @@ LIMITS = [
         words.MIN_PODS_NOT_RUNNING,
         {"max_requeuings": 2},
         2,
-        " (after 2 requeuings)",
+        " (requeued so far: 2)",
         id="mcad-at-its-maximum",
     ),
     pytest.param(words.INSUFFICIENT_PODS_READY, {}, 2, None, id="ours-below-three"),
-    pytest.param(words.INSUFFICIENT_PODS_READY, {}, 3, " (after 3 requeuings)", id="ours-at-three"),
+    pytest.param(words.INSUFFICIENT_PODS_READY, {}, 3, " (requeued so far: 3)", id="ours-at-three"),
 ]
 
 

@@ -244,7 +244,7 @@ OURS: list[Any] = [
         NEVER_RAN,
         {"has_components": True},
         PodCounts(running=3, failed=2),
-        (FOUND_FAILED, "2 pods failed", 1),
+        (FOUND_FAILED, "failed pods: 2", 1),
         id="failed-pods-of-components-though-all-run",
     ),
     pytest.param(RAN, {}, PodCounts(running=2, succeeded=1), None, id="one-has-succeeded"),
@@ -271,7 +271,7 @@ OURS: list[Any] = [
         RAN,
         {},
         PodCounts(running=3, lost=2),
-        (NOT_READY, "1 of 3 pods run, 2 are on nodes that do not answer", 5),
+        (NOT_READY, "1 of 3 pods run, on nodes that do not answer: 2", 5),
         id="nodes-died",
     ),
     pytest.param(
@@ -332,7 +332,7 @@ def test_exit_code_that_no_attempt_would_mend_fails_the_gang_after_the_same_grac
     terms = make_terms(has_components=True, terminal_exit_codes=frozenset({3}))
     pods = PodCounts(running=1, failed=2, exit_codes=frozenset({3, 1}))
     assert health.shortage(NEVER_RAN, terms, pods) == Trouble(
-        FOUND_FAILED, "2 pods failed, with exit code 1, 3", Remedy.FAIL, at(62)
+        FOUND_FAILED, "failed pods: 2, with exit code 1, 3", Remedy.FAIL, at(62)
     )
 
 
