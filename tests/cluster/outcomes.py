@@ -13,6 +13,8 @@ Json = dict[str, Any]
 
 TOLD = ("Failed", "Running")
 """Where `queuejobstate` ends; Backoff ends, too, as far as nothing changes around it."""
+SETTLED = ("Running", "Dispatched", "RunningHoldCompletion", "Completed", "Suspended")
+"""Where `queuejobstate` says by itself why it is where it is."""
 
 
 def message_of(status: Json, type_: str = "Failed") -> str:
@@ -28,7 +30,7 @@ def reason_of(status: Json) -> str:
         return message_of(status)
     if state == "Backoff":
         return str((status.get("waiting") or {}).get("reason", ""))
-    return state if state in ("Running", "Dispatched") else ""
+    return state if state in SETTLED else ""
 
 
 async def failures(world: World, manifests: dict[str, Json]) -> dict[str, str]:

@@ -23,7 +23,7 @@ TEMPLATE = f"{ITEM}.generictemplate"
 PODS = f"{ITEM}.custompodresources[0]"
 PATTERN = r"'^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$'"
 DECLARE = (
-    "Correct it, or: Declare it beside the template, such as "
+    "Correct the template, or declare what its pods ask for beside it, such as "
     "`custompodresources: [{replicas: 2, requests: {cpu: 1, memory: 2Gi}}]`."
 )
 QUANTITIES = "allowed are numbers like 2, 0.5, 500m, 1e3, 16G or 16Gi"
