@@ -15,6 +15,7 @@ from typing import Any, Final
 import orjson
 import yaml
 
+from dispatcher.api.annotations import ADMISSION_GRACE
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.names import APPWRAPPER_VERSION, WORKLOAD_GROUP
 from dispatcher.core import lifecycle
@@ -80,6 +81,8 @@ def is_dispatched(appwrapper: Mapping[str, Any]) -> bool:
 def _gang(example: Json, name: str) -> Gang:
     appwrapper: Json = _renamed(example, name)
     appwrapper["metadata"]["namespace"] = NAMESPACE
+    # Nothing here makes pods of a RayCluster, and a gang that shows none is queued again after a minute.
+    appwrapper["metadata"]["annotations"] = {ADMISSION_GRACE: "1h"}
     wrapped = parse_spec(appwrapper["spec"], namespace=NAMESPACE).wrapped[0]
     owner = Owner(_SOME_UID, WORKLOAD_GROUP, APPWRAPPER_VERSION, NAMESPACE, name, 1, _SOME_UID[::-1])
     return Gang(name, appwrapper, orjson.dumps(build(wrapped, owner)))
