@@ -72,8 +72,10 @@ _NANOSECONDS = {
     "m": 60_000_000_000,
     "h": 3_600_000_000_000,
 }
-_TERM = re.compile(rf"(?=\.?[0-9])([0-9]*)\.?([0-9]*)({'|'.join(_NANOSECONDS)})")
-_DURATION = re.compile(rf"([-+]?)(0|(?:{_TERM.pattern})+)")
+# Possessive, so that what was read once is never divided otherwise: an annotation is anybody's, and the ways to
+# divide one double with each of its terms.
+_TERM = re.compile(rf"(?=\.?[0-9])([0-9]*+)(?:\.([0-9]*+))?({'|'.join(_NANOSECONDS)})")
+_DURATION = re.compile(rf"([-+]?)(0|(?:{_TERM.pattern})++)")
 _INT32 = range(-(2**31), 2**31)
 _INT64_MAX = 2**63 - 1
 

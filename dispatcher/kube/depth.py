@@ -14,7 +14,8 @@ import orjson
 
 DEEPEST: Final = 200
 
-_TOKEN: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[{]|[\]}]')
+# A string that is cut off is a token, too: were it none, each quote within it would be tried as the begin of one.
+_TOKEN: Final = re.compile(rb'(?s)"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[{]|[\]}]')
 
 
 def loads(raw: bytes) -> Any:  # noqa: ANN401  # any JSON

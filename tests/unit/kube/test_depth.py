@@ -41,6 +41,14 @@ def test_what_is_no_json_is_refused(raw: bytes) -> None:
         depth.loads(raw)
 
 
+def test_what_is_cut_off_within_a_string_full_of_quotes_is_refused_at_once() -> None:
+    """The annotation that `kubectl apply` writes holds JSON, and a proxy may end a watch anywhere."""
+    applied = json.dumps({f"key-{number}": "value" for number in range(8000)})
+    line = json.dumps({"metadata": {"annotations": {"applied": applied}}}).encode()
+    with pytest.raises(orjson.JSONDecodeError):
+        depth.loads(line[:-10])
+
+
 def test_what_was_read_can_be_written() -> None:
     assert depth.dumps(nested(1000)) == orjson.dumps(nested(depth.DEEPEST))
     assert depth.dumps({"a": [1]}) == b'{"a":[1]}'
