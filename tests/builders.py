@@ -19,7 +19,7 @@ from dispatcher.core.decision import Observation
 from dispatcher.core.endings import ObjectState
 from dispatcher.core.gang import Gang, PodSet, Taint, Toleration
 from dispatcher.core.health import Sight
-from dispatcher.core.lifecycle import Newcomer
+from dispatcher.core.lifecycle import Newcomer, Verdict
 from dispatcher.core.manifest import Owner
 from dispatcher.core.record import ObjectRef, Pending, Phase, Record
 from dispatcher.core.resources import Resources
@@ -133,13 +133,13 @@ _LIVES: Final[dict[Phase, Callable[[Record], Record]]] = {
 def make_preempted(record: Record | None = None, reason: str = words.MIN_PODS_NOT_RUNNING) -> Record:
     """A record (else a new one that runs) that is taken from its cluster at second 4, and may go on at 94."""
     return lifecycle.preempt(
-        record or make_record(Phase.RUNNING), reason, "too few pods", at(94), 600, at(4)
+        record or make_record(Phase.RUNNING), Verdict(reason, "too few pods"), at(94), 600, at(4)
     ).after
 
 
 def make_failing_run(record: Record | None = None, reason: str = words.FAILED_COMPONENT) -> Record:
     """A record (else a new one that runs) that failed after its dispatch, at second 4; its parts are going."""
-    return lifecycle.fail(record or make_record(Phase.RUNNING), reason, "it failed", at(4)).after
+    return lifecycle.fail(record or make_record(Phase.RUNNING), Verdict(reason, "it failed"), at(4)).after
 
 
 def make_failed_run(record: Record | None = None, reason: str = words.FAILED_COMPONENT) -> Record:

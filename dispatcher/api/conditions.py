@@ -95,6 +95,8 @@ MIN_PODS_NOT_RUNNING: Final = "MinPodsNotRunning"
 """Reason of PreemptCandidate: fewer than `minAvailable` pods run or have succeeded."""
 PODS_FAILED_SCHEDULING: Final = "PodsFailedScheduling"
 """Reason of PreemptCandidate: enough pods run, but others cannot be scheduled."""
+REASONS_OF_MCAD: Final = frozenset({MIN_PODS_NOT_RUNNING, PODS_FAILED_SCHEDULING})
+"""Troubles that an author asked to have looked after, by `minAvailable`."""
 DISPATCH_DEADLINE_EXCEEDED: Final = "DispatchDeadlineExceeded"
 """Reason of PreemptCandidate and Failed: it ran for longer than `dispatchDuration.limit`."""
 SOME_ITEMS_COMPLETED: Final = "SomeItemsCompleted"

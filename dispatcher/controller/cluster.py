@@ -73,19 +73,23 @@ class Cluster:
         await self._pods.synced.wait()
 
     def learn(self, record: Record) -> None:
-        """Know the objects of an attempt as that AppWrapper's, so that their pods are confirmed at once."""
-        if record.attempt is None or record.attempt.cluster != self.name:
-            return
-        for ref in record.attempt.objects:
+        """Know the objects of an attempt as that AppWrapper's, so that their pods are confirmed at once.
+
+        While the attempt goes on, its AppWrapper is woken when one of them turns out to be gone; also by a
+        list that came too late to see it go.
+        """
+        objects = _objects_in(self.name, record)
+        for ref in objects:
             if ref.uid:
                 self.learn_object(ref, record.uid)
+        self.objects.expect(record.uid, objects if record.holds_capacity else ())
 
     def learn_object(self, ref: ObjectRef, appwrapper: str, *, contents: bool = False) -> None:
         """Know one object as that AppWrapper's: pods of it seen so far were counted as anyone's, beside its demand.
 
         Its kind is watched from now on; with `contents` in full, though it makes no pods (see `WrappedWatches`).
         """
-        self.owners.learn(ref.uid, appwrapper)
+        self.owners.learn(ref.uid, appwrapper, ref.namespace)
         self._owner_resolved(ref.uid)
         self.objects.want(ref.api_version, ref.kind, contents=contents)
 
@@ -158,6 +162,11 @@ class Cluster:
             if owner is not None:
                 self._on_pods(owner)
                 self._on_capacity()
+
+
+def _objects_in(cluster: str, record: Record) -> tuple[ObjectRef, ...]:
+    attempt = record.attempt
+    return attempt.objects if attempt is not None and attempt.cluster == cluster else ()
 
 
 def _is_down(node: Node | None) -> bool:

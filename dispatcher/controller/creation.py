@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Final
 
@@ -28,23 +29,33 @@ async def create(parts: Parts, record: Record) -> None:
     if cluster is None:
         return
     if parts.queue.failures(record.uid) >= MOST_FAILURES:
-        await parts.commit(_postponed(parts, record, (), "the API server kept failing to create it"))
+        objects = record.attempt.objects if record.attempt else ()
+        await parts.commit(_postponed(parts, record, objects, "the API server kept failing to create it"))
         return
     spec = await parts.specs.of(record)
     owner = owner_of(record, parts.hub_id)
+    finished = {ref.item: ref for ref in record.attempt.objects} if record.attempt else {}
     made: list[ObjectRef] = []
     for wrapped in spec.wrapped:
+        if wrapped.index in finished:
+            made.append(finished[wrapped.index])  # by an earlier attempt
+            continue
         if not parts.is_wanted(record):
             parts.queue.add(record.uid)  # deleted meanwhile: what is created now would outlive it
             return
         outcome = await cluster.wrapped.create(wrapped, owner)
         if not isinstance(outcome, Created):
-            await _give_up(parts, record, tuple(made), outcome)
+            await _give_up(parts, record, _with_rest(made, finished), outcome)
             return
         # Its pods may well be seen before the commit.
         cluster.learn_object(outcome.ref, record.uid, contents=bool(wrapped.completion))
         made.append(outcome.ref)
     await parts.commit(lifecycle.created(record, tuple(made), parts.now()))
+
+
+def _with_rest(made: list[ObjectRef], finished: Mapping[int, ObjectRef]) -> tuple[ObjectRef, ...]:
+    """What exists so far, in order: what an earlier attempt finished may stand behind what could not be made."""
+    return tuple(sorted({*made, *finished.values()}, key=lambda ref: ref.item))
 
 
 async def _give_up(parts: Parts, record: Record, made: tuple[ObjectRef, ...], outcome: Creation) -> None:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
+from dispatcher.api.annotations import FaultTolerance
 from dispatcher.api.names import HUB_CLUSTER, LEGACY_GROUP, WORKLOAD_GROUP
 from dispatcher.core.record import Record
-from dispatcher.kube.appwrappers import AppWrappers, AppWrapperView, decode
+from dispatcher.kube.appwrappers import NO_ANNOTATIONS, AppWrappers, AppWrapperView, decode
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.reflector import Reflector
+
+MOST_REMEMBERED: Final = 20_000
+"""Of so many AppWrappers that are gone it is known what their annotations said. Who is done with one says so, but of
+one that was never taken in nobody will."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,7 @@ class Hub:
         self._groups = {
             group: self._watch(client, discovery, group) for group in (WORKLOAD_GROUP, LEGACY_GROUP)
         }
+        self._gone: OrderedDict[str, FaultTolerance] = OrderedDict()
 
     @property
     def reflectors(self) -> tuple[Reflector[AppWrapperView], ...]:
@@ -63,6 +70,15 @@ class Hub:
                 return found
         return None
 
+    def tolerance(self, uid: str) -> FaultTolerance:
+        """What the annotations of an AppWrapper say; or said, if it went while we watched, until it is forgotten."""
+        view = self.view(uid)
+        return view.tolerance if view else self._gone.get(uid, NO_ANNOTATIONS)
+
+    def forget(self, uid: str) -> None:
+        """Nobody will ask any more about an AppWrapper that is gone."""
+        self._gone.pop(uid, None)
+
     def can_tell(self, group: str) -> bool:
         """True once a complete list of the group was seen, so that what is absent was really absent."""
         return group in self._groups and self._groups[group].reflector.synced.is_set()
@@ -80,5 +96,11 @@ class Hub:
         reflector = Reflector(f"appwrappers.{group}", client, api.collection, decode, self._changed)
         return _Group(api, reflector)
 
-    def _changed(self, uid: str, _old: AppWrapperView | None, _new: AppWrapperView | None) -> None:
+    def _changed(self, uid: str, old: AppWrapperView | None, new: AppWrapperView | None) -> None:
+        if new is not None:
+            self.forget(uid)
+        elif old is not None and old.tolerance != NO_ANNOTATIONS:
+            self._gone[uid] = old.tolerance
+            while len(self._gone) > MOST_REMEMBERED:
+                self._gone.popitem(last=False)
         self._on_change(uid)

@@ -5,15 +5,17 @@ What the watches told is a suspicion: before an attempt is given up for it, the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 from dispatcher.api import conditions as words
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.parts import Parts
+from dispatcher.controller.specs import owner_of
 from dispatcher.core import lifecycle
 from dispatcher.core.decision import Decision, Observation, Step, decide
-from dispatcher.core.record import ObjectRef, Record
+from dispatcher.core.health import Sight
+from dispatcher.core.lifecycle import Verdict
+from dispatcher.core.record import Record
 
 
 async def complete(parts: Parts, record: Record, seen: Observation, decision: Decision) -> None:
@@ -21,10 +23,10 @@ async def complete(parts: Parts, record: Record, seen: Observation, decision: De
     cluster = parts.cluster_of(record)
     if cluster is None:
         return
-    live = cluster.live_pods.ask((record.namespace, record.uid), record.version)
-    if live is None:
+    left = cluster.live_pods.ask((record.namespace, record.uid), record.version)
+    if left is None:
         return  # the answer wakes us
-    if live:
+    if left.live:
         parts.look_again(record)
         return
     now = parts.now()
@@ -37,37 +39,48 @@ async def act(parts: Parts, record: Record, seen: Observation, decision: Decisio
     cluster = parts.cluster_of(record)
     if cluster is None:
         return
-    confirmed = await _look_closer(record, seen, decision, cluster)
+    confirmed = await _look_closer(parts, record, seen, decision, cluster)
     again = decide(confirmed)
     if (again.step, again.reason) != (decision.step, decision.reason):
-        parts.look_again(record)
+        if decision.reason == words.MISSING_COMPONENT:
+            await _take_as_found(parts, record, confirmed, again)
+        else:
+            parts.look_again(record)
         return
-    message = again.message + await _hint(record, decision, seen, cluster)
-    now = parts.now()
+    hint = await _hint(record, decision, seen, cluster)
+    verdict = Verdict(again.reason, again.message, again.detail + hint)
+    now, terms = parts.now(), seen.terms
     if again.step is Step.FAIL:
-        await parts.commit(lifecycle.fail(record, again.reason, message, now))
+        await parts.commit(lifecycle.fail(record, verdict, now))
         return
-    terms = seen.terms
-    await parts.commit(
-        lifecycle.preempt(
-            record,
-            again.reason,
-            message,
-            now + terms.pause(again.reason),
-            int(terms.wait(record.requeuings + 1).total_seconds()),
-            now,
-        )
-    )
+    eligible_at = now + terms.pause(again.reason)
+    next_wait = int(terms.wait(record.requeuings + 1).total_seconds())
+    await parts.commit(lifecycle.preempt(record, verdict, eligible_at, next_wait, now, again.done))
+
+
+async def _take_as_found(parts: Parts, record: Record, confirmed: Observation, again: Decision) -> None:
+    """What seemed to be missing exists: commit how it ended, if it has; else wait until the watch shows it, too.
+
+    If it cannot be given our marks, no watch ever will, and its end must be seen all the same.
+    """
+    match again.step:
+        case Step.NOTE_DONE:
+            await parts.commit(lifecycle.note_done(record, again.done, parts.now()))
+        case Step.NOTE_PROGRESS:
+            await parts.commit(lifecycle.complete_some(record, again.done, parts.now()))
+        case Step.FAIL | Step.REQUEUE:
+            await act(parts, record, confirmed, again)
+        case _:
+            parts.look_again(record)
 
 
 async def _look_closer(
-    record: Record, seen: Observation, decision: Decision, cluster: Cluster
+    parts: Parts, record: Record, seen: Observation, decision: Decision, cluster: Cluster
 ) -> Observation:
     """The same observation with what it rests on asked anew."""
     match decision.reason:
         case words.MISSING_COMPONENT:
-            absent = await _gone(record, seen.sight.absent, cluster)
-            return replace(seen, sight=replace(seen.sight, absent=absent))
+            return replace(seen, sight=await _without_doubt(parts, record, seen.sight, cluster))
         case words.FAILED_COMPONENT | words.DISPATCH_DEADLINE_EXCEEDED:
             return seen  # a fact about an object, or a time: neither is taken back
         case _:
@@ -75,8 +88,17 @@ async def _look_closer(
             return replace(seen, sight=replace(seen.sight, pods=pods))
 
 
-async def _gone(record: Record, absent: Sequence[ObjectRef], cluster: Cluster) -> tuple[ObjectRef, ...]:
-    return tuple([ref for ref in absent if await cluster.wrapped.is_gone(ref, record.uid)])
+async def _without_doubt(parts: Parts, record: Record, sight: Sight, cluster: Cluster) -> Sight:
+    """What is to be seen of the objects if those that the watches miss are looked for."""
+    owner, wrapped = owner_of(record, parts.hub_id), (await parts.specs.of(record)).wrapped
+    objects = record.attempt.objects if record.attempt else ()
+    found = {
+        ref: await cluster.wrapped.reclaim(wrapped[ref.item], ref, owner)
+        for ref in objects
+        if ref in sight.absent
+    }
+    states = tuple(found.get(ref) or state for ref, state in zip(objects, sight.states, strict=False))
+    return replace(sight, states=states, absent=tuple(ref for ref, state in found.items() if state is None))
 
 
 async def _hint(record: Record, decision: Decision, seen: Observation, cluster: Cluster) -> str:

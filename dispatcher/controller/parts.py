@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
@@ -16,13 +16,39 @@ from dispatcher.controller.roster import Roster
 from dispatcher.controller.specs import Specs, owner_of
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.manifest import reference
-from dispatcher.core.record import Change, ObjectRef, Record
+from dispatcher.core.record import Change, ObjectRef, Phase, Record
 
 CONFIRM_SECONDS: Final = 0.5
-"""Pause before looking again whether something is so; events usually come first."""
+"""The first pause before looking again whether something is so; events usually come first."""
+
+LONGEST_CONFIRM_SECONDS: Final = 30.0
+"""The longest such pause: what a watch does not tell of is noticed after that."""
 
 REFUSED_SECONDS: Final = 5.0
 """Pause before another try of a step that the database did not accept; the reason is in the log."""
+
+
+class Patience:
+    """How long to pause before the next look at a step that is not done yet, by the uid of its AppWrapper.
+
+    Half as long as was waited for it already, within limits: so the pauses grow however many events come in between,
+    and what took a moment is noticed a moment later.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[str, tuple[int, datetime]] = {}
+
+    def pause(self, record: Record, now: datetime) -> float:
+        """Seconds until the next look; another version of the record is another step, and begins anew."""
+        version, since = self._since.get(record.uid, (record.version, now))
+        if version != record.version:
+            since = now
+        self._since[record.uid] = record.version, since
+        return min(LONGEST_CONFIRM_SECONDS, max(CONFIRM_SECONDS, (now - since).total_seconds() / 2))
+
+    def forget(self, uid: str) -> None:
+        """Its step is done."""
+        self._since.pop(uid, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +66,7 @@ class Parts:
     queue: WorkQueue
     wake_dispatch: Callable[[], None]
     now: Callable[[], datetime]
+    patience: Patience = field(default_factory=Patience)
 
     async def commit(self, change: Change) -> None:
         """Commit one step, and look again: the next may be due at once."""
@@ -47,13 +74,16 @@ class Parts:
         if record is None:
             self.queue.add_later(change.after.uid, REFUSED_SECONDS)
             return
+        self.patience.forget(record.uid)
+        if record.phase is Phase.DELETED:
+            self.hub.forget(record.uid)
         for cluster in self.clusters.values():
             cluster.learn(record)
         self.queue.add(change.after.uid)
 
-    def look_again(self, record: Record) -> None:
-        """Have the AppWrapper looked at again soon, whatever happens."""
-        self.queue.add_later(record.uid, CONFIRM_SECONDS)
+    def look_again(self, record: Record, within: float = LONGEST_CONFIRM_SECONDS) -> None:
+        """Have the AppWrapper looked at again, whatever happens: soon at first, then later; `within` is in seconds."""
+        self.queue.add_later(record.uid, min(within, self.patience.pause(record, self.now())))
 
     def cluster_of(self, record: Record | None) -> Cluster | None:
         """The cluster that has objects of the AppWrapper; None if none has, or it is unknown."""

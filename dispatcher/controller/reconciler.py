@@ -18,7 +18,9 @@ from dispatcher.core.decision import Decision, Observation, Step, decide
 from dispatcher.core.health import Sight
 from dispatcher.core.record import ACTIVE, Record
 from dispatcher.core.terms import Terms
-from dispatcher.kube.appwrappers import NO_ANNOTATIONS, AppWrapperView
+
+UNREAD_SECONDS: Final = 5.0
+"""Pause before asking again whether the API server has said what a gang's author wrote."""
 
 REPORT_AGAIN_SECONDS: Final = 2.0
 """Pause before a status that could not be written is tried again."""
@@ -58,6 +60,9 @@ class Reconciler:
 
     async def reconcile(self, uid: str) -> None:
         """One look at one AppWrapper."""
+        if self._is_unread(uid):
+            self._parts.queue.add_later(uid, UNREAD_SECONDS)
+            return
         seen = await self._observe(uid)
         try:
             await self._act(uid, seen, decide(seen))
@@ -65,6 +70,13 @@ class Reconciler:
             await self._report(uid)  # what takes long is told, too
             raise
         await self._report(uid)
+
+    def _is_unread(self, uid: str) -> bool:
+        """True while the API server has yet to say on what terms the author of a dispatched gang wants it kept."""
+        record = self._parts.roster.get(uid)
+        if record is None or record.phase not in ACTIVE or self._parts.hub.view(uid) is not None:
+            return False
+        return not self._parts.hub.can_tell(record.group)
 
     async def _report(self, uid: str) -> None:
         """Report, or have it tried again later: a status that cannot be written is no failure of the step."""
@@ -89,7 +101,7 @@ class Reconciler:
             case Step.FORGET:
                 await self._forget(record)
             case Step.REPRIORITISE | Step.SUSPEND | Step.RESUME:
-                await self._follow(record, seen, decision.step)
+                await self._follow(record, seen, decision)
             case Step.CREATE:
                 await creation.create(parts, record)
             case Step.MARK_RUNNING:
@@ -98,6 +110,8 @@ class Reconciler:
                 await parts.commit(lifecycle.fall_ill(record, decision.reason, decision.message, now))
             case Step.NOTE_RECOVERY:
                 await parts.commit(lifecycle.recover(record, now))
+            case Step.NOTE_DONE:
+                await parts.commit(lifecycle.note_done(record, decision.done, now))
             case Step.NOTE_PROGRESS:
                 await parts.commit(lifecycle.complete_some(record, decision.done, now))
             case Step.COMPLETE:
@@ -124,17 +138,17 @@ class Reconciler:
         parts = self._parts
         record, view, now = parts.roster.get(uid), parts.hub.view(uid), parts.now()
         if view is None and record is not None and not parts.hub.can_tell(record.group):
-            return Observation(record, True, now, None, *await self._sight(record, view))
+            return Observation(record, True, now)
         wanted = view is not None and not view.deleting and (record is not None or view.is_ours)
         asked = view.asked if view else None
-        return Observation(record, wanted, now, asked, *await self._sight(record, view))
+        return Observation(record, wanted, now, asked, *await self._sight(record))
 
-    async def _sight(self, record: Record | None, view: AppWrapperView | None) -> tuple[Terms, Sight]:
+    async def _sight(self, record: Record | None) -> tuple[Terms, Sight]:
         """What is to be seen of it in its cluster, and what it is measured by."""
         cluster = self._parts.cluster_of(record)
         if record is None or record.attempt is None or cluster is None or record.phase not in ACTIVE:
             return Terms(), Sight()
-        terms = await self._parts.specs.terms_of(record, view.tolerance if view else NO_ANNOTATIONS)
+        terms = await self._parts.specs.terms_of(record, self._parts.hub.tolerance(record.uid))
         return terms, _sight_of(record, terms, cluster)
 
     async def _forget(self, record: Record) -> None:
@@ -146,12 +160,12 @@ class Reconciler:
         await self._parts.commit(lifecycle.delete(record, self._parts.now()))
         self._parts.wake_dispatch()  # those behind it may have waited for it to move
 
-    async def _follow(self, record: Record, seen: Observation, step: Step) -> None:
+    async def _follow(self, record: Record, seen: Observation, decision: Decision) -> None:
         """Do what its user has asked for meanwhile."""
         now, asked = self._parts.now(), seen.asked
-        if step is Step.SUSPEND:
-            change = lifecycle.suspend(record, now)
-        elif step is Step.RESUME:
+        if decision.step is Step.SUSPEND:
+            change = lifecycle.suspend(record, now, decision.done)
+        elif decision.step is Step.RESUME:
             change = lifecycle.resume(record, now)
         elif asked is not None:
             change = lifecycle.reprioritise(record, asked.priority, asked.priority_slope, now)

@@ -7,6 +7,8 @@ shows no live one. Nobody waits for either: each look does what can be done now 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from datetime import timedelta
+from typing import Final
 
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.parts import Parts
@@ -15,31 +17,38 @@ from dispatcher.core import lifecycle
 from dispatcher.core.endings import End
 from dispatcher.core.health import keeps_what_ended
 from dispatcher.core.podsets import KINDS
-from dispatcher.core.record import ObjectRef, Record
+from dispatcher.core.record import ObjectRef, Phase, Record
 from dispatcher.core.terms import Terms
-from dispatcher.kube.appwrappers import NO_ANNOTATIONS
 from dispatcher.kube.livepods import UNKNOWN_ITEM
+
+LINGERING: Final = timedelta(seconds=5)
+"""So long what has ended is left to its operator, which may remove its pods by itself: then its status is kept."""
 
 
 async def remove(parts: Parts, record: Record) -> None:
-    """Delete what the attempt created, last first, but for what is kept for its logs; commit once that is gone."""
+    """Delete what the attempt created, last first, but for what stays; commit once that is gone."""
     cluster = parts.cluster_of(record)
     if cluster is None:
         return
     refs = await parts.refs(record)
-    taking = [ref for ref in refs if _takes_capacity(ref, cluster)] if keeps_what_ended(record) else refs
+    taking = [ref for ref in refs if not _stays(ref, record, cluster)]
     if not await _are_gone(parts, record, cluster, taking):
         parts.look_again(record)
         return
-    live = await _live_items(parts, record, cluster)
-    if live is None:
-        return  # the answer wakes us
-    if live:
-        await _are_gone(parts, record, cluster, [ref for ref in refs if _is_among(ref, live)])
-        parts.look_again(record)
+    if taking == refs and cluster.pod_counts(record.uid).live:
+        await _wait_for_pods(parts, record, cluster)
         return
+    left = cluster.live_pods.ask((record.namespace, record.uid), record.version)
+    if left is None:
+        return  # the answer wakes us
     now = parts.now()
-    kept_until = now + (await _terms(parts, record)).kept_failed if len(taking) < len(refs) else None
+    if left.live or cluster.pod_counts(record.uid).live:
+        if now - record.phase_since >= LINGERING:
+            await _are_gone(parts, record, cluster, [ref for ref in refs if _is_among(ref, left.staying)])
+        await _wait_for_pods(parts, record, cluster)
+        return
+    kept = record.phase is Phase.FAILING and len(taking) < len(refs)
+    kept_until = now + (await _terms(parts, record)).kept_failed if kept else None
     await parts.commit(lifecycle.removed(record, now, kept_until))
     parts.wake_dispatch()
 
@@ -50,19 +59,17 @@ async def confirm_gone(parts: Parts, record: Record) -> None:
     if cluster is None:
         return
     if cluster.pod_counts(record.uid).live:
-        # Not proof, but it saves asking: their going is an event that wakes us.
-        await _force_if_overdue(parts, record, cluster)
-        parts.look_again(record)
+        await _wait_for_pods(parts, record, cluster)
         return
     for ref in await parts.refs(record):
         if not await cluster.wrapped.is_gone(ref, record.uid):
             parts.look_again(record)
             return
-    live = await _live_items(parts, record, cluster)
-    if live is None:
+    left = cluster.live_pods.ask((record.namespace, record.uid), record.version)
+    if left is None:
         return
-    if live:
-        parts.look_again(record)
+    if left.live or cluster.pod_counts(record.uid).live:
+        await _wait_for_pods(parts, record, cluster)
         return
     await parts.commit(lifecycle.release(record, parts.now()))
     parts.wake_dispatch()
@@ -85,28 +92,33 @@ async def _are_gone(parts: Parts, record: Record, cluster: Cluster, refs: Sequen
     return all([await cluster.wrapped.remove(ref, owner) for ref in reversed(refs)])
 
 
-async def _live_items(parts: Parts, record: Record, cluster: Cluster) -> Collection[int] | None:
-    """The items of which live pods are left, by a list begun after this was asked; None until that is answered."""
-    live = cluster.live_pods.ask((record.namespace, record.uid), record.version)
-    if live is None:
-        return None
-    if not live and cluster.pod_counts(record.uid).live:
-        live = frozenset({UNKNOWN_ITEM})  # pods that bear no label of ours, but have an owner that is ours
-    if live:
-        await _force_if_overdue(parts, record, cluster)
-    return live
+async def _wait_for_pods(parts: Parts, record: Record, cluster: Cluster) -> None:
+    """Look again when pods may be gone; delete those that will not go, once they had the time they are given.
 
-
-async def _force_if_overdue(parts: Parts, record: Record, cluster: Cluster) -> None:
-    """Delete pods that will not go without asking their node, once they had the time they are given."""
+    While the watch shows live ones no list is asked for: their going is an event that wakes us.
+    """
     after = (await _terms(parts, record)).force_deletion_after
-    if after is not None and parts.now() - record.phase_since >= after:
-        await cluster.live_pods.force((record.namespace, record.uid))
+    if after is None:
+        parts.look_again(record)
+        return
+    left = (record.phase_since + after - parts.now()).total_seconds()
+    if left > 0:
+        parts.look_again(record, within=left)
+        return
+    await cluster.live_pods.force((record.namespace, record.uid), parts.now())
+    parts.look_again(record)
 
 
 async def _terms(parts: Parts, record: Record) -> Terms:
-    view = parts.hub.view(record.uid)
-    return await parts.specs.terms_of(record, view.tolerance if view else NO_ANNOTATIONS)
+    """Its terms; those of one that was deleted before our watch began are as if it had no annotations."""
+    return await parts.specs.terms_of(record, parts.hub.tolerance(record.uid))
+
+
+def _stays(ref: ObjectRef, record: Record, cluster: Cluster) -> bool:
+    """True for what a failed gang keeps for its logs, and for what the next attempt need not do again."""
+    if record.phase is Phase.FAILING:
+        return keeps_what_ended(record) and not _takes_capacity(ref, cluster)
+    return ref.done
 
 
 def _takes_capacity(ref: ObjectRef, cluster: Cluster) -> bool:
@@ -124,5 +136,5 @@ def _takes_capacity(ref: ObjectRef, cluster: Cluster) -> bool:
     return state.end is End.OPEN
 
 
-def _is_among(ref: ObjectRef, live: Collection[int]) -> bool:
-    return ref.item in live or UNKNOWN_ITEM in live
+def _is_among(ref: ObjectRef, items: Collection[int]) -> bool:
+    return ref.item in items or UNKNOWN_ITEM in items

@@ -13,10 +13,18 @@ import heapq
 import itertools
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 30.0
+MOST_SUPERSEDED: Final = 1000
+"""Looks that stand in the schedule though an earlier one came before them, beside one for each key."""
+
+
+class _Look(NamedTuple):
+    due: float
+    order: int
+    key: str
 
 
 class WorkQueue:
@@ -29,8 +37,8 @@ class WorkQueue:
         self._active: set[str] = set()
         self._again: set[str] = set()
         self._failures: dict[str, int] = {}
-        self._due: list[tuple[float, int, str]] = []
-        self._scheduled: dict[str, float] = {}
+        self._due: list[_Look] = []
+        self._scheduled: dict[str, _Look] = {}
         self._order = itertools.count()
         self._changed = asyncio.Event()
 
@@ -49,10 +57,13 @@ class WorkQueue:
     def add_later(self, key: str, seconds: float) -> None:
         """Have `key` looked at after `seconds`, unless an earlier look is scheduled already."""
         due = self._monotonic() + seconds
-        if self._scheduled.get(key, float("inf")) <= due:
+        scheduled = self._scheduled.get(key)
+        if scheduled is not None and scheduled.due <= due:
             return
-        self._scheduled[key] = due
-        heapq.heappush(self._due, (due, next(self._order), key))
+        look = _Look(due, next(self._order), key)
+        self._scheduled[key] = look
+        heapq.heappush(self._due, look)
+        self._drop_superseded()
         self._changed.set()
 
     def add_failed(self, key: str) -> float:
@@ -96,9 +107,15 @@ class WorkQueue:
     def _promote(self) -> float | None:
         """Move what is due to the ready ones; seconds until the next is due, None if nothing is scheduled."""
         now = self._monotonic()
-        while self._due and self._due[0][0] <= now:
-            due, _, key = heapq.heappop(self._due)
-            if self._scheduled.get(key) == due:
-                del self._scheduled[key]
-                self.add(key)
-        return self._due[0][0] - now if self._due else None
+        while self._due and self._due[0].due <= now:
+            look = heapq.heappop(self._due)
+            if self._scheduled.get(look.key) is look:
+                del self._scheduled[look.key]
+                self.add(look.key)
+        return self._due[0].due - now if self._due else None
+
+    def _drop_superseded(self) -> None:
+        """A look that is due in a month would stand in the heap for a month, each time another came before it."""
+        if len(self._due) > 2 * len(self._scheduled) + MOST_SUPERSEDED:
+            self._due = list(self._scheduled.values())
+            heapq.heapify(self._due)

@@ -7,7 +7,7 @@ Whether pods still run, and whether something failed, is for the caller to ask f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -19,7 +19,7 @@ from dispatcher.core.podsets import KINDS
 
 @dataclass(frozen=True, slots=True)
 class ItemTerms:
-    """When one item is done, and whether the gang waits for it.
+    """When one item is done, and whether the gang waits for it; `pods` is how many it makes.
 
     `words` are the condition types its author named; `ends` says that its kind has an end of its own. The
     gang waits for an item that `holds`; for one that `serves` (a Service) only while no item of the gang
@@ -30,6 +30,7 @@ class ItemTerms:
     ends: bool = False
     holds: bool = False
     serves: bool = False
+    pods: int = 0
 
     def is_met_by(self, state: ObjectState | None) -> bool:
         """True if the item is done; one of which nothing is known, or that failed, is not."""
@@ -50,8 +51,8 @@ _SERVING: Final = frozenset(
 """Kinds that make no pods but are wrapped to be used: they tell of something that shall go on."""
 
 
-def item_terms(wrapped: WrappedObject) -> ItemTerms:
-    """Tell what an item has to reach."""
+def item_terms(wrapped: WrappedObject, pods: int = 0) -> ItemTerms:
+    """Tell what an item that makes so many pods has to reach."""
     kind, its_kind_ends = (wrapped.group, wrapped.kind), ends(wrapped.group, wrapped.kind)
     waited_for = bool(wrapped.completion) or its_kind_ends
     makes_pods = _makes_pods(wrapped)
@@ -61,6 +62,7 @@ def item_terms(wrapped: WrappedObject) -> ItemTerms:
         ends=its_kind_ends,
         holds=waited_for or makes_pods,
         serves=not (waited_for or makes_pods or passive),
+        pods=pods,
     )
 
 
@@ -68,6 +70,11 @@ def _makes_pods(wrapped: WrappedObject) -> bool:
     """Believe the author of a kind we do not know, who declared that it has no pods; else suppose some."""
     kind = KINDS.get((wrapped.group, wrapped.kind))
     return wrapped.declared != () if kind is None else bool(kind.rules)
+
+
+def pods_of(items: Sequence[ItemTerms], done: Collection[int]) -> int:
+    """How many pods the items that are done had; they may be gone by now."""
+    return sum(items[index].pods for index in done if index < len(items))
 
 
 class Progress(StrEnum):

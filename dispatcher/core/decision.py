@@ -58,6 +58,8 @@ class Step(StrEnum):
     """Commit that nothing is wrong with it any more."""
     NOTE_PROGRESS = "note-progress"
     """Commit that some of its wrapped objects are done."""
+    NOTE_DONE = "note-done"
+    """Commit which of its wrapped objects are done, before anybody asks for their pods."""
     COMPLETE = "complete"
     """Commit that it is complete, once no live pod of it is confirmed."""
     REQUEUE = "requeue"
@@ -76,13 +78,15 @@ class Step(StrEnum):
 class Decision:
     """The step, and what it needs to know.
 
-    `reason` and `message` say why; `done` are the items known to be done; `until` is when to look again though
-    nothing happens, None for never.
+    `reason` and `message` say why, `detail` what MCAD would not have said; `done` are the items known to be done,
+    or, where it leaves its cluster, those that need not be done again; `until` is when to look again though nothing
+    happens, None for never.
     """
 
     step: Step
     reason: str = ""
     message: str = ""
+    detail: str = ""
     done: frozenset[int] = frozenset()
     until: datetime | None = None
 
@@ -102,7 +106,9 @@ def decide(seen: Observation) -> Decision:
     if not seen.wanted:
         return Decision(Step.FORGET)
     if record.phase in ACTIVE:
-        return Decision(Step.SUSPEND) if _is_held_back(seen) else _watch_over(record, seen)
+        if _is_held_back(seen):
+            return Decision(Step.SUSPEND, done=_finished(record, seen))
+        return _watch_over(record, seen)
     return _decide_inactive(record, seen)
 
 
@@ -114,7 +120,7 @@ def _decide_inactive(record: Record, seen: Observation) -> Decision:
             released = seen.asked is not None and not seen.asked.suspend
             return Decision(Step.RESUME) if released else _reprioritise(record, seen)
         case Phase.DISPATCHING:
-            return Decision(Step.SUSPEND if _is_held_back(seen) else Step.CREATE)
+            return Decision(Step.SUSPEND if _is_held_back(seen) else Step.CREATE, done=_known_done(record))
         case Phase.REQUEUEING | Phase.SUSPENDING | Phase.FAILING:
             return Decision(Step.REMOVE)
         case Phase.FAILED | Phase.COMPLETED:
@@ -127,9 +133,9 @@ def _decide_inactive(record: Record, seen: Observation) -> Decision:
             assert_never(record.phase)
 
 
-def pods_run(record: Record, pods: PodCounts) -> bool:
-    """True if as many pods run, or have succeeded, as the gang needs; a gang without pods always runs."""
-    return pods.running + pods.succeeded >= record.gang.pods
+def pods_run(record: Record, terms: Terms, pods: PodCounts) -> bool:
+    """True if as many pods run, or have done their work, as the gang needs; a gang without pods always runs."""
+    return health.running(pods) + health.completed(terms, pods, _known_done(record)) >= record.gang.pods
 
 
 def retry_pause(attempts: int) -> timedelta:
@@ -160,23 +166,28 @@ def _expire(record: Record, now: datetime) -> Decision:
 def _watch_over(record: Record, seen: Observation) -> Decision:
     """In this order: it runs, it failed, it is complete, it has been in trouble for too long, it makes progress."""
     pods = seen.sight.pods
-    if record.phase is Phase.DISPATCHED and pods_run(record, pods):
+    if record.phase is Phase.DISPATCHED and pods_run(record, seen.terms, pods):
         return Decision(Step.MARK_RUNNING)
     failures = sorted(health.failures(record, seen.sight.states), key=_is_curable)
     if failures:
-        return _act(failures[0], record, seen.terms)
+        return _act(failures[0], record, seen)
     done = _done(record, seen)
     items = seen.terms.items
     achieved = progress(items, [index in done for index in range(len(items))])
     if achieved is Progress.ALL and not pods.live and not _has_only_begun(record, seen):
-        return Decision(Step.COMPLETE, done=done)
-    troubles = _troubles(record, seen, achieved)
+        return Decision(Step.COMPLETE if done <= _known_done(record) else Step.NOTE_DONE, done=done)
+    troubles = _troubles(record, seen, achieved, done)
     for trouble in troubles:
         if trouble.due is not None and trouble.due <= seen.now:
-            return _act(trouble, record, seen.terms)
-    if achieved is not Progress.NONE and not done <= _known_done(record):
+            return _act(trouble, record, seen)
+    if achieved is not Progress.NONE and _is_news(record, done):
         return Decision(Step.NOTE_PROGRESS, done=done)
     return _note(record, troubles)
+
+
+def _is_news(record: Record, done: frozenset[int]) -> bool:
+    """True if more is done than was noted, or if what an earlier attempt finished was not yet noted of this one."""
+    return not done <= _known_done(record) or record.phase is Phase.RUNNING
 
 
 def _has_only_begun(record: Record, seen: Observation) -> bool:
@@ -194,12 +205,13 @@ def _is_curable(trouble: Trouble) -> bool:
     return trouble.remedy is Remedy.REQUEUE
 
 
-def _troubles(record: Record, seen: Observation, achieved: Progress) -> list[Trouble]:
-    """What is wrong or will be; a gang some of which is done is short of pods by its nature."""
+def _troubles(record: Record, seen: Observation, achieved: Progress, done: frozenset[int]) -> list[Trouble]:
+    """What is wrong or will be; where all is done, nothing has to run any more."""
+    short = achieved is not Progress.ALL
     found = [
         health.deadline(record, seen.terms),
-        health.missing(record, seen.sight.absent),
-        health.shortage(record, seen.terms, seen.sight.pods) if achieved is Progress.NONE else None,
+        health.missing(record, seen.sight.absent, done),
+        health.shortage(record, seen.terms, seen.sight.pods, done) if short else None,
     ]
     return [trouble for trouble in found if trouble is not None]
 
@@ -209,22 +221,21 @@ def _note(record: Record, troubles: list[Trouble]) -> Decision:
     for trouble in troubles:
         if trouble.due is None:
             return Decision(Step.NOTE_TROUBLE, trouble.reason, trouble.message)
-    if record.unhealthy and record.unhealthy.reason not in {trouble.reason for trouble in troubles}:
+    ailment = record.unhealthy
+    if ailment and not any(health.is_the_same(ailment.reason, trouble.reason) for trouble in troubles):
         return Decision(Step.NOTE_RECOVERY)
     dues = [trouble.due for trouble in troubles if trouble.due is not None]
     return Decision(Step.REST, until=min(dues, default=None))
 
 
-def _act(trouble: Trouble, record: Record, terms: Terms) -> Decision:
+def _act(trouble: Trouble, record: Record, seen: Observation) -> Decision:
     """Take it back while that may help; a trouble that came back too often is a failure."""
     if trouble.remedy is Remedy.FAIL:
         return Decision(Step.FAIL, trouble.reason, trouble.message)
-    limit = terms.limit_of(trouble.reason)
-    if limit is not None and record.requeuings >= limit:
-        return Decision(
-            Step.FAIL, trouble.reason, f"{trouble.message} (requeued so far: {record.requeuings})"
-        )
-    return Decision(Step.REQUEUE, trouble.reason, trouble.message)
+    if seen.terms.is_spent(record, trouble.reason):
+        detail = f" (requeued so far: {record.requeuings})"
+        return Decision(Step.FAIL, trouble.reason, trouble.message, detail)
+    return Decision(Step.REQUEUE, trouble.reason, trouble.message, done=_finished(record, seen))
 
 
 def _done(record: Record, seen: Observation) -> frozenset[int]:
@@ -236,6 +247,20 @@ def _done(record: Record, seen: Observation) -> frozenset[int]:
         if ref.item < len(seen.terms.items) and seen.terms.items[ref.item].is_met_by(state)
     }
     return _known_done(record) | now_done
+
+
+def _finished(record: Record, seen: Observation) -> frozenset[int]:
+    """The items that are done and come to no more by their kind: the next attempt leaves them as they are.
+
+    What its author called done while it goes on (a Deployment that is available) is needed again.
+    """
+    done, items = _done(record, seen), seen.terms.items
+    objects = record.attempt.objects if record.attempt else ()
+    return frozenset(
+        ref.item
+        for ref, state in zip(objects, seen.sight.states, strict=False)
+        if ref.item in done and items[ref.item].ends and (state is None or state.end is End.SUCCEEDED)
+    )
 
 
 def _known_done(record: Record) -> frozenset[int]:

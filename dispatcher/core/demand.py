@@ -38,6 +38,18 @@ def gang_of(spec: AppWrapperSpec) -> Gang:
     return Gang(demand, pods, tuple(pod_set for part in parts for pod_set in part.pod_sets))
 
 
+def pods_by_item(spec: AppWrapperSpec) -> tuple[int, ...]:
+    """How many pods each wrapped object makes, in their order; 0 where that cannot be told."""
+    return tuple(_pods_or_none(wrapped, spec) for wrapped in spec.wrapped)
+
+
+def _pods_or_none(wrapped: WrappedObject, spec: AppWrapperSpec) -> int:
+    try:
+        return _part(wrapped, spec).pods
+    except DemandError:
+        return 0  # admitted by an earlier release
+
+
 def _part(wrapped: WrappedObject, spec: AppWrapperSpec) -> Gang:
     """Tell the share of one wrapped object."""
     if wrapped.pod_sets:

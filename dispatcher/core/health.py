@@ -8,14 +8,15 @@ all, or pods that it had and lost.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
 from dispatcher.api import conditions as words
 from dispatcher.core.capacity import PodCounts
+from dispatcher.core.completion import pods_of
 from dispatcher.core.endings import End, ObjectState
 from dispatcher.core.record import ObjectRef, Phase, Record
 from dispatcher.core.terms import Terms
@@ -84,9 +85,9 @@ def deadline(record: Record, terms: Terms) -> Trouble | None:
     return Trouble(words.DISPATCH_DEADLINE_EXCEEDED, message, Remedy.FAIL, due)
 
 
-def missing(record: Record, absent: Sequence[ObjectRef]) -> Trouble | None:
-    """Objects that somebody deleted, before they were done."""
-    lost = [ref for ref in absent if not ref.done]
+def missing(record: Record, absent: Sequence[ObjectRef], done: Collection[int] = ()) -> Trouble | None:
+    """Objects that somebody deleted, before they were done; `done` are the items of which that is known."""
+    lost = [ref for ref in absent if not (ref.done or ref.item in done)]
     if not lost:
         return None
     # What was created a moment ago may not have been seen yet.
@@ -97,9 +98,13 @@ def missing(record: Record, absent: Sequence[ObjectRef]) -> Trouble | None:
     return Trouble(words.MISSING_COMPONENT, f"{counted}: {named} was deleted", Remedy.FAIL, due)
 
 
-def shortage(record: Record, terms: Terms, pods: PodCounts) -> Trouble | None:
-    """Pods that should run and do not."""
-    found = _shortage_of_mcad(record, terms, pods) if terms.min_available else _shortage(record, terms, pods)
+def shortage(record: Record, terms: Terms, pods: PodCounts, done: Collection[int] = ()) -> Trouble | None:
+    """Pods that should run and do not; those of items that are `done` need not, and may be gone."""
+    pods = replace(pods, succeeded=completed(terms, pods, done))
+    if terms.min_available:
+        found = _shortage_of_mcad(record, terms, pods)
+    else:
+        found = _shortage(record, terms, pods, some_are_done=bool(done))
     if found is None:
         return None
     reason, message, grace = found
@@ -115,52 +120,70 @@ _Found = tuple[str, str, timedelta]
 
 def _shortage_of_mcad(record: Record, terms: Terms, pods: PodCounts) -> _Found | None:
     """Too few pods, or pods that cannot be scheduled; a wait that nobody wrote down is patient with a slow start."""
-    minimum, running = terms.min_available or 0, _running(pods)
+    minimum, run = terms.min_available or 0, running(pods)
     starting = 0 if terms.requeuing.explicit else pods.starting
     wait = terms.wait(record.requeuings)
-    if running + pods.succeeded + starting < minimum:
-        message = words.MIN_PODS_MESSAGE.format(minimum=minimum, running=running, completed=pods.succeeded)
+    if run + pods.succeeded + starting < minimum:
+        message = words.MIN_PODS_MESSAGE.format(minimum=minimum, running=run, completed=pods.succeeded)
         return words.MIN_PODS_NOT_RUNNING, message, wait
     if pods.unschedulable:
-        message = words.PODS_FAILED_SCHEDULING_MESSAGE.format(failed=pods.unschedulable, running=running)
+        message = words.PODS_FAILED_SCHEDULING_MESSAGE.format(failed=pods.unschedulable, running=run)
         return words.PODS_FAILED_SCHEDULING, message, wait
     return None
 
 
-def _shortage(record: Record, terms: Terms, pods: PodCounts) -> _Found | None:
-    running, wanted = _running(pods) + pods.succeeded, record.gang.pods
-    if pods.failed and terms.has_components:
+def completed(terms: Terms, pods: PodCounts, done: Collection[int]) -> int:
+    """How many pods have done their work: those that can be seen, or those that belong to what is done."""
+    return max(pods.succeeded, pods_of(terms.items, done))
+
+
+def _shortage(record: Record, terms: Terms, pods: PodCounts, *, some_are_done: bool) -> _Found | None:
+    run, wanted = running(pods) + pods.succeeded, record.gang.pods
+    # What is done may have got there on a second try, and its failed pods are left.
+    if pods.failed and terms.has_components and not some_are_done:
         return words.FOUND_FAILED_PODS, f"failed pods: {pods.failed}", terms.failure_grace
-    if running >= wanted:
+    if run >= wanted:
         return None
-    message = f"{running} of {wanted} pods run"
-    if not (pods.live or pods.succeeded or pods.failed):
+    message = f"{run} of {wanted} pods run"
+    if not (pods.live or pods.failed or (pods.succeeded and not some_are_done)):
         if not (_has_run(record) or terms.expects_pods):
             return None
         return words.INSUFFICIENT_PODS_READY, f"{message}: there is none", terms.admission_grace
-    if _has_run(record):
-        # Fewer pods and nothing wrong is somebody's wish: an autoscaler, or a hand, has scaled it down.
-        ill = pods.pending or pods.failed or pods.lost
-        return (words.INSUFFICIENT_PODS_READY, _with_lost(message, pods), terms.warmup_grace) if ill else None
-    if terms.has_components:
-        return words.INSUFFICIENT_PODS_READY, message, terms.warmup_grace
+    if _is_ill(record, terms, pods):
+        return words.INSUFFICIENT_PODS_READY, _with_lost(message, pods), terms.warmup_grace
     return None
+
+
+def _is_ill(record: Record, terms: Terms, pods: PodCounts) -> bool:
+    """True if the pods that do not run are no slow start, and nobody's wish."""
+    if terms.has_components:
+        return not _has_run(record) or bool(pods.pending or pods.failed or pods.lost)
+    failed = pods.failed > 0 and terms.counts_failed_pods
+    if not _has_run(record):
+        return bool(pods.lost or (failed and not pods.live))
+    # Fewer pods and nothing wrong: an autoscaler, or a hand, has scaled it down, or has one more started.
+    return bool(failed or pods.lost or pods.pending > pods.starting)
 
 
 def _with_lost(message: str, pods: PodCounts) -> str:
     return f"{message}, on nodes that do not answer: {pods.lost}" if pods.lost else message
 
 
-def _running(pods: PodCounts) -> int:
-    """Pods that run on nodes that answer."""
+def running(pods: PodCounts) -> int:
+    """How many pods run on nodes that answer."""
     return max(0, pods.running - pods.lost)
 
 
 def _due(record: Record, reason: str, grace: timedelta) -> datetime | None:
     """Counted from the dispatch until it has run, then from when it was noted."""
-    if record.unhealthy is not None and record.unhealthy.reason == reason:
+    if record.unhealthy is not None and is_the_same(record.unhealthy.reason, reason):
         return record.unhealthy.since + grace
     return None if _has_run(record) else _dispatched_at(record) + grace
+
+
+def is_the_same(noted: str, reason: str) -> bool:
+    """True if one trouble goes on: too few pods and pods without a node are the same shortage for MCAD."""
+    return noted == reason or {noted, reason} <= words.REASONS_OF_MCAD
 
 
 def _has_run(record: Record) -> bool:

@@ -244,8 +244,15 @@ def dispatch(record: Record, cluster: str, now: datetime) -> Change:
         reason="",
         message="",
         attempts=number,
-        attempt=Attempt(number=number, cluster=cluster, decided_at=now),
+        attempt=Attempt(number, cluster, now, objects=_carried(record.attempt, cluster)),
     )
+
+
+def _carried(earlier: Attempt | None, cluster: str) -> tuple[ObjectRef, ...]:
+    """What an earlier attempt in that cluster finished and left: it is not done again."""
+    if earlier is None or earlier.cluster != cluster:
+        return ()
+    return tuple(ref for ref in earlier.objects if ref.done)
 
 
 def created(record: Record, objects: tuple[ObjectRef, ...], now: datetime) -> Change:
@@ -273,6 +280,11 @@ def recover(record: Record, now: datetime) -> Change:
     return _step(record, Cause.RECOVERED, now, unhealthy=None)
 
 
+def note_done(record: Record, done: Collection[int], now: datetime) -> Change:
+    """Remember what is done, though it shows nowhere yet: the objects that say so may be gone a moment later."""
+    return _step(record, Cause.ITEMS_DONE, now, attempt=_with_done(_live_attempt(record), done))
+
+
 def complete_some(record: Record, done: Collection[int], now: datetime) -> Change:
     """Some of its wrapped objects (`done`, by item) are done."""
     conditions = _with(
@@ -297,45 +309,65 @@ def complete(record: Record, done: Collection[int], kept_until: datetime, now: d
     )
 
 
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Why an attempt is over: `message` is MCAD's sentence where MCAD had one, `detail` what we know beyond it."""
+
+    reason: str
+    message: str
+    detail: str = ""
+
+    @property
+    def whole(self) -> str:
+        """All that is known, in one line."""
+        return one_line(self.message + self.detail)
+
+
 def preempt(
-    record: Record, reason: str, message: str, eligible_at: datetime, requeuing_seconds: int, now: datetime
+    record: Record,
+    verdict: Verdict,
+    eligible_at: datetime,
+    requeuing_seconds: int,
+    now: datetime,
+    finished: Collection[int] = (),
 ) -> Change:
     """Take it from its cluster, to be queued again by its original age; counted.
 
-    `requeuing_seconds` is how long it may be short of pods the next time.
+    `requeuing_seconds` is how long it may be short of pods the next time; `finished` are the items that the next
+    attempt need not do again.
     """
-    message = one_line(message)
     return _step(
         record,
         Cause.PREEMPTED,
         now,
-        told_reason=reason,
-        note=message,
-        conditions=_gone_back(_preempted(record, reason, message, now), now),
-        reason=reason,
-        message=message,
+        told_reason=verdict.reason,
+        note=verdict.whole,
+        conditions=_gone_back(_preempted(record, verdict, now), now),
+        reason=verdict.reason,
+        message=verdict.whole,
         unhealthy=None,
         requeuings=record.requeuings + 1,
+        retries=record.retries + (verdict.reason not in words.REASONS_OF_MCAD),
         requeuing_seconds=requeuing_seconds,
         eligible_at=eligible_at,
+        attempt=_finished(_live_attempt(record), finished),
     )
 
 
-def fail(record: Record, reason: str, message: str, now: datetime) -> Change:
+def fail(record: Record, verdict: Verdict, now: datetime) -> Change:
     """It failed while it was dispatched: what takes capacity is removed, then it has failed for good."""
-    message = one_line(message)
     conditions = record.conditions
-    if reason not in _FAILED_BY_ITSELF:
-        conditions = _preempted(record, reason, message, now)
+    if verdict.reason not in _FAILED_BY_ITSELF:
+        conditions = _preempted(record, verdict, now)
     return _step(
         record,
         Cause.RUN_FAILED,
         now,
-        told_reason=reason,
-        note=message,
+        told_reason=verdict.reason,
+        note=verdict.whole,
         conditions=conditions,
-        reason=reason,
-        message=message,
+        reason=verdict.reason,
+        message=verdict.whole,
         unhealthy=None,
     )
 
@@ -344,8 +376,8 @@ _FAILED_BY_ITSELF: Final = frozenset({words.FAILED_COMPONENT, words.MISSING_COMP
 """Reasons of failing for which nobody has to take it from its cluster."""
 
 
-def suspend(record: Record, now: datetime) -> Change:
-    """Its user holds it back: at once if nothing of it exists, else once that is removed."""
+def suspend(record: Record, now: datetime, finished: Collection[int] = ()) -> Change:
+    """Its user holds it back: at once if nothing of it exists, else once that is removed, but for `finished`."""
     if record.phase is Phase.QUEUED:
         return _step(
             record,
@@ -356,7 +388,14 @@ def suspend(record: Record, now: datetime) -> Change:
             blocked_since=None,
             eligible_at=None,
         )
-    return _step(record, Cause.SUSPENDED, now, conditions=_gone_back(record.conditions, now), unhealthy=None)
+    return _step(
+        record,
+        Cause.SUSPENDED,
+        now,
+        conditions=_gone_back(record.conditions, now),
+        unhealthy=None,
+        attempt=_finished(_live_attempt(record), finished),
+    )
 
 
 def resume(record: Record, now: datetime) -> Change:
@@ -441,7 +480,10 @@ def _removed(
 ) -> Change:
     """End the attempt, and say by one condition what for."""
     attempt = replace(_live_attempt(record), ended_at=now, outcome=outcome)
-    conditions = _with(record.conditions, type_, now, reason, record.message)
+    candidate = record.condition(ConditionType.PREEMPT_CANDIDATE)
+    preempted = candidate is not None and reason == words.PREEMPTION_TRIGGERED
+    message = candidate.message if candidate and preempted else record.message
+    conditions = _with(record.conditions, type_, now, reason, message)
     note = record.message if type_ is ConditionType.FAILED else ""
     return _step(record, Cause.REMOVED, now, note=note, conditions=conditions, attempt=attempt, **fields)
 
@@ -539,8 +581,13 @@ def _with_done(attempt: Attempt, done: Collection[int]) -> Attempt:
     )
 
 
-def _preempted(record: Record, reason: str, message: str, now: datetime) -> tuple[Condition, ...]:
-    return _with(record.conditions, ConditionType.PREEMPT_CANDIDATE, now, reason, message)
+def _finished(attempt: Attempt, finished: Collection[int]) -> Attempt:
+    return replace(attempt, objects=tuple(replace(ref, done=ref.item in finished) for ref in attempt.objects))
+
+
+def _preempted(record: Record, verdict: Verdict, now: datetime) -> tuple[Condition, ...]:
+    message = one_line(verdict.message)
+    return _with(record.conditions, ConditionType.PREEMPT_CANDIDATE, now, verdict.reason, message)
 
 
 def _gone_back(conditions: Iterable[Condition], now: datetime) -> tuple[Condition, ...]:

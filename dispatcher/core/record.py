@@ -131,9 +131,9 @@ class Record:
     """The row of one AppWrapper. `enqueue_seq` is 0 until the store has given it one.
 
     `reason` and `message` say why it failed or went back. `requeuings` counts how often it was taken from its
-    cluster, `requeuing_seconds` is how long it may be short of pods before the next time (0 if nobody asked).
-    `expected_seconds` is how long its user expects it to run. `kept_until` is when what is left of it after its
-    end will be removed; None if nothing is left.
+    cluster, `retries` how often of these for what MCAD did not look at; `requeuing_seconds` is how long it may be
+    short of pods before the next time (0 if nobody asked). `expected_seconds` is how long its user expects it to
+    run. `kept_until` is when what is left of it after its end will be removed; None if nothing is left.
     """
 
     uid: str
@@ -156,6 +156,7 @@ class Record:
     pending: Pending | None = None
     unhealthy: Ailment | None = None
     requeuings: int = 0
+    retries: int = 0
     requeuing_seconds: int = 0
     expected_seconds: int = 0
     kept_until: datetime | None = None

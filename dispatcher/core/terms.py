@@ -14,7 +14,9 @@ from dispatcher.api import conditions as words
 from dispatcher.api.annotations import FaultTolerance
 from dispatcher.api.appwrapper import AppWrapperSpec, Growth, Requeuing, WrappedObject
 from dispatcher.core.completion import ItemTerms, item_terms
+from dispatcher.core.demand import pods_by_item
 from dispatcher.core.podsets import KINDS
+from dispatcher.core.record import Record
 
 ADMISSION_GRACE: Final = timedelta(minutes=1)
 WARMUP_GRACE: Final = timedelta(minutes=5)
@@ -22,8 +24,6 @@ FAILURE_GRACE: Final = timedelta(minutes=1)
 RETRY_PAUSE: Final = timedelta(seconds=90)
 RETRY_LIMIT: Final = 3
 KEPT: Final = timedelta(days=7)
-REASONS_OF_MCAD: Final = frozenset({words.MIN_PODS_NOT_RUNNING, words.PODS_FAILED_SCHEDULING})
-"""Troubles that an author asked to have looked after, by `minAvailable`."""
 _LONGEST_SECONDS: Final = 2**31 - 1
 
 
@@ -33,10 +33,10 @@ class Terms:
 
     `limit` is how long it may run from its dispatch. Without pods for `admission_grace`, with pods that do not
     run for `warmup_grace`, with failed pods (v1beta2) for `failure_grace`, it is taken back, at most
-    `retry_limit` times, to be dispatched again after `retry_pause` at the earliest. `expects_pods` is false
-    where a kind we do not know may make them in ways we do not see. After `force_deletion_after` pods that will
-    not go are deleted without asking their node; None waits for ever. What is left after the end is kept for
-    `kept_completed` or `kept_failed`.
+    `retry_limit` times (None for ever), to be dispatched again after `retry_pause` at the earliest.
+    `expects_pods` is false where a kind we do not know may make them in ways we do not see. After
+    `force_deletion_after` pods that will not go are deleted without asking their node; None waits for ever. What
+    is left after the end is kept for `kept_completed` or `kept_failed`.
     """
 
     items: tuple[ItemTerms, ...] = ()
@@ -49,7 +49,7 @@ class Terms:
     warmup_grace: timedelta = WARMUP_GRACE
     failure_grace: timedelta = FAILURE_GRACE
     retry_pause: timedelta = RETRY_PAUSE
-    retry_limit: int = RETRY_LIMIT
+    retry_limit: int | None = RETRY_LIMIT
     force_deletion_after: timedelta | None = timedelta(minutes=10)
     kept_completed: timedelta = KEPT
     kept_failed: timedelta = KEPT
@@ -71,11 +71,20 @@ class Terms:
 
     def pause(self, reason: str) -> timedelta:
         """How long to wait before it may be dispatched again, after it was taken back for that reason."""
-        return self.requeuing.pause if reason in REASONS_OF_MCAD else self.retry_pause
+        return self.requeuing.pause if reason in words.REASONS_OF_MCAD else self.retry_pause
 
-    def limit_of(self, reason: str) -> int | None:
-        """How often it may be taken back before that reason is a failure; None for ever."""
-        return self.requeuing.max_requeuings if reason in REASONS_OF_MCAD else self.retry_limit
+    def is_spent(self, record: Record, reason: str) -> bool:
+        """True if it was taken back so often that this reason is a failure now; each budget counts its own."""
+        if reason in words.REASONS_OF_MCAD:
+            limit, used = self.requeuing.max_requeuings, record.requeuings - record.retries
+        else:
+            limit, used = self.retry_limit, record.retries
+        return limit is not None and used >= limit
+
+    @property
+    def counts_failed_pods(self) -> bool:
+        """False if every item that makes pods says by itself when it has failed: until then it may try again."""
+        return any(item.pods and not item.ends for item in self.items)
 
     def is_terminal(self, exit_codes: frozenset[int]) -> bool:
         """True if one of these exit codes says that trying again is of no use."""
@@ -87,9 +96,9 @@ class Terms:
 def terms_of(spec: AppWrapperSpec, tolerance: FaultTolerance, kept: timedelta = KEPT) -> Terms:
     """The terms of an AppWrapper; `kept` is how long what is left after its end stays, if nothing shorter was asked."""
     requeuing = spec.scheduling.requeuing
-    explicit = requeuing.max_requeuings if requeuing.explicit else None
+    retry_limit = requeuing.max_requeuings if requeuing.explicit else RETRY_LIMIT
     return Terms(
-        items=tuple(map(item_terms, spec.wrapped)),
+        items=tuple(map(item_terms, spec.wrapped, pods_by_item(spec))),
         min_available=spec.min_available,
         requeuing=requeuing,
         limit=spec.scheduling.dispatch_duration.limit,
@@ -99,9 +108,7 @@ def terms_of(spec: AppWrapperSpec, tolerance: FaultTolerance, kept: timedelta = 
         warmup_grace=_given(tolerance.warmup_grace, WARMUP_GRACE),
         failure_grace=_given(tolerance.failure_grace, FAILURE_GRACE),
         retry_pause=_given(tolerance.retry_pause, requeuing.pause if requeuing.explicit else RETRY_PAUSE),
-        retry_limit=next(
-            limit for limit in (tolerance.retry_limit, explicit, RETRY_LIMIT) if limit is not None
-        ),
+        retry_limit=retry_limit if tolerance.retry_limit is None else tolerance.retry_limit,
         force_deletion_after=(
             requeuing.force_deletion_after
             if tolerance.force_deletion_grace is None

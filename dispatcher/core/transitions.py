@@ -32,6 +32,7 @@ class Cause(StrEnum):
     PODS_RUNNING = "pods-running"
     UNHEALTHY = "unhealthy"
     RECOVERED = "recovered"
+    ITEMS_DONE = "items-done"
     SOME_COMPLETED = "some-completed"
     COMPLETED = "completed"
     PREEMPTED = "preempted"
@@ -96,6 +97,7 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     Transition(_DISPATCHED, Cause.PODS_RUNNING, _RUNNING, "as many pods run as the gang needs"),
     *_from_active(Cause.UNHEALTHY, None, "something is wrong with it; if that lasts, it is acted upon"),
     *_from_active(Cause.RECOVERED, None, "what was wrong is no longer"),
+    *_from_active(Cause.ITEMS_DONE, None, "all that ends is done; whether a pod lives is asked now"),
     *_from_active(Cause.SOME_COMPLETED, _HOLD, "some of its wrapped objects are done"),
     *_from_active(Cause.COMPLETED, _COMPLETED, "all that ends is done, and no pod lives"),
     *_from_active(Cause.PREEMPTED, _REQUEUEING, "it does not run as it should: taken from its cluster"),

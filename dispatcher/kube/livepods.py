@@ -18,6 +18,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final, TypeAlias
 
 from dispatcher import errors, log
@@ -33,6 +34,9 @@ SECONDS_KEPT: Final = 15.0
 """For so long an answer is kept for who asked: under load it takes a while until that one's turn, but who comes
 much later, for another reason perhaps, must not be told what was true then."""
 
+SECONDS_BETWEEN_FORCES: Final = 30.0
+"""Who forces pods to go is woken by each that goes, and by whatever else happens to the others."""
+
 UNKNOWN_ITEM: Final = -1
 """Stands for the item of a pod that does not say of which it is."""
 
@@ -47,9 +51,17 @@ _log = log.get("livepods")
 
 
 @dataclass(frozen=True, slots=True)
+class Left:
+    """The items of which pods `live`, and those of which some are `staying`: nobody has asked them to go."""
+
+    live: frozenset[int] = frozenset()
+    staying: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
 class _Answer:
     version: int
-    items: frozenset[int]
+    left: Left
     begun_at: float
 
 
@@ -73,17 +85,18 @@ class LivePods:
         self._asked: dict[Claim, int] = {}
         self._listed: dict[Claim, int] = {}
         self._answers: dict[Claim, _Answer] = {}
+        self._forced: dict[Claim, float] = {}
         self._wake = asyncio.Event()
 
-    def ask(self, claim: Claim, version: int) -> frozenset[int] | None:
-        """The items of which live pods are left, from a list begun after this was first asked; None until then.
+    def ask(self, claim: Claim, version: int) -> Left | None:
+        """What is left of an AppWrapper's live pods, from a list begun after this was first asked; None until then.
 
         `on_answer` is called once it is known. `version` is the record's: with another one it is another question,
         and the one before is forgotten. An answer is given once; who asks again asks anew.
         """
         answer = self._answers.pop(claim, None)
         if answer is not None and answer.version == version and answer.begun_at > _now() - SECONDS_KEPT:
-            return answer.items
+            return answer.left
         if self._asked.get(claim, self._listed.get(claim)) != version:
             self._asked[claim] = version
             self._wake.set()
@@ -91,17 +104,23 @@ class LivePods:
 
     async def count(self, claim: Claim) -> PodCounts:
         """The pods of an AppWrapper as the API server has them now, decoded as the watched ones are."""
-        return count_pods((decode_pod(raw).pod for raw in await self._of(claim)), self._is_down)
+        views = map(_decoded, await self._of(claim))
+        return count_pods((view.pod for view in views if view), self._is_down)
 
-    async def force(self, claim: Claim) -> int:
-        """Delete those live pods at once that are being deleted already; how many.
+    async def force(self, claim: Claim, now: datetime) -> int:
+        """Delete those live pods at once that should have gone by `now`; how many. At most every 30 s for one claim.
 
-        That does not wait for their nodes, which may be away: their containers may run on where they are.
+        Those are pods that were asked to go, and whose own grace is over. Nobody else is touched: who deleted an
+        AppWrapper with --cascade=orphan wants its pods to go on. The nodes are not waited for, as they may be away:
+        containers may run on where they are.
         """
+        if not self._may_force(claim):
+            return 0
         forced = 0
         for raw in await self._of(claim):
-            if _is_live(raw) and raw["metadata"].get("deletionTimestamp"):
+            if _is_live(raw) and _is_overdue(raw["metadata"], now):
                 forced += await self._force(raw["metadata"])
+        self._forced[claim] = _now()
         return forced
 
     async def run(self) -> None:
@@ -111,6 +130,12 @@ class LivePods:
             self._wake.clear()
             await self._round()
             await asyncio.sleep(SECONDS_BETWEEN)
+
+    def _may_force(self, claim: Claim) -> bool:
+        oldest = _now() - SECONDS_BETWEEN_FORCES
+        while self._forced and next(iter(self._forced.values())) <= oldest:
+            del self._forced[next(iter(self._forced))]
+        return claim not in self._forced
 
     async def _round(self) -> None:
         begun_at = _now()
@@ -126,26 +151,29 @@ class LivePods:
         finally:
             self._listed = {}
 
-    def _answer(self, left: dict[Claim, set[int]], begun_at: float) -> None:
+    def _answer(self, left: dict[Claim, Left], begun_at: float) -> None:
         oldest = begun_at - SECONDS_KEPT
         self._answers = {claim: kept for claim, kept in self._answers.items() if kept.begun_at > oldest}
         answered = {claim: version for claim, version in self._listed.items() if claim not in self._asked}
         for claim, version in answered.items():
-            self._answers[claim] = _Answer(version, frozenset(left.get(claim, ())), begun_at)
+            self._answers[claim] = _Answer(version, left.get(claim, Left()), begun_at)
         for _, appwrapper in answered:
             self._on_answer(appwrapper)
 
-    async def _list(self) -> dict[Claim, set[int]]:
+    async def _list(self) -> dict[Claim, Left]:
         """The items that have live pods, for those who asked."""
-        left: dict[Claim, set[int]] = defaultdict(set)
+        live: dict[Claim, set[int]] = defaultdict(set)
+        staying: dict[Claim, set[int]] = defaultdict(set)
         # Of those that are over nothing comes, of the others only whose they are: the list grows with what runs.
         query = {"labelSelector": names.UID_LABEL, "fieldSelector": _LIVE}
         async for raw in self._pods(PODS_PATH, query, METADATA_LIST):
             metadata = raw["metadata"]
             claim = (metadata["namespace"], metadata["labels"][names.UID_LABEL])
             if claim in self._listed and _is_live(raw):
-                left[claim].add(_item(metadata["labels"]))
-        return left
+                live[claim].add(_item(metadata["labels"]))
+                if "deletionTimestamp" not in metadata:
+                    staying[claim].add(_item(metadata["labels"]))
+        return {claim: Left(frozenset(items), frozenset(staying[claim])) for claim, items in live.items()}
 
     async def _of(self, claim: Claim) -> list[Json]:
         namespace, appwrapper = claim
@@ -155,8 +183,24 @@ class LivePods:
         ]
         if labelled:
             return labelled
-        others = self._pods(path, {"labelSelector": f"!{names.UID_LABEL}"})
-        return [raw async for raw in others if self._owner_of(decode_pod(raw)) == appwrapper]
+        return await self._unlabelled_of(path, appwrapper)
+
+    async def _unlabelled_of(self, path: str, appwrapper: str) -> list[Json]:
+        """Found by their owners, and asked for in full only if there are any: mostly there are none.
+
+        Any attempt may have such pods: those of an operator that hands our labels on to nobody.
+        """
+        query = {"labelSelector": f"!{names.UID_LABEL}"}
+        async for raw in self._pods(path, query, METADATA_LIST):
+            if self._is_of(raw, appwrapper):
+                break
+        else:
+            return []
+        return [raw async for raw in self._pods(path, query) if self._is_of(raw, appwrapper)]
+
+    def _is_of(self, raw: Json, appwrapper: str) -> bool:
+        view = _decoded(raw)
+        return view is not None and self._owner_of(view) == appwrapper
 
     async def _pods(self, path: str, selectors: Mapping[str, str], accept: str = JSON) -> AsyncIterator[Json]:
         """Every selected pod that something controls, page by page."""
@@ -182,6 +226,20 @@ class LivePods:
 
 def _now() -> float:
     return asyncio.get_running_loop().time()
+
+
+def _decoded(raw: Json) -> PodView | None:
+    """A pod as the watch keeps it; None if it cannot be read: then the watch leaves it out, too, and says so."""
+    try:
+        return decode_pod(raw)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _is_overdue(metadata: Json, now: datetime) -> bool:
+    """True of one that was asked to go; the time that is noted of that includes the grace it was given."""
+    gone_by = metadata.get("deletionTimestamp")
+    return gone_by is not None and datetime.fromisoformat(gone_by) <= now
 
 
 def _is_live(raw: Json) -> bool:

@@ -6,7 +6,8 @@ make no pods (a Secret, a Service) nothing but the metadata is asked for, so tha
 comes here.
 
 It answers from memory, so it never proves anything: a state may be a moment old, and an absence is a suspicion.
-A kind that is forbidden or not served is known to nobody here, and disturbs no other kind.
+A kind that is forbidden or not served is known to nobody here, and disturbs no other kind. What went before a
+watch could see it makes no event: an AppWrapper that expects objects is told when a complete list lacks one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Final
 
 from dispatcher import log
 from dispatcher.api import names
-from dispatcher.core.endings import ObjectState, state_of
+from dispatcher.core.endings import End, ObjectState, ends, state_of
 from dispatcher.core.manifest import controller_of
 from dispatcher.core.podsets import KINDS
 from dispatcher.core.record import ObjectRef
@@ -27,8 +28,12 @@ from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.reflector import Extent, Reflector
 
-MOST_WATCHES: Final = 50
-"""Each holds a connection for good, and the pool has 100 for all that is done in a cluster."""
+MOST_UNKNOWN_KINDS: Final = 30
+"""Each watch holds a connection for good, and the pool has 100 for all that is done in a cluster.
+
+The kinds we know are watched whatever else is wrapped: who wraps many odd kinds must not keep Jobs from being seen.
+They are fewer than 50, in two watches at most.
+"""
 
 _log = log.get("objects")
 
@@ -53,6 +58,13 @@ class _Kind:
     def name(self) -> str:
         return f"{self.kind}.{self.group}".lower().rstrip(".")
 
+    @property
+    def is_known(self) -> bool:
+        return (self.group, self.kind) in KINDS or ends(self.group, self.kind)
+
+    def has(self, ref: ObjectRef) -> bool:
+        return (ref.api_version, ref.kind) == (self.api_version, self.kind)
+
 
 class WrappedWatches:
     """The watches of wrapped objects in one cluster; `on_change` is told the uid of the AppWrapper concerned."""
@@ -63,6 +75,8 @@ class WrappedWatches:
         self._on_change = on_change
         self._watches: dict[_Kind, Reflector[_Kept]] = {}
         self._too_many: set[_Kind] = set()
+        self._expected: dict[str, tuple[ObjectRef, ...]] = {}
+        self._ended: dict[str, ObjectState] = {}
         self._begun: asyncio.Queue[Reflector[_Kept]] = asyncio.Queue()
 
     def want(self, api_version: str, kind: str, *, contents: bool = False) -> None:
@@ -70,23 +84,36 @@ class WrappedWatches:
 
         `contents` asks for whole objects of a kind of which the metadata would do: somebody waits for a
         condition of one. A second watch serves it, and the first goes on. Want kinds of which there is an object:
-        past `MOST_WATCHES` no more are begun, and of those nothing is known.
+        of those that are in no table of ours `MOST_UNKNOWN_KINDS` are watched, and nothing is known of the others.
         """
         wanted = _Kind(api_version, kind, contents or _may_make_pods(api_version, kind))
         if wanted in self._watches or wanted in self._too_many:
             return
-        if len(self._watches) == MOST_WATCHES:
+        if not wanted.is_known and sum(not each.is_known for each in self._watches) == MOST_UNKNOWN_KINDS:
             self._too_many.add(wanted)
-            _log.warning("too_many_kinds", kind=kind, api_version=api_version, watched=MOST_WATCHES)
+            _log.warning("too_many_kinds", kind=kind, api_version=api_version, watched=MOST_UNKNOWN_KINDS)
             return
         self._watches[wanted] = self._watch(wanted)
         self._begun.put_nowait(self._watches[wanted])
+
+    def expect(self, appwrapper: str, refs: tuple[ObjectRef, ...]) -> None:
+        """Tell of the AppWrapper after each complete list that lacks one of these objects; none ends it.
+
+        They take the place of those that were expected before. How they ended is remembered when they are gone: a
+        Job that is cleaned up the moment it is done was done all the same.
+        """
+        for gone in {ref.uid for ref in self._expected.get(appwrapper, ())} - {ref.uid for ref in refs}:
+            self._ended.pop(gone, None)
+        if refs:
+            self._expected[appwrapper] = refs
+        else:
+            self._expected.pop(appwrapper, None)
 
     def state(self, ref: ObjectRef) -> ObjectState | None:
         """What the object of that uid says of itself; None if that is not known."""
         watch = self._best(ref)
         kept = watch.items.get(ref.uid) if watch else None
-        return kept.state if kept else None
+        return kept.state if kept else self._ended.get(ref.uid)
 
     def is_absent(self, ref: ObjectRef) -> bool:
         """True if a complete list of its kind lacks the object of that uid: to be confirmed by asking.
@@ -123,13 +150,25 @@ class WrappedWatches:
         def decode(raw: Json) -> _Kept | None:
             return _kept(kind, raw)
 
-        extent = Extent(names.UID_LABEL, contents=kind.contents)
-        return Reflector(kind.name, self._client, locate, decode, self._changed, extent=extent)
+        def listed() -> None:
+            self._listed(kind)
 
-    def _changed(self, _uid: str, old: _Kept | None, new: _Kept | None) -> None:
+        extent = Extent(names.UID_LABEL, contents=kind.contents)
+        return Reflector(
+            kind.name, self._client, locate, decode, self._changed, extent=extent, on_listed=listed
+        )
+
+    def _changed(self, uid: str, old: _Kept | None, new: _Kept | None) -> None:
         """A change of nothing that is kept, such as a heartbeat in a status, wakes nobody."""
+        if old and not new and old.state.end is not End.OPEN and old.appwrapper in self._expected:
+            self._ended[uid] = old.state
         if old != new:
             for appwrapper in {kept.appwrapper for kept in (old, new) if kept}:
+                self._on_change(appwrapper)
+
+    def _listed(self, kind: _Kind) -> None:
+        for appwrapper, refs in self._expected.items():
+            if any(kind.has(ref) and self.is_absent(ref) for ref in refs):
                 self._on_change(appwrapper)
 
 

@@ -1,8 +1,9 @@
 """From a pod to the AppWrapper it belongs to: a claim by label, confirmed by the chain of owners.
 
 A pod's label says which AppWrapper it claims to be of. The claim holds if following controller references
-upwards (pod → ReplicaSet → Deployment → AppWrapper) reaches that uid. Objects we created are known at once;
-for those in between the API server is asked, once per object.
+upwards (pod → ReplicaSet → Deployment → AppWrapper) reaches that uid, in the AppWrapper's own namespace. Objects
+we created are known at once; for those in between the API server is asked, once per object, and again later if it
+does not answer.
 """
 
 from __future__ import annotations
@@ -24,6 +25,11 @@ MOST_KNOWN: Final = 200_000
 NOBODY: Final = ""
 """The root of a chain that leads to no AppWrapper."""
 
+WORKERS: Final = 4
+"""So that a server that takes its time for one kind holds up no other."""
+
+LONGEST_PAUSE: Final = 60.0
+
 _log = log.get("owners")
 
 
@@ -37,14 +43,16 @@ class Owners:
         self._discovery = discovery
         self._on_resolved = on_resolved
         self._roots: OrderedDict[str, str] = OrderedDict()
+        self._homes: OrderedDict[str, str] = OrderedDict()
         self._asked: set[str] = set()
+        self._failures: dict[str, int] = {}
         self._questions: asyncio.Queue[ObjectRef] = asyncio.Queue()
 
-    def learn(self, uid: str, root: str) -> None:
-        """Note that the object `uid` belongs to the AppWrapper `root`, because we created it."""
-        self._roots[uid] = root
-        while len(self._roots) > MOST_KNOWN:
-            self._roots.popitem(last=False)
+    def learn(self, uid: str, root: str, namespace: str = "") -> None:
+        """Note that the object `uid` belongs to the AppWrapper `root`, because we created it, in that namespace."""
+        _note(self._roots, uid, root)
+        if namespace:
+            _note(self._homes, root, namespace)
 
     def confirm(
         self, claimed_by: str | None, controller: ObjectRef | None, names_appwrapper: bool = False
@@ -53,12 +61,14 @@ class Owners:
 
         A pod without a claim is of the AppWrapper its owners lead to, as with gangs that were dispatched before
         our labels were. Who it is is asked only for one that `names_appwrapper`: the others are mostly nobody's.
+        One in another namespace than the AppWrapper is nobody's: whoever made it wrote the reference by hand.
         """
         if controller is None:
             return None
-        if controller.uid == claimed_by:
-            return claimed_by
-        root = controller.uid if _is_appwrapper(controller) else self._roots.get(controller.uid)
+        is_root = controller.uid == claimed_by or _is_appwrapper(controller)
+        root = controller.uid if is_root else self._roots.get(controller.uid)
+        if root and self._homes.get(root, controller.namespace) != controller.namespace:
+            return None
         if root is None and (claimed_by or names_appwrapper):
             self._ask(controller)
         if claimed_by is None:
@@ -76,18 +86,30 @@ class Owners:
 
     async def run(self) -> None:
         """Answer questions until cancelled; `on_resolved` is called with the uid of each object understood."""
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(WORKERS):
+                tasks.create_task(self._work(), name=f"owners-{number}")
+
+    async def _work(self) -> None:
         while True:
             ref = await self._questions.get()
             try:
                 root = await self._climb(ref)
             except errors.ClusterError as error:
-                _log.warning("owner_unknown", kind=ref.kind, name=ref.name, error=str(error))
-                await asyncio.sleep(1)
-                self._questions.put_nowait(ref)
+                self._ask_later(ref, error)
                 continue
             self._asked.discard(ref.uid)
+            self._failures.pop(ref.uid, None)
             self.learn(ref.uid, root)
             self._on_resolved(ref.uid)
+
+    def _ask_later(self, ref: ObjectRef, error: errors.ClusterError) -> None:
+        """After a pause that doubles: nobody waits for it, and the others are asked meanwhile."""
+        failures = self._failures.get(ref.uid, 0)
+        self._failures[ref.uid] = failures + 1
+        pause = min(LONGEST_PAUSE, 2.0 ** min(failures, 10))
+        _log.warning("owner_unknown", kind=ref.kind, name=ref.name, error=str(error), pause=pause)
+        asyncio.get_running_loop().call_later(pause, self._questions.put_nowait, ref)
 
     async def _climb(self, ref: ObjectRef) -> str:
         """The uid of the AppWrapper at the upper end of the chain; `NOBODY` if there is none."""
@@ -120,6 +142,12 @@ class Owners:
             name=controller["name"],
             uid=controller["uid"],
         )
+
+
+def _note(known: OrderedDict[str, str], uid: str, value: str) -> None:
+    known[uid] = value
+    while len(known) > MOST_KNOWN:
+        known.popitem(last=False)
 
 
 def _is_appwrapper(ref: ObjectRef) -> bool:

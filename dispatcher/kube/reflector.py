@@ -3,8 +3,9 @@
 The model: the store is what the API server said, projected by `decode` to what we need of it, by uid. A
 change calls `on_change(uid, old, new)`, synchronously and in order; new None is a deletion. Handlers only
 mark keys and update indexes. A watch that ends is resumed where it was; one whose version is too old (410)
-is replaced by a fresh list, whose differences are reported as if they had been watched. It is never an
-answer to "does it exist?" before `synced` is set, and a cached absence is not proof of one afterwards.
+is replaced by a fresh list, whose differences are reported as if they had been watched. What was gone before
+the first list, or came and went between two, makes no difference: for that, `on_listed` is called after each.
+It is never an answer to "does it exist?" before `synced` is set, and a cached absence is not proof of one afterwards.
 
 It refuses to guess: an object that `decode` cannot read is logged by its name and left out. It does not repeat
 itself: what keeps a watch from its list is logged when it begins and when it ends, not at every try.
@@ -67,6 +68,7 @@ class Reflector(Generic[T]):
         jitter: Callable[[], float] = random.random,
         *,
         extent: Extent = EVERYTHING,
+        on_listed: Callable[[], None] = lambda: None,
     ) -> None:
         self.name = name
         self.items: dict[str, T] = {}
@@ -79,6 +81,7 @@ class Reflector(Generic[T]):
         self._locate = locate
         self._decode = decode
         self._on_change = on_change
+        self._on_listed = on_listed
         self._jitter = jitter
         self._extent = extent
         self._versions: dict[str, str] = {}
@@ -151,6 +154,7 @@ class Reflector(Generic[T]):
             self._upsert(uid, version, item)
         self.synced.set()
         self.answered.set()
+        self._on_listed()
         return reached
 
     async def _follow(self, path: str, version: str) -> None:

@@ -2,7 +2,7 @@
 
 Each call says what came of it as a value. A create whose answer was lost is settled by asking, before
 anything else is tried; a name that is taken is settled by whose it is; a delete always names the uid it means.
-What is ours but was made without our marks, as by MCAD, is given them, so that the watches see it.
+What is ours but was made without our marks, as by MCAD, or lost them, is given them, so that the watches see it.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from dispatcher import errors, log
 from dispatcher.api import names
 from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.api.mistakes import one_line
+from dispatcher.core.endings import ObjectState, state_of
 from dispatcher.core.manifest import Owner, Whose, adoption, build, controller_of, reference, whose
 from dispatcher.core.record import ObjectRef
 from dispatcher.kube.client import MERGE_PATCH, ClusterClient, Json
@@ -104,6 +105,17 @@ class WrappedObjects:
         """True if the API server has no such object, or one that is not (or no longer) the AppWrapper's."""
         _, found = await self._look_for_ours(ref, owner_uid)
         return found is None
+
+    async def reclaim(self, wrapped: WrappedObject, ref: ObjectRef, owner: Owner) -> ObjectState | None:
+        """What an object that no watch shows says of itself; None if there is none that is the AppWrapper's.
+
+        It is given our marks again if it lost them, so that the watches see it from then on.
+        """
+        kind, found = await self._look_for_ours(ref, owner.uid)
+        if found is None:
+            return None
+        await self._adopt(kind, found, wrapped, owner)
+        return state_of(wrapped.group, wrapped.kind, found)
 
     async def attempt_of(self, wrapped: WrappedObject, owner: Owner) -> int | None:
         """The attempt that made the object of that item.

@@ -37,7 +37,10 @@ def migrate(url: str, target: str = "head") -> None:
 
 
 def downgrade(url: str, target: str = "base") -> None:
-    """Go back to revision `target`; what only the later schema can hold is lost."""
+    """Go back to revision `target`; what only the later schema can hold is lost.
+
+    Raises `DataRefused` if the older code could not read what is there; nothing is changed then.
+    """
     with _locked(url) as connection:
         command.downgrade(_config(connection), target)
 

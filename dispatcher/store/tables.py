@@ -114,6 +114,7 @@ appwrapper: Final = Table(
     Column("unhealthy_message", Text),
     _moment("unhealthy_since", nullable=True),
     _count("requeuings"),
+    _count("retries"),
     _count("requeuing_seconds"),
     _count("expected_seconds"),
     _moment("kept_until", nullable=True),

@@ -1,6 +1,9 @@
 """How a life goes on after its dispatch: requeuings, ailments, what is done, what is kept after the end.
 
 Every column has a default, so adding it rewrites no table and locks it for a moment only.
+
+There is no way back past an AppWrapper in one of the phases that came with this. The code of revision 0001 cannot
+load them, and none of its own phases says the same: it would run again what is done, and run what is held back.
 """
 
 from alembic import op
@@ -17,12 +20,33 @@ COLUMNS = {
         "unhealthy_message text",
         "unhealthy_since timestamptz",
         "requeuings integer NOT NULL DEFAULT 0",
+        "retries integer NOT NULL DEFAULT 0",
         "requeuing_seconds integer NOT NULL DEFAULT 0",
         "expected_seconds integer NOT NULL DEFAULT 0",
         "kept_until timestamptz",
     ),
     "attempt_object": ("done boolean NOT NULL DEFAULT false",),
 }
+
+REFUSE_LATER_PHASES = """
+DO $$
+DECLARE
+    found text;
+BEGIN
+    SELECT string_agg(number || ' ' || phase, ', ' ORDER BY phase) INTO found
+    FROM (
+        SELECT phase, count(*) AS number FROM appwrapper
+        WHERE phase IN ('Suspended', 'Suspending', 'RunningHoldCompletion', 'Completed')
+        GROUP BY phase
+    ) AS later;
+    IF found IS NOT NULL THEN
+        RAISE check_violation USING
+            MESSAGE = 'revision 0001 has no such phases: ' || found,
+            DETAIL = 'delete these AppWrappers while this version runs, or restore a backup from before the upgrade';
+    END IF;
+END
+$$
+"""
 
 
 def upgrade() -> None:
@@ -34,6 +58,9 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
+    # Locked first, so that none comes into such a phase after it was asked.
+    op.execute("LOCK TABLE appwrapper IN ACCESS EXCLUSIVE MODE")
+    op.execute(REFUSE_LATER_PHASES)
     for table, columns in COLUMNS.items():
         dropped = ", ".join(f"DROP COLUMN {column.partition(' ')[0]}" for column in columns)
         op.execute(f"ALTER TABLE {table} {dropped}")

@@ -12,14 +12,16 @@ from typing import assert_never
 from dispatcher.api.asked import Asked
 from dispatcher.controller.roster import Roster
 from dispatcher.core import lifecycle
-from dispatcher.core.capacity import CapacityLedger, Node
+from dispatcher.core.capacity import CapacityLedger, Node, Pod, PodCounts, PodPhase
 from dispatcher.core.decision import Decision, Observation, Step, decide, retry_pause
+from dispatcher.core.endings import End
 from dispatcher.core.health import Sight, keeps_what_ended
+from dispatcher.core.lifecycle import Verdict
 from dispatcher.core.placement import Behind, Impossible, Outcome, Placed, Policy, Waiting
-from dispatcher.core.record import Change, Condition, ObjectRef, Phase, Record
-from dispatcher.core.resources import Resources
+from dispatcher.core.record import ACTIVE, Change, Condition, ObjectRef, Phase, Record
+from dispatcher.core.resources import NOTHING, Resources
 from dispatcher.core.terms import Terms
-from dispatcher.core.transitions import TRANSITIONS
+from dispatcher.core.transitions import TRANSITIONS, Cause
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import CommitResult, QueueStore
@@ -27,6 +29,7 @@ from dispatcher.store.queue import CommitResult, QueueStore
 CLUSTERS = {"hub": Resources({"cpu": 2000}), "east": Resources({"cpu": 1000})}
 TABLE = {(row.source, row.cause, row.target) for row in TRANSITIONS}
 BOUND = timedelta(minutes=1)
+EACH_POD = Resources({"cpu": 500})
 
 
 class Luck(StrEnum):
@@ -47,12 +50,28 @@ class Wish:
     wanted: bool = True
 
 
+@dataclass(frozen=True)
+class There:
+    """What there is of one AppWrapper in a cluster, whoever knows of it."""
+
+    cluster: str
+    pods: tuple[Pod, ...] = ()
+
+    @property
+    def taken(self) -> Resources:
+        """What its pods take from the nodes."""
+        return sum((pod.requests for pod in self.pods if pod.occupies_node), start=NOTHING)
+
+
 class Leader:
     """Commits what the core decides, and remembers it as the dispatcher does; `now` only goes forward."""
 
     def __init__(self, database: Database, now: datetime) -> None:
         self.now = now
         self.wishes: dict[str, Wish] = {}
+        self.there: dict[str, There] = {}
+        self._sights: dict[str, Sight] = {}
+        self._finished: dict[str, tuple[str, frozenset[str]]] = {}
         self._leadership = Leadership(database, "leader", lease=timedelta(minutes=10))
         # Two of them: each has a lock of its own, so that races are the database's to decide.
         self.stores = [QueueStore(database, lambda: self._leadership.lease) for _ in range(2)]
@@ -62,6 +81,8 @@ class Leader:
         """Lead anew, with nothing but what the database has."""
         assert await self._leadership.acquire() is not None
         self.roster, self.ledgers = _empty()
+        for uid, there in list(self.there.items()):
+            self._put(uid, there)
         self.roster.load(await self.stores[0].load_live())
 
     def record(self, number: int) -> Record | None:
@@ -104,31 +125,72 @@ class Leader:
         changes = (_change(outcome, self.now) for outcome in outcomes)
         await self.commit(change for change in changes if change is not None)
 
-    async def look(self, uid: str, sight: Sight, luck: Luck, times: int = 1) -> None:
-        """Do for one AppWrapper what is due, and what is due then."""
+    async def look(self, uid: str, sight: Sight | None, luck: Luck, times: int = 1) -> None:
+        """Do for one AppWrapper what is due, and what is due then; without a sight, it looks as it did."""
+        sight = self._sights.get(uid, Sight()) if sight is None else sight
         for _ in range(times):
             record = self.roster.get(uid)
             if record is not None:
                 await self._look(record, sight, luck)
 
-    async def look_at_all(self, sight: Sight) -> None:
+    async def look_at_all(self, sight: Sight | None, luck: Luck = Luck.GOOD) -> None:
         """Do for each what is due, and what is due then."""
         for uid in self.roster.uids():
-            await self.look(uid, sight, Luck.GOOD, times=2)
+            await self.look(uid, sight, luck, times=2)
 
     async def _look(self, record: Record, sight: Sight, luck: Luck) -> None:
         wish = self.wishes[record.uid]
+        self._show(record, sight)
         seen = Observation(record, wish.wanted, self.later(), wish.asked, wish.terms, sight)
         change = self._act(record, wish, decide(seen), luck)
         if change is not None:
+            _check_what_is_left(change, seen)
             await self.commit([change])
+
+    def _show(self, record: Record, sight: Sight) -> None:
+        """Let its cluster be as it is seen."""
+        self._sights[record.uid] = sight
+        if record.phase in ACTIVE and record.attempt is not None:
+            self._put(record.uid, There(record.attempt.cluster, _pods(record, sight.pods)))
+        elif not record.holds_capacity:
+            self._put(record.uid, None)
+
+    def _put(self, uid: str, there: There | None) -> None:
+        known = self.there.pop(uid, None)
+        if known is not None:
+            for pod in known.pods:
+                self.ledgers[known.cluster].remove_pod(pod.uid)
+        if there is not None:
+            self.there[uid] = there
+            for pod in there.pods:
+                self.ledgers[there.cluster].set_pod(pod)
 
     def _remember(self, changes: Iterable[Change], results: Iterable[CommitResult]) -> None:
         for change in changes:
             check(change, self.now)
+            self._account(change)
         for result in results:
             for record in result.accepted:
                 self.roster.put(record)
+
+    def _account(self, change: Change) -> None:
+        """What an attempt finished is there for the next one in its cluster, which makes all else itself."""
+        record, attempt = change.after, change.after.attempt
+        if attempt is None:
+            return
+        objects = frozenset(ref.uid for ref in attempt.objects if ref.done)
+        match change.events[0].cause:
+            case Cause.PREEMPTED | Cause.SUSPENDED:
+                self._finished[record.uid] = attempt.cluster, objects
+            case Cause.DISPATCHED:
+                cluster, finished = self._finished.get(record.uid, ("", frozenset[str]()))
+                assert objects == (finished if attempt.cluster == cluster else set())
+                assert len(objects) == len(attempt.objects)
+            case Cause.CREATED | Cause.CREATION_POSTPONED | Cause.CREATION_REFUSED:
+                cluster, finished = self._finished.get(record.uid, ("", frozenset[str]()))
+                assert objects == (finished if attempt.cluster == cluster else set())
+            case Cause.REMOVED:
+                self._put(record.uid, None)
 
     def _act(self, record: Record, wish: Wish, decision: Decision, luck: Luck) -> Change | None:
         now, terms = self.now, wish.terms
@@ -140,7 +202,7 @@ class Leader:
             case Step.REPRIORITISE:
                 return lifecycle.reprioritise(record, wish.asked.priority, wish.asked.priority_slope, now)
             case Step.SUSPEND:
-                return lifecycle.suspend(record, now)
+                return lifecycle.suspend(record, now, decision.done)
             case Step.RESUME:
                 return lifecycle.resume(record, now)
             case Step.CREATE:
@@ -151,15 +213,22 @@ class Leader:
                 return lifecycle.fall_ill(record, decision.reason, decision.message, now)
             case Step.NOTE_RECOVERY:
                 return lifecycle.recover(record, now)
+            case Step.NOTE_DONE:
+                return lifecycle.note_done(record, decision.done, now)
             case Step.NOTE_PROGRESS:
                 return lifecycle.complete_some(record, decision.done, now)
             case Step.REQUEUE:
                 eligible_at, seconds = now + terms.pause(decision.reason), terms.wait(record.requeuings + 1)
                 return lifecycle.preempt(
-                    record, decision.reason, decision.message, eligible_at, int(seconds.total_seconds()), now
+                    record,
+                    Verdict(decision.reason, decision.message),
+                    eligible_at,
+                    int(seconds.total_seconds()),
+                    now,
+                    decision.done,
                 )
             case Step.FAIL:
-                return lifecycle.fail(record, decision.reason, decision.message, now)
+                return lifecycle.fail(record, Verdict(decision.reason, decision.message), now)
             case Step.COMPLETE | Step.REMOVE | Step.CONFIRM_GONE | Step.EXPIRE:
                 return _end(record, terms, decision, now) if luck is Luck.GOOD else None
             case never:
@@ -208,17 +277,55 @@ def _change(outcome: Outcome, now: datetime) -> Change | None:
 
 
 def _create(record: Record, terms: Terms, luck: Luck, now: datetime) -> Change | None:
-    objects = tuple(_object(record, item) for item in range(len(terms.items)))
+    finished = {ref.item: ref for ref in record.attempt.objects} if record.attempt else {}
+    objects = tuple(finished.get(item) or _object(record, item) for item in range(len(terms.items)))
+    first = tuple(ref for ref in objects if ref.item == 0 or ref.item in finished)
     match luck:
         case Luck.GOOD:
             return lifecycle.created(record, objects, now)
         case Luck.NOT_NOW:
             later = now + retry_pause(record.attempts)
-            return lifecycle.postpone_creation(record, objects[:1], "exceeded quota", later, now)
+            return lifecycle.postpone_creation(record, first, "exceeded quota", later, now)
         case Luck.NEVER:
-            return lifecycle.refuse_creation(record, objects[:1], "it is invalid", now)
+            return lifecycle.refuse_creation(record, first, "it is invalid", now)
         case Luck.NOT_YET:
             return None
+
+
+def _pods(record: Record, counts: PodCounts) -> tuple[Pod, ...]:
+    """As many of each phase; those that nothing was found for are on no node."""
+    cluster = record.attempt.cluster if record.attempt else ""
+    phases = {
+        PodPhase.RUNNING: counts.running,
+        PodPhase.PENDING: counts.pending,
+        PodPhase.SUCCEEDED: counts.succeeded,
+        PodPhase.FAILED: counts.failed,
+    }
+    return tuple(
+        Pod(
+            f"{record.uid}-{phase}-{index}",
+            EACH_POD,
+            "" if phase is PodPhase.PENDING else f"node-of-{cluster}",
+            phase,
+            record.uid,
+        )
+        for phase, count in phases.items()
+        for index in range(count)
+    )
+
+
+def _check_what_is_left(change: Change, seen: Observation) -> None:
+    """Where it leaves its cluster to come back, what ended well by itself is done, and nothing else is."""
+    before, attempt = change.before, change.after.attempt
+    leaves = change.events[0].cause in {Cause.PREEMPTED, Cause.SUSPENDED}
+    if before is None or before.phase not in ACTIVE or attempt is None or not leaves:
+        return
+    ended = {
+        ref.item
+        for ref, item, state in zip(attempt.objects, seen.terms.items, seen.sight.states, strict=False)
+        if state is not None and state.end is End.SUCCEEDED and item.ends
+    }
+    assert {ref.item for ref in attempt.objects if ref.done} == ended
 
 
 def _object(record: Record, item: int) -> ObjectRef:

@@ -15,13 +15,13 @@ from psycopg import sql
 from dispatcher.core.gang import Gang
 from dispatcher.core.record import Attempt, ObjectRef, Phase, Record
 from dispatcher.core.resources import Resources
-from dispatcher.errors import SchemaMismatch, StoreUnavailable
+from dispatcher.errors import DataRefused, SchemaMismatch, StoreUnavailable
 from dispatcher.store import migrate
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
 from testbed.postgres import drop_database, url_of
-from tests.postgres.changes import rows_of
+from tests.postgres.changes import make_submit, rows_of
 
 
 @pytest.fixture
@@ -100,6 +100,22 @@ async def test_what_runs_while_the_database_is_migrated_goes_on_and_can_go_back(
     ]
     await asyncio.to_thread(migrate.migrate, database_url)
     assert await loaded(database_url) == [RUNNING]
+
+
+async def test_there_is_no_way_back_past_a_phase_that_the_older_code_cannot_load(
+    database_url: str, queue: QueueStore
+) -> None:
+    phases = [Phase.COMPLETED, Phase.SUSPENDED, Phase.SUSPENDING, Phase.RUNNING_HOLD_COMPLETION]
+    known = [Phase.RUNNING, Phase.FAILED, Phase.DELETED]
+    await queue.commit([make_submit(phase=phase) for phase in (*phases, *known, Phase.COMPLETED)])
+    told = "no such phases: 2 Completed, 1 RunningHoldCompletion, 1 Suspended, 1 Suspending: delete these"
+    with pytest.raises(DataRefused, match=told):
+        await asyncio.to_thread(migrate.downgrade, database_url, "0001")
+    await asyncio.to_thread(migrate.check, database_url)
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE appwrapper SET phase = 'Deleted' WHERE phase = ANY (%s)", [phases])
+    await asyncio.to_thread(migrate.downgrade, database_url, "0001")
+    assert migrate.current_revision(database_url) == "0001"
 
 
 async def loaded(url: str) -> list[Record]:

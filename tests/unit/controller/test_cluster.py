@@ -13,6 +13,7 @@ from dispatcher.core import lifecycle
 from dispatcher.core.capacity import CapacityLedger, PodCounts
 from dispatcher.core.endings import End
 from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.livepods import Left
 from tests.builders import at, make_metadata, make_node, make_pod, make_record, make_ref
 from tests.fakes import FakeApiServer, Reply, answer, never, watch
 from tests.unit.virtual_time import until
@@ -298,7 +299,31 @@ async def test_answer_about_live_pods_wakes_who_asked(server: FakeApiServer, cli
     async with running(client) as it:
         assert it.cluster.live_pods.ask(("default", AW), 1) is None
         await until(lambda: it.pods_of == [AW])
-        assert it.cluster.live_pods.ask(("default", AW), 1) == frozenset()
+        assert it.cluster.live_pods.ask(("default", AW), 1) == Left()
+
+
+async def test_appwrapper_whose_object_went_before_it_was_watched_is_woken_while_its_attempt_goes_on(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    secrets = {"name": "secrets", "kind": "Secret", "namespaced": True}
+    server.on("GET", "/api/v1", answer({"resources": [secrets]}))
+    has(server, "secrets")
+
+    def learns(cluster: Cluster, uid: str, *, on: str = "hub", until_deleted: bool = False) -> None:
+        dispatching = lifecycle.dispatch(make_record(uid=uid), on, at(1)).after
+        token = make_ref(api_version="v1", kind="Secret", name="token", uid=f"token-of-{uid}")
+        record = lifecycle.created(dispatching, (token,), at(2)).after
+        cluster.learn(record)
+        if until_deleted:
+            cluster.learn(lifecycle.release(lifecycle.delete(record, at(3)).after, at(4)).after)
+
+    async with running(client) as it:
+        learns(it.cluster, "over", until_deleted=True)
+        learns(it.cluster, "elsewhere", on="member")
+        learns(it.cluster, AW)
+        await until(lambda: it.pods_of)
+        await asyncio.sleep(1)  # virtual
+        assert it.pods_of == [AW]
 
 
 async def test_objects_of_an_attempt_are_watched_from_when_it_is_learnt(

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from dispatcher.api.annotations import ADMISSION_GRACE, RETRY_LIMIT
+from dispatcher.api.names import UID_LABEL
 from dispatcher.core.capacity import Pod, PodPhase
 from dispatcher.core.record import Phase, Record
 from dispatcher.core.resources import NOTHING
 from dispatcher.core.terms import KEPT
 from tests.builders import make_appwrapper, make_pod
-from tests.fakes import answer
+from tests.fakes import answer, refusal
 from tests.unit.controller.wire import ALL_PODS, JOBS, PODS, job, made, pods, true
 from tests.unit.controller.world import World
 from tests.unit.virtual_time import until
@@ -30,6 +31,15 @@ TRAIN, SERVE = job("train"), job("serve")
 def lives(name: str = "pod", phase: str = "Running") -> Json:
     """A pod of the gang, as the API server has it."""
     return make_pod(name, phase=phase, of=UID, controller=CONTROLLER)
+
+
+def cannot_start() -> Json:
+    """A pod of the gang whose image nobody has."""
+    raw = lives(phase="Pending")
+    raw["status"]["containerStatuses"] = [
+        {"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+    ]
+    return raw
 
 
 def watch_shows(world: World, phase: PodPhase) -> None:
@@ -61,7 +71,7 @@ async def until_absent(world: World, name: str) -> None:
 async def test_gang_is_complete_once_the_api_server_was_asked_for_live_pods(world: World) -> None:
     await running(world, true("Complete"))
     wakes, woken = world.dispatch_wakes, len(world.woken)
-    await world.reconcile(UID)
+    await world.reconcile(UID, times=2)
     assert world.record(UID).phase is Phase.RUNNING  # nobody waits for the answer
     assert world.ledger.free()["cpu"] == 7000
 
@@ -75,6 +85,15 @@ async def test_gang_is_complete_once_the_api_server_was_asked_for_live_pods(worl
     assert world.ledger.free()["cpu"] == 8000
     assert world.dispatch_wakes == wakes + 1
     assert world.jobs.deletions() == []
+
+
+async def test_gang_whose_object_goes_while_its_pods_are_asked_for_is_complete(world: World) -> None:
+    await running(world, true("Complete"))
+    await world.reconcile(UID)
+    world.jobs.loses("train")
+    await until_absent(world, "train")
+    await world.reconcile_until_answered(UID)
+    assert world.record(UID).phase is Phase.COMPLETED
 
 
 async def test_gang_of_which_a_pod_still_lives_is_not_complete(world: World) -> None:
@@ -178,6 +197,84 @@ async def test_object_that_a_watch_misses_is_looked_for(world: World, is_there: 
     assert await world.is_woken_within(1)
 
 
+def hides(world: World, status: Json) -> None:
+    """From now on the Job bears no mark of ours: it exists, but the watch tells that it is gone."""
+    raw = made(TRAIN, status=status)
+    raw["metadata"] = {**raw["metadata"], "labels": {}, "annotations": {}}
+    world.jobs.loses("train")
+    world.server.on("GET", f"{JOBS}/train", answer(raw))
+
+
+async def test_object_that_lost_our_marks_is_given_them_and_seen_again(world: World) -> None:
+    await running(world, {})
+    watch_shows(world, PodPhase.RUNNING)
+    hides(world, {})
+    await until_absent(world, "train")
+    await asyncio.sleep(6)  # virtual
+    world.server.on("PATCH", f"{JOBS}/train", answer({}))
+    await world.reconcile(UID)
+    (patch,) = world.server.requests("PATCH", f"{JOBS}/train")
+    assert patch.body["metadata"]["labels"][UID_LABEL] == UID
+
+    woken = len(world.woken)
+    world.jobs.has(made(TRAIN))  # with its label the watch shows it as new
+    await until(lambda: world.woken[woken:])
+    asked = len(world.server.requests("GET", f"{JOBS}/train"))
+    await world.reconcile(UID)
+    assert len(world.server.requests("GET", f"{JOBS}/train")) == asked
+
+
+async def test_part_that_cannot_be_marked_is_asked_whether_it_is_done(world: World) -> None:
+    await running(world, {}, {})
+    watch_shows(world, PodPhase.RUNNING)
+    hides(world, true("Complete"))
+    await until_absent(world, "train")
+    await asyncio.sleep(6)  # virtual
+    await world.reconcile(UID, times=2)
+    record = world.record(UID)
+    assert record.attempt is not None
+    assert (record.phase, [ref.done for ref in record.attempt.objects]) == (
+        Phase.RUNNING_HOLD_COMPLETION,
+        [True, False],
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "phase", "reason"),
+    [
+        pytest.param(true("Complete"), Phase.COMPLETED, "", id="complete"),
+        pytest.param(true("Failed"), Phase.FAILING, "FailedComponent", id="failed"),
+        pytest.param({}, Phase.RUNNING, "", id="running"),
+    ],
+)
+async def test_object_that_cannot_be_marked_is_asked_for_how_it_ends(
+    world: World, status: Json, phase: Phase, reason: str
+) -> None:
+    await running(world, {})
+    watch_shows(world, PodPhase.SUCCEEDED if status else PodPhase.RUNNING)
+    hides(world, status)
+    await until_absent(world, "train")
+    await asyncio.sleep(6)  # virtual
+    world.server.on("PATCH", f"{JOBS}/train", refusal(403, "Forbidden"))
+    for _ in range(3):
+        await world.reconcile(UID)
+        await asyncio.sleep(2)  # virtual
+    assert (world.record(UID).phase, world.record(UID).reason) == (phase, reason)
+
+
+async def test_object_that_cannot_be_marked_is_asked_for_ever_less(world: World) -> None:
+    await running(world, {})
+    watch_shows(world, PodPhase.RUNNING)
+    hides(world, {})
+    await until_absent(world, "train")
+    world.server.on("PATCH", f"{JOBS}/train", refusal(403, "Forbidden"))
+    task = asyncio.create_task(world.reconciler.run())
+    await asyncio.sleep(600)  # virtual
+    task.cancel()
+    assert world.record(UID).phase is Phase.RUNNING
+    assert len(world.server.requests("GET", f"{JOBS}/train")) < 40
+
+
 async def test_object_that_says_it_failed_is_believed(world: World) -> None:
     await running(world, true("Failed"))
     await world.reconcile(UID)
@@ -208,7 +305,7 @@ async def test_gang_that_ran_ill_is_noted_and_recovers(world: World) -> None:
 async def test_gang_that_stays_ill_is_looked_at_when_its_time_is_up(world: World) -> None:
     await running(world, {})
     watch_shows(world, PodPhase.PENDING)
-    world.server.on("GET", PODS, answer(pods(lives(phase="Pending"))))
+    world.server.on("GET", PODS, answer(pods(cannot_start())))
     await world.reconcile(UID, times=2)
     await world.forget_wakes()
     assert not await world.is_woken_within(299)

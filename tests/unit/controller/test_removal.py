@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +14,8 @@ from dispatcher.api.annotations import FORCE_DELETION_GRACE, SUCCESS_TTL
 from dispatcher.api.names import ITEM_LABEL
 from dispatcher.core import lifecycle
 from dispatcher.core.capacity import Pod, PodPhase
-from dispatcher.core.record import Phase, Record
+from dispatcher.core.lifecycle import Verdict
+from dispatcher.core.record import Change, Phase, Record
 from dispatcher.core.resources import NOTHING
 from dispatcher.core.terms import KEPT
 from tests.builders import make_appwrapper, make_pod
@@ -23,6 +26,7 @@ from tests.unit.controller.wire import (
     JOBS,
     MISSING,
     PODS,
+    Watched,
     job,
     made,
     pods,
@@ -30,6 +34,7 @@ from tests.unit.controller.wire import (
     true,
 )
 from tests.unit.controller.world import KEPT_FOR, World
+from tests.unit.virtual_time import until
 
 Json = dict[str, Any]
 
@@ -57,7 +62,7 @@ async def running(world: World, train: Json | None = None) -> Record:
 
 async def failing(world: World, reason: str, train: str = "Failed") -> None:
     record = await running(world, true(train))
-    await world.commit(lifecycle.fail(record, reason, "it failed", world.now()))
+    await world.commit(lifecycle.fail(record, Verdict(reason, "it failed"), world.now()))
 
 
 def loses_all(world: World) -> None:
@@ -87,19 +92,44 @@ async def test_what_has_ended_is_kept_and_what_may_make_pods_is_removed(
     assert (world.jobs.deletions(), world.secrets.deletions()) == (["serve"], [])
 
 
-async def test_what_has_ended_is_removed_too_if_a_pod_of_it_lives(world: World) -> None:
+async def test_what_has_ended_is_removed_too_if_a_pod_of_it_stays_on(world: World) -> None:
     await failing(world, "FailedComponent")
     world.jobs.loses("serve")
-    world.server.on("GET", ALL_PODS, answer(pods(lives(item=0))), answer(pods()))
+    world.server.on("GET", ALL_PODS, answer(pods(lives(item=0))))
     await world.reconcile_until_answered(UID)
-    assert world.record(UID).phase is Phase.FAILING
-    assert world.jobs.deletions() == ["train"]
+    assert (world.record(UID).phase, world.jobs.deletions()) == (Phase.FAILING, [])
+    await asyncio.sleep(5)  # virtual
+    await world.reconcile_until_answered(UID)
+    assert (world.record(UID).phase, world.jobs.deletions()) == (Phase.FAILING, ["train"])
+
+
+async def test_what_has_ended_stays_while_its_pods_are_on_their_way_out(world: World) -> None:
+    await failing(world, "FailedComponent")
+    world.jobs.loses("serve")
+    going = lives(item=0, deletionTimestamp="2026-11-20T09:00:00Z")
+    world.server.on("GET", ALL_PODS, answer(pods(going)), answer(pods()))
+    await asyncio.sleep(60)  # virtual
+    await world.reconcile_until_answered(UID)
+    assert (world.record(UID).phase, world.jobs.deletions()) == (Phase.FAILING, [])
+    await world.reconcile_until_answered(UID)
+    assert (world.record(UID).phase, world.jobs.deletions()) == (Phase.FAILED, [])
+
+
+async def test_what_has_ended_stays_though_the_watch_is_late_to_tell_that_its_pods_are_gone(
+    world: World,
+) -> None:
+    await failing(world, "FailedComponent")
+    world.jobs.loses("serve")
+    watch_shows(world, PodPhase.RUNNING)
+    await asyncio.sleep(60)  # virtual
+    await world.reconcile_until_answered(UID)
+    assert (world.record(UID).phase, world.jobs.deletions()) == (Phase.FAILING, [])
 
 
 async def test_what_its_author_calls_done_is_removed_if_its_kind_goes_on(world: World) -> None:
     record = await running(world)
     record = await world.commit(lifecycle.complete_some(record, (0,), world.now()))
-    await world.commit(lifecycle.fail(record, "FailedComponent", "it failed", world.now()))
+    await world.commit(lifecycle.fail(record, Verdict("FailedComponent", "it failed"), world.now()))
     await world.reconcile(UID)
     assert world.jobs.deletions() == ["serve", "train"]
 
@@ -217,7 +247,7 @@ async def test_pods_that_will_not_go_are_deleted_without_their_node_after_their_
         deleted_at = "2026-11-20T09:00:00Z"
         world.show(make_appwrapper("aw", TRAIN, annotations=annotations, deletionTimestamp=deleted_at))
         await world.reconcile(UID)
-    stuck = lives(deletionTimestamp="2026-11-20T09:00:00Z")
+    stuck = lives(deletionTimestamp="2026-11-20T08:58:06Z")
     world.server.on("GET", ALL_PODS, answer(pods(stuck)))
     world.server.on("GET", PODS, answer(pods(stuck)))
     world.server.on("DELETE", f"{PODS}/pod", answer({}))
@@ -238,8 +268,127 @@ async def test_pods_of_another_maker_that_the_watch_sees_hold_on_though_no_list_
     world.ledger.set_pod(Pod("p", NOTHING, "n1", PodPhase.RUNNING, owner=UID))
     world.jobs.has(made(TRAIN))
     world.jobs.loses("train")
-    await world.reconcile_until_answered(UID)
+    await world.reconcile(UID, times=2)
     assert world.record(UID).phase is Phase.SUSPENDING
     world.ledger.remove_pod("p")
     await world.reconcile_until_answered(UID)
     assert world.record(UID).phase is Phase.SUSPENDED
+
+
+@pytest.mark.parametrize("phase", [Phase.REQUEUEING, Phase.DELETING])
+async def test_pod_is_left_the_grace_that_it_was_given_itself(world: World, phase: Phase) -> None:
+    await world.brought_to(Phase.RUNNING, make_appwrapper("aw", TRAIN))
+    watch_shows(world, PodPhase.RUNNING)
+    await world.commit(_ended(world, phase))
+    world.jobs.has(made(TRAIN))
+    world.jobs.loses("train")
+    given = lives(deletionTimestamp="2026-11-20T09:13:06Z")  # a quarter of an hour
+    world.server.on("GET", PODS, answer(pods(given)))
+    world.server.on("DELETE", f"{PODS}/pod", answer({}))
+    async with at_work(world):
+        await asyncio.sleep(899)  # virtual
+        assert world.server.requests("DELETE") == []
+        await asyncio.sleep(31)  # virtual
+    assert [asked.path for asked in world.server.requests("DELETE")] == [f"{PODS}/pod"]
+
+
+async def test_pods_are_forced_when_their_time_is_up_and_not_at_every_look_after_it(world: World) -> None:
+    await world.brought_to(
+        Phase.SUSPENDING, make_appwrapper("aw", TRAIN, annotations={FORCE_DELETION_GRACE: "45s"})
+    )
+    watch_shows(world, PodPhase.RUNNING)
+    world.jobs.has(made(TRAIN))
+    world.jobs.loses("train")
+    world.server.on("GET", PODS, answer(pods(lives(deletionTimestamp="2026-11-20T08:58:06Z"))))
+    world.server.on("DELETE", f"{PODS}/pod", answer({}))
+    async with at_work(world):
+        await asyncio.sleep(44)  # virtual
+        assert world.server.requests("DELETE") == []
+        for _ in range(20):
+            await asyncio.sleep(1)  # virtual
+            world.wake(UID)
+    assert len(world.server.requests("DELETE")) == 1
+
+
+@pytest.mark.parametrize(
+    ("annotations", "forced_after"),
+    [
+        pytest.param({FORCE_DELETION_GRACE: "15m"}, 900, id="as-the-author-said"),
+        pytest.param({}, 600, id="nobody-said"),
+    ],
+)
+async def test_annotation_holds_though_the_appwrapper_itself_is_gone_at_once(
+    world: World, annotations: dict[str, str], forced_after: int
+) -> None:
+    """It has no finalizer of ours: what `kubectl delete` leaves to look at is pods."""
+    raw = make_appwrapper("aw", TRAIN, annotations=annotations)
+    appwrappers = Watched(world.server, "/apis/workload.codeflare.dev/v1beta1", "appwrappers")
+    appwrappers.has(raw)
+    world.jobs.has(made(TRAIN))
+    await world.running(raw)
+    watch_shows(world, PodPhase.RUNNING)
+    world.server.on("GET", PODS, answer(pods(lives(deletionTimestamp="2026-11-20T08:58:06Z"))))
+    world.server.on("DELETE", f"{PODS}/pod", answer({}))
+    async with at_work(world, world.hub.run()):
+        await world.hub.reflectors[0].synced.wait()
+        appwrappers.loses("aw")
+        await until(lambda: world.record(UID).phase is Phase.DELETING)
+        await asyncio.sleep(forced_after - 2)  # virtual
+        assert world.server.requests("DELETE") == []
+        await asyncio.sleep(3)  # virtual
+    assert [asked.path for asked in world.server.requests("DELETE")] == [f"{PODS}/pod"]
+
+
+# --- what waiting costs ----------------------------------------------------------------------------------
+
+
+async def test_api_server_is_asked_ever_less_while_pods_take_their_time(world: World) -> None:
+    await world.brought_to(Phase.RUNNING, make_appwrapper("aw", TRAIN))
+    watch_shows(world, PodPhase.RUNNING)
+    await world.commit(_ended(world, Phase.REQUEUEING))
+    world.jobs.has(made(TRAIN))
+    world.jobs.loses("train")
+    async with at_work(world):
+        await asyncio.sleep(300)  # virtual
+        assert len(world.server.requests("GET", f"{JOBS}/train")) < 25
+        assert world.server.requests("GET", ALL_PODS) == []
+        world.ledger.remove_pod("p")
+        world.wake(UID)
+        await until(lambda: world.record(UID).phase is Phase.QUEUED)
+    assert len(world.server.requests("GET", ALL_PODS)) == 1
+
+
+async def test_what_was_to_be_kept_is_looked_at_even_while_the_watch_shows_live_pods(world: World) -> None:
+    """A RayJob that has failed may leave pods behind: it must go, too, else they never do."""
+    await failing(world, "FailedComponent")
+    world.jobs.loses("serve")
+    watch_shows(world, PodPhase.RUNNING)
+    world.server.on("GET", ALL_PODS, answer(pods(lives(item=0))))
+    await asyncio.sleep(5)  # virtual
+    await world.reconcile_until_answered(UID)
+    assert world.jobs.deletions() == ["train"]
+
+
+def watch_shows(world: World, phase: PodPhase) -> None:
+    """What the watch tells of the one pod of the gang."""
+    world.ledger.set_pod(Pod("p", NOTHING, "n1", phase, owner=UID))
+
+
+def _ended(world: World, phase: Phase) -> Change:
+    record, now = world.record(UID), world.now()
+    if phase is Phase.DELETING:
+        world.hide(UID)
+        return lifecycle.delete(record, now)
+    return lifecycle.preempt(record, Verdict("MinPodsNotRunning", "too few"), now, 60, now)
+
+
+@asynccontextmanager
+async def at_work(world: World, *more: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    """The reconciler works meanwhile, and so do these."""
+    tasks = [asyncio.create_task(each) for each in (world.reconciler.run(), *more)]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import tracemalloc
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from dispatcher.controller.workqueue import LONGEST_PAUSE, WorkQueue
+from dispatcher.controller.workqueue import LONGEST_PAUSE, MOST_SUPERSEDED, WorkQueue
 from tests.unit.virtual_time import monotonic
 
 
@@ -77,6 +79,41 @@ async def test_of_two_delays_the_shorter_counts(queue: WorkQueue) -> None:
     assert await queue.get() == "a"
     assert monotonic() == pytest.approx(5)
     queue.done("a")
+    assert await is_idle(queue)
+
+
+async def due_before(queue: WorkQueue, seconds: float) -> None:
+    queue.add_later("a", seconds)
+
+
+async def due_at_once_before(queue: WorkQueue, seconds: float) -> None:
+    queue.add_later("a", seconds)
+    queue.add_later("a", 0)
+    queue.done(await queue.get())
+
+
+@pytest.mark.parametrize("schedule", [due_before, due_at_once_before])
+async def test_waits_that_others_have_superseded_take_no_room(
+    queue: WorkQueue, schedule: Callable[[WorkQueue, float], Awaitable[None]]
+) -> None:
+    tracemalloc.start()
+    try:
+        for turn in range(5000):
+            await schedule(queue, 1e6 - turn)
+        room, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert room < 300_000
+
+
+async def test_wait_outlives_the_clearing_away_of_those_it_superseded(queue: WorkQueue) -> None:
+    queue.add_later("late", 4000)
+    for turn in range(MOST_SUPERSEDED + 5):
+        queue.add_later("early", 3000 - turn)
+    for key, due in (("early", 1996), ("late", 4000)):
+        assert await queue.get() == key
+        assert monotonic() == pytest.approx(due)
+        queue.done(key)
     assert await is_idle(queue)
 
 

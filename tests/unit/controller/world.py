@@ -21,6 +21,7 @@ from dispatcher.controller.specs import Specs
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core import lifecycle
 from dispatcher.core.capacity import CapacityLedger
+from dispatcher.core.lifecycle import Verdict
 from dispatcher.core.record import Change, Phase, Record
 from dispatcher.kube.appwrappers import AppWrapperView, decode
 from dispatcher.kube.client import ClusterClient
@@ -192,9 +193,11 @@ class World:
         return True
 
     async def reconcile_until_answered(self, uid: str) -> None:
-        """Two looks: the first asks which pods live, the second has the answer."""
-        asked = len(self.server.requests("GET", ALL_PODS))
+        """Look until it is asked which pods live, and once more with the answer; what is done is noted before."""
+        asked, version = len(self.server.requests("GET", ALL_PODS)), self.record(uid).version
         await self.reconcile(uid)
+        if self.record(uid).version > version:
+            await self.reconcile(uid)
         await until(lambda: len(self.server.requests("GET", ALL_PODS)) > asked)
         await asyncio.sleep(0.5)  # virtual: the answer is on its way
         await self.reconcile(uid)
@@ -226,12 +229,12 @@ _LIVES: Final[dict[Phase, tuple[_Begin, _Step | None]]] = {
     ),
     Phase.REQUEUEING: (
         World.running,
-        lambda record, now: lifecycle.preempt(record, "MinPodsNotRunning", "too few", now, 60, now),
+        lambda record, now: lifecycle.preempt(record, Verdict("MinPodsNotRunning", "too few"), now, 60, now),
     ),
     Phase.SUSPENDING: (World.running, lifecycle.suspend),
     Phase.FAILING: (
         World.running,
-        lambda record, now: lifecycle.fail(record, "FailedComponent", "it failed", now),
+        lambda record, now: lifecycle.fail(record, Verdict("FailedComponent", "it failed"), now),
     ),
     Phase.FAILED: (_failing, lambda record, now: lifecycle.removed(record, now, now + KEPT_FOR)),
 }

@@ -217,14 +217,14 @@ IN_ORDER = [
         RUNNING,
         make_sight(NO_PODS, SUCCEEDED, SUCCEEDED),
         {"limit": timedelta(0)},
-        Decision(Step.COMPLETE, done=frozenset({0, 1})),
+        Decision(Step.NOTE_DONE, done=frozenset({0, 1})),
         id="completion-before-deadline",
     ),
     pytest.param(
         RUNNING,
         make_sight(NO_PODS, SUCCEEDED, SUCCEEDED, absent=(make_ref(1),)),
         {},
-        Decision(Step.COMPLETE, done=frozenset({0, 1})),
+        Decision(Step.NOTE_DONE, done=frozenset({0, 1})),
         id="completion-before-what-is-missing",
     ),
     pytest.param(
@@ -355,7 +355,7 @@ def test_of_several_things_to_do_the_first_is_done(
     [
         pytest.param(NEVER_RAN, NO_PODS, Step.NOTE_PROGRESS, id="before-its-first-pod"),
         pytest.param(NEVER_RAN, PodCounts(succeeded=1), Step.MARK_RUNNING, id="its-pod-has-succeeded"),
-        pytest.param(RUNNING, NO_PODS, Step.COMPLETE, id="after-its-last-pod"),
+        pytest.param(RUNNING, NO_PODS, Step.NOTE_DONE, id="after-its-last-pod"),
     ],
 )
 def test_deployment_that_is_called_done_when_it_progresses_is_not_complete_before_its_first_pod(
@@ -400,13 +400,17 @@ LIMITS = [
 def test_gang_that_was_taken_back_too_often_fails(
     reason: str, requeuing: dict[str, Any], requeuings: int, failed_with: str | None
 ) -> None:
-    record = ill(make_record(Phase.RUNNING, requeuings=requeuings), reason, since=-(2**31))
+    counted: dict[str, Any] = {
+        "requeuings": requeuings,
+        "retries": requeuings * (reason not in words.REASONS_OF_MCAD),
+    }
+    record = ill(make_record(Phase.RUNNING, **counted), reason, since=-(2**31))
     minimum = 1 if reason == words.MIN_PODS_NOT_RUNNING else None
     terms = make_terms(min_available=minimum, requeuing=Requeuing(**requeuing))
     message = TOO_FEW if minimum is None else words.MIN_PODS_MESSAGE.format(minimum=1, running=0, completed=0)
     step = Step.REQUEUE if failed_with is None else Step.FAIL
     assert decided(record, sight=make_sight(LOST), terms=terms) == Decision(
-        step, reason, message + (failed_with or "")
+        step, reason, message, failed_with or ""
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import product
@@ -19,6 +19,7 @@ from dispatcher.core.completion import ItemTerms
 from dispatcher.core.decision import Decision, Observation, Step, decide
 from dispatcher.core.endings import End, ObjectState
 from dispatcher.core.health import Sight
+from dispatcher.core.lifecycle import Verdict
 from dispatcher.core.record import ACTIVE, Ailment, Change, Phase, Record
 from dispatcher.core.terms import Terms
 from dispatcher.core.transitions import TRANSITIONS, Cause
@@ -33,6 +34,7 @@ from tests.builders import (
     make_ref,
     make_terms,
 )
+from tests.unit.core.holds import HOLDS, may_rest, reasons_to_hold
 
 TABLE = {(row.source, row.cause, row.target) for row in TRANSITIONS}
 
@@ -56,6 +58,7 @@ MADE_BY: dict[Step, tuple[Cause, ...]] = {
     Step.NOTE_RECOVERY: (Cause.RECOVERED,),
     Step.NOTE_PROGRESS: (Cause.SOME_COMPLETED,),
     Step.COMPLETE: (Cause.COMPLETED,),
+    Step.NOTE_DONE: (Cause.ITEMS_DONE,),
     Step.REQUEUE: (Cause.PREEMPTED,),
     Step.FAIL: (Cause.RUN_FAILED,),
     Step.REMOVE: (Cause.REMOVED,),
@@ -69,13 +72,14 @@ MOST_STEPS = 12
 """No life of a gang that is seen the same all the time takes more, from one dispatch to the next or to its end."""
 
 AS_SUBMITTED = Asked()
-JOB, SERVER = ItemTerms(ends=True, holds=True), ItemTerms(holds=True)
-NAMED = ItemTerms(words=("Done",), holds=True)
+JOB, SERVER = ItemTerms(ends=True, holds=True, pods=1), ItemTerms(holds=True, pods=1)
+NAMED = ItemTerms(words=("Done",), holds=True, pods=1)
 PODS = {
     "none": PodCounts(),
     "starting": PodCounts(pending=2, starting=2),
     "unschedulable": PodCounts(pending=1, running=1, unschedulable=1),
     "too-few": PodCounts(pending=1, running=1),
+    "one-more-is-started": PodCounts(pending=1, running=1, starting=1),
     "scaled-down": PodCounts(running=1),
     "enough": PodCounts(running=2),
     "enough-and-unschedulable": PodCounts(pending=1, running=2, unschedulable=1),
@@ -89,6 +93,8 @@ STATES = {
     "unknown": (None, None),
     "open": (ObjectState(), ObjectState()),
     "one-done": (ObjectState(End.SUCCEEDED, frozenset({"Done"})), ObjectState()),
+    "one-done-goes-on": (ObjectState(End.OPEN, frozenset({"Done"})), ObjectState()),
+    "done-goes-on": (ObjectState(End.OPEN, frozenset({"Done"})),) * 2,
     "done": (ObjectState(End.SUCCEEDED, frozenset({"Done"})),) * 2,
     "failed": (ObjectState(), ObjectState(End.FAILED, frozenset({"Failed"}), "too many")),
     "evicted": (ObjectState(End.EVICTED), ObjectState(End.SUCCEEDED, frozenset({"Done"}))),
@@ -98,9 +104,11 @@ TERMS = {
     "default": make_terms(JOB, JOB),
     "server": make_terms(SERVER, SERVER),
     "unknown-kind": make_terms(SERVER, JOB, expects_pods=False),
+    "named": make_terms(NAMED, NAMED),
     "min-available": make_terms(NAMED, SERVER, min_available=2),
     "min-available-explicit": make_terms(NAMED, SERVER, min_available=2, requeuing=EXPLICIT),
     "min-available-0": make_terms(JOB, SERVER, min_available=0),
+    "min-available-1": make_terms(JOB, SERVER, min_available=1),
     "components": make_terms(JOB, JOB, has_components=True, terminal_exit_codes=frozenset({3})),
     "components-impatient": make_terms(
         SERVER,
@@ -114,6 +122,9 @@ TERMS = {
     ),
 }
 LIMITS = {"no-limit": None, "limit-passed": timedelta(seconds=5), "limit-to-come": timedelta(hours=1)}
+LIMITED = {
+    (name, limit): replace(terms, limit=LIMITS[limit]) for name, terms in TERMS.items() for limit in LIMITS
+}
 AILMENTS = {
     "well": None,
     "ill": Ailment(words.INSUFFICIENT_PODS_READY, "1 of 2 pods run", at(6)),
@@ -139,6 +150,17 @@ class World:
         return Observation(record, self.wanted, now, self.asked, self.terms, sight)
 
 
+def make_running_again() -> Record:
+    """One that was taken from its cluster when its first object was done, which is not created again."""
+    finished = lifecycle.note_done(make_record(Phase.RUNNING), (0,), at(4)).after
+    verdict = Verdict(words.MIN_PODS_NOT_RUNNING, "too few pods")
+    preempted = lifecycle.preempt(finished, verdict, at(5), 600, at(5), (0,)).after
+    dispatching = lifecycle.dispatch(lifecycle.removed(preempted, at(6)).after, "hub", at(7)).after
+    assert dispatching.attempt is not None
+    dispatched = lifecycle.created(dispatching, dispatching.attempt.objects, at(8)).after
+    return lifecycle.mark_running(dispatched, at(9)).after
+
+
 def of_two(record: Record) -> Record:
     """The same of two pods and two objects."""
     attempt = record.attempt
@@ -155,19 +177,24 @@ RECORDS: dict[str, Callable[[], Record]] = {
     "FailingRun": make_failing_run,
     "FailedRun": make_failed_run,
     "Requeued": lambda: lifecycle.removed(make_preempted(), at(5)).after,
+    "RunningAgain": lambda: make_running_again(),
 }
 WATCHED = [name for name, make in RECORDS.items() if make().phase in ACTIVE]
 ASKED = [None, Asked(), Asked(7, 0.5), Asked(suspend=True), Asked(7, 0.5, suspend=True)]
 
 
 def inactive_worlds() -> Iterator[World]:
-    for wanted, asked, states, pods in product((True, False), ASKED, STATES, PODS):
-        yield World(wanted, asked, states=STATES[states], pods=PODS[pods])
+    seen = ("none", "starting", "lost", "enough", "succeeded")
+    for wanted, asked, states, pods in product((True, False), ASKED, STATES.values(), seen):
+        yield World(wanted, asked, states=states, pods=PODS[pods])
 
 
 def active_worlds(terms: str) -> Iterator[World]:
-    for limit, pods, states, absent in product(LIMITS.values(), PODS.values(), STATES.values(), ((), (1,))):
-        yield World(terms=replace(TERMS[terms], limit=limit), pods=pods, states=states, absent=absent)
+    for limit, pods, states in product(LIMITS, PODS.values(), STATES.values()):
+        limited = LIMITED[terms, limit]
+        yield World(terms=limited, pods=pods, states=states)
+        if limit != "limit-passed":  # it is over, whatever is absent
+            yield World(terms=limited, pods=pods, states=states, absent=(1,))
 
 
 def carry_out(record: Record, seen: Observation, decision: Decision) -> list[Change]:
@@ -182,11 +209,11 @@ def carry_out(record: Record, seen: Observation, decision: Decision) -> list[Cha
             assert asked is not None
             return [lifecycle.reprioritise(record, asked.priority, asked.priority_slope, now)]
         case Step.SUSPEND:
-            return [lifecycle.suspend(record, now)]
+            return [lifecycle.suspend(record, now, decision.done)]
         case Step.RESUME:
             return [lifecycle.resume(record, now)]
         case Step.CREATE:
-            objects = (make_ref(0), make_ref(1))
+            objects = tuple(replace(make_ref(item), done=item in decision.done) for item in (0, 1))
             return [
                 lifecycle.created(record, objects, now),
                 lifecycle.refuse_creation(record, objects, "invalid", now),
@@ -198,6 +225,8 @@ def carry_out(record: Record, seen: Observation, decision: Decision) -> list[Cha
             return [lifecycle.fall_ill(record, decision.reason, decision.message, now)]
         case Step.NOTE_RECOVERY:
             return [lifecycle.recover(record, now)]
+        case Step.NOTE_DONE:
+            return [lifecycle.note_done(record, decision.done, now)]
         case Step.NOTE_PROGRESS:
             return [lifecycle.complete_some(record, decision.done, now)]
         case Step.COMPLETE:
@@ -206,9 +235,18 @@ def carry_out(record: Record, seen: Observation, decision: Decision) -> list[Cha
         case Step.REQUEUE:
             eligible_at = now + seen.terms.pause(decision.reason)
             seconds = int(seen.terms.wait(record.requeuings + 1).total_seconds())
-            return [lifecycle.preempt(record, decision.reason, decision.message, eligible_at, seconds, now)]
+            return [
+                lifecycle.preempt(
+                    record,
+                    Verdict(decision.reason, decision.message),
+                    eligible_at,
+                    seconds,
+                    now,
+                    decision.done,
+                )
+            ]
         case Step.FAIL:
-            return [lifecycle.fail(record, decision.reason, decision.message, now)]
+            return [lifecycle.fail(record, Verdict(decision.reason, decision.message), now)]
         case Step.REMOVE:
             return [
                 lifecycle.removed(record, now),
@@ -235,6 +273,8 @@ def check(record: Record, seen: Observation, decision: Decision, changes: list[C
         assert decision.reason
         assert decision.message
     assert decision.until is None or (decision.step is Step.REST and decision.until > seen.now)
+    if decision.step is Step.REST and record.phase in ACTIVE:
+        assert may_rest(seen, decision.until), (seen, decision.until)
 
 
 def step(record: Record, world: World, now: datetime) -> tuple[Decision, Change | None]:
@@ -246,10 +286,14 @@ def step(record: Record, world: World, now: datetime) -> tuple[Decision, Change 
     return decision, changes[0] if changes else None
 
 
-def follow(record: Record, world: World, now: datetime) -> tuple[Record, datetime, list[Step]]:
-    """Where it comes to rest with nothing due; or where it is queued again. Time goes on when it rests."""
+def follow(
+    record: Record, world: World, now: datetime, within: Collection[Phase] = tuple(Phase)
+) -> tuple[Record, datetime, list[Step]]:
+    """Where it comes to rest with nothing due, or leaves the phases it is followed in. Time goes on when it rests."""
     steps: list[Step] = []
     for _ in range(MOST_STEPS):
+        if record.phase not in within:
+            return record, now, steps
         decision, change = step(record, world, now)
         if change is None and decision.until is None:
             return record, now, steps
@@ -274,7 +318,9 @@ def test_from_every_phase_each_step_is_legal_and_leads_to_a_rest(name: str) -> N
 def test_nothing_seen_of_a_gang_makes_it_go_in_circles(terms: str, name: str) -> None:
     start = of_two(RECORDS[name]())
     for world, ailment in product(active_worlds(terms), AILMENTS.values()):
-        _, _, steps = follow(replace(start, unhealthy=ailment), world, at(10))
+        if ailment and world.terms.limit:
+            continue  # neither changes what the other does
+        _, _, steps = follow(replace(start, unhealthy=ailment), world, at(10), within=ACTIVE)
         # What is noted once is not noted again while nothing else is seen.
         assert len(steps) == len(set(steps)), (world, ailment)
 
@@ -284,8 +330,9 @@ def test_gang_that_fares_the_same_at_each_attempt_ends_or_rests_unless_it_is_to_
     terms: str,
 ) -> None:
     """A hold is a rest: its pods run, or it waits for what is not done yet."""
+    start = of_two(make_record(Phase.DISPATCHED))
     for world in active_worlds(terms):
-        record, now = of_two(make_record(Phase.DISPATCHED)), at(10)
+        record, now = start, at(10)
         for _ in range(6):
             requeuings = record.requeuings
             record, now, steps = follow(record, world, now)
@@ -296,11 +343,25 @@ def test_gang_that_fares_the_same_at_each_attempt_ends_or_rests_unless_it_is_to_
             now = max(now, record.eligible_at)
             record = lifecycle.dispatch(record, "hub", now).after
         else:
-            assert terms == "min-available"
+            assert TERMS[terms].min_available
             assert record.reason == ""
             continue
         assert record.phase in {*FINAL, *ACTIVE}
         assert record.phase in ACTIVE or Step.REMOVE in steps or Step.COMPLETE in steps
+
+
+def test_every_reason_to_hold_a_gang_is_one_that_holds_some() -> None:
+    """Else it stands there to excuse what is not done any more."""
+    reasons: set[str] = set()
+    for terms, name in product(TERMS, WATCHED):
+        record = of_two(RECORDS[name]())
+        starts = (record, lifecycle.complete_some(record, (0, 1), at(10)).after)
+        for world, start in product(active_worlds(terms), starts):
+            seen = world.show(start, at(10))
+            held = reasons_to_hold(seen)
+            if len(held) == 1 and decide(seen) == Decision(Step.REST):
+                reasons |= held
+    assert reasons == set(HOLDS)
 
 
 def test_every_step_and_every_cause_of_the_reconciler_is_reached() -> None:
@@ -309,8 +370,10 @@ def test_every_step_and_every_cause_of_the_reconciler_is_reached() -> None:
     for name, make in RECORDS.items():
         record = of_two(make())
         worlds = active_worlds("components") if name in WATCHED else inactive_worlds()
-        ill = replace(record, unhealthy=AILMENTS["ill"])
-        for world, start, seconds in product(worlds, (record, ill), (10, 10**7)):
+        starts = [record, replace(record, unhealthy=AILMENTS["ill"])]
+        if name in WATCHED:
+            starts.append(lifecycle.note_done(record, (0, 1), at(10)).after)
+        for world, start, seconds in product(worlds, starts, (10, 10**7)):
             steps.add(decide(world.show(start, at(seconds))).step)
     assert steps == set(Step)
     assert {cause for causes in MADE_BY.values() for cause in causes} == set(Cause) - {

@@ -13,6 +13,7 @@ from dispatcher.api import conditions as words
 from dispatcher.api.appwrapper import Growth, Requeuing
 from dispatcher.core import health, lifecycle
 from dispatcher.core.capacity import PodCounts
+from dispatcher.core.completion import ItemTerms
 from dispatcher.core.endings import End, ObjectState
 from dispatcher.core.health import Remedy, Trouble
 from dispatcher.core.record import Ailment, Phase, Record
@@ -223,6 +224,7 @@ def test_minavailable_of_0_asks_for_no_check_of_mcad() -> None:
 
 NOT_READY, FOUND_FAILED = words.INSUFFICIENT_PODS_READY, words.FOUND_FAILED_PODS
 PENDING = PodCounts(pending=3)
+SERVER = ItemTerms(holds=True, pods=3)
 
 OURS: list[Any] = [
     # record, terms, pods, reason, message, grace in minutes
@@ -266,6 +268,17 @@ OURS: list[Any] = [
         (NOT_READY, "2 of 3 pods run", 5),
         id="one-does-not-come-back",
     ),
+    pytest.param(RAN, {}, PodCounts(running=2, pending=1, starting=1), None, id="one-more-is-started"),
+    pytest.param(
+        NEVER_RAN, {}, PodCounts(failed=3, evicted=3), (NOT_READY, "0 of 3 pods run", 5), id="evicted-at-once"
+    ),
+    pytest.param(
+        NEVER_RAN,
+        {},
+        PodCounts(pending=1, running=2, lost=1),
+        (NOT_READY, "1 of 3 pods run, on nodes that do not answer: 1", 5),
+        id="a-node-died-before-all-ran",
+    ),
     pytest.param(RAN, {}, PodCounts(running=2, failed=1), (NOT_READY, "2 of 3 pods run", 5), id="one-failed"),
     pytest.param(
         RAN,
@@ -284,15 +297,74 @@ OURS: list[Any] = [
 def test_gang_without_minavailable_is_taken_back_only_for_what_does_not_cure_itself(
     record: Record, terms: dict[str, Any], pods: PodCounts, found: tuple[str, str, float] | None
 ) -> None:
-    trouble = health.shortage(record, make_terms(**terms), pods)
+    kept = make_terms(SERVER, **terms)
+    trouble = health.shortage(record, kept, pods)
     if found is None:
         assert trouble is None
         return
     reason, message, grace = found
     due = at(2) + minutes(grace) if record is NEVER_RAN else None
     assert trouble == Trouble(reason, message, Remedy.REQUEUE, due)
-    noted = health.shortage(ill(record, reason), make_terms(**terms), pods)
+    noted = health.shortage(ill(record, reason), kept, pods)
     assert noted == Trouble(reason, message, Remedy.REQUEUE, at(60) + minutes(grace))
+
+
+HALF_DONE: list[Any] = [
+    # terms, pods, found: a Job of one pod is done, a server of two goes on
+    pytest.param({}, PodCounts(running=2), None, id="the-rest-runs-and-the-pods-of-the-job-are-gone"),
+    pytest.param({}, PodCounts(running=2, succeeded=1), None, id="the-rest-runs"),
+    pytest.param(
+        {}, PodCounts(succeeded=1), (NOT_READY, "1 of 3 pods run: there is none"), id="no-pod-of-the-rest"
+    ),
+    pytest.param(
+        {},
+        PodCounts(running=2, succeeded=1, lost=1),
+        (NOT_READY, "2 of 3 pods run, on nodes that do not answer: 1"),
+        id="a-node-of-the-rest-died",
+    ),
+    pytest.param(
+        {}, PodCounts(running=1, failed=1, succeeded=1), (NOT_READY, "2 of 3 pods run"), id="one-failed"
+    ),
+    pytest.param({}, PodCounts(running=2, failed=1), None, id="the-job-was-done-at-its-second-try"),
+    pytest.param(
+        {"has_components": True},
+        PodCounts(running=2, failed=1),
+        None,
+        id="the-job-of-components-at-its-second-try",
+    ),
+    pytest.param({"min_available": 3}, PodCounts(running=2), None, id="as-many-as-asked-for"),
+    pytest.param(
+        {"min_available": 3},
+        PodCounts(running=1),
+        (
+            "MinPodsNotRunning",
+            "Insufficient number of Running and Completed pods, minimum=3, running=1, completed=1.",
+        ),
+        id="fewer-than-asked-for",
+    ),
+]
+
+
+@pytest.mark.parametrize(("terms", "pods", "found"), HALF_DONE)
+def test_rest_of_a_gang_is_watched_over_when_some_of_it_is_done(
+    terms: dict[str, Any], pods: PodCounts, found: tuple[str, str] | None
+) -> None:
+    kept = make_terms(ItemTerms(ends=True, holds=True, pods=1), ItemTerms(holds=True, pods=2), **terms)
+    trouble = health.shortage(RAN, kept, pods, {0})
+    assert (trouble and (trouble.reason, trouble.message)) == found
+
+
+def test_job_whose_pods_failed_tells_itself_when_it_gives_up() -> None:
+    kept = make_terms(ItemTerms(ends=True, holds=True, pods=3))
+    assert health.shortage(NEVER_RAN, kept, PodCounts(failed=2)) is None
+    assert health.shortage(RAN, kept, PodCounts(failed=2)) is None
+
+
+def test_shortage_goes_on_whatever_mcad_calls_it_from_one_moment_to_the_next() -> None:
+    record = ill(RAN, words.PODS_FAILED_SCHEDULING)
+    trouble = health.shortage(record, make_terms(SERVER, min_available=3), PodCounts(running=2, pending=1))
+    assert trouble is not None
+    assert (trouble.reason, trouble.due) == ("MinPodsNotRunning", at(60) + minutes(5))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
 from dispatcher.core import lifecycle
+from dispatcher.core.lifecycle import Verdict
 from dispatcher.core.record import HOLDING, Change, Condition, Event, Pending, Phase, Record
 from dispatcher.core.transitions import TRANSITIONS, Cause, Transition
 from dispatcher.errors import IllegalTransition
@@ -53,12 +54,15 @@ STEPS: dict[Cause, Callable[[Record], Change | None]] = {
         record, words.INSUFFICIENT_PODS_READY, "0 of 1 pods run", LATER
     ),
     Cause.RECOVERED: lambda record: lifecycle.recover(record, LATER),
+    Cause.ITEMS_DONE: lambda record: lifecycle.note_done(record, (0,), LATER),
     Cause.SOME_COMPLETED: lambda record: lifecycle.complete_some(record, (0,), LATER),
     Cause.COMPLETED: lambda record: lifecycle.complete(record, (0,), at(100), LATER),
     Cause.PREEMPTED: lambda record: lifecycle.preempt(
-        record, words.MIN_PODS_NOT_RUNNING, "too few pods", at(40), 600, LATER
+        record, Verdict(words.MIN_PODS_NOT_RUNNING, "too few pods"), at(40), 600, LATER
     ),
-    Cause.RUN_FAILED: lambda record: lifecycle.fail(record, words.FAILED_COMPONENT, "it failed", LATER),
+    Cause.RUN_FAILED: lambda record: lifecycle.fail(
+        record, Verdict(words.FAILED_COMPONENT, "it failed"), LATER
+    ),
     Cause.CREATION_REFUSED: lambda record: lifecycle.refuse_creation(record, (make_ref(),), "no", LATER),
     Cause.CREATION_POSTPONED: lambda record: lifecycle.postpone_creation(
         record, (make_ref(),), "quota", at(15), LATER

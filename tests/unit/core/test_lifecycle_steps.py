@@ -8,6 +8,7 @@ import pytest
 
 from dispatcher.api.conditions import ConditionType
 from dispatcher.core import lifecycle
+from dispatcher.core.lifecycle import Verdict
 from dispatcher.core.record import Ailment, Attempt, Change, Event, Pending, Phase, Record
 from dispatcher.core.transitions import Cause
 from tests.builders import (
@@ -156,7 +157,7 @@ def test_requeued_appwrapper_keeps_its_place_and_says_why_it_waits() -> None:
 def test_preempted_appwrapper_keeps_its_place_and_says_why_and_how_often() -> None:
     running = make_record(Phase.RUNNING, enqueue_seq=17, priority=9, unhealthy=Ailment("r", "m", at(3)))
 
-    taken = lifecycle.preempt(running, "MinPodsNotRunning", "too\nfew", at(94), 600, at(4)).after
+    taken = lifecycle.preempt(running, Verdict("MinPodsNotRunning", "too\nfew"), at(94), 600, at(4)).after
     after = lifecycle.removed(taken, LATER).after
 
     assert running.attempt is not None
@@ -178,7 +179,7 @@ def test_preempted_appwrapper_keeps_its_place_and_says_why_and_how_often() -> No
 
 
 def test_one_that_was_taken_back_lets_the_others_go_first_even_without_a_pause() -> None:
-    taken = lifecycle.preempt(make_record(Phase.RUNNING), "r", "m", at(4), 300, at(4)).after
+    taken = lifecycle.preempt(make_record(Phase.RUNNING), Verdict("r", "m"), at(4), 300, at(4)).after
     assert lifecycle.removed(taken, LATER).after.eligible_at == LATER + lifecycle.YIELD
 
 

@@ -14,6 +14,7 @@ from dispatcher.api.conditions import ConditionType
 from dispatcher.core import lifecycle
 from dispatcher.core.conditions import Shown, project
 from dispatcher.core.decision import retry_pause
+from dispatcher.core.lifecycle import Verdict
 from dispatcher.core.record import ACTIVE, HOLDING, Change, Condition, ObjectRef, Pending, Phase, Record
 from dispatcher.core.transitions import TRANSITIONS
 from tests.builders import NOW, make_gang, make_newcomer, make_ref
@@ -160,13 +161,15 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
     @rule(reason=REASONS)
     def is_taken_back(self, reason: str) -> None:
         now, requeuings = self.later(), self.record.requeuings
-        self.commit(lifecycle.preempt(self.record, reason, "too few", now + timedelta(minutes=1), 600, now))
+        self.commit(
+            lifecycle.preempt(self.record, Verdict(reason, "too few"), now + timedelta(minutes=1), 600, now)
+        )
         assert self.record.requeuings == requeuings + 1
 
     @may_only(*ACTIVE)
     @rule(reason=FAILURES)
     def fails(self, reason: str) -> None:
-        self.commit(lifecycle.fail(self.record, reason, "it failed", self.later()))
+        self.commit(lifecycle.fail(self.record, Verdict(reason, "it failed"), self.later()))
 
     @may_only(*SUSPENDABLE)
     @rule()

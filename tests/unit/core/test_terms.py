@@ -19,8 +19,9 @@ from dispatcher.api.appwrapper import (
     WrappedObject,
 )
 from dispatcher.core.completion import ItemTerms
+from dispatcher.core.record import Phase
 from dispatcher.core.terms import Terms, terms_of
-from tests.builders import make_template, make_terms, make_wrapped
+from tests.builders import make_record, make_template, make_terms, make_wrapped
 
 NOTHING_ASKED = FaultTolerance()
 WEEK = timedelta(days=7)
@@ -35,9 +36,16 @@ def spec(*wrapped: WrappedObject, requeuing: Requeuing | None = None, **fields: 
     return AppWrapperSpec(wrapped or (make_wrapped(),), scheduling=scheduling, **fields)
 
 
+def limit_of(terms: Terms, reason: str) -> int | None:
+    """How often one may be taken back for that reason alone; None if there is no end to it."""
+    ours = reason not in words.REASONS_OF_MCAD
+    records = (make_record(Phase.RUNNING, requeuings=count, retries=count * ours) for count in range(1000))
+    return next((count for count, record in enumerate(records) if terms.is_spent(record, reason)), None)
+
+
 def test_terms_of_one_whose_author_wrote_nothing() -> None:
     assert terms_of(spec(), NOTHING_ASKED) == Terms(
-        items=(ItemTerms(ends=True, holds=True),),
+        items=(ItemTerms(ends=True, holds=True, pods=1),),
         min_available=None,
         requeuing=Requeuing(),
         limit=None,
@@ -80,7 +88,7 @@ def test_terms_of_one_whose_author_wrote_everything() -> None:
     )
     written = spec(requeuing=requeuing, min_available=2, spelling="v1beta2", limit=seconds(60))
     assert terms_of(written, tolerance) == Terms(
-        items=(ItemTerms(ends=True, holds=True),),
+        items=(ItemTerms(ends=True, holds=True, pods=1),),
         min_available=2,
         requeuing=requeuing,
         limit=seconds(60),
@@ -103,7 +111,7 @@ def test_terms_of_one_whose_author_wrote_everything() -> None:
     ("requeuing", "tolerance", "pause", "limit"),
     [
         pytest.param({}, {}, 90, 3, id="nothing-written"),
-        pytest.param({"explicit": True}, {}, 0, 3, id="a-requeuing-block-without-a-maximum"),
+        pytest.param({"explicit": True}, {}, 0, None, id="a-requeuing-block-without-a-maximum"),
         pytest.param(
             {"explicit": True, "pause": seconds(7), "max_requeuings": 5}, {}, 7, 5, id="a-requeuing-block"
         ),
@@ -122,7 +130,16 @@ def test_what_is_tried_again_without_minavailable_follows_annotations_then_the_b
 ) -> None:
     terms = terms_of(spec(requeuing=Requeuing(**requeuing)), FaultTolerance(**tolerance))
     reason = words.INSUFFICIENT_PODS_READY
-    assert (terms.pause(reason), terms.limit_of(reason)) == (seconds(pause), limit)
+    assert (terms.pause(reason), limit_of(terms, reason)) == (seconds(pause), limit)
+
+
+def test_what_was_used_up_for_minavailable_leaves_the_other_tries_alone() -> None:
+    terms = make_terms(requeuing=Requeuing(max_requeuings=5), retry_limit=3)
+    record = make_record(Phase.RUNNING, requeuings=7, retries=2)
+
+    spent = {reason: terms.is_spent(record, reason) for reason in ("MinPodsNotRunning", "FoundFailedPods")}
+
+    assert spent == {"MinPodsNotRunning": True, "FoundFailedPods": False}
 
 
 @pytest.mark.parametrize("reason", [words.MIN_PODS_NOT_RUNNING, words.PODS_FAILED_SCHEDULING])
@@ -132,7 +149,7 @@ def test_what_is_tried_again_for_minavailable_follows_the_block_alone(
 ) -> None:
     requeuing = Requeuing(pause=seconds(7), max_requeuings=maximum)
     terms = make_terms(requeuing=requeuing, retry_pause=seconds(90), retry_limit=0)
-    assert (terms.pause(reason), terms.limit_of(reason)) == (seconds(7), maximum)
+    assert (terms.pause(reason), limit_of(terms, reason)) == (seconds(7), maximum)
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ import pytest
 
 from dispatcher import errors
 from dispatcher.core.capacity import PodCounts
-from dispatcher.kube.client import ClusterClient
-from dispatcher.kube.livepods import SECONDS_KEPT, UNKNOWN_ITEM, LivePods
+from dispatcher.kube.client import METADATA_LIST, ClusterClient
+from dispatcher.kube.livepods import SECONDS_BETWEEN_FORCES, SECONDS_KEPT, UNKNOWN_ITEM, Left, LivePods
 from dispatcher.kube.nodes import PodView
-from tests.builders import make_pod
+from tests.builders import at, make_pod
 from tests.fakes import FakeApiServer, Reply, answer, refusal
 from tests.unit.virtual_time import monotonic, until
 
@@ -25,8 +25,11 @@ IN_DEFAULT = "/api/v1/namespaces/default/pods"
 UID_LABEL = "dispatcher.codeflare.dev/appwrapper-uid"
 ITEM_LABEL = "dispatcher.codeflare.dev/item"
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "uid-of-j"}
+ANOTHER = {**JOB, "name": "another"}
 AW = ("default", "aw")
 GOING = {"deletionTimestamp": "2026-11-20T09:00:00Z"}
+OVERDUE = at(114)
+"""A moment after it."""
 
 
 def pods(*raw: Json, token: str = "") -> Reply:
@@ -64,9 +67,9 @@ class Asker:
         before = len(self.woken)
         assert self.live_pods.ask(claim, version) is None
         await until(lambda: len(self.woken) > before)
-        items = self.live_pods.ask(claim, version)
-        assert items is not None
-        return items
+        left = self.live_pods.ask(claim, version)
+        assert left is not None
+        return left.live
 
     def _owner_of(self, view: PodView) -> str | None:
         """The Job was made by the AppWrapper, though not by us."""
@@ -128,7 +131,7 @@ async def test_one_list_answers_all_who_asked_before_it(server: FakeApiServer, c
         answers = {uid: it.live_pods.ask((namespace, uid), 1) for namespace, uid in claims}
 
     assert it.woken == [uid for _, uid in claims]
-    assert answers == {uid: frozenset() for _, uid in claims} | {"uid-7": frozenset({3})}
+    assert answers == {uid: Left() for _, uid in claims} | {"uid-7": Left(frozenset({3}), frozenset({3}))}
     assert len(server.asked) == 1
 
 
@@ -144,7 +147,7 @@ async def test_asking_before_the_answer_is_there_is_the_same_question(
         go_on.set()
         await until(lambda: it.woken)
         await asyncio.sleep(5)  # virtual
-        assert it.live_pods.ask(AW, 1) == frozenset()
+        assert it.live_pods.ask(AW, 1) == Left()
     assert (it.woken, len(server.asked)) == (["aw"], 1)
 
 
@@ -174,9 +177,9 @@ async def test_answer_is_never_older_than_the_question(server: FakeApiServer, cl
         await until(lambda: it.woken)
         assert it.woken == ["aw"]
         await until(lambda: len(it.woken) == 3)
-        assert it.live_pods.ask(AW, 1) == frozenset({0})
-        assert it.live_pods.ask(("default", "late"), 1) == frozenset()
-        assert it.live_pods.ask(("default", "moves-on"), 2) == frozenset()
+        assert it.live_pods.ask(AW, 1) == Left(frozenset({0}), frozenset({0}))
+        assert it.live_pods.ask(("default", "late"), 1) == Left()
+        assert it.live_pods.ask(("default", "moves-on"), 2) == Left()
 
 
 async def test_answer_to_an_earlier_version_answers_nothing(
@@ -223,7 +226,7 @@ async def test_answer_is_kept_while_others_are_given_theirs(
         await until(lambda: it.woken)
         for _ in range(5):
             await it.answered()
-        assert it.live_pods.ask(late, 1) == frozenset({0})
+        assert it.live_pods.ask(late, 1) == Left(frozenset({0}), frozenset({0}))
 
 
 async def test_count_is_of_the_pods_as_they_are_now(server: FakeApiServer, client: ClusterClient) -> None:
@@ -242,11 +245,30 @@ async def test_count_is_of_the_pods_as_they_are_now(server: FakeApiServer, clien
 async def test_pods_that_bear_no_label_of_ours_are_counted_by_their_owners(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
-    foreign = pod("foreign", of="", controller={**JOB, "name": "another"})
-    server.on("GET", IN_DEFAULT, pods(), pods(pod("mcads", of=""), foreign))
+    foreign = pod("foreign", of="", controller=ANOTHER)
+    server.on("GET", IN_DEFAULT, pods(), pods(foreign, pod("mcads", of="")))
     assert await Asker(client).live_pods.count(AW) == PodCounts(running=1)
     selectors = [each.query["labelSelector"] for each in server.asked]
-    assert selectors == [f"{UID_LABEL}=aw", f"!{UID_LABEL}"]
+    assert selectors == [f"{UID_LABEL}=aw", f"!{UID_LABEL}", f"!{UID_LABEL}"]
+
+
+async def test_pods_of_others_are_looked_through_without_their_contents(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on(
+        "GET", IN_DEFAULT, pods(), pods(pod("foreign", of="", controller=ANOTHER), token="more"), pods()
+    )
+    assert await Asker(client).live_pods.count(AW) == PodCounts()
+    assert [each.headers["Accept"] == METADATA_LIST for each in server.asked] == [False, True, True]
+
+
+@pytest.mark.parametrize("of", ["aw", ""])
+async def test_pod_that_cannot_be_read_is_left_out_as_the_watch_leaves_it_out(
+    server: FakeApiServer, client: ClusterClient, of: str
+) -> None:
+    listed = pods(pod("odd", of=of, cpu="1E"), pod("good", of=of))
+    server.on("GET", IN_DEFAULT, *([listed] if of else [pods(), listed]))
+    assert await Asker(client).live_pods.count(AW) == PodCounts(running=1)
 
 
 async def test_count_without_an_answer_is_none(server: FakeApiServer, client: ClusterClient) -> None:
@@ -255,7 +277,7 @@ async def test_count_without_an_answer_is_none(server: FakeApiServer, client: Cl
         await Asker(client).live_pods.count(AW)
 
 
-async def test_only_live_pods_that_are_being_deleted_are_forced(
+async def test_only_live_pods_that_should_have_gone_are_forced(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     server.on(
@@ -264,6 +286,8 @@ async def test_only_live_pods_that_are_being_deleted_are_forced(
         pods(
             pod("stuck", **GOING),
             pod("stays"),
+            pod("has-time", deletionTimestamp="2026-11-20T09:00:01Z"),
+            pod("cannot-be-read", cpu="1E", **GOING),
             pod("over", phase="Failed", **GOING),
             pod("copy", controller=None, **GOING),
             pod("went", **GOING),
@@ -271,11 +295,12 @@ async def test_only_live_pods_that_are_being_deleted_are_forced(
         ),
     )
     server.on("DELETE", f"{IN_DEFAULT}/stuck", answer({}))
+    server.on("DELETE", f"{IN_DEFAULT}/cannot-be-read", answer({}))
     server.on("DELETE", f"{IN_DEFAULT}/went", refusal(404, "NotFound"))
     server.on("DELETE", f"{IN_DEFAULT}/replaced", refusal(409, "Conflict"))
-    assert await Asker(client).live_pods.force(AW) == 1
+    assert await Asker(client).live_pods.force(AW, OVERDUE) == 2
     sent = {each.path.rpartition("/")[2]: each.body for each in server.requests("DELETE")}
-    assert set(sent) == {"stuck", "went", "replaced"}
+    assert set(sent) == {"stuck", "cannot-be-read", "went", "replaced"}
     assert sent["stuck"] == {
         "apiVersion": "v1",
         "kind": "DeleteOptions",
@@ -283,3 +308,25 @@ async def test_only_live_pods_that_are_being_deleted_are_forced(
         "propagationPolicy": "Background",
         "gracePeriodSeconds": 0,
     }
+
+
+async def test_pods_are_forced_so_often_only_however_often_that_is_asked_for(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    live_pods = Asker(client).live_pods
+    server.on("GET", IN_DEFAULT, pods(pod(**GOING)))
+    server.on("DELETE", f"{IN_DEFAULT}/p", answer({}))
+    for _ in range(4):
+        await live_pods.force(AW, OVERDUE)
+        await live_pods.force(("default", "another"), OVERDUE)
+        await asyncio.sleep(SECONDS_BETWEEN_FORCES / 3)  # virtual
+    assert len(server.requests("GET")) == len(server.requests("DELETE")) == 4
+
+
+async def test_force_that_failed_is_tried_again_at_once(server: FakeApiServer, client: ClusterClient) -> None:
+    live_pods = Asker(client).live_pods
+    server.on("GET", IN_DEFAULT, pods(pod(**GOING)))
+    server.on("DELETE", f"{IN_DEFAULT}/p", refusal(503, "ServiceUnavailable"), answer({}))
+    with pytest.raises(errors.Unavailable):
+        await live_pods.force(AW, OVERDUE)
+    assert await live_pods.force(AW, OVERDUE) == 1

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from dispatcher.core import podsets
 from dispatcher.core.endings import End, ObjectState
 from dispatcher.core.record import ObjectRef
 from dispatcher.kube.client import JSON, METADATA, METADATA_LIST, ClusterClient
 from dispatcher.kube.discovery import Discovery
-from dispatcher.kube.objects import MOST_WATCHES, WrappedWatches
+from dispatcher.kube.objects import MOST_UNKNOWN_KINDS, WrappedWatches
 from tests.builders import make_metadata, make_owner
 from tests.fakes import FakeApiServer, Reply, answer, never, refusal, watch
 from tests.unit.virtual_time import until
@@ -132,6 +133,23 @@ async def test_object_that_went_is_told_and_absent(server: FakeApiServer, client
         assert it.told == ["uid-of-aw", "uid-of-aw"]
 
 
+async def test_how_an_object_ended_is_known_after_it_was_cleaned_up_as_long_as_somebody_expects_it(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    done = made(version=11, status=COMPLETE)
+    cleaned_up = event("DELETED", made(version=12, status=COMPLETE))
+    script(server, JOBS, page(made()), watch(event("MODIFIED", done), cleaned_up, then=never))
+    async with running(server, client) as it:
+        it.watches.expect("uid-of-aw", (ref(),))
+        it.watches.want("batch/v1", "Job")
+        await until(lambda: it.watches.is_absent(ref()))
+        assert it.watches.state(ref()) == DONE
+        it.watches.expect("uid-of-aw", (ref(),))
+        assert it.watches.state(ref()) == DONE
+        it.watches.expect("uid-of-aw", ())
+        assert it.watches.state(ref()) is None
+
+
 async def test_object_whose_label_changes_is_told_to_both_it_names(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
@@ -150,6 +168,50 @@ async def test_nothing_is_absent_before_a_complete_list(server: FakeApiServer, c
         await until(lambda: server.requests(path=JOBS))
         assert it.watches.is_absent(ref()) is False
         assert it.watches.state(ref()) is None
+
+
+GONE = ref(uid="uid-of-gone")
+
+
+async def test_appwrapper_is_told_of_the_first_list_that_lacks_what_it_expects(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """Its object went before anybody watched: no event will ever say so."""
+    script(server, JOBS, page(made()))
+    script(server, SECRETS, page())
+    async with running(server, client) as it:
+        it.watches.expect("uid-of-aw", (ref(),))
+        it.watches.expect("uid-of-bereft", (ref("Secret", uid=""), GONE))
+        it.watches.want("batch/v1", "Job")
+        it.watches.want("v1", "Secret")
+        await until(lambda: len(server.requests(path=JOBS) + server.requests(path=SECRETS)) == 4)
+        assert it.told == ["uid-of-aw", "uid-of-bereft"]
+        assert it.watches.is_absent(GONE)
+
+
+async def test_appwrapper_is_told_of_each_later_list_that_lacks_what_it_expects(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """Its object came and went while the watch was cut, so that no event says so."""
+    expired = event("ERROR", {"kind": "Status", "code": 410})
+    expects = asyncio.Event()
+
+    async def watched(request: Any) -> Any:  # noqa: ANN401
+        await expects.wait()
+        return await (watch(expired) if request.query["resourceVersion"] == "10" else never)(request)
+
+    pages = iter([page(), page(version=90)])
+    script(server, JOBS, lambda request: next(pages)(request), watched)
+    async with running(server, client) as it:
+        it.watches.want("batch/v1", "Job")
+        await until(lambda: len(server.requests(path=JOBS)) == 2)
+        it.watches.expect("uid-of-aw", (GONE,))
+        it.watches.expect("uid-of-done", (GONE,))
+        it.watches.expect("uid-of-done", ())
+        assert it.told == []
+        expects.set()
+        await until(lambda: len(server.requests(path=JOBS)) == 4)
+        assert it.told == ["uid-of-aw"]
 
 
 async def test_object_whose_uid_nobody_knows_is_never_absent(
@@ -273,12 +335,42 @@ async def test_kind_that_cannot_be_listed_disturbs_no_other_and_is_known_when_it
         await until(lambda: it.watches.state(ref("Pod")) == ObjectState())
 
 
+def wants_too_many(watches: WrappedWatches) -> None:
+    """Have somebody wrap more odd kinds than are watched, and wrap some of them again."""
+    for number in [*range(MOST_UNKNOWN_KINDS + 1), MOST_UNKNOWN_KINDS, 0]:
+        watches.want("example.com/v1", f"Widget{number}")
+
+
 async def test_connections_are_left_for_other_work_however_many_kinds_are_wrapped(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     watches = WrappedWatches(client, Discovery(client), lambda _: None)
     with capture_logs() as logged:
-        for number in [*range(MOST_WATCHES + 1), MOST_WATCHES, 0]:
-            watches.want("example.com/v1", f"Widget{number}")
-    assert len(watches.reconnects) == MOST_WATCHES
-    assert [entry["kind"] for entry in logged] == [f"Widget{MOST_WATCHES}"]
+        wants_too_many(watches)
+    assert len(watches.reconnects) == MOST_UNKNOWN_KINDS
+    assert [entry["kind"] for entry in logged] == [f"Widget{MOST_UNKNOWN_KINDS}"]
+
+
+async def test_kinds_we_know_are_watched_however_many_others_are_wrapped(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    script(server, JOBS, page(made()))
+    script(server, SECRETS, page(made()))
+    async with running(server, client) as it:
+        wants_too_many(it.watches)
+        it.watches.want("batch/v1", "Job")
+        it.watches.want("v1", "Secret")
+        await until(lambda: it.watches.state(ref()) == it.watches.state(ref("Secret")) == ObjectState())
+
+
+async def test_others_are_watched_however_many_kinds_we_know_are_wrapped(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    watches = WrappedWatches(client, Discovery(client), lambda _: None)
+    for group, kind in podsets.KINDS:
+        watches.want(f"{group}/v1" if group else "v1", kind)
+    known = len(watches.reconnects)
+    with capture_logs() as logged:
+        wants_too_many(watches)
+    assert len(watches.reconnects) == known + MOST_UNKNOWN_KINDS
+    assert len(logged) == 1

@@ -5,14 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any
+
+import pytest
 
 from dispatcher.core.record import ObjectRef
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.owners import Owners
 from tests.builders import make_metadata
-from tests.fakes import FakeApiServer, answer, refusal
+from tests.fakes import FakeApiServer, Reply, answer, never, refusal
 from tests.unit.virtual_time import monotonic, until
 
 Json = dict[str, Any]
@@ -37,6 +40,7 @@ def owned(name: str, by: ObjectRef | None = None) -> Json:
 APPWRAPPER = ObjectRef(-1, "workload.codeflare.dev/v1beta1", "AppWrapper", "default", "aw", AW)
 DEPLOYMENT = ref("Deployment", "web")
 REPLICASET = ref("ReplicaSet", "web-1")
+AWAY = refusal(503, "ServiceUnavailable")
 
 
 def serve(server: FakeApiServer, *, deployment: Json | None = None) -> None:
@@ -158,17 +162,52 @@ async def test_owner_that_is_gone_or_replaced_confirms_nothing(
         assert owners.confirm(AW, ref("ReplicaSet", "gone")) is None
 
 
-async def test_question_that_failed_is_asked_again_a_second_later(
+async def test_question_that_failed_is_asked_again_later_each_time(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     serve(server)
-    away = refusal(503, "ServiceUnavailable")
-    server.on("GET", path("deployments", "web"), away, away, answer(owned("web", APPWRAPPER)))
+    server.on("GET", path("deployments", "web"), *[AWAY] * 8, answer(owned("web", APPWRAPPER)))
     async with owners_of(client) as (owners, resolved):
         owners.confirm(AW, REPLICASET)
         await until(lambda: resolved)
         assert owners.confirm(AW, REPLICASET) == AW
-    assert 2 <= monotonic() < 4
+    assert monotonic() == pytest.approx(1 + 2 + 4 + 8 + 16 + 32 + 60 + 60, abs=1)
+
+
+@pytest.mark.parametrize("reply", [pytest.param(AWAY, id="refuses"), pytest.param(never, id="is-silent")])
+async def test_owner_of_whom_nobody_can_tell_holds_up_no_other(
+    server: FakeApiServer, client: ClusterClient, reply: Reply
+) -> None:
+    """As those of a kind whose API server is down."""
+    serve(server)
+    lost = [ref("ReplicaSet", f"lost-{number}") for number in range(3)]
+    for each in lost:
+        server.on("GET", path("replicasets", each.name), reply)
+    async with owners_of(client) as (owners, resolved):
+        for each in (*lost, REPLICASET):
+            owners.confirm(AW, each)
+        await until(lambda: resolved)
+        assert monotonic() < 1
+        assert owners.confirm(AW, REPLICASET) == AW
+
+
+@pytest.mark.parametrize("claim", [AW, None])
+@pytest.mark.parametrize("controller", [APPWRAPPER, DEPLOYMENT, REPLICASET])
+async def test_pod_of_another_namespace_is_nobodys_whoever_it_says_controls_it(
+    server: FakeApiServer, client: ClusterClient, claim: str | None, controller: ObjectRef
+) -> None:
+    """Owner references do not reach over namespaces: this one was forged, with an owner of its own in between."""
+    serve(server)
+    forged = replace(controller, namespace="evil")
+    in_between = path("replicasets", "web-1").replace("default", "evil")
+    server.on("GET", in_between, answer(owned("web-1", APPWRAPPER)))
+    async with owners_of(client) as (owners, _):
+        owners.learn(DEPLOYMENT.uid, AW, "default")
+        assert owners.confirm(claim, forged, names_appwrapper=True) is None
+        await asyncio.sleep(1)  # virtual
+        assert owners.confirm(claim, forged, names_appwrapper=True) is None
+        assert owners.confirm(claim, APPWRAPPER) == AW
+        assert owners.confirm(claim, DEPLOYMENT) == AW
 
 
 async def test_claim_without_an_owner_and_owner_without_a_claim_are_nobodys(

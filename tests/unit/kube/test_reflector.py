@@ -48,6 +48,7 @@ class Watched:
 
     def __init__(self, client: ClusterClient, locate: Callable[[], Awaitable[str]], extent: Extent) -> None:
         self.told: list[Seen] = []
+        self.lists: list[dict[str, str]] = []
         self.reflector: Reflector[str] = Reflector(
             "things",
             client,
@@ -56,6 +57,7 @@ class Watched:
             self._tell,
             jitter=lambda: 1.0,
             extent=extent,
+            on_listed=lambda: self.lists.append(dict(self.items)),
         )
 
     @property
@@ -191,6 +193,7 @@ async def test_watch_that_has_expired_is_replaced_by_a_list_whose_differences_ar
 
     assert it.told[3:] == [("goes", "a", None), ("changes", "a", "new"), ("comes", None, "a")]
     assert it.items == {"stays": "a", "changes": "new", "comes": "a"}
+    assert it.lists == [{"stays": "a", "changes": "a", "goes": "a"}, it.items]
     assert watches_of(server) == ["10", "90"]
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from dispatcher import errors
+from dispatcher.core.endings import ObjectState, state_of
 from dispatcher.core.manifest import adoption, build, reference
 from dispatcher.core.record import ObjectRef
 from dispatcher.kube.client import MERGE_PATCH, ClusterClient
@@ -400,6 +401,38 @@ async def test_object_of_ours_that_cannot_be_marked_is_ours_all_the_same(
     script(server, post=TAKEN, get=answer(UNMARKED))
     server.on("PATCH", OBJECT, refused)
     assert await wrapped.create(RAY, OWNER) == Created(make_ref(name="ray", uid="uid-of-ray"))
+
+
+@pytest.mark.parametrize("has_marks", [True, False])
+async def test_object_that_no_watch_shows_is_given_the_marks_that_it_lost(
+    server: FakeApiServer, wrapped: WrappedObjects, has_marks: bool
+) -> None:
+    ready = {"status": {"state": "ready"}}
+    server.on("GET", OBJECT, answer((existing() if has_marks else UNMARKED) | ready))
+    server.on("PATCH", OBJECT, answer(existing()))
+    found = await wrapped.reclaim(RAY, make_ref(name="ray", uid="uid-of-ray"), OWNER)
+    assert found == state_of("ray.io", "RayCluster", existing() | ready)
+    patches = [each.body for each in server.requests("PATCH")]
+    assert patches == ([] if has_marks else [adoption(UNMARKED, RAY, OWNER)])
+
+
+@pytest.mark.parametrize(("uid", "found", "gone"), LOOKS)
+async def test_nothing_but_an_object_of_ours_is_given_marks(
+    server: FakeApiServer, wrapped: WrappedObjects, uid: str, found: Json | None, gone: bool
+) -> None:
+    server.on("GET", OBJECT, answer(found) if found else MISSING)
+    server.on("PATCH", OBJECT, answer({}))
+    state = await wrapped.reclaim(RAY, make_ref(name="ray", uid=uid), OWNER)
+    assert (state is None) is gone
+    assert server.requests("PATCH") == []
+
+
+async def test_object_that_cannot_be_given_its_marks_is_told_of_all_the_same(
+    server: FakeApiServer, wrapped: WrappedObjects
+) -> None:
+    server.on("GET", OBJECT, answer(UNMARKED))
+    server.on("PATCH", OBJECT, refusal(403, "Forbidden"))
+    assert await wrapped.reclaim(RAY, make_ref(name="ray", uid="uid-of-ray"), OWNER) == ObjectState()
 
 
 # --- complaints ----------------------------------------------------------------------------------------

@@ -1,0 +1,228 @@
+"""When a gang that was dispatched may be left as it is: what its users are promised, and not what the code does.
+
+A gang that is left for ever must be well, or be held for one of the reasons in `HOLDS`; one that is looked at
+again later must have something that will be due by then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+from dispatcher.core.decision import Observation
+from dispatcher.core.endings import End
+from dispatcher.core.record import Phase, Record
+
+SEEN_WITHIN = timedelta(seconds=5)
+"""For so long what was created may be missing without being missed."""
+
+
+def may_rest(seen: Observation, until: datetime | None) -> bool:
+    """True if nobody is let down by doing nothing before `until` (None: ever), unless something happens."""
+    if _has_failed(seen) or _has_news(seen):
+        return False
+    dues, patience = _dues(seen), _end_of_patience(seen)
+    is_held = _record(seen).unhealthy is None and (is_well(seen) or bool(reasons_to_hold(seen)))
+    if is_held and until == min(dues, default=None):
+        return True
+    return patience is not None and until == min([patience, *dues])
+
+
+def reasons_to_hold(seen: Observation) -> set[str]:
+    """Say why a gang that is not well is left as it is."""
+    return set() if is_well(seen) else {reason for reason, applies in HOLDS.items() if applies(seen)}
+
+
+def is_well(seen: Observation) -> bool:
+    """True if as many pods as were asked for run on nodes that answer, or have succeeded, and no other one fails."""
+    pods = seen.sight.pods
+    if _is_done(seen):
+        return False
+    if seen.terms.min_available and pods.unschedulable:
+        return False
+    if seen.terms.has_components and not seen.terms.min_available and pods.failed and not _done(seen):
+        return False
+    return _run(seen) + pods.succeeded >= _wanted(seen)
+
+
+# --- reasons to hold -------------------------------------------------------------------------------------
+
+
+def _only_its_pods_live_on(seen: Observation) -> bool:
+    return _is_done(seen) and seen.sight.pods.live > 0
+
+
+def _what_is_done_needs_no_pods(seen: Observation) -> bool:
+    """They may be cleaned up by now; but those that live are no reason to overlook what the rest is short of."""
+    return _is_enough_without_what_is_done(seen) and not _is_in_trouble(seen)
+
+
+def _what_is_done_hides_what_the_rest_is_short_of(seen: Observation) -> bool:
+    return _is_enough_without_what_is_done(seen) and _is_in_trouble(seen)
+
+
+def _it_is_called_done_before_its_first_pod(seen: Observation) -> bool:
+    return _is_done(seen) and not seen.sight.pods.live and _goes_on(seen)
+
+
+def _is_enough_without_what_is_done(seen: Observation) -> bool:
+    pods, terms = seen.sight.pods, seen.terms
+    if _is_done(seen) or (terms.min_available and pods.unschedulable):
+        return False
+    return bool(_done(seen)) and _run(seen) + max(pods.succeeded, _pods_of_done(seen)) >= _wanted(seen)
+
+
+def _is_in_trouble(seen: Observation) -> bool:
+    pods = seen.sight.pods
+    return bool(pods.lost or (_has_run(seen) and pods.pending > pods.starting))
+
+
+def _its_first_pods_are_coming(seen: Observation) -> bool:
+    pods = seen.sight.pods
+    return not (_has_run(seen) or _asks_for_pods(seen)) and pods.live > 0 and not pods.lost
+
+
+def _its_pods_start_and_nobody_said_how_long_that_may_take(seen: Observation) -> bool:
+    pods, terms = seen.sight.pods, seen.terms
+    if not terms.min_available or terms.requeuing.explicit or pods.unschedulable:
+        return False
+    come = _run(seen) + max(pods.succeeded, _pods_of_done(seen)) + pods.starting
+    return pods.starting > 0 and come >= terms.min_available
+
+
+def _it_was_scaled_down(seen: Observation) -> bool:
+    pods = seen.sight.pods
+    if not _has_run(seen) or seen.terms.min_available or pods.lost or not pods.live:
+        return False
+    others = pods.pending if seen.terms.has_components else pods.pending - pods.starting
+    return not others and not pods.failed
+
+
+def _its_jobs_try_again(seen: Observation) -> bool:
+    """A Job whose pod failed makes another one, and says itself when it gives up."""
+    pods = seen.sight.pods
+    if _asks_for_pods(seen) or not pods.failed or pods.lost:
+        return False
+    stuck = _has_run(seen) and pods.pending > pods.starting
+    return not stuck and all(item.ends for item in seen.terms.items if item.pods)
+
+
+def _nobody_knows_whether_it_makes_pods(seen: Observation) -> bool:
+    pods = seen.sight.pods
+    return not (seen.terms.expects_pods or _has_run(seen) or _asks_for_pods(seen) or pods.live or pods.failed)
+
+
+HOLDS: dict[str, Callable[[Observation], bool]] = {
+    "all is done, and its capacity is held until its last pod is over": _only_its_pods_live_on,
+    "the rest runs, and what is done needs no pods": _what_is_done_needs_no_pods,
+    "its first pods are coming, and nobody said how soon": _its_first_pods_are_coming,
+    "its images are pulled, and nobody wrote a wait": _its_pods_start_and_nobody_said_how_long_that_may_take,
+    "it was scaled down after it ran": _it_was_scaled_down,
+    "its pods failed, and its jobs try again": _its_jobs_try_again,
+    "its kind is unknown, and may make no pods at all": _nobody_knows_whether_it_makes_pods,
+    "GAP: pods of what is done hide what the rest is short of": _what_is_done_hides_what_the_rest_is_short_of,
+    "GAP: called done before its first pod, which never comes": _it_is_called_done_before_its_first_pod,
+}
+"""Each is a promise kept: to do more would disturb a gang that nothing is wrong with."""
+
+
+# --- what may not be left as it is -----------------------------------------------------------------------
+
+
+def _has_failed(seen: Observation) -> bool:
+    states = seen.sight.states
+    return any(state is not None and state.end in {End.FAILED, End.EVICTED} for state in states)
+
+
+def _has_news(seen: Observation) -> bool:
+    """True if it runs or more of it is done than is noted."""
+    pods, record = seen.sight.pods, _record(seen)
+    if record.phase is Phase.DISPATCHED and _run(seen) + pods.succeeded >= record.gang.pods:
+        return True
+    says_done = {
+        index
+        for index, (item, state) in enumerate(zip(seen.terms.items, seen.sight.states, strict=True))
+        if state is not None
+        and (state.conditions & set(item.words) if item.words else item.ends and state.end is End.SUCCEEDED)
+    }
+    return not says_done <= _done(seen)
+
+
+def _dues(seen: Observation) -> list[datetime]:
+    """When it has run for as long as it may, and when an object that is gone and not done is missed."""
+    waits = [] if seen.terms.limit is None else [seen.terms.limit]
+    if {ref.item for ref in seen.sight.absent} - _done(seen):
+        waits.append(SEEN_WITHIN)
+    return [_created_at(seen) + wait for wait in waits]
+
+
+def _end_of_patience(seen: Observation) -> datetime | None:
+    """When what is wrong will have lasted too long: since it was noted, or since the dispatch if it never ran."""
+    record, terms = _record(seen), seen.terms
+    if _is_done(seen) and not _goes_on(seen):
+        return None
+    since = record.unhealthy.since if record.unhealthy else None
+    if since is None and not _has_run(seen):
+        since = _created_at(seen)
+    if since is None:
+        return None
+    return since + (terms.wait(record.requeuings) if terms.min_available else _grace(seen))
+
+
+def _grace(seen: Observation) -> timedelta:
+    pods, terms = seen.sight.pods, seen.terms
+    if pods.failed and terms.has_components and not _done(seen):
+        return terms.failure_grace
+    is_none = not (pods.live or pods.failed or (pods.succeeded and not _done(seen)))
+    return terms.admission_grace if is_none else terms.warmup_grace
+
+
+def _record(seen: Observation) -> Record:
+    assert seen.record is not None
+    return seen.record
+
+
+def _created_at(seen: Observation) -> datetime:
+    attempt = _record(seen).attempt
+    assert attempt is not None
+    assert attempt.created_at is not None
+    return attempt.created_at
+
+
+def _has_run(seen: Observation) -> bool:
+    attempt = _record(seen).attempt
+    return attempt is not None and attempt.started_at is not None
+
+
+def _goes_on(seen: Observation) -> bool:
+    """True if it has not had its first pod, though its objects go on, whatever their author calls done."""
+    if _has_run(seen) or seen.sight.pods.succeeded:
+        return False
+    return any(state is not None and state.end is End.OPEN for state in seen.sight.states)
+
+
+def _done(seen: Observation) -> set[int]:
+    attempt = _record(seen).attempt
+    return {ref.item for ref in attempt.objects if ref.done} if attempt else set()
+
+
+def _is_done(seen: Observation) -> bool:
+    """True if all is done; each of the items in these worlds is one to wait for."""
+    return _done(seen) == set(range(len(seen.terms.items)))
+
+
+def _pods_of_done(seen: Observation) -> int:
+    return sum(seen.terms.items[index].pods for index in _done(seen))
+
+
+def _run(seen: Observation) -> int:
+    return seen.sight.pods.running - seen.sight.pods.lost
+
+
+def _wanted(seen: Observation) -> int:
+    return seen.terms.min_available or _record(seen).gang.pods
+
+
+def _asks_for_pods(seen: Observation) -> bool:
+    """True if its author asked to have its pods looked after: by `minAvailable`, or by v1beta2's components."""
+    return bool(seen.terms.min_available) or seen.terms.has_components
