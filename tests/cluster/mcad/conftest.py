@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import uuid
 from collections.abc import AsyncIterator, Iterator
 
@@ -12,7 +13,7 @@ from testbed import build
 from testbed.nodes import Shape
 from testbed.plane import Plane, Wanted
 from testbed.processes import Supervisor
-from tests.cluster.conftest import CRDS
+from tests.cluster.conftest import CHECKOUT, CRDS
 from tests.cluster.mcad.suite import OFTEN, Suite
 from tests.cluster.world import World
 
@@ -45,3 +46,15 @@ async def neighbour(
     neighbour = World(supervisor, plane, client, name, world.database_url)
     yield neighbour
     await neighbour.demolish()
+
+
+@pytest.fixture
+def kuberay(supervisor: Supervisor, plane: Plane) -> Iterator[None]:
+    """The stand-in for KubeRay's operator, which the other tests here do without."""
+    operator = supervisor.start(
+        "kuberay-stand-in",
+        [sys.executable, "-m", "testbed.kuberay", "--kubeconfig", str(plane.kubeconfig)],
+        cwd=CHECKOUT,
+    )
+    yield
+    supervisor.stop(operator)

@@ -1,0 +1,158 @@
+"""What its author asked for is what becomes of a gang: a bound on requeuings, exit codes, a time to live."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from dispatcher.api.annotations import (
+    FAILURE_GRACE,
+    RETRY_LIMIT,
+    RETRY_PAUSE,
+    RETRYABLE_EXIT_CODES,
+    SUCCESS_TTL,
+)
+from testbed.nodes import name_of
+from tests.cluster.manifests import (
+    appwrapper,
+    bent,
+    component,
+    components,
+    config_map,
+    item,
+    job,
+    raycluster,
+)
+from tests.cluster.mcad.suite import conditions
+from tests.cluster.world import World
+
+Json = dict[str, Any]
+
+V1BETA2 = "AppWrapper/v1beta2"
+HEAD = "template.spec.headGroupSpec.template"
+WORKERS = "template.spec.workerGroupSpecs[0].template"
+
+
+async def test_gang_that_was_requeued_as_often_as_it_may_says_why_it_failed(world: World) -> None:
+    await world.start_dispatcher()
+    requeuing = {"timeInSeconds": 1, "growthType": "none", "maxNumRequeuings": 1}
+    never = item(job("never", parallelism=3, never_start="true"))
+    scheduling = {"minAvailable": 3, "requeuing": requeuing}
+    await world.create(appwrapper("never", never, item(config_map("input")), schedulingSpec=scheduling))
+
+    status = await world.until_shown("never", "Failed")
+
+    said = "Insufficient number of Running and Completed pods, minimum=3, running=0, completed=0."
+    assert conditions(status) == {
+        "Init": ("True", "", ""),
+        "Queueing": ("True", "AwaitingHeadOfLine", ""),
+        "HeadOfLine": ("True", "FrontOfQueue.", ""),
+        "Dispatched": ("True", "AppWrapperRunnable", ""),
+        "PreemptCandidate": ("True", "MinPodsNotRunning", said),
+        "Backoff": ("False", "PreemptionTriggered", said),
+        "Failed": ("True", "MinPodsNotRunning", f"{said} (requeued so far: 1)"),
+    }
+    assert (status["queuejobstate"], status["numberOfRequeueings"]) == ("Failed", 1)
+    assert await world.causes("never") == [
+        *("submitted", "dispatched", "created", "preempted", "removed"),
+        *("dispatched", "created", "run-failed", "removed"),
+    ]
+
+
+def failing(exit_code: int) -> Json:
+    """A component whose pod fails with this code; another attempt may mend 3, and nothing else."""
+    template = job("fails", fail_after="500ms", exit_code=str(exit_code))
+    graces = {FAILURE_GRACE: "1s", RETRY_LIMIT: "1", RETRY_PAUSE: "0s", RETRYABLE_EXIT_CODES: "3"}
+    return bent(components("fails", component(template, template__spec__template=1)), graces)
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "dispatches", "said"),
+    [
+        pytest.param(3, 2, "failed pods: 1 (requeued so far: 1)", id="one-that-may-be-mended"),
+        pytest.param(4, 1, "failed pods: 1, with exit code 4", id="any-other"),
+    ],
+)
+async def test_only_exit_codes_that_were_called_retryable_are_tried_again(
+    world: World, exit_code: int, dispatches: int, said: str
+) -> None:
+    await world.start_dispatcher()
+
+    await world.create(failing(exit_code), V1BETA2)
+
+    status = await world.until_shown("fails", "Failed", V1BETA2)
+    assert conditions(status)["Failed"] == ("True", "FoundFailedPods", said)
+    assert (status["phase"], status.get("resettingCount", 0)) == ("Failed", dispatches - 1)
+    assert (await world.causes("fails")).count("dispatched") == dispatches
+
+
+async def test_what_succeeded_is_kept_for_as_long_as_its_author_asked(world: World) -> None:
+    await world.start_dispatcher()
+    short = item(job("work", run_for="500ms"))
+    asked = {SUCCESS_TTL: "4s"}
+    await world.create(bent(appwrapper("ends", short, item(config_map("input"))), asked))
+
+    completed = await world.until_shown("ends", "Completed")
+
+    since = next(each for each in completed["conditions"] if each["type"] == "Completed")
+    kept_until, completed_at = map(
+        datetime.fromisoformat, (completed["keptUntil"], since["lastTransitionTime"])
+    )
+    assert kept_until - completed_at == timedelta(seconds=4)
+    causes = await world.until_history("ends", "expired")
+    assert await world.names("Job") == set()
+    assert "input" not in await world.names("ConfigMap")
+
+    async def is_told() -> Json | None:
+        status = await world.until_shown("ends", "Completed")
+        return None if "keptUntil" in status else status
+
+    after = await world.until(is_told, "nothing is kept any more")
+    assert conditions(after) == conditions(completed)
+    assert causes.count("dispatched") == 1
+
+
+def info(name: str, node: int) -> Json:
+    """What a quota manager adds to the pods of one pod set."""
+    toleration = {"key": "example.com/quota", "operator": "Equal", "value": name, "effect": "NoSchedule"}
+    return {
+        "labels": {"example.com/flavor": name, "example.com/team": "of-the-quota"},
+        "annotations": {"example.com/quota": name},
+        "nodeSelector": {"kubernetes.io/hostname": name_of(node)},
+        "tolerations": [toleration],
+    }
+
+
+async def test_pod_set_infos_reach_the_pods_of_their_pod_set_and_of_no_other(world: World) -> None:
+    """Where both name a key, the author's value stays."""
+    await world.start_dispatcher()
+    cluster = raycluster("ray")
+    for group in (cluster["spec"]["headGroupSpec"], *cluster["spec"]["workerGroupSpecs"]):
+        group["template"]["metadata"]["labels"] = {"example.com/team": "of-the-author"}
+    infos = {"podSetInfos": [info("head", 1), info("workers", 2)]}
+    await world.create(
+        components("informed", {**component(cluster, **{HEAD: 1, WORKERS: 1}), **infos}), V1BETA2
+    )
+
+    await world.until_state("informed", "Running", V1BETA2)
+
+    pods = {each["metadata"]["labels"]["ray.io/node-type"]: each for each in await world.every("Pod")}
+    assert {type_: told(each) for type_, each in pods.items()} == {
+        "head": ("head", "of-the-author", "head", name_of(1), ["head"]),
+        "worker": ("workers", "of-the-author", "workers", name_of(2), ["workers"]),
+    }
+
+
+def told(pod: Json) -> tuple[str, str, str, str, list[str]]:
+    """Its labels, its annotation, the node it was sent to, and the values of its own tolerations."""
+    metadata, spec = pod["metadata"], pod["spec"]
+    assert spec["nodeSelector"] == {"kubernetes.io/hostname": spec["nodeName"]}
+    return (
+        metadata["labels"]["example.com/flavor"],
+        metadata["labels"]["example.com/team"],
+        metadata["annotations"]["example.com/quota"],
+        spec["nodeName"],
+        [each["value"] for each in spec["tolerations"] if each.get("key") == "example.com/quota"],
+    )
