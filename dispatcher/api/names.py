@@ -43,6 +43,9 @@ RESOURCE_NAME_LABEL: Final = "resourceName"
 OUR_MANAGERS: Final = frozenset({None, "", "workload.codeflare.dev/appwrapper-controller"})
 """Values of `spec.managedBy` that leave an AppWrapper to us."""
 
+CLUSTER_SELECTOR: Final = f"{PREFIX}/cluster-selector"
+"""On an AppWrapper: a label selector over the MemberClusters it may be dispatched to."""
+
 HUB_CLUSTER: Final = "hub"
 """The name of the cluster the dispatcher itself reads AppWrappers from."""
 

@@ -26,6 +26,7 @@ from yarl import URL
 
 from dispatcher import errors
 from dispatcher.kube import depth
+from dispatcher.kube.kubeconfig import Connection, api_client
 
 JSON: Final = "application/json"
 JSON_PATCH: Final = "application/json-patch+json"
@@ -61,6 +62,7 @@ class ClusterClient:
         self._read_timeout = read_timeout
         self._write_timeout = write_timeout
         self._base = str(api.configuration.host).rstrip("/")
+        self._tls_server_name: str | None = api.configuration.tls_server_name
         self.writes: Counter[tuple[str, ...]] = Counter()
         """How many writes were sent, by verb and resource; a metric reads it."""
         self._session = _session(api, may_write, self.writes)
@@ -77,6 +79,19 @@ class ClusterClient:
         """A client for a kubeconfig, else for `KUBECONFIG`, else for the pod this runs in."""
         configuration = await _configuration(kubeconfig or os.environ.get("KUBECONFIG", ""))
         api = ApiClient(configuration=configuration)
+        return cls(api, read_timeout=read_timeout, write_timeout=write_timeout, may_write=may_write)
+
+    @classmethod
+    def of(
+        cls,
+        connection: Connection,
+        *,
+        read_timeout: float = 10.0,
+        write_timeout: float = 5.0,
+        may_write: Callable[[], bool] = always,
+    ) -> Self:
+        """A client of a member, for a running loop; `SettingsError` if its certificates cannot be used."""
+        api = api_client(connection)
         return cls(api, read_timeout=read_timeout, write_timeout=write_timeout, may_write=may_write)
 
     async def close(self) -> None:
@@ -101,6 +116,8 @@ class ClusterClient:
                 self._url("/readyz", None),
                 headers=await self._headers(),
                 timeout=aiohttp.ClientTimeout(total=self._read_timeout),
+                server_hostname=self._tls_server_name,
+                allow_redirects=False,
             ) as response:
                 if response.status != 200:
                     raise errors.Unavailable(f"the API server is not ready: {response.status}")
@@ -143,7 +160,11 @@ class ClusterClient:
         timeout = aiohttp.ClientTimeout(total=None, connect=self._read_timeout, sock_read=idle_timeout)
         with _translated(f"WATCH {path}"):
             async with self._session.get(
-                self._url(path, query), headers=await self._headers(accept), timeout=timeout
+                self._url(path, query),
+                headers=await self._headers(accept),
+                timeout=timeout,
+                server_hostname=self._tls_server_name,
+                allow_redirects=False,
             ) as response:
                 if response.status != 200:
                     raise _refusal("WATCH", path, response, await response.read())
@@ -172,6 +193,8 @@ class ClusterClient:
                 data=encoded,
                 headers=headers,
                 timeout=aiohttp.ClientTimeout(total=timeout),
+                server_hostname=self._tls_server_name,
+                allow_redirects=False,
             ) as response:
                 answer = await response.read()
                 if not 200 <= response.status <= 299:

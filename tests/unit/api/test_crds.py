@@ -1,4 +1,4 @@
-"""What the CRDs take and what the models read is the same: a drift would show as a user's field lost."""
+"""What the CRDs of AppWrappers take and what the models read is the same: a drift would show as a user's field lost."""
 
 import re
 from enum import StrEnum
@@ -11,7 +11,7 @@ from dispatcher.api.conditions import ComponentsCondition, ComponentsPhase
 from dispatcher.api.written import WrittenSpec
 from dispatcher.kube.crds import load_crds
 
-CRDS = {crd["spec"]["group"]: crd for crd in load_crds()}
+CRDS = {crd["spec"]["group"]: crd for crd in load_crds() if crd["spec"]["names"]["kind"] == "AppWrapper"}
 VERSIONS = {
     f"{group}/{version['name']}": version
     for group, crd in CRDS.items()

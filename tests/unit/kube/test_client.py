@@ -103,6 +103,16 @@ async def test_plain_text_is_an_answer_too(server: FakeApiServer, client: Cluste
     assert caught.value.reason == ""
 
 
+async def test_redirection_is_no_answer_and_is_not_followed(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """No API server sends one; a member's could lead us, and our writes, anywhere we can reach."""
+    server.on("GET", "/x", text("", 307, {"Location": "/elsewhere"}))
+    with pytest.raises(errors.Unavailable):
+        await client.get("/x")
+    assert server.requests(path="/elsewhere") == []
+
+
 @pytest.mark.parametrize("body", ["<html>Sign in</html>", '{"cut":', ""])
 async def test_answer_that_is_no_json_is_no_answer(
     server: FakeApiServer, client: ClusterClient, body: str

@@ -1,0 +1,172 @@
+"""MemberCluster as those who run the hub write it, and the one frozen value everything else reads.
+
+`parse_member_cluster` raises a `SpecError` that they can act on, and nothing else, whatever JSON it is given as the
+spec: the schema of the CRD has checked most of it before, but a key of `reserve` can be anything there, and an older
+schema may be installed. A test holds the models here and that schema together.
+
+Quantities stay as written (``int | str``), as they do in AppWrappers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, Field, ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from dispatcher.api.mistakes import SpecError, joined, one_line, quoted
+from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.api.syntax import LONGEST_SUBDOMAIN, is_subdomain
+from dispatcher.api.written import Count, ResourceList, Written
+
+DEFAULT_SECRET_KEY: Final = "kubeconfig"  # noqa: S105  # where a secret is, not one
+DEFAULT_GRACE_SECONDS: Final = 600
+LONGEST_REASON: Final = 1024
+
+
+class NamespacePolicy(StrEnum):
+    """What to do on a cluster where an AppWrapper's namespace is missing."""
+
+    REQUIRE = "Require"
+    CREATE = "Create"
+
+
+class OnClusterLost(StrEnum):
+    """What becomes of the AppWrappers of a cluster that stays unreachable."""
+
+    WAIT = "wait"
+    REQUEUE = "requeue"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class SecretKey:
+    """Where a kubeconfig is, in a Secret of the dispatcher's own namespace."""
+
+    name: str
+    key: str = DEFAULT_SECRET_KEY
+
+
+@dataclass(frozen=True, slots=True)
+class MemberCluster:
+    """A cluster AppWrappers may be dispatched to, and on what terms.
+
+    ``kubeconfig`` is None for the hub and for no other. ``drain`` closes a cluster whether or not it is ``cordoned``.
+    ``cordon_reason`` is one printable line. ``on_lost`` counts once the cluster has been unreachable for ``grace``.
+    """
+
+    name: str
+    uid: str
+    labels: Mapping[str, str] = field(default_factory=dict)
+    kubeconfig: SecretKey | None = None
+    cordoned: bool = False
+    cordon_reason: str = ""
+    drain: bool = False
+    namespace_policy: NamespacePolicy = NamespacePolicy.REQUIRE
+    reserve: Mapping[str, int | str] = field(default_factory=dict)
+    on_lost: OnClusterLost = OnClusterLost.WAIT
+    grace: timedelta = timedelta(seconds=DEFAULT_GRACE_SECONDS)
+
+    @property
+    def is_hub(self) -> bool:
+        """Whether it is the cluster the dispatcher itself reads AppWrappers from."""
+        return self.name == HUB_CLUSTER
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether those who run it want nothing new there."""
+        return self.cordoned or self.drain
+
+
+def _check_subdomain(value: str) -> str:
+    """Take nothing that would mean another path when it is put into one."""
+    if not is_subdomain(value):
+        raise PydanticCustomError("object_name", "must be the name of a Secret")
+    return value
+
+
+class WrittenSecretKey(Written):
+    """``kubeconfigSecretRef``."""
+
+    name: Annotated[str, Field(min_length=1, max_length=LONGEST_SUBDOMAIN), AfterValidator(_check_subdomain)]
+    key: str = Field(
+        DEFAULT_SECRET_KEY, min_length=1, max_length=LONGEST_SUBDOMAIN, pattern="^[-._a-zA-Z0-9]+$"
+    )
+
+
+class WrittenLoss(Written):
+    """``onClusterLost``."""
+
+    policy: OnClusterLost = Field(OnClusterLost.WAIT, strict=False)
+    grace: Count = Field(DEFAULT_GRACE_SECONDS, alias="graceSeconds")
+
+
+class WrittenMemberCluster(Written):
+    """``spec``; a status is ours and not read."""
+
+    kubeconfig: WrittenSecretKey | None = Field(None, alias="kubeconfigSecretRef")
+    cordoned: bool = False
+    cordon_reason: str = Field("", alias="cordonReason", max_length=LONGEST_REASON)
+    drain: bool = False
+    namespace_policy: NamespacePolicy = Field(NamespacePolicy.REQUIRE, alias="namespacePolicy", strict=False)
+    reserve: ResourceList = Field(default_factory=dict)
+    on_lost: WrittenLoss = Field(WrittenLoss.model_construct(), alias="onClusterLost")
+
+
+def parse_member_cluster(raw: Mapping[str, Any]) -> MemberCluster:
+    """Read a MemberCluster as the API server gave it; SpecError if it cannot be used as written."""
+    metadata, written = raw["metadata"], _read(raw.get("spec") or {})
+    _check_reachable(metadata["name"], written.kubeconfig)
+    return MemberCluster(
+        name=metadata["name"],
+        uid=metadata["uid"],
+        labels=metadata.get("labels") or {},
+        kubeconfig=_secret_key(written.kubeconfig),
+        cordoned=written.cordoned,
+        cordon_reason=one_line(written.cordon_reason),
+        drain=written.drain,
+        namespace_policy=written.namespace_policy,
+        reserve=written.reserve,
+        on_lost=written.on_lost.policy,
+        grace=timedelta(seconds=written.on_lost.grace),
+    )
+
+
+def _secret_key(written: WrittenSecretKey | None) -> SecretKey | None:
+    return SecretKey(written.name, written.key) if written else None
+
+
+def _check_reachable(name: str, kubeconfig: WrittenSecretKey | None) -> None:
+    """Refuse what the rules of the CRD refuse, in their words."""
+    path = "spec.kubeconfigSecretRef"
+    if name == HUB_CLUSTER and kubeconfig:
+        problem = "the name hub is reserved for the cluster that AppWrappers are read from, which needs no kubeconfig"
+        raise SpecError(path, problem, "Leave this out, or choose another name")
+    if name != HUB_CLUSTER and not kubeconfig:
+        remedy = "Put one into a Secret in the dispatcher's namespace and name that Secret here"
+        raise SpecError(path, "every cluster but hub needs a kubeconfig", remedy)
+
+
+def _read(raw_spec: object) -> WrittenMemberCluster:
+    try:
+        return WrittenMemberCluster.model_validate(raw_spec)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        raise _explained(first) from error
+
+
+def _explained(error: ErrorDetails) -> SpecError:
+    path = "spec"
+    for step in error["loc"]:
+        path = joined(path, step)
+    match error["type"]:
+        case "missing":
+            return SpecError(path, "is missing", "Add it")
+        case "resource_name":
+            return SpecError(path.removesuffix(".[key]"), error["msg"], "Correct the name")
+        case "model_type" | "dict_type":
+            return SpecError(path, f"must be an object, not {quoted(error['input'])}", "Change the value")
+    problem = error["msg"].replace("Input should", "must").replace("String should", "must")
+    return SpecError(path, f"{problem}, not {quoted(error['input'])}", "Change the value")

@@ -1,0 +1,173 @@
+"""Label selectors over MemberClusters, as people write them in an annotation.
+
+The grammar is that of `kubectl get --selector`, less its comparisons of numbers: requirements separated by commas,
+``a=b``, ``a==b``, ``a!=b``, ``a in (b,c)``, ``a notin (b,c)``, ``a``, ``!a``; white space between words means
+nothing, and the empty text selects everything. A cluster without the label ``a`` satisfies ``a!=b`` and
+``a notin (b)``, as everywhere in Kubernetes.
+
+An annotation is anybody's and can be 256 kB, so what is too long to be meant is refused unread, and the rest is read
+from left to right, once.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, NamedTuple, NoReturn
+
+from dispatcher.api.mistakes import SpecError, joined, quoted
+from dispatcher.api.names import CLUSTER_SELECTOR
+from dispatcher.api.syntax import LONGEST_LABEL, is_qualified_name
+
+LONGEST_SELECTOR: Final = 4096
+"""Characters; room for the names of sixty clusters of the longest kind."""
+
+_REMEDY: Final = "Write requirements such as a=b, c!=d, e in (x,y), f notin (z), g or !h, separated by commas"
+_TOKEN: Final = re.compile(r"[ \t\r\n]++|(?P<word>[^ \t\r\n=!(),]++)|(?P<symbol>==|!=|[=!(),])")
+_VALUE: Final = re.compile("([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
+
+
+class Operator(StrEnum):
+    """How a requirement looks at its label."""
+
+    IN = "in"
+    NOT_IN = "notin"
+    EXISTS = "exists"
+    ABSENT = "absent"
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What one label has to be; ``values`` are those of IN and NOT_IN."""
+
+    key: str
+    operator: Operator
+    values: frozenset[str] = frozenset()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether these labels satisfy it."""
+        match self.operator:
+            case Operator.IN:
+                return self.key in labels and labels[self.key] in self.values
+            case Operator.NOT_IN:
+                return self.key not in labels or labels[self.key] not in self.values
+            case Operator.EXISTS:
+                return self.key in labels
+            case Operator.ABSENT:
+                return self.key not in labels
+
+
+@dataclass(frozen=True, slots=True)
+class Selector:
+    """Requirements, all of which have to hold; without any, everything is selected."""
+
+    requirements: tuple[Requirement, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """Tell whether these labels satisfy every requirement."""
+        return all(requirement.matches(labels) for requirement in self.requirements)
+
+
+EVERYTHING: Final = Selector()
+
+
+def cluster_selector(annotations: Mapping[str, str]) -> Selector:
+    """Read which clusters an AppWrapper may be dispatched to; SpecError if its annotation is no selector."""
+    return parse_selector(
+        annotations.get(CLUSTER_SELECTOR, ""), joined("metadata.annotations", CLUSTER_SELECTOR)
+    )
+
+
+def parse_selector(text: str, path: str) -> Selector:
+    """Read a selector that was written at `path`; SpecError, with the place of the mistake, if it is none."""
+    if len(text) > LONGEST_SELECTOR:
+        problem = f"is {len(text)} characters long, of {LONGEST_SELECTOR} at most"
+        raise SpecError(path, problem, "Label the clusters so that a short selector finds them")
+    return _Reader(text, path).selector()
+
+
+class _Token(NamedTuple):
+    text: str
+    at: int
+    is_word: bool
+
+
+class _Reader:
+    """Takes a text apart from left to right, always looking at one token."""
+
+    def __init__(self, text: str, path: str) -> None:
+        self._path = path
+        self._tokens = _tokens(text)
+        self._end = _Token("", len(text), is_word=False)
+        self._now = next(self._tokens, self._end)
+
+    def selector(self) -> Selector:
+        if self._now is self._end:
+            return EVERYTHING
+        requirements = [self._requirement()]
+        while self._now is not self._end:
+            self._take(",")
+            requirements.append(self._requirement())
+        return Selector(tuple(requirements))
+
+    def _requirement(self) -> Requirement:
+        if self._has("!"):
+            return Requirement(self._key(), Operator.ABSENT)
+        key = self._key()
+        if self._has("=") or self._has("=="):
+            return Requirement(key, Operator.IN, frozenset({self._value()}))
+        if self._has("!="):
+            return Requirement(key, Operator.NOT_IN, frozenset({self._value()}))
+        for operator in (Operator.IN, Operator.NOT_IN):
+            if self._has(operator):
+                return Requirement(key, operator, self._values())
+        return Requirement(key, Operator.EXISTS)
+
+    def _values(self) -> frozenset[str]:
+        self._take("(")
+        values = {self._value()}
+        while not self._has(")"):
+            self._take(",")
+            values.add(self._value())
+        return frozenset(values)
+
+    def _key(self) -> str:
+        if not self._now.is_word:
+            self._refuse("expected a label")
+        if not is_qualified_name(self._now.text):
+            self._refuse("expected a label such as region or example.com/region")
+        return self._next().text
+
+    def _value(self) -> str:
+        """Read a value; where none is written, it is the empty one."""
+        if not self._now.is_word:
+            return ""
+        if len(self._now.text) > LONGEST_LABEL or not _VALUE.fullmatch(self._now.text):
+            self._refuse(f"expected at most {LONGEST_LABEL} letters, digits, '-', '_' and '.'")
+        return self._next().text
+
+    def _take(self, symbol: str) -> None:
+        if not self._has(symbol):
+            self._refuse(f"expected {quoted(symbol)}")
+
+    def _has(self, text: str) -> bool:
+        """Go on if this is what comes now."""
+        found = self._now.text == text
+        if found:
+            self._next()
+        return found
+
+    def _next(self) -> _Token:
+        passed, self._now = self._now, next(self._tokens, self._end)
+        return passed
+
+    def _refuse(self, expectation: str) -> NoReturn:
+        found = quoted(self._now.text) if self._now.text else "the end"
+        problem = f"is no label selector: at character {self._now.at + 1}, {expectation}, not {found}"
+        raise SpecError(self._path, problem, _REMEDY)
+
+
+def _tokens(text: str) -> Iterator[_Token]:
+    for match in _TOKEN.finditer(text):
+        if match.lastgroup:
+            yield _Token(match[0], match.start(), match.lastgroup == "word")

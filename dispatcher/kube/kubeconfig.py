@@ -1,0 +1,370 @@
+"""Kubeconfigs that others wrote: what is read of one, and what is refused.
+
+A member's kubeconfig comes out of a Secret. The hub runs nothing it says, reads no file it names and trusts no server
+it cannot verify, so a kubeconfig has to carry everything in itself: exec plugins, auth providers, paths of files,
+passwords, impersonation and unverified TLS are refused, with the place in the file and what to do. Of a kubeconfig
+only its current context counts; what is wrong in the rest of it harms nobody.
+
+What is refused is told without its value. No secret is in any message, any `repr` or any chained error, and no
+certificate or key is ever written to a disk.
+
+As a file it may be hostile, too: it is read as strings, lists and maps, without YAML's aliases, tags and types,
+and only up to a size that costs milliseconds.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import ipaddress
+import os
+import re
+import ssl
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Final, NoReturn, TypeAlias
+from urllib.parse import SplitResult, urlsplit
+
+import yaml
+from kubernetes_asyncio.client import ApiClient, Configuration
+from yaml.events import (
+    AliasEvent,
+    CollectionEndEvent,
+    Event,
+    ScalarEvent,
+    SequenceStartEvent,
+    StreamEndEvent,
+)
+
+from dispatcher import errors
+from dispatcher.api.mistakes import quoted
+from dispatcher.api.syntax import is_subdomain
+
+LARGEST_FILE: Final = 2**20
+"""Bytes; a Secret holds no more."""
+MOST_NODES: Final = 10_000
+"""Values in the file; a kubeconfig of hundreds of clusters has less."""
+DEEPEST: Final = 16
+
+_SELF_CONTAINED: Final = "Write it with: kubectl config view --minify --flatten --raw"
+_SERVICE_ACCOUNT: Final = "Use the token of a ServiceAccount, or a client certificate"
+_LOADER: Final = yaml.CBaseLoader if yaml.__with_libyaml__ else yaml.BaseLoader
+_NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
+_PRINTABLE: Final = re.compile("[!-~]*")
+
+Plain: TypeAlias = "str | list[Plain] | dict[str, Plain] | None"
+
+_REFUSED_OF_CLUSTER: Final = {
+    "certificate-authority": ("names a file, and the hub reads none", _SELF_CONTAINED)
+}
+_REFUSED_OF_USER: Final = {
+    "exec": ("would run a program on the hub", _SERVICE_ACCOUNT),
+    "auth-provider": ("needs a plugin that the hub does not have", _SERVICE_ACCOUNT),
+    "tokenFile": ("names a file, and the hub reads none", "Put the token itself under token"),
+    "client-certificate": ("names a file, and the hub reads none", _SELF_CONTAINED),
+    "client-key": ("names a file, and the hub reads none", _SELF_CONTAINED),
+    "username": ("is of basic authentication, which no API server takes any more", _SERVICE_ACCOUNT),
+    "password": ("is of basic authentication, which no API server takes any more", _SERVICE_ACCOUNT),
+    **dict.fromkeys(
+        ("as", "as-uid", "as-groups", "as-user-extra"),
+        ("asks for impersonation, which the hub does not do", "Use the credentials of that user"),
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """How to reach one API server, and as whom; equal if nothing about either has changed.
+
+    `server` is an https URL without a slash at its end, and `proxy` an http URL or empty. `authorities`, `certificate`
+    and `key` are PEM; without authorities the system's count.
+    """
+
+    server: str
+    tls_server_name: str = ""
+    proxy: str = ""
+    authorities: bytes = field(default=b"", repr=False)
+    token: str = field(default="", repr=False)
+    certificate: bytes = field(default=b"", repr=False)
+    key: bytes = field(default=b"", repr=False)
+
+
+def connection(kubeconfig: bytes) -> Connection:
+    """Read how its current context reaches which server; `SettingsError` if there is anything to refuse."""
+    whole = _Part("kubeconfig", _Reader(_text(kubeconfig)).document())
+    context = whole.named("contexts", "context", whole.needed("current-context"))
+    cluster = whole.named("clusters", "cluster", context.needed("cluster"))
+    user = whole.named("users", "user", context.needed("user"))
+    _check_verified(cluster)
+    cluster.refuse(_REFUSED_OF_CLUSTER)
+    user.refuse(_REFUSED_OF_USER)
+    certificate, key = _certificate(user)
+    return Connection(
+        server=_server(cluster),
+        tls_server_name=_tls_server_name(cluster),
+        proxy=_proxy(cluster),
+        authorities=cluster.pem("certificate-authority-data", "CERTIFICATE"),
+        token=_token(user, is_needed=not certificate),
+        certificate=certificate,
+        key=key,
+    )
+
+
+def api_client(to: Connection) -> ApiClient:
+    """Make the library's client of a connection, in a running loop; `SettingsError` if TLS cannot use what it holds."""
+    configuration = Configuration(host=to.server)
+    configuration.proxy = to.proxy or None
+    configuration.tls_server_name = to.tls_server_name or None
+    if to.token:
+        configuration.api_key = {"BearerToken": to.token}
+        configuration.api_key_prefix = {"BearerToken": "Bearer"}
+    with (
+        _in_memory(to.authorities) as authorities,
+        _in_memory(to.certificate) as certificate,
+        _in_memory(to.key) as key,
+    ):
+        configuration.ssl_ca_cert = authorities
+        configuration.cert_file = certificate
+        configuration.key_file = key
+        try:
+            return ApiClient(configuration=configuration)
+        except ssl.SSLError as error:
+            reason = error.reason or "not well-formed"
+    parts = "certificate-authority-data, client-certificate-data or client-key-data"
+    raise _refused("kubeconfig", f"cannot be used ({reason}): {parts}", _SELF_CONTAINED)
+
+
+@contextlib.contextmanager
+def _in_memory(content: bytes) -> Iterator[str | None]:
+    """Yield a path at which OpenSSL, which takes nothing but files, can read this; it is on no disk.
+
+    No other user can open it, a root file system that is read-only is no obstacle, and being killed leaves nothing.
+    """
+    if not content:
+        yield None
+        return
+    with os.fdopen(os.memfd_create("kubeconfig"), "wb") as file:
+        file.write(content)
+        file.flush()
+        yield f"/proc/self/fd/{file.fileno()}"
+
+
+def _check_verified(cluster: _Part) -> None:
+    if cluster.text("insecure-skip-tls-verify") not in ("", "false"):
+        remedy = "Remove it, and put the authority of the API server under certificate-authority-data"
+        raise cluster.refusal("insecure-skip-tls-verify", "switches off the verification of TLS", remedy)
+
+
+def _server(cluster: _Part) -> str:
+    url = _url(cluster, "server", cluster.needed("server"))
+    if url.scheme != "https":
+        raise cluster.refusal(
+            "server", "must begin with https://", "Name the address where the API server speaks TLS"
+        )
+    return url.geturl().rstrip("/")
+
+
+def _proxy(cluster: _Part) -> str:
+    """Read which proxy to tunnel through; it sees nothing but TLS between us and the API server.
+
+    TLS to a proxy would be verified against the cluster's authorities, and show it our client certificate.
+    """
+    if not cluster.text("proxy-url"):
+        return ""
+    url = _url(cluster, "proxy-url", cluster.text("proxy-url"))
+    if url.scheme != "http" or url.path.strip("/"):
+        remedy = (
+            "Name a proxy that takes CONNECT, such as http://proxy:3128; what passes it is TLS all the same"
+        )
+        raise cluster.refusal("proxy-url", "must begin with http:// and have no path", remedy)
+    return url.geturl()
+
+
+def _url(part: _Part, key: str, text: str) -> SplitResult:
+    """Take an URL apart; it is never shown, as it could hold a password."""
+    try:
+        url = urlsplit(text)
+        is_address = _is_host(url.hostname or "") and url.port != 0
+    except ValueError:
+        is_address = False
+    if not is_address or not _PRINTABLE.fullmatch(text):
+        raise part.refusal(key, "is not a URL", "Write it as https://host:port")
+    if "@" in url.netloc or url.query or url.fragment:
+        raise part.refusal(key, "holds more than an address", "Leave out user, password, query and fragment")
+    return url
+
+
+def _tls_server_name(cluster: _Part) -> str:
+    name = cluster.text("tls-server-name")
+    if name and not _is_host(name):
+        raise cluster.refusal(
+            "tls-server-name", "is no host name", "Write a name of the server's certificate"
+        )
+    return name
+
+
+def _is_host(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return is_subdomain(text.lower())
+    return True
+
+
+def _certificate(user: _Part) -> tuple[bytes, bytes]:
+    """Read the client's certificate and its key, or neither."""
+    certificate = user.pem("client-certificate-data", "CERTIFICATE")
+    key = user.pem("client-key-data", "PRIVATE KEY")
+    if bool(certificate) != bool(key):
+        missing = "client-key-data" if certificate else "client-certificate-data"
+        raise user.refusal(missing, "is missing", "Give the certificate and its key, or neither")
+    return certificate, key
+
+
+def _token(user: _Part, *, is_needed: bool) -> str:
+    token = user.text("token")
+    if is_needed and not token:
+        raise user.refusal("token", "is missing, and so is a client certificate", _SERVICE_ACCOUNT)
+    if not _PRINTABLE.fullmatch(token):
+        raise user.refusal("token", "holds white space or no ASCII", "Write the token in one piece, decoded")
+    return token
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A map within the file, which knows where it is; its reading refuses what has another type."""
+
+    path: str
+    content: Plain = field(repr=False)
+
+    def text(self, key: str) -> str:
+        """Read a text; empty if there is none."""
+        found = self._entries().get(key)
+        if found is None:
+            return ""
+        if not isinstance(found, str):
+            raise self.refusal(key, "must be text", "Correct it")
+        return found
+
+    def needed(self, key: str) -> str:
+        """Read a text that must not be empty."""
+        found = self.text(key)
+        if not found:
+            raise self.refusal(key, "is missing", _SELF_CONTAINED)
+        return found
+
+    def named(self, plural: str, singular: str, name: str) -> _Part:
+        """Find the one entry of that name in a list of named entries."""
+        entries = self._entries().get(plural)
+        listed = entries if isinstance(entries, list) else []
+        found = [each for each in listed if isinstance(each, dict) and each.get("name") == name]
+        if len(found) != 1:
+            problem = f"must have one entry named {quoted(name)}, and has {len(found) or 'none'}"
+            raise self.refusal(plural, problem, _SELF_CONTAINED)
+        return _Part(f"{self.path}.{plural}[{quoted(name)}].{singular}", found[0].get(singular))
+
+    def pem(self, key: str, label: str) -> bytes:
+        """Decode what must be PEM of this label; empty if there is none."""
+        text = self.text(key)
+        if not text:
+            return b""
+        try:
+            decoded = base64.b64decode("".join(text.split()), validate=True)
+        except ValueError:
+            decoded = b""
+        if f"{label}-----".encode() not in decoded:
+            raise self.refusal(key, f"is not the base64 of a PEM file with a {label}", _SELF_CONTAINED)
+        if b"ENCRYPTED" in decoded:  # OpenSSL would ask for the passphrase at a terminal, and wait
+            raise self.refusal(key, "is encrypted", "Decrypt it: the hub knows no passphrase")
+        return decoded
+
+    def refuse(self, unwanted: Mapping[str, tuple[str, str]]) -> None:
+        """Refuse the first of these keys that is there and says anything."""
+        for key, (problem, remedy) in unwanted.items():
+            if self._entries().get(key):
+                raise self.refusal(key, problem, remedy)
+
+    def refusal(self, key: str, problem: str, remedy: str) -> errors.SettingsError:
+        """Say what is wrong at a key."""
+        return _refused(f"{self.path}.{key}", problem, remedy)
+
+    def _entries(self) -> dict[str, Plain]:
+        if not isinstance(self.content, dict):
+            raise _refused(self.path, "is missing or no map", _SELF_CONTAINED)
+        return self.content
+
+
+class _Reader:
+    """Reads YAML as strings, lists and maps, from its events, and stops at the first that nobody means."""
+
+    def __init__(self, text: str) -> None:
+        self._events = yaml.parse(text, Loader=_LOADER)
+        self._nodes = 0
+
+    def document(self) -> Plain:
+        """Read the only document; None if there is none."""
+        self._next()
+        if isinstance(self._next(), StreamEndEvent):
+            return None
+        content = self._value(self._next(), DEEPEST)
+        self._next()
+        if not isinstance(self._next(), StreamEndEvent):
+            raise _refused("kubeconfig", "holds a second document", "Keep one")
+        return content
+
+    def _value(self, event: Event, room: int) -> Plain:
+        self._check(event, room)
+        if isinstance(event, ScalarEvent):
+            return None if event.implicit[0] and event.value in _NULLS else event.value
+        if isinstance(event, SequenceStartEvent):
+            return [self._value(each, room - 1) for each in self._until_end()]
+        return dict(self._pairs(room - 1))
+
+    def _pairs(self, room: int) -> Iterator[tuple[str, Plain]]:
+        seen = set[str]()
+        for event in self._until_end():
+            key = self._value(event, room)
+            if not isinstance(key, str):
+                self._refuse(event, "has a key that is no text")
+            if key in seen:
+                self._refuse(event, "says something twice")
+            seen.add(key)
+            yield key, self._value(self._next(), room)
+
+    def _until_end(self) -> Iterator[Event]:
+        while not isinstance(event := self._next(), CollectionEndEvent):
+            yield event
+
+    def _check(self, event: Event, room: int) -> None:
+        self._nodes += 1
+        if self._nodes > MOST_NODES or not room:
+            self._refuse(event, "is too large or too deep for a kubeconfig")
+        if isinstance(event, AliasEvent) or getattr(event, "anchor", None) or getattr(event, "tag", None):
+            self._refuse(event, "has an alias, an anchor or a tag")
+        if isinstance(event, ScalarEvent) and "\0" in event.value:
+            self._refuse(event, "holds a NUL")
+
+    def _next(self) -> Event:
+        try:
+            return next(self._events)
+        except (yaml.YAMLError, ValueError) as error:
+            mark = getattr(error, "problem_mark", None)
+        # The parser's own words quote the file, so nothing of them may be chained.
+        where = f" (line {mark.line + 1})" if mark else ""
+        raise _refused("kubeconfig", f"is not YAML{where}", _SELF_CONTAINED)
+
+    def _refuse(self, event: Event, problem: str) -> NoReturn:
+        line = event.start_mark.line + 1 if event.start_mark else 1
+        raise _refused("kubeconfig", f"line {line} {problem}", _SELF_CONTAINED)
+
+
+def _text(kubeconfig: bytes) -> str:
+    if len(kubeconfig) > LARGEST_FILE:
+        raise _refused("kubeconfig", f"has more than {LARGEST_FILE} bytes", _SELF_CONTAINED)
+    with contextlib.suppress(UnicodeDecodeError):
+        return kubeconfig.decode()
+    raise _refused("kubeconfig", "is not UTF-8", _SELF_CONTAINED)
+
+
+def _refused(path: str, problem: str, remedy: str) -> errors.SettingsError:
+    return errors.SettingsError(f"{path}: {problem}. {remedy}.")

@@ -1,0 +1,377 @@
+"""Kubeconfigs of strangers: what is read of them, what is refused in which words, and that no secret gets out."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import json
+import traceback
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import yaml
+
+from dispatcher import errors
+from dispatcher.kube.kubeconfig import LARGEST_FILE, Connection, connection
+
+Json = dict[str, Any]
+
+TOKEN = "Sesame_open_yourself"
+CA_PEM = b"-----BEGIN CERTIFICATE-----\nY2E=\n-----END CERTIFICATE-----\n"
+CERTIFICATE_PEM = b"-----BEGIN CERTIFICATE-----\nbWU=\n-----END CERTIFICATE-----\n"
+KEY_PEM = b"-----BEGIN EC PRIVATE KEY-----\na2V5\n-----END EC PRIVATE KEY-----\n"
+FLATTEN = "Write it with: kubectl config view --minify --flatten --raw."
+CLUSTER = 'kubeconfig.clusters["east"].cluster'
+USER = 'kubeconfig.users["hub"].user'
+
+
+def encoded(content: bytes) -> str:
+    return base64.b64encode(content).decode()
+
+
+def kubeconfig(cluster: object = None, user: object = None, **whole: object) -> Json:
+    """A kubeconfig with a token, and what is given in place of its parts."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "to-east",
+        "contexts": [{"name": "to-east", "context": {"cluster": "east", "user": "hub"}}],
+        "clusters": [{"name": "east", "cluster": cluster or {"server": "https://east.example:6443"}}],
+        "users": [{"name": "hub", "user": user or {"token": TOKEN}}],
+        **whole,
+    }
+
+
+def of_cluster(**fields: object) -> Json:
+    return kubeconfig(cluster={"server": "https://east.example:6443", **fields})
+
+
+def read(document: object) -> Connection:
+    return connection(yaml.safe_dump(document).encode())
+
+
+def refusal_of(content: bytes) -> str:
+    with pytest.raises(errors.SettingsError) as caught:
+        connection(content)
+    return str(caught.value)
+
+
+EAST = Connection("https://east.example:6443", token=TOKEN)
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        pytest.param(kubeconfig(), EAST, id="token-and-the-systems-authorities"),
+        pytest.param(
+            of_cluster(**{"certificate-authority-data": encoded(CA_PEM)}),
+            replace(EAST, authorities=CA_PEM),
+            id="authorities",
+        ),
+        pytest.param(
+            of_cluster(**{"certificate-authority-data": f"{encoded(CA_PEM)[:20]}\n{encoded(CA_PEM)[20:]}\n"}),
+            replace(EAST, authorities=CA_PEM),
+            id="wrapped-base64",
+        ),
+        pytest.param(
+            kubeconfig(
+                user={
+                    "client-certificate-data": encoded(CERTIFICATE_PEM),
+                    "client-key-data": encoded(KEY_PEM),
+                }
+            ),
+            replace(EAST, token="", certificate=CERTIFICATE_PEM, key=KEY_PEM),
+            id="client-certificate",
+        ),
+        pytest.param(
+            of_cluster(**{"tls-server-name": "kubernetes.default.svc", "proxy-url": "http://proxy:3128"}),
+            replace(EAST, tls_server_name="kubernetes.default.svc", proxy="http://proxy:3128"),
+            id="by-a-proxy-and-under-another-name",
+        ),
+        pytest.param(
+            of_cluster(server="https://[::1]:6443/k8s/clusters/c-1/"),
+            replace(EAST, server="https://[::1]:6443/k8s/clusters/c-1"),
+            id="address-with-a-path",
+        ),
+        pytest.param(
+            of_cluster(**{"insecure-skip-tls-verify": False, "certificate-authority": None}),
+            EAST,
+            id="said-to-be-off",
+        ),
+        pytest.param(kubeconfig(user={"token": "12345"}), replace(EAST, token="12345"), id="all-digits"),
+        pytest.param(
+            kubeconfig(
+                users=[
+                    {"name": "hub", "user": {"token": TOKEN}},
+                    {"name": "person", "user": {"exec": {"command": "aws"}}},
+                ]
+            ),
+            EAST,
+            id="others-do-not-count",
+        ),
+    ],
+)
+def test_current_context_says_how_to_connect(document: Json, expected: Connection) -> None:
+    assert read(document) == expected
+    assert connection(json.dumps(document).encode()) == expected
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        pytest.param(
+            kubeconfig(user={"exec": {"command": "aws"}}),
+            f"{USER}.exec: would run a program on the hub. "
+            "Use the token of a ServiceAccount, or a client certificate.",
+            id="exec-plugin",
+        ),
+        pytest.param(
+            kubeconfig(user={"auth-provider": {"name": "oidc"}, "token": TOKEN}),
+            f"{USER}.auth-provider: needs a plugin that the hub does not have. "
+            "Use the token of a ServiceAccount, or a client certificate.",
+            id="auth-provider",
+        ),
+        pytest.param(
+            kubeconfig(user={"tokenFile": "/var/run/secrets/kubernetes.io/serviceaccount/token"}),
+            f"{USER}.tokenFile: names a file, and the hub reads none. Put the token itself under token.",
+            id="token-file",
+        ),
+        pytest.param(
+            of_cluster(**{"certificate-authority": "/etc/shadow"}),
+            f"{CLUSTER}.certificate-authority: names a file, and the hub reads none. {FLATTEN}",
+            id="authority-file",
+        ),
+        pytest.param(
+            kubeconfig(user={"client-certificate": "me.crt", "client-key": "me.key"}),
+            f"{USER}.client-certificate: names a file, and the hub reads none. {FLATTEN}",
+            id="certificate-file",
+        ),
+        pytest.param(
+            kubeconfig(user={"client-certificate-data": encoded(CERTIFICATE_PEM), "client-key": "me.key"}),
+            f"{USER}.client-key: names a file, and the hub reads none. {FLATTEN}",
+            id="key-file",
+        ),
+        pytest.param(
+            kubeconfig(user={"username": "admin", "password": TOKEN}),
+            f"{USER}.username: is of basic authentication, which no API server takes any more. "
+            "Use the token of a ServiceAccount, or a client certificate.",
+            id="basic-authentication",
+        ),
+        pytest.param(
+            kubeconfig(user={"token": TOKEN, "as": "system:admin"}),
+            f"{USER}.as: asks for impersonation, which the hub does not do. Use the credentials of that user.",
+            id="impersonation",
+        ),
+        pytest.param(
+            of_cluster(**{"insecure-skip-tls-verify": True}),
+            f"{CLUSTER}.insecure-skip-tls-verify: switches off the verification of TLS. "
+            "Remove it, and put the authority of the API server under certificate-authority-data.",
+            id="unverified",
+        ),
+        pytest.param(
+            of_cluster(server="http://east.example:8080"),
+            f"{CLUSTER}.server: must begin with https://. Name the address where the API server speaks TLS.",
+            id="no-tls",
+        ),
+        pytest.param(
+            of_cluster(server="east.example:6443"),
+            f"{CLUSTER}.server: is not a URL. Write it as https://host:port.",
+            id="no-scheme",
+        ),
+        pytest.param(
+            of_cluster(server="https://east example"),
+            f"{CLUSTER}.server: is not a URL. Write it as https://host:port.",
+            id="blank-in-the-address",
+        ),
+        pytest.param(
+            of_cluster(server="https://east.example:99999"),
+            f"{CLUSTER}.server: is not a URL. Write it as https://host:port.",
+            id="no-such-port",
+        ),
+        pytest.param(
+            of_cluster(server=f"https://admin:{TOKEN}@east.example"),
+            f"{CLUSTER}.server: holds more than an address. Leave out user, password, query and fragment.",
+            id="password-in-the-address",
+        ),
+        pytest.param(of_cluster(server=""), f"{CLUSTER}.server: is missing. {FLATTEN}", id="no-server"),
+        pytest.param(
+            of_cluster(server=["https://east.example"]),
+            f"{CLUSTER}.server: must be text. Correct it.",
+            id="list-of-servers",
+        ),
+        pytest.param(
+            of_cluster(**{"proxy-url": "socks5://proxy:1080"}),
+            f"{CLUSTER}.proxy-url: must begin with http:// and have no path. Name a proxy that takes CONNECT, "
+            "such as http://proxy:3128; what passes it is TLS all the same.",
+            id="socks-proxy",
+        ),
+        pytest.param(
+            of_cluster(**{"proxy-url": f"http://me:{TOKEN}@proxy:3128"}),
+            f"{CLUSTER}.proxy-url: holds more than an address. Leave out user, password, query and fragment.",
+            id="password-of-a-proxy",
+        ),
+        pytest.param(
+            of_cluster(**{"tls-server-name": "a b"}),
+            f"{CLUSTER}.tls-server-name: is no host name. Write a name of the server's certificate.",
+            id="no-host-name",
+        ),
+        pytest.param(
+            of_cluster(**{"certificate-authority-data": "not base64"}),
+            f"{CLUSTER}.certificate-authority-data: is not the base64 of a PEM file with a CERTIFICATE. {FLATTEN}",
+            id="no-base64",
+        ),
+        pytest.param(
+            of_cluster(**{"certificate-authority-data": encoded(KEY_PEM)}),
+            f"{CLUSTER}.certificate-authority-data: is not the base64 of a PEM file with a CERTIFICATE. {FLATTEN}",
+            id="key-in-place-of-a-certificate",
+        ),
+        pytest.param(
+            kubeconfig(
+                user={
+                    "client-certificate-data": encoded(CERTIFICATE_PEM),
+                    "client-key-data": encoded(KEY_PEM.replace(b"\na2", b"\nProc-Type: 4,ENCRYPTED\n\na2")),
+                }
+            ),
+            f"{USER}.client-key-data: is encrypted. Decrypt it: the hub knows no passphrase.",
+            id="encrypted-key",
+        ),
+        pytest.param(
+            kubeconfig(user={"token": TOKEN, "client-certificate-data": encoded(CERTIFICATE_PEM)}),
+            f"{USER}.client-key-data: is missing. Give the certificate and its key, or neither.",
+            id="certificate-without-its-key",
+        ),
+        pytest.param(
+            kubeconfig(user={"token": TOKEN, "client-key-data": encoded(KEY_PEM)}),
+            f"{USER}.client-certificate-data: is missing. Give the certificate and its key, or neither.",
+            id="key-without-its-certificate",
+        ),
+        pytest.param(
+            kubeconfig(user={"namespace": "a"}),
+            f"{USER}.token: is missing, and so is a client certificate. "
+            "Use the token of a ServiceAccount, or a client certificate.",
+            id="nobody",
+        ),
+        pytest.param(
+            kubeconfig(user={"token": f"{TOKEN}\r\nX-Remote-User: admin"}),
+            f"{USER}.token: holds white space or no ASCII. Write the token in one piece, decoded.",
+            id="header-in-the-token",
+        ),
+        pytest.param(
+            kubeconfig(**{"current-context": ""}),
+            f"kubeconfig.current-context: is missing. {FLATTEN}",
+            id="no-current-context",
+        ),
+        pytest.param(
+            kubeconfig(**{"current-context": 'to-"west"'}),
+            f'kubeconfig.contexts: must have one entry named "to-\\"west\\"", and has none. {FLATTEN}',
+            id="no-such-context",
+        ),
+        pytest.param(
+            kubeconfig(clusters=None),
+            f'kubeconfig.clusters: must have one entry named "east", and has none. {FLATTEN}',
+            id="no-clusters",
+        ),
+        pytest.param(
+            kubeconfig(users=[{"name": "hub", "user": {"token": TOKEN}}] * 2),
+            f'kubeconfig.users: must have one entry named "hub", and has 2. {FLATTEN}',
+            id="two-users-of-one-name",
+        ),
+        pytest.param(
+            kubeconfig(users=[{"name": "hub"}]), f"{USER}: is missing or no map. {FLATTEN}", id="name-only"
+        ),
+        pytest.param(
+            kubeconfig(contexts=[{"name": "to-east", "context": {"cluster": "east"}}]),
+            f'kubeconfig.contexts["to-east"].context.user: is missing. {FLATTEN}',
+            id="context-of-nobody",
+        ),
+        pytest.param([], f"kubeconfig: is missing or no map. {FLATTEN}", id="a-list"),
+        pytest.param(TOKEN, f"kubeconfig: is missing or no map. {FLATTEN}", id="the-bare-token"),
+    ],
+)
+def test_refusal_says_what_is_wrong_where_and_what_to_do(document: object, message: str) -> None:
+    assert refusal_of(json.dumps(document).encode()) == message
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        pytest.param(b"", ": is missing or no map", id="nothing"),
+        pytest.param(b"a: &a [x]\nb: [*a, *a]", ": line 1 has an alias, an anchor or a tag", id="alias"),
+        pytest.param(b"a: 1\nb: *a", ": line 2 has an alias, an anchor or a tag", id="alias-of-nothing"),
+        pytest.param(
+            b"a: !!python/object:os.system x", ": line 1 has an alias, an anchor or a tag", id="tag"
+        ),
+        pytest.param(b"[" * 1000, ": line 1 is too large or too deep for a kubeconfig", id="deep"),
+        pytest.param(b"[" * LARGEST_FILE, ": line 1 is too large or too deep for a kubeconfig", id="deepest"),
+        pytest.param(
+            b"- \n" * (LARGEST_FILE // 3), ": line 10000 is too large or too deep for a kubeconfig", id="wide"
+        ),
+        pytest.param(b"a: " + b"1:" * 500_000 + b"1", ".current-context: is missing", id="number-of-base-60"),
+        pytest.param(b"x" * (LARGEST_FILE + 1), ": has more than 1048576 bytes", id="large"),
+        pytest.param(b"a: b\0c", ": is not YAML", id="nul"),
+        pytest.param(rb'a: "b\0c"', ": line 1 holds a NUL", id="nul-spelled-out"),
+        pytest.param(b"a: \xff", ": is not UTF-8", id="no-utf-8"),
+        pytest.param(b"a: b\n c: d", ": is not YAML (line 2)", id="no-yaml"),
+        pytest.param(b"a: b\na: c", ": line 2 says something twice", id="key-twice"),
+        pytest.param(b"[a]: b", ": line 1 has a key that is no text", id="list-for-a-key"),
+        pytest.param(b"a: b\n---\nc: d", ": holds a second document", id="two-documents"),
+    ],
+)
+def test_hostile_file_is_refused_before_it_costs_anything(content: bytes, problem: str) -> None:
+    remedy = "Keep one." if "second" in problem else FLATTEN
+
+    assert refusal_of(content) == f"kubeconfig{problem}. {remedy}"
+
+
+SECRETS = (TOKEN, KEY_PEM.decode(), encoded(KEY_PEM))
+WITH_SECRETS = kubeconfig(
+    user={
+        "token": TOKEN,
+        "client-certificate-data": encoded(CERTIFICATE_PEM),
+        "client-key-data": encoded(KEY_PEM),
+    }
+)
+
+
+def damaged(text: str) -> Iterator[bytes]:
+    """The file cut off, and with something put in, all over it."""
+    for at in range(0, len(text), 5):
+        yield text[:at].encode()
+        for intruder in ("\0", "\t", "\n", "'", '"', "[", "&a ", "*a ", "!b ", ": ", "- ", "\xff"):
+            yield (text[:at] + intruder + text[at:]).encode()
+
+
+def misplaced(document: Json) -> Iterator[bytes]:
+    """The file with its secrets where they do not belong."""
+    for path in (["server"], ["tls-server-name"], ["proxy-url"], ["certificate-authority-data"]):
+        for secret in SECRETS:
+            broken = copy.deepcopy(document)
+            broken["clusters"][0]["cluster"][path[0]] = secret
+            yield yaml.safe_dump(broken).encode()
+    for value in ([TOKEN], {TOKEN: TOKEN}, f"{TOKEN}\n{TOKEN}", f"{TOKEN}é"):
+        for key in ("token", "client-key-data", "client-certificate-data", "exec", "password"):
+            broken = copy.deepcopy(document)
+            broken["users"][0]["user"][key] = value
+            yield yaml.safe_dump(broken).encode()
+
+
+def test_no_error_tells_a_secret() -> None:
+    refused = 0
+    for content in (*damaged(yaml.safe_dump(WITH_SECRETS)), *misplaced(WITH_SECRETS)):
+        try:
+            read_anyway = connection(content)
+        except errors.SettingsError as error:
+            refused += 1
+            told = "".join(traceback.format_exception(error)) + repr(error) + repr(error.__context__)
+        else:
+            told = repr(read_anyway)
+        assert not [secret for secret in SECRETS if secret in told]
+    assert refused > 500
+
+
+def test_connection_shows_where_it_leads_and_no_more() -> None:
+    assert repr(read(WITH_SECRETS)) == (
+        "Connection(server='https://east.example:6443', tls_server_name='', proxy='')"
+    )
