@@ -135,7 +135,9 @@ def _decide_inactive(record: Record, seen: Observation) -> Decision:
 
 def pods_run(record: Record, terms: Terms, pods: PodCounts) -> bool:
     """True if as many pods run, or have done their work, as the gang needs; a gang without pods always runs."""
-    return health.running(pods) + health.completed(terms, pods, _known_done(record)) >= record.gang.pods
+    return (
+        health.running(pods) + health.completed(record, terms, pods, _known_done(record)) >= record.gang.pods
+    )
 
 
 def retry_pause(attempts: int) -> timedelta:
@@ -206,8 +208,10 @@ def _is_curable(trouble: Trouble) -> bool:
 
 
 def _troubles(record: Record, seen: Observation, achieved: Progress, done: frozenset[int]) -> list[Trouble]:
-    """What is wrong or will be; where all is done, nothing has to run any more."""
-    short = achieved is not Progress.ALL
+    """What is wrong or will be; where all is done, nothing has to run any more, unless it has only begun."""
+    only_begun = achieved is Progress.ALL and _has_only_begun(record, seen)
+    short = achieved is not Progress.ALL or (only_begun and not seen.sight.pods.live)
+    done = frozenset() if only_begun else done
     found = [
         health.deadline(record, seen.terms),
         health.missing(record, seen.sight.absent, done),

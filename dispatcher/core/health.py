@@ -100,7 +100,7 @@ def missing(record: Record, absent: Sequence[ObjectRef], done: Collection[int] =
 
 def shortage(record: Record, terms: Terms, pods: PodCounts, done: Collection[int] = ()) -> Trouble | None:
     """Pods that should run and do not; those of items that are `done` need not, and may be gone."""
-    pods = replace(pods, succeeded=completed(terms, pods, done))
+    pods = replace(pods, succeeded=completed(record, terms, pods, done))
     if terms.min_available:
         found = _shortage_of_mcad(record, terms, pods)
     else:
@@ -132,9 +132,12 @@ def _shortage_of_mcad(record: Record, terms: Terms, pods: PodCounts) -> _Found |
     return None
 
 
-def completed(terms: Terms, pods: PodCounts, done: Collection[int]) -> int:
-    """How many pods have done their work: those that can be seen, or those that belong to what is done."""
-    return max(pods.succeeded, pods_of(terms.items, done))
+def completed(record: Record, terms: Terms, pods: PodCounts, done: Collection[int]) -> int:
+    """How many pods have done their work: those that can be seen, or those that belong to what is done.
+
+    Of these only as many as are missing: what is done may have live pods, which are counted as such.
+    """
+    return max(pods.succeeded, min(pods_of(terms.items, done), record.gang.pods - pods.live))
 
 
 def _shortage(record: Record, terms: Terms, pods: PodCounts, *, some_are_done: bool) -> _Found | None:

@@ -57,14 +57,6 @@ def _what_is_done_needs_no_pods(seen: Observation) -> bool:
     return _is_enough_without_what_is_done(seen) and not _is_in_trouble(seen)
 
 
-def _what_is_done_hides_what_the_rest_is_short_of(seen: Observation) -> bool:
-    return _is_enough_without_what_is_done(seen) and _is_in_trouble(seen)
-
-
-def _it_is_called_done_before_its_first_pod(seen: Observation) -> bool:
-    return _is_done(seen) and not seen.sight.pods.live and _goes_on(seen)
-
-
 def _is_enough_without_what_is_done(seen: Observation) -> bool:
     pods, terms = seen.sight.pods, seen.terms
     if _is_done(seen) or (terms.min_available and pods.unschedulable):
@@ -120,8 +112,6 @@ HOLDS: dict[str, Callable[[Observation], bool]] = {
     "it was scaled down after it ran": _it_was_scaled_down,
     "its pods failed, and its jobs try again": _its_jobs_try_again,
     "its kind is unknown, and may make no pods at all": _nobody_knows_whether_it_makes_pods,
-    "GAP: pods of what is done hide what the rest is short of": _what_is_done_hides_what_the_rest_is_short_of,
-    "GAP: called done before its first pod, which never comes": _it_is_called_done_before_its_first_pod,
 }
 """Each is a promise kept: to do more would disturb a gang that nothing is wrong with."""
 
