@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -69,6 +70,7 @@ class Leader:
     def __init__(self, database: Database, now: datetime) -> None:
         self.now = now
         self.wishes: dict[str, Wish] = {}
+        self.has_carried = False
         self.there: dict[str, There] = {}
         self._sights: dict[str, Sight] = {}
         self._finished: dict[str, tuple[str, frozenset[str]]] = {}
@@ -124,6 +126,15 @@ class Leader:
         outcomes = self.roster.line.plan(snapshots, policy, BOUND, self.now)
         changes = (_change(outcome, self.now) for outcome in outcomes)
         await self.commit(change for change in changes if change is not None)
+
+    @contextmanager
+    def crowded(self) -> Iterator[None]:
+        """Let the pods of others take all that there is, for a while."""
+        for name, allocatable in CLUSTERS.items():
+            self.ledgers[name].set_pod(Pod("foreign", allocatable, f"node-of-{name}", PodPhase.RUNNING))
+        yield
+        for name in CLUSTERS:
+            self.ledgers[name].remove_pod("foreign")
 
     async def look(self, uid: str, sight: Sight | None, luck: Luck, times: int = 1) -> None:
         """Do for one AppWrapper what is due, and what is due then; without a sight, it looks as it did."""
@@ -186,6 +197,7 @@ class Leader:
                 cluster, finished = self._finished.get(record.uid, ("", frozenset[str]()))
                 assert objects == (finished if attempt.cluster == cluster else set())
                 assert len(objects) == len(attempt.objects)
+                self.has_carried |= bool(objects)
             case Cause.CREATED | Cause.CREATION_POSTPONED | Cause.CREATION_REFUSED:
                 cluster, finished = self._finished.get(record.uid, ("", frozenset[str]()))
                 assert objects == (finished if attempt.cluster == cluster else set())

@@ -6,7 +6,7 @@ import asyncio
 import uuid
 from collections import Counter
 from collections.abc import Callable, Coroutine
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, TypeAlias, TypeVar, assert_never
 
@@ -44,14 +44,14 @@ from tests.postgres.leader import CLUSTERS, Leader, Luck, Wish
 T = TypeVar("T")
 Outside: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 
-EXAMPLES, STEPS = 70, 40
-MOST_APPWRAPPERS = 6
+EXAMPLES, STEPS = 80, 30
+MOST_APPWRAPPERS = 9
 SOON = timedelta(seconds=30)
 ENDS = ItemTerms(ends=True, holds=True, pods=1)
 WORDS = ItemTerms(words=("Ready",), holds=True, pods=1)
 SAMPLE = [
     Terms(items=(ENDS, ENDS), expects_pods=True, kept_completed=SOON, kept_failed=SOON),
-    Terms(items=(ENDS, WORDS), min_available=2, requeuing=Requeuing(wait=SOON, max_requeuings=1)),
+    Terms(items=(WORDS, ENDS), min_available=2, requeuing=Requeuing(wait=SOON, max_requeuings=1)),
     Terms(
         items=(ENDS, ENDS),
         has_components=True,
@@ -68,24 +68,43 @@ RUNS = Sight(PodCounts(running=2), (OPEN, OPEN))
 HAS_GROWN = Sight(PodCounts(running=5), (OPEN, OPEN))
 IS_HALF_DONE = Sight(PodCounts(running=1, succeeded=1), (SUCCEEDED, OPEN))
 IS_DONE = Sight(PodCounts(succeeded=2), (SUCCEEDED, SUCCEEDED))
+IS_HALF_GONE = Sight(PodCounts(), (SUCCEEDED, OPEN))
 ILL = [
-    Sight(PodCounts(), (SUCCEEDED, OPEN)),
+    IS_HALF_GONE,
     Sight(PodCounts(running=1, pending=1), (OPEN, OPEN)),
     Sight(PodCounts(running=2, lost=1), (OPEN, OPEN)),
     Sight(PodCounts(running=2, pending=1, unschedulable=1), (OPEN, None)),
     Sight(PodCounts(running=1, failed=1, exit_codes=frozenset({3})), (OPEN, OPEN)),
     Sight(PodCounts(running=1, failed=1), (OPEN, ObjectState(End.EVICTED))),
     Sight(PodCounts(failed=1), (ObjectState(End.FAILED, message="it exited with 1"), OPEN)),
+    Sight(PodCounts(running=4, pending=1, unschedulable=1), (OPEN, OPEN)),
 ]
-SIGHTS = st.sampled_from([RUNS, IS_HALF_DONE, RUNS, HAS_GROWN, IS_DONE, SHOWS_NOTHING, *ILL])
+WELL = [RUNS, RUNS, IS_HALF_DONE, IS_HALF_DONE, HAS_GROWN]
+# The first and the last of a list are drawn most often: what lets a life go on stands there.
+SIGHTS = st.sampled_from([*WELL, SHOWS_NOTHING, *ILL, IS_DONE, *reversed(WELL)])
 LASTS: st.SearchStrategy[Sight | None] = st.one_of(st.none(), st.none(), SIGHTS)
-ARRIVALS = st.sampled_from([Cause.SUBMITTED] * 5 + [cause for source, cause in TARGETS if source is None])
+ARRIVALS = [cause for source, cause in TARGETS if source is None]
 TERMS = st.sampled_from(SAMPLE)
-PODS = st.sampled_from([2, 4, 4, 4, 9])
+PODS = st.sampled_from([2, 4, 9, 4, 2])
 TIMES = st.integers(1, 4)
-ASKED = st.sampled_from([Asked(), Asked(), Asked(priority=1), Asked(suspend=True)])
+ASKED = st.sampled_from([Asked(), Asked(suspend=True), Asked(priority=1), Asked()])
 NUMBERS = st.integers(0, MOST_APPWRAPPERS - 1)
-LUCK = st.sampled_from([Luck.GOOD, Luck.GOOD, Luck.GOOD, *Luck])
+POLICIES = st.sampled_from(Policy)
+CLUSTER = st.sampled_from(list(CLUSTERS))
+LUCK = st.sampled_from([*Luck, Luck.GOOD])
+
+
+AILMENTS = {"FoundFailedPods", "InsufficientPodsReady", "MinPodsNotRunning", "PodsFailedScheduling"}
+"""All that can be wrong with one that is not beyond help."""
+
+
+@dataclass
+class Seen:
+    """What happened in all examples together."""
+
+    causes: set[Cause] = field(default_factory=set)
+    ailments: set[str] = field(default_factory=set)
+    has_carried: bool = False
 
 
 class Lives(RuleBasedStateMachine):
@@ -96,7 +115,7 @@ class Lives(RuleBasedStateMachine):
         outside: Outside,
         database: Database,
         runner: asyncio.Runner,
-        seen: set[tuple[Cause, str]],
+        seen: Seen,
     ) -> None:
         super().__init__()
         self.outside, self.database, self.runner, self.seen = outside, database, runner, seen
@@ -111,24 +130,25 @@ class Lives(RuleBasedStateMachine):
     def uids(self) -> list[str]:
         return list(self.leader.wishes)
 
-    @initialize(terms=TERMS, first=PODS, second=PODS)
-    def leads_and_two_are_submitted(self, terms: Terms, first: int, second: int) -> None:
+    @initialize(terms=TERMS, pods=st.lists(PODS, min_size=3, max_size=3))
+    def leads_and_some_are_submitted(self, terms: Terms, pods: list[int]) -> None:
         self.outside.execute("DELETE FROM appwrapper")  # of an earlier example
         self.run(self.leader.restart())
-        for pods in (first, second):
-            self.arrives(Cause.SUBMITTED, terms, pods)
+        for each in pods:
+            self.arrives(Cause.SUBMITTED, terms, each)
 
-    @rule(cause=ARRIVALS, terms=TERMS, pods=PODS)
-    def is_seen_for_the_first_time(self, cause: Cause, terms: Terms, pods: int) -> None:
+    @rule(terms=TERMS, pods=PODS)
+    def is_seen_for_the_first_time(self, terms: Terms, pods: int) -> None:
+        """In each way there is, one after the other: a draw would leave out some."""
         if len(self.uids) < MOST_APPWRAPPERS:
-            self.arrives(cause, terms, pods)
+            self.arrives(ARRIVALS[len(self.uids) % len(ARRIVALS)], terms, pods)
 
     def arrives(self, cause: Cause, terms: Terms, pods: int) -> None:
         change = arrival(cause, self.name, pods, self.leader.later())
         held_back = Asked(suspend=change.after.phase is Phase.SUSPENDED)
         self.run(self.leader.submit(change, Wish(terms, held_back)))
 
-    @rule(policy=st.sampled_from(Policy), sight=SIGHTS, luck=LUCK)
+    @rule(policy=POLICIES, sight=SIGHTS, luck=LUCK)
     def a_cycle_decides_and_what_fits_is_created(self, policy: Policy, sight: Sight, luck: Luck) -> None:
         self.run(self.leader.cycle(policy))
         self.run(self.leader.look_at_all(sight, luck))
@@ -139,10 +159,73 @@ class Lives(RuleBasedStateMachine):
         if record is not None:
             self.run(self.leader.look(record.uid, sight, luck, times))
 
-    @rule(seconds=st.sampled_from([10, 60, 60, 600]), sight=LASTS)
-    def time_goes_by(self, seconds: int, sight: Sight | None) -> None:
+    @rule(seconds=st.sampled_from([10, 60, 60, 600]), policy=POLICIES, sight=LASTS)
+    def time_goes_by(self, seconds: int, policy: Policy, sight: Sight | None) -> None:
         self.leader.later(seconds)
+        self.run(self.leader.cycle(policy))
         self.run(self.leader.look_at_all(sight))
+
+    @rule(number=NUMBERS, ills=st.permutations(ILL), seconds=st.sampled_from([10, 60, 600]), later=LASTS)
+    def runs_and_is_ill_for_a_while(
+        self, number: int, ills: list[Sight], seconds: int, later: Sight | None
+    ) -> None:
+        record = self.leader.record(number)
+        if record is not None:
+            for sight in (HAS_GROWN, HAS_GROWN, ills[0], HAS_GROWN, ills[1]):
+                self.run(self.leader.look(record.uid, sight, Luck.GOOD, times=2))
+            self.leader.later(seconds)
+            self.run(self.leader.look(record.uid, later, Luck.GOOD, times=2))
+
+    @rule(number=NUMBERS, cluster=CLUSTER, ends=st.booleans())
+    def cannot_be_created_for_now_and_then_perhaps_never(self, number: int, cluster: str, ends: bool) -> None:
+        record = self.leader.record(number)
+        if record is not None:
+            for luck in (Luck.NOT_NOW, Luck.NEVER if ends else Luck.GOOD):
+                self.is_sent_to(cluster, record.uid)
+                for each in (luck, Luck.GOOD):
+                    self.run(self.leader.look(record.uid, SHOWS_NOTHING, each))
+
+    def is_sent_to(self, cluster: str, uid: str) -> None:
+        """Though there may be no room: what is charged is charged all the same."""
+        record = self.leader.roster.get(uid)
+        if record is not None and record.phase is Phase.QUEUED:
+            self.run(self.leader.commit([lifecycle.dispatch(record, cluster, self.leader.later(100))]))
+
+    @rule(number=NUMBERS, luck=LUCK)
+    def runs_and_comes_to_its_end(self, number: int, luck: Luck) -> None:
+        record = self.leader.record(number)
+        if record is not None:
+            for each in (RUNS, IS_DONE):
+                self.run(self.leader.look(record.uid, each, luck, times=2))
+
+    @rule(number=NUMBERS, cluster=CLUSTER, by_its_user=st.booleans(), sight=SIGHTS)
+    def is_half_done_when_it_is_taken_back_and_begins_again(
+        self, number: int, cluster: str, by_its_user: bool, sight: Sight
+    ) -> None:
+        record = self.leader.record(number)
+        if record is None:
+            return
+        for each in (RUNS, IS_HALF_DONE):
+            self.run(self.leader.look(record.uid, each, Luck.GOOD, times=2))
+        self.leader.wishes[record.uid].asked = Asked(suspend=by_its_user)
+        for seconds in (1, 300):
+            self.leader.later(seconds)
+            self.run(self.leader.look(record.uid, IS_HALF_GONE, Luck.GOOD, times=2))
+        self.leader.wishes[record.uid].asked = Asked()
+        self.run(self.leader.look(record.uid, SHOWS_NOTHING, Luck.GOOD))
+        self.is_sent_to(cluster, record.uid)
+        self.run(self.leader.look(record.uid, sight, Luck.GOOD, times=2))
+
+    @rule()
+    def nothing_fits_and_the_head_is_deleted(self) -> None:
+        with self.leader.crowded():
+            self.run(self.leader.cycle(Policy.BEST_EFFORT_FIFO))
+            for record in list(self.leader.roster.queued()):
+                if record.blocked_since is not None:
+                    self.leader.wishes[record.uid].wanted = False
+                    self.run(self.leader.look(record.uid, SHOWS_NOTHING, Luck.GOOD))
+            self.run(self.leader.cycle(Policy.BEST_EFFORT_FIFO))
+            self.run(self.leader.cycle(Policy.STRICT_FIFO))
 
     @rule(number=NUMBERS, item=st.integers(0, 1))
     def somebody_deletes_one_of_its_objects(self, number: int, item: int) -> None:
@@ -161,7 +244,7 @@ class Lives(RuleBasedStateMachine):
     @rule(number=NUMBERS)
     def is_deleted_by_its_user(self, number: int) -> None:
         record = self.leader.record(number)
-        if record is not None and len(self.uids) > 2:
+        if record is not None and len(self.uids) == MOST_APPWRAPPERS:
             self.leader.wishes[record.uid].wanted = False
             self.run(self.leader.look(record.uid, RUNS, Luck.GOOD))
 
@@ -216,7 +299,10 @@ class Lives(RuleBasedStateMachine):
         for uid in self.uids:
             events = [event for event in told if event.uid == uid]
             check_history(events, self.leader.roster.get(uid))
-            self.seen.update((Cause(event.cause), event.reason) for event in events)
+            self.seen.causes.update(Cause(event.cause) for event in events)
+            ill = (event for event in events if event.cause in {Cause.UNHEALTHY, Cause.PREEMPTED})
+            self.seen.ailments.update(event.reason for event in ill)
+        self.seen.has_carried |= self.leader.has_carried
 
 
 def larger(one: Resources, other: Resources) -> Resources:
@@ -282,7 +368,7 @@ def rivals(record: Record, now: datetime) -> tuple[Change, Change]:
 def test_lives_in_any_order_are_the_same_in_memory_database_and_history(
     make_database: Callable[[], str],
 ) -> None:
-    url, seen = make_database(), set[tuple[Cause, str]]()
+    url, seen = make_database(), Seen()
     with asyncio.Runner() as runner, psycopg.connect(url, autocommit=True) as outside:
         database = Database(url)
         try:
@@ -292,4 +378,5 @@ def test_lives_in_any_order_are_the_same_in_memory_database_and_history(
             )
         finally:
             runner.run(database.close())
-    assert {cause for cause, _ in seen} == set(Cause), "these lives leave something out"
+    if settings.default is not None and settings.default.derandomize:  # what is drawn by chance may miss some
+        assert seen == Seen(set(Cause), AILMENTS, has_carried=True), "these lives leave something out"
