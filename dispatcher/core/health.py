@@ -163,7 +163,7 @@ def _is_ill(record: Record, terms: Terms, pods: PodCounts) -> bool:
         return not _has_run(record) or bool(pods.pending or pods.failed or pods.lost)
     failed = pods.failed > 0 and terms.counts_failed_pods
     if not _has_run(record):
-        return bool(pods.lost or (failed and not pods.live))
+        return bool(pods.lost or (failed and not pods.pending))
     # Fewer pods and nothing wrong: an autoscaler, or a hand, has scaled it down, or has one more started.
     return bool(failed or pods.lost or pods.pending > pods.starting)
 
@@ -178,10 +178,11 @@ def running(pods: PodCounts) -> int:
 
 
 def _due(record: Record, reason: str, grace: timedelta) -> datetime | None:
-    """Counted from the dispatch until it has run, then from when it was noted."""
+    """Counted from the dispatch until it has run, or some of it is done; then from when it was noted."""
     if record.unhealthy is not None and is_the_same(record.unhealthy.reason, reason):
         return record.unhealthy.since + grace
-    return None if _has_run(record) else _dispatched_at(record) + grace
+    is_under_way = _has_run(record) or record.phase is Phase.RUNNING_HOLD_COMPLETION
+    return None if is_under_way else _dispatched_at(record) + grace
 
 
 def is_the_same(noted: str, reason: str) -> bool:

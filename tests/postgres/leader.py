@@ -89,7 +89,8 @@ class Leader:
 
     def record(self, number: int) -> Record | None:
         """One of those that there are, whatever the number: of those that go on, if any does; None if there is none."""
-        records = list(self.roster.records())
+        # In the order of their arrival: that of their uids would be another one each time.
+        records = [record for uid in self.wishes if (record := self.roster.get(uid)) is not None]
         lively = [record for record in records if record.phase not in {Phase.FAILED, Phase.COMPLETED}]
         return (lively or records)[number % len(lively or records)] if records else None
 
@@ -146,7 +147,7 @@ class Leader:
 
     async def look_at_all(self, sight: Sight | None, luck: Luck = Luck.GOOD) -> None:
         """Do for each what is due, and what is due then."""
-        for uid in self.roster.uids():
+        for uid in self.wishes:
             await self.look(uid, sight, luck, times=2)
 
     async def _look(self, record: Record, sight: Sight, luck: Luck) -> None:
@@ -177,12 +178,12 @@ class Leader:
                 self.ledgers[there.cluster].set_pod(pod)
 
     def _remember(self, changes: Iterable[Change], results: Iterable[CommitResult]) -> None:
-        for change in changes:
-            check(change, self.now)
-            self._account(change)
         for result in results:
             for record in result.accepted:
                 self.roster.put(record)
+        for change in changes:
+            check(change, self.now)
+            self._account(change)
 
     def _account(self, change: Change) -> None:
         """What an attempt finished is there for the next one in its cluster, which makes all else itself."""

@@ -71,7 +71,10 @@ def _is_in_trouble(seen: Observation) -> bool:
 
 def _its_first_pods_are_coming(seen: Observation) -> bool:
     pods = seen.sight.pods
-    return not (_has_run(seen) or _asks_for_pods(seen)) and pods.live > 0 and not pods.lost
+    if _has_run(seen) or _asks_for_pods(seen) or pods.lost:
+        return False
+    try_again = all(item.ends for item in seen.terms.items if item.pods)
+    return pods.live > 0 and bool(pods.pending or not pods.failed or try_again)
 
 
 def _its_pods_start_and_nobody_said_how_long_that_may_take(seen: Observation) -> bool:
@@ -152,7 +155,7 @@ def _end_of_patience(seen: Observation) -> datetime | None:
     if _is_done(seen) and not _goes_on(seen):
         return None
     since = record.unhealthy.since if record.unhealthy else None
-    if since is None and not _has_run(seen):
+    if since is None and not (_has_run(seen) or record.phase is Phase.RUNNING_HOLD_COMPLETION):
         since = _created_at(seen)
     if since is None:
         return None

@@ -241,7 +241,16 @@ OURS: list[Any] = [
         (NOT_READY, "0 of 3 pods run", 5),
         id="pods-of-components-are-slow",
     ),
-    pytest.param(NEVER_RAN, {}, PodCounts(running=2, failed=1), None, id="failed-pods-are-their-controllers"),
+    pytest.param(
+        NEVER_RAN, {}, PodCounts(running=2, pending=1, failed=1), None, id="a-failed-pod-is-replaced"
+    ),
+    pytest.param(
+        NEVER_RAN,
+        {},
+        PodCounts(running=2, failed=1),
+        (NOT_READY, "2 of 3 pods run", 5),
+        id="a-failed-pod-is-not-replaced",
+    ),
     pytest.param(
         NEVER_RAN,
         {"has_components": True},
@@ -352,6 +361,16 @@ def test_rest_of_a_gang_is_watched_over_when_some_of_it_is_done(
     kept = make_terms(ItemTerms(ends=True, holds=True, pods=1), ItemTerms(holds=True, pods=2), **terms)
     trouble = health.shortage(RAN, kept, pods, {0})
     assert (trouble and (trouble.reason, trouble.message)) == found
+
+
+def test_gang_some_of_which_is_done_has_its_grace_from_when_its_trouble_began() -> None:
+    """Though it was never seen to run whole: the first part was done before the last one had started."""
+    record = lifecycle.complete_some(NEVER_RAN, (0,), at(30)).after
+    kept = make_terms(ItemTerms(ends=True, holds=True, pods=1), ItemTerms(holds=True, pods=2))
+    lost = PodCounts(running=2, lost=1, succeeded=1)
+    trouble = health.shortage(record, kept, lost, {0})
+    noted = health.shortage(ill(record, NOT_READY), kept, lost, {0})
+    assert [each and each.due for each in (trouble, noted)] == [None, at(60) + minutes(5)]
 
 
 def test_job_whose_pods_failed_tells_itself_when_it_gives_up() -> None:
