@@ -23,7 +23,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import aiohttp
 from kubernetes_asyncio.client import Configuration
@@ -81,7 +81,10 @@ class Api:
             tls.load_cert_chain(found.cert_file, found.key_file)
         connector = aiohttp.TCPConnector(ssl=tls, limit=64)
         async with aiohttp.ClientSession(connector=connector, read_bufsize=2**21) as session:
-            yield cls(str(found.host), found.api_key.get("BearerToken", ""), session)
+            try:
+                yield cls(str(found.host), found.api_key.get("BearerToken", ""), session)
+            finally:
+                await connector.close(abort_ssl=True)  # a server that is gone never says goodbye
 
     async def request(
         self, method: str, path: str, body: Json | None = None, query: Mapping[str, str] | None = None
@@ -232,6 +235,11 @@ class RayClusterStandIn:
 
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self.run())
+        listed = asyncio.gather(*(each.wait() for each in self._listed.values()))
+        # Left while it still connects, it would leave connections behind that nobody can close.
+        either: list[asyncio.Future[Any]] = [self._task, listed]
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        listed.cancel()
         return self
 
     async def __aexit__(

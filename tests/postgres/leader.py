@@ -70,7 +70,6 @@ class Leader:
     def __init__(self, database: Database, now: datetime) -> None:
         self.now = now
         self.wishes: dict[str, Wish] = {}
-        self.has_carried = False
         self.there: dict[str, There] = {}
         self._sights: dict[str, Sight] = {}
         self._finished: dict[str, tuple[str, frozenset[str]]] = {}
@@ -198,7 +197,6 @@ class Leader:
                 cluster, finished = self._finished.get(record.uid, ("", frozenset[str]()))
                 assert objects == (finished if attempt.cluster == cluster else set())
                 assert len(objects) == len(attempt.objects)
-                self.has_carried |= bool(objects)
             case Cause.CREATED | Cause.CREATION_POSTPONED | Cause.CREATION_REFUSED:
                 cluster, finished = self._finished.get(record.uid, ("", frozenset[str]()))
                 assert objects == (finished if attempt.cluster == cluster else set())
