@@ -441,7 +441,8 @@ def removed(record: Record, now: datetime, kept_until: datetime | None = None) -
     """What an attempt had created is confirmed gone, but for what is kept for its logs until `kept_until`."""
     match record.phase:
         case Phase.FAILING:
-            return _removed(record, "failed", now, ConditionType.FAILED, record.reason, kept_until=kept_until)
+            because = ConditionType.FAILED, record.reason, record.message
+            return _removed(record, "failed", because, now, note=record.message, kept_until=kept_until)
         case Phase.SUSPENDING:
             conditions = _held_back(record.conditions, now)
             attempt = replace(_live_attempt(record), ended_at=now, outcome="suspended")
@@ -449,43 +450,28 @@ def removed(record: Record, now: datetime, kept_until: datetime | None = None) -
         case _ if record.reason:
             # Others have one cycle first: it is older than they, and would take the same place again at once.
             eligible_at = max(record.eligible_at or now, now + YIELD)
-            return _removed(
-                record,
-                "preempted",
-                now,
-                ConditionType.BACKOFF,
-                words.PREEMPTION_TRIGGERED,
-                pending=_back(record, words.PREEMPTION_TRIGGERED),
-                eligible_at=eligible_at,
-            )
+            candidate = record.condition(ConditionType.PREEMPT_CANDIDATE)
+            said = candidate.message if candidate else record.message
+            because = ConditionType.BACKOFF, words.PREEMPTION_TRIGGERED, said
+            pending = _back(record, words.PREEMPTION_TRIGGERED)
+            return _removed(record, "preempted", because, now, pending=pending, eligible_at=eligible_at)
         case _:
-            pending = _back(record, "CreationPostponed")
-            return _removed(
-                record,
-                "postponed",
-                now,
-                ConditionType.BACKOFF,
-                words.APPWRAPPER_NOT_RUNNABLE,
-                pending=pending,
-            )
+            because = ConditionType.BACKOFF, words.APPWRAPPER_NOT_RUNNABLE, record.message
+            return _removed(record, "postponed", because, now, pending=_back(record, "CreationPostponed"))
 
 
 def _removed(
     record: Record,
     outcome: str,
+    because: tuple[ConditionType, str, str],
     now: datetime,
-    type_: ConditionType,
-    reason: str,
-    **fields: Any,  # noqa: ANN401  # fields are Record's own, by keyword
+    **fields: Any,  # noqa: ANN401  # of `_step`, or Record's own, by keyword
 ) -> Change:
-    """End the attempt, and say by one condition what for."""
+    """End the attempt, and say by one condition (its type, reason and message) what for."""
     attempt = replace(_live_attempt(record), ended_at=now, outcome=outcome)
-    candidate = record.condition(ConditionType.PREEMPT_CANDIDATE)
-    preempted = candidate is not None and reason == words.PREEMPTION_TRIGGERED
-    message = candidate.message if candidate and preempted else record.message
+    type_, reason, message = because
     conditions = _with(record.conditions, type_, now, reason, message)
-    note = record.message if type_ is ConditionType.FAILED else ""
-    return _step(record, Cause.REMOVED, now, note=note, conditions=conditions, attempt=attempt, **fields)
+    return _step(record, Cause.REMOVED, now, conditions=conditions, attempt=attempt, **fields)
 
 
 def _back(record: Record, reason: str) -> Pending:
