@@ -25,6 +25,7 @@ import yaml
 
 from benchmarks.processor import peak_memory
 from dispatcher import log
+from dispatcher.api.appwrapper import spec_hash
 from dispatcher.api.names import HUB_CLUSTER, WORKLOAD_GROUP
 from dispatcher.controller.announcer import Announcer
 from dispatcher.controller.cluster import Cluster
@@ -44,7 +45,7 @@ from dispatcher.probes import Metrics
 from dispatcher.store import history
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.queue import CommitResult, QueueStore, spec_hash
+from dispatcher.store.queue import CommitResult, QueueStore
 
 SHAPES: Final = 300
 ADMITTED_AT_ONCE: Final = 200

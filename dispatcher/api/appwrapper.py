@@ -10,6 +10,7 @@ Quantities stay as written (``int | str``): what they mean is arithmetic, and ar
 Fields MCAD declares but never used are type-checked and then dropped.
 """
 
+import hashlib
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -163,6 +164,11 @@ class AppWrapperSpec:
     def path_of(self, wrapped: WrappedObject) -> str:
         """Where the user wrote it, for messages."""
         return _entry_path(self.spelling, wrapped.index)
+
+
+def spec_hash(spec: bytes) -> str:
+    """The name under which a spec is kept, as JSON: equal ones are kept once."""
+    return hashlib.sha256(spec).hexdigest()
 
 
 def parse_spec(raw_spec: Mapping[str, Any], *, namespace: str) -> AppWrapperSpec:

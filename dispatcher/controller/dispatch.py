@@ -92,7 +92,7 @@ class Dispatch:
                     return  # there is something new to decide; those not told yet are news to the next cycle
 
     async def _decide(self, outcomes: Sequence[Outcome], now: datetime) -> None:
-        changes = [change for outcome in outcomes if (change := _change(outcome, now))]
+        changes = [change for outcome in outcomes if (change := change_of(outcome, now))]
         for record in await self._committer.commit_all(changes):
             self._on_decided(record.uid)
 
@@ -108,7 +108,8 @@ def _batches(outcomes: list[Outcome]) -> Iterator[list[Outcome]]:
         yield outcomes[start : start + LARGEST_BATCH]
 
 
-def _change(outcome: Outcome, now: datetime) -> Change | None:
+def change_of(outcome: Outcome, now: datetime) -> Change | None:
+    """What an outcome makes of its AppWrapper; None if that knows it already."""
     match outcome:
         case Placed(record, cluster):
             return lifecycle.dispatch(record, cluster, now)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -10,6 +9,7 @@ from typing import Any, Final
 
 from dispatcher import errors
 from dispatcher.api.annotations import KEYS, FaultTolerance, fault_tolerance
+from dispatcher.api.appwrapper import spec_hash
 from dispatcher.api.asked import Asked, asked
 from dispatcher.api.names import APPWRAPPER_KIND, APPWRAPPER_VERSION, OUR_MANAGERS
 from dispatcher.kube import depth
@@ -44,7 +44,7 @@ class AppWrapperView:
     @property
     def spec_hash(self) -> str:
         """Identifies the content of `spec`; the name of its blob in the store."""
-        return hashlib.sha256(self.spec).hexdigest()
+        return spec_hash(self.spec)
 
 
 def decode(raw: Json) -> AppWrapperView:

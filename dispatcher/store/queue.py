@@ -8,7 +8,6 @@ still has the version it was made from; its attempt, objects and events are writ
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -154,11 +153,6 @@ class QueueStore:
             ),
             stale=tuple(each.after.uid for each in changes if each.after.uid not in accepted),
         )
-
-
-def spec_hash(body: bytes) -> str:
-    """The name under which a spec is kept: equal specs are kept once."""
-    return hashlib.sha256(body).hexdigest()
 
 
 # --- writing -----------------------------------------------------------------------------------------

@@ -10,11 +10,11 @@ from typing import Any, LiteralString
 import psycopg
 from psycopg import sql
 
+from dispatcher.api.appwrapper import spec_hash
 from dispatcher.core import lifecycle
 from dispatcher.core.gang import Gang, PodSet
 from dispatcher.core.record import Attempt, Change, Event, ObjectRef, Pending, Phase, Record
 from dispatcher.core.resources import Resources
-from dispatcher.store.queue import spec_hash
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, 123456, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=2)

@@ -11,6 +11,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from dispatcher.api.asked import Asked
+from dispatcher.controller.dispatch import change_of
 from dispatcher.controller.roster import Roster
 from dispatcher.core import lifecycle
 from dispatcher.core.capacity import CapacityLedger, Node, Pod, PodCounts, PodPhase
@@ -18,7 +19,7 @@ from dispatcher.core.decision import Decision, Observation, Step, decide, retry_
 from dispatcher.core.endings import End
 from dispatcher.core.health import Sight, keeps_what_ended
 from dispatcher.core.lifecycle import Verdict
-from dispatcher.core.placement import Behind, Impossible, Outcome, Placed, Policy, Waiting
+from dispatcher.core.placement import Policy
 from dispatcher.core.record import ACTIVE, Change, Condition, ObjectRef, Phase, Record
 from dispatcher.core.resources import NOTHING, Resources
 from dispatcher.core.terms import Terms
@@ -124,7 +125,7 @@ class Leader:
         self.later()
         snapshots = {name: ledger.snapshot() for name, ledger in self.ledgers.items()}
         outcomes = self.roster.line.plan(snapshots, policy, BOUND, self.now)
-        changes = (_change(outcome, self.now) for outcome in outcomes)
+        changes = (change_of(outcome, self.now) for outcome in outcomes)
         await self.commit(change for change in changes if change is not None)
 
     @contextmanager
@@ -273,18 +274,6 @@ def _empty() -> tuple[Roster, dict[str, CapacityLedger]]:
     for name, allocatable in CLUSTERS.items():
         ledgers[name].set_node(Node(f"node-of-{name}", allocatable))
     return Roster(ledgers), ledgers
-
-
-def _change(outcome: Outcome, now: datetime) -> Change | None:
-    match outcome:
-        case Placed(record, cluster):
-            return lifecycle.dispatch(record, cluster, now)
-        case Waiting(record, pending, is_head):
-            return lifecycle.block(record, pending, now, is_head=is_head)
-        case Impossible(record, pending):
-            return lifecycle.block(record, pending, now)
-        case Behind(record, pending):
-            return lifecycle.line_up(record, pending, now)
 
 
 def _create(record: Record, terms: Terms, luck: Luck, now: datetime) -> Change | None:

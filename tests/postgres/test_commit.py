@@ -7,11 +7,12 @@ from dataclasses import replace
 import psycopg
 import pytest
 
+from dispatcher.api.appwrapper import spec_hash
 from dispatcher.core import lifecycle
 from dispatcher.core.record import Change, Event, Phase, Record
 from dispatcher.core.resources import LARGEST_AMOUNT, Resources
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.queue import CommitResult, QueueStore, spec_hash
+from dispatcher.store.queue import CommitResult, QueueStore
 from tests.postgres.changes import (
     GANG,
     LATER,

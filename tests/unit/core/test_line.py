@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from dispatcher.controller.dispatch import _change
+from dispatcher.controller.dispatch import change_of
 from dispatcher.core import lifecycle
 from dispatcher.core.capacity import CapacityLedger, CapacitySnapshot
 from dispatcher.core.gang import Gang, PodSet, Taint, Toleration
@@ -102,7 +102,7 @@ class SameAsFromScratch(RuleBasedStateMachine):
         self.seconds += seconds
         changes = self.from_scratch()
         outcomes = self.line.plan(self.snapshots(), self.policy, BOUND, self.now)
-        assert [_change(each, self.now) for each in outcomes] == changes
+        assert [change_of(each, self.now) for each in outcomes] == changes
         for change in changes[: round(len(changes) * accepted)]:
             self.commit(change)
 
@@ -121,7 +121,7 @@ class SameAsFromScratch(RuleBasedStateMachine):
     def from_scratch(self) -> list[Change]:
         queue = in_order(self.records.values(), self.now)
         outcomes = plan(queue, self.snapshots(), self.policy, starved(queue, self.now, BOUND))
-        return [change for each in outcomes if (change := _change(each, self.now))]
+        return [change for each in outcomes if (change := change_of(each, self.now))]
 
     def commit(self, change: Change) -> None:
         after = change.after
@@ -158,7 +158,7 @@ def test_pass_over_what_was_told_and_has_not_changed_looks_at_no_gang(
     line = Line()
     line.put(make_record(gang=make_gang(cpu=5000)))
     for outcome in plan_of(line, 1000):
-        change = _change(outcome, at(1))
+        change = change_of(outcome, at(1))
         assert change is not None
         line.put(change.after)
     assert plan_of(line, 1000) == []
@@ -179,7 +179,7 @@ def test_equal_gangs_are_answered_as_one_and_only_to_whom_it_is_news() -> None:
 
 def tell(line: Line, outcomes: list[Outcome]) -> None:
     for outcome in outcomes:
-        change = _change(outcome, at(1))
+        change = change_of(outcome, at(1))
         assert change is not None
         if change.after.phase is Phase.QUEUED:
             line.put(change.after)
@@ -205,7 +205,7 @@ def pass_over(line: Line, ledger: CapacityLedger) -> list[tuple[str, str]]:
             ledger.reserve(record.uid, record.gang.demand)
             news.append((record.name, "placed"))
         else:
-            change = _change(outcome, at(1))
+            change = change_of(outcome, at(1))
             assert change is not None
             line.put(change.after)
             news.append((record.name, outcome.pending.resource))
