@@ -12,7 +12,7 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -28,13 +28,13 @@ from dispatcher import log
 from dispatcher.api.appwrapper import spec_hash
 from dispatcher.api.names import HUB_CLUSTER, WORKLOAD_GROUP
 from dispatcher.controller.announcer import Announcer
-from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.committer import Committer
 from dispatcher.controller.dispatch import Dispatch, Rules
 from dispatcher.controller.roster import Roster
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core import lifecycle
 from dispatcher.core.capacity import CapacityLedger, Node, Pod, PodPhase
+from dispatcher.core.choice import Site, Where
 from dispatcher.core.gang import Gang, PodSet, Taint, Toleration
 from dispatcher.core.lifecycle import Newcomer
 from dispatcher.core.record import Change
@@ -135,13 +135,18 @@ def full_cluster(nodes: int) -> CapacityLedger:
     return ledger
 
 
-class ListedCluster(Cluster):
-    """A cluster that was listed."""
+class HubAlone:
+    """What is known where no member is declared; the hub was listed."""
 
-    @property
-    def is_known(self) -> bool:
-        """True: its ledger was told."""
-        return True
+    def __init__(self, ledger: CapacityLedger) -> None:
+        self._ledger = ledger
+
+    async def get_ready(self, _wheres: Iterable[Where]) -> None:
+        """Nothing has to be asked."""
+
+    def sites(self, _wheres: Iterable[Where]) -> Mapping[str, Site]:
+        """The hub, as it is now."""
+        return {HUB_CLUSTER: Site(HUB_CLUSTER, self._ledger.snapshot())}
 
 
 # --- measuring ---------------------------------------------------------------------------------------
@@ -215,11 +220,8 @@ class Bench:
         self._roster = Roster({HUB_CLUSTER: self._ledger})
         metrics, recorder = Metrics(), EventRecorder(client, time.monotonic)
         self.committer = Committer(store, self._roster, Announcer(metrics, recorder).announce)
-        cluster = ListedCluster(HUB_CLUSTER, client, self._ledger, lambda: None, lambda _uid: None)
-        keys = WorkQueue(time.monotonic)
-        self._dispatch = Dispatch(
-            self._roster, self.committer, {HUB_CLUSTER: cluster}, keys.add, _now, metrics, Rules()
-        )
+        keys, known = WorkQueue(time.monotonic), HubAlone(self._ledger)
+        self._dispatch = Dispatch(self._roster, self.committer, known, keys.add, _now, metrics, Rules())
 
     async def first_life(self) -> dict[str, Taken]:
         """Everything is taken in and evaluated for the first time."""

@@ -1,4 +1,4 @@
-"""The console entry: `dispatcher migrate`, `dispatcher run`; parses, then calls what does the work."""
+"""The console entry: `dispatcher migrate`, `run`, `clusters …`; parses, then calls what does the work."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import typer
 from pydantic import ValidationError
 
 from dispatcher import app, errors, log
+from dispatcher.cli import clusters
 from dispatcher.settings import Settings
 from dispatcher.store import migrate as migrations
 
@@ -19,7 +20,9 @@ commands = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # it would take what stands in brackets for markup, and not show it
 )
+commands.add_typer(clusters.commands)
 
 DatabaseUrl = Annotated[
     str | None,

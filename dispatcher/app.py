@@ -25,21 +25,25 @@ from dispatcher.controller.admission import Admission
 from dispatcher.controller.announcer import Announcer
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.committer import Committer
+from dispatcher.controller.connector import Pace
 from dispatcher.controller.dispatch import Dispatch, Rules
 from dispatcher.controller.figures import gather
+from dispatcher.controller.fleet import Concerned, Fleet
 from dispatcher.controller.hub import Hub
 from dispatcher.controller.parts import Parts
 from dispatcher.controller.reconciler import Reconciler
 from dispatcher.controller.reporter import Reporter
 from dispatcher.controller.roster import Roster
 from dispatcher.controller.specs import Specs
+from dispatcher.controller.sweep import Sweep
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.placement import Policy
 from dispatcher.core.record import ACTIVE, Record
-from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.client import ClusterClient, own_namespace
 from dispatcher.kube.discovery import cluster_uid
 from dispatcher.kube.events import EventRecorder
+from dispatcher.kube.kubeconfig import Connection
 from dispatcher.probes import Figures, Health, Metrics, Role, serve
 from dispatcher.settings import Settings
 from dispatcher.store import history, migrate
@@ -186,16 +190,17 @@ class Application:
     async def _term(self, client: ClusterClient) -> None:
         """Lead until something takes that from us."""
         try:
-            await self._recognise(client)
-            await self._lead(client)
+            await self._lead(client, await self._recognise(client))
         except* (errors.StoreError, errors.ClusterError) as group:
             self._troubled("leadership_ended", group.exceptions[0])
         await self._step_down()
 
-    async def _recognise(self, client: ClusterClient) -> None:
-        """Make sure that the kubeconfig and the database belong together."""
+    async def _recognise(self, client: ClusterClient) -> str:
+        """Make sure that the kubeconfig and the database belong together; the uid of the hub."""
         store = QueueStore(self._database, lambda: self._leadership.lease)
-        await store.recognise_cluster(HUB_CLUSTER, await cluster_uid(client))
+        uid = await cluster_uid(client)
+        await store.recognise_cluster(HUB_CLUSTER, uid)
+        return uid
 
     def _granted(self, asked_at: float, lease: Lease) -> None:
         self._clock.set(lease.database_now)
@@ -215,12 +220,19 @@ class Application:
         except errors.StoreError as error:
             _log.info("lease_left_to_expire", error=str(error))
 
-    async def _lead(self, client: ClusterClient) -> None:
+    async def _lead(self, client: ClusterClient, uid: str) -> None:
         _log.info("leading", epoch=self._leadership.lease.epoch)
         self._health.role, self._health.problem = Role.LEADER, ""
         self._metrics.leading.set(1)
         session = Session(
-            self._settings, client, self._leadership, self._database, self._clock, self._metrics
+            self._settings,
+            client,
+            uid,
+            self._leadership,
+            self._database,
+            self._clock,
+            self._metrics,
+            self._fence.is_open,
         )
         self._health.watches_ready = session.watches_ready
         self._metrics.figures = session.figures
@@ -249,10 +261,12 @@ class Session:
         self,
         settings: Settings,
         client: ClusterClient,
+        hub_uid: str,
         leadership: Leadership,
         database: Database,
         clock: Clock,
         metrics: Metrics,
+        may_write: Callable[[], bool],
     ) -> None:
         self._settings = settings
         self._client = client
@@ -262,19 +276,31 @@ class Session:
         self._metrics = metrics
         self._store = QueueStore(database, lambda: leadership.lease)
         self._queue = WorkQueue(time.monotonic)
-        self._ledgers = {HUB_CLUSTER: CapacityLedger()}
-        self._roster = Roster(self._ledgers)
+        self._may_write = may_write
+        self._cluster = self._make_cluster(HUB_CLUSTER, client)
+        self._fleet = Fleet(
+            self._cluster,
+            hub_uid,
+            client,
+            own_namespace(settings.namespace),
+            self._connect,
+            self._make_cluster,
+            self._store,
+            Concerned(self._wake_dispatch, self._take_in_member),
+            self._count_running,
+            clock.now,
+            Pace(settings.probe_seconds, settings.unreachable_seconds),
+        )
+        self._clusters = self._fleet.clusters
+        self._roster = Roster(self._fleet.ledgers)
         self._recorder = EventRecorder(client, time.monotonic)
         self._committer = Committer(self._store, self._roster, Announcer(metrics, self._recorder).announce)
-        self._cluster = Cluster(
-            HUB_CLUSTER, client, self._ledgers[HUB_CLUSTER], self._wake_dispatch, self._queue.add
-        )
-        self._clusters = {HUB_CLUSTER: self._cluster}
         self._hub = Hub(client, self._cluster.discovery, self._queue.add)
+        self._sweep: Sweep | None = None
         self._dispatch = Dispatch(
             self._roster,
             self._committer,
-            self._clusters,
+            self._fleet,
             self._queue.add,
             clock.now,
             metrics,
@@ -285,6 +311,33 @@ class Session:
                 most=settings.poll_seconds,
             ),
         )
+
+    def _make_cluster(self, name: str, client: ClusterClient) -> Cluster:
+        return Cluster(name, client, CapacityLedger(), self._wake_dispatch, self._queue.add)
+
+    def _connect(self, to: Connection) -> ClusterClient:
+        return ClusterClient.of(
+            to,
+            read_timeout=self._settings.read_timeout_seconds,
+            write_timeout=self._settings.write_timeout_seconds,
+            may_write=self._may_write,
+        )
+
+    def _count_running(self, cluster: str) -> int:
+        records = (each for each in self._roster.records() if each.holds_capacity)
+        return sum(1 for each in records if each.attempt and each.attempt.cluster == cluster)
+
+    def _take_in_member(self, name: str) -> None:
+        """A member has come, or come back, or gone: what it is charged with, and who is there, to be looked at."""
+        self._roster.charge_anew(name)
+        cluster = self._clusters.get(name)
+        if cluster is not None and self._sweep is not None:
+            self._sweep.wake()
+        for record in self._roster.records():
+            if record.attempt is not None and record.attempt.cluster == name:
+                if cluster is not None:
+                    cluster.learn(record)
+                self._queue.add(record.uid)
 
     def figures(self) -> Figures:
         """What it knows now, for a scrape."""
@@ -299,14 +352,17 @@ class Session:
         await self._make_partitions()
         hub_id = str(await self._store.hub_id())
         self._roster.load(await self._store.load_live())
+        self._fleet.remember(await self._store.unreachable_clusters())
         for record in self._roster.records():
             self._cluster.learn(record)
         tasks.create_task(self._cluster.run(), name="cluster")
         tasks.create_task(self._hub.run(), name="hub")
+        tasks.create_task(self._fleet.run(), name="fleet")
         tasks.create_task(self._committer.run(), name="committer")
         tasks.create_task(self._recorder.run(), name="events")
         await self._cluster.wait_until_known()
         await self._hub.wait_until_known()
+        await self._fleet.wait_until_answered()
         await self._work(tasks, hub_id)
 
     async def _work(self, tasks: asyncio.TaskGroup, hub_id: str) -> None:
@@ -321,6 +377,7 @@ class Session:
             self._admitted,
             self._queue.add_failed,
             self._clock.now,
+            self._fleet.is_complete,
         )
         for view in self._hub.views():
             if self._roster.get(view.uid) is None:
@@ -339,12 +396,18 @@ class Session:
             queue=self._queue,
             wake_dispatch=self._wake_dispatch,
             now=self._clock.now,
+            is_joining=self._fleet.is_joining,
+            loss_of=self._fleet.loss_of,
+            leads_nowhere=self._fleet.leads_nowhere,
+            note_mishap=self._fleet.note_mishap,
         )
         await self._prepare_terms(specs)
         for uid in self._roster.uids():
             self._queue.add(uid)
         tasks.create_task(admission.run(), name="admission")
         tasks.create_task(self._dispatch.run(), name="dispatch")
+        self._sweep = Sweep(self._clusters, self._roster, self._hub, hub_id)
+        tasks.create_task(self._sweep.run(), name="sweep")
         tasks.create_task(self._keep_partitions(), name="partitions")
         for number in range(self._settings.concurrency):
             tasks.create_task(Reconciler(parts).run(), name=f"reconciler-{number}")

@@ -2,6 +2,7 @@
 
 DispatcherError
 ├── SettingsError           what the operator configured cannot work
+├── CommandFailed           what a person asked for on the command line was not done
 ├── StoreError              Postgres
 │   ├── Fenced              this process is no longer the leader: nothing was written
 │   ├── StoreUnavailable    the database did not answer; the outcome of a write is unknown
@@ -33,6 +34,10 @@ class DispatcherError(Exception):
 
 class SettingsError(DispatcherError):
     """What the operator configured cannot work; the message says what to change."""
+
+
+class CommandFailed(DispatcherError):
+    """What a person asked for on the command line was not done; the message says why, and what to do."""
 
 
 class IllegalTransition(DispatcherError):

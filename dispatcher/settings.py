@@ -24,6 +24,10 @@ class Settings(BaseSettings):
     kubeconfig: str = ""
     """Path of a kubeconfig. Empty: the `KUBECONFIG` variable, else the pod's own ServiceAccount."""
 
+    namespace: str = ""
+    """The dispatcher's own namespace, the only one whose Secrets are read: kubeconfigs of member clusters. Empty: the
+    pod's, else `default`."""
+
     listen_address: str = "127.0.0.1"
     """Where probes and metrics are served. Loopback, so that trying it out opens nothing; in a pod, 0.0.0.0."""
 
@@ -59,6 +63,13 @@ class Settings(BaseSettings):
     kept_seconds: Annotated[float, Field(ge=0, le=366 * 86400)] = 7 * 86400.0
     """How long what is left of an AppWrapper after its end stays for its logs, if its annotations ask for nothing
     shorter; 0 removes it at once. A week, as in AppWrapper v1beta2: over a weekend, and bounded."""
+
+    probe_seconds: Annotated[float, Field(gt=0, le=300)] = 5.0
+    """How often a member cluster is asked whether it is there, and its kubeconfig read again."""
+
+    unreachable_seconds: Annotated[float, Field(ge=0, le=3600)] = 15.0
+    """For so long a member cluster may not answer before it counts as unreachable; nothing new goes there from the
+    first answer that is missed. A restart of an API server takes less."""
 
     concurrency: Annotated[int, Field(ge=1, le=1024)] = 32
     """How many AppWrappers are reconciled at once, which bounds the connections to an API server."""

@@ -14,6 +14,7 @@ from dispatcher.api.asked import Asked
 from dispatcher.api.names import UID_LABEL, WORKLOAD_GROUP
 from dispatcher.core import lifecycle
 from dispatcher.core.capacity import CapacityLedger, CapacitySnapshot, Node, PodCounts
+from dispatcher.core.choice import Site
 from dispatcher.core.completion import ItemTerms
 from dispatcher.core.decision import Observation
 from dispatcher.core.endings import ObjectState
@@ -186,6 +187,11 @@ def make_snapshot(*nodes: Node, **allocatable: int) -> CapacitySnapshot:
     for node in nodes or (Node("n1", _resources(allocatable)),):
         ledger.set_node(node)
     return ledger.snapshot()
+
+
+def make_sites(**snapshots: CapacitySnapshot) -> dict[str, Site]:
+    """Clusters of which nothing is known but their capacity."""
+    return {name: Site(name, snapshot) for name, snapshot in snapshots.items()}
 
 
 def make_owner(name: str = "aw", **fields: Any) -> Owner:  # noqa: ANN401

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import defaultdict, deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -35,10 +36,11 @@ class Asked:
 class FakeApiServer:
     """Gives each request the next reply scripted for its method and path, the last one again and again.
 
-    What is not scripted is a path the server does not know, and `/readyz` says yes.
+    What is not scripted is a path the server does not know, and `/readyz` says yes. With `tls` it speaks nothing else.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self.asked: list[Asked] = []
         self._replies: dict[tuple[str, str], deque[Reply]] = defaultdict(deque)
         self._runner = web.ServerRunner(
@@ -57,7 +59,7 @@ class FakeApiServer:
 
     async def __aenter__(self) -> Self:
         await self._runner.setup()
-        await web.TCPSite(self._runner, "127.0.0.1", 0).start()
+        await web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._tls).start()
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -66,7 +68,8 @@ class FakeApiServer:
     @property
     def url(self) -> str:
         """Where it listens."""
-        return f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+        scheme = "https" if self._tls else "http"
+        return f"{scheme}://127.0.0.1:{self._runner.addresses[0][1]}"
 
     async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
         body = await request.read()

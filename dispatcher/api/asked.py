@@ -6,22 +6,43 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from dispatcher.api.mistakes import SpecError
+from dispatcher.api.names import CLUSTER_PREFERENCE, CLUSTER_SELECTOR
+from dispatcher.api.selector import EVERYTHING, Selector, selector_of
 from dispatcher.api.written import WrittenAsked
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """How urgent an AppWrapper is at present, and whether it is held back."""
+    """How urgent an AppWrapper is at present, whether it is held back, and where it may go.
+
+    A selector is None if what is written now is none: then the one before holds.
+    """
 
     priority: int = 0
     priority_slope: float = 0.0
     suspend: bool = False
+    selector: Selector | None = EVERYTHING
+    prefers: Selector | None = EVERYTHING
 
 
-def asked(raw_spec: Mapping[str, Any]) -> Asked | None:
-    """Read what a spec asks for now; None if its fields are of types that a schema would have refused."""
+def asked(raw_spec: Mapping[str, Any], annotations: Mapping[str, str]) -> Asked | None:
+    """Read what an AppWrapper asks for now; None if fields are of types that a schema would have refused."""
     try:
         written = WrittenAsked.model_validate(raw_spec)
     except ValidationError:
         return None
-    return Asked(written.priority, written.priority_slope, written.suspend)
+    return Asked(
+        priority=written.priority,
+        priority_slope=written.priority_slope,
+        suspend=written.suspend,
+        selector=_selector(annotations, CLUSTER_SELECTOR),
+        prefers=_selector(annotations, CLUSTER_PREFERENCE),
+    )
+
+
+def _selector(annotations: Mapping[str, str], key: str) -> Selector | None:
+    try:
+        return selector_of(annotations, key)
+    except SpecError:
+        return None

@@ -97,6 +97,12 @@ PODS_FAILED_SCHEDULING: Final = "PodsFailedScheduling"
 """Reason of PreemptCandidate: enough pods run, but others cannot be scheduled."""
 REASONS_OF_MCAD: Final = frozenset({MIN_PODS_NOT_RUNNING, PODS_FAILED_SCHEDULING})
 """Troubles that an author asked to have looked after, by `minAvailable`."""
+CLUSTER_DRAINING: Final = "ClusterDraining"
+"""Reason of PreemptCandidate: whoever runs its member cluster is emptying it; it counts as no requeuing."""
+CLUSTER_LOST: Final = "ClusterLost"
+"""Why an attempt was given up: its member cluster was unreachable for longer than its operator would wait."""
+CLUSTER_UNREACHABLE: Final = "ClusterUnreachable"
+"""What is wrong with one whose member cluster does not answer: nobody knows how it is."""
 DISPATCH_DEADLINE_EXCEEDED: Final = "DispatchDeadlineExceeded"
 """Reason of PreemptCandidate and Failed: it ran for longer than `dispatchDuration.limit`."""
 SOME_ITEMS_COMPLETED: Final = "SomeItemsCompleted"
@@ -121,6 +127,8 @@ SUSPENDED_BY_USER: Final = "SuspendedByUser"
 
 INSUFFICIENT_RESOURCES: Final = "Insufficient resources to dispatch AppWrapper."
 """Message of Backoff on a single cluster."""
+NO_CLUSTER_HAS_ENOUGH: Final = "Cannot find a cluster with enough resources to dispatch AppWrapper."
+"""Message of Backoff where there are member clusters."""
 
 MIN_PODS_MESSAGE: Final = (
     "Insufficient number of Running and Completed pods, minimum={minimum}, running={running}, "

@@ -46,8 +46,23 @@ OUR_MANAGERS: Final = frozenset({None, "", "workload.codeflare.dev/appwrapper-co
 CLUSTER_SELECTOR: Final = f"{PREFIX}/cluster-selector"
 """On an AppWrapper: a label selector over the MemberClusters it may be dispatched to."""
 
+CLUSTER_PREFERENCE: Final = f"{PREFIX}/cluster-preference"
+"""On an AppWrapper: a label selector over the MemberClusters it rather goes to, among those that suit it alike."""
+
+ANCHOR_PREFIX: Final = "appwrapper-"
+"""Of the name of the ConfigMap that owns all that one attempt creates in a member cluster; then uid and number."""
+
+FINALIZER: Final = f"{PREFIX}/member-cluster"
+"""On an AppWrapper of which a member cluster has, or may have, objects."""
+
 HUB_CLUSTER: Final = "hub"
 """The name of the cluster the dispatcher itself reads AppWrappers from."""
 
 DEFAULT_QUEUE: Final = "default"
 FIELD_MANAGER: Final = "appwrapper-dispatcher"
+
+CLUSTER_LABEL: Final = f"{PREFIX}/cluster"
+"""On a Secret that `dispatcher clusters add` made: the MemberCluster whose kubeconfig it holds."""
+
+MANAGER_LABEL: Final = "app.kubernetes.io/managed-by"
+"""Kubernetes' own: who made an object and may remove it. Ours says `FIELD_MANAGER`."""

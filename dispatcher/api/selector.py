@@ -16,7 +16,6 @@ from enum import StrEnum
 from typing import Final, NamedTuple, NoReturn
 
 from dispatcher.api.mistakes import SpecError, joined, quoted
-from dispatcher.api.names import CLUSTER_SELECTOR
 from dispatcher.api.syntax import LONGEST_LABEL, is_qualified_name
 
 LONGEST_SELECTOR: Final = 4096
@@ -44,6 +43,16 @@ class Requirement:
     operator: Operator
     values: frozenset[str] = frozenset()
 
+    def __str__(self) -> str:
+        """As it could have been written."""
+        match self.operator:
+            case Operator.EXISTS:
+                return self.key
+            case Operator.ABSENT:
+                return f"!{self.key}"
+            case Operator.IN | Operator.NOT_IN:
+                return f"{self.key} {self.operator} ({', '.join(sorted(self.values))})"
+
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Tell whether these labels satisfy it."""
         match self.operator:
@@ -63,19 +72,24 @@ class Selector:
 
     requirements: tuple[Requirement, ...] = ()
 
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.requirements))
+
     def matches(self, labels: Mapping[str, str]) -> bool:
         """Tell whether these labels satisfy every requirement."""
         return all(requirement.matches(labels) for requirement in self.requirements)
+
+    def unmet(self, labels: Mapping[str, str]) -> list[Requirement]:
+        """List the requirements that these labels do not satisfy, as they were written."""
+        return [requirement for requirement in self.requirements if not requirement.matches(labels)]
 
 
 EVERYTHING: Final = Selector()
 
 
-def cluster_selector(annotations: Mapping[str, str]) -> Selector:
-    """Read which clusters an AppWrapper may be dispatched to; SpecError if its annotation is no selector."""
-    return parse_selector(
-        annotations.get(CLUSTER_SELECTOR, ""), joined("metadata.annotations", CLUSTER_SELECTOR)
-    )
+def selector_of(annotations: Mapping[str, str], key: str) -> Selector:
+    """Read the selector that an AppWrapper's annotation `key` is; SpecError if it is none, everything if not there."""
+    return parse_selector(annotations.get(key, ""), joined("metadata.annotations", key))
 
 
 def parse_selector(text: str, path: str) -> Selector:

@@ -14,13 +14,15 @@ from dispatcher import errors, log
 from dispatcher.api.appwrapper import AppWrapperSpec
 from dispatcher.api.conditions import ConditionType, State
 from dispatcher.api.mistakes import SpecError
-from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.api.names import CLUSTER_PREFERENCE, CLUSTER_SELECTOR, HUB_CLUSTER
+from dispatcher.api.selector import selector_of
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.committer import Committer
 from dispatcher.controller.hub import Hub
 from dispatcher.controller.roster import Roster
 from dispatcher.controller.specs import Specs, owner_of_newcomer
 from dispatcher.core import lifecycle
+from dispatcher.core.choice import ANYWHERE, Where
 from dispatcher.core.demand import gang_of
 from dispatcher.core.gang import Gang
 from dispatcher.core.lifecycle import Kept, Newcomer
@@ -33,7 +35,10 @@ _log = log.get("admission")
 
 
 class Admission:
-    """Newcomers by uid; `on_admitted` is told who was taken in, `on_failed` who is to come again."""
+    """Newcomers by uid; `on_admitted` is told who was taken in, `on_failed` who is to come again.
+
+    `is_complete` says whether every cluster there is can be asked what it has.
+    """
 
     def __init__(
         self,
@@ -46,6 +51,7 @@ class Admission:
         on_admitted: Callable[[Record], None],
         on_failed: Callable[[str], object],
         now: Callable[[], datetime],
+        is_complete: Callable[[], bool] = lambda: True,
     ) -> None:
         self._hub = hub
         self._roster = roster
@@ -56,6 +62,7 @@ class Admission:
         self._on_admitted = on_admitted
         self._on_failed = on_failed
         self._now = now
+        self._is_complete = is_complete
         self._uids: set[str] = set()
         self._wake = asyncio.Event()
 
@@ -109,11 +116,11 @@ class Admission:
     async def _read(self, view: AppWrapperView) -> Change:
         try:
             spec = self._specs.parse(view.spec, view.spec_hash, view.namespace)
-            gang = gang_of(spec)
+            gang, where = gang_of(spec), _where(view, spec)
         except SpecError as error:
             message = f"{view.namespace}/{view.name} creation failure: {error}"
             return lifecycle.reject(_newcomer(view), message, self._now())
-        newcomer = _newcomer(view, spec)
+        newcomer = _newcomer(view, spec, where)
         ended = _recall(view, newcomer, gang, self._now())
         if ended is not None:
             return ended
@@ -126,17 +133,29 @@ class Admission:
     async def _find_running(self, view: AppWrapperView, spec: AppWrapperSpec) -> tuple[str, int] | None:
         """The cluster that has objects of an AppWrapper new to the database, and the attempt that made them."""
         for cluster in self._clusters.values():
-            seems_to_run = view.status.get("canrun") or cluster.pod_counts(view.uid).live
+            seems_to_run = view.is_held or view.status.get("canrun") or cluster.pod_counts(view.uid).live
             if not seems_to_run:
                 continue
             for wrapped in spec.wrapped:
                 attempt = await cluster.wrapped.attempt_of(wrapped, owner_of_newcomer(view, self._hub_id))
                 if attempt is not None:
                     return cluster.name, attempt
+        if view.is_held and not self._is_complete():
+            raise errors.Unavailable("a member cluster may have objects of it, and cannot be asked now")
         return None
 
 
-def _newcomer(view: AppWrapperView, spec: AppWrapperSpec | None = None) -> Newcomer:
+def _where(view: AppWrapperView, spec: AppWrapperSpec) -> Where:
+    """What it requires of a cluster; SpecError if one of its selectors is none."""
+    return Where(
+        selector=selector_of(view.wishes, CLUSTER_SELECTOR),
+        prefers=selector_of(view.wishes, CLUSTER_PREFERENCE),
+        namespace=view.namespace,
+        kinds=frozenset((wrapped.api_version, wrapped.kind) for wrapped in spec.wrapped),
+    )
+
+
+def _newcomer(view: AppWrapperView, spec: AppWrapperSpec | None = None, where: Where = ANYWHERE) -> Newcomer:
     return Newcomer(
         uid=view.uid,
         group=view.group,
@@ -149,6 +168,7 @@ def _newcomer(view: AppWrapperView, spec: AppWrapperSpec | None = None) -> Newco
         priority_slope=spec.priority_slope if spec else 0.0,
         suspended=view.asked.suspend if view.asked else False,
         expected_seconds=_expected_seconds(spec),
+        where=where,
     )
 
 

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Final
+from typing import Any, Final
 
+from dispatcher import errors
+from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.capacity import CapacityLedger, Node, PodCounts, Unscheduled
+from dispatcher.core.choice import Kind
 from dispatcher.core.record import ObjectRef, Record
+from dispatcher.kube.anchors import Anchors
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.livepods import LivePods
 from dispatcher.kube.nodes import NODES_PATH, PODS_PATH, PodView, decode_node, decode_pod
 from dispatcher.kube.objects import WrappedWatches
 from dispatcher.kube.owners import Owners
-from dispatcher.kube.reflector import Reflector
+from dispatcher.kube.reflector import Extent, Reflector
 from dispatcher.kube.wrapped import WrappedObjects
+
+NAMESPACES_PATH: Final = "/api/v1/namespaces"
+METADATA_ONLY: Final = Extent(contents=False)
+
+SURVEY_SECONDS: Final = 10.0
+"""How often a kind that a member does not serve is looked for again."""
 
 MOST_PENDING_PODS: Final = 10
 """How many pods of one AppWrapper are named with what keeps them from being scheduled; one is as good as all."""
@@ -38,6 +49,10 @@ class Cluster:
         self.ledger = ledger
         self.discovery = Discovery(client)
         self.wrapped = WrappedObjects(client, self.discovery)
+        self.anchors = Anchors(client)
+        self.may_create_namespaces = False
+        self.draining = ""
+        """Why it is being emptied, in a sentence; empty as long as it is not."""
         self.objects = WrappedWatches(client, self.discovery, on_pods)
         self.live_pods = LivePods(client, on_pods, ledger.is_down, self._owner)
         self.owners = Owners(client, self.discovery, self._owner_resolved)
@@ -46,11 +61,51 @@ class Cluster:
         self._waiting_pods: dict[str, set[str]] = defaultdict(set)
         self._nodes = Reflector("nodes", client, _at(NODES_PATH), decode_node, self._node_changed)
         self._pods = Reflector("pods", client, _at(PODS_PATH), decode_pod, self._pod_changed)
+        self._namespaces = Reflector(
+            "namespaces",
+            client,
+            _at(NAMESPACES_PATH),
+            _namespace,
+            self._namespace_changed,
+            extent=METADATA_ONLY,
+        )
+        self._asked_kinds: set[Kind] = set()
+        self._served_kinds: set[Kind] = set()
+        self._kinds_asked = asyncio.Event()
+        self._kinds_answered = asyncio.Event()
+        self._kinds_answered.set()
+
+    @property
+    def is_member(self) -> bool:
+        """True if it is another cluster than the one that has the AppWrappers."""
+        return self.name != HUB_CLUSTER
 
     @property
     def is_known(self) -> bool:
         """True once its nodes and pods were listed: before that nothing may be placed on it."""
-        return self._nodes.synced.is_set() and self._pods.synced.is_set()
+        return all(each.synced.is_set() for each in self._needed)
+
+    @property
+    def _needed(self) -> list[Reflector[Any]]:
+        """The watches without which nothing may be placed on it. On the hub each AppWrapper has its namespace."""
+        return [self._nodes, self._pods, *([self._namespaces] if self.is_member else [])]
+
+    def missing_kinds(self, kinds: frozenset[Kind]) -> frozenset[Kind]:
+        """Those of `kinds` it does not serve, or of which that is not known yet: that is asked, and told when known."""
+        self.ask_for_kinds(kinds)
+        return kinds - self._served_kinds
+
+    def ask_for_kinds(self, kinds: frozenset[Kind]) -> asyncio.Event:
+        """Have it found out whether it serves `kinds`; what is set once that is known of all that were asked about."""
+        if not kinds <= self._asked_kinds:
+            self._asked_kinds |= kinds
+            self._kinds_answered.clear()
+            self._kinds_asked.set()
+        return self._kinds_answered
+
+    def missing_namespaces(self, namespaces: frozenset[str]) -> frozenset[str]:
+        """Those of `namespaces` it does not have."""
+        return namespaces - set(self._namespaces.items.values())
 
     @property
     def reconnects(self) -> dict[str, int]:
@@ -66,11 +121,33 @@ class Cluster:
             tasks.create_task(self.owners.run(), name=f"{self.name}-owners")
             tasks.create_task(self.live_pods.run(), name=f"{self.name}-live-pods")
             tasks.create_task(self.objects.run(), name=f"{self.name}-objects")
+            if self.is_member:
+                tasks.create_task(self._namespaces.run(), name=f"{self.name}-namespaces")
+                tasks.create_task(self._survey(), name=f"{self.name}-kinds")
 
     async def wait_until_known(self) -> None:
         """Return once its nodes and pods were listed."""
-        await self._nodes.synced.wait()
-        await self._pods.synced.wait()
+        for each in self._needed:
+            await each.synced.wait()
+
+    async def _survey(self) -> None:
+        """Find out which kinds it serves, of those that were asked about; the others are looked for now and then."""
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(SURVEY_SECONDS):
+                    await self._kinds_asked.wait()
+            self._kinds_asked.clear()
+            for kind in sorted(self._asked_kinds - self._served_kinds):
+                with contextlib.suppress(errors.ClusterError):  # it does not serve it, or does not answer now
+                    await self.discovery.find(*kind)
+                    self._served_kinds.add(kind)
+                    self._on_capacity()
+            if not self._kinds_asked.is_set():
+                self._kinds_answered.set()
+
+    def _namespace_changed(self, _uid: str, old: str | None, new: str | None) -> None:
+        if old != new:
+            self._on_capacity()
 
     def learn(self, record: Record) -> None:
         """Know the objects of an attempt as that AppWrapper's, so that their pods are confirmed at once.
@@ -167,6 +244,12 @@ class Cluster:
 def _objects_in(cluster: str, record: Record) -> tuple[ObjectRef, ...]:
     attempt = record.attempt
     return attempt.objects if attempt is not None and attempt.cluster == cluster else ()
+
+
+def _namespace(raw: Json) -> str | None:
+    """Its name; None of one that is on its way out."""
+    metadata = raw["metadata"]
+    return None if "deletionTimestamp" in metadata else str(metadata["name"])
 
 
 def _is_down(node: Node | None) -> bool:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
-from dispatcher import log
+from dispatcher import errors, log
+from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.parts import Parts
 from dispatcher.controller.specs import owner_of
 from dispatcher.core import lifecycle
+from dispatcher.core.choice import Where
 from dispatcher.core.decision import retry_pause
+from dispatcher.core.manifest import Owner
 from dispatcher.core.record import Change, ObjectRef, Record
-from dispatcher.kube.wrapped import Created, Creation, InTheWay, Postponed, RefusedForGood
+from dispatcher.kube.wrapped import Created, Creation, InTheWay, NameTaken, Postponed, RefusedForGood
 
 LONGEST_IN_THE_WAY: Final = timedelta(seconds=30)
 """How long an attempt waits for an earlier object to go before its capacity is given back for a while."""
@@ -27,13 +31,19 @@ async def create(parts: Parts, record: Record) -> None:
     """Create every wrapped object that does not exist yet, and commit what came of it."""
     cluster = parts.cluster_of(record)
     if cluster is None:
+        await _withdraw(parts, record, "its cluster cannot be reached")
         return
     if parts.queue.failures(record.uid) >= MOST_FAILURES:
         objects = record.attempt.objects if record.attempt else ()
         await parts.commit(_postponed(parts, record, objects, "the API server kept failing to create it"))
         return
+    owner = await _owner_there(parts, record, cluster)
+    if owner is not None:
+        await _create_all(parts, record, cluster, owner)
+
+
+async def _create_all(parts: Parts, record: Record, cluster: Cluster, owner: Owner) -> None:
     spec = await parts.specs.of(record)
-    owner = owner_of(record, parts.hub_id)
     finished = {ref.item: ref for ref in record.attempt.objects} if record.attempt else {}
     made: list[ObjectRef] = []
     for wrapped in spec.wrapped:
@@ -53,6 +63,66 @@ async def create(parts: Parts, record: Record) -> None:
     await parts.commit(lifecycle.created(record, tuple(made), parts.now()))
 
 
+async def _owner_there(parts: Parts, record: Record, cluster: Cluster) -> Owner | None:
+    """What is to own the objects in that cluster; None if that is not to be had now.
+
+    In a member cluster that is an anchor. The AppWrapper is held before there can be one, so that it does not go
+    without the member being asked.
+    """
+    owner = owner_of(record, parts.hub_id)
+    if not cluster.is_member:
+        return owner
+    if not await _answers(parts, record, cluster, owner):
+        return None
+    view = parts.hub.view(record.uid)
+    if view is None or not await parts.hub.hold(view):
+        parts.look_again(record)
+        return None
+    return await _anchored(parts, record, cluster, owner)
+
+
+async def _answers(parts: Parts, record: Record, cluster: Cluster, owner: Owner) -> bool:
+    """Ask the member before the first thing is sent: an attempt that meets silence there can still go elsewhere."""
+    if not parts.roster.is_unsent(record):
+        return True
+    try:
+        await cluster.anchors.exists(owner)
+    except errors.Throttled:
+        raise  # that is an answer
+    except (errors.Unavailable, errors.Unauthorized, errors.Forbidden) as error:
+        await _withdraw(parts, record, str(error))
+        return False
+    parts.roster.note_sent(record.uid)
+    return True
+
+
+async def _anchored(parts: Parts, record: Record, cluster: Cluster, owner: Owner) -> Owner | None:
+    """The owner with its anchor, made if there is none yet; None if there can be none now."""
+    try:
+        return replace(owner, anchor=await cluster.anchors.bring_about(owner))
+    except errors.NotFound:
+        if cluster.may_create_namespaces:
+            await cluster.anchors.make_namespace(record.namespace)
+            parts.look_again(record)
+        else:
+            said = f'cluster {cluster.name} has no namespace "{record.namespace}"'
+            await parts.commit(_postponed(parts, record, (), said))
+    except errors.Refused as error:
+        await parts.commit(_postponed(parts, record, (), str(error)))
+    return None
+
+
+async def _withdraw(parts: Parts, record: Record, message: str) -> None:
+    """Have it go elsewhere if nothing was sent to its cluster; if anything may have been, it waits for that one."""
+    if record.attempt is None or not parts.roster.is_unsent(record):
+        return
+    now = parts.now()
+    said = f"cluster {record.attempt.cluster}: {message}"
+    parts.note_mishap(record.attempt.cluster)
+    await parts.commit(lifecycle.withdraw(record, said, now + retry_pause(record.attempts), now))
+    parts.wake_dispatch()
+
+
 def _with_rest(made: list[ObjectRef], finished: Mapping[int, ObjectRef]) -> tuple[ObjectRef, ...]:
     """What exists so far, in order: what an earlier attempt finished may stand behind what could not be made."""
     return tuple(sorted({*made, *finished.values()}, key=lambda ref: ref.item))
@@ -69,11 +139,35 @@ async def _give_up(parts: Parts, record: Record, made: tuple[ObjectRef, ...], ou
                 parts.look_again(record)
         case Postponed(message):
             await parts.commit(_postponed(parts, record, made, message))
+        case NameTaken(message):
+            await _go_elsewhere(parts, record, made, message)
         case RefusedForGood(message):
-            said = f"{record.key} creation failure: {message}"
-            await parts.commit(lifecycle.refuse_creation(record, made, said, parts.now()))
+            await _refuse(parts, record, made, message)
         case Created():
             raise AssertionError("a created object is no reason to give up")
+
+
+async def _go_elsewhere(parts: Parts, record: Record, made: tuple[ObjectRef, ...], message: str) -> None:
+    """Rule this cluster out, where a name is taken; if that leaves none, it can never be created."""
+    cluster = record.attempt.cluster if record.attempt else ""
+    where = record.where.without(cluster, message)
+    if parts.leads_nowhere(where):
+        await _refuse(parts, record, made, _of_each(where))
+    else:
+        await parts.commit(lifecycle.rule_out(record, made, where, message, parts.now()))
+
+
+def _of_each(where: Where) -> str:
+    """Why no cluster takes it; of one there is no need to say which."""
+    messages = sorted(where.ruled_out)
+    if len(messages) == 1:
+        return messages[0][1]
+    return "; ".join(f"cluster {name}: {message}" for name, message in messages)
+
+
+async def _refuse(parts: Parts, record: Record, made: tuple[ObjectRef, ...], message: str) -> None:
+    said = f"{record.key} creation failure: {message}"
+    await parts.commit(lifecycle.refuse_creation(record, made, said, parts.now()))
 
 
 def _has_waited_long(parts: Parts, record: Record) -> bool:
@@ -84,4 +178,6 @@ def _has_waited_long(parts: Parts, record: Record) -> bool:
 
 def _postponed(parts: Parts, record: Record, made: tuple[ObjectRef, ...], message: str) -> Change:
     now = parts.now()
+    if record.attempt:
+        parts.note_mishap(record.attempt.cluster)
     return lifecycle.postpone_creation(record, made, message, now + retry_pause(record.attempts), now)

@@ -1,6 +1,6 @@
 """The dispatch cycle: who of the queue fits where now, committed in one transaction.
 
-A cycle reads as: order the queue, snapshot the capacity, plan, commit every decision at once, hand the keys
+A cycle reads as: order the queue, say what is known of each cluster, plan, commit every decision at once, hand the keys
 on. It creates nothing (the reconciler does) and asks nobody (memory is current). It is woken by what may
 change its answer: an arrival, a release, a node, a pod that went; a slow poll covers a lost wake-up.
 """
@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Protocol
 
-from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.committer import LARGEST_BATCH, Committer
 from dispatcher.controller.roster import Roster
 from dispatcher.core import lifecycle
+from dispatcher.core.choice import Site, Where
 from dispatcher.core.placement import Behind, Impossible, Outcome, Placed, Policy, Waiting
 from dispatcher.core.record import Change
 from dispatcher.probes import Metrics
@@ -32,6 +33,16 @@ class Rules:
     most: float = 10.0
 
 
+class Known(Protocol):
+    """What is known of the clusters."""
+
+    async def get_ready(self, wheres: Iterable[Where]) -> None:
+        """Find out what has to be known for those who require `wheres`: only what nobody asked before, and briefly."""
+
+    def sites(self, wheres: Iterable[Where]) -> Mapping[str, Site]:
+        """Each cluster as it is now, for a pass over those who require `wheres`."""
+
+
 class Dispatch:
     """Runs cycles by the rules."""
 
@@ -39,7 +50,7 @@ class Dispatch:
         self,
         roster: Roster,
         committer: Committer,
-        clusters: Mapping[str, Cluster],
+        known: Known,
         on_decided: Callable[[str], None],
         now: Callable[[], datetime],
         metrics: Metrics,
@@ -47,7 +58,7 @@ class Dispatch:
     ) -> None:
         self._roster = roster
         self._committer = committer
-        self._clusters = clusters
+        self._known = known
         self._on_decided = on_decided
         self._now = now
         self._metrics = metrics
@@ -79,13 +90,10 @@ class Dispatch:
         """Decide for everything that is queued, once."""
         with self._metrics.cycle_seconds.time():
             now = self._now()
-            snapshots = {
-                name: cluster.ledger.snapshot()
-                for name, cluster in self._clusters.items()
-                if cluster.is_known
-            }
-            rules = self._rules
-            outcomes = self._roster.line.plan(snapshots, rules.policy, rules.starvation_bound, now)
+            line, rules = self._roster.line, self._rules
+            await self._known.get_ready(line.wheres())
+            sites = self._known.sites(line.wheres())
+            outcomes = line.plan(sites, rules.policy, rules.starvation_bound, now)
             for batch in _batches(outcomes):
                 await self._decide(batch, now)
                 if self._wake.is_set() and not any(isinstance(each, Placed) for each in batch):

@@ -83,9 +83,22 @@ class Hub:
         """True once a complete list of the group was seen, so that what is absent was really absent."""
         return group in self._groups and self._groups[group].reflector.synced.is_set()
 
+    @property
+    def can_tell_all(self) -> bool:
+        """True once every group was listed, or is known not to be served."""
+        return all(each.reflector.answered.is_set() for each in self._groups.values())
+
     async def exists(self, record: Record) -> bool:
         """Ask the API server itself whether the AppWrapper is still there."""
         return await self._groups[record.group].api.exists(record.namespace, record.name, record.uid)
+
+    async def hold(self, view: AppWrapperView) -> bool:
+        """Have it stay until `let_go`, before anything of it is made in a member cluster; False if it is going."""
+        return await self._groups[view.group].api.hold(view)
+
+    async def let_go(self, view: AppWrapperView) -> None:
+        """Nothing of it is left in any member cluster."""
+        await self._groups[view.group].api.let_go(view)
 
     async def write_status(self, view: AppWrapperView, status: dict[str, Any]) -> str:
         """Replace its status; the resource version that made."""

@@ -15,6 +15,8 @@ from dispatcher.controller.reporter import Reporter
 from dispatcher.controller.roster import Roster
 from dispatcher.controller.specs import Specs, owner_of
 from dispatcher.controller.workqueue import WorkQueue
+from dispatcher.core.choice import Where
+from dispatcher.core.decision import Loss
 from dispatcher.core.manifest import reference
 from dispatcher.core.record import Change, ObjectRef, Phase, Record
 
@@ -51,6 +53,18 @@ class Patience:
         self._since.pop(uid, None)
 
 
+def _never(_cluster: str) -> bool:
+    return False
+
+
+def _none(_cluster: str) -> None:
+    return None
+
+
+def _always(_where: Where) -> bool:
+    return True
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """Everything the reconciler and its acts share."""
@@ -66,6 +80,10 @@ class Parts:
     queue: WorkQueue
     wake_dispatch: Callable[[], None]
     now: Callable[[], datetime]
+    is_joining: Callable[[str], bool] = _never
+    loss_of: Callable[[str], Loss | None] = _none
+    leads_nowhere: Callable[[Where], bool] = _always
+    note_mishap: Callable[[str], None] = _none
     patience: Patience = field(default_factory=Patience)
 
     async def commit(self, change: Change) -> None:

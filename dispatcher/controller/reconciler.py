@@ -14,13 +14,15 @@ from dispatcher.controller import creation, oversight, removal
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.parts import Parts
 from dispatcher.core import lifecycle
-from dispatcher.core.decision import Decision, Observation, Step, decide
+from dispatcher.core.decision import Decision, Loss, Observation, Step, decide, where_asked
 from dispatcher.core.health import Sight
 from dispatcher.core.record import ACTIVE, Record
 from dispatcher.core.terms import Terms
 
 UNREAD_SECONDS: Final = 5.0
 """Pause before asking again whether the API server has said what a gang's author wrote."""
+
+_GOES_ON: Final = "what runs there may go on"
 
 REPORT_AGAIN_SECONDS: Final = 2.0
 """Pause before a status that could not be written is tried again."""
@@ -66,17 +68,27 @@ class Reconciler:
         seen = await self._observe(uid)
         try:
             await self._act(uid, seen, decide(seen))
+            await self._let_go(uid)
         except errors.ClusterError:
             await self._report(uid)  # what takes long is told, too
             raise
         await self._report(uid)
 
+    async def _let_go(self, uid: str) -> None:
+        """An AppWrapper that was held because of a member cluster goes once nothing of it is left there."""
+        view = self._parts.hub.view(uid)
+        if view is not None and view.deleting and view.is_held and self._parts.roster.get(uid) is None:
+            await self._parts.hub.let_go(view)
+
     def _is_unread(self, uid: str) -> bool:
-        """True while the API server has yet to say on what terms the author of a dispatched gang wants it kept."""
+        """True while nobody can tell how a dispatched gang is, or on what terms its author wants it kept."""
         record = self._parts.roster.get(uid)
-        if record is None or record.phase not in ACTIVE or self._parts.hub.view(uid) is not None:
+        if record is None or record.attempt is None or not record.holds_capacity:
             return False
-        return not self._parts.hub.can_tell(record.group)
+        if self._parts.is_joining(record.attempt.cluster):
+            return True
+        unseen = self._parts.hub.view(uid) is None and not self._parts.hub.can_tell(record.group)
+        return unseen and record.phase in ACTIVE
 
     async def _report(self, uid: str) -> None:
         """Report, or have it tried again later: a status that cannot be written is no failure of the step."""
@@ -100,7 +112,7 @@ class Reconciler:
         match decision.step:
             case Step.FORGET:
                 await self._forget(record)
-            case Step.REPRIORITISE | Step.SUSPEND | Step.RESUME:
+            case Step.REPRIORITISE | Step.REDIRECT | Step.SUSPEND | Step.RESUME:
                 await self._follow(record, seen, decision)
             case Step.CREATE:
                 await creation.create(parts, record)
@@ -124,6 +136,11 @@ class Reconciler:
                 await removal.confirm_gone(parts, record)
             case Step.EXPIRE:
                 await removal.expire(parts, record)
+            case Step.ABANDON:
+                await parts.commit(lifecycle.abandon(record, decision.message, now))
+                parts.wake_dispatch()
+            case Step.LOSE:
+                await parts.commit(lifecycle.lose(record, decision.message, now))
             case Step.REST | Step.ADMIT:
                 raise AssertionError(f"{decision.step} is no step of a record")
             case never:
@@ -141,7 +158,41 @@ class Reconciler:
             return Observation(record, True, now)
         wanted = view is not None and not view.deleting and (record is not None or view.is_ours)
         asked = view.asked if view else None
-        return Observation(record, wanted, now, asked, *await self._sight(record))
+        terms, sight = await self._sight(record)
+        return Observation(
+            record=record,
+            wanted=wanted,
+            now=now,
+            asked=asked,
+            terms=terms,
+            sight=sight,
+            away=self._away(record),
+            draining=self._draining(record),
+            loss=self._loss(record),
+        )
+
+    def _loss(self, record: Record | None) -> Loss | None:
+        attempt = record.attempt if record else None
+        return self._parts.loss_of(attempt.cluster) if attempt else None
+
+    def _away(self, record: Record | None) -> str:
+        """Why the cluster of a dispatched gang cannot be reached, in a sentence."""
+        attempt = record.attempt if record else None
+        if record is None or attempt is None or not record.holds_capacity:
+            return ""
+        if attempt.cluster in self._parts.clusters:
+            return ""
+        loss = self._parts.loss_of(attempt.cluster)
+        return (
+            loss.message
+            if loss and loss.is_undeclared
+            else f"cluster {attempt.cluster} cannot be reached; {_GOES_ON}"
+        )
+
+    def _draining(self, record: Record | None) -> str:
+        """Why the cluster of an attempt is being emptied, in a sentence; empty if it is not."""
+        cluster = self._parts.cluster_of(record)
+        return cluster.draining if cluster else ""
 
     async def _sight(self, record: Record | None) -> tuple[Terms, Sight]:
         """What is to be seen of it in its cluster, and what it is measured by."""
@@ -167,6 +218,8 @@ class Reconciler:
             change = lifecycle.suspend(record, now, decision.done)
         elif decision.step is Step.RESUME:
             change = lifecycle.resume(record, now)
+        elif asked is not None and decision.step is Step.REDIRECT:
+            change = lifecycle.redirect(record, where_asked(record, asked), now)
         elif asked is not None:
             change = lifecycle.reprioritise(record, asked.priority, asked.priority_slope, now)
         else:

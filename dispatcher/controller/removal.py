@@ -16,6 +16,7 @@ from dispatcher.controller.specs import owner_of
 from dispatcher.core import lifecycle
 from dispatcher.core.endings import End
 from dispatcher.core.health import keeps_what_ended
+from dispatcher.core.manifest import anchor_name
 from dispatcher.core.podsets import KINDS
 from dispatcher.core.record import ObjectRef, Phase, Record
 from dispatcher.core.terms import Terms
@@ -47,6 +48,9 @@ async def remove(parts: Parts, record: Record) -> None:
             await _are_gone(parts, record, cluster, [ref for ref in refs if _is_among(ref, left.staying)])
         await _wait_for_pods(parts, record, cluster)
         return
+    if taking == refs and not await _is_anchor_gone(record, cluster):
+        parts.look_again(record)
+        return
     kept = record.phase is Phase.FAILING and len(taking) < len(refs)
     kept_until = now + (await _terms(parts, record)).kept_failed if kept else None
     await parts.commit(lifecycle.removed(record, now, kept_until))
@@ -58,13 +62,15 @@ async def confirm_gone(parts: Parts, record: Record) -> None:
     cluster = parts.cluster_of(record)
     if cluster is None:
         return
+    if cluster.is_member and not await _are_gone(parts, record, cluster, await parts.refs(record)):
+        parts.look_again(record)  # nothing there goes with the AppWrapper by itself
+        return
     if cluster.pod_counts(record.uid).live:
         await _wait_for_pods(parts, record, cluster)
         return
-    for ref in await parts.refs(record):
-        if not await cluster.wrapped.is_gone(ref, record.uid):
-            parts.look_again(record)
-            return
+    if not await _went_with_it(parts, record, cluster):
+        parts.look_again(record)
+        return
     left = cluster.live_pods.ask((record.namespace, record.uid), record.version)
     if left is None:
         return
@@ -80,10 +86,29 @@ async def expire(parts: Parts, record: Record) -> None:
     cluster = parts.cluster_of(record)
     if cluster is None:
         return
-    if await _are_gone(parts, record, cluster, await parts.refs(record)):
+    refs = await parts.refs(record)
+    if await _are_gone(parts, record, cluster, refs) and await _is_anchor_gone(record, cluster):
         await parts.commit(lifecycle.expire(record, parts.now()))
     else:
         parts.look_again(record)
+
+
+async def _went_with_it(parts: Parts, record: Record, cluster: Cluster) -> bool:
+    """True once all objects of a deleted AppWrapper are gone; in a member the last of them is the anchor."""
+    if cluster.is_member:
+        return await _is_anchor_gone(record, cluster)
+    for ref in await parts.refs(record):
+        if not await cluster.wrapped.is_gone(ref, record.uid):
+            return False
+    return True
+
+
+async def _is_anchor_gone(record: Record, cluster: Cluster) -> bool:
+    """Delete the anchor of an attempt in a member cluster; true once there is none."""
+    if record.attempt is None or not cluster.is_member:
+        return True
+    name = anchor_name(record.uid, record.attempt.number)
+    return await cluster.anchors.remove(record.namespace, name, record.uid)
 
 
 async def _are_gone(parts: Parts, record: Record, cluster: Cluster, refs: Sequence[ObjectRef]) -> bool:

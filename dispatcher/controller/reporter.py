@@ -60,7 +60,7 @@ class Reporter:
     async def report(self, uid: str) -> None:
         """Bring the status of one AppWrapper up to its record, if there is something to tell."""
         record, view = self._roster.get(uid), self._hub.view(uid)
-        if record is None or view is None or view.deleting:
+        if record is None or view is None or (view.deleting and not view.is_held):
             self._written.pop(uid, None)
             self._creating_since.pop(uid, None)
             return

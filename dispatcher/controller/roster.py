@@ -21,6 +21,7 @@ class Roster:
         self._ledgers = ledgers
         self._records: dict[str, Record] = {}
         self._charged: dict[str, str] = {}
+        self._unsent: dict[str, int] = {}
 
     def load(self, records: Iterable[Record]) -> None:
         """Take in what the database held at takeover."""
@@ -29,6 +30,7 @@ class Roster:
 
     def put(self, record: Record) -> None:
         """Replace what is known of one AppWrapper by what was just committed."""
+        self._note_dispatch(self._records.get(record.uid), record)
         if record.phase is Phase.DELETED:
             self._records.pop(record.uid, None)
         else:
@@ -43,6 +45,14 @@ class Roster:
         """What is known of one AppWrapper; None if nothing of it is left, or ever was."""
         return self._records.get(uid)
 
+    def is_unsent(self, record: Record) -> bool:
+        """True if this leader dispatched it, and for certain nothing of the attempt is in its cluster or on the way."""
+        return self._unsent.get(record.uid) == record.attempts
+
+    def note_sent(self, uid: str) -> None:
+        """From now on something of its attempt may be in its cluster."""
+        self._unsent.pop(uid, None)
+
     def uids(self) -> list[str]:
         """Every AppWrapper known."""
         return list(self._records)
@@ -55,13 +65,27 @@ class Roster:
         """Every record, in no order."""
         return self._records.values()
 
+    def charge_anew(self, cluster: str) -> None:
+        """The ledger of a cluster is another one now, or there is none any more."""
+        for record in self._records.values():
+            if record.attempt and record.attempt.cluster == cluster:
+                self._charged.pop(record.uid, None)
+                self._charge(record)
+
+    def _note_dispatch(self, before: Record | None, after: Record) -> None:
+        if before is not None and before.phase is Phase.QUEUED and after.phase is Phase.DISPATCHING:
+            self._unsent[after.uid] = after.attempts
+        elif after.phase is not Phase.DISPATCHING:
+            self.note_sent(after.uid)
+
     def _charge(self, record: Record) -> None:
         cluster = record.attempt.cluster if record.attempt and record.holds_capacity else None
         charged = self._charged.get(record.uid)
         if charged == cluster:
             return
         if charged is not None:
-            self._ledgers[charged].release(record.uid)
+            if charged in self._ledgers:
+                self._ledgers[charged].release(record.uid)
             del self._charged[record.uid]
         if cluster is not None and cluster in self._ledgers:
             self._ledgers[cluster].reserve(record.uid, record.gang.demand)

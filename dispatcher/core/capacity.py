@@ -164,11 +164,14 @@ def count_pods(pods: Iterable[Pod], is_down: Callable[[str], bool]) -> PodCounts
 class CapacitySnapshot:
     """What is free at one moment, for one planning pass, which takes from it what it gives away."""
 
-    __slots__ = ("_charged", "_free", "_pools", "_views")
+    __slots__ = ("_charged", "_free", "_pools", "_reserve", "_views")
 
-    def __init__(self, pools: Iterable[Pool] = (), charged: Resources = NOTHING) -> None:
+    def __init__(
+        self, pools: Iterable[Pool] = (), charged: Resources = NOTHING, reserve: Resources = NOTHING
+    ) -> None:
         self._pools = tuple(pools)
         self._charged = charged
+        self._reserve = reserve
         # Gangs with the same tolerations see the same, and there are few of those among many gangs.
         self._views: dict[_Tolerations, tuple[Resources, Resources]] = {}
         self._free: dict[_Tolerations, Resources] = {}
@@ -177,7 +180,8 @@ class CapacitySnapshot:
         """True if every gang would be told the same by both."""
         if not isinstance(other, CapacitySnapshot):
             return NotImplemented
-        return self._charged == other._charged and self._pools == other._pools
+        mine, theirs = (self._charged, self._reserve), (other._charged, other._reserve)
+        return mine == theirs and self._pools == other._pools
 
     __hash__ = None  # type: ignore[assignment]  # it changes with what is taken
 
@@ -200,15 +204,19 @@ class CapacitySnapshot:
 
     def copy(self) -> CapacitySnapshot:
         """Return one that can be taken from without changing this one."""
-        return CapacitySnapshot(self._pools, self._charged)
+        return CapacitySnapshot(self._pools, self._charged, self._reserve)
+
+    def without(self, reserve: Resources) -> CapacitySnapshot:
+        """Return one in which so much is never given away: it is neither free nor part of the total, for anyone."""
+        return CapacitySnapshot(self._pools, self._charged, self._reserve + reserve)
 
     def _view(self, gang: Gang | None, tolerations: _Tolerations) -> tuple[Resources, Resources]:
-        """Free, before anything is charged, and total of the pools that gangs with these tolerations see."""
+        """Free, before anything is charged, and total of what gangs with these tolerations see, less the reserve."""
         view = self._views.get(tolerations)
         if view is None:
             pools = [pool for pool in self._pools if _may_use(gang, pool.taints)]
-            view = _sum(pool.free for pool in pools), _sum(pool.total for pool in pools)
-            self._views[tolerations] = view
+            free, total = _sum(pool.free for pool in pools), _sum(pool.total for pool in pools)
+            view = self._views[tolerations] = free - self._reserve, total - self._reserve
         return view
 
 

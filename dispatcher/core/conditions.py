@@ -16,12 +16,16 @@ from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType, State
 from dispatcher.core import components
 from dispatcher.core.capacity import PodCounts
+from dispatcher.core.choice import Rejection
 from dispatcher.core.record import ACTIVE, Ailment, Condition, Pending, Phase, Record
 
 NO_PODS: Final = PodCounts()
 
 POD_COUNTS: Final = ("pending", "running", "Succeeded", "failed")
 """The fields of the status that count pods; MCAD spelled exactly one of them with a capital."""
+
+MOST_CLUSTERS: Final = 256
+"""How many clusters' reasons the CRD has room for in `status.waiting`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,12 +196,17 @@ def _add_components(status: dict[str, Any], record: Record) -> None:
         status.update({"componentStatus": parts} if parts else {})
 
 
-def _waiting(pending: Pending) -> dict[str, str]:
+def _waiting(pending: Pending) -> dict[str, Any]:
+    clusters = [_why(each) for each in pending.clusters[:MOST_CLUSTERS]]
+    return {**_why(pending), **({"clusters": clusters} if clusters else {})}
+
+
+def _why(told: Pending | Rejection) -> dict[str, str]:
     found = {
-        "reason": pending.reason,
-        "message": pending.message,
-        "resource": pending.resource,
-        "cluster": pending.cluster,
+        "reason": told.reason,
+        "message": told.message,
+        "resource": told.resource,
+        "cluster": told.cluster,
     }
     return {word: value for word, value in found.items() if value}
 

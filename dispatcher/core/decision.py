@@ -7,9 +7,13 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final, assert_never
 
+from dispatcher.api import conditions as words
 from dispatcher.api.asked import Asked
+from dispatcher.api.membercluster import OnClusterLost
+from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core import health
 from dispatcher.core.capacity import PodCounts
+from dispatcher.core.choice import Where
 from dispatcher.core.completion import Progress, progress
 from dispatcher.core.endings import End
 from dispatcher.core.health import Remedy, Sight, Trouble
@@ -18,11 +22,25 @@ from dispatcher.core.terms import Terms
 
 
 @dataclass(frozen=True, slots=True)
+class Loss:
+    """A cluster that does not answer: from `due` on its operator's policy counts for what was dispatched there.
+
+    One that `is_undeclared` will never be asked again, as far as anybody knows.
+    """
+
+    policy: OnClusterLost
+    due: datetime
+    message: str
+    is_undeclared: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """One AppWrapper as seen now.
 
     `wanted` is false once it is gone, or on its way out, at the API server. `asked` is what its spec asks for now
-    of what may change; None if that is not known. `sight` and `terms` count only once it was dispatched.
+    of what may change; None if that is not known. `sight` and `terms` count only once it was dispatched, and while
+    its cluster is not `away`: why that cannot be reached, in a sentence. `draining` says why that is being emptied.
     """
 
     record: Record | None
@@ -31,6 +49,9 @@ class Observation:
     asked: Asked | None = None
     terms: Terms = field(default_factory=Terms)
     sight: Sight = field(default_factory=Sight)
+    away: str = ""
+    draining: str = ""
+    loss: Loss | None = None
 
 
 class Step(StrEnum):
@@ -44,6 +65,8 @@ class Step(StrEnum):
     """It was deleted: commit that."""
     REPRIORITISE = "reprioritise"
     """Commit the priority it asks for now."""
+    REDIRECT = "redirect"
+    """Commit to which clusters it asks to go now."""
     SUSPEND = "suspend"
     """Commit that its user holds it back."""
     RESUME = "resume"
@@ -70,6 +93,10 @@ class Step(StrEnum):
     """Delete what the attempt created, and commit once that is confirmed gone."""
     CONFIRM_GONE = "confirm-gone"
     """Commit the release once objects and pods are confirmed gone."""
+    ABANDON = "abandon"
+    """Commit that its attempt was given up with the cluster."""
+    LOSE = "lose"
+    """Commit that it failed with the cluster."""
     EXPIRE = "expire"
     """Delete what was kept after its end, and commit once that is gone."""
 
@@ -101,24 +128,63 @@ def decide(seen: Observation) -> Decision:
         return Decision(Step.ADMIT) if seen.wanted else REST
     if record.phase is Phase.DELETED:
         return REST
+    if seen.loss and record.holds_capacity and _is_given_up(record, seen.loss, seen.now):
+        return _give_up(record, seen.loss)
+    if not seen.wanted and record.phase is not Phase.DELETING:
+        return Decision(Step.EXPIRE if _is_left_in_member(record, seen.loss) else Step.FORGET)
+    if record.phase in ACTIVE and _is_held_back(seen):
+        return Decision(Step.SUSPEND, done=_finished(record, seen))
+    return _note_its_cluster(record, seen) or _go_on(record, seen)
+
+
+def _note_its_cluster(record: Record, seen: Observation) -> Decision | None:
+    """Say that its cluster is away, where nothing is known of it and nothing can be done, or that it is back.
+
+    What is to be watched over is judged afresh instead once it is back.
+    """
+    is_said = record.unhealthy is not None and record.unhealthy.reason == words.CLUSTER_UNREACHABLE
+    if not record.holds_capacity or bool(seen.away) is is_said:
+        return None
+    if seen.away:
+        return Decision(Step.NOTE_TROUBLE, words.CLUSTER_UNREACHABLE, seen.away)
+    return None if record.phase in ACTIVE else Decision(Step.NOTE_RECOVERY)
+
+
+def _go_on(record: Record, seen: Observation) -> Decision:
     if record.phase is Phase.DELETING:
         return Decision(Step.CONFIRM_GONE)
-    if not seen.wanted:
-        return Decision(Step.FORGET)
     if record.phase in ACTIVE:
-        if _is_held_back(seen):
-            return Decision(Step.SUSPEND, done=_finished(record, seen))
-        return _watch_over(record, seen)
+        return REST if seen.away else _watch_over(record, seen)
     return _decide_inactive(record, seen)
+
+
+def _is_left_in_member(record: Record, loss: Loss | None) -> bool:
+    """True while something is kept in a member cluster, where nothing goes with the AppWrapper by itself."""
+    return record.kept_until is not None and _is_in_member(record) and not (loss and loss.is_undeclared)
+
+
+def _is_given_up(record: Record, loss: Loss, now: datetime) -> bool:
+    """True once its cluster is not waited for any more; what was deleted does not wait for one nobody declares."""
+    if loss.is_undeclared and record.phase is Phase.DELETING:
+        return True
+    return loss.policy is not OnClusterLost.WAIT and now >= loss.due
+
+
+def _give_up(record: Record, loss: Loss) -> Decision:
+    """What is on its way back, or out, goes on to where it was going; what was dispatched follows the policy."""
+    fails = record.phase is Phase.FAILING or (
+        loss.policy is OnClusterLost.FAIL and record.phase in {Phase.DISPATCHING, *ACTIVE}
+    )
+    return Decision(Step.LOSE if fails else Step.ABANDON, words.CLUSTER_LOST, loss.message)
 
 
 def _decide_inactive(record: Record, seen: Observation) -> Decision:
     match record.phase:
         case Phase.QUEUED:
-            return Decision(Step.SUSPEND) if _is_held_back(seen) else _reprioritise(record, seen)
+            return Decision(Step.SUSPEND) if _is_held_back(seen) else _follow(record, seen.asked)
         case Phase.SUSPENDED:
             released = seen.asked is not None and not seen.asked.suspend
-            return Decision(Step.RESUME) if released else _reprioritise(record, seen)
+            return Decision(Step.RESUME) if released else _follow(record, seen.asked)
         case Phase.DISPATCHING:
             return Decision(Step.SUSPEND if _is_held_back(seen) else Step.CREATE, done=_known_done(record))
         case Phase.REQUEUEING | Phase.SUSPENDING | Phase.FAILING:
@@ -145,15 +211,29 @@ def retry_pause(attempts: int) -> timedelta:
     return min(timedelta(minutes=5), timedelta(seconds=5 * 2.0 ** min(max(0, attempts - 1), 10)))
 
 
+def _is_in_member(record: Record) -> bool:
+    return record.attempt is not None and record.attempt.cluster != HUB_CLUSTER
+
+
 def _is_held_back(seen: Observation) -> bool:
     return seen.asked is not None and seen.asked.suspend
 
 
-def _reprioritise(record: Record, seen: Observation) -> Decision:
-    asked = seen.asked
-    if asked is None or (asked.priority, asked.priority_slope) == (record.priority, record.priority_slope):
+def _follow(record: Record, asked: Asked | None) -> Decision:
+    """Do what its user has changed meanwhile."""
+    if asked is None:
         return REST
-    return Decision(Step.REPRIORITISE)
+    if (asked.priority, asked.priority_slope) != (record.priority, record.priority_slope):
+        return Decision(Step.REPRIORITISE)
+    return REST if where_asked(record, asked) == record.where else Decision(Step.REDIRECT)
+
+
+def where_asked(record: Record, asked: Asked) -> Where:
+    """What it requires of a cluster, as its user has it now; what is no selector changes nothing."""
+    where = record.where
+    selector = where.selector if asked.selector is None else asked.selector
+    prefers = where.prefers if asked.prefers is None else asked.prefers
+    return where.directed(selector, prefers)
 
 
 def _expire(record: Record, now: datetime) -> Decision:
@@ -166,7 +246,7 @@ def _expire(record: Record, now: datetime) -> Decision:
 
 
 def _watch_over(record: Record, seen: Observation) -> Decision:
-    """In this order: it runs, it failed, it is complete, it has been in trouble for too long, it makes progress."""
+    """In this order: it runs, failed, is complete, has to go elsewhere, was in trouble for too long, makes progress."""
     pods = seen.sight.pods
     if record.phase is Phase.DISPATCHED and pods_run(record, seen.terms, pods):
         return Decision(Step.MARK_RUNNING)
@@ -178,6 +258,8 @@ def _watch_over(record: Record, seen: Observation) -> Decision:
     achieved = progress(items, [index in done for index in range(len(items))])
     if achieved is Progress.ALL and not pods.live and not _has_only_begun(record, seen):
         return Decision(Step.COMPLETE if done <= _known_done(record) else Step.NOTE_DONE, done=done)
+    if seen.draining:
+        return Decision(Step.REQUEUE, words.CLUSTER_DRAINING, seen.draining, done=_finished(record, seen))
     troubles = _troubles(record, seen, achieved, done)
     for trouble in troubles:
         if trouble.due is not None and trouble.due <= seen.now:
@@ -258,6 +340,8 @@ def _finished(record: Record, seen: Observation) -> frozenset[int]:
 
     What its author called done while it goes on (a Deployment that is available) is needed again.
     """
+    if _is_in_member(record):
+        return frozenset()  # they go with the anchor of their attempt
     done, items = _done(record, seen), seen.terms.items
     objects = record.attempt.objects if record.attempt else ()
     return frozenset(

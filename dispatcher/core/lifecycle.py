@@ -16,6 +16,8 @@ from typing import Any, Final, NamedTuple
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.mistakes import one_line
+from dispatcher.api.selector import Selector
+from dispatcher.core.choice import ANYWHERE, Where
 from dispatcher.core.gang import Gang
 from dispatcher.core.record import (
     Ailment,
@@ -30,6 +32,9 @@ from dispatcher.core.record import (
 )
 from dispatcher.core.transitions import TARGETS, Cause
 from dispatcher.errors import IllegalTransition
+
+CREATION_POSTPONED: Final = "CreationPostponed"
+"""Why one waits that was dispatched and could not be created."""
 
 YIELD: Final = timedelta(seconds=1)
 """How long one that was taken from its cluster lets the others go first, whatever pause was asked for."""
@@ -79,6 +84,7 @@ class Newcomer:
     priority_slope: float = 0.0
     suspended: bool = False
     expected_seconds: int = 0
+    where: Where = ANYWHERE
 
 
 def submit(newcomer: Newcomer, gang: Gang, now: datetime) -> Change:
@@ -184,13 +190,13 @@ def block(record: Record, pending: Pending, now: datetime, *, is_head: bool = Fa
         now,
         told_reason=pending.reason,
         note=pending.message,
-        conditions=_blocked(record.conditions, now),
+        conditions=_blocked(record.conditions, pending.mcad_message, now),
         pending=pending,
         blocked_since=blocked_since,
     )
 
 
-def _blocked(conditions: Iterable[Condition], now: datetime) -> tuple[Condition, ...]:
+def _blocked(conditions: Iterable[Condition], message: str, now: datetime) -> tuple[Condition, ...]:
     """Evaluated, and it waits. One that was taken from its cluster goes on saying so until it is dispatched again."""
     conditions = _with(conditions, ConditionType.HEAD_OF_LINE, now, words.FRONT_OF_QUEUE)
     for known in conditions:
@@ -205,7 +211,7 @@ def _blocked(conditions: Iterable[Condition], now: datetime) -> tuple[Condition,
         ConditionType.BACKOFF,
         now,
         words.APPWRAPPER_NOT_RUNNABLE,
-        words.INSUFFICIENT_RESOURCES,
+        message,
     )
 
 
@@ -222,6 +228,18 @@ def reprioritise(record: Record, priority: int, slope: float, now: datetime) -> 
     """Move it in the queue."""
     note = f"priority {record.priority} → {priority}, slope {record.priority_slope:g} → {slope:g}"
     return _step(record, Cause.REPRIORITISED, now, note=note, priority=priority, priority_slope=slope)
+
+
+def redirect(record: Record, where: Where, now: datetime) -> Change:
+    """Have it go to other clusters from now on; where it is, if it is anywhere, it stays."""
+    note = f"selector {_in_words(record.where.selector)} → {_in_words(where.selector)}"
+    if where.prefers != record.where.prefers:
+        note += f", preference {_in_words(record.where.prefers)} → {_in_words(where.prefers)}"
+    return _step(record, Cause.REDIRECTED, now, note=one_line(note), where=where)
+
+
+def _in_words(selector: Selector) -> str:
+    return str(selector) or "any"
 
 
 def dispatch(record: Record, cluster: str, now: datetime) -> Change:
@@ -334,8 +352,9 @@ def preempt(
     """Take it from its cluster, to be queued again by its original age; counted.
 
     `requeuing_seconds` is how long it may be short of pods the next time; `finished` are the items that the next
-    attempt need not do again.
+    attempt need not do again. What is no fault of its own does not count.
     """
+    counts = verdict.reason != words.CLUSTER_DRAINING
     return _step(
         record,
         Cause.PREEMPTED,
@@ -346,8 +365,8 @@ def preempt(
         reason=verdict.reason,
         message=verdict.whole,
         unhealthy=None,
-        requeuings=record.requeuings + 1,
-        retries=record.retries + (verdict.reason not in words.REASONS_OF_MCAD),
+        requeuings=record.requeuings + counts,
+        retries=record.retries + (counts and verdict.reason not in words.REASONS_OF_MCAD),
         requeuing_seconds=requeuing_seconds,
         eligible_at=eligible_at,
         attempt=_finished(_live_attempt(record), finished),
@@ -437,6 +456,33 @@ def postpone_creation(
     )
 
 
+def rule_out(
+    record: Record, objects: tuple[ObjectRef, ...], where: Where, message: str, now: datetime
+) -> Change:
+    """One of its names is taken in that cluster: remove what exists, and go elsewhere, as `where` has it now."""
+    change = postpone_creation(record, objects, message, now, now)
+    return replace(change, after=replace(change.after, where=where))
+
+
+def withdraw(record: Record, message: str, eligible_at: datetime, now: datetime) -> Change:
+    """Its cluster does not answer, and was asked for nothing yet: nothing is there that would have to be removed."""
+    message = one_line(message)
+    attempt = replace(_live_attempt(record), ended_at=now, outcome="withdrawn")
+    because = words.APPWRAPPER_NOT_RUNNABLE, message
+    return _step(
+        record,
+        Cause.WITHDRAWN,
+        now,
+        note=message,
+        conditions=_with(record.conditions, ConditionType.BACKOFF, now, *because),
+        pending=Pending(CREATION_POSTPONED, message, cluster=attempt.cluster),
+        message=message,
+        unhealthy=None,
+        attempt=attempt,
+        eligible_at=eligible_at,
+    )
+
+
 def removed(record: Record, now: datetime, kept_until: datetime | None = None) -> Change:
     """What an attempt had created is confirmed gone, but for what is kept for its logs until `kept_until`."""
     match record.phase:
@@ -457,7 +503,7 @@ def removed(record: Record, now: datetime, kept_until: datetime | None = None) -
             return _removed(record, "preempted", because, now, pending=pending, eligible_at=eligible_at)
         case _:
             because = ConditionType.BACKOFF, words.APPWRAPPER_NOT_RUNNABLE, record.message
-            return _removed(record, "postponed", because, now, pending=_back(record, "CreationPostponed"))
+            return _removed(record, "postponed", because, now, pending=_back(record, CREATION_POSTPONED))
 
 
 def _removed(
@@ -476,6 +522,54 @@ def _removed(
 
 def _back(record: Record, reason: str) -> Pending:
     return Pending(reason, record.message, cluster=_live_attempt(record).cluster)
+
+
+def abandon(record: Record, message: str, now: datetime) -> Change:
+    """Give up an attempt whose cluster was lost: it may run on there, and is removed once that is back."""
+    message = one_line(message)
+    attempt = _lost(record, now)
+    told: dict[str, Any] = {"told_reason": words.CLUSTER_LOST, "note": message, "attempt": attempt}
+    if record.phase is Phase.DELETING:
+        return _step(record, Cause.ABANDONED, now, **told)
+    if record.phase is Phase.SUSPENDING:
+        conditions = _held_back(record.conditions, now)
+        return _step(record, Cause.ABANDONED, now, conditions=conditions, eligible_at=None, **told)
+    gone = _gone_back(_preempted(record, Verdict(words.CLUSTER_LOST, message), now), now)
+    return _step(
+        record,
+        Cause.ABANDONED,
+        now,
+        conditions=_with(gone, ConditionType.BACKOFF, now, words.PREEMPTION_TRIGGERED, message),
+        pending=Pending(words.CLUSTER_LOST, message, cluster=attempt.cluster),
+        reason=words.CLUSTER_LOST,
+        message=message,
+        unhealthy=None,
+        eligible_at=now + YIELD,
+        **told,
+    )
+
+
+def lose(record: Record, message: str, now: datetime) -> Change:
+    """Fail with the cluster that was lost; what may run on there is removed once that is back."""
+    message = one_line(message)
+    attempt = _lost(record, now)
+    return _step(
+        record,
+        Cause.LOST,
+        now,
+        told_reason=words.CLUSTER_LOST,
+        note=message,
+        conditions=_with(record.conditions, ConditionType.FAILED, now, words.CLUSTER_LOST, message),
+        reason=words.CLUSTER_LOST,
+        message=message,
+        unhealthy=None,
+        attempt=attempt,
+    )
+
+
+def _lost(record: Record, now: datetime) -> Attempt:
+    """Its end; what was done in that cluster is done again elsewhere."""
+    return replace(_finished(_live_attempt(record), ()), ended_at=now, outcome="lost")
 
 
 def expire(record: Record, now: datetime) -> Change:
@@ -509,6 +603,7 @@ def _first(newcomer: Newcomer, cause: Cause, now: datetime, **fields: object) ->
         priority=newcomer.priority,
         priority_slope=newcomer.priority_slope,
         expected_seconds=newcomer.expected_seconds,
+        where=newcomer.where,
         phase=target,
         phase_since=now,
         version=1,

@@ -2,9 +2,10 @@
 
 `in_order` and `plan` are the definition, from scratch: they sort and look at every record. A `Line` comes to
 the same decisions (a property test holds the two together), but keeps the queue between passes in order, by
-gang, and by what each AppWrapper was last told. So a pass in which nobody fits looks at one record of each
-distinct gang, and names only those to whom the answer is news. While capacity stays as it was, the answers are
-remembered; and if nothing at all has changed since a pass that had no news, neither has this one.
+shape (the gang and what it requires of a cluster), and by what each AppWrapper was last told. So a pass in which
+nobody fits looks at one record of each distinct shape, and names only those to whom the answer is news. While the
+clusters stay as they were, the answers are remembered; and if nothing at all has changed since a pass that had no
+news, neither has this one.
 
 Two kinds of record are looked at in every pass nevertheless: those with a slope, for their order changes with
 time, and in a strict queue those before the head, which can never fit.
@@ -18,23 +19,27 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
-from dispatcher.core.capacity import CapacitySnapshot
-from dispatcher.core.gang import Gang
+from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.core.choice import ANYWHERE, Site, Where
 from dispatcher.core.lifecycle import Told, told, told_by
 from dispatcher.core.placement import Behind, Outcome, Placed, Planning, Policy, Refusal, Waiting, behind
 from dispatcher.core.queueing import Rank, next_eligible, rank, starved
-from dispatcher.core.record import Record
+from dispatcher.core.record import Record, Shape
 
 Key = tuple[Rank, str]
 """Where a record stands; the uid makes it unlike any other."""
 
 
 class Line:
-    """Queued records. The clock that `plan` is given never goes back."""
+    """Queued records. The clock that `plan` is given never goes back.
+
+    What they require of a cluster counts only where there are members: on the hub alone there is nothing to choose.
+    """
 
     def __init__(self) -> None:
+        self._has_choice = False
         self._records: dict[str, Record] = {}
-        self._shapes: dict[Gang, _Shape] = {}
+        self._shapes: dict[Shape, _Shape] = {}
         self._sloped: dict[str, Record] = {}
         self._postponed: dict[str, Record] = {}
         self._blocked: dict[str, Record] = {}
@@ -66,30 +71,54 @@ class Line:
         self._blocked.pop(uid, None)
         if self._postponed.pop(uid, None) or self._sloped.pop(uid, None):
             return
-        shape = self._shapes[record.gang]
+        shape = self._shapes[self._shape(record)]
         shape.remove(record)
         if not shape.keys:
-            del self._shapes[record.gang]
+            del self._shapes[self._shape(record)]
+
+    def wheres(self) -> Iterator[Where]:
+        """What those that are lined up require, in no order; cheap once there were members at the last pass."""
+        if not self._has_choice:
+            yield from {record.where for record in self._records.values()}
+            return
+        yield from {where for _, where in self._shapes}
+        yield from {record.where for record in self._sloped.values()}
+
+    def _regard(self, sites: Mapping[str, Site]) -> None:
+        """Tell shapes apart by what they require, if there is something to choose from."""
+        has_choice = bool(sites.keys() - {HUB_CLUSTER})
+        if has_choice == self._has_choice:
+            return
+        records = list(self._records.values())
+        for record in records:
+            self.remove(record.uid)
+        self._has_choice = has_choice
+        for record in records:
+            self.put(record)
+
+    def _shape(self, record: Record) -> Shape:
+        return record.shape if self._has_choice else (record.gang, ANYWHERE)
 
     def next_eligible(self, now: datetime) -> datetime | None:
         """When the next record becomes eligible that is queued but may not be dispatched yet."""
         return next_eligible(self._postponed.values(), now)
 
     def plan(
-        self, clusters: Mapping[str, CapacitySnapshot], policy: Policy, bound: timedelta, now: datetime
+        self, sites: Mapping[str, Site], policy: Policy, bound: timedelta, now: datetime
     ) -> list[Outcome]:
         """The outcomes of a pass that are news to their AppWrappers, in queue order.
 
         `bound` is how long one may be blocked at the head before it is protected. The snapshots are used up
         by what is placed.
         """
+        self._regard(sites)
         self._line_up_eligible(now)
         protected = self._protected(policy, bound, now)
         uids = tuple(record.uid for record in protected)
-        last = self._last if (self._last.clusters, self._last.protected) == (clusters, uids) else _Memory()
+        last = self._last if (self._last.sites, self._last.protected) == (sites, uids) else _Memory()
         if last.is_quiet and not self._changed and not self._sloped:
             return []
-        planning = Planning(clusters, last.refusals)
+        planning = Planning(sites, last.refusals)
         seen = _Pass(planning, planning.protect(protected, uids))
         if policy is Policy.STRICT_FIFO:
             self._pass_up_to_head(seen, now)
@@ -99,7 +128,7 @@ class Line:
         self._changed = False
         self._last = _Memory()
         if not planning.has_placed:
-            self._last = _Memory(clusters, uids, planning.refusals, is_quiet=not news)
+            self._last = _Memory(sites, uids, planning.refusals, is_quiet=not news)
         return news
 
     def _protected(self, policy: Policy, bound: timedelta, now: datetime) -> list[Record]:
@@ -158,9 +187,9 @@ class Line:
         if record.priority_slope:
             self._sloped[record.uid] = record
             return
-        shape = self._shapes.get(record.gang)
+        shape = self._shapes.get(self._shape(record))
         if shape is None:
-            shape = self._shapes[record.gang] = _Shape()
+            shape = self._shapes[self._shape(record)] = _Shape()
         shape.add(record)
 
     def _line_up_eligible(self, now: datetime) -> None:
@@ -175,7 +204,7 @@ Candidates = tuple[Key, Iterator[Key], "_Shape | None"]
 
 
 class _Shape:
-    """Records of one gang: in order, and by what they were told."""
+    """Records of one shape: in order, and by what they were told."""
 
     __slots__ = ("keys", "told")
 
@@ -205,9 +234,9 @@ class _Shape:
 class _Memory:
     """What a pass that placed nothing was asked, and what it answered; `is_quiet` if that was news to nobody."""
 
-    clusters: Mapping[str, CapacitySnapshot] | None = None
+    sites: Mapping[str, Site] | None = None
     protected: tuple[str, ...] = ()
-    refusals: Mapping[Gang, Refusal] = field(default_factory=dict)
+    refusals: Mapping[Shape, Refusal] = field(default_factory=dict)
     is_quiet: bool = False
 
 

@@ -2,9 +2,9 @@
 
 The marks say whose an object is. Labels, on the object and in every pod template inside it: the AppWrapper's uid
 and the attempt, the AppWrapper's name and the object's as MCAD and its successor spelled them, and in the pod
-templates the item's index. Annotations: the hub's id and the item's index. The owner is the AppWrapper. Labels
-prove nothing alone, anybody can write them: `whose` believes the owner reference and uses the labels to tell one
-attempt from another.
+templates the item's index. Annotations: the hub's id and the item's index. The owner is the AppWrapper on the hub,
+and in a member cluster a ConfigMap for each attempt, its anchor. Labels prove nothing alone, anybody can write them:
+`whose` believes the owner reference and uses the labels to tell one attempt from another.
 
 Into the pod templates goes also what a quota manager has added to the pods (`TemplatePodSet.info`). Whatever in a
 template is not what Kubernetes would take is left as it is, for the API server to refuse in its own words.
@@ -13,6 +13,7 @@ template is not what Kubernetes would take is left as it is, for the API server 
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -44,8 +45,19 @@ _ROOT: Final = "template"
 
 
 @dataclass(frozen=True, slots=True)
+class Anchor:
+    """The ConfigMap in a member cluster that owns all that one attempt created there."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class Owner:
-    """The AppWrapper an object is created for, and by which attempt of which hub."""
+    """The AppWrapper an object is created for, and by which attempt of which hub.
+
+    In a member cluster there is no AppWrapper: `anchor` is the ConfigMap there that stands for this attempt.
+    """
 
     uid: str
     group: str
@@ -54,14 +66,19 @@ class Owner:
     name: str
     attempt: int
     hub_id: str
+    anchor: Anchor | None = None
 
     def reference(self) -> Json:
-        """The owner reference that makes Kubernetes remove the object with its AppWrapper."""
+        """The owner reference that makes Kubernetes remove the object with what owns it."""
+        api_version, kind = f"{self.group}/{self.version}", names.APPWRAPPER_KIND
+        name, uid = self.name, self.uid
+        if self.anchor:
+            api_version, kind, name, uid = "v1", "ConfigMap", self.anchor.name, self.anchor.uid
         return {
-            "apiVersion": f"{self.group}/{self.version}",
-            "kind": names.APPWRAPPER_KIND,
-            "name": self.name,
-            "uid": self.uid,
+            "apiVersion": api_version,
+            "kind": kind,
+            "name": name,
+            "uid": uid,
             "controller": True,
             "blockOwnerDeletion": True,
         }
@@ -86,6 +103,41 @@ def reference(wrapped: WrappedObject, owner: Owner) -> ObjectRef:
         namespace=owner.namespace,
         name=wrapped.name or _generated_name(wrapped, owner),
     )
+
+
+def anchor_of(owner: Owner) -> Json:
+    """The ConfigMap that owns what this attempt creates in a member cluster: deleting it deletes the gang."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": anchor_name(owner.uid, owner.attempt),
+            "namespace": owner.namespace,
+            "labels": owner.labels(),
+            "annotations": {names.HUB_ANNOTATION: owner.hub_id},
+        },
+        "immutable": True,
+        "data": {"appwrapper": f"{owner.namespace}/{owner.name}", "attempt": str(owner.attempt)},
+    }
+
+
+def anchor_name(uid: str, attempt: int) -> str:
+    """The name of the anchor of an attempt; the same however often it is asked."""
+    return f"{names.ANCHOR_PREFIX}{uid}-{attempt}"
+
+
+def appwrapper_of(reference: Mapping[str, Any]) -> str | None:
+    """The uid of the AppWrapper that an owner reference means, by itself or by an anchor; None if it means none."""
+    group = str(reference.get("apiVersion")).partition("/")[0]
+    if reference.get("kind") == names.APPWRAPPER_KIND and group in names.PLURALS:
+        return str(reference.get("uid"))
+    if (group, reference.get("kind")) == ("v1", "ConfigMap"):
+        found = _ANCHOR.fullmatch(str(reference.get("name")))
+        return found[1] if found else None
+    return None
+
+
+_ANCHOR: Final = re.compile(re.escape(names.ANCHOR_PREFIX) + "(.+)-[0-9]{1,10}")
 
 
 def build(wrapped: WrappedObject, owner: Owner) -> Json:
@@ -136,15 +188,23 @@ class Whose(StrEnum):
 def whose(found: Mapping[str, Any], owner: Owner) -> Whose:
     """Whose `found`, an object as the API server has it, is."""
     metadata = found.get("metadata") or {}
-    controller = controller_of(metadata)
-    if controller is None or controller.get("kind") != names.APPWRAPPER_KIND:
+    appwrapper = owned_by(metadata)
+    if appwrapper is None:
         return Whose.FOREIGN
-    if controller.get("uid") != owner.uid:
+    if appwrapper != owner.uid:
         return Whose.ANOTHER_APPWRAPPER
+    if owner.anchor and (controller_of(metadata) or {}).get("uid") != owner.anchor.uid:
+        return Whose.EARLIER_ATTEMPT  # or of this one, under an anchor that is gone: it goes with that
     marked = (metadata.get("labels") or {}).get(names.ATTEMPT_LABEL)
     if marked is not None and marked != str(owner.attempt):
         return Whose.EARLIER_ATTEMPT
     return Whose.THIS_ATTEMPT
+
+
+def owned_by(metadata: Mapping[str, Any]) -> str | None:
+    """The uid of the AppWrapper that controls an object, by itself or by an anchor; None if none does."""
+    controller = controller_of(metadata)
+    return appwrapper_of(controller) if controller else None
 
 
 def controller_of(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -34,6 +34,10 @@ def notice_of(change: Change) -> Notice | None:
             return Notice("Running", f"{after.gang.pods} pods run in cluster {cluster}")
         case Cause.REJECTED:
             return Notice("Failed", after.message, warning=True)
+        case Cause.LOST:
+            return Notice("Failed", after.message, warning=True)
+        case Cause.ABANDONED if after.phase is Phase.QUEUED:
+            return Notice("Requeued", after.message, warning=True)
         case Cause.REMOVED if after.phase is Phase.FAILED:
             return Notice("Failed", after.message, warning=True)
         case Cause.REMOVED | Cause.SUSPENDED if after.phase is Phase.SUSPENDED:

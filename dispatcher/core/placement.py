@@ -1,25 +1,38 @@
-"""Which queued gangs go where, now: one pure pass over the queue against a snapshot of every cluster.
+"""Which queued gangs go where, now: one pure pass over the queue against what is known of every cluster.
 
-A pass admits as many as fit, whole, in queue order. What happens to those behind one that does not fit is the
-queue's policy: BestEffortFIFO passes it by, StrictFIFO stops there. Passing by could starve a large gang under
-a stream of small ones, so one that has been blocked at the head for too long is placed virtually first on one
-cluster: there, others get what is free less its demand, of the resources it asks for. Everything else stays
-open to them, and one gang a cluster is protected so.
+A pass admits as many as fit, whole, in queue order, each to the cluster that suits it best (see `choice`). What
+happens to those behind one that does not fit is the queue's policy: BestEffortFIFO passes it by, StrictFIFO stops
+there. Passing by could starve a large gang under a stream of small ones, so one that has been blocked at the head
+for too long is placed virtually first on one cluster that it may go to: there, others get what is free less its
+demand, of the resources it asks for. Everything else stays open to them, and one gang a cluster is protected so.
 
-A gang larger than every empty cluster is told that, blocks nobody and is never protected. Equal gangs are
-decided once a pass: free capacity only shrinks within a pass, so once one of a shape does not fit, none does.
+A gang that no cluster would take even if it were empty is told why of each, blocks nobody and is never protected:
+it waits for the clusters to change, not for others to finish. Equal gangs that require the same are decided once a
+pass: free capacity only shrinks within a pass, so once one of a shape does not fit, none does.
+
+The hub alone is a cluster like any other, except for the words: without members, nothing is said of clusters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from dispatcher.core.capacity import CapacitySnapshot
+from dispatcher.api import names
+from dispatcher.core.choice import (
+    ANYWHERE,
+    NOT_SELECTED,
+    Rejection,
+    Score,
+    Site,
+    Where,
+    rejection,
+    score,
+)
 from dispatcher.core.gang import Gang
-from dispatcher.core.record import Pending, Record
+from dispatcher.core.record import Pending, Record, Shape
 from dispatcher.core.resources import Resources
 
 INSUFFICIENT: Final = "InsufficientResources"
@@ -33,6 +46,9 @@ NO_CLUSTER: Final = "NoCluster"
 BEHIND_HEAD: Final = "AwaitingHeadOfLine"
 """StrictFIFO: somebody before it waits, so it has not been looked at."""
 
+MOST_NAMED: Final = 5
+"""How many clusters a message says something of; the others are counted."""
+
 
 class Policy(StrEnum):
     """What a gang that does not fit means for those behind it; Kueue's words."""
@@ -43,7 +59,7 @@ class Policy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """It fits `cluster`, and what it needs is taken there."""
+    """It fits `cluster`, the best of those it fits, and what it needs is taken there."""
 
     record: Record
     cluster: str
@@ -60,7 +76,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Impossible:
-    """It fits nowhere even when all is free: only a larger cluster helps."""
+    """No cluster would take it even if all of it were free: only a change of the clusters helps."""
 
     record: Record
     pending: Pending
@@ -80,15 +96,15 @@ Outcome = Placed | Refusal | Behind
 
 def plan(
     queue: Iterable[Record],
-    clusters: Mapping[str, CapacitySnapshot],
+    sites: Mapping[str, Site],
     policy: Policy = Policy.BEST_EFFORT_FIFO,
     starved: Collection[str] = (),
 ) -> list[Outcome]:
     """One outcome for each record of `queue`, which is in order; `starved` are the uids to be protected.
 
-    The snapshots are used up by what is placed.
+    The snapshots of `sites`, which are by name, are used up by what is placed.
     """
-    planning = Planning(clusters)
+    planning = Planning(sites)
     records = list(queue)
     early = {} if policy is Policy.STRICT_FIFO else planning.protect(records, starved)
     head: Record | None = None
@@ -112,17 +128,16 @@ def behind(record: Record, head: Record) -> Behind:
 class Planning:
     """What one pass has given away and keeps back so far.
 
-    `remembered` are the refusals of a pass before that was asked the same: the same capacity, of which it
-    placed nothing, and the same that are protected. They hold until this one places something.
+    `remembered` are the refusals of a pass before that was asked the same: the same sites, of which it placed
+    nothing, and the same that are protected. They hold until this one places something.
     """
 
-    def __init__(
-        self, clusters: Mapping[str, CapacitySnapshot], remembered: Mapping[Gang, Refusal] | None = None
-    ) -> None:
+    def __init__(self, sites: Mapping[str, Site], remembered: Mapping[Shape, Refusal] | None = None) -> None:
         self.has_placed = False
-        self.refusals: dict[Gang, Refusal] = {}
-        self._clusters = clusters
-        self._names = sorted(clusters)
+        self.refusals: dict[Shape, Refusal] = {}
+        self._sites = [sites[name] for name in sorted(sites)]
+        self._has_members = sites.keys() != {names.HUB_CLUSTER}
+        self._allowed: dict[Where, _Allowed] = {}
         self._kept: dict[str, Record] = {}
         self._remembered = remembered or {}
 
@@ -138,64 +153,120 @@ class Planning:
         return outcomes
 
     def place(self, record: Record) -> Placed | Refusal:
-        """Take what it needs, or say why that cannot be; equal gangs are refused alike."""
-        known = self.refusals.get(record.gang)
+        """Take what it needs, or say why that cannot be; equal shapes are refused alike."""
+        shape = record.shape
+        known = self.refusals.get(shape)
         if known is not None:
             return replace(known, record=record)
-        remembered = self._remembered.get(record.gang) if self._remembered else None
+        remembered = self._remembered.get(shape) if self._remembered else None
         outcome = replace(remembered, record=record) if remembered else self._place(record)
         if isinstance(outcome, Placed):
             self.has_placed, self._remembered = True, {}
         else:
-            self.refusals[record.gang] = outcome
+            self.refusals[shape] = outcome
         return outcome
 
     def _keep_for(self, record: Record) -> None:
-        """The first cluster it would fit if empty: the same in every pass, so that what is kept adds up."""
-        for name in self._names:
-            if name not in self._kept and record.gang.demand.fits_in(
-                self._clusters[name].total_for(record.gang)
+        """The first site it would fit if empty: the same in every pass, so that what is kept adds up."""
+        for site in self._allow(record.where).sites:
+            if site.name not in self._kept and record.gang.demand.fits_in(
+                site.snapshot.total_for(record.gang)
             ):
-                self._kept[name] = record
+                self._kept[site.name] = record
                 return
 
     def _place(self, record: Record) -> Placed | Refusal:
-        gang = record.gang
-        for name in self._names:
-            if gang.demand.fits_in(self._available(name, gang)):
-                self._clusters[name].take(gang.demand)
-                return Placed(record, name)
-        if not self._names:
+        gang, allowed = record.gang, self._allow(record.where)
+        fitting = [site for site in allowed.sites if gang.demand.fits_in(self._available(site, gang))]
+        if fitting:
+            best = min(fitting, key=lambda site: self._score(record, site))
+            best.snapshot.take(gang.demand)
+            return Placed(record, best.name)
+        if not self._sites:
             return Waiting(record, Pending(NO_CLUSTER, "no cluster has reported its capacity yet"))
-        return self._refuse(record)
+        return self._refuse(record, allowed)
 
-    def _available(self, name: str, gang: Gang) -> Resources:
+    def _allow(self, where: Where) -> _Allowed:
+        """Part the sites into those that may be asked for capacity, and those that refuse whoever requires this."""
+        known = self._allowed.get(where)
+        if known is None:
+            required = where if self._has_members else ANYWHERE  # on the hub alone there is nothing to choose
+            answers = [(site, rejection(required, site)) for site in self._sites]
+            sites = tuple(site for site, refused in answers if refused is None)
+            rejections = tuple(refused for _, refused in answers if refused is not None)
+            known = self._allowed[where] = _Allowed(sites, rejections)
+        return known
+
+    def _score(self, record: Record, site: Site) -> Score:
+        return score(record.gang, record.where, site, self._available(site, record.gang))
+
+    def _available(self, site: Site, gang: Gang) -> Resources:
         """What is free for `gang`, less what is kept there for somebody, of the resources that one asks for."""
-        free = self._clusters[name].free_for(gang)
-        kept = self._kept.get(name)
+        free = site.snapshot.free_for(gang)
+        kept = self._kept.get(site.name)
         return free - kept.gang.demand if kept else free
 
-    def _refuse(self, record: Record) -> Refusal:
-        """Name the cluster that comes nearest: one it would fit when empty, if there is any."""
-        gang = record.gang
-        for name in self._names:
-            if not gang.demand.fits_in(self._clusters[name].total_for(gang)):
-                continue
-            free = self._clusters[name].free_for(gang)
-            if gang.demand.fits_in(free):
-                keeper = self._kept[name].key
-                message = (
-                    f"cluster {name}: what is free there is kept for {keeper}, which has waited too long"
-                )
-                return Waiting(record, Pending(RESERVED, message, cluster=name))
-            return Waiting(record, explain(INSUFFICIENT, gang, name, free))
-        name = self._names[0]
-        return Impossible(
-            record, explain(LARGER_THAN_CLUSTER, gang, name, self._clusters[name].total_for(gang))
-        )
+    def _refuse(self, record: Record, allowed: _Allowed) -> Refusal:
+        """It waits if there is a site that it would fit when empty."""
+        shortages = [self._shortage(record.gang, site) for site in allowed.sites]
+        pending = _pending([*allowed.rejections, *shortages], self._has_members)
+        may_fit_later = any(each.reason != LARGER_THAN_CLUSTER for each in shortages)
+        return Waiting(record, pending) if may_fit_later else Impossible(record, pending)
+
+    def _shortage(self, gang: Gang, site: Site) -> Rejection:
+        """Why the capacity of a site is not enough; that it is not is known."""
+        total = site.snapshot.total_for(gang)
+        if not gang.demand.fits_in(total):
+            return explain(LARGER_THAN_CLUSTER, gang, site.name, total)
+        free = site.snapshot.free_for(gang)
+        if not gang.demand.fits_in(free):
+            return explain(INSUFFICIENT, gang, site.name, free)
+        keeper = self._kept[site.name].key
+        message = f"what is free there is kept for {keeper}, which has waited too long"
+        return Rejection(site.name, RESERVED, message)
 
 
-def explain(reason: str, gang: Gang, cluster: str, available: Resources) -> Pending:
+@dataclass(frozen=True, slots=True)
+class _Allowed:
+    """The sites that do not reject what an AppWrapper requires, and the rejections of the others; each by name."""
+
+    sites: tuple[Site, ...]
+    rejections: tuple[Rejection, ...]
+
+
+def _pending(rejections: Iterable[Rejection], has_members: bool) -> Pending:
+    """All of them, and in words those that come nearest; of these the first is what it is about."""
+    by_name = sorted(rejections, key=lambda each: each.cluster)
+    by_hope = sorted(by_name, key=_distance)
+    nearest = by_hope[0]
+    if not has_members:
+        message = f"cluster {nearest.cluster}: {nearest.message}"
+        return Pending(nearest.reason, message, nearest.resource, nearest.cluster)
+    return Pending(
+        nearest.reason, _in_short(by_hope), nearest.resource, nearest.cluster, clusters=tuple(by_name)
+    )
+
+
+def _distance(rejected: Rejection) -> int:
+    """How far it is from being dispatched there: what others free, what operators mend, and what neither can."""
+    return _DISTANCES.get(rejected.reason, 1)
+
+
+_DISTANCES: Final = {
+    INSUFFICIENT: 0,
+    RESERVED: 0,
+    LARGER_THAN_CLUSTER: 2,
+    NOT_SELECTED: 3,
+}
+
+
+def _in_short(rejections: Sequence[Rejection]) -> str:
+    named = [f"{each.cluster} ({each.message})" for each in rejections[:MOST_NAMED]]
+    more = len(rejections) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more else "")
+
+
+def explain(reason: str, gang: Gang, cluster: str, available: Resources) -> Rejection:
     """Why `gang` does not fit `available` of `cluster`, about the resource it is relatively shortest of."""
     shortfall = gang.demand.shortfall(available)
     resource = max(
@@ -206,7 +277,7 @@ def explain(reason: str, gang: Gang, cluster: str, available: Resources) -> Pend
         f"{name}: needs {in_words(name, gang.demand[name])}, {in_words(name, available[name])} {what}"
         for name in sorted(shortfall)
     ]
-    return Pending(reason, f"cluster {cluster}: {'; '.join(parts)}", resource=resource, cluster=cluster)
+    return Rejection(cluster, reason, "; ".join(parts), resource)
 
 
 def in_words(resource: str, amount: int) -> str:

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ComponentsCondition, ConditionType
 from dispatcher.api.names import DEFAULT_QUEUE
+from dispatcher.core.choice import ANYWHERE, Rejection, Where
 from dispatcher.core.gang import Gang
 
 
@@ -79,12 +81,22 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Why an AppWrapper waits: a code for machines, a sentence for people, and what it is about."""
+    """Why an AppWrapper waits: a code for machines, a sentence for people, and what it is about.
+
+    Where there are member clusters, `clusters` says why of each, by name, and the rest is about the one that comes
+    nearest. A change of `clusters` alone is no news.
+    """
 
     reason: str
     message: str
     resource: str = ""
     cluster: str = ""
+    clusters: tuple[Rejection, ...] = ()
+
+    @property
+    def mcad_message(self) -> str:
+        """How MCAD says it in the condition Backoff: a hub with members has words of its own."""
+        return words.NO_CLUSTER_HAS_ENOUGH if self.clusters else words.INSUFFICIENT_RESOURCES
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +138,9 @@ class Attempt:
     outcome: str = ""
 
 
+Shape = tuple[Gang, Where]
+
+
 @dataclass(frozen=True, slots=True)
 class Record:
     """The row of one AppWrapper. `enqueue_seq` is 0 until the store has given it one.
@@ -150,6 +165,7 @@ class Record:
     priority: int = 0
     priority_slope: float = 0.0
     gang: Gang = field(default_factory=Gang)
+    where: Where = ANYWHERE
     conditions: tuple[Condition, ...] = ()
     reason: str = ""
     message: str = ""
@@ -169,6 +185,11 @@ class Record:
     def key(self) -> str:
         """`namespace/name`, for people; never an identity (two groups, and a successor, share it)."""
         return f"{self.namespace}/{self.name}"
+
+    @property
+    def shape(self) -> Shape:
+        """All that decides where it fits: in one pass, equal shapes are refused alike."""
+        return self.gang, self.where
 
     @property
     def holds_capacity(self) -> bool:

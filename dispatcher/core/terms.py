@@ -71,6 +71,8 @@ class Terms:
 
     def pause(self, reason: str) -> timedelta:
         """How long to wait before it may be dispatched again, after it was taken back for that reason."""
+        if reason == words.CLUSTER_DRAINING:
+            return timedelta(0)
         return self.requeuing.pause if reason in words.REASONS_OF_MCAD else self.retry_pause
 
     def is_spent(self, record: Record, reason: str) -> bool:

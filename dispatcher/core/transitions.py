@@ -25,6 +25,7 @@ class Cause(StrEnum):
     LINED_UP = "lined-up"
     BECAME_HEAD = "became-head"
     REPRIORITISED = "reprioritised"
+    REDIRECTED = "redirected"
     SUSPENDED = "suspended"
     RESUMED = "resumed"
     DISPATCHED = "dispatched"
@@ -39,7 +40,10 @@ class Cause(StrEnum):
     RUN_FAILED = "run-failed"
     CREATION_REFUSED = "creation-refused"
     CREATION_POSTPONED = "creation-postponed"
+    WITHDRAWN = "withdrawn"
     REMOVED = "removed"
+    ABANDONED = "abandoned"
+    LOST = "lost"
     DELETED = "deleted"
     RELEASED = "released"
     EXPIRED = "expired"
@@ -83,20 +87,35 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     Transition(_QUEUED, Cause.LINED_UP, _QUEUED, "StrictFIFO: it stands behind one that waits"),
     Transition(_QUEUED, Cause.BECAME_HEAD, _QUEUED, "first of those that do not fit: its bound runs"),
     Transition(_QUEUED, Cause.REPRIORITISED, _QUEUED, "the user changed its priority"),
+    Transition(_QUEUED, Cause.REDIRECTED, _QUEUED, "the user changed to which clusters it may go"),
     Transition(_QUEUED, Cause.SUSPENDED, _SUSPENDED, "the user holds it back"),
     Transition(_QUEUED, Cause.DISPATCHED, _DISPATCHING, "the gang fits: committed to a cluster"),
     Transition(_QUEUED, Cause.DELETED, _DELETED, "deleted while nothing of it existed"),
     Transition(_SUSPENDED, Cause.REPRIORITISED, _SUSPENDED, "the user changed its priority"),
+    Transition(_SUSPENDED, Cause.REDIRECTED, _SUSPENDED, "the user changed to which clusters it may go"),
     Transition(_SUSPENDED, Cause.RESUMED, _QUEUED, "the user released it: queued by its original age"),
     Transition(_SUSPENDED, Cause.DELETED, _DELETED, "deleted while nothing of it existed"),
     Transition(_DISPATCHING, Cause.CREATED, _DISPATCHED, "every wrapped object was created"),
     Transition(_DISPATCHING, Cause.CREATION_REFUSED, _FAILING, "an object can never be created"),
     Transition(_DISPATCHING, Cause.CREATION_POSTPONED, _REQUEUEING, "an object cannot be created now"),
+    Transition(
+        _DISPATCHING, Cause.WITHDRAWN, _QUEUED, "its cluster did not answer, and was asked for nothing yet"
+    ),
     Transition(_DISPATCHING, Cause.SUSPENDED, _SUSPENDING, "suspended while being created"),
     Transition(_DISPATCHING, Cause.DELETED, _DELETING, "deleted while being created"),
     Transition(_DISPATCHED, Cause.PODS_RUNNING, _RUNNING, "as many pods run as the gang needs"),
     *_from_active(Cause.UNHEALTHY, None, "something is wrong with it; if that lasts, it is acted upon"),
     *_from_active(Cause.RECOVERED, None, "what was wrong is no longer"),
+    *(
+        row
+        for source in (_DISPATCHING, _REQUEUEING, _SUSPENDING, _FAILING, _DELETING)
+        for row in (
+            Transition(
+                source, Cause.UNHEALTHY, source, "its cluster does not answer: it goes on once that is back"
+            ),
+            Transition(source, Cause.RECOVERED, source, "its cluster answers again"),
+        )
+    ),
     *_from_active(Cause.ITEMS_DONE, None, "all that ends is done; whether a pod lives is asked now"),
     *_from_active(Cause.SOME_COMPLETED, _HOLD, "some of its wrapped objects are done"),
     *_from_active(Cause.COMPLETED, _COMPLETED, "all that ends is done, and no pod lives"),
@@ -114,6 +133,18 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     Transition(_FAILED, Cause.DELETED, _DELETED, "deleted after it failed"),
     Transition(_COMPLETED, Cause.EXPIRED, _COMPLETED, "what was kept for its logs was removed"),
     Transition(_COMPLETED, Cause.DELETED, _DELETED, "deleted after it completed"),
+    *(
+        Transition(
+            source, Cause.ABANDONED, _QUEUED, "its cluster was lost: queued again, though it may run on there"
+        )
+        for source in (_DISPATCHING, _DISPATCHED, _RUNNING, _HOLD, _REQUEUEING)
+    ),
+    Transition(_SUSPENDING, Cause.ABANDONED, _SUSPENDED, "its cluster was lost: nothing is confirmed there"),
+    Transition(_DELETING, Cause.ABANDONED, _DELETED, "its cluster was lost: nothing is confirmed there"),
+    *(
+        Transition(source, Cause.LOST, _FAILED, "its cluster was lost, and is not to be waited for")
+        for source in (_DISPATCHING, _DISPATCHED, _RUNNING, _HOLD, _FAILING)
+    ),
     Transition(_DELETING, Cause.RELEASED, _DELETED, "its objects and pods are confirmed gone"),
 )
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
@@ -11,9 +11,16 @@ from dispatcher import errors
 from dispatcher.api.annotations import KEYS, FaultTolerance, fault_tolerance
 from dispatcher.api.appwrapper import spec_hash
 from dispatcher.api.asked import Asked, asked
-from dispatcher.api.names import APPWRAPPER_KIND, APPWRAPPER_VERSION, OUR_MANAGERS
+from dispatcher.api.names import (
+    APPWRAPPER_KIND,
+    APPWRAPPER_VERSION,
+    CLUSTER_PREFERENCE,
+    CLUSTER_SELECTOR,
+    FINALIZER,
+    OUR_MANAGERS,
+)
 from dispatcher.kube import depth
-from dispatcher.kube.client import ClusterClient, Json
+from dispatcher.kube.client import MERGE_PATCH, ClusterClient, Json
 from dispatcher.kube.discovery import Discovery, Kind
 
 NO_ANNOTATIONS: Final = FaultTolerance()
@@ -40,6 +47,10 @@ class AppWrapperView:
     tolerance: FaultTolerance = NO_ANNOTATIONS
     has_components: bool = False
     is_ours: bool = True
+    wishes: Mapping[str, str] = field(default_factory=dict)
+    """Those of its annotations that say to which clusters it is to go, as written."""
+    is_held: bool = False
+    """It bears our finalizer: a member cluster has, or may have, objects of it."""
 
     @property
     def spec_hash(self) -> str:
@@ -50,6 +61,7 @@ class AppWrapperView:
 def decode(raw: Json) -> AppWrapperView:
     """The view of one AppWrapper of either group."""
     metadata, spec = raw["metadata"], raw.get("spec") or {}
+    annotations = metadata.get("annotations") or {}
     return AppWrapperView(
         uid=metadata["uid"],
         group=raw["apiVersion"].partition("/")[0],
@@ -61,11 +73,16 @@ def decode(raw: Json) -> AppWrapperView:
         deleting="deletionTimestamp" in metadata,
         spec=depth.dumps(spec),
         status=raw.get("status") or {},
-        asked=asked(spec),
-        tolerance=_tolerance(metadata.get("annotations") or {}),
+        asked=asked(spec, annotations),
+        tolerance=_tolerance(annotations),
         has_components=bool(spec.get("components")),
         is_ours=spec.get("managedBy") in OUR_MANAGERS,
+        wishes={key: annotations[key] for key in _WISHES if key in annotations},
+        is_held=FINALIZER in (metadata.get("finalizers") or ()),
     )
+
+
+_WISHES: Final = (CLUSTER_SELECTOR, CLUSTER_PREFERENCE)
 
 
 def _tolerance(annotations: Mapping[str, str]) -> FaultTolerance:
@@ -110,6 +127,37 @@ class AppWrappers:
         path = (await self._kind()).path(view.namespace, view.name)
         written = await self._client.patch(f"{path}/status", patch)
         return str(written["metadata"]["resourceVersion"])
+
+    async def hold(self, view: AppWrapperView) -> bool:
+        """Keep it from going before a member cluster was asked: with our finalizer, beside those of others.
+
+        False if it is too late for that.
+        """
+        return view.is_held or await self._change_finalizers(view, lambda known: [*known, FINALIZER])
+
+    async def let_go(self, view: AppWrapperView) -> None:
+        """Nothing of it is left in a member cluster: take our finalizer off."""
+        await self._change_finalizers(view, lambda known: [each for each in known if each != FINALIZER])
+
+    async def _change_finalizers(
+        self, view: AppWrapperView, change: Callable[[list[str]], list[str]]
+    ) -> bool:
+        """Of this uid only, and of what was just read: `Conflict` if somebody else was faster; False if it is going."""
+        path = (await self._kind()).path(view.namespace, view.name)
+        try:
+            metadata = (await self._client.get(path))["metadata"]
+        except errors.NotFound as error:
+            if error.reason:
+                return False  # gone, with all its finalizers
+            raise errors.Unavailable(f"{self.group} is not served: {error}") from error
+        if metadata["uid"] != view.uid:
+            return False
+        known = metadata.get("finalizers") or []
+        changed = list(dict.fromkeys(change(known)))
+        if changed != known and (FINALIZER in known or "deletionTimestamp" not in metadata):
+            body = {"uid": view.uid, "resourceVersion": metadata["resourceVersion"], "finalizers": changed}
+            await self._client.patch(path, {"metadata": body}, MERGE_PATCH)
+        return "deletionTimestamp" not in metadata
 
     async def _kind(self) -> Kind:
         return await self._discovery.find(f"{self.group}/{APPWRAPPER_VERSION}", APPWRAPPER_KIND)

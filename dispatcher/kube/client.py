@@ -13,12 +13,14 @@ import os
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import urlencode
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
+import yaml
 from kubernetes_asyncio import config
 from kubernetes_asyncio.client import ApiClient, Configuration
 from kubernetes_asyncio.config.config_exception import ConfigException
@@ -40,6 +42,16 @@ _READ_BUFFER: Final = 2**21  # an object can be 1.5 MiB
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 Json = dict[str, Any]
+
+
+_POD_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+
+def own_namespace(given: str) -> str:
+    """The namespace this runs in: as given, else the pod's, else `default`."""
+    if given or not _POD_NAMESPACE.is_file():
+        return given or "default"
+    return _POD_NAMESPACE.read_text(encoding="utf-8").strip()
 
 
 def always() -> bool:
@@ -232,6 +244,11 @@ async def _configuration(kubeconfig: str) -> Configuration:
         where = kubeconfig or "the pod's own ServiceAccount"
         raise errors.SettingsError(
             f"no Kubernetes credentials from {where}: {error}; set KUBECONFIG or run inside a cluster"
+        ) from error
+    except (TypeError, AttributeError, yaml.YAMLError) as error:
+        # The library takes it for granted that a kubeconfig is well formed; YAML's own words quote the file.
+        raise errors.SettingsError(
+            f"no Kubernetes credentials from {kubeconfig}: it is no kubeconfig"
         ) from error
     return configuration
 

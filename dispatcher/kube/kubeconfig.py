@@ -46,6 +46,8 @@ MOST_NODES: Final = 10_000
 """Values in the file; a kubeconfig of hundreds of clusters has less."""
 DEEPEST: Final = 16
 
+_MOST_SHOWN: Final = 10
+
 _SELF_CONTAINED: Final = "Write it with: kubectl config view --minify --flatten --raw"
 _SERVICE_ACCOUNT: Final = "Use the token of a ServiceAccount, or a client certificate"
 _LOADER: Final = yaml.CBaseLoader if yaml.__with_libyaml__ else yaml.BaseLoader
@@ -110,6 +112,27 @@ def connection(kubeconfig: bytes) -> Connection:
     )
 
 
+def minified(kubeconfig: bytes, context: str = "") -> bytes:
+    """Keep of a kubeconfig one context, else its current one, and make that the current one.
+
+    What that context consists of is kept as it was written, and not checked; `connection` does that. Kubeconfigs that
+    say the same about it are the same bytes afterwards.
+    """
+    whole = _Part("kubeconfig", _Reader(_text(kubeconfig)).document())
+    chosen = _chosen(whole, context or whole.text("current-context"))
+    through = whole.named("contexts", "context", chosen)
+    cluster, user = through.needed("cluster"), through.needed("user")
+    kept = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": chosen,
+        "contexts": [{"name": chosen, "context": {"cluster": cluster, "user": user}}],
+        "clusters": [{"name": cluster, "cluster": whole.named("clusters", "cluster", cluster).content}],
+        "users": [{"name": user, "user": whole.named("users", "user", user).content}],
+    }
+    return yaml.safe_dump(kept).encode()
+
+
 def api_client(to: Connection) -> ApiClient:
     """Make the library's client of a connection, in a running loop; `SettingsError` if TLS cannot use what it holds."""
     configuration = Configuration(host=to.server)
@@ -147,6 +170,15 @@ def _in_memory(content: bytes) -> Iterator[str | None]:
         file.write(content)
         file.flush()
         yield f"/proc/self/fd/{file.fileno()}"
+
+
+def _chosen(whole: _Part, context: str) -> str:
+    names = whole.names("contexts")
+    if context in names:
+        return context
+    problem = f"has no {quoted(context)}" if context else "none is the current one"
+    listed = ", ".join(map(quoted, names[:_MOST_SHOWN])) or "there is none"
+    raise _refused("kubeconfig.contexts", problem, f"Choose one of: {listed}")
 
 
 def _check_verified(cluster: _Part) -> None:
@@ -262,6 +294,13 @@ class _Part:
             problem = f"must have one entry named {quoted(name)}, and has {len(found) or 'none'}"
             raise self.refusal(plural, problem, _SELF_CONTAINED)
         return _Part(f"{self.path}.{plural}[{quoted(name)}].{singular}", found[0].get(singular))
+
+    def names(self, plural: str) -> list[str]:
+        """List the names in a list of named entries."""
+        entries = self._entries().get(plural)
+        listed = entries if isinstance(entries, list) else []
+        found = (each.get("name") for each in listed if isinstance(each, dict))
+        return [name for name in found if isinstance(name, str)]
 
     def pem(self, key: str, label: str) -> bytes:
         """Decode what must be PEM of this label; empty if there is none."""

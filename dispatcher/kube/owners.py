@@ -14,8 +14,7 @@ from collections.abc import Callable
 from typing import Final
 
 from dispatcher import errors, log
-from dispatcher.api.names import APPWRAPPER_KIND, PLURALS
-from dispatcher.core.manifest import controller_of
+from dispatcher.core.manifest import appwrapper_of, controller_of
 from dispatcher.core.record import ObjectRef
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
@@ -65,8 +64,8 @@ class Owners:
         """
         if controller is None:
             return None
-        is_root = controller.uid == claimed_by or _is_appwrapper(controller)
-        root = controller.uid if is_root else self._roots.get(controller.uid)
+        is_root = controller.uid == claimed_by
+        root = claimed_by if is_root else _meant_by(controller) or self._roots.get(controller.uid)
         if root and self._homes.get(root, controller.namespace) != controller.namespace:
             return None
         if root is None and (claimed_by or names_appwrapper):
@@ -120,8 +119,9 @@ class Owners:
             above = await self._controller_of(ref)
             if above is None:
                 return NOBODY
-            if _is_appwrapper(above):
-                return above.uid  # whatever made the AppWrapper itself is not asked about
+            appwrapper = _meant_by(above)
+            if appwrapper is not None:
+                return appwrapper  # whatever made the AppWrapper itself is not asked about
             ref = above
         return NOBODY
 
@@ -150,5 +150,6 @@ def _note(known: OrderedDict[str, str], uid: str, value: str) -> None:
         known.popitem(last=False)
 
 
-def _is_appwrapper(ref: ObjectRef) -> bool:
-    return ref.kind == APPWRAPPER_KIND and ref.api_version.partition("/")[0] in PLURALS
+def _meant_by(ref: ObjectRef) -> str | None:
+    reference = {"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name, "uid": ref.uid}
+    return appwrapper_of(reference)

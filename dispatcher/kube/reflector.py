@@ -89,6 +89,11 @@ class Reflector(Generic[T]):
         self._followed = False
         self._trouble: type[errors.ClusterError] | None = None
 
+    @property
+    def is_forbidden(self) -> bool:
+        """True while the API server says that we may not look."""
+        return self._trouble is errors.Forbidden
+
     async def run(self) -> None:
         """List and watch until cancelled; failures are retried with growing, jittered pauses."""
         failures = 0

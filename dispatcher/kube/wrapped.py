@@ -15,7 +15,7 @@ from dispatcher.api import names
 from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.api.mistakes import one_line
 from dispatcher.core.endings import ObjectState, state_of
-from dispatcher.core.manifest import Owner, Whose, adoption, build, controller_of, reference, whose
+from dispatcher.core.manifest import Owner, Whose, adoption, build, controller_of, owned_by, reference, whose
 from dispatcher.core.record import ObjectRef
 from dispatcher.kube.client import MERGE_PATCH, ClusterClient, Json
 from dispatcher.kube.discovery import Discovery, Kind
@@ -49,7 +49,14 @@ class RefusedForGood:
     message: str
 
 
-Creation = Created | InTheWay | Postponed | RefusedForGood
+@dataclass(frozen=True, slots=True)
+class NameTaken:
+    """An object that is not ours has the name, in this cluster; the message names it."""
+
+    message: str
+
+
+Creation = Created | InTheWay | Postponed | NameTaken | RefusedForGood
 
 _QUOTA: Final = "exceeded quota"
 _MOST_EVENTS: Final = 500
@@ -123,7 +130,7 @@ class WrappedObjects:
         1 if it bears no number (MCAD made it); None if there is none that is the AppWrapper's.
         """
         _, found = await self._look(reference(wrapped, owner))
-        if found is None or not _is_owned_by(found, owner.uid):
+        if found is None or owned_by(found["metadata"]) != owner.uid:
             return None
         number = str((found["metadata"].get("labels") or {}).get(names.ATTEMPT_LABEL))
         return int(number) if number.isdecimal() else 1
@@ -209,7 +216,7 @@ class WrappedObjects:
                 raise
             # We may not even look, and never saw it created: it is the one whose creation was forbidden.
             return Kind(ref.api_version, ref.kind, "", namespaced=True), None
-        return kind, found if found is not None and _is_owned_by(found, owner_uid) else None
+        return kind, found if found is not None and owned_by(found["metadata"]) == owner_uid else None
 
     async def _look(self, ref: ObjectRef) -> tuple[Kind, Json | None]:
         """The object of that name as the API server has it now; None if it has none."""
@@ -246,15 +253,10 @@ def _last_seen(event: Json) -> str:
     return max(filter(None, times), default="")
 
 
-def _collision(ref: ObjectRef) -> RefusedForGood:
-    return RefusedForGood(
+def _collision(ref: ObjectRef) -> NameTaken:
+    return NameTaken(
         f"{_title(ref)} exists already and is not this AppWrapper's; delete it or choose another name"
     )
-
-
-def _is_owned_by(found: Json, uid: str) -> bool:
-    controller = controller_of(found["metadata"])
-    return controller is not None and controller.get("uid") == uid
 
 
 def _with_uid(ref: ObjectRef, found: Json) -> ObjectRef:

@@ -11,6 +11,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from itertools import accumulate
 from typing import Any, Final
 from uuid import UUID
@@ -18,6 +19,7 @@ from uuid import UUID
 from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.gang import Gang
 from dispatcher.core.record import Attempt, Change, ObjectRef, Record
 from dispatcher.errors import DataRefused, SettingsError
@@ -82,11 +84,24 @@ class QueueStore:
             await connection.execute(_MEET_CLUSTER, {"name": name, "uid": uid})
             known = (await connection.execute(_CLUSTER_UID, {"name": name})).scalar_one()
         if known != uid:
+            remedy = "use a new database" if name == HUB_CLUSTER else "declare it under another name"
             raise SettingsError(
                 f"the cluster {name!r} of this database has the kube-system uid {known}, the one the kubeconfig "
                 f"leads to has {uid}: correct the kubeconfig or the database URL; if the cluster was really "
-                f"replaced, use a new database"
+                f"replaced, {remedy}"
             )
+
+    async def unreachable_clusters(self) -> dict[str, datetime]:
+        """Since when each cluster has not answered, of those that did not when that was last noted."""
+        async with self._database.reading() as connection:
+            found = await connection.execute(_UNREACHABLE)
+            return {row.name: row.unreachable_since for row in found}
+
+    async def note_unreachable(self, name: str, since: datetime | None) -> None:
+        """Note since when a cluster does not answer, None if it does: whoever leads next counts on from there."""
+        lease = self._lease()
+        async with self._database.fenced(lease.epoch, lease.holder) as connection:
+            await connection.execute(_NOTE_UNREACHABLE, {"name": name, "since": since})
 
     async def load_live(self) -> list[Record]:
         """Every record that is not Deleted, with its current attempt, in the order they were taken in."""
@@ -222,6 +237,12 @@ _MEET_CLUSTER: Final = text(
     "INSERT INTO member_cluster (name, cluster_uid) VALUES (:name, :uid) ON CONFLICT (name) DO NOTHING"
 )
 _CLUSTER_UID: Final = text("SELECT cluster_uid FROM member_cluster WHERE name = :name")
+_UNREACHABLE: Final = text(
+    "SELECT name, unreachable_since FROM member_cluster WHERE unreachable_since IS NOT NULL"
+)
+_NOTE_UNREACHABLE: Final = text(
+    "UPDATE member_cluster SET unreachable_since = CAST(:since AS timestamptz) WHERE name = :name"
+)
 _NEW_COLUMNS: Final = {**rows.IDENTITY_COLUMNS, **rows.STATE_COLUMNS}
 _INSERT: Final = text(
     f"INSERT INTO appwrapper ({_names(_NEW_COLUMNS)}) "

@@ -7,6 +7,7 @@ cannot hold is refused, never rounded.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -14,6 +15,8 @@ from typing import Any, Final
 import orjson
 
 from dispatcher.api.conditions import ConditionType
+from dispatcher.api.selector import parse_selector
+from dispatcher.core.choice import ANYWHERE, Kind, Rejection, Where
 from dispatcher.core.gang import Gang, PodSet, Toleration
 from dispatcher.core.record import (
     Ailment,
@@ -43,6 +46,7 @@ IDENTITY_COLUMNS: Final = {
     "namespace": "text",
     "name": "text",
     "created_at": "timestamptz",
+    "kinds": "jsonb",
 }
 STATE_COLUMNS: Final = {
     "version": "integer",
@@ -56,6 +60,9 @@ STATE_COLUMNS: Final = {
     "pods": "bigint",
     "pod_sets": "jsonb",
     "conditions": "jsonb",
+    "cluster_selector": "text",
+    "cluster_preference": "text",
+    "ruled_out": "jsonb",
     "reason": "text",
     "message": "text",
     "unhealthy_reason": "text",
@@ -70,13 +77,15 @@ STATE_COLUMNS: Final = {
     "pending_message": "text",
     "pending_resource": "text",
     "pending_cluster": "text",
+    "pending_clusters": "jsonb",
     "eligible_at": "timestamptz",
     "blocked_since": "timestamptz",
     "attempts": "integer",
     "attempt": "integer",
     "cluster": "text",
 }
-KEPT_IF_NULL: Final = frozenset({"demand", "pod_sets", "conditions"})
+WHERE_COLUMNS: Final = frozenset({"cluster_selector", "cluster_preference", "ruled_out"})
+KEPT_IF_NULL: Final = frozenset({"demand", "pod_sets", "conditions", "pending_clusters"}) | WHERE_COLUMNS
 """Large columns that an update leaves as they are where it says null."""
 
 ATTEMPT_COLUMNS: Final = {
@@ -137,6 +146,7 @@ def new_row(record: Record) -> Row:
         "namespace": record.namespace,
         "name": record.name,
         "created_at": record.created_at,
+        "kinds": sorted(record.where.kinds),
         **_state(record),
     }
 
@@ -148,6 +158,10 @@ def changed_row(before: Record, after: Record) -> Row:
         row |= {"demand": None, "pod_sets": None}
     if after.conditions == before.conditions:
         row["conditions"] = None
+    if after.pending == before.pending:
+        row["pending_clusters"] = None
+    if after.where == before.where:
+        row |= dict.fromkeys(WHERE_COLUMNS)
     return row
 
 
@@ -237,6 +251,9 @@ def _state(record: Record) -> Row:
         "pods": record.gang.pods,
         "pod_sets": [_pod_set_row(each) for each in record.gang.pod_sets],
         "conditions": record.conditions,
+        "cluster_selector": str(record.where.selector),
+        "cluster_preference": str(record.where.prefers),
+        "ruled_out": sorted(record.where.ruled_out),
         "reason": record.reason,
         "message": record.message,
         "unhealthy_reason": unhealthy.reason if unhealthy else None,
@@ -251,6 +268,7 @@ def _state(record: Record) -> Row:
         "pending_message": pending.message if pending else None,
         "pending_resource": pending.resource if pending else None,
         "pending_cluster": pending.cluster if pending else None,
+        "pending_clusters": pending.clusters if pending else (),
         "eligible_at": record.eligible_at,
         "blocked_since": record.blocked_since,
         "attempts": record.attempts,
@@ -278,6 +296,36 @@ def _intent(record: Record) -> str:
 
 
 # --- from rows to values -----------------------------------------------------------------------------
+
+
+def _where_of(row: Mapping[Any, Any]) -> Where:
+    return _where(
+        row["cluster_selector"],
+        row["cluster_preference"],
+        row["namespace"],
+        tuple(map(tuple, row["kinds"])),
+        tuple(map(tuple, row["ruled_out"])),
+    )
+
+
+@functools.lru_cache(maxsize=10_000)
+def _where(
+    selector: str,
+    preference: str,
+    namespace: str,
+    kinds: tuple[Kind, ...],
+    ruled_out: tuple[tuple[str, str], ...],
+) -> Where:
+    """The same value for all that require the same: there are few of these among many."""
+    if not (selector or preference or kinds):
+        return ANYWHERE
+    return Where(
+        selector=parse_selector(selector, "cluster_selector"),
+        prefers=parse_selector(preference, "cluster_preference"),
+        namespace=namespace,
+        kinds=frozenset(kinds),
+        ruled_out=frozenset(ruled_out),
+    )
 
 
 def record_of(row: Mapping[Any, Any], attempt: Attempt | None) -> Record:
@@ -311,6 +359,7 @@ def record_of(row: Mapping[Any, Any], attempt: Attempt | None) -> Record:
         requeuing_seconds=row["requeuing_seconds"],
         expected_seconds=row["expected_seconds"],
         kept_until=row["kept_until"],
+        where=_where_of(row),
         eligible_at=row["eligible_at"],
         blocked_since=row["blocked_since"],
         attempts=row["attempts"],
@@ -349,7 +398,11 @@ def _pending_of(row: Mapping[Any, Any]) -> Pending | None:
     if row["pending_reason"] is None:
         return None
     return Pending(
-        row["pending_reason"], row["pending_message"], row["pending_resource"], row["pending_cluster"]
+        reason=row["pending_reason"],
+        message=row["pending_message"],
+        resource=row["pending_resource"],
+        cluster=row["pending_cluster"],
+        clusters=tuple(Rejection(**each) for each in row["pending_clusters"]),
     )
 
 

@@ -118,6 +118,11 @@ appwrapper: Final = Table(
     _count("requeuing_seconds"),
     _count("expected_seconds"),
     _moment("kept_until", nullable=True),
+    _text("cluster_selector"),
+    _text("cluster_preference"),
+    Column("kinds", JSONB, nullable=False, server_default=text("'[]'")),
+    Column("ruled_out", JSONB, nullable=False, server_default=text("'[]'")),
+    Column("pending_clusters", JSONB, nullable=False, server_default=text("'[]'")),
     # Far beyond any use; what grows past a double would make the order of the whole queue unreadable.
     CheckConstraint("priority_slope BETWEEN -1e12 AND 1e12", name="priority_slope"),
     Index("ix_appwrapper_namespace_name", "namespace", "name"),
@@ -184,6 +189,7 @@ member_cluster: Final = Table(
     Column(
         "first_seen_at", DateTime(timezone=True), nullable=False, server_default=text("clock_timestamp()")
     ),
+    _moment("unreachable_since", nullable=True),
 )
 
 event: Final = Table(

@@ -133,8 +133,12 @@ class World:
             return None
 
     async def every(self, kind: str) -> list[Json]:
-        """Every object of a kind in our namespace."""
-        return (await self.client.get(self.path(kind))).get("items") or []
+        """Every object of a kind in our namespace; a server that was only just started asks for a little patience."""
+        while True:
+            try:
+                return (await self.client.get(self.path(kind))).get("items") or []
+            except errors.Throttled as error:
+                await asyncio.sleep(error.retry_after)
 
     async def merge(self, kind: str, name: str, patch: Json) -> Json:
         """Change an object."""

@@ -15,7 +15,8 @@ from dispatcher.controller.dispatch import change_of
 from dispatcher.controller.roster import Roster
 from dispatcher.core import lifecycle
 from dispatcher.core.capacity import CapacityLedger, Node, Pod, PodCounts, PodPhase
-from dispatcher.core.decision import Decision, Observation, Step, decide, retry_pause
+from dispatcher.core.choice import Site
+from dispatcher.core.decision import Decision, Observation, Step, decide, retry_pause, where_asked
 from dispatcher.core.endings import End
 from dispatcher.core.health import Sight, keeps_what_ended
 from dispatcher.core.lifecycle import Verdict
@@ -123,8 +124,8 @@ class Leader:
     async def cycle(self, policy: Policy) -> None:
         """Decide for everything that is queued."""
         self.later()
-        snapshots = {name: ledger.snapshot() for name, ledger in self.ledgers.items()}
-        outcomes = self.roster.line.plan(snapshots, policy, BOUND, self.now)
+        sites = {name: Site(name, ledger.snapshot()) for name, ledger in self.ledgers.items()}
+        outcomes = self.roster.line.plan(sites, policy, BOUND, self.now)
         changes = (change_of(outcome, self.now) for outcome in outcomes)
         await self.commit(change for change in changes if change is not None)
 
@@ -213,6 +214,8 @@ class Leader:
                 return lifecycle.delete(record, now)
             case Step.REPRIORITISE:
                 return lifecycle.reprioritise(record, wish.asked.priority, wish.asked.priority_slope, now)
+            case Step.REDIRECT:
+                return lifecycle.redirect(record, where_asked(record, wish.asked), now)
             case Step.SUSPEND:
                 return lifecycle.suspend(record, now, decision.done)
             case Step.RESUME:
@@ -241,6 +244,10 @@ class Leader:
                 )
             case Step.FAIL:
                 return lifecycle.fail(record, Verdict(decision.reason, decision.message), now)
+            case Step.ABANDON:
+                return lifecycle.abandon(record, decision.message, now)
+            case Step.LOSE:
+                return lifecycle.lose(record, decision.message, now)
             case Step.COMPLETE | Step.REMOVE | Step.CONFIRM_GONE | Step.EXPIRE:
                 return _end(record, terms, decision, now) if luck is Luck.GOOD else None
             case never:

@@ -12,6 +12,7 @@ from dispatcher.settings import Settings
 DEFAULTS: dict[str, Any] = {
     "database_url": SecretStr(""),
     "kubeconfig": "",
+    "namespace": "",
     "listen_address": "127.0.0.1",
     "listen_port": 8081,
     "lease_seconds": 15.0,
@@ -23,6 +24,8 @@ DEFAULTS: dict[str, Any] = {
     "queue_policy": "BestEffortFIFO",
     "starvation_bound_seconds": 600.0,
     "kept_seconds": 604800.0,
+    "probe_seconds": 5.0,
+    "unreachable_seconds": 15.0,
     "concurrency": 32,
     "log_level": "info",
     "log_format": "auto",
@@ -43,6 +46,7 @@ def test_defaults_are_the_documented_ones() -> None:
             SecretStr("postgresql://host/name"),
         ),
         ("DISPATCHER_KUBECONFIG", "/etc/hub.kubeconfig", "kubeconfig", "/etc/hub.kubeconfig"),
+        ("DISPATCHER_NAMESPACE", "gpu-hub", "namespace", "gpu-hub"),
         ("DISPATCHER_LISTEN_ADDRESS", "0.0.0.0", "listen_address", "0.0.0.0"),  # noqa: S104  # as in a pod
         ("DISPATCHER_LISTEN_PORT", "0", "listen_port", 0),
         ("DISPATCHER_LEASE_SECONDS", "30", "lease_seconds", 30.0),
@@ -54,6 +58,8 @@ def test_defaults_are_the_documented_ones() -> None:
         ("DISPATCHER_QUEUE_POLICY", "StrictFIFO", "queue_policy", "StrictFIFO"),
         ("DISPATCHER_STARVATION_BOUND_SECONDS", "0", "starvation_bound_seconds", 0.0),
         ("DISPATCHER_KEPT_SECONDS", "0", "kept_seconds", 0.0),
+        ("DISPATCHER_PROBE_SECONDS", "1", "probe_seconds", 1.0),
+        ("DISPATCHER_UNREACHABLE_SECONDS", "0", "unreachable_seconds", 0.0),
         ("DISPATCHER_CONCURRENCY", "1", "concurrency", 1),
         ("DISPATCHER_LOG_LEVEL", "debug", "log_level", "debug"),
         ("DISPATCHER_LOG_FORMAT", "json", "log_format", "json"),

@@ -11,7 +11,7 @@ import yaml
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ComponentsCondition, ConditionType
-from dispatcher.core import lifecycle, placement
+from dispatcher.core import choice, lifecycle, placement
 from dispatcher.core.record import Phase
 from dispatcher.core.transitions import Cause
 from dispatcher.probes import Metrics, Role
@@ -55,7 +55,12 @@ def missing(wanted: set[str], form: str = "`{}`") -> list[str]:
     return sorted(word for word in wanted if form.format(word) not in PAGE)
 
 
-WAITS_FOR = constants(placement) | first_words("Pending") | {words.PREEMPTION_TRIGGERED, "CreationPostponed"}
+WAITS_FOR = (
+    constants(placement)
+    | constants(choice)
+    | first_words("Pending")
+    | {words.PREEMPTION_TRIGGERED, "CreationPostponed"}
+)
 """Why one waits: the planner's reasons, and what `lifecycle.removed` says of one that went back."""
 
 

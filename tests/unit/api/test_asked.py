@@ -3,6 +3,8 @@ from typing import Any
 import pytest
 
 from dispatcher.api.asked import Asked, asked
+from dispatcher.api.names import CLUSTER_PREFERENCE, CLUSTER_SELECTOR
+from dispatcher.api.selector import parse_selector
 
 
 @pytest.mark.parametrize(
@@ -24,7 +26,7 @@ from dispatcher.api.asked import Asked, asked
     ],
 )
 def test_what_is_asked_for_is_read_as_written(spec: dict[str, Any], expected: Asked) -> None:
-    assert asked(spec) == expected
+    assert asked(spec, {}) == expected
 
 
 @pytest.mark.parametrize(
@@ -42,4 +44,27 @@ def test_what_is_asked_for_is_read_as_written(spec: dict[str, Any], expected: As
     ],
 )
 def test_what_a_schema_would_have_refused_asks_for_nothing(spec: dict[str, Any]) -> None:
-    assert asked(spec) is None
+    assert asked(spec, {}) is None
+
+
+EAST = parse_selector("zone=east", "annotation")
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        pytest.param({CLUSTER_SELECTOR: "zone=east"}, Asked(selector=EAST), id="selector"),
+        pytest.param({CLUSTER_PREFERENCE: "zone=east"}, Asked(prefers=EAST), id="preference"),
+        pytest.param(
+            {CLUSTER_SELECTOR: "zone="}, Asked(selector=parse_selector("zone=", "")), id="empty-value"
+        ),
+        pytest.param({CLUSTER_SELECTOR: "=="}, Asked(selector=None), id="no-selector"),
+        pytest.param(
+            {CLUSTER_PREFERENCE: "(", CLUSTER_SELECTOR: "zone=east"},
+            Asked(selector=EAST, prefers=None),
+            id="no-preference",
+        ),
+    ],
+)
+def test_where_it_asks_to_go_is_read_as_annotated(annotations: dict[str, str], expected: Asked) -> None:
+    assert asked({}, annotations) == expected

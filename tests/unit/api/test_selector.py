@@ -13,8 +13,8 @@ from dispatcher.api.selector import (
     Operator,
     Requirement,
     Selector,
-    cluster_selector,
     parse_selector,
+    selector_of,
 )
 
 ANNOTATION = "dispatcher.codeflare.dev/cluster-selector"
@@ -136,16 +136,29 @@ def test_selectors_that_mean_the_same_are_the_same() -> None:
 )
 def test_mistake_is_told_with_its_place_and_its_remedy(text: str, problem: str) -> None:
     with pytest.raises(SpecError) as caught:
-        cluster_selector({ANNOTATION: text})
+        selector_of({ANNOTATION: text}, ANNOTATION)
     assert (
         str(caught.value)
         == f'metadata.annotations["{ANNOTATION}"]: is no label selector: {problem}. {REMEDY}'
     )
 
 
+def test_what_is_not_met_is_said_as_it_could_have_been_written() -> None:
+    selector = parse_selector("zone in (b, a),region=us,!spot,gpu,region!=eu,region", "p")
+    unmet = selector.unmet({"region": "eu", "spot": ""})
+    assert [str(each) for each in unmet] == [
+        "zone in (a, b)",
+        "region in (us)",
+        "!spot",
+        "gpu",
+        "region notin (eu)",
+    ]
+    assert parse_selector(", ".join(map(str, unmet)), "p") == Selector(tuple(unmet))
+
+
 def test_annotation_that_is_not_there_selects_everything() -> None:
-    assert cluster_selector({"other": "a=b"}) == EVERYTHING
-    assert cluster_selector({ANNOTATION: "a"}) == one("a", Operator.EXISTS)
+    assert selector_of({"other": "a=b"}, ANNOTATION) == EVERYTHING
+    assert selector_of({ANNOTATION: "a"}, ANNOTATION) == one("a", Operator.EXISTS)
 
 
 def test_what_is_too_long_is_refused_unread() -> None:

@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.committer import LARGEST_BATCH
 from dispatcher.controller.dispatch import Dispatch, Rules
+from dispatcher.core.choice import Site, Where
 from dispatcher.core.placement import Policy
 from dispatcher.core.record import Phase
 from dispatcher.probes import Metrics
 from tests.builders import at, make_gang, make_record
 from tests.unit.controller.world import World
 from tests.unit.virtual_time import monotonic, until
+
+
+class HubAlone:
+    """What is known where no member is declared."""
+
+    def __init__(self, hub: Cluster) -> None:
+        self._hub = hub
+
+    async def get_ready(self, _wheres: Iterable[Where]) -> None:
+        """Nothing has to be asked."""
+
+    def sites(self, _wheres: Iterable[Where]) -> dict[str, Site]:
+        return {"hub": Site("hub", self._hub.ledger.snapshot())} if self._hub.is_known else {}
 
 
 def dispatch_of(world: World, rules: Rules | None = None, *, known: bool = True) -> Dispatch:
@@ -25,7 +40,7 @@ def dispatch_of(world: World, rules: Rules | None = None, *, known: bool = True)
     return Dispatch(
         world.roster,
         world.committer,
-        world.clusters,
+        HubAlone(world.cluster),
         world.admitted.append,
         world.now,
         Metrics(),

@@ -14,6 +14,7 @@ import yaml
 from dispatcher.api.conditions import ConditionType, State
 from dispatcher.core import lifecycle
 from dispatcher.core.capacity import PodCounts
+from dispatcher.core.choice import Rejection
 from dispatcher.core.conditions import Shown, project
 from dispatcher.core.record import Ailment, Pending, Phase, Record
 from tests.builders import (
@@ -360,12 +361,46 @@ def test_pods_that_cannot_be_scheduled_are_listed_as_mcad_lists_them() -> None:
             {"reason": "NoCluster", "message": "no cluster has reported its capacity yet"},
             id="for-a-cluster",
         ),
+        pytest.param(
+            replace(
+                WAITS,
+                clusters=(
+                    Rejection("east", "ClusterCordoned", "new racks"),
+                    Rejection("hub", "InsufficientResources", "cpu: needs 1, 0 free", "cpu"),
+                ),
+            ),
+            {
+                "reason": "InsufficientResources",
+                "message": "cluster hub: cpu: needs 1, 0 free",
+                "resource": "cpu",
+                "cluster": "hub",
+                "clusters": [
+                    {"reason": "ClusterCordoned", "message": "new racks", "cluster": "east"},
+                    {
+                        "reason": "InsufficientResources",
+                        "message": "cpu: needs 1, 0 free",
+                        "resource": "cpu",
+                        "cluster": "hub",
+                    },
+                ],
+            },
+            id="for-any-of-several-clusters",
+        ),
     ],
 )
 def test_waiting_says_why_in_words_and_in_codes(
-    pending: Pending | None, waiting: dict[str, str] | None
+    pending: Pending | None, waiting: dict[str, Any] | None
 ) -> None:
     assert project(make_record(pending=pending)).get("waiting") == waiting
+
+
+def test_waiting_says_why_of_as_many_clusters_as_the_crd_has_room_for() -> None:
+    schema = CRD["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
+    clusters = schema["properties"]["status"]["properties"]["waiting"]["properties"]["clusters"]
+    pending = replace(WAITS, clusters=(Rejection("east", "ClusterCordoned", "new racks"),) * 300)
+    shown = project(make_record(pending=pending))["waiting"]["clusters"]
+    assert len(shown) == clusters["maxItems"]
+    assert set(clusters["items"]["properties"]) == {"cluster", "reason", "resource", "message"}
 
 
 def test_failed_appwrapper_says_why() -> None:

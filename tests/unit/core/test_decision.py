@@ -12,10 +12,12 @@ import pytest
 from dispatcher.api import conditions as words
 from dispatcher.api.appwrapper import Requeuing
 from dispatcher.api.asked import Asked
+from dispatcher.api.membercluster import OnClusterLost
+from dispatcher.api.selector import parse_selector
 from dispatcher.core import lifecycle
 from dispatcher.core.capacity import PodCounts
 from dispatcher.core.completion import ItemTerms
-from dispatcher.core.decision import REST, Decision, Observation, Step, decide, retry_pause
+from dispatcher.core.decision import REST, Decision, Loss, Observation, Step, decide, retry_pause
 from dispatcher.core.endings import End, ObjectState
 from dispatcher.core.gang import Gang
 from dispatcher.core.health import Sight
@@ -377,6 +379,187 @@ def test_progress_is_noted_once() -> None:
     record = make_record(Phase.RUNNING_HOLD_COMPLETION)
     seen = make_sight(ENOUGH, SUCCEEDED)
     assert decided(record, sight=seen, terms=make_terms(JOB)) == REST
+
+
+# --- in a member cluster ---------------------------------------------------------------------------------
+
+AWAY = "cluster east does not answer: timeout"
+REACHED = [Phase.DISPATCHED, Phase.RUNNING, Phase.RUNNING_HOLD_COMPLETION]
+
+
+def elsewhere(record: Record, cluster: str = "east") -> Record:
+    """The same in a member cluster."""
+    assert record.attempt is not None
+    return replace(record, attempt=replace(record.attempt, cluster=cluster))
+
+
+@pytest.mark.parametrize("phase", REACHED)
+def test_gang_whose_cluster_is_away_is_noted_once_and_then_left_alone(phase: Phase) -> None:
+    record = elsewhere(make_record(phase))
+    noted = lifecycle.fall_ill(record, words.CLUSTER_UNREACHABLE, AWAY, at(10)).after
+    assert [decided(each, away=AWAY) for each in (record, noted)] == [
+        Decision(Step.NOTE_TROUBLE, words.CLUSTER_UNREACHABLE, AWAY),
+        REST,
+    ]
+    assert decided(noted, away="cluster east does not answer: 503", seconds=10**6) == REST
+
+
+@pytest.mark.parametrize("phase", REACHED)
+@pytest.mark.parametrize(
+    ("sight", "terms"),
+    [
+        pytest.param(make_sight(NO_PODS, FAILED), {}, id="failed"),
+        pytest.param(make_sight(NO_PODS, SUCCEEDED), {}, id="done"),
+        pytest.param(make_sight(NO_PODS, None, absent=(make_ref(),)), {}, id="deleted"),
+        pytest.param(make_sight(LOST, RUNS), {"min_available": 1}, id="short"),
+        pytest.param(make_sight(ENOUGH, RUNS), {"limit": timedelta(0)}, id="over-its-time"),
+    ],
+)
+def test_nothing_that_is_seen_of_a_gang_counts_while_its_cluster_is_away(
+    phase: Phase, sight: Sight, terms: dict[str, Any]
+) -> None:
+    noted = ill(elsewhere(make_record(phase)), words.CLUSTER_UNREACHABLE)
+    assert decided(noted, away=AWAY, sight=sight, terms=make_terms(JOB, **terms)) == REST
+
+
+def test_cluster_that_is_away_takes_the_place_of_another_trouble() -> None:
+    decision = decided(ill(elsewhere(RUNNING)), away=AWAY)
+    assert decision == Decision(Step.NOTE_TROUBLE, words.CLUSTER_UNREACHABLE, AWAY)
+
+
+@pytest.mark.parametrize(
+    ("sight", "decision"),
+    [
+        pytest.param(make_sight(ENOUGH), Decision(Step.NOTE_RECOVERY), id="well"),
+        pytest.param(
+            make_sight(LOST), Decision(Step.NOTE_TROUBLE, REASON, TOO_FEW), id="short-and-given-time-anew"
+        ),
+    ],
+)
+def test_gang_is_judged_afresh_once_its_cluster_is_back(sight: Sight, decision: Decision) -> None:
+    noted = ill(elsewhere(RUNNING), words.CLUSTER_UNREACHABLE)
+    assert decided(noted, sight=sight, seconds=10**5) == decision
+
+
+@pytest.mark.parametrize("phase", REACHED)
+@pytest.mark.parametrize("is_noted", [False, True])
+def test_gang_is_suspended_while_its_cluster_is_away(phase: Phase, is_noted: bool) -> None:
+    record = elsewhere(make_record(phase))
+    record = ill(record, words.CLUSTER_UNREACHABLE) if is_noted else record
+    assert decided(record, away=AWAY, asked=Asked(suspend=True)) == Decision(Step.SUSPEND)
+
+
+@pytest.mark.parametrize("phase", [Phase.REQUEUEING, Phase.SUSPENDING, Phase.FAILING])
+def test_what_is_being_removed_is_asked_for_though_its_cluster_is_away(phase: Phase) -> None:
+    noted = ill(elsewhere(make_record(phase)), words.CLUSTER_UNREACHABLE)
+    assert decided(noted, away=AWAY) == Decision(Step.REMOVE)
+
+
+HELD = [Phase.DISPATCHING, Phase.REQUEUEING, Phase.SUSPENDING, Phase.FAILING, Phase.DELETING]
+
+
+@pytest.mark.parametrize("phase", HELD)
+def test_what_waits_for_its_cluster_says_so_and_that_it_waits_no_more(phase: Phase) -> None:
+    record, wanted = elsewhere(make_record(phase)), phase is not Phase.DELETING
+    noted = lifecycle.fall_ill(record, words.CLUSTER_UNREACHABLE, AWAY, at(10)).after
+    assert [decided(record, away=AWAY, wanted=wanted), decided(noted, wanted=wanted)] == [
+        Decision(Step.NOTE_TROUBLE, words.CLUSTER_UNREACHABLE, AWAY),
+        Decision(Step.NOTE_RECOVERY),
+    ]
+
+
+UNDECLARED = Loss(OnClusterLost.WAIT, at(0), "cluster east is not declared any more", is_undeclared=True)
+
+
+def test_what_was_deleted_does_not_wait_for_a_cluster_that_nobody_declares_any_more() -> None:
+    deleting, kept = elsewhere(make_record(Phase.DELETING)), elsewhere(make_record(Phase.COMPLETED))
+    assert [decided(each, away=AWAY, loss=UNDECLARED, wanted=False) for each in (deleting, kept)] == [
+        Decision(Step.ABANDON, words.CLUSTER_LOST, UNDECLARED.message),
+        Decision(Step.FORGET),
+    ]
+
+
+@pytest.mark.parametrize("phase", REACHED)
+def test_what_runs_in_a_cluster_that_nobody_declares_any_more_is_left_alone(phase: Phase) -> None:
+    noted = ill(elsewhere(make_record(phase)), words.CLUSTER_UNREACHABLE)
+    assert decided(noted, away=AWAY, loss=UNDECLARED) == REST
+
+
+@pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.SUSPENDED])
+def test_change_of_where_it_may_go_is_followed_and_what_is_no_selector_is_not(phase: Phase) -> None:
+    east = parse_selector("zone=east", "annotation")
+    asks = [Asked(selector=east), Asked(prefers=east), Asked(selector=None, prefers=None)]
+    suspended = phase is Phase.SUSPENDED
+    assert [decided(make_record(phase), asked=replace(each, suspend=suspended)).step for each in asks] == [
+        Step.REDIRECT,
+        Step.REDIRECT,
+        Step.REST,
+    ]
+
+
+@pytest.mark.parametrize("phase", REACHED)
+def test_gang_whose_cluster_is_away_is_forgotten_if_it_is_no_longer_wanted(phase: Phase) -> None:
+    assert decided(elsewhere(make_record(phase)), away=AWAY, wanted=False) == Decision(Step.FORGET)
+
+
+KEPT_ONES = [
+    pytest.param(lambda: make_record(Phase.COMPLETED), id="completed"),
+    pytest.param(make_failed_run, id="failed"),
+]
+
+
+@pytest.mark.parametrize("make", KEPT_ONES)
+def test_what_a_member_keeps_of_one_that_was_deleted_goes_before_that_is_forgotten(
+    make: Callable[[], Record],
+) -> None:
+    kept = elsewhere(make())
+    expired = lifecycle.expire(kept, at(11)).after
+    assert [decided(record, wanted=False) for record in (kept, expired)] == [
+        Decision(Step.EXPIRE),
+        Decision(Step.FORGET),
+    ]
+
+
+@pytest.mark.parametrize("make", KEPT_ONES)
+def test_what_the_hub_keeps_of_one_that_was_deleted_goes_with_it(make: Callable[[], Record]) -> None:
+    assert decided(make(), wanted=False) == Decision(Step.FORGET)
+
+
+@pytest.mark.parametrize(
+    ("cluster", "done"),
+    [
+        pytest.param("hub", frozenset({0}), id="on-the-hub"),
+        pytest.param("east", frozenset(), id="in-a-member"),
+    ],
+)
+@pytest.mark.parametrize("phase", [Phase.RUNNING, Phase.RUNNING_HOLD_COMPLETION])
+def test_what_is_done_is_carried_over_to_the_next_attempt_on_the_hub_alone(
+    phase: Phase, cluster: str, done: frozenset[int]
+) -> None:
+    record = elsewhere(make_record(phase), cluster)
+    assert record.attempt is not None
+    objects = (replace(make_ref(0), done=phase is Phase.RUNNING_HOLD_COMPLETION), make_ref(1))
+    two = replace(record, attempt=replace(record.attempt, objects=objects))
+    terms = make_terms(JOB, JOB)
+    suspended = decided(
+        two, asked=Asked(suspend=True), sight=make_sight(ENOUGH, SUCCEEDED, RUNS), terms=terms
+    )
+    evicted = decided(two, sight=make_sight(ENOUGH, SUCCEEDED, EVICTED), terms=terms)
+    message = "RayCluster default/raycluster-1 was evicted: Evicted: memory"
+    assert [suspended, evicted] == [
+        Decision(Step.SUSPEND, done=done),
+        Decision(Step.REQUEUE, words.FOUND_FAILED_PODS, message, done=done),
+    ]
+
+
+def test_what_is_done_in_a_member_is_noted_and_counts_while_its_attempt_lasts() -> None:
+    record = elsewhere(RUNNING)
+    done = elsewhere(lifecycle.note_done(RUNNING, (0,), at(5)).after)
+    seen = {"sight": make_sight(NO_PODS, SUCCEEDED), "terms": make_terms(JOB)}
+    assert [decided(each, **seen) for each in (record, done)] == [
+        Decision(Step.NOTE_DONE, done=frozenset({0})),
+        Decision(Step.COMPLETE, done=frozenset({0})),
+    ]
 
 
 # --- how often --------------------------------------------------------------------------------------------

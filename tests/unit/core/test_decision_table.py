@@ -13,10 +13,12 @@ import pytest
 from dispatcher.api import conditions as words
 from dispatcher.api.appwrapper import Growth, Requeuing
 from dispatcher.api.asked import Asked
+from dispatcher.api.membercluster import OnClusterLost
+from dispatcher.api.selector import parse_selector
 from dispatcher.core import lifecycle
 from dispatcher.core.capacity import PodCounts
 from dispatcher.core.completion import ItemTerms
-from dispatcher.core.decision import Decision, Observation, Step, decide
+from dispatcher.core.decision import Decision, Loss, Observation, Step, decide, where_asked
 from dispatcher.core.endings import End, ObjectState
 from dispatcher.core.health import Sight
 from dispatcher.core.lifecycle import Verdict
@@ -50,9 +52,10 @@ MADE_BY: dict[Step, tuple[Cause, ...]] = {
     ),
     Step.FORGET: (Cause.DELETED,),
     Step.REPRIORITISE: (Cause.REPRIORITISED,),
+    Step.REDIRECT: (Cause.REDIRECTED,),
     Step.SUSPEND: (Cause.SUSPENDED,),
     Step.RESUME: (Cause.RESUMED,),
-    Step.CREATE: (Cause.CREATED, Cause.CREATION_REFUSED, Cause.CREATION_POSTPONED),
+    Step.CREATE: (Cause.CREATED, Cause.CREATION_REFUSED, Cause.CREATION_POSTPONED, Cause.WITHDRAWN),
     Step.MARK_RUNNING: (Cause.PODS_RUNNING,),
     Step.NOTE_TROUBLE: (Cause.UNHEALTHY,),
     Step.NOTE_RECOVERY: (Cause.RECOVERED,),
@@ -64,6 +67,8 @@ MADE_BY: dict[Step, tuple[Cause, ...]] = {
     Step.REMOVE: (Cause.REMOVED,),
     Step.CONFIRM_GONE: (Cause.RELEASED,),
     Step.EXPIRE: (Cause.EXPIRED,),
+    Step.ABANDON: (Cause.ABANDONED,),
+    Step.LOSE: (Cause.LOST,),
 }
 """What the reconciler may commit for each step."""
 
@@ -142,12 +147,14 @@ class World:
     pods: PodCounts = PODS["enough"]
     states: tuple[ObjectState | None, ...] = STATES["open"]
     absent: tuple[int, ...] = ()
+    loss: Loss | None = None
 
     def show(self, record: Record, now: datetime) -> Observation:
         objects = record.attempt.objects if record.attempt else ()
         gone = tuple(ref for ref in objects if ref.item in self.absent)
         sight = Sight(self.pods, self.states, gone)
-        return Observation(record, self.wanted, now, self.asked, self.terms, sight)
+        away = self.loss.message if self.loss else ""
+        return Observation(record, self.wanted, now, self.asked, self.terms, sight, away, loss=self.loss)
 
 
 def make_running_again() -> Record:
@@ -180,13 +187,33 @@ RECORDS: dict[str, Callable[[], Record]] = {
     "RunningAgain": lambda: make_running_again(),
 }
 WATCHED = [name for name, make in RECORDS.items() if make().phase in ACTIVE]
-ASKED = [None, Asked(), Asked(7, 0.5), Asked(suspend=True), Asked(7, 0.5, suspend=True)]
+EAST = parse_selector("zone=east", "annotation")
+ASKED = [
+    None,
+    Asked(),
+    Asked(7, 0.5),
+    Asked(suspend=True),
+    Asked(7, 0.5, suspend=True),
+    Asked(selector=EAST, prefers=None),
+    Asked(selector=None, prefers=EAST),
+]
+
+
+LOSSES = [
+    Loss(policy, at(due), "cluster east has not answered") for policy in OnClusterLost for due in (5, 10**6)
+]
 
 
 def inactive_worlds() -> Iterator[World]:
     seen = ("none", "starting", "lost", "enough", "succeeded")
     for wanted, asked, states, pods in product((True, False), ASKED, STATES.values(), seen):
         yield World(wanted, asked, states=states, pods=PODS[pods])
+
+
+def lost_worlds() -> Iterator[World]:
+    """Nothing can be seen in a cluster that does not answer."""
+    for wanted, asked, loss in product((True, False), ASKED, LOSSES):
+        yield World(wanted, asked, pods=PODS["none"], states=STATES["unknown"], loss=loss)
 
 
 def active_worlds(terms: str) -> Iterator[World]:
@@ -208,6 +235,9 @@ def carry_out(record: Record, seen: Observation, decision: Decision) -> list[Cha
         case Step.REPRIORITISE:
             assert asked is not None
             return [lifecycle.reprioritise(record, asked.priority, asked.priority_slope, now)]
+        case Step.REDIRECT:
+            assert asked is not None
+            return [lifecycle.redirect(record, where_asked(record, asked), now)]
         case Step.SUSPEND:
             return [lifecycle.suspend(record, now, decision.done)]
         case Step.RESUME:
@@ -218,6 +248,8 @@ def carry_out(record: Record, seen: Observation, decision: Decision) -> list[Cha
                 lifecycle.created(record, objects, now),
                 lifecycle.refuse_creation(record, objects, "invalid", now),
                 lifecycle.postpone_creation(record, objects, "quota", now + timedelta(seconds=5), now),
+                lifecycle.rule_out(record, objects, record.where.without("hub", "taken"), "taken", now),
+                lifecycle.withdraw(record, "no answer", now + timedelta(seconds=5), now),
             ]
         case Step.MARK_RUNNING:
             return [lifecycle.mark_running(record, now)]
@@ -256,6 +288,10 @@ def carry_out(record: Record, seen: Observation, decision: Decision) -> list[Cha
             return [lifecycle.release(record, now)]
         case Step.EXPIRE:
             return [lifecycle.expire(record, now)]
+        case Step.ABANDON:
+            return [lifecycle.abandon(record, decision.message, now)]
+        case Step.LOSE:
+            return [lifecycle.lose(record, decision.message, now)]
         case Step.ADMIT:
             raise AssertionError("a record was admitted already")
         case _:
@@ -369,7 +405,7 @@ def test_every_step_and_every_cause_of_the_reconciler_is_reached() -> None:
     steps: set[Step] = {Step.ADMIT}
     for name, make in RECORDS.items():
         record = of_two(make())
-        worlds = active_worlds("components") if name in WATCHED else inactive_worlds()
+        worlds = [*lost_worlds(), *(active_worlds("components") if name in WATCHED else inactive_worlds())]
         starts = [record, replace(record, unhealthy=AILMENTS["ill"])]
         if name in WATCHED:
             starts.append(lifecycle.note_done(record, (0, 1), at(10)).after)

@@ -10,6 +10,7 @@ import pytest
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
+from dispatcher.api.selector import EVERYTHING, parse_selector
 from dispatcher.core import lifecycle
 from dispatcher.core.lifecycle import Verdict
 from dispatcher.core.record import HOLDING, Change, Condition, Event, Pending, Phase, Record
@@ -60,6 +61,9 @@ STEPS: dict[Cause, Callable[[Record], Change | None]] = {
     Cause.PREEMPTED: lambda record: lifecycle.preempt(
         record, Verdict(words.MIN_PODS_NOT_RUNNING, "too few pods"), at(40), 600, LATER
     ),
+    Cause.REDIRECTED: lambda record: lifecycle.redirect(
+        record, record.where.directed(parse_selector("zone=east", ""), EVERYTHING), LATER
+    ),
     Cause.RUN_FAILED: lambda record: lifecycle.fail(
         record, Verdict(words.FAILED_COMPONENT, "it failed"), LATER
     ),
@@ -67,10 +71,13 @@ STEPS: dict[Cause, Callable[[Record], Change | None]] = {
     Cause.CREATION_POSTPONED: lambda record: lifecycle.postpone_creation(
         record, (make_ref(),), "quota", at(15), LATER
     ),
+    Cause.WITHDRAWN: lambda record: lifecycle.withdraw(record, "no answer", at(45), LATER),
     Cause.REMOVED: lambda record: lifecycle.removed(record, LATER),
     Cause.DELETED: lambda record: lifecycle.delete(record, LATER),
     Cause.RELEASED: lambda record: lifecycle.release(record, LATER),
     Cause.EXPIRED: lambda record: lifecycle.expire(record, LATER),
+    Cause.ABANDONED: lambda record: lifecycle.abandon(record, "cluster east has not answered", LATER),
+    Cause.LOST: lambda record: lifecycle.lose(record, "cluster east has not answered", LATER),
 }
 
 

@@ -10,16 +10,19 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
+from dispatcher.api.selector import parse_selector
 from dispatcher.controller.dispatch import change_of
 from dispatcher.core import lifecycle
-from dispatcher.core.capacity import CapacityLedger, CapacitySnapshot
+from dispatcher.core.capacity import CapacityLedger
+from dispatcher.core.choice import Closed, Site, Where
 from dispatcher.core.gang import Gang, PodSet, Taint, Toleration
 from dispatcher.core.line import Line
-from dispatcher.core.placement import Outcome, Placed, Policy, Waiting, plan
+from dispatcher.core.placement import Impossible, Outcome, Placed, Planning, Policy, Waiting, plan
 from dispatcher.core.queueing import in_order, next_eligible, starved
 from dispatcher.core.record import Change, Phase, Record
 from dispatcher.core.resources import Resources
-from tests.builders import at, make_core_node, make_gang, make_record, make_snapshot
+from tests.builders import at, make_core_node, make_gang, make_record, make_sites, make_snapshot
+from tests.unit.core.clusters import KNOWN, WHERES, Known
 
 BOUND = timedelta(seconds=10)
 TAINT = Taint("gpu", "", "NoSchedule")
@@ -39,6 +42,7 @@ class SameAsFromScratch(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.ledgers = {"east": CapacityLedger(), "west": CapacityLedger()}
+        self.known: dict[str, Known] = {}
         self.line = Line()
         self.records: dict[str, Record] = {}
         self.seconds = 0
@@ -54,13 +58,17 @@ class SameAsFromScratch(RuleBasedStateMachine):
         priority=st.integers(0, 2),
         slope=st.sampled_from([0.0, 0.0, 0.0, 0.5]),
         postponed=st.sampled_from([None, None, None, 3]),
+        where=WHERES,
     )
-    def some_arrive(self, gang: Gang, count: int, priority: int, slope: float, postponed: int | None) -> None:
+    def some_arrive(
+        self, gang: Gang, count: int, priority: int, slope: float, postponed: int | None, where: Where
+    ) -> None:
         for _ in range(count):
             self.arrived += 1
             record = make_record(
                 name=f"aw-{self.arrived}",
                 gang=gang,
+                where=where,
                 priority=priority,
                 priority_slope=slope,
                 enqueue_seq=self.arrived,
@@ -97,11 +105,21 @@ class SameAsFromScratch(RuleBasedStateMachine):
     def others_take_more_or_less(self, cluster: str, cpu: int) -> None:
         self.ledgers[cluster].reserve("others", Resources({"cpu": cpu}))
 
+    @rule(cluster=st.sampled_from(["east", "west"]), known=KNOWN)
+    def a_cluster_changes(self, cluster: str, known: Known) -> None:
+        self.known[cluster] = known
+
+    @rule(data=st.data(), where=WHERES)
+    def one_is_found_to_require_something_else(self, data: st.DataObject, where: Where) -> None:
+        if self.records:
+            record = self.records[data.draw(st.sampled_from(sorted(self.records)))]
+            self.put(replace(record, where=where))
+
     @rule(seconds=st.sampled_from([0, 1, 12]), accepted=st.sampled_from([0.0, 0.5, 1.0, 1.0]))
     def a_cycle_runs(self, seconds: int, accepted: float) -> None:
         self.seconds += seconds
         changes = self.from_scratch()
-        outcomes = self.line.plan(self.snapshots(), self.policy, BOUND, self.now)
+        outcomes = self.line.plan(self.sites(), self.policy, BOUND, self.now)
         assert [change_of(each, self.now) for each in outcomes] == changes
         for change in changes[: round(len(changes) * accepted)]:
             self.commit(change)
@@ -115,12 +133,15 @@ class SameAsFromScratch(RuleBasedStateMachine):
     def now(self) -> datetime:
         return at(self.seconds)
 
-    def snapshots(self) -> dict[str, CapacitySnapshot]:
-        return {name: ledger.snapshot() for name, ledger in self.ledgers.items()}
+    def sites(self) -> dict[str, Site]:
+        return {
+            name: Site(name, ledger.snapshot(), **self.known.get(name, {}))
+            for name, ledger in self.ledgers.items()
+        }
 
     def from_scratch(self) -> list[Change]:
         queue = in_order(self.records.values(), self.now)
-        outcomes = plan(queue, self.snapshots(), self.policy, starved(queue, self.now, BOUND))
+        outcomes = plan(queue, self.sites(), self.policy, starved(queue, self.now, BOUND))
         return [change for each in outcomes if (change := change_of(each, self.now))]
 
     def commit(self, change: Change) -> None:
@@ -143,7 +164,7 @@ TestSameAsFromScratch.settings = settings(max_examples=60, stateful_step_count=3
 
 
 def plan_of(line: Line, cpu: int) -> list[Outcome]:
-    return line.plan({"hub": make_snapshot(cpu=cpu)}, Policy.BEST_EFFORT_FIFO, BOUND, at(1))
+    return line.plan(make_sites(hub=make_snapshot(cpu=cpu)), Policy.BEST_EFFORT_FIFO, BOUND, at(1))
 
 
 def test_answer_that_nobody_could_write_down_is_given_again() -> None:
@@ -198,7 +219,7 @@ def short_ledger() -> CapacityLedger:
 def pass_over(line: Line, ledger: CapacityLedger) -> list[tuple[str, str]]:
     """Whoever is told something and what of, in order; all of it is committed."""
     news = []
-    for outcome in line.plan({"hub": ledger.snapshot()}, Policy.BEST_EFFORT_FIFO, BOUND, at(1)):
+    for outcome in line.plan(make_sites(hub=ledger.snapshot()), Policy.BEST_EFFORT_FIFO, BOUND, at(1)):
         record = outcome.record
         if isinstance(outcome, Placed):
             line.remove(record.uid)
@@ -228,3 +249,59 @@ def test_pass_that_placed_somebody_leaves_nothing_to_remember() -> None:
     assert pass_over(line, ledger) == [("waits", "nvidia.com/gpu"), ("second", "placed")]
     assert pass_over(line, ledger) == [("waits", "cpu")]
     assert pass_over(line, ledger) == []
+
+
+def test_equal_gangs_that_require_something_else_are_decided_apart() -> None:
+    line, elsewhere = Line(), Where(selector=parse_selector("region=eu", ""))
+    line.put(make_record(name="anywhere", enqueue_seq=1))
+    line.put(make_record(name="elsewhere", enqueue_seq=2, where=elsewhere))
+    line.put(make_record(name="anywhere-too", enqueue_seq=3))
+    sites = {"east": Site("east", make_snapshot(cpu=1000))}
+    outcomes = line.plan(sites, Policy.BEST_EFFORT_FIFO, BOUND, at(1))
+    assert [(each.record.name, type(each)) for each in outcomes] == [
+        ("anywhere", Placed),
+        ("elsewhere", Impossible),
+        ("anywhere-too", Waiting),
+    ]
+
+
+def test_what_was_remembered_no_longer_holds_once_a_cluster_is_open_again() -> None:
+    line = Line()
+    line.put(make_record())
+    closed = {"east": Site("east", make_snapshot(cpu=1000), closed=Closed("ClusterCordoned", "new racks"))}
+    told_to = line.plan(closed, Policy.BEST_EFFORT_FIFO, BOUND, at(1))
+    assert [type(each) for each in told_to] == [Impossible]
+    tell(line, told_to)
+    assert line.plan(closed, Policy.BEST_EFFORT_FIFO, BOUND, at(2)) == []
+    opened = make_sites(east=make_snapshot(cpu=1000))
+    assert [type(each) for each in line.plan(opened, Policy.BEST_EFFORT_FIFO, BOUND, at(3))] == [Placed]
+
+
+@pytest.mark.parametrize("sites", [1, 4])
+def test_pass_in_which_nobody_fits_looks_at_one_record_of_each_gang_and_requirement(
+    sites: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line, looks = Line(), 0
+    for number in range(60):
+        where = Where(namespace=f"team-{number % 3}")
+        gang = make_gang(cpu=5000 + number % 2)
+        line.put(make_record(name=f"aw-{number}", gang=gang, where=where, enqueue_seq=number))
+    tell(line, line.plan(few(sites, 1000), Policy.BEST_EFFORT_FIFO, BOUND, at(1)))
+    place = Planning.place
+
+    def counted(self: Planning, record: Record) -> Placed | Waiting | Impossible:
+        nonlocal looks
+        looks += 1
+        return place(self, record)
+
+    monkeypatch.setattr(Planning, "place", counted)
+    assert line.plan(few(sites, 1001), Policy.BEST_EFFORT_FIFO, BOUND, at(2)) == []
+    assert looks == 6
+
+
+def few(count: int, cpu: int) -> dict[str, Site]:
+    """So many clusters with so much in use of 9 cpus that `cpu` is free."""
+    snapshots = {f"c{number}": make_snapshot(cpu=9000) for number in range(count)}
+    for snapshot in snapshots.values():
+        snapshot.take(Resources({"cpu": 9000 - cpu}))
+    return make_sites(**snapshots)

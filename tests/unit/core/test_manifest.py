@@ -9,7 +9,19 @@ import pytest
 
 from dispatcher.api.appwrapper import TemplatePodSet, WrappedObject
 from dispatcher.api.syntax import is_qualified_name
-from dispatcher.core.manifest import Owner, Whose, adoption, build, reference, whose
+from dispatcher.core.manifest import (
+    Anchor,
+    Owner,
+    Whose,
+    adoption,
+    anchor_name,
+    anchor_of,
+    appwrapper_of,
+    build,
+    owned_by,
+    reference,
+    whose,
+)
 from dispatcher.core.record import ObjectRef
 from tests.builders import make_metadata, make_owner, make_template, make_wrapped
 
@@ -374,7 +386,7 @@ def found(**metadata: Any) -> Json:  # noqa: ANN401
     return {"metadata": make_metadata("x", **metadata)}
 
 
-def owned_by(uid: str, kind: str = "AppWrapper", *, controller: bool = True) -> list[Json]:
+def controlled_by(uid: str, kind: str = "AppWrapper", *, controller: bool = True) -> list[Json]:
     return [
         {"apiVersion": "workload.codeflare.dev/v1beta1", "kind": kind, "uid": uid, "controller": controller}
     ]
@@ -386,16 +398,18 @@ def attempt(number: str) -> dict[str, str]:
 
 OWNERS = [
     pytest.param(
-        found(ownerReferences=owned_by("uid-of-aw"), labels=attempt("2")), Whose.THIS_ATTEMPT, id="ours"
+        found(ownerReferences=controlled_by("uid-of-aw"), labels=attempt("2")), Whose.THIS_ATTEMPT, id="ours"
     ),
-    pytest.param(found(ownerReferences=owned_by("uid-of-aw")), Whose.THIS_ATTEMPT, id="ours-made-by-mcad"),
     pytest.param(
-        found(ownerReferences=owned_by("uid-of-aw"), labels=attempt("1")),
+        found(ownerReferences=controlled_by("uid-of-aw")), Whose.THIS_ATTEMPT, id="ours-made-by-mcad"
+    ),
+    pytest.param(
+        found(ownerReferences=controlled_by("uid-of-aw"), labels=attempt("1")),
         Whose.EARLIER_ATTEMPT,
         id="ours-of-an-earlier-attempt",
     ),
     pytest.param(
-        found(ownerReferences=owned_by("a-predecessor"), labels=attempt("2")),
+        found(ownerReferences=controlled_by("a-predecessor"), labels=attempt("2")),
         Whose.ANOTHER_APPWRAPPER,
         id="of-another-appwrapper",
     ),
@@ -403,16 +417,21 @@ OWNERS = [
     pytest.param({"metadata": {}}, Whose.FOREIGN, id="bare"),
     pytest.param(found(labels={**MARKS, **attempt("2")}), Whose.FOREIGN, id="labels-alone-prove-nothing"),
     pytest.param(
-        found(ownerReferences=owned_by("uid-of-aw", controller=False), labels=attempt("2")),
+        found(ownerReferences=controlled_by("uid-of-aw", controller=False), labels=attempt("2")),
         Whose.FOREIGN,
         id="owned-but-not-controlled",
     ),
     pytest.param(
-        found(ownerReferences=owned_by("uid-of-aw", kind="Deployment")), Whose.FOREIGN, id="of-another-kind"
+        found(ownerReferences=controlled_by("uid-of-aw", kind="Deployment")),
+        Whose.FOREIGN,
+        id="of-another-kind",
     ),
     pytest.param(
         found(
-            ownerReferences=[*owned_by("x", kind="Lease", controller=False), *owned_by("uid-of-aw")],
+            ownerReferences=[
+                *controlled_by("x", kind="Lease", controller=False),
+                *controlled_by("uid-of-aw"),
+            ],
             labels=attempt("2"),
         ),
         Whose.THIS_ATTEMPT,
@@ -453,3 +472,157 @@ def test_object_of_ours_without_marks_is_given_them_and_keeps_its_own_labels() -
 
 def test_object_that_has_our_marks_needs_no_others() -> None:
     assert adoption(build(make_wrapped(), make_owner()), make_wrapped(), make_owner()) is None
+
+
+# --- in a member cluster -------------------------------------------------------------------------------
+
+ANCHOR = Anchor("appwrapper-uid-of-aw-2", "uid-of-the-anchor")
+ANCHORED = make_owner(attempt=2, anchor=ANCHOR)
+HUB = "dispatcher.codeflare.dev/hub"
+
+
+def anchored(name: str, *, controller: bool = True, uid: str = "uid-of-the-anchor") -> list[Json]:
+    """The owner references of what a ConfigMap of that name owns."""
+    return [{"apiVersion": "v1", "kind": "ConfigMap", "name": name, "uid": uid, "controller": controller}]
+
+
+def test_owner_in_a_member_cluster_is_the_anchor() -> None:
+    assert ANCHORED.reference() == {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "name": "appwrapper-uid-of-aw-2",
+        "uid": "uid-of-the-anchor",
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def test_object_in_a_member_cluster_differs_from_one_on_the_hub_by_its_owner_alone() -> None:
+    there = build(make_wrapped(), ANCHORED)
+    assert there["metadata"].pop("ownerReferences") == [ANCHORED.reference()]
+    here = build(make_wrapped(), make_owner(attempt=2))
+    del here["metadata"]["ownerReferences"]
+    assert there == here
+
+
+def test_whole_anchor_of_an_attempt() -> None:
+    assert anchor_of(make_owner(attempt=2)) == {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": "appwrapper-uid-of-aw-2",
+            "namespace": "default",
+            "labels": {**MARKS, **attempt("2")},
+            "annotations": {HUB: "the-hub"},
+        },
+        "immutable": True,
+        "data": {"appwrapper": "default/aw", "attempt": "2"},
+    }
+
+
+def test_anchors_of_attempts_and_of_appwrappers_of_one_name_differ() -> None:
+    owners = [("uid-of-aw", 1), ("uid-of-aw", 2), ("a-successor", 1)]
+    assert [anchor_name(uid, number) for uid, number in owners] == [
+        "appwrapper-uid-of-aw-1",
+        "appwrapper-uid-of-aw-2",
+        "appwrapper-a-successor-1",
+    ]
+
+
+MEANT = [
+    pytest.param(make_owner().reference(), "uid-of-aw", id="the-appwrapper-itself"),
+    pytest.param(make_owner(group="mcad.ibm.com").reference(), "uid-of-aw", id="of-the-old-group"),
+    pytest.param(make_owner(version="v1beta2").reference(), "uid-of-aw", id="of-another-version"),
+    pytest.param(make_owner(group="example.com").reference(), None, id="of-a-foreign-group"),
+    pytest.param(ANCHORED.reference(), "uid-of-aw", id="an-anchor"),
+    pytest.param(anchored(anchor_name("7c-1", 2**31 - 1))[0], "7c-1", id="anchor-of-the-last-attempt"),
+    pytest.param({**ANCHORED.reference(), "kind": "Secret"}, None, id="secret-of-that-name"),
+    pytest.param({**ANCHORED.reference(), "apiVersion": "v2"}, None, id="another-core-version"),
+    pytest.param(
+        {**ANCHORED.reference(), "apiVersion": "example.com/v1"}, None, id="configmap-of-a-foreign-group"
+    ),
+    pytest.param(anchored("settings")[0], None, id="configmap-of-another-name"),
+    pytest.param(anchored("appwrapper-settings")[0], None, id="name-without-a-number"),
+    pytest.param(anchored("appwrapper--1")[0], None, id="name-without-a-uid"),
+    pytest.param(anchored("appwrapper-x-12345678901")[0], None, id="number-too-long"),
+    pytest.param(anchored("my-appwrapper-x-1")[0], None, id="name-that-begins-otherwise"),
+    pytest.param(anchored("appwrapper-x-1\n")[0], None, id="name-that-goes-on"),
+    pytest.param({}, None, id="bare"),
+]
+
+
+@pytest.mark.parametrize(("owner", "uid"), MEANT)
+def test_which_appwrapper_an_owner_reference_means(owner: Json, uid: str | None) -> None:
+    assert appwrapper_of(owner) == uid
+
+
+@pytest.mark.parametrize(
+    ("owners", "uid"),
+    [
+        pytest.param(anchored(ANCHOR.name), "uid-of-aw", id="by-an-anchor"),
+        pytest.param(controlled_by("uid-of-aw"), "uid-of-aw", id="by-itself"),
+        pytest.param(anchored(ANCHOR.name, controller=False), None, id="an-owner-that-does-not-control"),
+        pytest.param(
+            [*anchored("appwrapper-x-1", controller=False), *anchored(ANCHOR.name)],
+            "uid-of-aw",
+            id="the-controller-counts-among-several-owners",
+        ),
+        pytest.param([], None, id="nobodys"),
+        pytest.param(None, None, id="null"),
+    ],
+)
+def test_object_is_owned_by_the_appwrapper_that_controls_it(
+    owners: list[Json] | None, uid: str | None
+) -> None:
+    assert owned_by({"ownerReferences": owners}) == uid
+
+
+def in_member(owners: list[Json], hub: str | None = "the-hub", number: str = "2") -> Json:
+    """An object as a member cluster has it."""
+    annotations = {HUB: hub} if hub else {"note": "mine"}
+    return found(ownerReferences=owners, labels=attempt(number), annotations=annotations)
+
+
+IN_MEMBER = [
+    pytest.param(in_member(anchored(ANCHOR.name)), Whose.THIS_ATTEMPT, id="ours"),
+    pytest.param(
+        in_member(anchored("appwrapper-uid-of-aw-1"), number="1"),
+        Whose.EARLIER_ATTEMPT,
+        id="ours-of-an-earlier-attempt",
+    ),
+    pytest.param(
+        in_member(anchored(ANCHOR.name, uid="of-one-that-went")),
+        Whose.EARLIER_ATTEMPT,
+        id="ours-under-an-anchor-that-is-gone",
+    ),
+    pytest.param(
+        in_member(anchored("appwrapper-of-another-2")), Whose.ANOTHER_APPWRAPPER, id="of-another-appwrapper"
+    ),
+    pytest.param(
+        in_member(anchored(ANCHOR.name), "another-hub"),
+        Whose.THIS_ATTEMPT,
+        id="ours-before-the-database-was-lost",
+    ),
+    pytest.param(in_member(anchored(ANCHOR.name), hub=None), Whose.THIS_ATTEMPT, id="of-no-hub"),
+    pytest.param(in_member(anchored("settings")), Whose.FOREIGN, id="of-a-configmap-that-is-no-anchor"),
+    pytest.param(
+        in_member(anchored(ANCHOR.name, controller=False)), Whose.FOREIGN, id="owned-but-not-controlled"
+    ),
+    pytest.param(in_member([]), Whose.FOREIGN, id="marks-alone-prove-nothing"),
+]
+
+
+@pytest.mark.parametrize(("raw", "expected"), IN_MEMBER)
+def test_whose_an_object_in_a_member_cluster_is(raw: Json, expected: Whose) -> None:
+    assert whose(raw, ANCHORED) is expected
+
+
+def test_what_is_built_in_a_member_is_recognised_there_also_by_a_hub_that_lost_its_database() -> None:
+    built = build(make_wrapped(), ANCHORED)
+    third = make_owner(attempt=3, anchor=Anchor("appwrapper-uid-of-aw-3", "uid-of-the-next"))
+    bereft = make_owner(attempt=2, anchor=ANCHOR, hub_id="another-hub")
+    assert [whose(built, owner) for owner in (ANCHORED, third, bereft)] == [
+        Whose.THIS_ATTEMPT,
+        Whose.EARLIER_ATTEMPT,
+        Whose.THIS_ATTEMPT,
+    ]

@@ -97,6 +97,14 @@ CAUSES_TOLD = {
     ("Suspending", "removed"),
     ("Failing", "removed"),
     ("", "rejected"),
+    *(
+        (phase, "lost")
+        for phase in ("Dispatching", "Dispatched", "Running", "RunningHoldCompletion", "Failing")
+    ),
+    *(
+        (phase, "abandoned")
+        for phase in ("Dispatching", "Dispatched", "Running", "RunningHoldCompletion", "Requeueing")
+    ),
 }
 
 

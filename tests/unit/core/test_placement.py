@@ -7,11 +7,12 @@ from collections.abc import Iterable
 import pytest
 
 from dispatcher.core.capacity import CapacitySnapshot
+from dispatcher.core.choice import Rejection
 from dispatcher.core.gang import Gang, Taint, Toleration
 from dispatcher.core.placement import Impossible, Outcome, Placed, Waiting, explain, in_words, plan
 from dispatcher.core.record import Pending, Record
 from dispatcher.core.resources import Resources
-from tests.builders import make_core_node, make_gang, make_record, make_snapshot
+from tests.builders import make_core_node, make_gang, make_record, make_sites, make_snapshot
 
 GPU_ONLY = Taint("gpu", "", "NoSchedule")
 TOLERATED = Toleration("gpu", "Exists")
@@ -29,7 +30,7 @@ def places(outcomes: Iterable[Outcome]) -> list[str]:
 def test_blog_story_two_gangs_of_two_gpus_on_three_gpus() -> None:
     queue = queue_of(make_gang(2, cpu=3000, gpu=1), make_gang(2, cpu=3000, gpu=1))
 
-    outcomes = plan(queue, {"hub": make_snapshot(cpu=24000, gpu=3)})
+    outcomes = plan(queue, make_sites(hub=make_snapshot(cpu=24000, gpu=3)))
 
     waits = Pending(
         "InsufficientResources",
@@ -61,7 +62,7 @@ def test_blog_story_two_gangs_of_two_gpus_on_three_gpus() -> None:
     ],
 )
 def test_one_cluster_of_eight_cpus(gangs: list[Gang], expected: list[str]) -> None:
-    assert places(plan(queue_of(*gangs), {"hub": make_snapshot(cpu=8000)})) == expected
+    assert places(plan(queue_of(*gangs), make_sites(hub=make_snapshot(cpu=8000)))) == expected
 
 
 @pytest.mark.parametrize(
@@ -79,13 +80,15 @@ def test_one_cluster_of_eight_cpus(gangs: list[Gang], expected: list[str]) -> No
 )
 def test_two_clusters_of_four_cpus(gangs: list[Gang], expected: list[str]) -> None:
     clusters = {"west": make_snapshot(cpu=4000, gpu=1), "east": make_snapshot(cpu=4000)}
-    assert places(plan(queue_of(*gangs), clusters)) == expected
+    assert places(plan(queue_of(*gangs), make_sites(**clusters))) == expected
 
 
 def test_equal_gangs_are_admitted_in_the_order_of_the_queue() -> None:
     queue = queue_of(*[make_gang(cpu=3000)] * 4)
     placed = [
-        each.record.name for each in plan(queue, {"hub": make_snapshot(cpu=8000)}) if isinstance(each, Placed)
+        each.record.name
+        for each in plan(queue, make_sites(hub=make_snapshot(cpu=8000)))
+        if isinstance(each, Placed)
     ]
     assert placed == ["aw-0", "aw-1"]
 
@@ -98,7 +101,7 @@ def test_without_any_cluster_everything_waits_for_one() -> None:
 
 def test_what_is_placed_is_taken_from_the_snapshot_and_nothing_else_is() -> None:
     snapshot = make_snapshot(cpu=8000, gpu=2)
-    plan(queue_of(make_gang(2, cpu=1000, gpu=1), make_gang(cpu=9000)), {"hub": snapshot})
+    plan(queue_of(make_gang(2, cpu=1000, gpu=1), make_gang(cpu=9000)), make_sites(hub=snapshot))
     assert snapshot.free_for(None) == Resources({"cpu": 6000})
 
 
@@ -112,7 +115,7 @@ def test_what_is_placed_is_taken_from_the_snapshot_and_nothing_else_is() -> None
 )
 def test_gang_sees_only_nodes_whose_taints_it_tolerates(gang: Gang, expected: str) -> None:
     nodes = make_core_node("n1", cpu=2000), make_core_node("n2", GPU_ONLY, cpu=8000)
-    assert places(plan(queue_of(gang), {"hub": make_snapshot(*nodes)})) == [expected]
+    assert places(plan(queue_of(gang), make_sites(hub=make_snapshot(*nodes)))) == [expected]
 
 
 def test_debt_of_a_resource_keeps_out_only_those_who_ask_for_it() -> None:
@@ -120,7 +123,7 @@ def test_debt_of_a_resource_keeps_out_only_those_who_ask_for_it() -> None:
     snapshot.take(Resources({"nvidia.com/gpu": 3}))
     queue = queue_of(make_gang(cpu=1000), make_gang(cpu=1000, gpu=1))
 
-    outcomes = plan(queue, {"hub": snapshot})
+    outcomes = plan(queue, make_sites(hub=snapshot))
 
     waits = Pending(
         "InsufficientResources",
@@ -135,9 +138,22 @@ def test_gang_larger_than_every_cluster_is_told_how_much_there_is_in_all() -> No
     (record,) = queue = queue_of(make_gang(2, cpu=5000, memory=2**30))
     clusters = {"west": make_snapshot(cpu=4000, memory=2**34), "east": make_snapshot(cpu=8000, memory=2**34)}
     expected = Pending(
-        "LargerThanCluster", "cluster east: cpu: needs 10, 8 in all of it", resource="cpu", cluster="east"
+        "LargerThanCluster",
+        "east (cpu: needs 10, 8 in all of it), west (cpu: needs 10, 4 in all of it)",
+        resource="cpu",
+        cluster="east",
+        clusters=(
+            Rejection("east", "LargerThanCluster", "cpu: needs 10, 8 in all of it", "cpu"),
+            Rejection("west", "LargerThanCluster", "cpu: needs 10, 4 in all of it", "cpu"),
+        ),
     )
-    assert plan(queue, clusters) == [Impossible(record, expected)]
+    assert plan(queue, make_sites(**clusters)) == [Impossible(record, expected)]
+
+
+def test_hub_alone_says_the_same_of_what_is_larger_than_it() -> None:
+    (record,) = queue = queue_of(make_gang(cpu=9000))
+    expected = Pending("LargerThanCluster", "cluster hub: cpu: needs 9, 8 in all of it", "cpu", "hub")
+    assert plan(queue, make_sites(hub=make_snapshot(cpu=8000))) == [Impossible(record, expected)]
 
 
 def test_what_waits_is_told_about_a_cluster_it_would_fit_when_empty() -> None:
@@ -145,11 +161,17 @@ def test_what_waits_is_told_about_a_cluster_it_would_fit_when_empty() -> None:
     west = make_snapshot(cpu=8000)
     west.take(Resources({"cpu": 500}))
     expected = Pending(
-        "InsufficientResources", "cluster west: cpu: needs 8, 7500m free", resource="cpu", cluster="west"
+        "InsufficientResources",
+        "west (cpu: needs 8, 7500m free), east (cpu: needs 8, 4 in all of it)",
+        resource="cpu",
+        cluster="west",
+        clusters=(
+            Rejection("east", "LargerThanCluster", "cpu: needs 8, 4 in all of it", "cpu"),
+            Rejection("west", "InsufficientResources", "cpu: needs 8, 7500m free", "cpu"),
+        ),
     )
-    assert plan(queue, {"east": make_snapshot(cpu=4000), "west": west}) == [
-        Waiting(record, expected, is_head=True)
-    ]
+    sites = make_sites(east=make_snapshot(cpu=4000), west=west)
+    assert plan(queue, sites) == [Waiting(record, expected, is_head=True)]
 
 
 @pytest.mark.parametrize(
@@ -173,9 +195,7 @@ def test_what_waits_is_told_about_a_cluster_it_would_fit_when_empty() -> None:
 )
 def test_explanation(demand: dict[str, int], available: dict[str, int], resource: str, message: str) -> None:
     said = explain("InsufficientResources", Gang(Resources(demand)), "hub", Resources(available))
-    assert said == Pending(
-        "InsufficientResources", f"cluster hub: {message}", resource=resource, cluster="hub"
-    )
+    assert said == Rejection("hub", "InsufficientResources", message, resource)
 
 
 @pytest.mark.parametrize(
@@ -207,5 +227,5 @@ def test_amounts_are_said_as_people_write_them(resource: str, amount: int, words
 def test_snapshot_that_was_not_used_stays_as_it_was() -> None:
     snapshot = make_snapshot(cpu=4000)
     copy: CapacitySnapshot = snapshot.copy()
-    plan(queue_of(make_gang(cpu=4000)), {"hub": copy})
+    plan(queue_of(make_gang(cpu=4000)), make_sites(hub=copy))
     assert snapshot.free_for(None) == Resources({"cpu": 4000})

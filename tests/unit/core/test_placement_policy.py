@@ -13,7 +13,7 @@ from dispatcher.core.placement import Behind, Impossible, Outcome, Placed, Polic
 from dispatcher.core.queueing import starved
 from dispatcher.core.record import Pending, Record
 from dispatcher.core.resources import Resources
-from tests.builders import at, make_gang, make_record, make_snapshot
+from tests.builders import at, make_gang, make_record, make_sites, make_snapshot
 
 STRICT = Policy.STRICT_FIFO
 
@@ -40,7 +40,7 @@ def places(outcomes: list[Outcome]) -> list[str]:
 )
 def test_strict_queue_on_eight_cpus(cpus: list[int], expected: list[str]) -> None:
     queue = queue_of(*(make_gang(cpu=1000 * cpu) for cpu in cpus))
-    assert places(plan(queue, {"hub": make_snapshot(cpu=8000)}, STRICT)) == expected
+    assert places(plan(queue, make_sites(hub=make_snapshot(cpu=8000)), STRICT)) == expected
 
 
 def test_one_behind_is_told_behind_whom() -> None:
@@ -48,20 +48,20 @@ def test_one_behind_is_told_behind_whom() -> None:
     snapshot = make_snapshot(cpu=8000)
     snapshot.take(Resources({"cpu": 1}))
     behind = Pending("AwaitingHeadOfLine", "behind default/aw-0, which waits")
-    assert plan(queue, {"hub": snapshot}, STRICT)[1] == Behind(queue[1], behind)
+    assert plan(queue, make_sites(hub=snapshot), STRICT)[1] == Behind(queue[1], behind)
 
 
 @pytest.mark.parametrize("policy", Policy)
 def test_head_is_the_first_of_the_queue_that_must_wait(policy: Policy) -> None:
     queue = queue_of(make_gang(cpu=9000), make_gang(cpu=2000), make_gang(cpu=8000), make_gang(cpu=7000))
-    outcomes = plan(queue, {"hub": make_snapshot(cpu=8000)}, policy)
+    outcomes = plan(queue, make_sites(hub=make_snapshot(cpu=8000)), policy)
     heads = [each.record.name for each in outcomes if isinstance(each, Waiting) and each.is_head]
     assert heads == ["aw-2"]
 
 
 def test_strict_queue_needs_no_protection() -> None:
     queue = queue_of(make_gang(cpu=1000), make_gang(cpu=8000))
-    assert places(plan(queue, {"hub": make_snapshot(cpu=8000)}, STRICT, {"uid-of-aw-1"})) == [
+    assert places(plan(queue, make_sites(hub=make_snapshot(cpu=8000)), STRICT, {"uid-of-aw-1"})) == [
         "hub",
         "Waiting",
     ]
@@ -72,7 +72,7 @@ def test_strict_queue_needs_no_protection() -> None:
 
 def test_starved_gang_gets_what_is_free_before_all_others() -> None:
     queue = queue_of(make_gang(cpu=6000), make_gang(cpu=6000))
-    assert places(plan(queue, {"hub": make_snapshot(cpu=8000)}, starved={"uid-of-aw-1"})) == [
+    assert places(plan(queue, make_sites(hub=make_snapshot(cpu=8000)), starved={"uid-of-aw-1"})) == [
         "Waiting",
         "hub",
     ]
@@ -92,14 +92,18 @@ def test_others_get_what_is_free_less_what_a_starved_gang_needs(
     queue = queue_of(make_gang(cpu=8000), *others)
     snapshot = make_snapshot(cpu=8000, memory=10**4, gpu=2)
     snapshot.take(Resources({"cpu": 4000}))
-    assert places(plan(queue, {"hub": snapshot}, starved={"uid-of-aw-0"}))[1:] == expected
+    assert places(plan(queue, make_sites(hub=snapshot), starved={"uid-of-aw-0"}))[1:] == expected
 
 
 def test_others_may_take_what_a_starved_gang_leaves() -> None:
     queue = queue_of(make_gang(1, cpu=2000, gpu=2), make_gang(cpu=6000), make_gang(cpu=1000))
     snapshot = make_snapshot(cpu=8000, gpu=2)
     snapshot.take(Resources({"nvidia.com/gpu": 1}))
-    assert places(plan(queue, {"hub": snapshot}, starved={"uid-of-aw-0"})) == ["Waiting", "hub", "Waiting"]
+    assert places(plan(queue, make_sites(hub=snapshot), starved={"uid-of-aw-0"})) == [
+        "Waiting",
+        "hub",
+        "Waiting",
+    ]
 
 
 def test_one_that_is_kept_out_is_told_for_whom() -> None:
@@ -111,7 +115,7 @@ def test_one_that_is_kept_out_is_told_for_whom() -> None:
         "cluster hub: what is free there is kept for default/aw-0, which has waited too long",
         cluster="hub",
     )
-    assert plan(queue, {"hub": snapshot}, starved={"uid-of-aw-0"})[1] == Waiting(queue[1], kept)
+    assert plan(queue, make_sites(hub=snapshot), starved={"uid-of-aw-0"})[1] == Waiting(queue[1], kept)
 
 
 def test_one_gang_a_cluster_is_protected_and_other_clusters_stay_open() -> None:
@@ -120,7 +124,7 @@ def test_one_gang_a_cluster_is_protected_and_other_clusters_stay_open() -> None:
     clusters = {name: make_snapshot(cpu=4000) for name in ("east", "west")}
     for cluster in clusters.values():
         cluster.take(Resources({"cpu": 2000}))
-    assert places(plan(queue, clusters, starved={"uid-of-aw-0"})) == ["Waiting", "west"]
+    assert places(plan(queue, make_sites(**clusters), starved={"uid-of-aw-0"})) == ["Waiting", "west"]
 
 
 def test_second_starved_gang_is_protected_on_the_next_cluster() -> None:
@@ -128,13 +132,13 @@ def test_second_starved_gang_is_protected_on_the_next_cluster() -> None:
     clusters = {name: make_snapshot(cpu=4000) for name in ("east", "west")}
     for cluster in clusters.values():
         cluster.take(Resources({"cpu": 2000}))
-    outcomes = plan(queue, clusters, starved={"uid-of-aw-0", "uid-of-aw-1"})
+    outcomes = plan(queue, make_sites(**clusters), starved={"uid-of-aw-0", "uid-of-aw-1"})
     assert places(outcomes) == ["Waiting", "Waiting", "Waiting"]
 
 
 def test_what_never_fits_is_never_protected() -> None:
     queue = queue_of(make_gang(cpu=9000), make_gang(cpu=8000))
-    assert places(plan(queue, {"hub": make_snapshot(cpu=8000)}, starved={"uid-of-aw-0"})) == [
+    assert places(plan(queue, make_sites(hub=make_snapshot(cpu=8000)), starved={"uid-of-aw-0"})) == [
         "Impossible",
         "hub",
     ]
@@ -165,7 +169,7 @@ def test_whatever_the_policy_capacity_is_never_exceeded_and_the_first_starved_lo
         free[name].take(taken)
     before = {name: snapshot.free_for(None) for name, snapshot in free.items()}
 
-    outcomes = plan(queue, free, policy, uids)
+    outcomes = plan(queue, make_sites(**free), policy, uids)
 
     assert [outcome.record for outcome in outcomes] == queue
     for name, snapshot in free.items():

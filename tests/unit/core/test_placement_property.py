@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from dispatcher.core.capacity import CapacityLedger, CapacitySnapshot, Node, Pod, PodPhase, account
+from dispatcher.core.capacity import CapacityLedger, Node, Pod, PodPhase, account
+from dispatcher.core.choice import ANYWHERE, Score, Site, score
 from dispatcher.core.gang import Gang, PodSet, Taint, Toleration
 from dispatcher.core.placement import Impossible, Outcome, Placed, Waiting, plan
 from dispatcher.core.record import Record
 from dispatcher.core.resources import NOTHING, Resources
-from tests.builders import make_record
+from tests.builders import make_record, make_sites
 
 TAINTS = [Taint("gpu", "", "NoSchedule"), Taint("spot", "", "PreferNoSchedule")]
 AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "gpu", "memory"]), st.integers(0, 6)).map(Resources)
@@ -86,8 +87,8 @@ def queues(draw: st.DrawFn) -> list[Record]:
     return [make_record(name=f"aw-{index}", gang=gang) for index, gang in enumerate(gangs)]
 
 
-def snapshots(worlds: Mapping[str, World]) -> dict[str, CapacitySnapshot]:
-    return {name: world.ledger().snapshot() for name, world in worlds.items()}
+def sites_of(worlds: Mapping[str, World]) -> dict[str, Site]:
+    return make_sites(**{name: world.ledger().snapshot() for name, world in worlds.items()})
 
 
 @settings(max_examples=60, deadline=None)
@@ -95,8 +96,8 @@ def snapshots(worlds: Mapping[str, World]) -> dict[str, CapacitySnapshot]:
 def test_dispatched_demand_never_exceeds_capacity_and_a_gang_is_whole_or_absent(
     worlds: dict[str, World], queue: list[Record]
 ) -> None:
-    clusters = snapshots(worlds)
-    outcomes = plan(queue, clusters)
+    sites = sites_of(worlds)
+    outcomes = plan(queue, sites)
 
     assert [outcome.record for outcome in outcomes] == queue
     charged = dict.fromkeys(worlds, NOTHING)
@@ -110,22 +111,23 @@ def test_dispatched_demand_never_exceeds_capacity_and_a_gang_is_whole_or_absent(
             assert charged[outcome.cluster][resource] <= free[resource]
     for name, world in worlds.items():
         free = account(world.nodes, world.pods, world.reservations)
-        assert clusters[name].free_for(None) == free - charged[name]
+        assert sites[name].snapshot.free_for(None) == free - charged[name]
 
 
 @settings(max_examples=40, deadline=None)
 @given(CLUSTERS, queues())
 def test_what_is_not_placed_did_not_fit_anywhere(worlds: dict[str, World], queue: list[Record]) -> None:
-    clusters = snapshots(worlds)
-    for outcome in plan(queue, clusters):
+    sites = sites_of(worlds)
+    snapshots = [site.snapshot for site in sites.values()]
+    for outcome in plan(queue, sites):
         gang = outcome.record.gang
         if isinstance(outcome, Waiting | Impossible):
-            assert not any(gang.demand.fits_in(cluster.free_for(gang)) for cluster in clusters.values())
-        fits_one_empty = any(gang.demand.fits_in(cluster.total_for(gang)) for cluster in clusters.values())
+            assert not any(gang.demand.fits_in(cluster.free_for(gang)) for cluster in snapshots)
+        fits_one_empty = any(gang.demand.fits_in(cluster.total_for(gang)) for cluster in snapshots)
         if isinstance(outcome, Impossible):
             assert not fits_one_empty
         if isinstance(outcome, Waiting):
-            assert fits_one_empty or not clusters
+            assert fits_one_empty or not sites
 
 
 @settings(max_examples=60, deadline=None)
@@ -137,15 +139,21 @@ def test_remembering_what_did_not_fit_changes_no_decision(
         where = outcome.cluster if isinstance(outcome, Placed) else outcome.pending.cluster
         return type(outcome).__name__, where
 
-    assert [decision(each) for each in plan(queue, snapshots(worlds))] == one_by_one(queue, worlds)
+    assert [decision(each) for each in plan(queue, sites_of(worlds))] == one_by_one(queue, worlds)
 
 
 def one_by_one(queue: list[Record], worlds: dict[str, World]) -> list[tuple[str, str]]:
     """The same decisions by somebody who remembers nothing and takes each gang for the first of its shape."""
-    free = snapshots(worlds)
+    sites = sites_of(worlds)
+    free = {name: site.snapshot for name, site in sites.items()}
     decisions = []
     for gang in (record.gang for record in queue):
-        fits = [name for name in sorted(free) if gang.demand.fits_in(free[name].free_for(gang))]
+
+        def rated(name: str, gang: Gang = gang) -> Score:
+            return score(gang, ANYWHERE, sites[name], free[name].free_for(gang))
+
+        fits = [name for name in free if gang.demand.fits_in(free[name].free_for(gang))]
+        fits.sort(key=rated)
         hopes = [name for name in sorted(free) if gang.demand.fits_in(free[name].total_for(gang))]
         if fits:
             free[fits[0]].take(gang.demand)
@@ -177,7 +185,9 @@ class ManyCycles(RuleBasedStateMachine):
 
     @rule()
     def a_cycle_runs(self) -> None:
-        outcomes = plan(self.queue, {name: ledger.snapshot() for name, ledger in self.ledgers.items()})
+        outcomes = plan(
+            self.queue, make_sites(**{name: ledger.snapshot() for name, ledger in self.ledgers.items()})
+        )
         for outcome in outcomes:
             if isinstance(outcome, Placed):
                 record = outcome.record

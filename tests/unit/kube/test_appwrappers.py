@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import Any
 
 import orjson
 import pytest
@@ -144,3 +145,157 @@ async def test_status_is_written_to_that_uid_only(server: FakeApiServer, appwrap
         {"op": "test", "path": "/metadata/uid", "value": "uid-of-aw"},
         {"op": "add", "path": "/status", "value": {"state": "Running"}},
     ]
+
+
+# --- held while a member cluster may have objects of it ------------------------------------------------------
+
+FINALIZER = "dispatcher.codeflare.dev/member-cluster"
+GOING = {"deletionTimestamp": "2026-11-20T09:00:00Z"}
+
+
+def test_view_reads_which_clusters_are_wanted_and_whether_we_hold_it() -> None:
+    selector = {"dispatcher.codeflare.dev/cluster-selector": "zone in (east, west)"}
+    views = [
+        decode(make_appwrapper(annotations=selector, finalizers=["example.com/keep", FINALIZER])),
+        decode(make_appwrapper(annotations={"note": "mine"}, finalizers=["example.com/keep"])),
+        decode(make_appwrapper(annotations=None, finalizers=None)),
+    ]
+    assert [(view.wishes, view.is_held) for view in views] == [
+        (selector, True),
+        ({}, False),
+        ({}, False),
+    ]
+
+
+def seen(**metadata: Any) -> AppWrapperView:  # noqa: ANN401
+    """It as the watch has it, which may be older than what the server has."""
+    return decode(make_appwrapper(group="mcad.ibm.com", **metadata))
+
+
+def there(*finalizers: str, **metadata: Any) -> Reply:  # noqa: ANN401
+    return answer(make_appwrapper(finalizers=list(finalizers), resourceVersion="17", **metadata))
+
+
+@pytest.mark.parametrize(
+    "others",
+    [
+        pytest.param([], id="it-has-no-finalizer"),
+        pytest.param(["example.com/keep", "example.com/audit"], id="it-has-those-of-others"),
+    ],
+)
+async def test_appwrapper_is_held_beside_others_who_hold_it(
+    server: FakeApiServer, appwrappers: AppWrappers, others: list[str]
+) -> None:
+    server.on("GET", OBJECT, there(*others))
+    server.on("PATCH", OBJECT, answer({}))
+
+    assert await appwrappers.hold(seen())
+
+    (patch,) = server.requests("PATCH")
+    assert patch.headers["Content-Type"] == "application/merge-patch+json"
+    assert patch.body == {
+        "metadata": {"uid": "uid-of-aw", "resourceVersion": "17", "finalizers": [*others, FINALIZER]}
+    }
+
+
+async def test_appwrapper_that_has_no_list_of_finalizers_is_held(
+    server: FakeApiServer, appwrappers: AppWrappers
+) -> None:
+    server.on("GET", OBJECT, answer(make_appwrapper()))
+    server.on("PATCH", OBJECT, answer({}))
+    assert await appwrappers.hold(seen())
+    (patch,) = server.requests("PATCH")
+    assert patch.body["metadata"]["finalizers"] == [FINALIZER]
+
+
+async def test_appwrapper_that_is_seen_to_be_held_needs_no_request(
+    server: FakeApiServer, appwrappers: AppWrappers
+) -> None:
+    assert await appwrappers.hold(seen(finalizers=[FINALIZER]))
+    assert not server.requests()
+
+
+async def test_appwrapper_that_is_held_already_is_not_written_to(
+    server: FakeApiServer, appwrappers: AppWrappers
+) -> None:
+    server.on("GET", OBJECT, there(FINALIZER, "example.com/keep"))
+    assert await appwrappers.hold(seen())
+    assert not server.requests("PATCH")
+
+
+TOO_LATE = [
+    pytest.param(there("example.com/keep", **GOING), id="being-deleted"),
+    pytest.param(there(uid="a-successor"), id="a-successor-of-that-name"),
+    pytest.param(refusal(404, "NotFound"), id="gone"),
+]
+
+
+@pytest.mark.parametrize("reply", [*TOO_LATE, pytest.param(there(FINALIZER, **GOING), id="held-and-deleted")])
+async def test_appwrapper_that_is_going_or_gone_cannot_be_held(
+    server: FakeApiServer, appwrappers: AppWrappers, reply: Reply
+) -> None:
+    server.on("GET", OBJECT, reply)
+    assert not await appwrappers.hold(seen())
+    assert not server.requests("PATCH")
+
+
+@pytest.mark.parametrize("going", [pytest.param({}, id="it-stays"), pytest.param(GOING, id="it-is-deleted")])
+async def test_appwrapper_is_let_go_and_others_go_on_holding_it(
+    server: FakeApiServer, appwrappers: AppWrappers, going: dict[str, str]
+) -> None:
+    server.on("GET", OBJECT, there("example.com/keep", FINALIZER, "example.com/audit", **going))
+    server.on("PATCH", OBJECT, answer({}))
+
+    await appwrappers.let_go(seen(finalizers=[FINALIZER]))
+
+    (patch,) = server.requests("PATCH")
+    assert patch.body == {
+        "metadata": {
+            "uid": "uid-of-aw",
+            "resourceVersion": "17",
+            "finalizers": ["example.com/keep", "example.com/audit"],
+        }
+    }
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        *TOO_LATE,
+        pytest.param(there(FINALIZER, uid="a-successor"), id="a-successor-that-is-held"),
+        pytest.param(there("example.com/keep"), id="let-go-already"),
+    ],
+)
+async def test_nothing_is_written_where_there_is_nothing_to_let_go(
+    server: FakeApiServer, appwrappers: AppWrappers, reply: Reply
+) -> None:
+    server.on("GET", OBJECT, reply)
+    await appwrappers.let_go(seen(finalizers=[FINALIZER]))
+    assert not server.requests("PATCH")
+
+
+async def test_finalizers_that_somebody_else_changed_meanwhile_are_not_overwritten(
+    server: FakeApiServer, appwrappers: AppWrappers
+) -> None:
+    server.on("GET", OBJECT, there())
+    server.on("PATCH", OBJECT, refusal(409, "Conflict"))
+    with pytest.raises(errors.Conflict):
+        await appwrappers.hold(seen())
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        pytest.param(text("404 page not found", 404), id="its-kind-is-not-served-now"),
+        pytest.param(never, id="silence"),
+        pytest.param(refusal(500, "InternalError"), id="failure"),
+    ],
+)
+async def test_nobody_is_told_it_is_held_or_too_late_without_a_clear_answer(
+    server: FakeApiServer, appwrappers: AppWrappers, reply: Reply
+) -> None:
+    server.on("GET", OBJECT, reply)
+    with pytest.raises(errors.Unavailable):
+        await appwrappers.hold(seen())
+    with pytest.raises(errors.Unavailable):
+        await appwrappers.let_go(seen())

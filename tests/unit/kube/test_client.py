@@ -336,6 +336,15 @@ async def test_kubeconfig_that_cannot_be_read_is_a_mistake_in_the_settings() -> 
         await ClusterClient.connect("/nowhere/config")
 
 
+@pytest.mark.parametrize("content", ["", "token: [secret", "- secret", "secret", "clusters: 3"])
+async def test_file_that_is_no_kubeconfig_is_a_mistake_in_the_settings(tmp_path: Path, content: str) -> None:
+    file = tmp_path / "config"
+    file.write_text(content)
+    with pytest.raises(errors.SettingsError) as caught:
+        await ClusterClient.connect(str(file))
+    assert str(caught.value) == f"no Kubernetes credentials from {file}: it is no kubeconfig"
+
+
 @pytest.fixture
 def netrc(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """A ~/.netrc that has something for the host of the API server."""

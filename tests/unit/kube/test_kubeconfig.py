@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from dispatcher import errors
-from dispatcher.kube.kubeconfig import LARGEST_FILE, Connection, connection
+from dispatcher.kube.kubeconfig import LARGEST_FILE, Connection, connection, minified
 
 Json = dict[str, Any]
 
@@ -375,3 +375,81 @@ def test_connection_shows_where_it_leads_and_no_more() -> None:
     assert repr(read(WITH_SECRETS)) == (
         "Connection(server='https://east.example:6443', tls_server_name='', proxy='')"
     )
+
+
+TWO_CONTEXTS = kubeconfig(
+    contexts=[
+        {"name": "to-east", "context": {"cluster": "east", "user": "hub", "namespace": "mine"}},
+        {"name": "to-west", "context": {"cluster": "west", "user": "me"}},
+        {"name": "to-nowhere", "context": {"cluster": "north", "user": "me"}},
+    ],
+    clusters=[
+        {"name": "east", "cluster": {"server": "https://east.example:6443"}},
+        {"name": "west", "cluster": {"server": "https://west.example", "insecure-skip-tls-verify": True}},
+    ],
+    users=[
+        {"name": "hub", "user": {"token": TOKEN}},
+        {"name": "me", "user": {"exec": {"command": "aws", "args": ["eks"]}}},
+    ],
+)
+
+
+def reduced(document: object, context: str = "") -> Json:
+    kept: Json = yaml.safe_load(minified(yaml.safe_dump(document).encode(), context))
+    return kept
+
+
+@pytest.mark.parametrize("context", ["", "to-east"])
+def test_minified_has_one_context_and_is_read_as_before(context: str) -> None:
+    assert reduced(TWO_CONTEXTS, context) == kubeconfig()
+    assert read(reduced(TWO_CONTEXTS, context)) == read(TWO_CONTEXTS) == EAST
+
+
+def test_minified_keeps_what_has_to_be_refused() -> None:
+    kept = reduced(TWO_CONTEXTS, "to-west")
+
+    assert kept["users"] == TWO_CONTEXTS["users"][1:]
+    assert "insecure-skip-tls-verify" in refusal_of(yaml.safe_dump(kept).encode())
+
+
+def test_minified_is_the_same_for_kubeconfigs_that_say_the_same() -> None:
+    backwards = dict(reversed(TWO_CONTEXTS.items()))
+
+    assert minified(yaml.safe_dump(backwards, sort_keys=False).encode()) == minified(
+        json.dumps(TWO_CONTEXTS).encode()
+    )
+
+
+@pytest.mark.parametrize(
+    ("changed", "context", "message"),
+    [
+        pytest.param(
+            {},
+            "to-north",
+            'kubeconfig.contexts: has no "to-north". Choose one of: "to-east", "to-west", "to-nowhere".',
+            id="no-such-context",
+        ),
+        pytest.param(
+            {"current-context": ""},
+            "",
+            'kubeconfig.contexts: none is the current one. Choose one of: "to-east", "to-west", "to-nowhere".',
+            id="none-is-current",
+        ),
+        pytest.param(
+            {"contexts": []},
+            "",
+            'kubeconfig.contexts: has no "to-east". Choose one of: there is none.',
+            id="no-contexts",
+        ),
+        pytest.param(
+            {},
+            "to-nowhere",
+            f'kubeconfig.clusters: must have one entry named "north", and has none. {FLATTEN}',
+            id="no-such-cluster",
+        ),
+    ],
+)
+def test_context_that_cannot_be_kept_is_refused(changed: Json, context: str, message: str) -> None:
+    with pytest.raises(errors.SettingsError) as caught:
+        minified(yaml.safe_dump({**TWO_CONTEXTS, **changed}).encode(), context)
+    assert str(caught.value) == message

@@ -16,6 +16,7 @@ from dispatcher.kube.wrapped import (
     Created,
     Creation,
     InTheWay,
+    NameTaken,
     Postponed,
     RefusedForGood,
     WrappedObjects,
@@ -100,7 +101,7 @@ CREATIONS = [
     ),
     pytest.param(
         {"post": TAKEN, "get": answer(foreign())},
-        RefusedForGood(
+        NameTaken(
             "RayCluster default/ray exists already and is not this AppWrapper's; "
             "delete it or choose another name"
         ),
@@ -108,7 +109,7 @@ CREATIONS = [
     ),
     pytest.param(
         {"post": TAKEN, "get": answer(existing(OTHER)), "owner": answer(make_appwrapper("other"))},
-        RefusedForGood(
+        NameTaken(
             "RayCluster default/ray exists already and is not this AppWrapper's; "
             "delete it or choose another name"
         ),

@@ -1,0 +1,262 @@
+"""`dispatcher clusters`: declare clusters, close them, empty them, take them away, and see how they are.
+
+The commands parse, and say what came of it; what they write is in `hub` and `joining`. Every one is safe to repeat.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import typer
+
+from dispatcher import errors
+from dispatcher.api.membercluster import NamespacePolicy, OnClusterLost
+from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.cli.hub import Hub, explained, missing
+from dispatcher.cli.joining import Wanted, changed, declared_secret, join
+from dispatcher.cli.listing import as_json, as_table, as_wide_table
+from dispatcher.cli.options import (
+    Context,
+    Force,
+    Format,
+    Grace,
+    HubKubeconfig,
+    Kubeconfig,
+    Labels,
+    Name,
+    Namespace,
+    OnLost,
+    Output,
+    Policy,
+    Reason,
+    Reserve,
+    SecretName,
+    Yes,
+)
+from dispatcher.kube.client import ClusterClient, Json
+from dispatcher.kube.kubeconfig import LARGEST_FILE, minified
+
+DEFAULT_NAMESPACE: Final = "default"
+POD_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+
+commands = typer.Typer(
+    name="clusters",
+    help="Declare the clusters that gangs go to, close them, empty them, and see how they are.",
+    no_args_is_help=True,
+)
+
+
+def _examples(*lines: str) -> str:
+    """Lay out what a command's help ends with; the mark keeps the lines as they are."""
+    return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines), ""))
+
+
+@commands.command(
+    "list",
+    epilog=_examples(
+        "dispatcher clusters list",
+        "dispatcher clusters list -o wide",
+        "dispatcher clusters list -o json | jq '.items[].status.free'",
+    ),
+)
+def list_clusters(
+    output: Format = None,
+    hub_kubeconfig: HubKubeconfig = "",
+) -> None:
+    """Show the clusters that gangs go to, what is free there, and why one gets nothing.
+
+    Free is what a gang could still ask for: the reserve is taken off already.
+    """
+
+    async def act(hub: Hub) -> None:
+        typer.echo(_shown(await hub.members(), output))
+
+    _on_hub(hub_kubeconfig, DEFAULT_NAMESPACE, act)
+
+
+@commands.command(
+    epilog=_examples(
+        "dispatcher clusters add east --kubeconfig east.kubeconfig --label gpu=a100 --reserve cpu=2",
+        "kubectl config view --minify --flatten --raw --context east |",
+        "  dispatcher clusters add east --kubeconfig -",
+        "dispatcher clusters add east --on-lost requeue --grace 900",
+        "dispatcher clusters add hub",
+    )
+)
+def add(
+    name: Name,
+    kubeconfig: Kubeconfig = None,
+    context: Context = "",
+    namespace_policy: Policy = None,
+    label: Labels = None,
+    reserve: Reserve = None,
+    on_lost: OnLost = None,
+    grace: Grace = None,
+    secret: SecretName = "",
+    namespace: Namespace = "",
+    yes: Yes = False,
+    hub_kubeconfig: HubKubeconfig = "",
+) -> None:
+    """Declare a member cluster, or change one: what is given counts, the rest stays as it is.
+
+    The kubeconfig is checked and tried before anything is written. It has to hold everything in itself: a program
+    to run, the name of a file, or TLS that is not verified is refused. Giving a member a new one rotates it, without a
+    restart. The name hub is for the cluster of the AppWrappers themselves, which needs no kubeconfig.
+    """
+    if name == HUB_CLUSTER and (kubeconfig or secret):
+        raise typer.BadParameter(
+            "hub is the cluster of the AppWrappers themselves: give no kubeconfig, or another NAME"
+        )
+    if context and not kubeconfig:
+        raise typer.BadParameter("--context is one of a --kubeconfig: give that, too")
+    wanted = Wanted(
+        name=name,
+        spec=_spec(namespace_policy, reserve or [], on_lost, grace),
+        labels=dict(each.split("=", 1) for each in label or []),
+        kubeconfig=minified(kubeconfig.read(LARGEST_FILE + 1), context) if kubeconfig else None,
+        secret=secret,
+        anyway=yes,
+    )
+    _on_hub(hub_kubeconfig, namespace or own_namespace(), lambda hub: join(hub, wanted, typer.echo))
+
+
+@commands.command(
+    epilog=_examples(
+        'dispatcher clusters cordon east --reason "new switches until noon"',
+        "dispatcher clusters uncordon east",
+    )
+)
+def cordon(name: Name, reason: Reason = "", hub_kubeconfig: HubKubeconfig = "") -> None:
+    """Dispatch nothing new to a cluster. What runs there goes on."""
+    _change(name, hub_kubeconfig, {"cordoned": True, **_because(reason)})
+
+
+@commands.command(epilog=_examples("dispatcher clusters uncordon east"))
+def uncordon(name: Name, hub_kubeconfig: HubKubeconfig = "") -> None:
+    """Dispatch to a cluster again, after cordon or drain."""
+    _change(name, hub_kubeconfig, {"cordoned": False, "drain": False, "cordonReason": None})
+
+
+@commands.command(
+    epilog=_examples(
+        'dispatcher clusters drain east --reason "rack 3 moves"',
+        "dispatcher clusters list                # RUNNING comes down to 0",
+        "dispatcher clusters uncordon east       # or: remove",
+    )
+)
+def drain(name: Name, reason: Reason = "", hub_kubeconfig: HubKubeconfig = "") -> None:
+    """Empty a cluster: nothing new is dispatched there, and what runs there is queued again and goes elsewhere."""
+    _change(name, hub_kubeconfig, {"cordoned": True, "drain": True, **_because(reason)})
+
+
+@commands.command(
+    epilog=_examples(
+        "dispatcher clusters drain east          # first, and wait until nothing runs there",
+        "dispatcher clusters remove east",
+    )
+)
+def remove(
+    name: Name,
+    force: Force = False,
+    namespace: Namespace = "",
+    hub_kubeconfig: HubKubeconfig = "",
+) -> None:
+    """Take a member cluster away, and the Secret that add has made for it. Nothing in the cluster is touched."""
+    _on_hub(hub_kubeconfig, namespace or own_namespace(), lambda hub: _remove(hub, name, force=force))
+
+
+async def _remove(hub: Hub, name: str, *, force: bool) -> None:
+    found = await hub.find(name)
+    if found is not None:
+        _check_empty(found, force=force)
+        await hub.remove(found)
+        typer.echo(f"member cluster {name} removed")
+    removed = await hub.clear(name)
+    for each in removed:
+        typer.echo(f"Secret {hub.namespace}/{each} removed")
+    if found is None and not removed:
+        raise errors.CommandFailed(missing(name))
+    secret = declared_secret(found) if found else None
+    if secret and secret.name not in removed:
+        typer.echo(f"The namespace {hub.namespace} has no Secret that add made for it; {secret.name} is left")
+    if not (await hub.members())["items"]:
+        typer.echo("None is left: from now on every gang goes to the hub itself.")
+
+
+def own_namespace(pod_namespace: Path = POD_NAMESPACE) -> str:
+    """The namespace of the pod this runs in, else `default`."""
+    return pod_namespace.read_text().strip() if pod_namespace.exists() else DEFAULT_NAMESPACE
+
+
+def _on_hub(kubeconfig: str, namespace: str, act: Callable[[Hub], Awaitable[None]]) -> None:
+    async def connected() -> None:
+        async with await ClusterClient.connect(kubeconfig) as client:
+            with explained("the hub", "Is --hub-kubeconfig, or KUBECONFIG, the hub's?"):
+                await act(Hub(client, namespace))
+
+    asyncio.run(connected())
+
+
+def _shown(listed: Json, output: Output | None) -> str:
+    match output:
+        case Output.JSON:
+            return as_json(listed)
+        case Output.WIDE:
+            return as_wide_table(listed["items"], datetime.now(UTC))
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    return as_table(listed["items"], datetime.now(UTC), width)
+
+
+def _change(name: str, hub_kubeconfig: str, spec: Json) -> None:
+    async def act(hub: Hub) -> None:
+        found = await hub.member(name)
+        after = await hub.change(found, spec)
+        was = "" if changed(found, after) else "already "
+        typer.echo(f"{name} is {was}{_standing(after['spec'])}")
+
+    _on_hub(hub_kubeconfig, DEFAULT_NAMESPACE, act)
+
+
+def _standing(spec: Json) -> str:
+    if spec.get("drain"):
+        return "being emptied: nothing new is dispatched there, and what runs there is queued again and goes elsewhere"
+    if spec.get("cordoned"):
+        return "cordoned: nothing new is dispatched there, and what runs there goes on"
+    return "open: gangs may be dispatched there"
+
+
+def _because(reason: str) -> Json:
+    return {"cordonReason": reason} if reason else {}
+
+
+def _spec(
+    namespace_policy: NamespacePolicy | None,
+    reserve: Sequence[str],
+    on_lost: OnClusterLost | None,
+    grace: int | None,
+) -> Json:
+    """Write down what was given, and nothing else."""
+    spec: Json = {}
+    if namespace_policy:
+        spec["namespacePolicy"] = namespace_policy.value
+    if reserve:
+        spec["reserve"] = dict(each.split("=", 1) for each in reserve)
+    lost = {"policy": on_lost and on_lost.value, "graceSeconds": grace}
+    if given := {key: value for key, value in lost.items() if value is not None}:
+        spec["onClusterLost"] = given
+    return spec
+
+
+def _check_empty(found: Json, *, force: bool) -> None:
+    name, running = found["metadata"]["name"], (found.get("status") or {}).get("running", 0)
+    if running and not force:
+        raise errors.CommandFailed(
+            f"AppWrappers dispatched to {name}: {running}. Empty it first with: dispatcher clusters drain {name}; or "
+            "--force: then nobody looks after what runs there"
+        )

@@ -1,0 +1,78 @@
+"""How `dispatcher clusters list` shows MemberClusters: the columns of `kubectl get mcl`, or the JSON as it is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from dispatcher.cli.tables import age, table
+from dispatcher.kube.client import Json
+
+NO_MEMBERS: Final = (
+    "No member clusters: every gang goes to the hub itself. Declare one with: dispatcher clusters add NAME "
+    "--kubeconfig FILE"
+)
+HEADINGS: Final = (
+    "NAME",
+    "REACHABLE",
+    "CORDONED",
+    "CPU FREE",
+    "GPU FREE",
+    "MEMORY FREE",
+    "RUNNING",
+    "REASON",
+    "AGE",
+)
+WIDE_HEADINGS: Final = (*HEADINGS, "DRAINING", "LABELS", "MESSAGE")
+FREE: Final = ("cpu", "nvidia.com/gpu", "memory")
+
+
+def as_table(members: Sequence[Json], now: datetime, width: int | None) -> str:
+    """One line for each, in at most `width` columns; without any, a sentence that says what that means."""
+    return table(HEADINGS, [_row(each, now) for each in members], width) if members else NO_MEMBERS
+
+
+def as_wide_table(members: Sequence[Json], now: datetime) -> str:
+    """The same with more columns, as wide as it gets."""
+    rows = [(*_row(each, now), *_more(each)) for each in members]
+    return table(WIDE_HEADINGS, rows) if members else NO_MEMBERS
+
+
+def as_json(listed: Json) -> str:
+    """The list as the API server gave it, without who wrote which field."""
+    items = [{**each, "metadata": _told(each["metadata"])} for each in listed["items"]]
+    return json.dumps({**listed, "items": items}, indent=2)
+
+
+def _told(metadata: Json) -> Json:
+    return {key: value for key, value in metadata.items() if key != "managedFields"}
+
+
+def _row(member: Json, now: datetime) -> tuple[str, ...]:
+    metadata, spec, status = member["metadata"], member["spec"], member.get("status") or {}
+    conditions = {each["type"]: each["status"] for each in status.get("conditions") or ()}
+    free = status.get("free") or {}
+    return (
+        metadata["name"],
+        conditions.get("Reachable", ""),
+        _yes_or_no(spec.get("cordoned")),
+        *(free.get(resource, "") for resource in FREE),
+        str(status.get("running", "")),
+        status.get("reason", ""),
+        age(datetime.fromisoformat(metadata["creationTimestamp"]), now),
+    )
+
+
+def _more(member: Json) -> tuple[str, ...]:
+    labels = member["metadata"].get("labels") or {}
+    return (
+        _yes_or_no(member["spec"].get("drain")),
+        ",".join(f"{key}={value}" for key, value in sorted(labels.items())),
+        (member.get("status") or {}).get("message", ""),
+    )
+
+
+def _yes_or_no(value: object) -> str:
+    return "true" if value else "false"

@@ -1,0 +1,141 @@
+"""What the commands of `dispatcher clusters` can be given, and what of it is refused before anything is done."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from dispatcher.api.membercluster import NamespacePolicy, OnClusterLost
+from dispatcher.api.syntax import LONGEST_LABEL, is_qualified_name, is_subdomain
+from dispatcher.core.quantity import QuantityError, amount
+
+
+class Output(StrEnum):
+    """How a list is shown."""
+
+    JSON = "json"
+    WIDE = "wide"
+
+
+def _checked_name(name: str) -> str:
+    if not is_subdomain(name) or len(name) > LONGEST_LABEL:
+        raise typer.BadParameter(
+            f"{name!r} is no name of a cluster: at most {LONGEST_LABEL} of lower-case letters, digits, '-' and '.'"
+        )
+    return name
+
+
+def _checked_labels(written: list[str] | None) -> list[str]:
+    for each in written or []:
+        key, equals, _ = each.partition("=")
+        if not equals or not is_qualified_name(key):
+            raise typer.BadParameter(f"{each!r} is not KEY=VALUE, such as gpu=a100")
+    return written or []
+
+
+def _checked_reserve(written: list[str] | None) -> list[str]:
+    for each in written or []:
+        resource, _, quantity = each.partition("=")
+        try:
+            amount(resource, quantity)
+        except QuantityError as error:
+            raise typer.BadParameter(f"{each!r} is not RESOURCE=QUANTITY, such as cpu=2: {error}") from error
+    return written or []
+
+
+Name = Annotated[str, typer.Argument(callback=_checked_name, metavar="NAME", help="The cluster's name.")]
+HubKubeconfig = Annotated[
+    str,
+    typer.Option(
+        "--hub-kubeconfig",
+        envvar=["DISPATCHER_KUBECONFIG", "KUBECONFIG"],
+        metavar="FILE",
+        help="Kubeconfig of the hub; without one, the account of the pod this runs in.",
+        show_default=False,
+    ),
+]
+Namespace = Annotated[
+    str,
+    typer.Option(
+        "--namespace",
+        "-n",
+        envvar="DISPATCHER_NAMESPACE",
+        metavar="NAME",
+        help="The dispatcher's own namespace on the hub, the only one it reads kubeconfigs from.  "
+        "[default: that of the pod this runs in, else default]",
+        show_default=False,
+    ),
+]
+Format = Annotated[
+    Output | None,
+    typer.Option("--output", "-o", metavar="FORMAT", help="json, or wide.", show_default=False),
+]
+Kubeconfig = Annotated[
+    typer.FileBinaryRead | None,
+    typer.Option(
+        metavar="FILE", help="How the member is reached; - reads it from a pipe.", show_default=False
+    ),
+]
+Context = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="Which context of it.  [default: the current one]", show_default=False),
+]
+Policy = Annotated[
+    NamespacePolicy | None,
+    typer.Option(
+        help="Where an AppWrapper's namespace is missing: Require does not dispatch it there, Create makes it.",
+        show_default=False,
+    ),
+]
+Labels = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--label",
+        metavar="KEY=VALUE",
+        callback=_checked_labels,
+        help="What AppWrappers may select clusters by. May be repeated.",
+        show_default=False,
+    ),
+]
+Reserve = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="RESOURCE=QUANTITY",
+        callback=_checked_reserve,
+        help="What to leave free there for others. May be repeated.",
+        show_default=False,
+    ),
+]
+OnLost = Annotated[
+    OnClusterLost | None,
+    typer.Option(
+        help="What becomes of its gangs when it stays unreachable: wait, requeue (may run twice) or fail.",
+        show_default=False,
+    ),
+]
+Grace = Annotated[
+    int | None,
+    typer.Option(min=0, metavar="SECONDS", help="How long that has to last first.", show_default=False),
+]
+SecretName = Annotated[
+    str,
+    typer.Option(
+        "--secret",
+        metavar="NAME",
+        help="The Secret for the kubeconfig; without --kubeconfig, one that holds it.  [default: cluster-NAME]",
+        show_default=False,
+    ),
+]
+Yes = Annotated[
+    bool,
+    typer.Option("--yes", "-y", help="Do it even if the member does not answer from here, or seems wrong."),
+]
+Reason = Annotated[
+    str,
+    typer.Option(metavar="TEXT", help="Why, for people; AppWrappers that wait show it.", show_default=False),
+]
+Force = Annotated[
+    bool, typer.Option("--force", help="Even if gangs run there; nobody looks after them any more.")
+]

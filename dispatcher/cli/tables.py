@@ -1,0 +1,50 @@
+"""Tables of text for terminals and pipes: a line a thing, columns two spaces apart.
+
+A table that is too wide for its terminal is cut to it: headings give way first, then the longest values. In a pipe
+nothing is cut.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from dispatcher.api.mistakes import one_line
+
+NOTHING: Final = "-"
+
+_GAP: Final = 2
+_NARROWEST: Final = 4
+_UNITS: Final = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
+
+
+def table(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
+    """Lay out rows of text under headings, in at most `width` columns; None is as many as it takes."""
+    shown = [[one_line(cell) or NOTHING for cell in row] for row in rows]
+    widths = _widths(headings, shown, width)
+    lines = ([_cut(cell, room) for cell, room in zip(row, widths, strict=True)] for row in (headings, *shown))
+    return "\n".join((" " * _GAP).join(line).rstrip() for line in lines)
+
+
+def age(since: datetime, now: datetime) -> str:
+    """Say how long ago something was, in the largest unit of which there are two: 90s, 5m, 47h, 12d."""
+    seconds = max(0, (now - since) // timedelta(seconds=1))
+    unit, length = next((each for each in _UNITS if seconds >= 2 * each[1]), _UNITS[-1])
+    return f"{seconds // length}{unit}"
+
+
+def _widths(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[int]:
+    values = [max(map(len, column)) for column in zip(*rows, strict=True)] or [0] * len(headings)
+    widths = [max(len(heading), value) for heading, value in zip(headings, values, strict=True)]
+    while width is not None and sum(widths) + _GAP * (len(widths) - 1) > width:
+        wide = [index for index, each in enumerate(widths) if each > _NARROWEST]
+        if not wide:
+            break
+        roomy = [index for index in wide if widths[index] > values[index]]
+        widths[max(roomy or wide, key=widths.__getitem__)] -= 1
+    return widths
+
+
+def _cut(cell: str, room: int) -> str:
+    return cell.ljust(room) if len(cell) <= room else f"{cell[: room - 1]}…"

@@ -1,0 +1,236 @@
+"""Keeps the connection to one member up: reads the kubeconfig, connects, recognises, watches, probes, begins anew.
+
+Each member is kept by a task of its own. What goes wrong closes that member to new gangs, with a reason, and is tried
+again; it holds up no other. A kubeconfig that was changed is a new connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+from collections.abc import Callable, Coroutine, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Protocol
+
+from dispatcher import errors, log
+from dispatcher.api.membercluster import SecretKey
+from dispatcher.controller.cluster import Cluster
+from dispatcher.controller.member import CONNECTING, AnotherCluster, Member, why
+from dispatcher.core import choice
+from dispatcher.core.choice import Closed
+from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.discovery import cluster_uid
+from dispatcher.kube.kubeconfig import Connection, connection
+
+LISTING_SECONDS: Final = 60.0
+"""For so long a member may take to list its nodes, pods and namespaces."""
+
+LINGER_SECONDS: Final = 30.0
+"""For so long the connection before stays usable after a kubeconfig was changed, for those in the middle of a call."""
+
+_log = log.get("fleet")
+
+
+class Unreadable(errors.SettingsError):
+    """The hub did not say what a kubeconfig is now: that is its trouble, and not the member's."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How often, in seconds, a member is asked whether it is there; after how long without an answer it is not."""
+
+    probe: float = 5.0
+    patience: float = 15.0
+
+
+class Memory(Protocol):
+    """What is known of clusters whoever leads."""
+
+    async def recognise_cluster(self, name: str, uid: str) -> None:
+        """Note by which uid a cluster of that name is known; raises `SettingsError` if it was another one before."""
+
+    async def note_unreachable(self, name: str, since: datetime | None) -> None:
+        """Note since when it does not answer; None if it does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What connections are made from, and whom their ups and downs concern.
+
+    `on_joined` and `on_left` are told of a member that can, or can no longer, be asked; `on_changed` of one that was
+    closed or opened.
+    """
+
+    hub: ClusterClient
+    namespace: str
+    connect: Callable[[Connection], ClusterClient]
+    make_cluster: Callable[[str, ClusterClient], Cluster]
+    memory: Memory
+    now: Callable[[], datetime]
+    pace: Pace
+    others: Callable[[], Iterable[Member]]
+    on_joined: Callable[[Member, Cluster], None]
+    on_left: Callable[[Member], None]
+    on_changed: Callable[[], None]
+
+
+class Connector:
+    """Keeps members, each by `keep` in a task of its own; `close` ends what is left of old connections."""
+
+    def __init__(self, around: Surroundings) -> None:
+        self._around = around
+        self._closings: set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        """Close at once the connections that were to be closed later."""
+        for task in self._closings:
+            task.cancel()
+        await asyncio.gather(*self._closings, return_exceptions=True)
+
+    async def keep(self, member: Member, secret: SecretKey) -> None:
+        """Keep one member connected until cancelled; whatever goes wrong is tried again."""
+        while True:
+            try:
+                await self._serve(member, secret, connection(await self._read(secret)))
+            except errors.StoreError:
+                raise  # whoever leads no longer knows what is so
+            except (errors.ClusterError, errors.SettingsError) as error:
+                _log.info("member_unavailable", cluster=member.name, error=str(error))
+                await self._shut(member, why(error))
+            except Exception:  # noqa: BLE001  # the loop's edge: one member must not end the others
+                _log.exception("member_failed", cluster=member.name)
+                await self._shut(member, Closed(choice.UNREACHABLE, "it failed in a way nobody thought of"))
+            await asyncio.sleep(self._around.pace.probe)
+
+    async def _serve(self, member: Member, secret: SecretKey, wanted: Connection) -> None:
+        """Be connected until that connection is no longer the one that is wanted."""
+        client = self._around.connect(wanted)
+        closing = 0.0
+        try:
+            await self._identify(member, client)
+            cluster = self._around.make_cluster(member.name, client)
+            watching = asyncio.create_task(cluster.run(), name=f"cluster-{member.name}")
+            try:
+                await self._join(member, cluster, watching)
+                await self._probe(member, client, secret, wanted)
+            finally:
+                self._around.on_left(member)
+                watching.cancel()
+                await asyncio.wait([watching])
+            closing = LINGER_SECONDS  # who is in the middle of a call may end it
+        finally:
+            self._begin(_close(client, closing))
+
+    async def _identify(self, member: Member, client: ClusterClient) -> None:
+        """Make sure that it is the cluster it was, and none that we have under another name."""
+        uid = await cluster_uid(client)
+        for other in self._around.others():
+            if other.uid == uid and other.name != member.name:
+                raise AnotherCluster(f"it is the same cluster as {other.name}")
+        try:
+            await self._around.memory.recognise_cluster(member.name, uid)
+        except errors.SettingsError as error:
+            raise AnotherCluster(str(error)) from error
+        member.uid = uid
+
+    async def _join(self, member: Member, cluster: Cluster, watching: asyncio.Task[None]) -> None:
+        """Make it one of the clusters once its nodes and pods are known."""
+        known = asyncio.create_task(cluster.wait_until_known())
+        try:
+            await asyncio.wait(
+                {known, watching}, timeout=LISTING_SECONDS, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not known.done():
+                raise errors.Unavailable("its nodes and pods could not be listed within a minute")
+        finally:
+            known.cancel()
+        await self._open(member)
+        _log.info("member_joined", cluster=member.name)
+        self._around.on_joined(member, cluster)
+
+    async def _probe(
+        self, member: Member, client: ClusterClient, secret: SecretKey, wanted: Connection
+    ) -> None:
+        """Ask again and again whether it is there; return when its kubeconfig was changed, raise when it is lost."""
+        loop, pace = asyncio.get_running_loop(), self._around.pace
+        answered_at = loop.time()
+        while True:
+            await asyncio.sleep(pace.probe)
+            with contextlib.suppress(Unreadable):
+                if connection(await self._read(secret)) != wanted:
+                    await self._shut(member, CONNECTING)
+                    return
+            try:
+                await self._identify(member, client)
+                answered_at = loop.time()
+                await self._open(member)
+            except errors.Refused:
+                raise
+            except errors.ClusterError as error:
+                if loop.time() - answered_at >= pace.patience:
+                    raise
+                await self._shut(member, why(error))
+
+    async def _read(self, secret: SecretKey) -> bytes:
+        """The kubeconfig as it is now, from our own namespace only."""
+        where = f"{self._around.namespace}/{secret.name}"
+        try:
+            found = await self._around.hub.get(
+                f"/api/v1/namespaces/{self._around.namespace}/secrets/{secret.name}"
+            )
+        except errors.NotFound as error:
+            raise errors.SettingsError(f"there is no Secret {where}") from error
+        except errors.ClusterError as error:
+            raise Unreadable(f"the Secret {where} could not be read: {error}") from error
+        encoded = (found.get("data") or {}).get(secret.key)
+        if encoded is None:
+            raise errors.SettingsError(f"the Secret {where} has no key {secret.key}")
+        return base64.b64decode(encoded)
+
+    async def _shut(self, member: Member, closed: Closed) -> None:
+        """Nothing new goes there from now on; whoever is silent is timed, whoever answers is not."""
+        now = self._around.now()
+        if closed.reason == choice.UNREACHABLE:
+            if member.unreachable_since is None:
+                member.mishaps.append(now)
+                await self._note_silence(member, now)
+        elif closed.reason in _ANSWERS:
+            await self._note_silence(member, None)
+        if member.closed != closed:
+            if member.closed is None or member.closed.reason != closed.reason:
+                member.since = now
+            member.closed = closed
+        self._around.on_changed()
+
+    async def _open(self, member: Member) -> None:
+        await self._note_silence(member, None)
+        if member.closed is not None:
+            member.closed, member.since = None, self._around.now()
+            self._around.on_changed()
+
+    async def _note_silence(self, member: Member, since: datetime | None) -> None:
+        """Remember since when it is silent, so that another leader does not begin to count anew."""
+        if member.unreachable_since == since:
+            return
+        member.unreachable_since = since
+        member.is_known_to_be_lost = False
+        await self._around.memory.note_unreachable(member.name, since)
+
+    def _begin(self, closing: Coroutine[None, None, None]) -> None:
+        task = asyncio.get_running_loop().create_task(closing)
+        self._closings.add(task)
+        task.add_done_callback(self._closings.discard)
+
+
+_ANSWERS: Final = frozenset({choice.CREDENTIALS_REFUSED, choice.ANOTHER_CLUSTER})
+"""Reasons of being closed by which an API server is there, though it is of no use."""
+
+
+async def _close(client: ClusterClient, seconds: float) -> None:
+    """Close a connection after a while, or as soon as nobody leads any more."""
+    try:
+        await asyncio.sleep(seconds)
+    finally:
+        await client.close()

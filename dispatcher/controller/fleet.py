@@ -1,0 +1,331 @@
+"""The clusters that gangs can go to: the hub itself, and the members that MemberClusters declare.
+
+Nobody acts upon a member that cannot be reached: `clusters` has only those that can, so that what runs on the others
+is left as it is until they are back, or until their operator's `onClusterLost` says otherwise.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from dispatcher import errors, log
+from dispatcher.api.membercluster import MemberCluster, NamespacePolicy, OnClusterLost, parse_member_cluster
+from dispatcher.api.mistakes import SpecError
+from dispatcher.api.names import HUB_CLUSTER, PREFIX
+from dispatcher.controller.cluster import Cluster
+from dispatcher.controller.connector import Connector, Memory, Pace, Surroundings
+from dispatcher.controller.member import Member, asked_kinds, closed_by_hand
+from dispatcher.core import choice
+from dispatcher.core.capacity import CapacityLedger
+from dispatcher.core.choice import Closed, Site, Where, leads_nowhere
+from dispatcher.core.decision import Loss
+from dispatcher.core.memberstatus import status_of
+from dispatcher.kube.client import ClusterClient, Json
+from dispatcher.kube.kubeconfig import Connection
+from dispatcher.kube.reflector import Reflector
+
+MEMBERS_PATH: Final = f"/apis/{PREFIX}/v1alpha1/memberclusters"
+
+FIRST_ANSWER_SECONDS: Final = 10.0
+"""For so long a new leader waits for its members before it decides without those that did not answer."""
+
+ASK_AGAIN_SECONDS: Final = 0.2
+
+KINDS_SECONDS: Final = 1.0
+"""For so long a pass waits to hear whether the members serve a kind that was never asked about."""
+
+LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
+
+_log = log.get("fleet")
+
+
+@dataclass(frozen=True, slots=True)
+class Mistaken:
+    """A MemberCluster that cannot be read; what is wrong with it, in a sentence."""
+
+    name: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Concerned:
+    """Whom the fleet tells: of what may change a plan, and of a member that has come or gone, or is lost."""
+
+    on_capacity: Callable[[], None]
+    on_member: Callable[[str], None]
+
+
+class Fleet:
+    """All clusters by name: `clusters` are those that can be asked now, `ledgers` their capacity."""
+
+    def __init__(
+        self,
+        hub: Cluster,
+        hub_uid: str,
+        client: ClusterClient,
+        namespace: str,
+        connect: Callable[[Connection], ClusterClient],
+        make_cluster: Callable[[str, ClusterClient], Cluster],
+        memory: Memory,
+        concerned: Concerned,
+        count_running: Callable[[str], int],
+        now: Callable[[], datetime],
+        pace: Pace,
+    ) -> None:
+        self.clusters: dict[str, Cluster] = {HUB_CLUSTER: hub}
+        self.ledgers: dict[str, CapacityLedger] = {HUB_CLUSTER: hub.ledger}
+        self._hub = hub
+        self._client = client
+        self._concerned = concerned
+        self._count_running = count_running
+        self._now = now
+        self._pace = pace
+        self._silent: dict[str, datetime] = {}
+        self._joined = asyncio.Event()
+        self._itself = Member(MemberCluster(HUB_CLUSTER, ""), LONG_AGO, uid=hub_uid)
+        self._members: dict[str, Member] = {}
+        self._changed = asyncio.Event()
+        self._declared: Reflector[MemberCluster | Mistaken] = Reflector(
+            "memberclusters", client, _members_path, _decode, self._note_change
+        )
+        self._connector = Connector(
+            Surroundings(
+                hub=client,
+                namespace=namespace,
+                connect=connect,
+                make_cluster=make_cluster,
+                memory=memory,
+                now=now,
+                pace=pace,
+                others=lambda: (*self._members.values(), self._itself),
+                on_joined=self._join,
+                on_left=self._leave,
+                on_changed=self._note_state,
+            )
+        )
+
+    @property
+    def declared(self) -> Reflector[MemberCluster | Mistaken]:
+        """The watch of MemberClusters."""
+        return self._declared
+
+    @property
+    def has_members(self) -> bool:
+        """True once a MemberCluster was declared: before that there is nothing to choose."""
+        return bool(self._declared.items)
+
+    @property
+    def _is_told_all(self) -> bool:
+        """True once it is known which members are declared: who may not look at MemberClusters has none."""
+        return self._declared.answered.is_set() or self._declared.is_forbidden
+
+    def remember(self, silent: Mapping[str, datetime]) -> None:
+        """Take in since when clusters have been silent, as whoever led before has noted it."""
+        self._silent = dict(silent)
+
+    async def run(self) -> None:
+        """Watch what is declared and keep each member connected, until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._declared.run(), name="memberclusters")
+                tasks.create_task(self._look_after(), name="members")
+                while True:
+                    self._settle(tasks)
+                    await self._changed.wait()
+                    self._changed.clear()
+        finally:
+            await self._connector.close()
+
+    async def wait_until_answered(self) -> None:
+        """Return once each member has joined or is known not to, or when that takes too long."""
+        while not self._is_told_all:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ASK_AGAIN_SECONDS):
+                    await self._declared.answered.wait()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FIRST_ANSWER_SECONDS):
+                await asyncio.sleep(0)  # what was listed is settled by then
+                while any(map(self.is_joining, self._members)):
+                    await self._joined.wait()
+                    self._joined.clear()
+
+    async def get_ready(self, wheres: Iterable[Where]) -> None:
+        """Find out what `sites` will have to know, if that is more than before; who hangs is not waited for."""
+        if not self.has_members:
+            return
+        kinds = asked_kinds(set(wheres))
+        asked = [
+            cluster.ask_for_kinds(kinds)
+            for name, cluster in self.clusters.items()
+            if cluster.is_member and self._members[name].closed is None
+        ]
+        unanswered = [each for each in asked if not each.is_set()]
+        if unanswered:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(KINDS_SECONDS):
+                    await asyncio.gather(*(each.wait() for each in unanswered))
+
+    def sites(self, wheres: Iterable[Where]) -> dict[str, Site]:
+        """What is known of each cluster now, for a pass over those who require `wheres`."""
+        if not self.has_members:
+            return {HUB_CLUSTER: Site(HUB_CLUSTER, self._hub.ledger.snapshot())} if self._hub.is_known else {}
+        asked, now = set(wheres), self._now()
+        kinds, namespaces = asked_kinds(asked), frozenset(where.namespace for where in asked)
+        sites = {name: member.site(kinds, namespaces, now) for name, member in self._members.items()}
+        for mistaken in self._declared.items.values():
+            if isinstance(mistaken, Mistaken):
+                closed = Closed(choice.NOT_REPORTED, mistaken.message)
+                sites[mistaken.name] = Site(mistaken.name, CapacityLedger().snapshot(), closed=closed)
+        return sites
+
+    def leads_nowhere(self, where: Where) -> bool:
+        """True if no cluster that is declared will ever take whoever requires this."""
+        if not self.has_members:
+            return bool(where.ruled_out)
+        return leads_nowhere(where, {name: member.declared.labels for name, member in self._members.items()})
+
+    def loss_of(self, name: str) -> Loss | None:
+        """What is to be done about what was dispatched to a member that does not answer; None while it does."""
+        member = self._members.get(name)
+        if member is not None:
+            return member.loss()
+        if name == HUB_CLUSTER or not self._is_told_all or self._is_mistaken(name):
+            return None
+        message = f"cluster {name} is not declared any more; what runs there may go on"
+        return Loss(OnClusterLost.WAIT, self._now(), message, is_undeclared=True)
+
+    def note_mishap(self, name: str) -> None:
+        """Something went wrong there: for a while, gangs rather go elsewhere."""
+        if name in self._members:
+            self._members[name].mishaps.append(self._now())
+
+    def is_complete(self) -> bool:
+        """True if every member that is declared can be asked what it has."""
+        return all(member.cluster is not None for member in self._members.values())
+
+    def is_joining(self, name: str) -> bool:
+        """True while a member is being connected, or may yet turn out to be declared: nobody knows how it is."""
+        member = self._members.get(name)
+        return member.is_joining if member else name != HUB_CLUSTER and not self._is_told_all
+
+    def _is_mistaken(self, name: str) -> bool:
+        return any(isinstance(each, Mistaken) and each.name == name for each in self._declared.items.values())
+
+    # --- what is declared ------------------------------------------------------------------------------------
+
+    def _settle(self, tasks: asyncio.TaskGroup) -> None:
+        """Begin what was declared, end what no longer is, and take over what was changed of the others."""
+        wanted = {
+            each.name: each for each in self._declared.items.values() if isinstance(each, MemberCluster)
+        }
+        for name in self._members.keys() - wanted.keys():
+            self._end(name)
+        for declared in wanted.values():
+            self._declare(declared, tasks)
+        self._concerned.on_capacity()
+
+    def _declare(self, declared: MemberCluster, tasks: asyncio.TaskGroup) -> None:
+        name, member = declared.name, self._members.get(declared.name)
+        if member is not None and member.declared.kubeconfig == declared.kubeconfig:
+            member.declared = declared
+            if member.cluster is not None:
+                self._instruct(member.cluster, declared)
+            return
+        if member is not None:
+            self._end(name)
+        member = self._members[name] = Member(
+            declared, self._now(), unreachable_since=self._silent.pop(name, None)
+        )
+        if declared.kubeconfig is None:
+            member.cluster, member.closed, member.uid = self._hub, None, self._itself.uid
+            self._instruct(self._hub, declared)
+        else:
+            keeping = self._connector.keep(member, declared.kubeconfig)
+            member.task = tasks.create_task(keeping, name=f"member-{name}")
+
+    def _instruct(self, cluster: Cluster, declared: MemberCluster) -> None:
+        """Have a member do as is declared of it."""
+        cluster.may_create_namespaces = declared.namespace_policy is NamespacePolicy.CREATE
+        closed, drained = closed_by_hand(declared), cluster.draining
+        cluster.draining = f"cluster {cluster.name}: {closed.message}" if declared.drain and closed else ""
+        if cluster.draining and not drained:
+            self._concerned.on_member(cluster.name)
+
+    def _end(self, name: str) -> None:
+        member = self._members.pop(name)
+        if member.unreachable_since is not None:
+            self._silent[name] = member.unreachable_since
+        if member.task is not None:
+            member.task.cancel()
+        if member.cluster is not None:
+            member.cluster.draining = ""
+        self._leave(member)
+        self._concerned.on_member(name)
+
+    # --- what becomes of it ----------------------------------------------------------------------------------
+
+    def _join(self, member: Member, cluster: Cluster) -> None:
+        member.cluster = cluster
+        self._instruct(cluster, member.declared)
+        self.clusters[cluster.name], self.ledgers[cluster.name] = cluster, cluster.ledger
+        self._concerned.on_member(cluster.name)
+        self._note_state()
+
+    def _leave(self, member: Member) -> None:
+        cluster, member.cluster = member.cluster, None
+        if cluster is not None and cluster.is_member and self.clusters.get(cluster.name) is cluster:
+            del self.clusters[cluster.name]
+            del self.ledgers[cluster.name]
+            self._concerned.on_member(cluster.name)
+            self._concerned.on_capacity()
+
+    def _note_state(self) -> None:
+        self._concerned.on_capacity()
+        self._joined.set()
+
+    async def _look_after(self) -> None:
+        """Now and then tell of each member in its own status, and have those looked at whose member is lost by now."""
+        while True:
+            await asyncio.sleep(self._pace.probe)
+            for member in list(self._members.values()):
+                self._notice_loss(member)
+            await asyncio.gather(*map(self._tell, list(self._members.values())))
+
+    def _notice_loss(self, member: Member) -> None:
+        loss = member.loss()
+        if loss is not None and self._now() >= loss.due and not member.is_known_to_be_lost:
+            member.is_known_to_be_lost = True
+            self._concerned.on_member(member.name)
+
+    async def _tell(self, member: Member) -> None:
+        status = status_of(member.known(self._count_running(member.name)))
+        if status == member.told:
+            return
+        path = f"{MEMBERS_PATH}/{member.name}/status"
+        test = {"op": "test", "path": "/metadata/uid", "value": member.declared.uid}
+        try:
+            await self._client.patch(path, [test, {"op": "add", "path": "/status", "value": status}])
+            member.told = status
+        except errors.ClusterError as error:
+            _log.info("member_status_not_written", cluster=member.name, error=str(error))
+
+    def _note_change(
+        self, _uid: str, _old: MemberCluster | Mistaken | None, _new: MemberCluster | Mistaken | None
+    ) -> None:
+        self._changed.set()
+
+
+async def _members_path() -> str:
+    return MEMBERS_PATH
+
+
+def _decode(raw: Json) -> MemberCluster | Mistaken:
+    try:
+        return parse_member_cluster(raw)
+    except SpecError as error:
+        return Mistaken(raw["metadata"]["name"], str(error))

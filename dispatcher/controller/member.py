@@ -1,0 +1,139 @@
+"""One declared member cluster as the fleet sees it: as written, and what has become of the connection to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from dispatcher import errors
+from dispatcher.api.membercluster import MemberCluster, NamespacePolicy
+from dispatcher.controller.cluster import Cluster
+from dispatcher.core import choice
+from dispatcher.core.capacity import CapacityLedger, CapacitySnapshot
+from dispatcher.core.choice import Closed, Site, Where
+from dispatcher.core.decision import Loss
+from dispatcher.core.memberstatus import Known
+from dispatcher.core.quantity import QuantityError, resource_amounts
+from dispatcher.core.resources import NOTHING, Resources
+from dispatcher.kube.client import Json
+
+CONNECTING: Final = Closed(choice.NOT_REPORTED, "it is being connected")
+LISTING: Final = Closed(choice.NOT_REPORTED, "its nodes and pods are being listed")
+
+MISHAPS_REMEMBERED: Final = timedelta(minutes=10)
+MOST_MISHAPS: Final = 100
+
+
+class AnotherCluster(errors.SettingsError):
+    """The kubeconfig leads elsewhere than it did, or where another one leads, too."""
+
+
+@dataclass(slots=True)
+class Member:
+    """One declared member. `since` is when it was last closed or opened; `cluster` is there while it can be asked.
+
+    `unreachable_since` is when its API server last fell silent, None while it answers, whatever the answer.
+    """
+
+    declared: MemberCluster
+    since: datetime
+    closed: Closed | None = CONNECTING
+    uid: str = ""
+    cluster: Cluster | None = None
+    unreachable_since: datetime | None = None
+    is_known_to_be_lost: bool = False
+    mishaps: deque[datetime] = field(default_factory=lambda: deque(maxlen=MOST_MISHAPS))
+    task: asyncio.Task[None] | None = None
+    told: Json = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """The name it is declared by."""
+        return self.declared.name
+
+    @property
+    def is_joining(self) -> bool:
+        """True while it is being connected: nobody knows how it is."""
+        is_begun = self.closed is not None and self.closed.reason == choice.NOT_REPORTED
+        return self.cluster is None and is_begun
+
+    def loss(self) -> Loss | None:
+        """What is to be done about what was dispatched there; None while it can be asked, or may be in a moment."""
+        if self.cluster is not None or self.is_joining or self.unreachable_since is None:
+            return None
+        since = self.unreachable_since
+        message = f"cluster {self.name} has not answered since {since:%Y-%m-%d %H:%M:%S} UTC"
+        return Loss(self.declared.on_lost, since + self.declared.grace, message)
+
+    def site(self, kinds: frozenset[choice.Kind], namespaces: frozenset[str], now: datetime) -> Site:
+        """What a pass has to know of it, for those who require `kinds` and `namespaces`."""
+        declared, cluster = self.declared, self.cluster
+        closed = self.closed or closed_by_hand(declared)
+        if cluster is None or not cluster.is_known:
+            return Site(self.name, CapacityLedger().snapshot(), declared.labels, closed or LISTING)
+        return Site(
+            name=self.name,
+            snapshot=self._snapshot(cluster),
+            labels=declared.labels,
+            closed=closed,
+            missing_kinds=cluster.missing_kinds(kinds),
+            missing_namespaces=cluster.missing_namespaces(namespaces),
+            creates_namespaces=declared.namespace_policy is NamespacePolicy.CREATE,
+            errors=self._recent_mishaps(now),
+        )
+
+    def known(self, running: int) -> Known:
+        """What its status is made of."""
+        closed = self.closed or closed_by_hand(self.declared)
+        if self.cluster is None or not self.cluster.is_known:
+            return Known(
+                self.since, closed, self.uid, running=running, unreachable_since=self.unreachable_since
+            )
+        total, free = self.cluster.ledger.total(), self._snapshot(self.cluster).free_for(None)
+        return Known(self.since, closed, self.uid, total, free, running, self.unreachable_since)
+
+    def _snapshot(self, cluster: Cluster) -> CapacitySnapshot:
+        return cluster.ledger.snapshot().without(_reserve(self.declared))
+
+    def _recent_mishaps(self, now: datetime) -> int:
+        while self.mishaps and now - self.mishaps[0] > MISHAPS_REMEMBERED:
+            self.mishaps.popleft()
+        return len(self.mishaps)
+
+
+def asked_kinds(wheres: set[Where]) -> frozenset[choice.Kind]:
+    """Every kind that one of those asks for."""
+    return frozenset[choice.Kind]().union(*(where.kinds for where in wheres))
+
+
+def closed_by_hand(declared: MemberCluster) -> Closed | None:
+    """Why its operator wants nothing new there, if that is so."""
+    said = f": {declared.cordon_reason}" if declared.cordon_reason else ""
+    if declared.drain:
+        return Closed(choice.DRAINING, f"it is being emptied{said}")
+    return Closed(choice.CORDONED, f"it takes nothing new{said}") if declared.cordoned else None
+
+
+def why(error: Exception) -> Closed:
+    """What an error of the connection means for the member."""
+    match error:
+        case errors.Unauthorized() | errors.Forbidden():
+            return Closed(
+                choice.CREDENTIALS_REFUSED, f"its API server does not accept our credentials: {error}"
+            )
+        case AnotherCluster():
+            return Closed(choice.ANOTHER_CLUSTER, str(error))
+        case errors.SettingsError():
+            return Closed(choice.NOT_CONNECTED, str(error))
+        case _:
+            return Closed(choice.UNREACHABLE, f"its API server does not answer: {error}")
+
+
+def _reserve(declared: MemberCluster) -> Resources:
+    try:
+        return Resources(resource_amounts(declared.reserve))
+    except QuantityError:
+        return NOTHING  # the API server has checked it

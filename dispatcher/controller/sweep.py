@@ -1,0 +1,96 @@
+"""Removes from members what is left of attempts that are over: gangs that were given up while their cluster was lost.
+
+What the database says to be over is removed for certain. What nobody knows anything of, under marks of this very hub,
+is removed only if it is a small share of what is there: a database that was mistaken must not empty a cluster.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import Final
+
+from dispatcher import errors, log
+from dispatcher.controller.cluster import Cluster
+from dispatcher.controller.hub import Hub
+from dispatcher.controller.roster import Roster
+from dispatcher.kube.anchors import Found
+
+SWEEP_SECONDS: Final = 60.0
+LARGEST_SHARE: Final = 20
+"""In percent of the anchors in a cluster."""
+FEW: Final = 5
+"""So many may always go: a fifth of two would be none."""
+
+_log = log.get("sweep")
+
+
+class Standing(StrEnum):
+    """What an anchor stands for now."""
+
+    LIVE = "live"
+    OVER = "over"
+    UNKNOWN = "unknown"
+
+
+class Sweep:
+    """Looks through the members now and then; `groups` are the API groups AppWrappers may be of."""
+
+    def __init__(
+        self,
+        clusters: Mapping[str, Cluster],
+        roster: Roster,
+        hub: Hub,
+        hub_id: str,
+        pause: Callable[[], float] = lambda: SWEEP_SECONDS,
+    ) -> None:
+        self._clusters = clusters
+        self._roster = roster
+        self._hub = hub
+        self._hub_id = hub_id
+        self._pause = pause
+        self._wake = asyncio.Event()
+
+    def wake(self) -> None:
+        """A member has come back: look at once."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Sweep until cancelled."""
+        while True:
+            for cluster in [each for each in self._clusters.values() if each.is_member]:
+                try:
+                    await self.sweep(cluster)
+                except errors.ClusterError as error:
+                    _log.info("sweep_failed", cluster=cluster.name, error=str(error))
+            try:
+                async with asyncio.timeout(self._pause()):
+                    await self._wake.wait()
+            except TimeoutError:
+                continue
+            self._wake.clear()
+
+    async def sweep(self, cluster: Cluster) -> None:
+        """Remove what is over in one member; the list is complete, or nothing is removed."""
+        ours = [found async for found in cluster.anchors.all() if found.hub_id == self._hub_id]
+        standing = [(found, self._standing(cluster, found)) for found in ours if not found.deleting]
+        over = [found for found, each in standing if each is Standing.OVER]
+        unknown = [found for found, each in standing if each is Standing.UNKNOWN]
+        if len(unknown) > max(FEW, len(ours) * LARGEST_SHARE // 100):
+            _log.warning("too_many_unknown", cluster=cluster.name, unknown=len(unknown), all=len(ours))
+            unknown = []
+        for found in (*over, *unknown):
+            _log.info("swept", cluster=cluster.name, anchor=f"{found.namespace}/{found.name}")
+            await cluster.anchors.delete(found)
+
+    def _standing(self, cluster: Cluster, found: Found) -> Standing:
+        record = self._roster.get(found.appwrapper)
+        if record is None:
+            # Not taken in yet, or not to be told: the hub's own list is not complete.
+            may_come = self._hub.view(found.appwrapper) is not None or not self._hub.can_tell_all
+            return Standing.LIVE if may_come else Standing.UNKNOWN
+        attempt = record.attempt
+        if attempt is None or (attempt.number, attempt.cluster) != (found.attempt, cluster.name):
+            return Standing.OVER
+        return Standing.LIVE if record.holds_capacity or record.kept_until else Standing.OVER

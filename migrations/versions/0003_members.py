@@ -1,0 +1,30 @@
+"""What an AppWrapper requires of a cluster, now that there may be many; and since when one does not answer.
+
+All that is added has a default, so adding it rewrites no table. What was queued before requires nothing.
+"""
+
+from alembic import op
+
+revision = "0003"
+down_revision = "0002"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.execute(
+        "ALTER TABLE appwrapper ADD COLUMN cluster_selector text NOT NULL DEFAULT '', "
+        "ADD COLUMN cluster_preference text NOT NULL DEFAULT '', "
+        "ADD COLUMN kinds jsonb NOT NULL DEFAULT '[]', "
+        "ADD COLUMN ruled_out jsonb NOT NULL DEFAULT '[]', "
+        "ADD COLUMN pending_clusters jsonb NOT NULL DEFAULT '[]'"
+    )
+    op.execute("ALTER TABLE member_cluster ADD COLUMN unreachable_since timestamptz")
+
+
+def downgrade() -> None:
+    op.execute("ALTER TABLE member_cluster DROP COLUMN unreachable_since")
+    op.execute(
+        "ALTER TABLE appwrapper DROP COLUMN cluster_selector, DROP COLUMN cluster_preference, "
+        "DROP COLUMN kinds, DROP COLUMN ruled_out, DROP COLUMN pending_clusters"
+    )

@@ -1,0 +1,89 @@
+"""What the operator of a hub and its members does, and what is to be seen of it."""
+
+from __future__ import annotations
+
+import base64
+from typing import Any
+
+import yaml
+
+from dispatcher import errors
+from dispatcher.cli.hub import MEMBERS
+from dispatcher.kube.client import MERGE_PATCH
+from testbed.processes import Process
+from tests.cluster.world import World
+
+Json = dict[str, Any]
+
+OFTEN = {"probe_seconds": "0.5", "unreachable_seconds": "2", "read_timeout_seconds": "2"}
+
+
+class Fleet:
+    """A hub and its members by name; each member has the namespace of the test."""
+
+    def __init__(self, hub: World, members: dict[str, World]) -> None:
+        self.hub = hub
+        self.members = members
+
+    async def start_dispatcher(self) -> Process:
+        """Run a dispatcher on the hub whose own namespace is the test's."""
+        return await self.hub.start_dispatcher(namespace=self.hub.namespace, **OFTEN)
+
+    async def declare(self, name: str, *, labels: dict[str, str] | None = None, **spec: object) -> None:
+        """Make a member known to the hub: its kubeconfig in a Secret, and a MemberCluster."""
+        kubeconfig = base64.b64encode(self.members[name].plane.kubeconfig.read_bytes()).decode()
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": f"cluster-{name}"},
+            "data": {"kubeconfig": kubeconfig},
+        }
+        await self.hub.client.create(self._secrets, secret)
+        body = {
+            "apiVersion": "dispatcher.codeflare.dev/v1alpha1",
+            "kind": "MemberCluster",
+            "metadata": {"name": name, "labels": labels or {}},
+            "spec": {"kubeconfigSecretRef": {"name": f"cluster-{name}"}, **spec},
+        }
+        await self.hub.client.create(MEMBERS, body)
+
+    async def change(self, name: str, **spec: object) -> None:
+        """Change what is declared of a member."""
+        await self.hub.client.patch(f"{MEMBERS}/{name}", {"spec": spec}, MERGE_PATCH)
+
+    async def write_kubeconfig(self, name: str, *, of: str = "") -> None:
+        """Write a member's kubeconfig into its Secret anew; that of another member if it is to be mistaken."""
+        await self._write(name, self.members[of or name].plane.kubeconfig.read_bytes())
+
+    async def spoil_kubeconfig(self, name: str) -> None:
+        """Have a member's kubeconfig ask for a program to be run."""
+        kubeconfig = yaml.safe_load(self.members[name].plane.kubeconfig.read_text())
+        for user in kubeconfig["users"]:
+            user["user"] = {"exec": {"command": "sh", "apiVersion": "client.authentication.k8s.io/v1"}}
+        await self._write(name, yaml.safe_dump(kubeconfig).encode())
+
+    async def _write(self, name: str, kubeconfig: bytes) -> None:
+        data = {"kubeconfig": base64.b64encode(kubeconfig).decode()}
+        await self.hub.client.patch(f"{self._secrets}/cluster-{name}", {"data": data}, MERGE_PATCH)
+
+    async def declared(self) -> list[str]:
+        """The members that the hub knows."""
+        found = await self.hub.client.get(MEMBERS)
+        return [each["metadata"]["name"] for each in found["items"]]
+
+    async def remove(self, name: str) -> None:
+        """Have the hub forget a member."""
+        found = await self.hub.client.get(f"{MEMBERS}/{name}")
+        try:
+            await self.hub.client.delete(f"{MEMBERS}/{name}", found["metadata"]["uid"])
+        except errors.NotFound:
+            return
+
+    async def objects(self, kind: str) -> dict[str, set[str]]:
+        """The names of every object of a kind, by cluster; clusters that have none are left out."""
+        found = {name: await member.names(kind) for name, member in self.members.items()}
+        return {name: names for name, names in found.items() if names}
+
+    @property
+    def _secrets(self) -> str:
+        return f"/api/v1/namespaces/{self.hub.namespace}/secrets"

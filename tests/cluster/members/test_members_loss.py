@@ -1,0 +1,169 @@
+"""A member that is away, and comes back: nobody else is held up, and what runs there is left as it is."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from dispatcher.cli.hub import MEMBERS
+from tests.cluster.members.fleet import Fleet
+from tests.cluster.members.test_members_choice import gang
+
+Json = dict[str, Any]
+
+
+async def until_told(fleet: Fleet, name: str, reason: str | None) -> Json:
+    """The status of a member once its reason is this one; None is no reason."""
+
+    async def look() -> Json | None:
+        status: Json = (await fleet.hub.client.get(f"{MEMBERS}/{name}")).get("status") or {}
+        return status if status and status.get("reason") == reason else None
+
+    return await fleet.hub.until(look, f"{name} is {reason}")
+
+
+async def until_healthy(fleet: Fleet, name: str, *, healthy: bool) -> Json:
+    async def look() -> Json | None:
+        status: Json = (await fleet.hub.get("AppWrapper", name) or {})["status"]
+        return status if ("unhealthy" not in status) is healthy else None
+
+    return await fleet.hub.until(look, f"{name} is {'healthy' if healthy else 'not healthy'}")
+
+
+async def test_member_shows_what_is_free_there_and_that_it_answers(fleet: Fleet) -> None:
+    await fleet.declare("west", reserve={"cpu": "1"})
+    await fleet.start_dispatcher()
+    await fleet.hub.create(gang("two", 2))
+    await fleet.hub.until_state("two", "Running")
+
+    async def counted() -> Json | None:
+        status = await until_told(fleet, "west", None)
+        return status if status["running"] == 1 and status["free"]["cpu"] == "5" else None
+
+    status = await fleet.hub.until(counted, "what runs is counted")
+
+    assert status["allocatable"]["cpu"] == "8"
+    assert {each["type"]: each["status"] for each in status["conditions"]} == {
+        "Reachable": "True",
+        "Authenticated": "True",
+    }
+
+
+async def test_member_that_is_away_holds_up_nobody_and_its_gangs_go_on(fleet: Fleet) -> None:
+    await fleet.declare("east")
+    await fleet.declare("west")
+    await fleet.start_dispatcher()
+    await fleet.hub.create(gang("six", 6))
+    await fleet.hub.until_state("six", "Running")
+    west = fleet.members["west"].plane
+    await west.kill_apiserver()
+    try:
+        status = await until_told(fleet, "west", "ClusterUnreachable")
+        assert "unreachableSince" in status
+        shown = await until_healthy(fleet, "six", healthy=False)
+        assert (shown["unhealthy"]["reason"], shown["state"]) == ("ClusterUnreachable", "Running")
+        await fleet.hub.create(gang("two", 2))
+        assert (await fleet.hub.until_state("two", "Running"))["cluster"] == "east"
+    finally:
+        await west.start_apiserver()
+
+    await until_told(fleet, "west", None)
+    await until_healthy(fleet, "six", healthy=True)
+    assert (await fleet.hub.causes("six")).count("dispatched") == 1
+    assert await fleet.objects("Job") == {"east": {"two"}, "west": {"six"}}
+
+
+async def test_gang_that_is_deleted_while_its_member_is_away_goes_when_it_is_back(fleet: Fleet) -> None:
+    await fleet.declare("west")
+    await fleet.start_dispatcher()
+    await fleet.hub.create(gang("two", 2))
+    await fleet.hub.until_state("two", "Running")
+    west = fleet.members["west"].plane
+    await west.kill_apiserver()
+    try:
+        await until_told(fleet, "west", "ClusterUnreachable")
+        await fleet.hub.delete("two")
+        await fleet.hub.until_history("two", "deleted")
+        assert await fleet.hub.get("AppWrapper", "two") is not None
+    finally:
+        await west.start_apiserver()
+
+    await fleet.hub.until_gone("AppWrapper", "two")
+    assert await fleet.objects("Job") == {}
+
+
+async def test_kubeconfig_that_cannot_be_used_is_told_and_can_be_mended_without_a_restart(
+    fleet: Fleet,
+) -> None:
+    await fleet.declare("west")
+    await fleet.spoil_kubeconfig("west")
+    await fleet.start_dispatcher()
+    status = await until_told(fleet, "west", "ClusterNotConnected")
+    assert "exec" in status["message"]
+
+    await fleet.write_kubeconfig("west")
+    await until_told(fleet, "west", None)
+
+
+async def test_kubeconfig_that_leads_to_another_cluster_closes_the_member(fleet: Fleet) -> None:
+    await fleet.declare("east")
+    await fleet.declare("west")
+    await fleet.start_dispatcher()
+    await until_told(fleet, "east", None)
+    await until_told(fleet, "west", None)
+
+    await fleet.write_kubeconfig("east", of="west")
+
+    await until_told(fleet, "east", "ClusterIsAnother")
+    await fleet.write_kubeconfig("east")
+    await until_told(fleet, "east", None)
+
+
+async def test_gang_of_a_lost_member_runs_elsewhere_if_its_operator_says_so_and_once_when_that_is_back(
+    fleet: Fleet,
+) -> None:
+    await fleet.declare("east")
+    await fleet.declare("west", onClusterLost={"policy": "requeue", "graceSeconds": 1})
+    await fleet.start_dispatcher()
+    await fleet.change("east", cordoned=True)
+    await fleet.hub.create(gang("three", 3))
+    status = await fleet.hub.until_state("three", "Running")
+    assert status["cluster"] == "west"
+    await fleet.change("east", cordoned=False)
+    west = fleet.members["west"].plane
+    await west.kill_apiserver()
+    try:
+        await fleet.hub.until_history("three", "abandoned")
+        await fleet.hub.until_history("three", "created", times=2)
+        assert (await fleet.hub.until_state("three", "Running"))["cluster"] == "east"
+    finally:
+        await west.start_apiserver()
+
+    await until_told(fleet, "west", None)
+
+    async def once() -> bool:
+        return "three" not in (await fleet.objects("Job")).get("west", set())
+
+    await fleet.hub.until(once, "the attempt that was given up is removed")
+    assert "three" in (await fleet.objects("Job"))["east"]
+
+
+async def test_gang_of_a_lost_member_fails_if_its_operator_says_so(fleet: Fleet) -> None:
+    await fleet.declare("west", onClusterLost={"policy": "fail", "graceSeconds": 1})
+    await fleet.start_dispatcher()
+    await fleet.hub.create(gang("two", 2))
+    await fleet.hub.until_state("two", "Running")
+    west = fleet.members["west"].plane
+    await west.kill_apiserver()
+    try:
+        status = await fleet.hub.until_state("two", "Failed")
+    finally:
+        await west.start_apiserver()
+
+    failed = next(each for each in status["conditions"] if each["type"] == "Failed")
+    assert failed["reason"] == "ClusterLost"
+    await until_told(fleet, "west", None)
+
+    async def none() -> bool:
+        return not await fleet.objects("Job")
+
+    await fleet.hub.until(none, "what was given up is removed")

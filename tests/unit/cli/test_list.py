@@ -1,0 +1,105 @@
+"""`dispatcher clusters list`: what it shows, and what it says where there is nothing to show."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+from dispatcher.cli.listing import NO_MEMBERS, as_table, as_wide_table
+from tests.commands import Ran, Run
+from tests.fakes import FakeApiServer, hang_up, refusal, text
+from tests.unit.cli.wire import MEMBERS, member, members, writes
+
+NOW = datetime(2026, 11, 23, 8, 58, 6, tzinfo=UTC)
+STATUS = {
+    "conditions": [{"type": "Reachable", "status": "True"}, {"type": "Authenticated", "status": "True"}],
+    "free": {"cpu": "22500m", "memory": "180Gi", "nvidia.com/gpu": "1"},
+    "running": 2,
+    "reason": "Cordoned",
+    "message": "it takes nothing new: rack 3 moves",
+}
+EAST = member(cordoned=True, status=STATUS, labels={"gpu": "a100", "area": "eu"})
+
+
+def test_table_has_the_columns_of_kubectl() -> None:
+    assert as_table([EAST, member("hub")], NOW, None).splitlines() == [
+        "NAME  REACHABLE  CORDONED  CPU FREE  GPU FREE  MEMORY FREE  RUNNING  REASON    AGE",
+        "east  True       true      22500m    1         180Gi        2        Cordoned  3d",
+        "hub   -          false     -         -         -            -        -         3d",
+    ]
+
+
+def test_table_fits_a_terminal_of_80_columns() -> None:
+    assert as_table([EAST], NOW, 80).splitlines() == [
+        "NAME  REACHABLE  CORDONED  CPU FREE  GPU FREE  MEMORY F…  RUNNING  REASON    AGE",
+        "east  True       true      22500m    1         180Gi      2        Cordoned  3d",
+    ]
+
+
+def test_wide_table_has_all_that_people_write_and_read() -> None:
+    heading, east = as_wide_table([EAST], NOW).splitlines()
+
+    assert heading.split("  AGE  ")[1] == "DRAINING  LABELS            MESSAGE"
+    assert east.split("  3d   ")[1] == "false     area=eu,gpu=a100  it takes nothing new: rack 3 moves"
+
+
+async def test_list_shows_what_the_hub_has(run: Run, hub: FakeApiServer) -> None:
+    hub.on("GET", MEMBERS, members(EAST, member("hub")))
+
+    ran = await run("list")
+
+    assert [ran.code, [line.split()[:2] for line in ran.out.splitlines()], ran.err] == [
+        0,
+        [["NAME", "REACHABLE"], ["east", "True"], ["hub", "-"]],
+        "",
+    ]
+    assert writes(hub) == []
+
+
+async def test_list_as_json_is_what_the_hub_gave(run: Run, hub: FakeApiServer) -> None:
+    hub.on("GET", MEMBERS, members({**EAST, "metadata": {**EAST["metadata"], "managedFields": [{}]}}))
+
+    ran = await run("list", "-o", "json")
+
+    listed = json.loads(ran.out)
+    assert (listed["kind"], listed["items"]) == ("MemberClusterList", [EAST])
+
+
+async def test_no_members_means_that_the_hub_runs_everything(run: Run) -> None:
+    assert await run("list") == Ran(0, f"{NO_MEMBERS}\n")
+
+
+async def test_hub_without_the_definition_is_told_what_to_apply(run: Run, hub: FakeApiServer) -> None:
+    hub.on("GET", MEMBERS, text("404 page not found\n", 404))
+
+    assert await run("list") == Ran(
+        1,
+        "",
+        "dispatcher: the hub does not know MemberClusters yet: kubectl apply -f "
+        "crds/dispatcher.codeflare.dev_memberclusters.yaml. Without them, all AppWrappers run on the hub itself\n",
+    )
+
+
+async def test_hub_that_says_no_is_quoted(run: Run, hub: FakeApiServer) -> None:
+    hub.on("GET", MEMBERS, refusal(403, "Forbidden", "memberclusters is forbidden: User me"))
+
+    assert await run("list") == Ran(
+        1, "", "dispatcher: the hub does not allow it: memberclusters is forbidden: User me\n"
+    )
+
+
+async def test_hub_that_is_not_there_may_be_another(run: Run, hub: FakeApiServer) -> None:
+    hub.on("GET", MEMBERS, hang_up)
+
+    ran = await run("list")
+
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith(f"dispatcher: the hub does not answer: GET {MEMBERS}: ")
+    assert ran.err.endswith(". Is --hub-kubeconfig, or KUBECONFIG, the hub's?\n")
+
+
+async def test_hub_is_named_by_the_flag_rather_than_the_environment(run: Run) -> None:
+    ran = await run("list", "--hub-kubeconfig", "/nowhere/kubeconfig")
+
+    assert ran.code == 1
+    assert "/nowhere/kubeconfig" in ran.err

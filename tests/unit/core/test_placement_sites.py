@@ -1,0 +1,334 @@
+"""One hub and many clusters: who goes to which, and what those that wait are told of each."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dispatcher.api.selector import parse_selector
+from dispatcher.core.choice import ANYWHERE, Closed, Rejection, Site, Where, rejection, score
+from dispatcher.core.gang import Gang
+from dispatcher.core.placement import Behind, Impossible, Outcome, Placed, Policy, Waiting, plan
+from dispatcher.core.record import Pending, Record
+from dispatcher.core.resources import NOTHING, Resources
+from tests.builders import make_gang, make_record, make_snapshot
+from tests.unit.core.clusters import JOB, KNOWN, RAY, WHERES, Known
+
+UNREACHABLE = Closed("ClusterUnreachable", "its API server has not answered for 3 minutes")
+EU = Where(selector=parse_selector("region=eu", ""))
+
+
+def make_site(name: str, cpu: int = 8000, taken: int = 0, **known: Any) -> Site:  # noqa: ANN401
+    """A cluster of so many cpus, of which so many are taken."""
+    snapshot = make_snapshot(cpu=cpu, gpu=known.pop("gpu", 0))
+    snapshot.take(Resources({"cpu": taken}))
+    return Site(name, snapshot, **known)
+
+
+def by_name(*sites: Site) -> dict[str, Site]:
+    return {site.name: site for site in sites}
+
+
+def outcome_of(cpu: int, where: Where, *sites: Site) -> Outcome:
+    (outcome,) = plan([make_record(gang=make_gang(cpu=cpu), where=where)], by_name(*sites))
+    return outcome
+
+
+def places(outcomes: list[Outcome]) -> list[str]:
+    """The cluster of what is placed, else in a word what became of it."""
+    return [each.cluster if isinstance(each, Placed) else type(each).__name__ for each in outcomes]
+
+
+# --- who goes where ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("where", "sites", "expected"),
+    [
+        pytest.param(ANYWHERE, [make_site("a", 64000), make_site("b", 8000)], "b", id="the-one-it-fills"),
+        pytest.param(
+            ANYWHERE,
+            [make_site("a", 4000, closed=UNREACHABLE), make_site("b")],
+            "b",
+            id="closed-is-passed-by",
+        ),
+        pytest.param(EU, [make_site("a", 4000), make_site("b", labels={"region": "eu"})], "b", id="selected"),
+        pytest.param(
+            Where(kinds=frozenset({RAY})),
+            [make_site("a", 4000, missing_kinds=frozenset({RAY})), make_site("b")],
+            "b",
+            id="kind-is-served",
+        ),
+        pytest.param(
+            Where(ruled_out=frozenset({("a", "taken")})),
+            [make_site("a", 4000), make_site("b")],
+            "b",
+            id="name-is-free",
+        ),
+        pytest.param(
+            ANYWHERE, [make_site("a", 4000, taken=1), make_site("b", 64000)], "b", id="too-full-for-it"
+        ),
+        pytest.param(ANYWHERE, [make_site("a", 2000), make_site("b", 2000)], "Impossible", id="never-split"),
+        pytest.param(EU, [make_site("a"), make_site("b")], "Impossible", id="nobody-is-selected"),
+        pytest.param(
+            ANYWHERE, [make_site("a", closed=UNREACHABLE)], "Impossible", id="the-only-one-is-closed"
+        ),
+        pytest.param(
+            ANYWHERE,
+            [make_site("a", closed=UNREACHABLE), make_site("b", 4000, taken=1)],
+            "Waiting",
+            id="for-others-to-finish",
+        ),
+    ],
+)
+def test_gang_of_four_cpus_goes_to(where: Where, sites: list[Site], expected: str) -> None:
+    assert places([outcome_of(4000, where, *sites)]) == [expected]
+
+
+def test_each_takes_from_the_cluster_it_goes_to() -> None:
+    queue = [make_record(name=f"aw-{cpu}", gang=make_gang(cpu=1000 * cpu)) for cpu in (6, 7, 2, 1)]
+    assert places(plan(queue, by_name(make_site("a", 8000), make_site("b", 7000)))) == [
+        "b",
+        "a",
+        "Waiting",
+        "a",
+    ]
+
+
+def test_who_can_go_nowhere_holds_up_nobody_not_even_in_a_strict_queue() -> None:
+    queue = [make_record(name="nowhere", where=EU), make_record(name="anywhere")]
+    outcomes = plan(queue, by_name(make_site("a"), make_site("b")), Policy.STRICT_FIFO)
+    assert places(outcomes) == ["Impossible", "a"]
+
+
+# --- what the others are told ------------------------------------------------------------------------
+
+
+def test_every_cluster_has_its_reason_by_name_and_the_nearest_is_what_it_is_about() -> None:
+    where = Where(
+        selector=parse_selector("!spot", ""),
+        namespace="team-a",
+        kinds=frozenset({JOB}),
+        ruled_out=frozenset({("f", "Job train is not ours")}),
+    )
+    outcome = outcome_of(
+        4000,
+        where,
+        make_site("g", 8000, taken=6000),
+        make_site("f"),
+        make_site("e", missing_namespaces=frozenset({"team-a"})),
+        make_site("d", missing_kinds=frozenset({JOB})),
+        make_site("c", closed=UNREACHABLE),
+        make_site("b", labels={"spot": ""}),
+        make_site("a", 2000),
+    )
+    larger, short = "cpu: needs 4, 2 in all of it", "cpu: needs 4, 2 free"
+    expected = Pending(
+        "InsufficientResources",
+        "g (cpu: needs 4, 2 free), c (its API server has not answered for 3 minutes), "
+        "d (it does not serve Job of batch/v1), e (it has no namespace team-a), f (Job train is not ours) "
+        "and 2 more",
+        "cpu",
+        "g",
+        (
+            Rejection("a", "LargerThanCluster", larger, "cpu"),
+            Rejection("b", "ClusterNotSelected", "its labels do not match !spot"),
+            Rejection("c", "ClusterUnreachable", "its API server has not answered for 3 minutes"),
+            Rejection("d", "KindNotInstalled", "it does not serve Job of batch/v1"),
+            Rejection("e", "NamespaceMissing", "it has no namespace team-a"),
+            Rejection("f", "NameTaken", "Job train is not ours"),
+            Rejection("g", "InsufficientResources", short, "cpu"),
+        ),
+    )
+    assert outcome == Waiting(outcome.record, expected, is_head=True)
+    assert expected.mcad_message == "Cannot find a cluster with enough resources to dispatch AppWrapper."
+
+
+@pytest.mark.parametrize(
+    ("where", "sites", "reason", "cluster"),
+    [
+        pytest.param(
+            ANYWHERE,
+            [make_site("a", closed=UNREACHABLE), make_site("b", taken=8000)],
+            "InsufficientResources",
+            "b",
+            id="what-others-free-before-what-operators-mend",
+        ),
+        pytest.param(
+            ANYWHERE,
+            [make_site("a", 1000), make_site("b", closed=UNREACHABLE)],
+            "ClusterUnreachable",
+            "b",
+            id="what-operators-mend-before-what-is-too-small",
+        ),
+        pytest.param(
+            EU,
+            [make_site("a"), make_site("b", 1000, labels={"region": "eu"})],
+            "LargerThanCluster",
+            "b",
+            id="too-small-before-what-its-user-excludes",
+        ),
+        pytest.param(EU, [make_site("b"), make_site("a")], "ClusterNotSelected", "a", id="the-first-by-name"),
+    ],
+)
+def test_what_it_is_about(where: Where, sites: list[Site], reason: str, cluster: str) -> None:
+    outcome = outcome_of(4000, where, *sites)
+    assert isinstance(outcome, Waiting | Impossible)
+    assert (outcome.pending.reason, outcome.pending.cluster) == (reason, cluster)
+
+
+def test_hub_alone_takes_whoever_fits_whatever_he_requires_of_clusters() -> None:
+    outcome = outcome_of(4000, EU, make_site("hub"))
+    assert outcome == Placed(outcome.record, "hub")
+
+
+def test_hub_alone_is_told_of_as_if_there_were_no_clusters() -> None:
+    outcome = outcome_of(4000, EU, make_site("hub", 4000, taken=1))
+    expected = Pending("InsufficientResources", "cluster hub: cpu: needs 4, 3999m free", "cpu", "hub")
+    assert outcome == Waiting(outcome.record, expected, is_head=True)
+    assert expected.mcad_message == "Insufficient resources to dispatch AppWrapper."
+
+
+def test_single_member_is_told_of_as_one_of_many() -> None:
+    outcome = outcome_of(4000, ANYWHERE, make_site("east", 4000, taken=1))
+    short = "cpu: needs 4, 3999m free"
+    clusters = (Rejection("east", "InsufficientResources", short, "cpu"),)
+    expected = Pending("InsufficientResources", f"east ({short})", "cpu", "east", clusters)
+    assert outcome == Waiting(outcome.record, expected, is_head=True)
+
+
+def test_no_more_than_five_clusters_are_named_in_words() -> None:
+    outcome = outcome_of(4000, EU, *(make_site(f"c{number}") for number in range(7)))
+    assert isinstance(outcome, Impossible)
+    named = ", ".join(f"c{number} (its labels do not match region in (eu))" for number in range(5))
+    assert outcome.pending.message == f"{named} and 2 more"
+    assert len(outcome.pending.clusters) == 7
+
+
+# --- protection of the starved -----------------------------------------------------------------------
+
+
+def test_nothing_is_kept_where_the_starved_may_not_go() -> None:
+    starving = make_record(name="starving", gang=make_gang(cpu=8000), where=EU)
+    small = make_record(name="small", gang=make_gang(cpu=2000))
+    sites = by_name(make_site("a", taken=4000), make_site("b", taken=4000, labels={"region": "eu"}))
+    outcomes = plan(
+        [starving, small, replace(small, uid="second"), replace(small, uid="third")],
+        sites,
+        starved={starving.uid},
+    )
+    assert places(outcomes) == ["Waiting", "a", "a", "Waiting"]
+    last = outcomes[-1]
+    assert isinstance(last, Waiting)
+    assert [each.reason for each in last.pending.clusters] == ["InsufficientResources", "ReservedForAnother"]
+
+
+def test_nothing_is_kept_on_a_cluster_that_is_closed() -> None:
+    starving = make_record(name="starving", gang=make_gang(cpu=8000))
+    small = make_record(name="small", gang=make_gang(cpu=1000))
+    sites = by_name(make_site("a", closed=UNREACHABLE), make_site("b", 4000))
+    assert places(plan([starving, small], sites, starved={starving.uid})) == ["Impossible", "b"]
+
+
+# --- whatever the clusters ---------------------------------------------------------------------------
+
+
+NAMES = ["east", "hub", "west"]
+AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "nvidia.com/gpu"]), st.integers(0, 6)).map(Resources)
+
+
+@st.composite
+def clusters(draw: st.DrawFn) -> dict[str, tuple[Resources, Resources, Known]]:
+    """What each has, what is taken of it, and what is known of it."""
+    return draw(st.dictionaries(st.sampled_from(NAMES), st.tuples(AMOUNTS, AMOUNTS, KNOWN), max_size=3))
+
+
+@st.composite
+def queues(draw: st.DrawFn) -> list[Record]:
+    """A queue in which gangs and requirements come back, as they do."""
+    gangs = draw(st.lists(st.builds(Gang, AMOUNTS), min_size=1, max_size=3))
+    wheres = draw(st.lists(WHERES, min_size=1, max_size=3))
+    shapes = draw(st.lists(st.tuples(st.sampled_from(gangs), st.sampled_from(wheres)), max_size=10))
+    return [
+        make_record(name=f"aw-{index}", gang=gang, where=where) for index, (gang, where) in enumerate(shapes)
+    ]
+
+
+def sites_of(drawn: dict[str, tuple[Resources, Resources, Known]]) -> dict[str, Site]:
+    sites = {}
+    for name, (total, taken, known) in drawn.items():
+        snapshot = make_snapshot(**total)
+        snapshot.take(taken)
+        sites[name] = Site(name, snapshot, **known)
+    return sites
+
+
+@settings(max_examples=80, deadline=None)
+@given(clusters(), queues())
+def test_best_of_those_that_take_it_gets_the_whole_gang(
+    drawn: dict[str, tuple[Resources, Resources, Known]], queue: list[Record]
+) -> None:
+    """Step by step with somebody who knows no shapes, but for the hub alone, where there is nothing to choose."""
+    sites, outcomes = sites_of(drawn), plan(queue, sites_of(drawn))
+    has_choice = sites.keys() != {"hub"}
+    assert [outcome.record for outcome in outcomes] == queue
+    for outcome in outcomes:
+        gang, where = outcome.record.gang, outcome.record.where if has_choice else ANYWHERE
+        able = {
+            name: site.snapshot.free_for(gang)
+            for name, site in sites.items()
+            if rejection(where, site) is None and gang.demand.fits_in(site.snapshot.free_for(gang))
+        }
+        best = min((score(gang, where, sites[name], free) for name, free in able.items()), default=None)
+        if best is None:
+            assert not isinstance(outcome, Placed)
+        else:
+            assert outcome == Placed(outcome.record, best.name)
+            sites[best.name].snapshot.take(gang.demand)
+
+
+@settings(max_examples=80, deadline=None)
+@given(clusters(), st.permutations(NAMES), queues(), st.sets(st.integers(0, 9), max_size=3))
+def test_order_in_which_clusters_are_known_decides_nothing(
+    drawn: dict[str, tuple[Resources, Resources, Known]],
+    names: list[str],
+    queue: list[Record],
+    starving: set[int],
+) -> None:
+    uids = {f"uid-of-aw-{index}" for index in starving}
+    reordered = {name: drawn[name] for name in names if name in drawn}
+    assert plan(queue, sites_of(drawn), starved=uids) == plan(queue, sites_of(reordered), starved=uids)
+
+
+def test_what_is_kept_is_kept_on_the_first_cluster_by_name() -> None:
+    starving = make_record(name="starving", gang=make_gang(cpu=8000))
+    small = make_record(name="small", gang=make_gang(cpu=1000))
+    sites = by_name(make_site("b", taken=4000), make_site("a", taken=4000))
+    assert places(plan([starving, small], sites, starved={starving.uid})) == ["Waiting", "b"]
+
+
+@settings(max_examples=80, deadline=None)
+@given(clusters(), queues(), st.sets(st.integers(0, 9), max_size=3), st.sampled_from(Policy))
+def test_whoever_is_protected_no_cluster_takes_whom_it_rejects_or_more_than_it_has(
+    drawn: dict[str, tuple[Resources, Resources, Known]],
+    queue: list[Record],
+    starving: set[int],
+    policy: Policy,
+) -> None:
+    sites = sites_of(drawn)
+    placed = dict.fromkeys(sites, NOTHING)
+    for outcome in plan(queue, sites, policy, {f"uid-of-aw-{index}" for index in starving}):
+        if isinstance(outcome, Placed):
+            required = outcome.record.where if sites.keys() != {"hub"} else ANYWHERE
+            assert rejection(required, sites[outcome.cluster]) is None
+            placed[outcome.cluster] += outcome.record.gang.demand
+        elif not isinstance(outcome, Behind) and sites.keys() - {"hub"}:
+            assert [each.cluster for each in outcome.pending.clusters] == sorted(sites)
+    for name, (total, taken, _) in drawn.items():
+        free = make_snapshot(**total).free_for(None) - taken
+        assert sites[name].snapshot.free_for(None) == free - placed[name]
+        assert placed[name].fits_in(free)
