@@ -1,12 +1,14 @@
 """Removes from members what is left of attempts that are over: gangs that were given up while their cluster was lost.
 
-What the database says to be over is removed for certain. What nobody knows anything of, under marks of this very hub,
-is removed only if it is a small share of what is there: a database that was mistaken must not empty a cluster.
+What the database says to be over is removed for certain. What it knows nothing of, an AppWrapper or a later attempt,
+under marks of this very hub, is removed only if it is a small share of what is there: a database that was mistaken, or
+is an older copy of itself, must not empty a cluster.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import Final
@@ -35,7 +37,7 @@ class Standing(StrEnum):
 
 
 class Sweep:
-    """Looks through the members now and then; `groups` are the API groups AppWrappers may be of."""
+    """Looks through the members now and then, and at one that has come back at once."""
 
     def __init__(
         self,
@@ -59,17 +61,18 @@ class Sweep:
     async def run(self) -> None:
         """Sweep until cancelled."""
         while True:
-            for cluster in [each for each in self._clusters.values() if each.is_member]:
-                try:
-                    await self.sweep(cluster)
-                except errors.ClusterError as error:
-                    _log.info("sweep_failed", cluster=cluster.name, error=str(error))
-            try:
+            members = [each for each in self._clusters.values() if each.is_member]
+            await asyncio.gather(*map(self._sweep_if_it_answers, members))
+            with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(self._pause()):
                     await self._wake.wait()
-            except TimeoutError:
-                continue
             self._wake.clear()
+
+    async def _sweep_if_it_answers(self, cluster: Cluster) -> None:
+        try:
+            await self.sweep(cluster)
+        except errors.ClusterError as error:
+            _log.info("sweep_failed", cluster=cluster.name, error=str(error))
 
     async def sweep(self, cluster: Cluster) -> None:
         """Remove what is over in one member; the list is complete, or nothing is removed."""
@@ -90,6 +93,8 @@ class Sweep:
             # Not taken in yet, or not to be told: the hub's own list is not complete.
             may_come = self._hub.view(found.appwrapper) is not None or not self._hub.can_tell_all
             return Standing.LIVE if may_come else Standing.UNKNOWN
+        if found.attempt > record.attempts:
+            return Standing.UNKNOWN
         attempt = record.attempt
         if attempt is None or (attempt.number, attempt.cluster) != (found.attempt, cluster.name):
             return Standing.OVER
