@@ -64,6 +64,7 @@ class Dispatch:
         self._metrics = metrics
         self._rules = rules
         self._wake = asyncio.Event()
+        self._planned_at: datetime | None = None
 
     def wake(self) -> None:
         """Have a cycle run soon."""
@@ -81,10 +82,11 @@ class Dispatch:
             await asyncio.sleep(self._rules.least)
 
     def _pause(self) -> float:
-        """Seconds until a cycle is due even if nothing wakes it."""
+        """Seconds until a cycle is due even if nothing wakes it: none if somebody became eligible since the last."""
         now = self._now()
-        eligible = self._roster.line.next_eligible(now)
-        return min(self._rules.most, (eligible - now).total_seconds()) if eligible else self._rules.most
+        eligible = self._roster.line.next_eligible(self._planned_at or now)
+        seconds = (eligible - now).total_seconds() if eligible else self._rules.most
+        return max(0.0, min(self._rules.most, seconds))
 
     async def cycle(self) -> None:
         """Decide for everything that is queued, once."""
@@ -94,6 +96,7 @@ class Dispatch:
             await self._known.get_ready(line.wheres())
             sites = self._known.sites(line.wheres())
             outcomes = line.plan(sites, rules.policy, rules.starvation_bound, now)
+            self._planned_at = now
             for batch in _batches(outcomes):
                 await self._decide(batch, now)
                 if self._wake.is_set() and not any(isinstance(each, Placed) for each in batch):

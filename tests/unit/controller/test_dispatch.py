@@ -144,6 +144,16 @@ async def test_postponed_gang_is_looked_at_the_moment_it_may_be(world: World) ->
     assert 30 <= monotonic() < 32
 
 
+async def test_gang_that_may_be_dispatched_right_after_a_cycle_is_not_left_to_the_slow_poll(
+    world: World,
+) -> None:
+    for name, when in (("aw-0", at(30)), ("aw-1", at(30.02))):
+        world.roster.put(make_record(name=name, gang=make_gang(cpu=1000), eligible_at=when))
+    async with running(dispatch_of(world, Rules(least=0.05, most=1000))):
+        await until(lambda: len(world.store.batches) == 2)
+    assert 30 <= monotonic() < 32
+
+
 async def test_those_that_fit_are_committed_before_a_long_queue_is_told_to_wait(world: World) -> None:
     submit(world, *[9] * LARGEST_BATCH, 1)
     await dispatch_of(world).cycle()
