@@ -105,10 +105,11 @@ class Plane:
         self._wait("the API server answers", self._is_serving, deadline)
         for path in self.wanted.crds:
             self._install(path, deadline)
+        # The controller manager gives up if that takes longer than ten seconds, as it may on a busy machine.
+        self._wait("the API server is ready", self._is_ready, deadline)
         for name in COMPONENTS:
             self.start_component(name)
         create(self.client, self.wanted.shape, range(self.wanted.nodes))
-        self._wait("the API server is ready", self._is_ready, deadline)
         self._wait("pods may be created in default", partial(self._has_service_account, "default"), deadline)
         self._wait("every node is usable", self._has_usable_nodes, deadline)
 
