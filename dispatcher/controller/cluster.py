@@ -29,6 +29,8 @@ METADATA_ONLY: Final = Extent(contents=False)
 
 SURVEY_SECONDS: Final = 10.0
 """How often a kind that a member does not serve is looked for again."""
+NO_ANSWER_SECONDS: Final = 1.0
+"""The same where it did not say whether it serves it, as an API server that was only just started."""
 
 MOST_PENDING_PODS: Final = 10
 """How many pods of one AppWrapper are named with what keeps them from being scheduled; one is as good as all."""
@@ -132,18 +134,30 @@ class Cluster:
 
     async def _survey(self) -> None:
         """Find out which kinds it serves, of those that were asked about; the others are looked for now and then."""
+        pause = SURVEY_SECONDS
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(SURVEY_SECONDS):
+                async with asyncio.timeout(pause):
                     await self._kinds_asked.wait()
             self._kinds_asked.clear()
-            for kind in sorted(self._asked_kinds - self._served_kinds):
-                with contextlib.suppress(errors.ClusterError):  # it does not serve it, or does not answer now
-                    await self.discovery.find(*kind)
-                    self._served_kinds.add(kind)
-                    self._on_capacity()
+            pause = await self._look_for_kinds()
             if not self._kinds_asked.is_set():
                 self._kinds_answered.set()
+
+    async def _look_for_kinds(self) -> float:
+        """Look for those it is not known to serve; seconds until that is worth doing again."""
+        pause = SURVEY_SECONDS
+        for kind in sorted(self._asked_kinds - self._served_kinds):
+            try:
+                await self.discovery.find(*kind)
+            except errors.Unavailable:
+                pause = NO_ANSWER_SECONDS
+            except errors.ClusterError:
+                continue  # it does not serve it, or does not tell us
+            else:
+                self._served_kinds.add(kind)
+                self._on_capacity()
+        return pause
 
     def _namespace_changed(self, _uid: str, old: str | None, new: str | None) -> None:
         if old != new:

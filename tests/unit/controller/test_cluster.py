@@ -7,6 +7,8 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from dispatcher.api.names import ITEM_ANNOTATION, UID_LABEL
 from dispatcher.controller.cluster import Cluster
 from dispatcher.core import lifecycle
@@ -15,8 +17,8 @@ from dispatcher.core.endings import End
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.livepods import Left
 from tests.builders import at, make_metadata, make_node, make_pod, make_record, make_ref
-from tests.fakes import FakeApiServer, Reply, answer, never, watch
-from tests.unit.virtual_time import until
+from tests.fakes import FakeApiServer, Reply, answer, never, text, watch
+from tests.unit.virtual_time import monotonic, until
 
 Json = dict[str, Any]
 
@@ -349,3 +351,29 @@ async def test_objects_of_an_attempt_are_watched_from_when_it_is_learnt(
         assert state is not None
         assert state.end is End.FAILED
         assert it.cluster.reconnects == {"nodes": 0, "pods": 0, "raycluster.ray.io": 0}
+
+
+@pytest.mark.parametrize(
+    ("first", "seconds"),
+    [
+        pytest.param(text("not installed yet", 503), 1, id="it-only-just-started"),
+        pytest.param(answer({"resources": []}), 10, id="it-does-not-serve-it"),
+    ],
+)
+async def test_kind_that_a_member_does_not_serve_is_looked_for_again_sooner_if_it_did_not_say_so(
+    server: FakeApiServer, client: ClusterClient, first: Reply, seconds: int
+) -> None:
+    served = answer({"resources": [{"name": "rayclusters", "kind": "RayCluster", "namespaced": True}]})
+    server.on("GET", "/apis/ray.io/v1", first, served)
+    wanted = frozenset({("ray.io/v1", "RayCluster")})
+    member = Cluster("east", client, CapacityLedger(), lambda: None, lambda _appwrapper: None)
+    task = asyncio.create_task(member.run())
+    try:
+        await member.ask_for_kinds(wanted).wait()
+        asked_at = monotonic()
+        assert member.missing_kinds(wanted) == wanted
+        await until(lambda: not member.missing_kinds(wanted))
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    assert seconds <= monotonic() - asked_at < seconds + 0.5
