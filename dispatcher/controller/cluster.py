@@ -89,7 +89,7 @@ class Cluster:
 
     @property
     def _needed(self) -> list[Reflector[Any]]:
-        """The watches without which nothing may be placed on it. On the hub each AppWrapper has its namespace."""
+        """The watches without which nothing may be placed on it."""
         return [self._nodes, self._pods, *([self._namespaces] if self.is_member else [])]
 
     def missing_kinds(self, kinds: frozenset[Kind]) -> frozenset[Kind]:
@@ -106,8 +106,8 @@ class Cluster:
         return self._kinds_answered
 
     def missing_namespaces(self, namespaces: frozenset[str]) -> frozenset[str]:
-        """Those of `namespaces` it does not have."""
-        return namespaces - set(self._namespaces.items.values())
+        """Those of `namespaces` it does not have; on the hub each AppWrapper has its namespace."""
+        return namespaces - set(self._namespaces.items.values()) if self.is_member else frozenset()
 
     @property
     def reconnects(self) -> dict[str, int]:
@@ -123,9 +123,9 @@ class Cluster:
             tasks.create_task(self.owners.run(), name=f"{self.name}-owners")
             tasks.create_task(self.live_pods.run(), name=f"{self.name}-live-pods")
             tasks.create_task(self.objects.run(), name=f"{self.name}-objects")
+            tasks.create_task(self._survey(), name=f"{self.name}-kinds")
             if self.is_member:
                 tasks.create_task(self._namespaces.run(), name=f"{self.name}-namespaces")
-                tasks.create_task(self._survey(), name=f"{self.name}-kinds")
 
     async def wait_until_known(self) -> None:
         """Return once its nodes and pods were listed."""
