@@ -165,9 +165,9 @@ async def test_successor_of_the_same_name_is_not_changed(hub: Hub, added: str) -
     assert await hub.member(added) == before
 
 
-def block(language: str) -> str:
-    """The one code block of the page in that language."""
-    [found] = re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+def script() -> str:
+    """The one block of the page that is a script."""
+    [found] = re.findall(r"^```sh\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
     return str(found)
 
 
@@ -175,15 +175,15 @@ def block(language: str) -> str:
 async def at_member(plane: Plane, tmp_path: Path) -> AsyncIterator[Path]:
     """A folder in which the page's steps at the member were done."""
 
-    async def shell(script: str) -> None:
+    async def shell(commands: str) -> None:
         environment = {"PATH": f"{plane.folder}:{os.environ['PATH']}", "HOME": str(tmp_path)}
-        command = ["sh", "-eu", "-c", script]
+        command = ["sh", "-eu", "-c", commands]
         await asyncio.to_thread(subprocess.run, command, env=environment, cwd=tmp_path, check=True)
 
-    (tmp_path / "member.yaml").write_text(block("yaml"))
-    await shell(block("sh"))
+    (tmp_path / "manifests").symlink_to(CHECKOUT / "manifests")
+    await shell(script())
     yield tmp_path
-    await shell("kubectl delete --ignore-not-found --wait=false -f member.yaml")
+    await shell("kubectl delete --ignore-not-found --wait=false -f manifests/member.yaml")
 
 
 async def test_identity_that_the_page_makes_is_enough_to_be_added(

@@ -36,9 +36,13 @@ PLURALS = {
     "Service": "api/v1/{}/services",
     "ConfigMap": "api/v1/{}/configmaps",
     "ResourceQuota": "api/v1/{}/resourcequotas",
+    "Secret": "api/v1/{}/secrets",
+    "PersistentVolumeClaim": "api/v1/{}/persistentvolumeclaims",
     "Deployment": "apis/apps/v1/{}/deployments",
+    "StatefulSet": "apis/apps/v1/{}/statefulsets",
     "Job": "apis/batch/v1/{}/jobs",
 }
+MAKERS_OF_PODS = ("AppWrapper", "McadAppWrapper", "RayCluster", "Deployment", "StatefulSet", "Job", "Pod")
 
 
 def example(name: str) -> Json:
@@ -231,7 +235,7 @@ class World:
 
         Waiting for the namespace itself would take ten seconds: its controller looks that rarely.
         """
-        for kind in ("AppWrapper", "McadAppWrapper", "RayCluster", "Deployment", "Job", "Pod"):
+        for kind in MAKERS_OF_PODS:
             for found in await self.every(kind):
                 with suppress(errors.NotFound, errors.Conflict):  # its owner went first
                     metadata = found["metadata"]

@@ -83,6 +83,7 @@ async def elsewhere(supervisor: Supervisor, fleet: Fleet) -> AsyncIterator[World
 
 async def let_go(world: World) -> None:
     """Take off the finalizers that nobody is there to take off any more."""
-    for found in await world.every("AppWrapper"):
-        if found["metadata"].get("finalizers"):
-            await world.merge("AppWrapper", found["metadata"]["name"], {"metadata": {"finalizers": None}})
+    for kind in ("AppWrapper", "McadAppWrapper"):
+        for found in await world.every(kind):
+            if found["metadata"].get("finalizers"):
+                await world.merge(kind, found["metadata"]["name"], {"metadata": {"finalizers": None}})

@@ -19,33 +19,45 @@ OFTEN = {"probe_seconds": "0.5", "unreachable_seconds": "2", "read_timeout_secon
 
 
 class Fleet:
-    """A hub and its members by name; each member has the namespace of the test."""
+    """A hub and its members by name; each member has the namespace of the test.
+
+    `namespace` is the dispatcher's own, which has the Secrets: the test's, unless it is told otherwise.
+    """
 
     def __init__(self, hub: World, members: dict[str, World]) -> None:
         self.hub = hub
         self.members = members
+        self.namespace = hub.namespace
 
-    async def start_dispatcher(self) -> Process:
-        """Run a dispatcher on the hub whose own namespace is the test's."""
-        return await self.hub.start_dispatcher(namespace=self.hub.namespace, **OFTEN)
+    async def start_dispatcher(self, **settings: str) -> Process:
+        """Run a dispatcher on the hub."""
+        return await self.hub.start_dispatcher(**{"namespace": self.namespace, **OFTEN, **settings})
 
-    async def declare(self, name: str, *, labels: dict[str, str] | None = None, **spec: object) -> None:
-        """Make a member known to the hub: its kubeconfig in a Secret, and a MemberCluster."""
-        kubeconfig = base64.b64encode(self.members[name].plane.kubeconfig.read_bytes()).decode()
-        secret = {
-            "apiVersion": "v1",
-            "kind": "Secret",
-            "metadata": {"name": f"cluster-{name}"},
-            "data": {"kubeconfig": kubeconfig},
-        }
-        await self.hub.client.create(self._secrets, secret)
-        body = {
-            "apiVersion": "dispatcher.codeflare.dev/v1alpha1",
-            "kind": "MemberCluster",
-            "metadata": {"name": name, "labels": labels or {}},
-            "spec": {"kubeconfigSecretRef": {"name": f"cluster-{name}"}, **spec},
-        }
-        await self.hub.client.create(MEMBERS, body)
+    async def declare(
+        self,
+        name: str,
+        *,
+        kubeconfig: bytes | None = None,
+        labels: dict[str, str] | None = None,
+        **spec: object,
+    ) -> None:
+        """Make a member known to the hub: its kubeconfig in a Secret, the administrator's, and a MemberCluster."""
+        await self.create_secret(name, kubeconfig or self.members[name].plane.kubeconfig.read_bytes())
+        await self._declare(name, labels, {"kubeconfigSecretRef": {"name": f"cluster-{name}"}, **spec})
+
+    async def declare_hub(self, *, labels: dict[str, str] | None = None) -> None:
+        """Have the hub's own nodes take gangs, too."""
+        await self._declare("hub", labels, {})
+
+    async def _declare(self, name: str, labels: dict[str, str] | None, spec: Json) -> None:
+        body = {"apiVersion": "dispatcher.codeflare.dev/v1alpha1", "kind": "MemberCluster", "spec": spec}
+        await self.hub.client.create(MEMBERS, {**body, "metadata": {"name": name, "labels": labels or {}}})
+
+    async def create_secret(self, name: str, kubeconfig: bytes, namespace: str = "") -> None:
+        """Put the kubeconfig of a member into a new Secret, of the dispatcher's own namespace unless told otherwise."""
+        secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": f"cluster-{name}"}}
+        data = {"kubeconfig": base64.b64encode(kubeconfig).decode()}
+        await self.hub.client.create(_secrets(namespace or self.namespace), {**secret, "data": data})
 
     async def change(self, name: str, **spec: object) -> None:
         """Change what is declared of a member."""
@@ -53,18 +65,23 @@ class Fleet:
 
     async def write_kubeconfig(self, name: str, *, of: str = "") -> None:
         """Write a member's kubeconfig into its Secret anew; that of another member if it is to be mistaken."""
-        await self._write(name, self.members[of or name].plane.kubeconfig.read_bytes())
+        await self.rotate(name, self.members[of or name].plane.kubeconfig.read_bytes())
 
     async def spoil_kubeconfig(self, name: str) -> None:
         """Have a member's kubeconfig ask for a program to be run."""
         kubeconfig = yaml.safe_load(self.members[name].plane.kubeconfig.read_text())
         for user in kubeconfig["users"]:
             user["user"] = {"exec": {"command": "sh", "apiVersion": "client.authentication.k8s.io/v1"}}
-        await self._write(name, yaml.safe_dump(kubeconfig).encode())
+        await self.rotate(name, yaml.safe_dump(kubeconfig).encode())
 
-    async def _write(self, name: str, kubeconfig: bytes) -> None:
+    async def rotate(self, name: str, kubeconfig: bytes) -> None:
+        """Put another kubeconfig into the Secret of a member."""
         data = {"kubeconfig": base64.b64encode(kubeconfig).decode()}
-        await self.hub.client.patch(f"{self._secrets}/cluster-{name}", {"data": data}, MERGE_PATCH)
+        await self.hub.client.patch(f"{_secrets(self.namespace)}/cluster-{name}", {"data": data}, MERGE_PATCH)
+
+    async def relabel(self, name: str, labels: dict[str, str | None]) -> None:
+        """Change the labels of a MemberCluster; None takes one away."""
+        await self.hub.client.patch(f"{MEMBERS}/{name}", {"metadata": {"labels": labels}}, MERGE_PATCH)
 
     async def declared(self) -> list[str]:
         """The members that the hub knows."""
@@ -84,6 +101,6 @@ class Fleet:
         found = {name: await member.names(kind) for name, member in self.members.items()}
         return {name: names for name, names in found.items() if names}
 
-    @property
-    def _secrets(self) -> str:
-        return f"/api/v1/namespaces/{self.hub.namespace}/secrets"
+
+def _secrets(namespace: str) -> str:
+    return f"/api/v1/namespaces/{namespace}/secrets"

@@ -1,0 +1,263 @@
+"""What `manifests/` gives is what the dispatcher needs: it is refused nothing, and leaves no right unused."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dispatcher.api.annotations import ADMISSION_GRACE, FORCE_DELETION_GRACE, RETRY_LIMIT
+from dispatcher.api.names import CLUSTER_SELECTOR, UID_LABEL
+from testbed.nodes import NODES, Shape, create, name_of
+from testbed.plane import RBAC, Plane
+from testbed.processes import Supervisor
+from tests.cluster.conftest import CHECKOUT
+from tests.cluster.manifests import (
+    appwrapper,
+    bent,
+    config_map,
+    deployment,
+    item,
+    job,
+    pod,
+    raycluster,
+    service,
+    statefulset,
+)
+from tests.cluster.mcad.suite import conditions
+from tests.cluster.members import identities
+from tests.cluster.members.fleet import Fleet
+from tests.cluster.members.guarded import AT, Guarded, complaints, guarding
+from tests.cluster.members.identities import Right
+from tests.cluster.members.test_members_choice import anchors, gang
+from tests.cluster.world import World
+
+Json = dict[str, Any]
+
+NOT_HERE = {(verb, "ray.io", "rayjobs") for verb in ("create", "get", "list", "watch", "patch", "delete")}
+"""Nothing of the testbed knows that kind."""
+
+
+@pytest.fixture(scope="module")
+def planes_with_operators(supervisor: Supervisor, planes: dict[str, Plane]) -> Iterator[dict[str, Plane]]:
+    """The clusters, with somebody who makes pods of RayClusters, and a node on the hub as well."""
+    hub = planes["members-hub"]
+    create(hub.client, Shape(cpu="4", memory="16Gi"), range(1))
+    operators = [
+        supervisor.start(
+            f"kuberay-stand-in-{name}",
+            [sys.executable, "-m", "testbed.kuberay", "--kubeconfig", str(planes[name].kubeconfig)],
+            cwd=CHECKOUT,
+        )
+        for name in ("members-hub", "west")
+    ]
+    yield planes
+    for each in operators:
+        supervisor.stop(each)
+    hub.client.request("DELETE", f"{NODES}/{name_of(0)}")
+
+
+@pytest.fixture
+async def guarded(
+    planes_with_operators: dict[str, Plane], fleet: Fleet, tmp_path: Path
+) -> AsyncIterator[Guarded]:
+    """The fleet, in which the dispatcher is who the manifests make it."""
+    async with guarding(fleet, tmp_path) as guarded:
+        yield guarded
+
+
+def at(where: str, manifest: Json, **annotations: str) -> Json:
+    """The same AppWrapper, for one cluster only."""
+    return bent(manifest, {CLUSTER_SELECTOR: f"{AT}={where}", **annotations})
+
+
+# --- what befalls gangs ------------------------------------------------------------------------------
+
+EVERY_KIND: tuple[Json, ...] = (
+    pod("all", {"cpu": "100m"}),
+    service("all"),
+    config_map("all"),
+    {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "all"}},
+    {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "all"},
+        "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}},
+    },
+    deployment("all"),
+    statefulset("all"),
+    job("all"),
+    raycluster("all"),
+)
+
+
+async def has_every_kind_and_is_suspended(hub: World, there: World, where: str) -> None:
+    """Its objects lose our labels meanwhile, and are given them again."""
+    name = f"all-{where}"
+    await hub.create(at(where, appwrapper(name, *map(item, EVERY_KIND))))
+    await hub.until_state(name, "Running")
+    kinds = [each["kind"] for each in EVERY_KIND]
+    for kind in kinds:
+        await there.merge(kind, "all", {"metadata": {"labels": {UID_LABEL: None}}})
+
+    async def labelled() -> bool:
+        found = [(await there.get(kind, "all") or {})["metadata"] for kind in kinds]
+        return all(UID_LABEL in (each.get("labels") or {}) for each in found)
+
+    await there.until(labelled, "everything bears our label again")
+    await hub.merge("AppWrapper", name, {"spec": {"suspend": True}})
+    await hub.until_history(name, "removed")
+    assert [await there.get(kind, "all") for kind in kinds] == [None] * len(kinds)
+    await delete(hub, name)
+
+
+async def completes(hub: World, there: World, where: str) -> None:
+    name = f"short-{where}"
+    await hub.create(at(where, appwrapper(name, item(job("short", run_for="200ms")))))
+    await hub.until_state(name, "Completed")
+    await delete(hub, name)
+
+
+async def will_not_go(hub: World, there: World, where: str) -> None:
+    """Its pods do not end when they are asked to."""
+    name, slow = f"slow-{where}", job("slow", terminate_after="1h")
+    slow["spec"]["template"]["spec"]["terminationGracePeriodSeconds"] = 1
+    await hub.create(at(where, appwrapper(name, item(slow)), **{FORCE_DELETION_GRACE: "1s"}))
+    await hub.until_state(name, "Running")
+    await delete(hub, name)
+
+    async def forced() -> bool:
+        return not any(each.startswith("slow-") for each in await there.names("Pod"))
+
+    await there.until(forced, "its pods are gone")
+
+
+async def is_denied_its_pods(hub: World, there: World, where: str) -> None:
+    """Who makes them says why, and that is told."""
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
+    await there.create({**quota, "spec": {"hard": {"pods": "0"}}})
+
+    async def in_force() -> bool:
+        found = await there.get("ResourceQuota", "none")
+        return bool(found and (found.get("status") or {}).get("hard"))
+
+    await there.until(in_force, "the quota is in force")
+    name, terms = f"denied-{where}", {RETRY_LIMIT: "0", ADMISSION_GRACE: "1s"}
+    await hub.create(at(where, appwrapper(name, item(job("denied"))), **terms))
+    status = await hub.until_shown(name, "Failed")
+    assert "exceeded quota: none" in conditions(status)["Failed"][2]
+    await delete(hub, name)
+
+
+async def delete(hub: World, name: str, kind: str = "AppWrapper") -> None:
+    await hub.delete(name, kind)
+    await hub.until_gone(kind, name)
+
+
+async def live_through_everything(hub: World, there: World, where: str) -> None:
+    for befalls in (has_every_kind_and_is_suspended, completes, will_not_go, is_denied_its_pods):
+        await befalls(hub, there, where)
+
+
+# --- what it takes -----------------------------------------------------------------------------------
+
+
+async def test_manifests_give_what_is_needed_and_no_more(guarded: Guarded) -> None:
+    hub, west = guarded.hub, guarded.fleet.members["west"]
+    await guarded.fleet.declare_hub(labels={AT: "hub"})
+    await guarded.declare("west")
+    process = await guarded.start_dispatcher()
+    legacy = {**at("west", gang("legacy", 1)), "apiVersion": "mcad.ibm.com/v1beta1"}
+    await hub.create(legacy, "McadAppWrapper")
+    await hub.until_state("legacy", "Running", "McadAppWrapper")
+    await delete(hub, "legacy", "McadAppWrapper")
+
+    await asyncio.gather(live_through_everything(hub, hub, "hub"), live_through_everything(hub, west, "west"))
+
+    assert (guarded.refused(), complaints(process)) == ([], [])
+    assert unused(guarded) == {"hub": NOT_HERE, "west": NOT_HERE}
+    assert await anchors(guarded.fleet) == {}
+
+
+def unused(guarded: Guarded) -> dict[str, set[Right]]:
+    """What the manifests give and nobody asked for."""
+    given = {"hub": identities.HUB, "west": identities.MEMBER}
+    return {name: identities.rights(each) - guarded.asked(name) for name, each in given.items()}
+
+
+async def test_hub_that_takes_no_gangs_need_not_give_the_rights_for_them(guarded: Guarded) -> None:
+    hub = guarded.hub
+    await without_rights_for_gangs(hub)
+    await guarded.declare("west")
+    first = await guarded.start_dispatcher()
+    await hub.create(gang("stays", 2))
+    await hub.until_state("stays", "Running")
+    await hub.stop_dispatcher(first)
+
+    second = await guarded.start_dispatcher()
+    await hub.create(at("west", appwrapper("short", item(job("short", run_for="200ms")))))
+    await hub.until_state("short", "Completed")
+    await delete(hub, "stays")
+
+    assert (guarded.refused(), complaints(first), complaints(second)) == ([], [], [])
+    assert (await hub.causes("stays")).count("dispatched") == 1
+
+
+async def test_gang_of_a_lost_database_is_taken_in_without_rights_for_gangs_on_the_hub(
+    guarded: Guarded, make_database: Callable[[], str]
+) -> None:
+    """The hub itself cannot have objects of it: who may not look there need not."""
+    hub = guarded.hub
+    await without_rights_for_gangs(hub)
+    await guarded.declare("west")
+    process = await guarded.start_dispatcher()
+    await hub.create(gang("stays", 2))
+    await hub.until_state("stays", "Running")
+    await hub.stop_dispatcher(process)
+
+    hub.database_url = make_database()
+    await guarded.start_dispatcher()
+
+    await hub.until_history("stays", "pods-running")
+    assert await guarded.fleet.objects("Job") == {"west": {"stays"}}
+
+
+async def without_rights_for_gangs(hub: World) -> None:
+    """Leave out of `manifests/hub.yaml` what it says can be left out."""
+    await identities.revoke(hub, f"{RBAC}/clusterrolebindings/appwrapper-dispatcher-gangs")
+
+
+async def test_namespaces_are_made_with_the_right_that_the_manifest_has_ready(
+    guarded: Guarded, elsewhere: World, tmp_path: Path
+) -> None:
+    ready = '# - {apiGroups: [""], resources: [namespaces], verbs: [create]}'
+    written = identities.MEMBER.read_text()
+    assert written.count(ready) == 1
+    manifest = tmp_path / "member.yaml"
+    manifest.write_text(written.replace(ready, ready.removeprefix("# ")))
+    await identities.apply(guarded.fleet.members["west"].plane, manifest)
+    await guarded.declare("west", namespacePolicy="Create")
+    await guarded.start_dispatcher()
+
+    await elsewhere.create(gang("two", 2))
+
+    assert (await elsewhere.until_state("two", "Running"))["cluster"] == "west"
+    assert guarded.refused() == []
+
+
+async def test_gang_is_told_that_its_namespace_may_not_be_made(guarded: Guarded, elsewhere: World) -> None:
+    await guarded.declare("west", namespacePolicy="Create")
+    await guarded.start_dispatcher()
+
+    await elsewhere.create(gang("two", 2))
+
+    async def told() -> bool:
+        status = (await elsewhere.get("AppWrapper", "two") or {}).get("status")
+        said = conditions(status).values() if status else ()
+        return any('cannot create resource "namespaces"' in message for _, _, message in said)
+
+    await elsewhere.until(told, "it is told in the API server's words")
