@@ -45,6 +45,10 @@ class Fleet:
         await self.create_secret(name, kubeconfig or self.members[name].plane.kubeconfig.read_bytes())
         await self._declare(name, labels, {"kubeconfigSecretRef": {"name": f"cluster-{name}"}, **spec})
 
+    async def declare_again(self, name: str) -> None:
+        """Make a member known once more, whose kubeconfig is in its Secret still."""
+        await self._declare(name, None, {"kubeconfigSecretRef": {"name": f"cluster-{name}"}})
+
     async def declare_hub(self, *, labels: dict[str, str] | None = None) -> None:
         """Have the hub's own nodes take gangs, too."""
         await self._declare("hub", labels, {})
