@@ -192,7 +192,7 @@ class Application:
         try:
             await self._lead(client, await self._recognise(client))
         except* (errors.StoreError, errors.ClusterError) as group:
-            self._troubled("leadership_ended", group.exceptions[0])
+            self._troubled("leadership_ended", _innermost(group))
         await self._step_down()
 
     async def _recognise(self, client: ClusterClient) -> str:
@@ -275,7 +275,7 @@ class Session:
         self._clock = clock
         self._metrics = metrics
         self._store = QueueStore(database, lambda: leadership.lease)
-        self._queue = WorkQueue(time.monotonic)
+        self._queue = WorkQueue(time.monotonic, self._lane_of, settings.concurrency)
         self._may_write = may_write
         self._cluster = self._make_cluster(HUB_CLUSTER, client)
         self._fleet = Fleet(
@@ -322,6 +322,10 @@ class Session:
             write_timeout=self._settings.write_timeout_seconds,
             may_write=self._may_write,
         )
+
+    def _lane_of(self, uid: str) -> str:
+        """Who may be in the way of a look at an AppWrapper: the cluster that is asked about it."""
+        return self._roster.cluster_of(uid)
 
     def _count_running(self, cluster: str) -> int:
         records = (each for each in self._roster.records() if each.holds_capacity)
@@ -409,8 +413,7 @@ class Session:
         self._sweep = Sweep(self._clusters, self._roster, self._hub, hub_id)
         tasks.create_task(self._sweep.run(), name="sweep")
         tasks.create_task(self._keep_partitions(), name="partitions")
-        for number in range(self._settings.concurrency):
-            tasks.create_task(Reconciler(parts).run(), name=f"reconciler-{number}")
+        tasks.create_task(Reconciler(parts).run(), name="reconciler")
         self._wake_dispatch()
 
     async def _prepare_terms(self, specs: Specs) -> None:
@@ -442,3 +445,10 @@ class Session:
     def _admitted(self, record: Record) -> None:
         self._queue.add(record.uid)
         self._dispatch.wake()
+
+
+def _innermost(error: BaseException) -> BaseException:
+    """The first error behind the groups that tasks wrap it in."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -72,7 +72,8 @@ class Settings(BaseSettings):
     first answer that is missed. A restart of an API server takes less."""
 
     concurrency: Annotated[int, Field(ge=1, le=1024)] = 32
-    """How many AppWrappers are reconciled at once, which bounds the connections to an API server."""
+    """How many AppWrappers of one cluster are reconciled at once, which bounds the connections to its API server. Each
+    cluster has as many of its own: those of one that does not answer hold up no others."""
 
     log_level: str = "info"
     """Least level that is logged: debug, info, warning or error."""

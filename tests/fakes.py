@@ -87,6 +87,7 @@ def client_of(
     *,
     token: str = "",
     pool: int = 100,
+    write_timeout: float = 5.0,
     may_write: Callable[[], bool] = always,
 ) -> ClusterClient:
     """A client of the scripted server, with so many connections."""
@@ -96,7 +97,8 @@ def client_of(
     if token:
         configuration.api_key = {"BearerToken": token}
         configuration.api_key_prefix = {"BearerToken": "Bearer"}
-    return ClusterClient(ApiClient(configuration=configuration), may_write=may_write)
+    api = ApiClient(configuration=configuration)
+    return ClusterClient(api, write_timeout=write_timeout, may_write=may_write)
 
 
 def answer(body: object, status: int = 200) -> Reply:

@@ -7,6 +7,7 @@ written last, from the record, and only if it differs from what was written befo
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final, assert_never
 
 from dispatcher import errors, log
@@ -31,31 +32,36 @@ _log = log.get("reconciler")
 
 
 class Reconciler:
-    """Takes keys (uids) from the work queue; several workers may run at once, never two on one key."""
+    """Takes keys (uids) from the work queue; each is handled in a task of its own, never two for one key."""
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
 
     async def run(self) -> None:
-        """Handle key after key until cancelled."""
+        """Handle key after key until cancelled; how many at once is for the queue to say."""
+        async with asyncio.TaskGroup() as tasks:
+            while True:
+                uid = await self._parts.queue.get()
+                tasks.create_task(self._handle(uid), name=f"reconcile-{uid}")
+
+    async def _handle(self, uid: str) -> None:
+        """Look at one AppWrapper, and give it back to the queue: to come again later if that failed."""
         queue = self._parts.queue
-        while True:
-            uid = await queue.get()
-            try:
-                await self.reconcile(uid)
-            except errors.ClusterError as error:
-                pause = queue.add_failed(uid)
-                _log.warning("retry", uid=uid, error=str(error), pause=round(pause, 1))
-            except errors.StoreError:
-                raise
-            except Exception:  # noqa: BLE001  # the loop's edge: one AppWrapper must not end the others
-                pause = queue.add_failed(uid)
-                _log.exception("reconcile_failed", uid=uid, pause=round(pause, 1))
-            else:
-                if not self._is_newcomer(uid):  # that one succeeds when it is taken in
-                    queue.succeed(uid)
-            finally:
-                queue.done(uid)
+        try:
+            await self.reconcile(uid)
+        except errors.ClusterError as error:
+            pause = queue.add_failed(uid)
+            _log.warning("retry", uid=uid, error=str(error), pause=round(pause, 1))
+        except errors.StoreError:
+            raise
+        except Exception:  # noqa: BLE001  # the task's edge: one AppWrapper must not end the others
+            pause = queue.add_failed(uid)
+            _log.exception("reconcile_failed", uid=uid, pause=round(pause, 1))
+        else:
+            if not self._is_newcomer(uid):  # that one succeeds when it is taken in
+                queue.succeed(uid)
+        finally:
+            queue.done(uid)
 
     def _is_newcomer(self, uid: str) -> bool:
         return self._parts.roster.get(uid) is None and self._parts.hub.view(uid) is not None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.line import Line
 from dispatcher.core.record import Phase, Record
@@ -52,6 +53,13 @@ class Roster:
     def note_sent(self, uid: str) -> None:
         """From now on something of its attempt may be in its cluster."""
         self._unsent.pop(uid, None)
+    def cluster_of(self, uid: str) -> str:
+        """The name of the cluster in which something of an AppWrapper exists or is to; of the hub if of none."""
+        record = self._records.get(uid)
+        if record is None or record.attempt is None:
+            return HUB_CLUSTER
+        exists = record.holds_capacity or record.kept_until is not None
+        return record.attempt.cluster if exists else HUB_CLUSTER
 
     def uids(self) -> list[str]:
         """Every AppWrapper known."""

@@ -3,6 +3,9 @@
 Like the queue of a Kubernetes controller: a key added twice is handled once; a key added while it is being
 handled is handled once more afterwards, so nothing that happened meanwhile is missed; a key that failed comes
 back later, and later still if it fails again. A key says who, never what happened.
+
+Keys that may have to wait for the same cluster share a lane, and only so many of a lane are handled at once. So one
+cluster that does not answer keeps those waiting who are there, however many they are, and nobody else.
 """
 
 from __future__ import annotations
@@ -11,7 +14,8 @@ import asyncio
 import contextlib
 import heapq
 import itertools
-from collections import deque
+import sys
+from collections import Counter, deque
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -27,14 +31,29 @@ class _Look(NamedTuple):
     key: str
 
 
-class WorkQueue:
-    """Unbounded, but never holds a key more than once. `monotonic` is in seconds."""
+def _same_lane(_key: str) -> str:
+    return ""
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
+
+class WorkQueue:
+    """Unbounded, but never holds a key more than once. `monotonic` is in seconds.
+
+    `lane_of` says in which lane a key is now, which may change; of one lane at most `width` are handed out at a time.
+    """
+
+    def __init__(
+        self,
+        monotonic: Callable[[], float],
+        lane_of: Callable[[str], str] = _same_lane,
+        width: int = sys.maxsize,
+    ) -> None:
         self._monotonic = monotonic
-        self._ready: deque[str] = deque()
+        self._lane_of = lane_of
+        self._width = width
+        self._ready: dict[str, deque[str]] = {}
         self._queued: set[str] = set()
-        self._active: set[str] = set()
+        self._active: dict[str, str] = {}
+        self._busy: Counter[str] = Counter()
         self._again: set[str] = set()
         self._failures: dict[str, int] = {}
         self._due: list[_Look] = []
@@ -43,15 +62,15 @@ class WorkQueue:
         self._changed = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._ready) + len(self._active)
+        return len(self._queued) + len(self._active)
 
     def add(self, key: str) -> None:
-        """Have `key` looked at as soon as a worker is free."""
+        """Have `key` looked at as soon as there is room in its lane."""
         if key in self._active:
             self._again.add(key)
         elif key not in self._queued:
             self._queued.add(key)
-            self._ready.append(key)
+            self._line_up(key, self._lane_of(key))
             self._changed.set()
 
     def add_later(self, key: str, seconds: float) -> None:
@@ -86,10 +105,8 @@ class WorkQueue:
         """The next key; the caller owns it until `done`."""
         while True:
             pause = self._promote()
-            if self._ready:
-                key = self._ready.popleft()
-                self._queued.discard(key)
-                self._active.add(key)
+            key = self._take()
+            if key is not None:
                 return key
             self._changed.clear()
             # Not wait_for: until Python 3.12 it swallows a cancellation that comes with what it waits for.
@@ -99,10 +116,39 @@ class WorkQueue:
 
     def done(self, key: str) -> None:
         """Give `key` back; it is queued again if it was added meanwhile."""
-        self._active.discard(key)
+        lane = self._active.pop(key)
+        self._busy[lane] -= 1
+        if lane in self._ready:
+            self._changed.set()
         if key in self._again:
             self._again.discard(key)
             self.add(key)
+
+    def _take(self) -> str | None:
+        """The first key of a lane that has room, from now on active; None if there is none."""
+        while (found := next(filter(self._has_room, self._ready), None)) is not None:
+            key = self._first_of(found)
+            lane = self._lane_of(key)
+            if lane == found:
+                self._queued.discard(key)
+                self._active[key] = lane
+                self._busy[lane] += 1
+                return key
+            self._line_up(key, lane)  # it went elsewhere while it stood here
+        return None
+
+    def _has_room(self, lane: str) -> bool:
+        return self._busy[lane] < self._width
+
+    def _first_of(self, lane: str) -> str:
+        keys = self._ready[lane]
+        key = keys.popleft()
+        if not keys:
+            del self._ready[lane]
+        return key
+
+    def _line_up(self, key: str, lane: str) -> None:
+        self._ready.setdefault(lane, deque()).append(key)
 
     def _promote(self) -> float | None:
         """Move what is due to the ready ones; seconds until the next is due, None if nothing is scheduled."""

@@ -8,17 +8,22 @@ from typing import Any
 import pytest
 
 from dispatcher import errors
+from dispatcher.api.names import FINALIZER
+from dispatcher.controller.cluster import Cluster
+from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.record import Phase
 from tests.builders import make_appwrapper, make_pod, make_template
-from tests.fakes import Reply, answer, never, refusal
+from tests.fakes import FakeApiServer, Reply, answer, client_of, never, refusal
 from tests.unit.controller.store import FakeStore
 from tests.unit.controller.wire import ALL_PODS, APPWRAPPERS, MISSING, PODS, made, pods
-from tests.unit.controller.world import World
+from tests.unit.controller.world import AT_ONCE, World
 from tests.unit.virtual_time import until
 
 Json = dict[str, Any]
 
 UID = "uid-of-aw"
+NEVER_SECONDS = 1e6
+CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 QUOTA = refusal(403, "Forbidden", "exceeded quota: team")
 FIRST, SECOND = (make_template(name=name) for name in ("first", "second"))
 
@@ -300,3 +305,22 @@ async def test_creation_that_keeps_failing_gives_its_capacity_back_for_a_while(w
     assert record.eligible_at is not None
     assert record.eligible_at > world.now()
     assert len(world.server.requests("POST")) == 9
+
+
+async def test_gangs_of_a_member_that_does_not_answer_hold_up_no_others(world: World) -> None:
+    objects(world, answer(made(FIRST), 201))
+    async with FakeApiServer() as silent, client_of(silent, write_timeout=NEVER_SECONDS) as client:
+        silent.on("POST", CONFIG_MAPS, never)
+        world.clusters["west"] = Cluster("west", client, CapacityLedger(), world.wake_dispatch, world.wake)
+        for number in range(10 * AT_ONCE):
+            held = make_appwrapper(f"west-{number}", FIRST, finalizers=[FINALIZER])
+            world.queue.add((await world.dispatched(held, "west")).uid)
+        worker = asyncio.create_task(world.reconciler.run())
+        try:
+            await until(lambda: len(silent.requests("POST")) == AT_ONCE)
+            world.queue.add((await world.dispatched(make_appwrapper("aw", FIRST))).uid)
+            await until(lambda: world.record(UID).phase is Phase.DISPATCHED)
+        finally:
+            worker.cancel()
+            await asyncio.gather(worker, return_exceptions=True)
+        assert len(silent.requests("POST")) == AT_ONCE

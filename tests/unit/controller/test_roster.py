@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -59,6 +60,25 @@ def test_attempt_on_a_cluster_that_is_not_known_is_charged_nowhere() -> None:
     roster.put(lifecycle.dispatch(make_record(), "elsewhere", at(1)).after)
     roster.put(make_record(Phase.DELETED))
     assert ledger.free() == Resources({"cpu": 8000})
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_whose_objects_may_exist_is_its_clusters_and_all_others_are_the_hubs(phase: Phase) -> None:
+    roster, _ = hub()
+    record = lifecycle.dispatch(make_record(), "east", at(1)).after
+    roster.put(replace(record, phase=phase))
+    assert roster.cluster_of(record.uid) == ("east" if phase in HOLDING else "hub")
+
+
+def test_what_is_kept_after_its_end_is_its_clusters_still() -> None:
+    roster, _ = hub()
+    record = lifecycle.dispatch(make_record(), "east", at(1)).after
+    roster.put(replace(record, phase=Phase.COMPLETED, kept_until=at(9)))
+    assert roster.cluster_of(record.uid) == "east"
+
+
+def test_appwrapper_that_nobody_knows_is_the_hubs() -> None:
+    assert hub()[0].cluster_of("uid-of-nobody") == "hub"
 
 
 def names(records: object) -> list[str]:

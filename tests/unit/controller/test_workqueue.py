@@ -189,3 +189,83 @@ async def test_cancellation_that_comes_with_a_key_is_not_lost(queue: WorkQueue, 
     worker.cancel()
     await asyncio.wait([worker])
     assert not lost
+
+
+# --- lanes -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def lanes() -> dict[str, str]:
+    """In which lane a key is, if not in the one that its first letter names."""
+    return {}
+
+
+@pytest.fixture
+def two_at_once(lanes: dict[str, str]) -> WorkQueue:
+    """A queue that hands out two of a lane."""
+    return WorkQueue(monotonic, lambda key: lanes.get(key, key[0]), 2)
+
+
+async def taken(queue: WorkQueue) -> list[str]:
+    """All that is handed out before anything is given back."""
+    found = []
+    while True:
+        try:
+            found.append(await asyncio.wait_for(queue.get(), 1000))
+        except TimeoutError:
+            return found
+
+
+async def test_of_a_lane_only_so_many_are_handed_out_however_many_wait_and_others_go_on(
+    two_at_once: WorkQueue,
+) -> None:
+    for key in ("a1", "a2", "a3", "a4", "b1", "c1", "b2", "b3"):
+        two_at_once.add(key)
+    assert await taken(two_at_once) == ["a1", "a2", "b1", "b2", "c1"]
+    assert len(two_at_once) == 8
+
+
+async def test_next_of_a_lane_comes_when_one_of_it_is_given_back(two_at_once: WorkQueue) -> None:
+    for key in ("a1", "a2", "a3", "b1", "b2", "b3"):
+        two_at_once.add(key)
+    await taken(two_at_once)
+    waiting = asyncio.create_task(two_at_once.get())
+    await asyncio.sleep(1)
+    two_at_once.done("b2")
+    assert await waiting == "b3"
+    two_at_once.done("a1")
+    assert await taken(two_at_once) == ["a3"]
+
+
+async def test_key_that_is_needed_again_lines_up_behind_those_that_wait(two_at_once: WorkQueue) -> None:
+    for key in ("a1", "a2", "a3", "a1"):
+        two_at_once.add(key)
+    assert await taken(two_at_once) == ["a1", "a2"]
+    two_at_once.add("a1")
+    two_at_once.done("a1")
+    assert await two_at_once.get() == "a3"
+    two_at_once.done("a2")
+    assert await two_at_once.get() == "a1"
+
+
+async def test_key_that_changed_lanes_while_it_waited_takes_room_in_the_new_one(
+    two_at_once: WorkQueue, lanes: dict[str, str]
+) -> None:
+    for key in ("a1", "a2", "a3", "b1"):
+        two_at_once.add(key)
+    lanes["a1"] = lanes["a2"] = lanes["a3"] = "b"
+    assert sorted(await taken(two_at_once)) == ["a1", "b1"]
+    two_at_once.add("a4")
+    assert await taken(two_at_once) == ["a4"]
+
+
+async def test_key_that_changed_lanes_while_it_was_handled_frees_the_one_it_was_taken_from(
+    two_at_once: WorkQueue, lanes: dict[str, str]
+) -> None:
+    for key in ("a1", "a2", "a3"):
+        two_at_once.add(key)
+    await taken(two_at_once)
+    lanes["a1"] = "b"
+    two_at_once.add("a1")
+    two_at_once.done("a1")
+    assert sorted(await taken(two_at_once)) == ["a1", "a3"]

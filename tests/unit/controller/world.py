@@ -35,6 +35,8 @@ Json = dict[str, Any]
 
 KEPT_FOR = timedelta(minutes=2)
 """For so long `brought_to` has things kept after an end."""
+AT_ONCE = 4
+"""How many AppWrappers of one cluster are reconciled at once."""
 SERVES = {
     "/api/v1": {"pods": "Pod", "secrets": "Secret"},
     "/apis/batch/v1": {"jobs": "Job"},
@@ -54,7 +56,7 @@ class World:
     def __post_init__(self) -> None:
         self.ledger = CapacityLedger()
         self.ledger.set_node(make_core_node("n1", cpu=8000))
-        self.queue = WorkQueue(monotonic)
+        self.queue = WorkQueue(monotonic, lambda uid: self.roster.cluster_of(uid), AT_ONCE)
         self.roster = Roster({"hub": self.ledger})
         self.cluster = Cluster("hub", self.client, self.ledger, self.wake_dispatch, self.wake)
         self.clusters = {"hub": self.cluster}
@@ -136,10 +138,10 @@ class World:
         await self.admission.admit_all()
         return self.record(view.uid)
 
-    async def dispatched(self, raw: Json) -> Record:
-        """Have an AppWrapper taken in and committed to the hub's cluster."""
+    async def dispatched(self, raw: Json, cluster: str = "hub") -> Record:
+        """Have an AppWrapper taken in and committed to a cluster."""
         record = await self.admit(raw)
-        await self.committer.commit(lifecycle.dispatch(record, "hub", self.now()))
+        await self.committer.commit(lifecycle.dispatch(record, cluster, self.now()))
         return self.record(record.uid)
 
     async def created(self, raw: Json) -> Record:
