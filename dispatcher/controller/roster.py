@@ -53,6 +53,7 @@ class Roster:
     def note_sent(self, uid: str) -> None:
         """From now on something of its attempt may be in its cluster."""
         self._unsent.pop(uid, None)
+
     def cluster_of(self, uid: str) -> str:
         """The name of the cluster in which something of an AppWrapper exists or is to; of the hub if of none."""
         record = self._records.get(uid)
