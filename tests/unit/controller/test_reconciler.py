@@ -11,6 +11,7 @@ from dispatcher import errors
 from dispatcher.api.names import FINALIZER
 from dispatcher.controller.cluster import Cluster
 from dispatcher.core.capacity import CapacityLedger
+from dispatcher.core.manifest import anchor_name
 from dispatcher.core.record import Phase
 from tests.builders import make_appwrapper, make_pod, make_template
 from tests.fakes import FakeApiServer, Reply, answer, client_of, never, refusal
@@ -310,17 +311,18 @@ async def test_creation_that_keeps_failing_gives_its_capacity_back_for_a_while(w
 async def test_gangs_of_a_member_that_does_not_answer_hold_up_no_others(world: World) -> None:
     objects(world, answer(made(FIRST), 201))
     async with FakeApiServer() as silent, client_of(silent, write_timeout=NEVER_SECONDS) as client:
-        silent.on("POST", CONFIG_MAPS, never)
         world.clusters["west"] = Cluster("west", client, CapacityLedger(), world.wake_dispatch, world.wake)
         for number in range(10 * AT_ONCE):
             held = make_appwrapper(f"west-{number}", FIRST, finalizers=[FINALIZER])
-            world.queue.add((await world.dispatched(held, "west")).uid)
+            record = await world.dispatched(held, "west")
+            silent.on("GET", f"{CONFIG_MAPS}/{anchor_name(record.uid, record.attempts)}", never)
+            world.queue.add(record.uid)
         worker = asyncio.create_task(world.reconciler.run())
         try:
-            await until(lambda: len(silent.requests("POST")) == AT_ONCE)
+            await until(lambda: len(silent.requests()) == AT_ONCE)
             world.queue.add((await world.dispatched(make_appwrapper("aw", FIRST))).uid)
             await until(lambda: world.record(UID).phase is Phase.DISPATCHED)
         finally:
             worker.cancel()
             await asyncio.gather(worker, return_exceptions=True)
-        assert len(silent.requests("POST")) == AT_ONCE
+        assert len(silent.requests()) == AT_ONCE
