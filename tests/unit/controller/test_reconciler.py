@@ -311,18 +311,19 @@ async def test_creation_that_keeps_failing_gives_its_capacity_back_for_a_while(w
 async def test_gangs_of_a_member_that_does_not_answer_hold_up_no_others(world: World) -> None:
     objects(world, answer(made(FIRST), 201))
     async with FakeApiServer() as silent, client_of(silent, write_timeout=NEVER_SECONDS) as client:
+        silent.on("POST", CONFIG_MAPS, never)
         world.clusters["west"] = Cluster("west", client, CapacityLedger(), world.wake_dispatch, world.wake)
         for number in range(10 * AT_ONCE):
             held = make_appwrapper(f"west-{number}", FIRST, finalizers=[FINALIZER])
             record = await world.dispatched(held, "west")
-            silent.on("GET", f"{CONFIG_MAPS}/{anchor_name(record.uid, record.attempts)}", never)
+            silent.on("GET", f"{CONFIG_MAPS}/{anchor_name(record.uid, 1)}", refusal(404, "NotFound"))
             world.queue.add(record.uid)
         worker = asyncio.create_task(world.reconciler.run())
         try:
-            await until(lambda: len(silent.requests()) == AT_ONCE)
+            await until(lambda: len(silent.requests("POST")) == AT_ONCE)
             world.queue.add((await world.dispatched(make_appwrapper("aw", FIRST))).uid)
             await until(lambda: world.record(UID).phase is Phase.DISPATCHED)
         finally:
             worker.cancel()
             await asyncio.gather(worker, return_exceptions=True)
-        assert len(silent.requests()) == AT_ONCE
+        assert len(silent.requests("POST")) == AT_ONCE
