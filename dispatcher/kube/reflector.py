@@ -178,7 +178,7 @@ class Reflector(Generic[T]):
                 raise
             except errors.ClusterError as error:
                 self.reconnects += 1
-                failures += 1
+                failures = failures + 1 if self._latest == before else 1
                 version = self._latest or version
                 _log.info("watch_broken", watch=self.name, error=str(error), failures=failures)
                 await asyncio.sleep(self._pause(failures))

@@ -250,6 +250,24 @@ async def test_watch_that_is_cut_goes_on_where_it_was(
     assert it.reflector.reconnects == 1
 
 
+async def test_watch_that_is_cut_again_and_again_but_gets_on_is_resumed_soon_each_time(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """It would otherwise be blind for half a minute each time, as one whose server is away."""
+    times: list[float] = []
+
+    async def some_news(request: Any) -> Any:  # noqa: ANN401
+        times.append(monotonic())
+        version = 10 + len(times)
+        return await watch(event("ADDED", thing("a", version)), then=hang_up)(request)
+
+    script(server, lists=[answer(page(10))], watches=[some_news])
+    async with watched(client):
+        await until(lambda: len(times) > 10)
+
+    assert {round(later - earlier, 1) for earlier, later in pairwise(times)} == {0.4}
+
+
 async def test_watch_that_is_refused_is_not_tried_in_a_rush(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
