@@ -192,6 +192,8 @@ class ApiProxy:
         self._serving = serving
         self._running: set[asyncio.Task[Any]] = set()
         self._watches: set[asyncio.Task[Any]] = set()
+        self._flowing = asyncio.Event()
+        self._flowing.set()
         self._runner = web.ServerRunner(web.Server(self._handle, access_log=None), shutdown_timeout=0)
 
     @classmethod
@@ -240,6 +242,14 @@ class ApiProxy:
         """Cut every watch that runs now."""
         end(self._watches)
 
+    def freeze(self) -> None:
+        """Go on taking what comes, and pass nothing on either way, also of watches that run."""
+        self._flowing.clear()
+
+    def thaw(self) -> None:
+        """Pass on all that was held since `freeze`, however late that is."""
+        self._flowing.set()
+
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # a coroutine always runs in a task
@@ -254,6 +264,7 @@ class ApiProxy:
         exchange = Exchange(request.method, request.path, dict(request.query), await request.read())
         fault = self.rules.meet(exchange)
         await fault.before()
+        await self._flowing.wait()
         if fault.reply is not None:
             return web.Response(
                 status=fault.reply.status, body=fault.reply.body, headers=dict(fault.reply.headers)
@@ -280,23 +291,24 @@ class ApiProxy:
             streamed = exchange.is_watch and answer.status == 200
             body = b"" if streamed else await answer.read()
             await fault.after()
+            await self._flowing.wait()
             if not fault.pass_on:
                 cut(request)
             headers = chosen(answer.headers, PASSED_BACK)
             if streamed:
-                return await stream(request, answer, headers)
+                return await self._stream(request, answer, headers)
             return web.Response(status=answer.status, body=body, headers=headers)
 
-
-async def stream(
-    request: web.BaseRequest, answer: aiohttp.ClientResponse, headers: Mapping[str, str]
-) -> web.StreamResponse:
-    """Pass an answer on as it comes."""
-    response = web.StreamResponse(status=answer.status, headers=dict(headers))
-    await response.prepare(request)
-    async for chunk in answer.content.iter_any():
-        await response.write(chunk)
-    return response
+    async def _stream(
+        self, request: web.BaseRequest, answer: aiohttp.ClientResponse, headers: Mapping[str, str]
+    ) -> web.StreamResponse:
+        """Pass an answer on as it comes."""
+        response = web.StreamResponse(status=answer.status, headers=dict(headers))
+        await response.prepare(request)
+        async for chunk in answer.content.iter_any():
+            await self._flowing.wait()
+            await response.write(chunk)
+        return response
 
 
 def end(handlers: set[asyncio.Task[Any]]) -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from aiohttp import ClientPayloadError, ClientSession, ServerDisconnectedError
+from aiohttp import ClientPayloadError, ClientSession, ServerDisconnectedError, web
 
 from testbed.proxy import (
     CUT_AFTER_APPLIED,
@@ -156,6 +156,56 @@ async def test_watch_passes_event_by_event_until_it_is_cut(
         proxy.cut_watches()
         with pytest.raises(ClientPayloadError):
             await response.content.read()
+
+
+async def reach(server: FakeApiServer, session: ClientSession) -> None:
+    """Ask the server itself: whatever the proxy would have passed on at once was passed on by then."""
+    async with session.get(f"{server.url}/readyz") as response:
+        assert await response.text() == "ok"
+
+
+async def test_frozen_proxy_takes_what_comes_and_passes_it_on_when_it_thaws(
+    server: FakeApiServer, proxy: ApiProxy, session: ClientSession
+) -> None:
+    server.on("POST", "/api/v1/namespaces/a/b/pods", answer({}))
+    came = proxy.rules.on(lambda each: each.is_write)
+    proxy.freeze()
+
+    posting = asyncio.create_task(post(session))
+    await came.struck.wait()
+    await reach(server, session)
+    assert (server.requests("POST"), posting.done()) == ([], False)
+    proxy.thaw()
+
+    assert await posting == (200, {})
+
+
+async def test_frozen_proxy_keeps_to_itself_what_a_watch_has_to_tell(
+    server: FakeApiServer, proxy: ApiProxy, session: ClientSession
+) -> None:
+    frozen, told = asyncio.Event(), asyncio.Event()
+
+    async def reply(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"before\n")
+        await frozen.wait()
+        await response.write(b"meanwhile\n")
+        told.set()
+        return response
+
+    server.on("GET", "/watched", reply)
+    async with session.get("/watched?watch=true") as response:
+        assert await response.content.readline() == b"before\n"
+        proxy.freeze()
+        reading = asyncio.create_task(response.content.readline())
+        frozen.set()
+        await told.wait()
+        await reach(server, session)
+        assert not reading.done()
+        proxy.thaw()
+
+        assert await reading == b"meanwhile\n"
 
 
 async def test_what_is_held_does_not_hold_up_the_end(server: FakeApiServer) -> None:
