@@ -56,15 +56,26 @@ class Mortal:
 
     def at_change(self, nth: int, when: When) -> Strike:
         """Have it killed at the nth commit from now that changes an AppWrapper's record."""
-        return self._kill_at(self.wires.postgres.rules, changes_records, nth, when)
+        return self.at(self.wires.postgres.rules, changes_records, when, nth)
 
     def at_takeover(self, nth: int, when: When) -> Strike:
         """Have it killed at the nth other commit that writes: those with which a term begins."""
-        return self._kill_at(self.wires.postgres.rules, _takes_over, nth, when)
+        return self.at(self.wires.postgres.rules, _takes_over, when, nth)
 
     def at_write(self, nth: int, when: When) -> Strike:
         """Have it killed at the nth write to the API server from now."""
-        return self._kill_at(self.wires.api.rules, is_write, nth, when)
+        return self.at(self.wires.api.rules, is_write, when, nth)
+
+    def at(self, rules: Rules[T], matches: Callable[[T], bool], when: When, nth: int = 1) -> Strike:
+        """Have it killed at the nth exchange from now that matches, on the wire of those rules."""
+        done = asyncio.Event()
+
+        async def act() -> None:
+            await self.replace()
+            done.set()
+
+        before, after = Fault(before=act, forward=False), Fault(after=act, pass_on=False)
+        return Strike(rules.on(matches, before if when is When.BEFORE else after, nth=nth).struck, done)
 
     def takeover_commits(self) -> int:
         """How many such commits there were."""
@@ -74,16 +85,6 @@ class Mortal:
         """Plan no more killings."""
         self.wires.api.rules.clear()
         self.wires.postgres.rules.clear()
-
-    def _kill_at(self, rules: Rules[T], matches: Callable[[T], bool], nth: int, when: When) -> Strike:
-        done = asyncio.Event()
-
-        async def act() -> None:
-            await self.replace()
-            done.set()
-
-        before, after = Fault(before=act, forward=False), Fault(after=act, pass_on=False)
-        return Strike(rules.on(matches, before if when is When.BEFORE else after, nth=nth).struck, done)
 
 
 async def sweep(arm: Callable[[int], Awaitable[Strike]], step: Callable[[], Awaitable[None]]) -> int:
