@@ -1,0 +1,172 @@
+"""A hub and its members whose wires a test holds, and the account of what each cluster has of a gang."""
+
+from __future__ import annotations
+
+import base64
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from dispatcher.api.names import ANCHOR_PREFIX, FINALIZER, UID_LABEL
+from dispatcher.core.manifest import controller_of
+from dispatcher.kube.client import MERGE_PATCH, resource_of
+from testbed.processes import Process
+from testbed.proxy import DROPPED, ApiProxy, Exchange
+from tests.cluster.members.fleet import OFTEN, Fleet
+from tests.cluster.mortal import CALM
+from tests.cluster.wires import Wires
+from tests.cluster.wires import wires_of as wires_of_hub
+from tests.cluster.world import World
+
+Json = dict[str, Any]
+Matches = Callable[[Exchange], bool]
+
+
+@dataclass(frozen=True)
+class FleetWires(Wires):
+    """The proxies of one dispatcher: before the hub, Postgres, and each member by its name."""
+
+    fleet: Fleet
+    members: Mapping[str, ApiProxy]
+    settings: Mapping[str, str]
+
+    async def start_dispatcher(self, **settings: str) -> Process:
+        """Run a dispatcher on these wires."""
+        namespace = self.world.namespace
+        return await super().start_dispatcher(namespace=namespace, **{**OFTEN, **self.settings, **settings})
+
+    def created(self) -> Counter[str]:
+        """How often each object was created in any cluster, as the API servers answered."""
+        counts = super().created()
+        for member in self.members.values():
+            counts += Wires(self.world, member, self.postgres).created()
+        return counts
+
+    async def declare(self, name: str, *, labels: dict[str, str] | None = None, **spec: object) -> None:
+        """Make a member known to the hub by what leads through its proxy; before a dispatcher runs."""
+        await self.fleet.declare(name, labels=labels, **spec)
+        kubeconfig = self.members[name].kubeconfig(self.fleet.members[name].plane).read_bytes()
+        data = {"kubeconfig": base64.b64encode(kubeconfig).decode()}
+        path = f"/api/v1/namespaces/{self.world.namespace}/secrets/cluster-{name}"
+        await self.world.client.patch(path, {"data": data}, MERGE_PATCH)
+
+
+@asynccontextmanager
+async def wires_of(fleet: Fleet, **settings: str) -> AsyncIterator[FleetWires]:
+    """Proxies for one dispatcher; whoever runs on them is killed before they go."""
+    async with AsyncExitStack() as stack:
+        hub = await stack.enter_async_context(wires_of_hub(fleet.hub))
+        members = {
+            name: await stack.enter_async_context(ApiProxy.of(member.plane))
+            for name, member in fleet.members.items()
+        }
+        stack.push_async_callback(fleet.hub.kill_dispatchers)
+        yield FleetWires(fleet.hub, hub.api, hub.postgres, fleet, members, {**CALM, **settings})
+
+
+def cut_off(proxy: ApiProxy) -> None:
+    """Let nothing through, in either direction, until its rules are cleared."""
+    proxy.rules.on(lambda _: True, DROPPED, times=sys.maxsize)
+    proxy.cut_watches()
+
+
+# --- what to strike at -------------------------------------------------------------------------------
+
+
+def holds(name: str) -> Matches:
+    """The patch that gives an AppWrapper our finalizer."""
+    return lambda each: point_of(each) == "PATCH appwrappers: hold" and each.path.endswith(f"/{name}")
+
+
+def lets_go(name: str) -> Matches:
+    """The patch that takes our finalizer off."""
+    return lambda each: point_of(each) == "PATCH appwrappers: let go" and each.path.endswith(f"/{name}")
+
+
+def creates_anchor(name: str) -> Matches:
+    """The creation of the anchor of an AppWrapper."""
+    return lambda each: (
+        point_of(each) == "POST configmaps: anchor"
+        and each.document["data"]["appwrapper"].endswith(f"/{name}")
+    )
+
+
+def deletes_anchor(uid: str) -> Matches:
+    """The deletion of an anchor of the AppWrapper of that uid."""
+    return lambda each: point_of(each) == "DELETE configmaps: anchor" and uid in each.path
+
+
+def makes_namespace(name: str) -> Matches:
+    """The creation of a namespace."""
+    return lambda each: point_of(each) == "POST namespaces" and each.document["metadata"]["name"] == name
+
+
+def point_of(each: Exchange) -> str:
+    """What an exchange is: its verb, its resource, and, where there are several, which; the same for every gang."""
+    detail = _detail(each)
+    return f"{each.method} {resource_of(each.path)}" + (f": {detail}" if detail else "")
+
+
+def _detail(each: Exchange) -> str:
+    match each.method, resource_of(each.path):
+        case "POST", "events":
+            return str(each.document["reason"])
+        case "PATCH", "appwrappers":
+            return "hold" if FINALIZER in each.document["metadata"]["finalizers"] else "let go"
+        case "PATCH", "appwrappers/status":
+            return str(each.document[1]["value"]["queuejobstate"])
+        case "POST", "configmaps":
+            return "anchor" if each.document["metadata"]["name"].startswith(ANCHOR_PREFIX) else ""
+        case "DELETE", "configmaps":
+            return "anchor" if each.path.rpartition("/")[2].startswith(ANCHOR_PREFIX) else ""
+        case _:
+            return ""
+
+
+# --- the account -------------------------------------------------------------------------------------
+
+Found = tuple[str, str, str, str]
+"""Cluster, kind, name, and the name of what controls it; a pod goes by its owner's name."""
+
+
+def whole(cluster: str, name: str, uid: str, attempt: int = 1) -> list[Found]:
+    """One full set of a gang's objects (`tests.cluster.wires.gang`), and its pod."""
+    anchor = f"{ANCHOR_PREFIX}{uid}-{attempt}"
+    return sorted(
+        [
+            (cluster, "ConfigMap", anchor, ""),
+            (cluster, "ConfigMap", name, anchor),
+            (cluster, "Job", name, anchor),
+            (cluster, "Pod", name, name),
+        ]
+    )
+
+
+async def found_of(fleet: Fleet, uid: str) -> list[Found]:
+    """All that the hub and the members have of an AppWrapper."""
+    clusters = {"hub": fleet.hub, **fleet.members}
+    return sorted([each for name, world in clusters.items() for each in await _found_in(name, world, uid)])
+
+
+async def _found_in(cluster: str, world: World, uid: str) -> list[Found]:
+    return [
+        (cluster, kind, owner if kind == "Pod" else each["metadata"]["name"], owner)
+        for kind in ("ConfigMap", "Job", "Pod")
+        for each in await world.every(kind)
+        if (each["metadata"].get("labels") or {}).get(UID_LABEL) == uid
+        for owner in [(controller_of(each["metadata"]) or {}).get("name", "")]
+    ]
+
+
+async def assert_whole(fleet: Fleet, name: str, attempt: int = 1) -> str:
+    """One full set of its objects, all of one attempt, in the one cluster that its status names; which."""
+    found = await fleet.hub.get("AppWrapper", name)
+    assert found is not None
+    cluster: str = found["status"]["cluster"]
+    uid = found["metadata"]["uid"]
+    assert await found_of(fleet, uid) == whole(cluster, name, uid, attempt)
+    assert found["metadata"]["finalizers"] == [FINALIZER]
+    return cluster
