@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -12,7 +11,7 @@ from typing import Any
 
 from dispatcher.api.names import ANCHOR_PREFIX, FINALIZER, UID_LABEL
 from dispatcher.core.manifest import controller_of
-from dispatcher.kube.client import MERGE_PATCH, resource_of
+from dispatcher.kube.client import resource_of
 from testbed.processes import Process
 from testbed.proxy import DROPPED, ApiProxy, Exchange
 from tests.cluster.members.fleet import OFTEN, Fleet
@@ -47,11 +46,8 @@ class FleetWires(Wires):
 
     async def declare(self, name: str, *, labels: dict[str, str] | None = None, **spec: object) -> None:
         """Make a member known to the hub by what leads through its proxy; before a dispatcher runs."""
-        await self.fleet.declare(name, labels=labels, **spec)
         kubeconfig = self.members[name].kubeconfig(self.fleet.members[name].plane).read_bytes()
-        data = {"kubeconfig": base64.b64encode(kubeconfig).decode()}
-        path = f"/api/v1/namespaces/{self.world.namespace}/secrets/cluster-{name}"
-        await self.world.client.patch(path, {"data": data}, MERGE_PATCH)
+        await self.fleet.declare(name, kubeconfig=kubeconfig, labels=labels, **spec)
 
 
 @asynccontextmanager
