@@ -23,8 +23,8 @@ async def until_told(fleet: Fleet, name: str, reason: str | None) -> Json:
 
 async def until_healthy(fleet: Fleet, name: str, *, healthy: bool) -> Json:
     async def look() -> Json | None:
-        status: Json = (await fleet.hub.get("AppWrapper", name) or {})["status"]
-        return status if ("unhealthy" not in status) is healthy else None
+        status: Json | None = (await fleet.hub.get("AppWrapper", name) or {}).get("status")
+        return status if status and ("unhealthy" not in status) is healthy else None
 
     return await fleet.hub.until(look, f"{name} is {'healthy' if healthy else 'not healthy'}")
 
