@@ -1,0 +1,457 @@
+"""Keeping one member connected: who may be joined, who is closed for what, and from when silence counts."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import datetime
+
+import pytest
+
+from dispatcher import errors
+from dispatcher.api.membercluster import MemberCluster, SecretKey
+from dispatcher.controller.cluster import Cluster
+from dispatcher.controller.connector import Connector, Pace, Surroundings
+from dispatcher.controller.member import CONNECTING, Member
+from dispatcher.core import choice
+from dispatcher.core.choice import Closed
+from dispatcher.kube.client import ClusterClient
+from tests.builders import at
+from tests.fakes import FakeApiServer, Reply, answer, hang_up, never, refusal
+from tests.unit.controller.members import (
+    EXEC,
+    HUB_UID,
+    KUBE_SYSTEM,
+    NAMESPACE,
+    NODES,
+    SECRETS,
+    Grounds,
+    holds,
+    is_closed,
+    is_cluster,
+    kubeconfig,
+)
+from tests.unit.controller.wire import MISSING
+from tests.unit.virtual_time import monotonic, until
+
+EAST = SecretKey("cluster-east")
+SECRET = f"{SECRETS}/cluster-east"
+EARLIER = at(-3600)
+FAILS = refusal(500, "InternalError")
+
+
+class Bench(Grounds):
+    """Members that are kept by one connector, and what it told of them."""
+
+    def __init__(self, hub: FakeApiServer, client: ClusterClient, members: dict[str, FakeApiServer]) -> None:
+        super().__init__(hub, members)
+        self.known: list[Member] = [Member(MemberCluster("hub", ""), at(0), uid=HUB_UID)]
+        self.told: list[str] = []
+        self.changes = 0
+        self.connector = Connector(
+            Surroundings(
+                hub=client,
+                namespace=NAMESPACE,
+                connect=self.connect,
+                make_cluster=lambda name, client: self.make_cluster(name, client),
+                memory=self.memory,
+                now=self.now,
+                pace=Pace(probe=5, patience=15),
+                others=lambda: self.known,
+                on_joined=self._joined,
+                on_left=self._left,
+                on_changed=self._changed,
+            )
+        )
+
+    def keep(self, name: str = "east", silent: datetime | None = None, key: str = "kubeconfig") -> Member:
+        """Have a member kept from now on."""
+        secret = SecretKey(f"cluster-{name}", key)
+        member = Member(
+            MemberCluster(name, f"uid-of-{name}", kubeconfig=secret), at(0), unreachable_since=silent
+        )
+        member.task = asyncio.create_task(self.connector.keep(member, secret))
+        self.known.append(member)
+        return member
+
+    async def joined(self, name: str = "east") -> Member:
+        """A member that is kept, once it has joined."""
+        member = self.keep(name)
+        await until(lambda: member.cluster)
+        return member
+
+    async def close(self) -> None:
+        tasks = [member.task for member in self.known if member.task]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.connector.close()
+
+    def _joined(self, member: Member, cluster: Cluster) -> None:
+        member.cluster = cluster
+        self.told.append(f"{member.name} joined")
+
+    def _left(self, member: Member) -> None:
+        if member.cluster is not None:
+            self.told.append(f"{member.name} left")
+        member.cluster = None
+
+    def _changed(self) -> None:
+        self.changes += 1
+
+
+@asynccontextmanager
+async def benching(hub: FakeApiServer, client: ClusterClient) -> AsyncIterator[Bench]:
+    async with FakeApiServer() as east, FakeApiServer() as west:
+        bench = Bench(hub, client, {"east": east, "west": west})
+        yield bench
+        await bench.close()
+
+
+@pytest.fixture
+async def bench(server: FakeApiServer, client: ClusterClient) -> AsyncIterator[Bench]:
+    """A hub and two members, of which none is kept yet."""
+    async with benching(server, client) as bench:
+        yield bench
+
+
+# --- joining -----------------------------------------------------------------------------------------------
+
+
+async def test_member_joins_once_its_nodes_pods_and_namespaces_are_known(bench: Bench) -> None:
+    bench.members["east"].on("GET", "/api/v1/namespaces", never)
+    member = bench.keep()
+    await until(lambda: bench.members["east"].requests("GET", "/api/v1/namespaces"))
+    assert (member.closed, bench.told) == (CONNECTING, [])
+    is_cluster(bench.members["east"], "uid-of-east")
+    await until(lambda: member.cluster)
+    assert member.cluster is not None
+    assert (member.closed, member.uid, member.unreachable_since) == (None, "uid-of-east", None)
+    assert (member.cluster.name, member.cluster.is_known) == ("east", True)
+    assert (bench.told, bench.memory.uids) == (["east joined"], {"east": "uid-of-east"})
+
+
+async def test_kubeconfig_is_read_from_the_dispatchers_own_namespace_and_nowhere_else(bench: Bench) -> None:
+    bench.hub.on("GET", SECRET, holds(kubeconfig("east"), key="of-east.yaml"))
+    member = bench.keep(key="of-east.yaml")
+    await until(lambda: member.cluster)
+    await asyncio.sleep(60)  # virtual
+    assert {each.path for each in bench.hub.requests()} == {SECRET}
+
+
+NO_PEM = {"certificate-authority-data": "LS0tLS1CRUdJTiBDRVJUSUZJQ0FURS0tLS0tCg=="}
+BAD_AUTHORITY = kubeconfig("nobody", cluster=NO_PEM)
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        pytest.param(MISSING, "there is no Secret dispatcher/cluster-east", id="no-secret"),
+        pytest.param(
+            holds(kubeconfig("east"), key="config"),
+            "the Secret dispatcher/cluster-east has no key kubeconfig",
+            id="no-key",
+        ),
+        pytest.param(answer({}), "the Secret dispatcher/cluster-east has no key kubeconfig", id="empty"),
+        pytest.param(
+            holds(kubeconfig("east", user=EXEC)),
+            'kubeconfig.users["it"].user.exec: would run a program on the hub. Use the token of a ServiceAccount, '
+            "or a client certificate.",
+            id="runs-a-program",
+        ),
+        pytest.param(
+            holds(b"{"),
+            "kubeconfig: is not YAML (line 2). Write it with: kubectl config view --minify --flatten --raw.",
+            id="no-yaml",
+        ),
+        pytest.param(
+            holds(BAD_AUTHORITY),
+            "kubeconfig: cannot be used (not well-formed): certificate-authority-data, client-certificate-data or "
+            "client-key-data. Write it with: kubectl config view --minify --flatten --raw.",
+            id="no-certificate",
+        ),
+        pytest.param(
+            refusal(403, "Forbidden", "may not"),
+            "the Secret dispatcher/cluster-east could not be read: may not",
+            id="may-not-read-it",
+        ),
+    ],
+)
+async def test_kubeconfig_that_cannot_be_used_is_told_and_read_again(
+    bench: Bench, reply: Reply, message: str
+) -> None:
+    bench.hub.on("GET", SECRET, reply)
+    member = bench.keep()
+    await until(lambda: member.closed != CONNECTING)
+    assert member.closed == Closed(choice.NOT_CONNECTED, message)
+    assert (bench.members["east"].requests(), bench.memory.silences) == ([], [])
+    bench.hub.on("GET", SECRET, holds(kubeconfig("east")))
+    await until(lambda: member.cluster)
+    assert (bench.told, member.unreachable_since) == (["east joined"], None)
+
+
+@pytest.mark.parametrize("is_joined", [False, True], ids=["from-the-start", "later"])
+@pytest.mark.parametrize(
+    "reply", [refusal(401, "Unauthorized", "no entry"), refusal(403, "Forbidden", "no entry")]
+)
+async def test_member_that_refuses_our_credentials_is_closed_at_once_and_not_timed(
+    bench: Bench, reply: Reply, is_joined: bool
+) -> None:
+    if is_joined:
+        member = await bench.joined()
+    bench.members["east"].on("GET", KUBE_SYSTEM, reply)
+    if not is_joined:
+        member = bench.keep()
+    await until(lambda: member.closed not in (None, CONNECTING))
+    assert monotonic() < 6
+    assert member.closed == Closed(
+        choice.CREDENTIALS_REFUSED, "its API server does not accept our credentials: no entry"
+    )
+    assert (member.cluster, member.unreachable_since, bench.memory.silences) == (None, None, [])
+    await asyncio.sleep(60)  # virtual
+    assert (member.unreachable_since, bench.memory.silences) == (None, [])
+
+
+# --- which cluster it is -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("uid", "message"),
+    [
+        pytest.param("another", "the cluster 'east' of this database is another one", id="another-uid"),
+        pytest.param("uid-of-west", "it is the same cluster as west", id="another-member"),
+        pytest.param(HUB_UID, "it is the same cluster as hub", id="the-hub"),
+    ],
+)
+@pytest.mark.parametrize("is_joined", [False, True], ids=["from-the-start", "later"])
+async def test_cluster_that_is_another_is_asked_for_nothing_but_who_it_is(
+    bench: Bench, uid: str, message: str, is_joined: bool
+) -> None:
+    bench.memory.uids["east"] = "uid-of-east"
+    await bench.joined("west")
+    if is_joined:
+        member = await bench.joined()
+    is_cluster(bench.members["east"], uid)
+    bench.members["east"].asked.clear()
+    if not is_joined:
+        member = bench.keep()
+    await until(lambda: member.closed not in (None, CONNECTING))
+    await asyncio.sleep(60)  # virtual
+    assert member.closed == Closed(choice.ANOTHER_CLUSTER, message)
+    assert (member.cluster, member.unreachable_since, bench.memory.silences) == (None, None, [])
+    assert {each.path for each in bench.members["east"].requests()} == {KUBE_SYSTEM}
+    assert bench.memory.uids == {"east": "uid-of-east", "west": "uid-of-west"}
+
+
+@pytest.mark.parametrize("reply", [answer({"metadata": {"uid": "uid-of-east"}}), hang_up])
+async def test_database_that_fails_ends_the_keeping_as_nobody_knows_what_is_so(
+    bench: Bench, reply: Reply
+) -> None:
+    bench.members["east"].on("GET", KUBE_SYSTEM, reply)
+    bench.memory.failure = errors.StoreUnavailable("no answer")
+    member = bench.keep()
+    assert member.task is not None
+    with pytest.raises(errors.StoreUnavailable):
+        await member.task
+    assert bench.told == []
+
+
+# --- silence -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        hang_up,
+        never,
+        refusal(503, "ServiceUnavailable"),
+    ],
+    ids=["hangs-up", "never-answers", "unavailable"],
+)
+async def test_member_is_closed_from_its_first_missed_answer_and_left_after_a_while(
+    bench: Bench, reply: Reply
+) -> None:
+    member = await bench.joined()
+    bench.members["east"].on("GET", KUBE_SYSTEM, reply)
+    await until(lambda: bench.memory.silences)
+    since = member.unreachable_since
+    assert member.closed is not None
+    assert (member.closed.reason, bench.memory.silences) == (choice.UNREACHABLE, [("east", since)])
+    await until(lambda: member.cluster is None)
+    assert 15 <= monotonic() <= 21
+    await asyncio.sleep(600)  # virtual
+    assert (member.closed.reason, member.unreachable_since) == (choice.UNREACHABLE, since)
+    assert (bench.memory.silences, bench.told) == ([("east", since)], ["east joined", "east left"])
+
+
+async def test_member_that_answers_again_in_time_was_never_left(bench: Bench) -> None:
+    member = await bench.joined()
+    bench.members["east"].on("GET", KUBE_SYSTEM, FAILS, answer({"metadata": {"uid": "uid-of-east"}}))
+    await until(lambda: bench.memory.silences)
+    since = member.unreachable_since
+    await until(lambda: member.closed is None)
+    assert (bench.told, len(bench.clients)) == (["east joined"], 1)
+    assert (member.unreachable_since, bench.memory.silences) == (None, [("east", since), ("east", None)])
+    assert len(member.mishaps) == 1
+
+
+async def test_member_that_is_back_joins_again_and_is_no_longer_timed(bench: Bench) -> None:
+    member = await bench.joined()
+    bench.members["east"].on("GET", KUBE_SYSTEM, hang_up)
+    await until(lambda: member.cluster is None)
+    since = member.unreachable_since
+    is_cluster(bench.members["east"], "uid-of-east")
+    await until(lambda: member.cluster)
+    assert (member.closed, member.unreachable_since) == (None, None)
+    assert bench.memory.silences == [("east", since), ("east", None)]
+    assert bench.told == ["east joined", "east left", "east joined"]
+    assert [is_closed(client) for client in bench.clients[:-1]] == [True] * (len(bench.clients) - 1)
+
+
+async def test_silence_is_counted_from_its_begin_whatever_else_is_said_meanwhile(bench: Bench) -> None:
+    member = bench.keep(silent=EARLIER)
+    bench.members["east"].on("GET", KUBE_SYSTEM, FAILS, hang_up)
+    said = []
+    for reply in (holds(kubeconfig("east")), holds(kubeconfig("east", user=EXEC)), MISSING):
+        bench.hub.on("GET", SECRET, reply)
+        await asyncio.sleep(20)  # virtual
+        assert member.closed is not None
+        said.append(member.closed.reason)
+    assert said == [choice.UNREACHABLE, choice.NOT_CONNECTED, choice.NOT_CONNECTED]
+    assert (member.unreachable_since, bench.memory.silences) == (EARLIER, [])
+
+
+async def test_silence_that_began_under_another_leader_ends_with_the_first_answer(bench: Bench) -> None:
+    member = bench.keep(silent=EARLIER)
+    await until(lambda: member.cluster)
+    assert (member.unreachable_since, bench.memory.silences) == (None, [("east", None)])
+
+
+@pytest.mark.parametrize(
+    ("reply", "reason"),
+    [
+        (refusal(401, "Unauthorized"), choice.CREDENTIALS_REFUSED),
+        (answer({"metadata": {"uid": HUB_UID}}), choice.ANOTHER_CLUSTER),
+    ],
+    ids=["refuses-us", "is-another"],
+)
+async def test_silence_ends_with_any_answer(bench: Bench, reply: Reply, reason: str) -> None:
+    bench.members["east"].on("GET", KUBE_SYSTEM, FAILS, reply)
+    member = bench.keep()
+    await until(lambda: len(bench.memory.silences) > 1)
+    assert member.closed is not None
+    assert (member.closed.reason, member.unreachable_since) == (reason, None)
+    assert [since is None for _, since in bench.memory.silences] == [False, True]
+
+
+# --- a new kubeconfig --------------------------------------------------------------------------------------
+
+
+async def test_changed_kubeconfig_is_a_new_connection_and_the_old_one_lingers(bench: Bench) -> None:
+    member = await bench.joined()
+    bench.hub.on("GET", SECRET, holds(kubeconfig("east", user={"token": "new"})))
+    await until(lambda: member.cluster is None)
+    old = bench.clients[0]
+    assert (member.closed, member.unreachable_since, is_closed(old)) == (CONNECTING, None, False)
+    left_at = monotonic()
+    await until(lambda: member.cluster)
+    assert (bench.tokens, bench.told) == (["good", "new"], ["east joined", "east left", "east joined"])
+    assert (await old.get(KUBE_SYSTEM))["metadata"][
+        "uid"
+    ] == "uid-of-east"  # who is in the middle of it may end it
+    await until(lambda: is_closed(old))
+    assert 30 <= monotonic() - left_at <= 32
+    assert not is_closed(bench.clients[1])
+    assert bench.memory.silences == []
+
+
+async def test_old_connections_are_closed_at_once_when_nobody_leads_any_more(bench: Bench) -> None:
+    member = await bench.joined()
+    bench.hub.on("GET", SECRET, holds(kubeconfig("east", user={"token": "new"})))
+    await until(lambda: len(bench.clients) == 2 and member.cluster)
+    assert member.task is not None
+    member.task.cancel()
+    await asyncio.wait([member.task])
+    stopped_at = monotonic()
+    await bench.connector.close()
+    assert [is_closed(client) for client in bench.clients] == [True, True]
+    assert monotonic() == stopped_at
+
+
+async def test_same_kubeconfig_written_otherwise_is_no_new_connection(bench: Bench) -> None:
+    await bench.joined()
+    bench.hub.on("GET", SECRET, holds(kubeconfig("east", cluster={"insecure-skip-tls-verify": "false"})))
+    await asyncio.sleep(60)  # virtual
+    assert (len(bench.clients), bench.told) == (1, ["east joined"])
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        hang_up,
+        never,
+        refusal(403, "Forbidden"),
+        FAILS,
+    ],
+    ids=["hangs-up", "never-answers", "forbidden", "fails"],
+)
+async def test_secret_that_the_hub_does_not_tell_closes_no_member_that_answers(
+    bench: Bench, reply: Reply
+) -> None:
+    member = await bench.joined()
+    bench.hub.on("GET", SECRET, reply)
+    await asyncio.sleep(120)  # virtual
+    assert (member.closed, bench.told, len(bench.clients)) == (None, ["east joined"], 1)
+
+
+@pytest.mark.parametrize("reply", [MISSING, holds(kubeconfig("east", user=EXEC))], ids=["removed", "spoilt"])
+async def test_kubeconfig_that_may_be_used_no_longer_is_used_no_longer(bench: Bench, reply: Reply) -> None:
+    member = await bench.joined()
+    bench.hub.on("GET", SECRET, reply)
+    await until(lambda: member.cluster is None)
+    await until(lambda: member.closed)
+    assert member.closed is not None
+    assert (member.closed.reason, member.unreachable_since) == (choice.NOT_CONNECTED, None)
+    assert is_closed(bench.clients[0])
+
+
+# --- what hangs, and what nobody thought of ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("path", [KUBE_SYSTEM, NODES, "/api/v1/pods"], ids=["identity", "nodes", "pods"])
+async def test_member_that_hangs_is_closed_with_a_reason_and_holds_up_no_other(
+    bench: Bench, path: str
+) -> None:
+    bench.members["east"].on("GET", path, never)
+    east = bench.keep("east")
+    await bench.joined("west")
+    assert (monotonic() < 1, east.closed) == (True, CONNECTING)
+    await until(lambda: east.closed != CONNECTING)
+    assert monotonic() <= 61
+    assert east.closed is not None
+    assert (east.closed.reason, east.cluster) == (choice.UNREACHABLE, None)
+    is_cluster(bench.members["east"], "uid-of-east")
+    await until(lambda: east.cluster)
+    assert bench.told == ["west joined", "east joined"]
+
+
+# --- its end -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path", ["", SECRET, KUBE_SYSTEM, NODES], ids=["joined", "secret", "identity", "nodes"]
+)
+async def test_member_that_is_kept_no_longer_leaves_nothing_behind(bench: Bench, path: str) -> None:
+    place: Callable[[str, str, Reply], None] = bench.hub.on if path == SECRET else bench.members["east"].on
+    if path:
+        place("GET", path, never)
+    member = bench.keep()
+    await asyncio.sleep(1)  # virtual
+    assert member.task is not None
+    member.task.cancel()
+    await asyncio.wait([member.task])
+    await until(lambda: all(map(is_closed, bench.clients)))
+    assert member.cluster is None
+    assert bench.told == ([] if path else ["east joined", "east left"])
+    assert monotonic() < 2
