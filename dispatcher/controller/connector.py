@@ -114,11 +114,11 @@ class Connector:
             watching = asyncio.create_task(cluster.run(), name=f"cluster-{member.name}")
             try:
                 await self._join(member, cluster, watching)
-                await self._probe(member, client, secret, wanted)
+                await self._probe(member, client, secret, wanted, watching)
             finally:
                 self._around.on_left(member)
                 watching.cancel()
-                await asyncio.wait([watching])
+                await asyncio.gather(watching, return_exceptions=True)
             closing = LINGER_SECONDS  # who is in the middle of a call may end it
         finally:
             self._begin(_close(client, closing))
@@ -142,6 +142,7 @@ class Connector:
             await asyncio.wait(
                 {known, watching}, timeout=LISTING_SECONDS, return_when=asyncio.FIRST_COMPLETED
             )
+            _check(watching)
             if not known.done():
                 raise errors.Unavailable("its nodes and pods could not be listed within a minute")
         finally:
@@ -151,13 +152,19 @@ class Connector:
         self._around.on_joined(member, cluster)
 
     async def _probe(
-        self, member: Member, client: ClusterClient, secret: SecretKey, wanted: Connection
+        self,
+        member: Member,
+        client: ClusterClient,
+        secret: SecretKey,
+        wanted: Connection,
+        watching: asyncio.Task[None],
     ) -> None:
         """Ask again and again whether it is there; return when its kubeconfig was changed, raise when it is lost."""
         loop, pace = asyncio.get_running_loop(), self._around.pace
         answered_at = loop.time()
         while True:
-            await asyncio.sleep(pace.probe)
+            await asyncio.wait([watching], timeout=pace.probe)
+            _check(watching)
             with contextlib.suppress(Unreadable):
                 if connection(await self._read(secret)) != wanted:
                     await self._shut(member, CONNECTING)
@@ -222,6 +229,12 @@ class Connector:
         task = asyncio.get_running_loop().create_task(closing)
         self._closings.add(task)
         task.add_done_callback(self._closings.discard)
+
+
+def _check(watching: asyncio.Task[None]) -> None:
+    """Raise what has ended the watches, if anything has: without them nobody sees how a member is."""
+    if watching.done():
+        watching.result()
 
 
 _ANSWERS: Final = frozenset({choice.CREDENTIALS_REFUSED, choice.ANOTHER_CLUSTER})

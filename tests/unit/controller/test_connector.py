@@ -17,7 +17,7 @@ from dispatcher.controller.member import CONNECTING, Member
 from dispatcher.core import choice
 from dispatcher.core.choice import Closed
 from dispatcher.kube.client import ClusterClient
-from tests.builders import at
+from tests.builders import at, make_node
 from tests.fakes import FakeApiServer, Reply, answer, hang_up, never, refusal
 from tests.unit.controller.members import (
     EXEC,
@@ -32,7 +32,7 @@ from tests.unit.controller.members import (
     is_cluster,
     kubeconfig,
 )
-from tests.unit.controller.wire import MISSING
+from tests.unit.controller.wire import MISSING, Watched
 from tests.unit.virtual_time import monotonic, until
 
 EAST = SecretKey("cluster-east")
@@ -434,6 +434,25 @@ async def test_member_that_hangs_is_closed_with_a_reason_and_holds_up_no_other(
     is_cluster(bench.members["east"], "uid-of-east")
     await until(lambda: east.cluster)
     assert bench.told == ["west joined", "east joined"]
+
+
+async def test_member_whose_watches_have_ended_begins_anew(bench: Bench) -> None:
+    nodes = Watched(bench.members["east"], "/api/v1", "nodes")
+    nodes.has(make_node("n1", cpu="8"))
+    member = await bench.joined()
+    first = member.cluster
+
+    def fail_once() -> None:
+        bench.on_capacity = lambda: None
+        raise KeyError("what nobody thought of")
+
+    bench.on_capacity = fail_once
+    nodes.has(make_node("n2", cpu="8"))
+    await until(lambda: member.cluster is None)
+    await until(lambda: member.cluster)
+    assert member.cluster is not first
+    assert member.cluster is not None
+    assert member.cluster.ledger.free()["cpu"] == 16000
 
 
 # --- its end -----------------------------------------------------------------------------------------------
