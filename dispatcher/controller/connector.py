@@ -129,11 +129,14 @@ class Connector:
         for other in self._around.others():
             if other.uid == uid and other.name != member.name:
                 raise AnotherCluster(f"it is the same cluster as {other.name}")
+        if uid == member.uid:
+            return
+        known, member.uid = member.uid, uid  # before anything is awaited: another may lead there, too
         try:
             await self._around.memory.recognise_cluster(member.name, uid)
         except errors.SettingsError as error:
+            member.uid = known
             raise AnotherCluster(str(error)) from error
-        member.uid = uid
 
     async def _join(self, member: Member, cluster: Cluster, watching: asyncio.Task[None]) -> None:
         """Make it one of the clusters once its nodes and pods are known."""

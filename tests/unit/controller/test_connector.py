@@ -244,6 +244,35 @@ async def test_cluster_that_is_another_is_asked_for_nothing_but_who_it_is(
     assert bench.memory.uids == {"east": "uid-of-east", "west": "uid-of-west"}
 
 
+async def test_of_two_members_that_lead_to_one_cluster_at_the_same_time_only_one_joins(bench: Bench) -> None:
+    bench.hub.on("GET", f"{SECRETS}/cluster-west", holds(kubeconfig("east")))
+    members = [bench.keep("east"), bench.keep("west")]
+    await until(lambda: any(member.cluster for member in members))
+    await asyncio.sleep(60)  # virtual
+    joined, other = sorted(members, key=lambda member: member.cluster is None)
+    assert bench.told == [f"{joined.name} joined"]
+    assert (joined.closed, joined.uid) == (None, "uid-of-east")
+    assert other.closed == Closed(choice.ANOTHER_CLUSTER, f"it is the same cluster as {joined.name}")
+    assert bench.memory.uids == {joined.name: "uid-of-east"}
+
+
+async def test_member_whose_cluster_is_not_its_own_keeps_nobody_else_from_that(bench: Bench) -> None:
+    bench.memory.uids["west"] = "uid-of-west"
+    bench.hub.on("GET", f"{SECRETS}/cluster-west", holds(kubeconfig("east")))
+    west = bench.keep("west")
+    await until(lambda: west.closed != CONNECTING)
+    east = await bench.joined("east")
+    await asyncio.sleep(60)  # virtual
+    assert bench.told == ["east joined"]
+    assert (east.closed, west.uid) == (None, "")
+
+
+async def test_database_is_asked_once_for_each_connection_and_not_at_each_probe(bench: Bench) -> None:
+    await bench.joined()
+    await asyncio.sleep(60)  # virtual
+    assert bench.memory.asked == ["east"]
+
+
 @pytest.mark.parametrize("reply", [answer({"metadata": {"uid": "uid-of-east"}}), hang_up])
 async def test_database_that_fails_ends_the_keeping_as_nobody_knows_what_is_so(
     bench: Bench, reply: Reply
