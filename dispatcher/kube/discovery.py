@@ -6,6 +6,7 @@ later is found at once.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +14,8 @@ from dispatcher import errors
 from dispatcher.kube.client import ClusterClient
 
 _KEPT: Final = frozenset({"create", "get", "delete"})
+_UID: Final = re.compile("[!-~]{1,253}")
+"""What every database can hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +44,11 @@ class Kind:
 
 async def cluster_uid(client: ClusterClient) -> str:
     """What tells one cluster from another, whatever its address: the uid of its kube-system namespace."""
-    found = await client.get("/api/v1/namespaces/kube-system")
-    return str(found["metadata"]["uid"])
+    path = "/api/v1/namespaces/kube-system"
+    match await client.get(path):
+        case {"metadata": {"uid": str(uid)}} if _UID.fullmatch(uid):
+            return uid
+    raise errors.Unavailable(f"GET {path}: the answer makes no sense")
 
 
 class Discovery:

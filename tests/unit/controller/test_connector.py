@@ -286,6 +286,27 @@ async def test_database_that_fails_ends_the_keeping_as_nobody_knows_what_is_so(
     assert bench.told == []
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param({}, id="of-another-kind"),
+        pytest.param([], id="a-list"),
+        pytest.param({"metadata": {"uid": ""}}, id="empty"),
+        pytest.param({"metadata": {"uid": 7}}, id="no-text"),
+        pytest.param({"metadata": {"uid": "a\0b"}}, id="what-no-database-can-hold"),
+        pytest.param({"metadata": {"uid": "a" * 1000}}, id="longer-than-any"),
+    ],
+)
+async def test_answer_that_makes_no_sense_is_none(bench: Bench, body: object) -> None:
+    bench.members["east"].on("GET", KUBE_SYSTEM, answer(body))
+    member = bench.keep()
+    await until(lambda: member.closed != CONNECTING)
+    assert member.closed == Closed(
+        choice.UNREACHABLE, f"its API server does not answer: GET {KUBE_SYSTEM}: the answer makes no sense"
+    )
+    assert (bench.memory.uids, member.uid) == ({}, "")
+
+
 # --- silence -----------------------------------------------------------------------------------------------
 
 
@@ -295,8 +316,9 @@ async def test_database_that_fails_ends_the_keeping_as_nobody_knows_what_is_so(
         hang_up,
         never,
         refusal(503, "ServiceUnavailable"),
+        answer({}),
     ],
-    ids=["hangs-up", "never-answers", "unavailable"],
+    ids=["hangs-up", "never-answers", "unavailable", "nonsense"],
 )
 async def test_member_is_closed_from_its_first_missed_answer_and_left_after_a_while(
     bench: Bench, reply: Reply
