@@ -92,6 +92,11 @@ class Cluster:
         """The watches without which nothing may be placed on it."""
         return [self._nodes, self._pods, *([self._namespaces] if self.is_member else [])]
 
+    @property
+    def forbidden(self) -> list[str]:
+        """What we may not list, of what has to be known."""
+        return [each.name for each in self._needed if each.is_forbidden]
+
     def missing_kinds(self, kinds: frozenset[Kind]) -> frozenset[Kind]:
         """Those of `kinds` it does not serve, or of which that is not known yet: that is asked, and told when known."""
         self.ask_for_kinds(kinds)

@@ -17,7 +17,7 @@ from typing import Final, Protocol
 from dispatcher import errors, log
 from dispatcher.api.membercluster import SecretKey
 from dispatcher.controller.cluster import Cluster
-from dispatcher.controller.member import CONNECTING, AnotherCluster, Member, why
+from dispatcher.controller.member import CONNECTING, AnotherCluster, Member, Unlisted, why
 from dispatcher.core import choice
 from dispatcher.core.choice import Closed
 from dispatcher.kube.client import ClusterClient
@@ -98,10 +98,11 @@ class Connector:
                 raise  # whoever leads no longer knows what is so
             except (errors.ClusterError, errors.SettingsError) as error:
                 _log.info("member_unavailable", cluster=member.name, error=str(error))
-                await self._shut(member, why(error))
+                self._shut(member, why(error))
+                await self._time(member, error)
             except Exception:  # noqa: BLE001  # the loop's edge: one member must not end the others
                 _log.exception("member_failed", cluster=member.name)
-                await self._shut(member, Closed(choice.UNREACHABLE, "it failed in a way nobody thought of"))
+                self._shut(member, Closed(choice.UNREACHABLE, "it failed in a way nobody thought of"))
             await asyncio.sleep(self._around.pace.probe)
 
     async def _serve(self, member: Member, secret: SecretKey, wanted: Connection) -> None:
@@ -147,7 +148,7 @@ class Connector:
             )
             _check(watching)
             if not known.done():
-                raise errors.Unavailable("its nodes and pods could not be listed within a minute")
+                raise _unlisted(cluster)
         finally:
             known.cancel()
         await self._open(member)
@@ -170,18 +171,21 @@ class Connector:
             _check(watching)
             with contextlib.suppress(Unreadable):
                 if connection(await self._read(secret)) != wanted:
-                    await self._shut(member, CONNECTING)
+                    self._shut(member, CONNECTING)
                     return
             try:
                 await self._identify(member, client)
                 answered_at = loop.time()
                 await self._open(member)
-            except errors.Refused:
+            except (errors.Unauthorized, errors.Forbidden):
                 raise
             except errors.ClusterError as error:
+                if isinstance(error, errors.Throttled):
+                    answered_at = loop.time()
                 if loop.time() - answered_at >= pace.patience:
                     raise
-                await self._shut(member, why(error))
+                self._shut(member, why(error))
+                await self._time(member, error)
 
     async def _read(self, secret: SecretKey) -> bytes:
         """The kubeconfig as it is now, from our own namespace only."""
@@ -199,20 +203,29 @@ class Connector:
             raise errors.SettingsError(f"the Secret {where} has no key {secret.key}")
         return base64.b64decode(encoded)
 
-    async def _shut(self, member: Member, closed: Closed) -> None:
-        """Nothing new goes there from now on; whoever is silent is timed, whoever answers is not."""
-        now = self._around.now()
-        if closed.reason == choice.UNREACHABLE:
-            if member.unreachable_since is None:
-                member.mishaps.append(now)
-                await self._note_silence(member, now)
-        elif closed.reason in _ANSWERS:
-            await self._note_silence(member, None)
+    def _shut(self, member: Member, closed: Closed) -> None:
+        """Nothing new goes there from now on."""
         if member.closed != closed:
             if member.closed is None or member.closed.reason != closed.reason:
-                member.since = now
+                member.since = self._around.now()
             member.closed = closed
         self._around.on_changed()
+
+    async def _time(self, member: Member, error: errors.DispatcherError) -> None:
+        """Whoever is silent is timed, whoever answers is not; a kubeconfig of no use says nothing of either."""
+        match error:
+            case (
+                errors.Unauthorized()
+                | errors.Forbidden()
+                | errors.Throttled()
+                | Unlisted()
+                | AnotherCluster()
+            ):
+                await self._note_silence(member, None)
+            case errors.ClusterError() if member.unreachable_since is None:
+                now = self._around.now()
+                member.mishaps.append(now)
+                await self._note_silence(member, now)
 
     async def _open(self, member: Member) -> None:
         await self._note_silence(member, None)
@@ -240,8 +253,10 @@ def _check(watching: asyncio.Task[None]) -> None:
         watching.result()
 
 
-_ANSWERS: Final = frozenset({choice.CREDENTIALS_REFUSED, choice.ANOTHER_CLUSTER})
-"""Reasons of being closed by which an API server is there, though it is of no use."""
+def _unlisted(cluster: Cluster) -> errors.ClusterError:
+    if cluster.forbidden:
+        return errors.Forbidden(f"may not list {' and '.join(cluster.forbidden)}")
+    return Unlisted("its nodes and pods could not be listed within a minute")
 
 
 async def _close(client: ClusterClient, seconds: float) -> None:

@@ -31,6 +31,10 @@ class AnotherCluster(errors.SettingsError):
     """The kubeconfig leads elsewhere than it did, or where another one leads, too."""
 
 
+class Unlisted(errors.ClusterError):
+    """Its API server answers, and does not list what it has."""
+
+
 @dataclass(slots=True)
 class Member:
     """One declared member. `since` is when it was last closed or opened; `cluster` is there while it can be asked.
@@ -128,6 +132,10 @@ def why(error: Exception) -> Closed:
             return Closed(choice.ANOTHER_CLUSTER, str(error))
         case errors.SettingsError():
             return Closed(choice.NOT_CONNECTED, str(error))
+        case Unlisted():
+            return Closed(choice.UNREACHABLE, str(error))
+        case errors.Throttled():
+            return Closed(choice.UNREACHABLE, f"its API server is too busy to answer: {error}")
         case _:
             return Closed(choice.UNREACHABLE, f"its API server does not answer: {error}")
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 
 import pytest
+from structlog.testing import capture_logs
 
 from dispatcher import errors
 from dispatcher.api.membercluster import MemberCluster, SecretKey
@@ -18,7 +19,7 @@ from dispatcher.core import choice
 from dispatcher.core.choice import Closed
 from dispatcher.kube.client import ClusterClient
 from tests.builders import at, make_node
-from tests.fakes import FakeApiServer, Reply, answer, hang_up, never, refusal
+from tests.fakes import FakeApiServer, Reply, answer, hang_up, never, refusal, text
 from tests.unit.controller.members import (
     EXEC,
     HUB_UID,
@@ -316,9 +317,10 @@ async def test_answer_that_makes_no_sense_is_none(bench: Bench, body: object) ->
         hang_up,
         never,
         refusal(503, "ServiceUnavailable"),
+        text("404 page not found", 404),
         answer({}),
     ],
-    ids=["hangs-up", "never-answers", "unavailable", "nonsense"],
+    ids=["hangs-up", "never-answers", "unavailable", "a-proxys-page", "nonsense"],
 )
 async def test_member_is_closed_from_its_first_missed_answer_and_left_after_a_while(
     bench: Bench, reply: Reply
@@ -384,8 +386,9 @@ async def test_silence_that_began_under_another_leader_ends_with_the_first_answe
     [
         (refusal(401, "Unauthorized"), choice.CREDENTIALS_REFUSED),
         (answer({"metadata": {"uid": HUB_UID}}), choice.ANOTHER_CLUSTER),
+        (refusal(429, "TooManyRequests"), choice.UNREACHABLE),
     ],
-    ids=["refuses-us", "is-another"],
+    ids=["refuses-us", "is-another", "is-busy"],
 )
 async def test_silence_ends_with_any_answer(bench: Bench, reply: Reply, reason: str) -> None:
     bench.members["east"].on("GET", KUBE_SYSTEM, FAILS, reply)
@@ -394,6 +397,17 @@ async def test_silence_ends_with_any_answer(bench: Bench, reply: Reply, reason: 
     assert member.closed is not None
     assert (member.closed.reason, member.unreachable_since) == (reason, None)
     assert [since is None for _, since in bench.memory.silences] == [False, True]
+
+
+async def test_member_that_is_too_busy_to_answer_takes_nothing_new_and_is_neither_left_nor_timed(
+    bench: Bench,
+) -> None:
+    member = await bench.joined()
+    bench.members["east"].on("GET", KUBE_SYSTEM, refusal(429, "TooManyRequests", "come later"))
+    await asyncio.sleep(600)  # virtual
+    assert member.closed == Closed(choice.UNREACHABLE, "its API server is too busy to answer: come later")
+    assert (member.unreachable_since, bench.memory.silences) == (None, [])
+    assert bench.told == ["east joined"]
 
 
 # --- a new kubeconfig --------------------------------------------------------------------------------------
@@ -483,6 +497,46 @@ async def test_member_that_hangs_is_closed_with_a_reason_and_holds_up_no_other(
     assert east.closed is not None
     assert (east.closed.reason, east.cluster) == (choice.UNREACHABLE, None)
     is_cluster(bench.members["east"], "uid-of-east")
+    await until(lambda: east.cluster)
+    assert bench.told == ["west joined", "east joined"]
+
+
+async def test_member_that_answers_but_cannot_list_is_closed_and_not_timed(bench: Bench) -> None:
+    bench.members["east"].on("GET", NODES, never)
+    member = bench.keep(silent=EARLIER)
+    await until(lambda: member.closed != CONNECTING)
+    assert member.closed == Closed(
+        choice.UNREACHABLE, "its nodes and pods could not be listed within a minute"
+    )
+    assert (member.unreachable_since, bench.memory.silences) == (None, [("east", None)])
+
+
+async def test_member_that_does_not_let_us_list_refuses_our_credentials(bench: Bench) -> None:
+    bench.members["east"].on("GET", NODES, refusal(403, "Forbidden", "nodes is forbidden"))
+    member = bench.keep()
+    await until(lambda: member.closed != CONNECTING)
+    assert member.closed == Closed(
+        choice.CREDENTIALS_REFUSED, "its API server does not accept our credentials: may not list nodes"
+    )
+    assert (member.unreachable_since, bench.memory.silences) == (None, [])
+
+
+async def test_what_nobody_thought_of_closes_one_member_and_no_other(bench: Bench) -> None:
+    make = bench.make_cluster
+
+    def fail_once(name: str, client: ClusterClient) -> Cluster:
+        bench.make_cluster = make  # type: ignore[method-assign]
+        raise KeyError(name)
+
+    bench.make_cluster = fail_once  # type: ignore[method-assign]
+    with capture_logs() as logs:
+        east = bench.keep("east")
+        await until(lambda: east.closed != CONNECTING)
+        await bench.joined("west")
+    assert [entry["cluster"] for entry in logs if entry["event"] == "member_failed"] == ["east"]
+    assert east.closed == Closed(choice.UNREACHABLE, "it failed in a way nobody thought of")
+    assert (east.unreachable_since, bench.memory.silences) == (None, [])
+    assert is_closed(bench.clients[0])
     await until(lambda: east.cluster)
     assert bench.told == ["west joined", "east joined"]
 
