@@ -16,6 +16,7 @@ from dispatcher.core.choice import Kind
 from dispatcher.core.record import ObjectRef, Record
 from dispatcher.kube.anchors import Anchors
 from dispatcher.kube.client import ClusterClient, Json
+from dispatcher.kube.comparisons import Comparisons
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.livepods import LivePods
 from dispatcher.kube.nodes import NODES_PATH, PODS_PATH, PodView, decode_node, decode_pod
@@ -56,6 +57,7 @@ class Cluster:
         self.draining = ""
         """Why it is being emptied, in a sentence; empty as long as it is not."""
         self.objects = WrappedWatches(client, self.discovery, on_pods)
+        self.comparisons = Comparisons(on_pods)
         self.live_pods = LivePods(client, on_pods, ledger.is_down, self._owner)
         self.owners = Owners(client, self.discovery, self._owner_resolved)
         self._on_capacity = on_capacity
@@ -129,6 +131,7 @@ class Cluster:
             tasks.create_task(self.live_pods.run(), name=f"{self.name}-live-pods")
             tasks.create_task(self.objects.run(), name=f"{self.name}-objects")
             tasks.create_task(self._survey(), name=f"{self.name}-kinds")
+            tasks.create_task(self.comparisons.run(), name=f"{self.name}-comparisons")
             if self.is_member:
                 tasks.create_task(self._namespaces.run(), name=f"{self.name}-namespaces")
 

@@ -13,6 +13,7 @@ from typing import Final, assert_never
 from dispatcher import errors, log
 from dispatcher.controller import creation, oversight, removal
 from dispatcher.controller.cluster import Cluster
+from dispatcher.controller.drift import drift_of
 from dispatcher.controller.parts import Parts
 from dispatcher.core import lifecycle
 from dispatcher.core.decision import Decision, Loss, Observation, Step, decide, where_asked
@@ -206,7 +207,7 @@ class Reconciler:
         if record is None or record.attempt is None or cluster is None or record.phase not in ACTIVE:
             return Terms(), Sight()
         terms = await self._parts.specs.terms_of(record, self._parts.hub.tolerance(record.uid))
-        return terms, _sight_of(record, terms, cluster)
+        return terms, _sight_of(record, terms, cluster, drift_of(self._parts, record, cluster))
 
     async def _forget(self, record: Record) -> None:
         """The watch says it is gone. Before an attempt is given up for that, the API server is asked itself."""
@@ -234,7 +235,7 @@ class Reconciler:
         self._parts.wake_dispatch()
 
 
-def _sight_of(record: Record, terms: Terms, cluster: Cluster) -> Sight:
+def _sight_of(record: Record, terms: Terms, cluster: Cluster, drift: str) -> Sight:
     objects = record.attempt.objects if record.attempt else ()
     for ref, item in zip(objects, terms.items, strict=False):
         if item.words:
@@ -243,4 +244,5 @@ def _sight_of(record: Record, terms: Terms, cluster: Cluster) -> Sight:
         pods=cluster.pod_counts(record.uid),
         states=tuple(map(cluster.objects.state, objects)),
         absent=tuple(filter(cluster.objects.is_absent, objects)),
+        drift=drift,
     )

@@ -266,7 +266,7 @@ def _watch_over(record: Record, seen: Observation) -> Decision:
             return _act(trouble, record, seen)
     if achieved is not Progress.NONE and _is_news(record, done):
         return Decision(Step.NOTE_PROGRESS, done=done)
-    return _note(record, troubles)
+    return _note(record, troubles, seen.sight.drift)
 
 
 def _is_news(record: Record, done: frozenset[int]) -> bool:
@@ -302,14 +302,20 @@ def _troubles(record: Record, seen: Observation, achieved: Progress, done: froze
     return [trouble for trouble in found if trouble is not None]
 
 
-def _note(record: Record, troubles: list[Trouble]) -> Decision:
-    """Keep the record's word about what is wrong current; rest until the next of the troubles is due."""
+def _note(record: Record, troubles: list[Trouble], drift: str) -> Decision:
+    """Keep the record's word about what is wrong current; rest until the next of the troubles is due.
+
+    A drift never is: it is told while nothing else is, and nothing is done about it.
+    """
     for trouble in troubles:
         if trouble.due is None:
             return Decision(Step.NOTE_TROUBLE, trouble.reason, trouble.message)
     ailment = record.unhealthy
-    if ailment and not any(health.is_the_same(ailment.reason, trouble.reason) for trouble in troubles):
-        return Decision(Step.NOTE_RECOVERY)
+    if not (ailment and any(health.is_the_same(ailment.reason, trouble.reason) for trouble in troubles)):
+        if drift and (ailment is None or (ailment.reason, ailment.message) != (words.DRIFTED, drift)):
+            return Decision(Step.NOTE_TROUBLE, words.DRIFTED, drift)
+        if ailment and not drift:
+            return Decision(Step.NOTE_RECOVERY)
     dues = [trouble.due for trouble in troubles if trouble.due is not None]
     return Decision(Step.REST, until=min(dues, default=None))
 

@@ -54,12 +54,14 @@ class Trouble:
 class Sight:
     """What is seen of a dispatched gang: its pods, and each wrapped object in the order of the attempt's.
 
-    A state is None where nothing is known; `absent` are objects that a complete watch does not have.
+    A state is None where nothing is known; `absent` are objects that a complete watch does not have. `drift` says
+    what somebody has changed of them; empty if nobody did.
     """
 
     pods: PodCounts = field(default_factory=PodCounts)
     states: tuple[ObjectState | None, ...] = ()
     absent: tuple[ObjectRef, ...] = ()
+    drift: str = ""
 
 
 def failures(record: Record, states: Sequence[ObjectState | None]) -> Iterator[Trouble]:

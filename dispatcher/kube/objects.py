@@ -1,9 +1,9 @@
 """What wrapped objects say of themselves: one watch for each kind that is wrapped, begun when it is first wanted.
 
 The model: a watch sees the objects that bear our uid label, in all namespaces, and keeps of each how it ended,
-its conditions, and whose it is. Pods that a controller made bear the label, too, and are not kept. Of kinds that
-make no pods (a Secret, a Service) nothing but the metadata is asked for, so that no content of theirs ever
-comes here.
+its conditions, whose it is, and its edition: which state of what is written in it this is. Pods that a controller
+made bear the label, too, and are not kept. Of kinds that make no pods (a Secret, a Service) nothing but the metadata
+is asked for, so that no content of theirs ever comes here.
 
 It answers from memory, so it never proves anything: a state may be a moment old, and an absence is a suspicion.
 A kind that is forbidden or not served is known to nobody here, and disturbs no other kind. What went before a
@@ -20,6 +20,7 @@ from typing import Final
 
 from dispatcher import log
 from dispatcher.api import names
+from dispatcher.core.drift import is_compared
 from dispatcher.core.endings import End, ObjectState, ends, state_of
 from dispatcher.core.manifest import controller_of
 from dispatcher.core.podsets import KINDS
@@ -39,9 +40,22 @@ _log = log.get("objects")
 
 
 @dataclass(frozen=True, slots=True)
+class Edition:
+    """A state of what was written in an object; whoever changes that makes another one.
+
+    The API server counts them as its `generation`, from 1. Of the kinds that have none `version` is the resource
+    version, which also changes with what nobody wrote.
+    """
+
+    generation: int
+    version: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class _Kept:
     appwrapper: str
     state: ObjectState
+    edition: Edition | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +129,12 @@ class WrappedWatches:
         kept = watch.items.get(ref.uid) if watch else None
         return kept.state if kept else self._ended.get(ref.uid)
 
+    def edition(self, ref: ObjectRef) -> Edition | None:
+        """Which edition of the object of that uid a watch has shown; None if none has, or if it cannot be told."""
+        watch = self._best(ref)
+        kept = watch.items.get(ref.uid) if watch else None
+        return kept.edition if kept else None
+
     def is_absent(self, ref: ObjectRef) -> bool:
         """True if a complete list of its kind lacks the object of that uid: to be confirmed by asking.
 
@@ -184,4 +204,18 @@ def _kept(kind: _Kind, raw: Json) -> _Kept | None:
     is_wrapped = names.ITEM_ANNOTATION in (metadata.get("annotations") or {})
     if not is_wrapped and (controller is None or controller.get("kind") != names.APPWRAPPER_KIND):
         return None
-    return _Kept(metadata["labels"][names.UID_LABEL], state_of(kind.group, kind.kind, raw))
+    return _Kept(
+        metadata["labels"][names.UID_LABEL], state_of(kind.group, kind.kind, raw), _edition(kind, metadata)
+    )
+
+
+def _edition(kind: _Kind, metadata: Json) -> Edition | None:
+    """None of what is never compared, or makes pods and has no generation: its status may change all the time."""
+    generation = metadata.get("generation")
+    if not is_compared(kind.group, kind.kind):
+        return None
+    if isinstance(generation, int) and generation:
+        return Edition(generation)
+    if _may_make_pods(kind.api_version, kind.kind):
+        return None
+    return Edition(0, str(metadata["resourceVersion"]))

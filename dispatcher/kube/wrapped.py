@@ -7,6 +7,7 @@ What is ours but was made without our marks, as by MCAD, or lost them, is given 
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Final
 
@@ -14,6 +15,7 @@ from dispatcher import errors, log
 from dispatcher.api import names
 from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.api.mistakes import one_line
+from dispatcher.core.drift import Differences, differences, edited, is_compared
 from dispatcher.core.endings import ObjectState, state_of
 from dispatcher.core.manifest import Owner, Whose, adoption, build, controller_of, owned_by, reference, whose
 from dispatcher.core.record import ObjectRef
@@ -62,7 +64,18 @@ _QUOTA: Final = "exceeded quota"
 _MOST_EVENTS: Final = 500
 """About one object there are seldom more than a few: repeated ones are counted, not added."""
 
+MOST_REMEMBERED: Final = 50_000
+"""Objects of which it is known how they were when they were made; of the others what is missing is never drift."""
+
 _log = log.get("wrapped")
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """An object as it was when it was made: its version, and how it differed from what was asked for."""
+
+    version: str
+    differences: Differences
 
 
 class WrappedObjects:
@@ -71,6 +84,7 @@ class WrappedObjects:
     def __init__(self, client: ClusterClient, discovery: Discovery) -> None:
         self._client = client
         self._discovery = discovery
+        self._made: OrderedDict[str, _Made] = OrderedDict()
 
     async def create(self, wrapped: WrappedObject, owner: Owner) -> Creation:
         """Bring one wrapped object about. Raises `Unavailable` while nobody can say what is there."""
@@ -124,6 +138,19 @@ class WrappedObjects:
         await self._adopt(kind, found, wrapped, owner)
         return state_of(wrapped.group, wrapped.kind, found)
 
+    def version_made(self, uid: str) -> str | None:
+        """The resource version an object had when we made it; None if that is not known (any more)."""
+        made = self._made.get(uid)
+        return made.version if made else None
+
+    async def edits(self, wrapped: WrappedObject, ref: ObjectRef, owner: Owner) -> tuple[str, ...]:
+        """The paths of what somebody has changed of an object since it was made; empty if it is gone, or going."""
+        _, found = await self._look(ref)
+        if found is None or "deletionTimestamp" in found["metadata"]:
+            return ()
+        made = self._made.get(ref.uid)
+        return edited(build(wrapped, owner), found, made.differences if made else None)
+
     async def attempt_of(self, wrapped: WrappedObject, owner: Owner) -> int | None:
         """The attempt that made the object of that item.
 
@@ -151,14 +178,24 @@ class WrappedObjects:
         return one_line(": ".join(filter(None, (newest.get("reason"), newest.get("message")))))
 
     async def _create(self, kind: Kind, wrapped: WrappedObject, owner: Owner) -> Created:
+        built = build(wrapped, owner)
         try:
-            made = await self._client.create(kind.path(owner.namespace), build(wrapped, owner))
+            made = await self._client.create(kind.path(owner.namespace), built)
         except errors.NotFound as error:
             if error.reason:
                 raise
             self._discovery.forget(kind)
             raise errors.Unavailable(f"{kind.kind} is not served now: {error}") from error
+        if is_compared(wrapped.group, wrapped.kind):
+            self._remember(built, made)
         return Created(_with_uid(reference(wrapped, owner), made))
+
+    def _remember(self, built: Json, made: Json) -> None:
+        """How an object was made: what a webhook has changed, or the API server does not know, is nobody's edit."""
+        metadata = made["metadata"]
+        self._made[metadata["uid"]] = _Made(str(metadata.get("resourceVersion")), differences(built, made))
+        while len(self._made) > MOST_REMEMBERED:
+            self._made.popitem(last=False)
 
     async def _settle(self, wrapped: WrappedObject, owner: Owner) -> Creation | None:
         """Find out what has the name, and what follows from that; None if nothing has it."""

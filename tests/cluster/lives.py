@@ -40,3 +40,22 @@ def breaking_job(name: str, fail_after: str = "500ms") -> Json:
     made = job(name, fail_after=fail_after)
     made["spec"]["backoffLimit"] = 0
     return made
+
+
+async def until_drift(world: World, name: str, edited: str | None) -> None:
+    """Return once an AppWrapper is told to have drifted in these words, or (None) that nothing is wrong with it."""
+    wanted = edited and ("Drifted", f"{edited} changed")
+
+    async def shown() -> bool:
+        ailment = (((await world.get("AppWrapper", name)) or {}).get("status") or {}).get("unhealthy")
+        return (ailment and (ailment["reason"], ailment["message"])) == wanted
+
+    await world.until(shown, f"{name} is shown with {wanted}")
+
+
+async def edit(world: World, kind: str, name: str, **values: object) -> None:
+    """Change what is at these paths of an object, `__` for a slash, as `kubectl edit` does."""
+    ops = [
+        {"op": "add", "path": "/" + path.replace("__", "/"), "value": value} for path, value in values.items()
+    ]
+    await world.client.patch(world.path(kind, name), ops)

@@ -38,7 +38,7 @@ KEPT_FOR = timedelta(minutes=2)
 AT_ONCE = 4
 """How many AppWrappers of one cluster are reconciled at once."""
 SERVES = {
-    "/api/v1": {"pods": "Pod", "secrets": "Secret"},
+    "/api/v1": {"pods": "Pod", "secrets": "Secret", "configmaps": "ConfigMap"},
     "/apis/batch/v1": {"jobs": "Job"},
     "/apis/workload.codeflare.dev/v1beta1": {"appwrappers": "AppWrapper"},
 }
@@ -65,6 +65,7 @@ class World:
         self.specs = Specs(self.store)
         self.jobs = Watched(self.server, "/apis/batch/v1", "jobs")
         self.secrets = Watched(self.server, "/api/v1", "secrets")
+        self.config_maps = Watched(self.server, "/api/v1", "configmaps")
         self.woken: list[str] = []
         self.admitted: list[str] = []
         self.failed: list[str] = []
@@ -249,6 +250,7 @@ async def world_of(server: FakeApiServer, client: ClusterClient) -> AsyncIterato
         asyncio.create_task(world.committer.run()),
         asyncio.create_task(world.cluster.live_pods.run()),
         asyncio.create_task(world.cluster.objects.run()),
+        asyncio.create_task(world.cluster.comparisons.run()),
     ]
     try:
         yield world

@@ -22,7 +22,7 @@ def may_rest(seen: Observation, until: datetime | None) -> bool:
     if _has_failed(seen) or _has_news(seen):
         return False
     dues, patience = _dues(seen), _end_of_patience(seen)
-    is_held = _record(seen).unhealthy is None and (is_well(seen) or bool(reasons_to_hold(seen)))
+    is_held = _is_told_right(seen) and (is_well(seen) or bool(reasons_to_hold(seen)))
     if is_held and until == min(dues, default=None):
         return True
     return patience is not None and until == min([patience, *dues])
@@ -127,6 +127,13 @@ def _has_failed(seen: Observation) -> bool:
     return any(state is not None and state.end in {End.FAILED, End.EVICTED} for state in states)
 
 
+def _is_told_right(seen: Observation) -> bool:
+    """True if it is said to have no other trouble than that somebody has edited it, and that if somebody has."""
+    ailment = _record(seen).unhealthy
+    told = ailment and (ailment.reason, ailment.message)
+    return told == (("Drifted", seen.sight.drift) if seen.sight.drift else None)
+
+
 def _has_news(seen: Observation) -> bool:
     """True if it runs or more of it is done than is noted."""
     pods, record = seen.sight.pods, _record(seen)
@@ -154,7 +161,8 @@ def _end_of_patience(seen: Observation) -> datetime | None:
     record, terms = _record(seen), seen.terms
     if _is_done(seen) and not _goes_on(seen):
         return None
-    since = record.unhealthy.since if record.unhealthy else None
+    ailment = record.unhealthy
+    since = ailment.since if ailment and ailment.reason != "Drifted" else None
     if since is None and not (_has_run(seen) or record.phase is Phase.RUNNING_HOLD_COMPLETION):
         since = _created_at(seen)
     if since is None:

@@ -134,7 +134,9 @@ AILMENTS = {
     "well": None,
     "ill": Ailment(words.INSUFFICIENT_PODS_READY, "1 of 2 pods run", at(6)),
     "short": Ailment(words.MIN_PODS_NOT_RUNNING, "too few", at(6)),
+    "drifted": Ailment(words.DRIFTED, "Job default/job-0: spec.x was changed", at(6)),
 }
+DRIFT = "Job default/job-0: spec.y was changed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +149,13 @@ class World:
     pods: PodCounts = PODS["enough"]
     states: tuple[ObjectState | None, ...] = STATES["open"]
     absent: tuple[int, ...] = ()
+    drift: str = ""
     loss: Loss | None = None
 
     def show(self, record: Record, now: datetime) -> Observation:
         objects = record.attempt.objects if record.attempt else ()
         gone = tuple(ref for ref in objects if ref.item in self.absent)
-        sight = Sight(self.pods, self.states, gone)
+        sight = Sight(self.pods, self.states, gone, self.drift)
         away = self.loss.message if self.loss else ""
         return Observation(record, self.wanted, now, self.asked, self.terms, sight, away, loss=self.loss)
 
@@ -222,6 +225,8 @@ def active_worlds(terms: str) -> Iterator[World]:
         yield World(terms=limited, pods=pods, states=states)
         if limit != "limit-passed":  # it is over, whatever is absent
             yield World(terms=limited, pods=pods, states=states, absent=(1,))
+        if limit == "no-limit":
+            yield World(terms=limited, pods=pods, states=states, drift=DRIFT)
 
 
 def carry_out(record: Record, seen: Observation, decision: Decision) -> list[Change]:

@@ -15,7 +15,7 @@ from dispatcher.core.endings import End, ObjectState
 from dispatcher.core.record import ObjectRef
 from dispatcher.kube.client import JSON, METADATA, METADATA_LIST, ClusterClient
 from dispatcher.kube.discovery import Discovery
-from dispatcher.kube.objects import MOST_UNKNOWN_KINDS, WrappedWatches
+from dispatcher.kube.objects import MOST_UNKNOWN_KINDS, Edition, WrappedWatches
 from tests.builders import make_metadata, make_owner
 from tests.fakes import FakeApiServer, Reply, answer, never, refusal, watch
 from tests.unit.virtual_time import until
@@ -25,9 +25,10 @@ Json = dict[str, Any]
 UID = "dispatcher.codeflare.dev/appwrapper-uid"
 JOBS = "/apis/batch/v1/jobs"
 SECRETS = "/api/v1/secrets"
+SERVICES = "/api/v1/services"
 PODS = "/api/v1/pods"
 KINDS = {
-    "/api/v1": {"secrets": "Secret", "pods": "Pod"},
+    "/api/v1": {"secrets": "Secret", "services": "Service", "pods": "Pod"},
     "/apis/batch/v1": {"jobs": "Job"},
 }
 COMPLETE: Json = {"conditions": [{"type": "Complete", "status": "True"}]}
@@ -122,6 +123,53 @@ async def test_change_of_nothing_that_is_kept_wakes_nobody(
         it.watches.want("batch/v1", "Job")
         await until(lambda: it.watches.state(ref()) == DONE)
         assert it.told == ["uid-of-aw", "uid-of-aw"]
+
+
+def generation(number: int, version: int = 1, status: Json | None = None) -> Json:
+    """An object of that generation."""
+    raw = made(version=version, status=status)
+    raw["metadata"]["generation"] = number
+    return raw
+
+
+async def test_each_generation_of_an_object_is_an_edition_that_is_known_and_told(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    heartbeat, edit = generation(1, 11, {"active": 1}), generation(2, 12, {"active": 1})
+    listed = page(generation(1))
+    script(server, JOBS, listed, watch(event("MODIFIED", heartbeat), event("MODIFIED", edit), then=never))
+    async with running(server, client) as it:
+        it.watches.want("batch/v1", "Job")
+        await until(lambda: it.watches.edition(ref()) == Edition(2))
+        assert it.told == ["uid-of-aw", "uid-of-aw"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "path", "edition"),
+    [
+        pytest.param("Service", SERVICES, Edition(0, "7"), id="its-version-of-what-makes-no-pods"),
+        pytest.param("Pod", PODS, None, id="unknown-of-what-has-a-status-that-changes"),
+        pytest.param("Secret", SECRETS, None, id="none-of-what-is-never-read"),
+    ],
+)
+async def test_edition_of_what_has_no_generation(
+    server: FakeApiServer, client: ClusterClient, kind: str, path: str, edition: Edition | None
+) -> None:
+    script(server, path, page(made(version=7)))
+    async with running(server, client) as it:
+        it.watches.want("v1", kind)
+        await until(lambda: it.watches.state(ref(kind)) is not None)
+        assert it.watches.edition(ref(kind)) == edition
+
+
+async def test_no_edition_is_known_of_a_secret_that_has_a_generation_or_of_what_was_not_seen(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    script(server, SECRETS, page(generation(2)))
+    async with running(server, client) as it:
+        it.watches.want("v1", "Secret")
+        await until(lambda: it.watches.state(ref("Secret")) is not None)
+        assert [it.watches.edition(ref(kind)) for kind in ("Secret", "Job")] == [None, None]
 
 
 async def test_object_that_went_is_told_and_absent(server: FakeApiServer, client: ClusterClient) -> None:
