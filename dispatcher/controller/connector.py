@@ -194,9 +194,9 @@ class Connector:
             found = await self._around.hub.get(
                 f"/api/v1/namespaces/{self._around.namespace}/secrets/{secret.name}"
             )
-        except errors.NotFound as error:
-            raise errors.SettingsError(f"there is no Secret {where}") from error
         except errors.ClusterError as error:
+            if isinstance(error, errors.NotFound) and error.reason:
+                raise errors.SettingsError(f"there is no Secret {where}") from error
             raise Unreadable(f"the Secret {where} could not be read: {error}") from error
         encoded = (found.get("data") or {}).get(secret.key)
         if encoded is None:

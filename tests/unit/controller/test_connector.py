@@ -177,6 +177,11 @@ BAD_AUTHORITY = kubeconfig("nobody", cluster=NO_PEM)
             "the Secret dispatcher/cluster-east could not be read: may not",
             id="may-not-read-it",
         ),
+        pytest.param(
+            text("404 page not found", 404),
+            "the Secret dispatcher/cluster-east could not be read: 404 page not found",
+            id="no-clear-answer",
+        ),
     ],
 )
 async def test_kubeconfig_that_cannot_be_used_is_told_and_read_again(
@@ -458,8 +463,9 @@ async def test_same_kubeconfig_written_otherwise_is_no_new_connection(bench: Ben
         never,
         refusal(403, "Forbidden"),
         FAILS,
+        text("404 page not found", 404),
     ],
-    ids=["hangs-up", "never-answers", "forbidden", "fails"],
+    ids=["hangs-up", "never-answers", "forbidden", "fails", "a-proxys-page"],
 )
 async def test_secret_that_the_hub_does_not_tell_closes_no_member_that_answers(
     bench: Bench, reply: Reply
