@@ -73,6 +73,8 @@ class Sweep:
             await self.sweep(cluster)
         except errors.ClusterError as error:
             _log.info("sweep_failed", cluster=cluster.name, error=str(error))
+        except Exception:  # noqa: BLE001  # the loop's edge: one member must not end the others
+            _log.exception("sweep_failed", cluster=cluster.name)
 
     async def sweep(self, cluster: Cluster) -> None:
         """Remove what is over in one member; the list is complete, or nothing is removed."""
