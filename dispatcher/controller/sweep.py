@@ -79,7 +79,7 @@ class Sweep:
     async def sweep(self, cluster: Cluster) -> None:
         """Remove what is over in one member; the list is complete, or nothing is removed."""
         ours = [found async for found in cluster.anchors.all() if found.hub_id == self._hub_id]
-        standing = [(found, self._standing(cluster, found)) for found in ours if not found.deleting]
+        standing = [(found, self._standing(found)) for found in ours if not found.deleting]
         over = [found for found, each in standing if each is Standing.OVER]
         unknown = [found for found, each in standing if each is Standing.UNKNOWN]
         if len(unknown) > max(FEW, len(ours) * LARGEST_SHARE // 100):
@@ -89,7 +89,7 @@ class Sweep:
             _log.info("swept", cluster=cluster.name, anchor=f"{found.namespace}/{found.name}")
             await cluster.anchors.delete(found)
 
-    def _standing(self, cluster: Cluster, found: Found) -> Standing:
+    def _standing(self, found: Found) -> Standing:
         record = self._roster.get(found.appwrapper)
         if record is None:
             # Not taken in yet, or not to be told: the hub's own list is not complete.
@@ -97,7 +97,7 @@ class Sweep:
             return Standing.LIVE if may_come else Standing.UNKNOWN
         if found.attempt > record.attempts:
             return Standing.UNKNOWN
-        attempt = record.attempt
-        if attempt is None or (attempt.number, attempt.cluster) != (found.attempt, cluster.name):
+        # By its number alone: the cluster it was dispatched to may go by another name now.
+        if record.attempt is None or record.attempt.number != found.attempt:
             return Standing.OVER
         return Standing.LIVE if record.holds_capacity or record.kept_until else Standing.OVER

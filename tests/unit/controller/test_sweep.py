@@ -106,6 +106,7 @@ def later_attempt(record: Record) -> Record:
         *[pytest.param(in_east(make_record(phase)), id=phase) for phase in sorted(HOLDING)],
         pytest.param(in_east(make_record(Phase.COMPLETED)), id="completed-and-kept"),
         pytest.param(in_east(make_record(Phase.FAILED), kept_until=at(60)), id="failed-and-kept"),
+        pytest.param(make_record(Phase.RUNNING), id="runs-where-the-member-had-another-name"),
     ],
 )
 async def test_anchor_of_what_is_live_or_kept_is_never_removed(
