@@ -86,6 +86,8 @@ class Sweep:
             _log.warning("too_many_unknown", cluster=cluster.name, unknown=len(unknown), all=len(ours))
             unknown = []
         for found in (*over, *unknown):
+            if self._standing(found) is Standing.LIVE:
+                continue  # since we looked: each deletion takes its time
             _log.info("swept", cluster=cluster.name, anchor=f"{found.namespace}/{found.name}")
             await cluster.anchors.delete(found)
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from aiohttp import web
 from structlog.testing import capture_logs
 
 from dispatcher.api.names import HUB_ANNOTATION, UID_LABEL
@@ -265,6 +266,19 @@ async def test_nothing_is_unknown_while_the_hubs_own_lists_are_not_complete(
     legacy.answered.set()
     await sweep.sweep(east.cluster)
     assert east.deleted == [anchor_name(UID, 1)]
+
+
+async def test_what_becomes_known_during_a_sweep_stays(world: World, sweep: Sweep, east: Member) -> None:
+    first, second = anchor("uid-1"), anchor("uid-2")
+    east.has(first, second)
+
+    async def comes_meanwhile(request: web.Request) -> web.StreamResponse:
+        world.roster.put(in_east(make_record(Phase.DISPATCHING, uid="uid-2")))
+        return await answer({})(request)
+
+    east.server.on("DELETE", path(first), comes_meanwhile)
+    await sweep.sweep(east.cluster)
+    assert east.deleted == [anchor_name("uid-1", 1)]
 
 
 # --- lists that fail ---------------------------------------------------------------------------------------
