@@ -1,0 +1,511 @@
+"""All clusters: what is declared is connected and told of, what no longer is goes, and who is lost is noticed once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from dispatcher import errors
+from dispatcher.api.membercluster import OnClusterLost
+from dispatcher.api.selector import parse_selector
+from dispatcher.controller.connector import Pace
+from dispatcher.controller.fleet import MEMBERS_PATH, Concerned, Fleet
+from dispatcher.core import choice
+from dispatcher.core.choice import ANYWHERE, Closed, Where
+from dispatcher.core.decision import Loss
+from dispatcher.kube.client import ClusterClient
+from tests.builders import at, make_node
+from tests.fakes import FakeApiServer, Reply, answer, never, refusal
+from tests.unit.controller.members import (
+    HUB_UID,
+    KUBE_SYSTEM,
+    NAMESPACE,
+    NODES,
+    SECRETS,
+    Grounds,
+    collection,
+    declaration,
+    holds,
+    is_closed,
+    is_cluster,
+    kubeconfig,
+)
+from tests.unit.controller.wire import MISSING, Watched
+from tests.unit.virtual_time import monotonic, until
+
+Json = dict[str, Any]
+
+MISTAKEN = (
+    "spec.kubeconfigSecretRef: every cluster but hub needs a kubeconfig. "
+    "Put one into a Secret in the dispatcher's namespace and name that Secret here."
+)
+FAILS = refusal(500, "InternalError")
+
+
+def status_path(name: str) -> str:
+    return f"{MEMBERS_PATH}/{name}/status"
+
+
+class Bench(Grounds):
+    """A hub of one node of 4 cpu whose fleet runs, and whom it told."""
+
+    def __init__(self, hub: FakeApiServer, client: ClusterClient, members: dict[str, FakeApiServer]) -> None:
+        super().__init__(hub, members)
+        self.told: list[str] = []
+        self.running: dict[str, int] = {}
+        self.declared = Watched(hub, "/apis/dispatcher.codeflare.dev/v1alpha1", "memberclusters")
+        hub.on("GET", NODES, collection(make_node(cpu="4")))
+        hub.on("GET", "/api/v1/pods", collection())
+        for name in ("hub", *members):
+            hub.on("PATCH", status_path(name), answer({}))
+        self.itself = self.make_cluster("hub", client)
+        self.fleet = Fleet(
+            self.itself,
+            HUB_UID,
+            client,
+            NAMESPACE,
+            self.connect,
+            self.make_cluster,
+            self.memory,
+            Concerned(self._capacity_changed, self.told.append),
+            lambda name: self.running.get(name, 0),
+            self.now,
+            Pace(probe=5, patience=15),
+        )
+
+    def has(self, name: str, **fields: Any) -> None:  # noqa: ANN401
+        """From now on a member is declared, or is so."""
+        self.declared.has(declaration(name, **fields))
+
+    async def joined(self, name: str, **fields: Any) -> None:  # noqa: ANN401
+        """Have a member declared, and return once it has joined."""
+        self.has(name, **fields)
+        await until(lambda: name in self.fleet.clusters)
+
+    async def lost(self, name: str = "east", **fields: Any) -> datetime:  # noqa: ANN401
+        """Have a member join and fall silent; since when it is, once it was left."""
+        await self.joined(name, **fields)
+        self.members[name].on("GET", KUBE_SYSTEM, FAILS)
+        await until(lambda: name not in self.fleet.clusters)
+        since = dict(self.memory.silences)[name]
+        assert since is not None
+        return since
+
+    def statuses(self, name: str = "east") -> list[Json]:
+        """What was written as the status of a member, in order."""
+        return [each.body[1]["value"] for each in self.hub.requests("PATCH", status_path(name))]
+
+    def closed(self, name: str, where: Where = ANYWHERE) -> Closed | None:
+        return self.fleet.sites([where])[name].closed
+
+
+@asynccontextmanager
+async def benching(hub: FakeApiServer, client: ClusterClient) -> AsyncIterator[Bench]:
+    async with FakeApiServer() as east, FakeApiServer() as west:
+        yield Bench(hub, client, {"east": east, "west": west})
+
+
+@pytest.fixture
+async def idle(server: FakeApiServer, client: ClusterClient) -> AsyncIterator[Bench]:
+    """A hub and two members, whose fleet does not run yet."""
+    async with benching(server, client) as bench:
+        yield bench
+
+
+@asynccontextmanager
+async def running(bench: Bench) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(bench.fleet.run())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+async def bench(idle: Bench) -> AsyncIterator[Bench]:
+    """A hub and two members, of which none is declared yet."""
+    hub = asyncio.create_task(idle.itself.run())
+    async with running(idle):
+        await idle.itself.wait_until_known()
+        await idle.fleet.wait_until_answered()
+        yield idle
+    hub.cancel()
+    await asyncio.gather(hub, return_exceptions=True)
+
+
+# --- what is declared ----------------------------------------------------------------------------------------
+
+
+async def test_hub_takes_all_that_comes_as_long_as_no_member_is_declared(bench: Bench) -> None:
+    sites = bench.fleet.sites([ANYWHERE])
+    assert {name: site.snapshot.free_for(None)["cpu"] for name, site in sites.items()} == {"hub": 4000}
+    assert (sites["hub"].closed, bench.fleet.has_members, list(bench.fleet.clusters)) == (
+        None,
+        False,
+        ["hub"],
+    )
+
+
+async def test_nothing_is_placed_on_a_hub_that_is_not_known_yet(idle: Bench) -> None:
+    assert idle.fleet.sites([ANYWHERE]) == {}
+
+
+async def test_members_that_are_declared_take_gangs_in_place_of_the_hub(bench: Bench) -> None:
+    bench.has("west", cordoned=True, cordonReason="new switches")
+    await bench.joined("east", labels={"gpu": "a100"}, reserve={"cpu": "2"}, namespacePolicy="Create")
+    await until(lambda: "west" in bench.fleet.clusters)
+    sites = bench.fleet.sites([ANYWHERE])
+    assert {name: site.snapshot.free_for(None)["cpu"] for name, site in sites.items()} == {
+        "east": 6000,
+        "west": 8000,
+    }
+    assert (sites["east"].labels, sites["east"].creates_namespaces) == ({"gpu": "a100"}, True)
+    assert (sites["east"].closed, sites["west"].closed) == (
+        None,
+        Closed(choice.CORDONED, "it takes nothing new: new switches"),
+    )
+    assert (sorted(bench.fleet.clusters), bench.fleet.has_members) == (["east", "hub", "west"], True)
+    assert {name: cluster.ledger for name, cluster in bench.fleet.clusters.items()} == bench.fleet.ledgers
+    assert sorted(bench.told) == ["east", "west"]
+
+
+async def test_hub_that_is_declared_takes_gangs_beside_the_members(bench: Bench) -> None:
+    bench.has("hub", labels={"at": "home"}, reserve={"cpu": "1"})
+    await bench.joined("east")
+    sites = bench.fleet.sites([ANYWHERE])
+    assert {name: site.snapshot.free_for(None)["cpu"] for name, site in sites.items()} == {
+        "hub": 3000,
+        "east": 8000,
+    }
+    assert (sites["hub"].labels, sites["hub"].closed) == ({"at": "home"}, None)
+    assert bench.fleet.clusters["hub"] is bench.itself
+
+
+async def test_change_of_what_is_declared_is_no_new_connection(bench: Bench) -> None:
+    await bench.joined("east")
+    bench.has("east", labels={"zone": "b"}, cordoned=True, namespacePolicy="Create")
+    await until(lambda: bench.closed("east"))
+    site = bench.fleet.sites([ANYWHERE])["east"]
+    assert (site.labels, site.creates_namespaces) == ({"zone": "b"}, True)
+    assert bench.fleet.clusters["east"].may_create_namespaces
+    assert (len(bench.clients), bench.told) == (1, ["east"])
+
+
+async def test_kubeconfig_in_another_secret_is_a_new_connection(bench: Bench) -> None:
+    await bench.joined("east")
+    first = bench.fleet.clusters["east"]
+    bench.hub.on("GET", f"{SECRETS}/another", holds(kubeconfig("east", user={"token": "new"})))
+    bench.has("east", kubeconfigSecretRef={"name": "another"})
+    await until(lambda: bench.fleet.clusters.get("east") not in (None, first))
+    assert bench.tokens == ["good", "new"]
+    await until(lambda: is_closed(bench.clients[0]))
+    assert not is_closed(bench.clients[1])
+
+
+async def test_member_that_is_declared_no_longer_is_left_at_once(bench: Bench) -> None:
+    await bench.joined("east")
+    changes = bench.capacity_changes
+    bench.declared.loses("east")
+    await until(lambda: "east" not in bench.fleet.clusters)
+    assert (list(bench.fleet.clusters), list(bench.fleet.ledgers)) == (["hub"], ["hub"])
+    assert (bench.fleet.has_members, list(bench.fleet.sites([ANYWHERE]))) == (False, ["hub"])
+    assert "east" in bench.told[1:]
+    assert bench.capacity_changes > changes
+    await until(lambda: is_closed(bench.clients[0]))
+
+
+async def test_member_that_is_declared_by_mistake_takes_nothing_and_says_why(bench: Bench) -> None:
+    await bench.joined("east")
+    bench.has("east", kubeconfigSecretRef=None)
+    await until(lambda: "east" not in bench.fleet.clusters)
+    assert bench.closed("east") == Closed(choice.NOT_REPORTED, MISTAKEN)
+    assert bench.fleet.has_members
+    assert (bench.fleet.loss_of("east"), bench.fleet.is_joining("east")) == (None, False)
+    await bench.joined("east")
+    assert bench.closed("east") is None
+
+
+@pytest.mark.parametrize("name", ["east", "hub"])
+async def test_drain_is_told_to_what_runs_there_and_taken_back(bench: Bench, name: str) -> None:
+    await bench.joined(name)
+    cluster = bench.fleet.clusters[name]
+    bench.told.clear()
+    bench.has(name, drain=True, cordonReason="it moves")
+    await until(lambda: cluster.draining)
+    assert (cluster.draining, bench.told) == (f"cluster {name}: it is being emptied: it moves", [name])
+    assert bench.closed(name) == Closed(choice.DRAINING, "it is being emptied: it moves")
+    bench.has(name, drain=True, cordonReason="it moved")
+    await until(lambda: cluster.draining.endswith("moved"))
+    bench.has(name)
+    await until(lambda: not cluster.draining)
+    assert (bench.told, bench.closed(name)) == ([name], None)
+
+
+async def test_hub_that_is_declared_no_longer_is_drained_no_longer(bench: Bench) -> None:
+    bench.has("hub", drain=True)
+    await until(lambda: bench.itself.draining)
+    bench.declared.loses("hub")
+    await until(lambda: not bench.itself.draining)
+    assert list(bench.fleet.clusters) == ["hub"]
+
+
+async def test_member_that_is_to_be_emptied_is_so_from_when_it_joins(bench: Bench) -> None:
+    await bench.joined("east", drain=True)
+    assert bench.fleet.clusters["east"].draining == "cluster east: it is being emptied"
+
+
+async def test_database_that_fails_ends_the_whole_fleet(idle: Bench) -> None:
+    idle.memory.failure = errors.StoreUnavailable("no answer")
+    idle.has("east")
+    async with running(idle) as task:
+        await asyncio.wait([task])
+        found = task.exception()
+        assert isinstance(found, ExceptionGroup)
+        assert list(map(type, found.exceptions)) == [errors.StoreUnavailable]
+
+
+# --- whom a new leader waits for -----------------------------------------------------------------------------
+
+
+async def wait(bench: Bench) -> float:
+    """How long it takes until the members have answered, or are not waited for any longer."""
+    begun = monotonic()
+    await bench.fleet.wait_until_answered()
+    return monotonic() - begun
+
+
+async def test_new_leader_waits_until_each_member_has_joined_or_is_known_not_to(idle: Bench) -> None:
+    idle.has("east")
+    idle.has("west")
+    idle.hub.on("GET", f"{SECRETS}/cluster-west", MISSING)
+    async with running(idle):
+        assert await wait(idle) < 1
+        assert "east" in idle.fleet.clusters
+        assert not any(map(idle.fleet.is_joining, ("hub", "east", "west")))
+
+
+async def test_new_leader_waits_ten_seconds_at_most_for_a_member_that_hangs(idle: Bench) -> None:
+    idle.has("east")
+    idle.has("west")
+    idle.members["west"].on("GET", NODES, never)
+    async with running(idle):
+        assert 10 <= await wait(idle) < 11
+        assert (list(idle.fleet.clusters), idle.fleet.is_joining("west")) == (["hub", "east"], True)
+
+
+async def test_any_cluster_may_be_a_member_until_it_is_known_which_are_declared(idle: Bench) -> None:
+    idle.hub.on("GET", MEMBERS_PATH, FAILS)
+    async with running(idle):
+        await asyncio.sleep(60)  # virtual
+        assert (idle.fleet.is_joining("east"), idle.fleet.loss_of("east")) == (True, None)
+        assert (idle.fleet.is_joining("hub"), idle.fleet.loss_of("hub")) == (False, None)
+        waiting = asyncio.create_task(wait(idle))
+        await asyncio.sleep(60)  # virtual
+        assert not waiting.done()
+        idle.hub.on("GET", MEMBERS_PATH, collection(declaration("east")))
+        await waiting
+        assert "east" in idle.fleet.clusters
+        assert (idle.fleet.is_joining("west"), idle.fleet.loss_of("west")) == (
+            False,
+            undeclared(idle, "west"),
+        )
+
+
+@pytest.mark.parametrize("reply", [MISSING, refusal(403, "Forbidden")], ids=["not-installed", "forbidden"])
+async def test_hub_where_no_members_can_be_declared_has_none(idle: Bench, reply: Reply) -> None:
+    idle.hub.on("GET", MEMBERS_PATH, reply)
+    async with running(idle):
+        assert await wait(idle) < 1
+        assert (idle.fleet.is_joining("east"), idle.fleet.has_members) == (False, False)
+        assert idle.fleet.loss_of("east") == undeclared(idle)
+
+
+# --- who is lost ---------------------------------------------------------------------------------------------
+
+
+def undeclared(bench: Bench, name: str = "east") -> Loss:
+    message = f"cluster {name} is not declared any more; what runs there may go on"
+    return Loss(OnClusterLost.WAIT, bench.now(), message, is_undeclared=True)
+
+
+async def test_nobody_is_lost_who_answers_or_is_being_connected(bench: Bench) -> None:
+    bench.members["west"].on("GET", NODES, never)
+    bench.has("west")
+    await bench.joined("east")
+    assert [bench.fleet.loss_of(name) for name in ("hub", "east", "west")] == [None, None, None]
+
+
+async def test_member_that_is_silent_is_lost_when_its_operator_says(bench: Bench) -> None:
+    since = await bench.lost(onClusterLost={"policy": "requeue", "graceSeconds": 60})
+    said = f"cluster east has not answered since {since:%Y-%m-%d %H:%M:%S} UTC"
+    assert bench.fleet.loss_of("east") == Loss(OnClusterLost.REQUEUE, since + timedelta(seconds=60), said)
+    is_cluster(bench.members["east"], "uid-of-east")
+    await until(lambda: "east" in bench.fleet.clusters)
+    assert bench.fleet.loss_of("east") is None
+
+
+async def test_silence_goes_on_for_one_that_is_declared_anew(bench: Bench) -> None:
+    since = await bench.lost()
+    bench.declared.loses("east")
+    await until(lambda: not bench.fleet.has_members)
+    assert bench.fleet.loss_of("east") == undeclared(bench)
+    bench.has("east", uid="another")
+    await until(lambda: bench.fleet.loss_of("east") not in (None, undeclared(bench)))
+    assert bench.fleet.loss_of("east") == Loss(
+        OnClusterLost.WAIT,
+        since + timedelta(seconds=600),
+        f"cluster east has not answered since {since:%Y-%m-%d %H:%M:%S} UTC",
+    )
+
+
+async def test_silence_that_another_leader_has_noted_counts_from_then(idle: Bench) -> None:
+    idle.fleet.remember({"east": at(-500)})
+    idle.has("east", onClusterLost={"policy": "fail"})
+    idle.members["east"].on("GET", KUBE_SYSTEM, FAILS)
+    async with running(idle):
+        await until(lambda: idle.fleet.loss_of("east") and not idle.fleet.is_joining("east"))
+        loss = idle.fleet.loss_of("east")
+        assert loss is not None
+        assert (loss.policy, loss.due) == (OnClusterLost.FAIL, at(100))
+        assert idle.memory.silences == []
+
+
+async def test_those_on_a_lost_member_are_looked_at_once_it_is_lost_and_no_more(bench: Bench) -> None:
+    since = await bench.lost(onClusterLost={"policy": "requeue", "graceSeconds": 60})
+    bench.told.clear()
+    await asyncio.sleep((since + timedelta(seconds=59) - bench.now()).total_seconds())
+    assert bench.told == []
+    await asyncio.sleep(120)  # virtual
+    assert bench.told == ["east"]
+
+
+# --- what is known for a pass --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("selector", "ruled_out", "expected"),
+    [
+        pytest.param("", (), False, id="anywhere"),
+        pytest.param("gpu=a100", (), False, id="one-is-selected"),
+        pytest.param("gpu=h100", (), True, id="none-is-selected"),
+        pytest.param("", ("east",), False, id="one-is-left"),
+        pytest.param("gpu=a100", ("east",), True, id="that-one-is-ruled-out"),
+        pytest.param("", ("east", "west"), True, id="all-are-ruled-out"),
+        pytest.param("", ("hub",), False, id="the-hub-is-none-of-them"),
+    ],
+)
+async def test_gang_leads_nowhere_if_no_declared_cluster_will_ever_take_it(
+    bench: Bench, selector: str, ruled_out: tuple[str, ...], expected: bool
+) -> None:
+    await bench.joined("east", labels={"gpu": "a100"})
+    await bench.joined("west", cordoned=True)
+    taken = frozenset((name, "it is taken") for name in ruled_out)
+    where = Where(selector=parse_selector(selector, "selector"), ruled_out=taken)
+    assert bench.fleet.leads_nowhere(where) is expected
+
+
+async def test_hub_alone_leads_nowhere_as_soon_as_it_is_ruled_out(bench: Bench) -> None:
+    taken = frozenset({("hub", "it is taken")})
+    assert not bench.fleet.leads_nowhere(ANYWHERE)
+    assert bench.fleet.leads_nowhere(replace(ANYWHERE, ruled_out=taken))
+
+
+async def test_mishaps_count_for_ten_minutes(bench: Bench) -> None:
+    await bench.joined("east")
+    bench.fleet.note_mishap("east")
+    await asyncio.sleep(300)  # virtual
+    bench.fleet.note_mishap("east")
+    bench.fleet.note_mishap("nobody")
+    counts = []
+    for seconds in (299, 2, 300):
+        await asyncio.sleep(seconds)  # virtual
+        counts.append(bench.fleet.sites([ANYWHERE])["east"].errors)
+    assert counts == [2, 1, 0]
+
+
+async def test_falling_silent_is_a_mishap(bench: Bench) -> None:
+    await bench.lost()
+    is_cluster(bench.members["east"], "uid-of-east")
+    await until(lambda: "east" in bench.fleet.clusters)
+    assert bench.fleet.sites([ANYWHERE])["east"].errors == 1
+
+
+async def test_kinds_are_asked_for_before_a_pass_and_who_hangs_is_not_waited_for(bench: Bench) -> None:
+    jobs = {"resources": [{"name": "jobs", "kind": "Job", "namespaced": True}]}
+    bench.members["east"].on("GET", "/apis/batch/v1", answer(jobs))
+    bench.members["west"].on("GET", "/apis/batch/v1", never)
+    await bench.joined("east")
+    await bench.joined("west")
+    where = Where(kinds=frozenset({("batch/v1", "Job")}))
+    begun = monotonic()
+    await bench.fleet.get_ready([where])
+    assert 1 <= monotonic() - begun < 1.1
+    assert {name: site.missing_kinds for name, site in bench.fleet.sites([where]).items()} == {
+        "east": frozenset(),
+        "west": where.kinds,
+    }
+
+
+async def test_every_member_can_be_asked_only_if_each_has_joined(bench: Bench) -> None:
+    assert bench.fleet.is_complete()
+    bench.has("hub")
+    await bench.joined("east")
+    assert bench.fleet.is_complete()
+    bench.hub.on("GET", f"{SECRETS}/cluster-west", MISSING)
+    bench.has("west")
+    await until(lambda: "west" in bench.fleet.sites([ANYWHERE]))
+    assert not bench.fleet.is_complete()
+
+
+# --- what members show of themselves ---------------------------------------------------------------------------
+
+
+async def test_status_is_written_once_for_all_that_is_news(bench: Bench) -> None:
+    await bench.joined("east")
+    await asyncio.sleep(60)  # virtual
+    joined = {
+        "conditions": [
+            {"type": type_, "status": "True", "lastTransitionTime": "2026-11-20T08:58:06Z"}
+            for type_ in ("Reachable", "Authenticated")
+        ],
+        "running": 0,
+        "clusterUID": "uid-of-east",
+        "allocatable": {"cpu": "8"},
+        "free": {"cpu": "8"},
+    }
+    assert bench.statuses() == [joined]
+    bench.running["east"] = 2
+    await asyncio.sleep(60)  # virtual
+    assert bench.statuses() == [joined, {**joined, "running": 2}]
+    (written, _) = bench.hub.requests("PATCH", status_path("east"))
+    assert written.body[0] == {"op": "test", "path": "/metadata/uid", "value": "uid-of-east"}
+
+
+async def test_status_says_since_when_a_member_is_silent(bench: Bench) -> None:
+    await bench.lost()
+    await asyncio.sleep(60)  # virtual
+    last = bench.statuses()[-1]
+    assert (last["conditions"][0]["status"], last["reason"]) == ("False", choice.UNREACHABLE)
+    assert last["unreachableSince"] == f"{bench.memory.silences[0][1]:%Y-%m-%dT%H:%M:%SZ}"
+
+
+async def test_status_that_could_not_be_written_is_tried_again_and_holds_up_no_other(bench: Bench) -> None:
+    bench.hub.on("PATCH", status_path("east"), refusal(422, "Invalid", "test failed"))
+    await bench.joined("east")
+    await bench.joined("west")
+    with capture_logs() as logs:
+        await asyncio.sleep(11)  # virtual
+    said = [entry["cluster"] for entry in logs if entry["event"] == "member_status_not_written"]
+    assert said == ["east", "east"]
+    assert len(bench.statuses("west")) == 1
+    bench.hub.on("PATCH", status_path("east"), answer({}))
+    await asyncio.sleep(30)  # virtual
+    assert len(bench.statuses("east")) == 3
