@@ -89,6 +89,7 @@ class Fleet:
         self._joined = asyncio.Event()
         self._itself = Member(MemberCluster(HUB_CLUSTER, ""), LONG_AGO, uid=hub_uid)
         self._members: dict[str, Member] = {}
+        self._mistaken: dict[str, Mistaken] = {}
         self._changed = asyncio.Event()
         self._declared: Reflector[MemberCluster | Mistaken] = Reflector(
             "memberclusters", client, _members_path, _decode, self._note_change
@@ -177,10 +178,9 @@ class Fleet:
         asked, now = set(wheres), self._now()
         kinds, namespaces = asked_kinds(asked), frozenset(where.namespace for where in asked)
         sites = {name: member.site(kinds, namespaces, now) for name, member in self._members.items()}
-        for mistaken in self._declared.items.values():
-            if isinstance(mistaken, Mistaken):
-                closed = Closed(choice.NOT_REPORTED, mistaken.message)
-                sites[mistaken.name] = Site(mistaken.name, CapacityLedger().snapshot(), closed=closed)
+        for name, mistaken in self._mistaken.items():
+            closed = Closed(choice.NOT_REPORTED, mistaken.message)
+            sites[name] = Site(name, CapacityLedger().snapshot(), closed=closed)
         return sites
 
     def leads_nowhere(self, where: Where) -> bool:
@@ -194,7 +194,7 @@ class Fleet:
         member = self._members.get(name)
         if member is not None:
             return member.loss()
-        if name == HUB_CLUSTER or not self._is_told_all or self._is_mistaken(name):
+        if name == HUB_CLUSTER or not self._is_told_all or name in self._mistaken:
             return None
         message = f"cluster {name} is not declared any more; what runs there may go on"
         return Loss(OnClusterLost.WAIT, self._now(), message, is_undeclared=True)
@@ -213,20 +213,21 @@ class Fleet:
         member = self._members.get(name)
         return member.is_joining if member else name != HUB_CLUSTER and not self._is_told_all
 
-    def _is_mistaken(self, name: str) -> bool:
-        return any(isinstance(each, Mistaken) and each.name == name for each in self._declared.items.values())
-
     # --- what is declared ------------------------------------------------------------------------------------
 
     def _settle(self, tasks: asyncio.TaskGroup) -> None:
         """Begin what was declared, end what no longer is, and take over what was changed of the others."""
-        wanted = {
-            each.name: each for each in self._declared.items.values() if isinstance(each, MemberCluster)
-        }
+        declared = self._declared.items.values()
+        wanted = {each.name: each for each in declared if isinstance(each, MemberCluster)}
+        mistaken = {each.name: each for each in declared if isinstance(each, Mistaken)}
+        forgotten = self._mistaken.keys() - wanted.keys() - mistaken.keys()
+        self._mistaken = mistaken
         for name in self._members.keys() - wanted.keys():
             self._end(name)
-        for declared in wanted.values():
-            self._declare(declared, tasks)
+        for name in forgotten:
+            self._concerned.on_member(name)
+        for each in wanted.values():
+            self._declare(each, tasks)
         self._concerned.on_capacity()
 
     def _declare(self, declared: MemberCluster, tasks: asyncio.TaskGroup) -> None:

@@ -233,6 +233,17 @@ async def test_member_that_is_declared_by_mistake_takes_nothing_and_says_why(ben
     assert bench.closed("east") is None
 
 
+async def test_one_that_is_deleted_after_a_mistake_is_told_to_those_who_wait_for_it(bench: Bench) -> None:
+    bench.has("east", kubeconfigSecretRef=None)
+    await until(lambda: bench.fleet.has_members)
+    await asyncio.sleep(1)  # virtual
+    assert bench.told == []
+    bench.declared.loses("east")
+    await until(lambda: bench.told)
+    assert bench.told == ["east"]
+    assert bench.fleet.loss_of("east") == undeclared(bench)
+
+
 @pytest.mark.parametrize("name", ["east", "hub"])
 async def test_drain_is_told_to_what_runs_there_and_taken_back(bench: Bench, name: str) -> None:
     await bench.joined(name)
