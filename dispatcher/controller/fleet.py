@@ -206,7 +206,7 @@ class Fleet:
 
     def is_complete(self) -> bool:
         """True if every member that is declared can be asked what it has."""
-        return all(member.cluster is not None for member in self._members.values())
+        return not self._mistaken and all(member.cluster is not None for member in self._members.values())
 
     def is_joining(self, name: str) -> bool:
         """True while a member is being connected, or may yet turn out to be declared: nobody knows how it is."""

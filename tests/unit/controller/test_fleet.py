@@ -474,6 +474,9 @@ async def test_every_member_can_be_asked_only_if_each_has_joined(bench: Bench) -
     bench.has("west")
     await until(lambda: "west" in bench.fleet.sites([ANYWHERE]))
     assert not bench.fleet.is_complete()
+    bench.has("west", kubeconfigSecretRef=None)
+    await until(lambda: bench.closed("west") == Closed(choice.NOT_REPORTED, MISTAKEN))
+    assert not bench.fleet.is_complete()
 
 
 # --- what members show of themselves ---------------------------------------------------------------------------
