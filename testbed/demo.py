@@ -7,11 +7,9 @@ happened, else it says what it saw instead and exits 1.
 
 from __future__ import annotations
 
-import argparse
-import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -20,19 +18,13 @@ from typing import Final
 
 import psycopg
 from psycopg.rows import class_row
-from rich.console import Console
-from rich.live import Live
 from rich.table import Table
 
 from dispatcher.core.record import Phase
-from testbed import build
-from testbed.__main__ import raise_on_signals
-from testbed.client import ApiError
-from testbed.plane import NotReady
-from testbed.postgres import NoPostgres
-from testbed.processes import FolderInUse, ProcessDied, Supervisor
 from testbed.scene import GONE, Lists, Scene
-from testbed.stack import ROOT, Stack, ignore_signals
+from testbed.screen import Screen
+from testbed.stack import ROOT, Stack
+from testbed.story import LOOK_SECONDS, Player, StoryFailed, command_line, exit_code_of, explained, stage
 
 STATE: Final = ROOT / ".dev" / "demo"
 FIRST: Final = "raycluster-glue"
@@ -40,11 +32,7 @@ SECOND: Final = "raycluster-glue-1"
 WAITING: Final = "Backoff"
 RUNNING: Final = "Running"
 TWO_RUN: Final = "2 running"
-PATIENCE_SECONDS: Final = 60.0
 WATCHED_SECONDS: Final = 4.0
-LOOK_SECONDS: Final = 0.1
-PLAIN_WIDTH: Final = 120
-LOG_LINES: Final = 8
 
 LISTS: Final = {
     "appwrappers": "/apis/workload.codeflare.dev/v1beta1/namespaces/default/appwrappers",
@@ -70,23 +58,6 @@ The same by hand: `make dev` in one terminal, and in another what it prints, the
   psql "$DISPATCHER_DATABASE_URL" -c 'SELECT * FROM history.timeline ORDER BY id'
 """
 
-Say = Callable[[str], None]
-
-
-class StoryFailed(Exception):
-    """What should have happened did not; the message says what was seen instead."""
-
-
-WENT_WRONG: Final = (
-    ApiError,
-    OSError,
-    ProcessDied,
-    StoryFailed,
-    psycopg.Error,
-    subprocess.SubprocessError,
-)
-"""What ends the story before its time."""
-
 
 @dataclass(frozen=True, slots=True)
 class Event:
@@ -103,130 +74,53 @@ class Event:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Tell the story; 0 if it happened, 1 if not, 128 and more if a signal ended it."""
-    options = parser().parse_args(arguments)
-    raise_on_signals()
-    try:
-        run(options.state)
-    except KeyboardInterrupt as interrupt:
-        return 128 + int(interrupt.args[0])
-    except BrokenPipeError:
-        return 1
-    except (StoryFailed, build.BuildFailed, FolderInUse, NoPostgres, NotReady, ProcessDied) as error:
-        print(f"demo: {error}", file=sys.stderr)
-        return 1
-    return 0
-
-
-def parser() -> argparse.ArgumentParser:
-    """Return the command line."""
-    top = argparse.ArgumentParser(prog="python -m testbed.demo", description=__doc__)
-    top.add_argument(
-        "--state", type=Path, default=STATE, metavar="FOLDER", help="kubeconfig, logs, data (%(default)s)"
-    )
-    return top
+    options = command_line("testbed.demo", __doc__, STATE).parse_args(arguments)
+    return exit_code_of("demo", lambda: run(options.state))
 
 
 def run(folder: Path) -> None:
     """Set the stage, tell the story, and clear everything away."""
-    binaries = build.ensure()
-    screen = Screen()
-    with Supervisor(folder) as supervisor:
-        stack = Stack(supervisor, binaries)
-        try:
-            screen.say("Setting up, each part a process of its own:")
-            stack.up(screen.say_part)
-            perform(stack, screen)
-        finally:
-            ignore_signals()
-            stack.down()
+    screen = Screen(table_of)
+    with stage(folder, screen) as stack:
+        perform(stack, screen)
     screen.say(BY_HAND)
 
 
-def perform(stack: Stack, screen: Screen) -> None:
+def perform(stack: Stack, screen: Screen[Scene]) -> None:
     """Tell the story on a stage that is set, and print what the database remembers of it."""
     with psycopg.connect(stack.database_url, autocommit=True) as database:
         story = Story(stack, database, screen)
-        try:
+        with explained(stack, lambda: story.player.last):
             with screen:
                 story.tell()
             print_history(story.history(), screen)
-        except WENT_WRONG as error:
-            raise StoryFailed(
-                f"this is not what should have happened: {error}\n"
-                f"seen last: {story.last}\nthe dispatcher's last lines:\n"
-                f"{stack.dispatcher.process.log_tail(LOG_LINES)}\nall logs are in {stack.folder / 'logs'}"
-            ) from error
-
-
-class Screen:
-    """A terminal, with a table that is kept up to date; or a pipe, with one whenever something changed."""
-
-    def __init__(self) -> None:
-        self._console = Console(highlight=False, markup=False, soft_wrap=True)
-        if not self._console.is_terminal:
-            self._console.width = PLAIN_WIDTH
-        self._live: Live | None = None
-        self._shown: Scene | None = None
-        self._began = time.monotonic()
-
-    def __enter__(self) -> None:
-        if self._console.is_terminal:
-            self._live = Live(console=self._console, auto_refresh=False)
-            self._live.start()
-
-    def __exit__(self, *_: object) -> None:
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
-
-    def say(self, text: str) -> None:
-        """Print a line, above the table if there is one."""
-        self._console.print(text)
-
-    def say_part(self, part: str) -> None:
-        """Print that a part is there, and when."""
-        self.say(f"  {time.monotonic() - self._began:5.1f} s  {part}")
-
-    def print_table(self, table: Table) -> None:
-        """Print a table that stays."""
-        self._console.print(table)
-
-    def show(self, scene: Scene) -> None:
-        """Show what there is to see now."""
-        if scene == self._shown:
-            return
-        self._shown = scene
-        if self._live is not None:
-            self._live.update(table_of(scene), refresh=True)
-        else:
-            self._console.print(table_of(scene))
 
 
 class Story:
     """The blog, step by step; each returns when it has happened, or raises `StoryFailed`."""
 
-    def __init__(self, stack: Stack, database: psycopg.Connection, screen: Screen) -> None:
+    def __init__(self, stack: Stack, database: psycopg.Connection, screen: Screen[Scene]) -> None:
+        self.player = Player(stack, screen, self._look)
         self._stack = stack
         self._database = database
         self._screen = screen
         self._names: list[str] = []
-        self.last: Scene | None = None
 
     def tell(self) -> None:
         """Tell all of it."""
-        say = self._screen.say
+        say, until = self._screen.say, self.player.until
         say("\nA gang of two pods that need a GPU each; there are three GPUs.")
         self._apply(FIRST)
-        self._until(f"{FIRST} runs whole", lambda scene: runs_whole(scene, FIRST))
+        until(f"{FIRST} runs whole", lambda scene: runs_whole(scene, FIRST))
         say("\nAnother one like it. There is one GPU left, so it waits, whole: half a gang is of no use.")
         self._apply(SECOND)
-        self._until(f"{SECOND} is first in the queue", lambda scene: waits_first(scene, SECOND))
+        until(f"{SECOND} is first in the queue", lambda scene: waits_first(scene, SECOND))
         self._watch_nothing_made(WATCHED_SECONDS)
         say(f"For {WATCHED_SECONDS:.0f} s there was no RayCluster, pod or service of {SECOND}.")
         say("\nThe first one goes.")
-        self._kubectl("delete", "appwrapper", FIRST)
-        self._until(f"{SECOND} runs whole", lambda scene: runs_whole(scene, SECOND))
-        self._until(f"nothing is left of {FIRST}", lambda scene: is_gone(scene, FIRST))
+        self.player.kubectl("delete", "appwrapper", FIRST)
+        until(f"{SECOND} runs whole", lambda scene: runs_whole(scene, SECOND))
+        until(f"nothing is left of {FIRST}", lambda scene: is_gone(scene, FIRST))
 
     def history(self) -> list[Event]:
         """Return what the database remembers, in order; raises `StoryFailed` if it tells another story."""
@@ -238,48 +132,22 @@ class Story:
         return events
 
     def _apply(self, name: str) -> None:
-        self._kubectl("apply", "-f", f"examples/aw-{name}.yaml")
+        self.player.kubectl("apply", "-f", f"examples/aw-{name}.yaml")
         self._names.append(name)
-
-    def _kubectl(self, *arguments: str) -> None:
-        self._screen.say(f"$ kubectl {' '.join(arguments)}")
-        done = subprocess.run(
-            [self._stack.plane.kubectl, *arguments],
-            cwd=ROOT,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE_SECONDS,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise StoryFailed(f"kubectl {' '.join(arguments)}: {done.stderr.strip()}")
-        self._screen.say(done.stdout.strip())
-
-    def _until(self, what: str, has_come: Callable[[Scene], bool]) -> None:
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not has_come(self._look()):
-            if time.monotonic() > deadline:
-                raise StoryFailed(f"after {PATIENCE_SECONDS:.0f} s it is still not so that {what}")
-            time.sleep(LOOK_SECONDS)
 
     def _watch_nothing_made(self, seconds: float) -> None:
         until = time.monotonic() + seconds
         while time.monotonic() < until:
-            scene = self._look()
-            if not waits_first(scene, SECOND):
+            if not waits_first(self.player.look(), SECOND):
                 raise StoryFailed(f"{SECOND} should wait with nothing created until {FIRST} is deleted")
             time.sleep(LOOK_SECONDS)
 
     def _look(self) -> Scene:
-        self._stack.check()
         with ThreadPoolExecutor(len(LISTS)) as pool:
             found = pool.map(lambda path: self._stack.plane.client.get(path)["items"], LISTS.values())
         lists = Lists(**dict(zip(LISTS, found, strict=True)))
         positions = self._database.execute("SELECT name, position FROM history.queue_now").fetchall()
-        self.last = Scene.of(self._names, lists, dict(positions))
-        self._screen.show(self.last)
-        return self.last
+        return Scene.of(self._names, lists, dict(positions))
 
 
 def runs_whole(scene: Scene, name: str) -> bool:
@@ -318,7 +186,7 @@ def table_of(scene: Scene) -> Table:
     return table
 
 
-def print_history(events: Sequence[Event], screen: Screen) -> None:
+def print_history(events: Sequence[Event], screen: Screen[Scene]) -> None:
     """Print what the database remembers of each."""
     screen.say("\nWhat the database remembers (SELECT … FROM history.timeline):")
     for name in (FIRST, SECOND):

@@ -1,11 +1,13 @@
-"""One whole stack: a cluster, Postgres, the dispatcher, and a stand-in for KubeRay's operator.
+"""One whole stack: a hub, perhaps members, Postgres, the dispatcher, and stand-ins for KubeRay's operator.
 
-The demo and `make dev` start the same one. Every part is a process of its own under the caller's supervisor,
-is given all it needs to know, and sees nothing of the user's KUBECONFIG or DISPATCHER_… variables.
+The demo and `make dev` start the same one, and `make demo-hub` one with members. Every part is a process of
+its own under the caller's supervisor, is given all it needs to know, and sees nothing of the user's KUBECONFIG or
+DISPATCHER_… variables.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import http.client
 import json
@@ -15,13 +17,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
 from testbed.build import VERSION, Binaries
 from testbed.nodes import Shape
-from testbed.plane import NotReady, Plane, Wanted
+from testbed.plane import COMPONENTS, NotReady, Plane, Wanted, up_all
 from testbed.postgres import EmbeddedPostgres, server_binaries
 from testbed.processes import Ending, Process, ProcessDied, Supervisor
 
@@ -31,9 +34,11 @@ NODES: Final = 3
 GPU_NODE: Final = Shape(cpu="8", memory="61Gi", gpu=1)
 """One example gang of two GPUs fits on three of these; two gangs do not."""
 
+HUB: Final = "hub"
 READY_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.05
 PROBE_SECONDS: Final = 2.0
+NODE_LEASES: Final = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 DATABASE: Final = "dispatcher"
 
 Say = Callable[[str], None]
@@ -84,17 +89,33 @@ class Dispatcher:
             connection.close()
 
 
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What a stack consists of; members by name. `settings` are the dispatcher's, by their variables' names."""
+
+    hub: Wanted = field(default_factory=lambda: Wanted(NODES, GPU_NODE, CRDS))
+    members: Mapping[str, Wanted] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
 class Stack:
     """Everything the dispatcher needs, and a dispatcher. `down` is to be called whatever became of `up`.
 
-    It owns its supervisor's folder: what earlier runs logged there is removed.
+    Members run, and are not declared to the hub. It owns its supervisor's folder: what earlier runs logged there is
+    removed.
     """
 
-    def __init__(self, supervisor: Supervisor, binaries: Binaries) -> None:
+    def __init__(self, supervisor: Supervisor, binaries: Binaries, setting: Setting | None = None) -> None:
+        setting = setting or Setting()
         self.folder = supervisor.folder
-        self.plane = Plane(supervisor, binaries, "hub", Wanted(NODES, GPU_NODE, CRDS))
+        self.plane = Plane(supervisor, binaries, HUB, setting.hub)
+        self.members = {
+            name: Plane(supervisor, binaries, name, each) for name, each in setting.members.items()
+        }
         self.database_url = ""
         self.dispatcher: Dispatcher
+        self._settings = setting.settings
+        self._operators: dict[str, Process] = {}
         self._supervisor = supervisor
         self._binaries = binaries
         self._parts = contextlib.ExitStack()
@@ -109,12 +130,17 @@ class Stack:
         self.database_url = self._parts.enter_context(EmbeddedPostgres(self._supervisor, DATABASE)).url
         self._migrate()
         say(f"Postgres, migrated: {self.database_url}")
-        self._parts.callback(self.plane.down)
-        self.plane.up()
-        say(f"Kubernetes {VERSION.removeprefix('v')}: {describe(self.plane.wanted)}")
-        self._start_operator()
+        planes = [self.plane, *self.members.values()]
+        for plane in planes:
+            self._parts.callback(plane.down)
+        up_all(planes)
+        for plane in planes:
+            name = f", {plane.name}" if self.members else ""
+            say(f"Kubernetes {VERSION.removeprefix('v')}{name}: {describe(plane.wanted)}")
+        for plane in self.members.values() or planes:
+            self._start_operator(plane)
         say("a stand-in for KubeRay's operator (not KubeRay: it turns RayClusters into pods and services)")
-        self.dispatcher = Dispatcher(self._supervisor, self._environment())
+        self.dispatcher = Dispatcher(self._supervisor, {**self.environment, **self._settings})
         self._parts.callback(self._supervisor.stop, self.dispatcher.process)
         self.dispatcher.wait_until_ready()
         say(f"the dispatcher: {self.dispatcher.probes}/readyz")
@@ -127,6 +153,26 @@ class Stack:
         """Raise `ProcessDied` if any part has ended that nobody ended on purpose."""
         for process in self._supervisor.processes:
             process.check()
+
+    def lose(self, name: str) -> None:
+        """End a member at once, and the operator that would run there; what etcd has written is kept."""
+        asyncio.run(crash(self.members[name]))
+        self._supervisor.stop(self._operators.pop(name))
+
+    def bring_back(self, name: str) -> None:
+        """Undo `lose`, and return when the member answers."""
+        asyncio.run(recover(self.members[name]))
+        self._start_operator(self.members[name])
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the `dispatcher` command needs to know to mean this stack, and nothing of the user's."""
+        return {
+            "PATH": os.environ.get("PATH", os.defpath),
+            "HOME": str(self.folder),
+            "DISPATCHER_KUBECONFIG": str(self.plane.kubeconfig),
+            "DISPATCHER_DATABASE_URL": self.database_url,
+        }
 
     def write_exports(self) -> Path:
         """Write a file for a shell to source, and return its path; `exports` says what is in it."""
@@ -157,30 +203,42 @@ class Stack:
 
     def _migrate(self) -> None:
         argv = [sys.executable, "-m", "dispatcher", "migrate"]
-        process = self._supervisor.start("migrate", argv, env=self._environment(), cwd=ROOT)
+        process = self._supervisor.start("migrate", argv, env=self.environment, cwd=ROOT)
         try:
             if process.wait(READY_SECONDS) != 0:
                 raise ProcessDied(f"`dispatcher migrate` failed:\n{process.log_tail()}")
         finally:
             self._supervisor.stop(process)
 
-    def _start_operator(self) -> None:
-        argv = [sys.executable, "-m", "testbed.kuberay", "--kubeconfig", str(self.plane.kubeconfig)]
-        process = self._supervisor.start("kuberay-stand-in", argv, env=self._environment(), cwd=ROOT)
+    def _start_operator(self, plane: Plane) -> None:
+        name = f"kuberay-stand-in-{plane.name}" if self.members else "kuberay-stand-in"
+        argv = [sys.executable, "-m", "testbed.kuberay", "--kubeconfig", str(plane.kubeconfig)]
+        process = self._supervisor.start(name, argv, env=self.environment, cwd=ROOT)
         self._parts.callback(self._supervisor.stop, process)
+        self._operators[plane.name] = process
 
-    def _environment(self) -> dict[str, str]:
-        return {
-            "PATH": os.environ.get("PATH", os.defpath),
-            "HOME": str(self.folder),
-            "DISPATCHER_KUBECONFIG": str(self.plane.kubeconfig),
-            "DISPATCHER_DATABASE_URL": self.database_url,
-        }
+
+async def crash(plane: Plane) -> None:
+    """End all of a cluster but etcd: nobody answers, and nobody acts."""
+    await plane.kill_apiserver()
+    for name in COMPONENTS:
+        await plane.kill_component(name)
+
+
+async def recover(plane: Plane) -> None:
+    """Undo `crash`, and return when the API server is ready; the rest follows at once."""
+    await plane.start_apiserver()
+    # Another KWOK than before plays a node only once the lease of the one before has run out.
+    await asyncio.to_thread(plane.client.request, "DELETE", NODE_LEASES)
+    for name in COMPONENTS:
+        await asyncio.to_thread(plane.start_component, name)
 
 
 def describe(wanted: Wanted) -> str:
     """Say what a cluster has to offer."""
     shape = wanted.shape
+    if not wanted.nodes:
+        return "no nodes"
     return f"{wanted.nodes} nodes of {shape.cpu} CPU, {shape.memory} and {shape.gpu} GPU each"
 
 

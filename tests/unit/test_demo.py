@@ -13,7 +13,6 @@ from testbed.demo import (
     FIRST,
     SECOND,
     Event,
-    StoryFailed,
     gap,
     history_of,
     is_gone,
@@ -22,6 +21,7 @@ from testbed.demo import (
     waits_first,
 )
 from testbed.scene import Lists, Row, Scene
+from testbed.story import StoryFailed
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 NOON = datetime(2026, 11, 20, 12, tzinfo=UTC)

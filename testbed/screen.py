@@ -1,0 +1,71 @@
+"""Where a demo is watched: what is said stays, and below it what there is to see is kept up to date."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, TypeVar
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+
+PLAIN_WIDTH: Final = 120
+
+T = TypeVar("T")
+
+
+class Screen(Generic[T]):
+    """A terminal, with a table that is redrawn in place; or a pipe, with what is new whenever something changed.
+
+    `tell_news` has the lines that say what is new since the last look, of which there was none at first; without it,
+    a pipe gets the whole table again.
+    """
+
+    def __init__(
+        self,
+        lay_out: Callable[[T], RenderableType],
+        tell_news: Callable[[T | None, T], Sequence[str]] | None = None,
+    ) -> None:
+        self._lay_out = lay_out
+        self._tell_news = tell_news
+        self._console = Console(highlight=False, markup=False, soft_wrap=True)
+        if not self._console.is_terminal:
+            self._console.width = PLAIN_WIDTH
+        self._live: Live | None = None
+        self._shown: T | None = None
+        self._began = time.monotonic()
+
+    def __enter__(self) -> None:
+        if self._console.is_terminal:
+            self._live = Live(console=self._console, auto_refresh=False)
+            self._live.start()
+
+    def __exit__(self, *_: object) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+    def say(self, text: str) -> None:
+        """Print a line, above the table if there is one."""
+        self._console.print(text)
+
+    def say_part(self, part: str) -> None:
+        """Print that a part is there, and when."""
+        self.say(f"  {time.monotonic() - self._began:5.1f} s  {part}")
+
+    def print_table(self, table: RenderableType) -> None:
+        """Print a table that stays."""
+        self._console.print(table)
+
+    def show(self, seen: T) -> None:
+        """Show what there is to see now."""
+        if seen == self._shown:
+            return
+        before, self._shown = self._shown, seen
+        if self._live is not None:
+            self._live.update(self._lay_out(seen), refresh=True)
+        elif self._tell_news is None:
+            self._console.print(self._lay_out(seen))
+        else:
+            for line in self._tell_news(before, seen):
+                self.say_part(line)
