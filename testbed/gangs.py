@@ -1,0 +1,66 @@
+"""The ten gangs of `make demo-hub`, and their AppWrappers: the blog's Ray gang under other names and of other sizes."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from dispatcher.api.names import CLUSTER_SELECTOR
+from testbed.stack import ROOT
+
+EXAMPLE: Final = ROOT / "examples" / "aw-raycluster-glue.yaml"
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """A Ray head and its workers, so many pods in all, each of which asks for one GPU.
+
+    `route` is where it has to be dispatched to in the course of the story, in order.
+    """
+
+    name: str
+    pods: int
+    route: tuple[str, ...]
+    selector: str = ""
+
+
+PINNED: Final = Gang("tune-h100", 2, ("west", "west"), selector="gpu=h100")
+MOVED: Final = (Gang("train-1", 3, ("west", "east")), Gang("train-2", 3, ("west", "east")))
+DONE: Final = Gang("tune-1", 2, ("east",))
+STAYING: Final = (
+    Gang("train-3", 3, ("east",)),
+    DONE,
+    Gang("tune-2", 2, ("east",)),
+    Gang("tune-3", 2, ("east",)),
+    Gang("tune-4", 2, ("east",)),
+    Gang("eval", 1, ("east",)),
+)
+LARGE: Final = Gang("pretrain", 6, ("west",))
+GANGS: Final = (PINNED, *MOVED, *STAYING, LARGE)
+
+
+def write(path: Path, gangs: Sequence[Gang]) -> None:
+    """Write the AppWrappers of these gangs into one file, for kubectl."""
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(yaml.safe_dump_all([appwrapper_of(each) for each in gangs], sort_keys=False))
+
+
+def appwrapper_of(gang: Gang) -> dict[str, Any]:
+    """Return the AppWrapper of a gang."""
+    wrapped: dict[str, Any] = copy.deepcopy(yaml.safe_load(EXAMPLE.read_text()))
+    wrapped["metadata"]["name"] = gang.name
+    if gang.selector:
+        wrapped["metadata"]["annotations"] = {CLUSTER_SELECTOR: gang.selector}
+    [item] = wrapped["spec"]["resources"]["GenericItems"]
+    [demand] = item["custompodresources"]
+    demand["replicas"] = gang.pods
+    ray = item["generictemplate"]
+    ray["metadata"] = {"name": gang.name}
+    [workers] = ray["spec"]["workerGroupSpecs"]
+    workers |= dict.fromkeys(("replicas", "minReplicas", "maxReplicas"), gang.pods - 1)
+    return wrapped
