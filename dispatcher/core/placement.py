@@ -290,9 +290,10 @@ def in_words(resource: str, amount: int) -> str:
 
 
 def _bytes_in_words(amount: int) -> str:
-    for unit, size in (("Gi", 2**30), ("G", 10**9), ("Mi", 2**20), ("M", 10**6), ("Ki", 2**10)):
+    """Exactly, unless only kibibytes are exact for gibibytes: of these the tenths are enough, and not one too many."""
+    for unit, size in (("Gi", 2**30), ("G", 10**9), ("Mi", 2**20), ("M", 10**6)):
         if amount and amount % size == 0:
             return f"{amount // size}{unit}"
     if abs(amount) >= 2**30:
-        return f"{amount / 2**30:.1f}Gi"
-    return str(amount)
+        return f"{amount * 10 // 2**30 / 10}Gi"
+    return f"{amount // 2**10}Ki" if amount and amount % 2**10 == 0 else str(amount)

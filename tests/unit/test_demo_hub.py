@@ -157,6 +157,7 @@ PINNED_WAITS = Row(PINNED.name, 2, "Backoff", refusals=(NOT_WANTED, AWAY))
             id="the-second",
         ),
         pytest.param((PINNED_WAITS, ON, replace(ON, gang=SECOND.name)), False, id="both"),
+        pytest.param((PINNED_WAITS, replace(ON, state="Dispatched"), OFF), False, id="not-yet"),
         pytest.param((PINNED_WAITS, replace(OFF, gang=FIRST.name), OFF), False, id="neither"),
         pytest.param((PINNED_WAITS, ON, replace(OFF, refusals=())), False, id="the-other-does-not-know-why"),
         pytest.param((replace(PINNED_WAITS, refusals=(AWAY,)), ON, OFF), False, id="the-third-does-not"),
@@ -209,6 +210,19 @@ def test_pipe_gets_what_is_new_in_lines_and_nothing_when_nothing_is(
 
     said = [line.partition(" s  ")[2] for line in capsys.readouterr().out.splitlines()]
     assert said == ["east: 1 of 16 GPUs free", "west: ClusterUnreachable"]
+
+
+def test_pipe_gets_the_table_again_when_it_changed_if_there_is_no_other_way_to_tell(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    screen: Screen[HubScene] = Screen(table_of)
+    for row in (WAITS, WAITS, RUNS):
+        screen.show(HubScene((row,)))
+
+    states = [
+        line.split("│")[3].strip() for line in capsys.readouterr().out.splitlines() if "│ train" in line
+    ]
+    assert states == ["Backoff", "Running"]
 
 
 def test_past_is_where_it_was_dispatched_to_and_where_it_ran() -> None:

@@ -211,6 +211,7 @@ def test_explanation(demand: dict[str, int], available: dict[str, int], resource
         ("memory", 500 * 10**6, "500M"),
         ("memory", 4096, "4Ki"),
         ("memory", 5 * 2**30 + 1, "5.0Gi"),
+        ("memory", 886241824 * 2**10, "845.1Gi"),
         ("memory", -3 * 2**30, "-3Gi"),
         ("memory", 1000, "1000"),
         ("memory", 0, "0"),
