@@ -132,7 +132,8 @@ class Admission:
 
     async def _find_running(self, view: AppWrapperView, spec: AppWrapperSpec) -> tuple[str, int] | None:
         """The cluster that has objects of an AppWrapper new to the database, and the attempt that made them."""
-        for cluster in self._clusters.values():
+        are_all_asked = self._is_complete()
+        for cluster in tuple(self._clusters.values()):  # one may come or go while another is asked
             seems_to_run = view.is_held or view.status.get("canrun") or cluster.pod_counts(view.uid).live
             if not seems_to_run:
                 continue
@@ -140,7 +141,7 @@ class Admission:
                 attempt = await cluster.wrapped.attempt_of(wrapped, owner_of_newcomer(view, self._hub_id))
                 if attempt is not None:
                     return cluster.name, attempt
-        if view.is_held and not self._is_complete():
+        if view.is_held and not (are_all_asked and self._is_complete()):
             raise errors.Unavailable("a member cluster may have objects of it, and cannot be asked now")
         return None
 

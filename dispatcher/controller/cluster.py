@@ -104,9 +104,13 @@ class Cluster:
         self.ask_for_kinds(kinds)
         return kinds - self._served_kinds
 
+    def was_asked_for(self, kinds: frozenset[Kind]) -> bool:
+        """True if it was asked whether it serves all of `kinds`, though it may not have answered yet."""
+        return kinds <= self._asked_kinds
+
     def ask_for_kinds(self, kinds: frozenset[Kind]) -> asyncio.Event:
         """Have it found out whether it serves `kinds`; what is set once that is known of all that were asked about."""
-        if not kinds <= self._asked_kinds:
+        if not self.was_asked_for(kinds):
             self._asked_kinds |= kinds
             self._kinds_answered.clear()
             self._kinds_asked.set()

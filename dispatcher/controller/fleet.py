@@ -156,16 +156,12 @@ class Fleet:
                     self._joined.clear()
 
     async def get_ready(self, wheres: Iterable[Where]) -> None:
-        """Find out what `sites` will have to know, if that is more than before; who hangs is not waited for."""
+        """Find out what `sites` will have to know, if that is more than before; who hangs is waited for only once."""
         if not self.has_members:
             return
         kinds = asked_kinds(set(wheres))
-        asked = [
-            cluster.ask_for_kinds(kinds)
-            for name, cluster in self.clusters.items()
-            if cluster.is_member and self._members[name].closed is None
-        ]
-        unanswered = [each for each in asked if not each.is_set()]
+        there = [member.cluster for member in self._members.values() if member.cluster and not member.closed]
+        unanswered = [each.ask_for_kinds(kinds) for each in there if not each.was_asked_for(kinds)]
         if unanswered:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(KINDS_SECONDS):

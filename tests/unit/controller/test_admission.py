@@ -6,12 +6,16 @@ from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from aiohttp import web
 
+from dispatcher.api.names import FINALIZER
+from dispatcher.controller.cluster import Cluster
+from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.manifest import build
 from dispatcher.core.record import Phase
 from tests.builders import make_appwrapper, make_owner, make_template, make_wrapped
-from tests.fakes import answer, refusal
-from tests.unit.controller.wire import PODS
+from tests.fakes import FakeApiServer, answer, client_of, refusal
+from tests.unit.controller.wire import MISSING, PODS
 from tests.unit.controller.world import World
 
 Json = dict[str, Any]
@@ -168,3 +172,20 @@ async def test_one_that_cannot_be_read_now_comes_back_and_holds_up_no_other(worl
         world.admission.add(world.show(raw).uid)
     await world.admission.admit_all()
     assert (world.admitted, world.failed) == (["fine"], ["uid-of-troubled"])
+
+
+async def test_member_that_goes_while_it_is_asked_is_no_reason_to_fail(world: World) -> None:
+    async with FakeApiServer() as far, client_of(far) as client:
+        west = Cluster("west", client, CapacityLedger(), world.wake_dispatch, world.wake)
+
+        async def goes(request: web.Request) -> web.StreamResponse:
+            del world.clusters["west"]
+            return await MISSING(request)
+
+        far.on("GET", f"{PODS}/pod", goes)
+        far.on("GET", "/api/v1", answer({"resources": [{"name": "pods", "kind": "Pod", "namespaced": True}]}))
+        hub = world.clusters.pop("hub")
+        world.clusters |= {"west": west, "hub": hub}
+        world.server.on("GET", f"{PODS}/pod", MISSING)
+        record = await world.admit(make_appwrapper(finalizers=[FINALIZER]))
+    assert (record.phase, world.failed) == (Phase.QUEUED, [])
