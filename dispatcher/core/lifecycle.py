@@ -288,8 +288,10 @@ def mark_running(record: Record, now: datetime) -> Change:
 
 
 def fall_ill(record: Record, reason: str, message: str, now: datetime) -> Change:
-    """Note that something is wrong with it, from now on."""
-    ailment = Ailment(reason, one_line(message), now)
+    """Note that something is wrong with it: from now on, unless only what is said of it has changed."""
+    known = record.unhealthy
+    since = known.since if known and known.reason == reason else now
+    ailment = Ailment(reason, one_line(message), since)
     return _step(record, Cause.UNHEALTHY, now, told_reason=reason, note=ailment.message, unhealthy=ailment)
 
 

@@ -17,6 +17,7 @@ Json = dict[str, Any]
 HEAD = "spec__headGroupSpec__template__spec__containers__0__image"
 WORKERS = "spec__workerGroupSpecs__0__"
 IMAGE = "spec__template__spec__containers__0__image"
+CPU = "spec__template__spec__containers__0__resources__requests__cpu"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicies"
 BINDINGS = "/apis/admissionregistration.k8s.io/v1/mutatingadmissionpolicybindings"
 
@@ -106,9 +107,12 @@ async def test_edit_made_while_nobody_looks_is_told_and_stays_told_over_a_restar
 
     await crash(world, process)
     await world.start_dispatcher()
-    await edit(world, "Deployment", "serve", **{IMAGE: "none"})
+    await edit(world, "Deployment", "serve", **{CPU: "200m"})
+    cpu = "spec.template.spec.containers[0].resources.requests.cpu"
+    await until_drift(world, "gang", f"{image}, {cpu} were")
+    await edit(world, "Deployment", "serve", **{IMAGE: "none", CPU: "0.1"})
     await until_drift(world, "gang", None)
-    assert await told(world, "gang") == ["unhealthy", "recovered"]
+    assert await told(world, "gang") == ["unhealthy", "unhealthy", "recovered"]
 
 
 @pytest.fixture
@@ -164,11 +168,10 @@ async def test_what_is_changed_at_the_creation_is_no_drift_until_somebody_change
     serve = (await world.get("Deployment", "serve")) or {}
     assert serve["spec"]["template"]["spec"]["containers"][0]["image"] == "mirror/none"
 
-    cpu = "spec__template__spec__containers__0__resources__requests__cpu"
-    await edit(world, "Deployment", "serve", **{cpu: "200m"})
+    await edit(world, "Deployment", "serve", **{CPU: "200m"})
     template = f"Deployment {world.namespace}/serve: spec.template.spec.containers[0]"
     await until_drift(world, "gang", f"{template}.resources.requests.cpu was")
 
-    await edit(world, "Deployment", "serve", **{cpu: "0.1", IMAGE: "mirror/other"})
+    await edit(world, "Deployment", "serve", **{CPU: "0.1", IMAGE: "mirror/other"})
     await until_drift(world, "gang", f"{template}.image was")
     assert await told(world, "gang") == ["unhealthy", "unhealthy"]

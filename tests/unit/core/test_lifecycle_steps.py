@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
 from dispatcher.core import lifecycle
 from dispatcher.core.lifecycle import Verdict
@@ -357,4 +358,14 @@ def test_conditions_stand_in_the_order_in_which_they_first_came_about() -> None:
         ("Backoff", False),
         ("Dispatched", True),
         ("Running", True),
+    ]
+
+
+def test_trouble_of_which_only_the_words_change_has_lasted_since_it_began() -> None:
+    ill = lifecycle.fall_ill(make_record(Phase.RUNNING), words.DRIFTED, "one field was changed", at(10)).after
+    worse = lifecycle.fall_ill(ill, words.DRIFTED, "two fields were changed", at(20)).after
+    other = lifecycle.fall_ill(worse, words.CLUSTER_UNREACHABLE, "east is away", at(30)).after
+    assert [each.unhealthy for each in (worse, other)] == [
+        Ailment(words.DRIFTED, "two fields were changed", at(10)),
+        Ailment(words.CLUSTER_UNREACHABLE, "east is away", at(30)),
     ]
