@@ -229,9 +229,7 @@ class Fleet:
     def _declare(self, declared: MemberCluster, tasks: asyncio.TaskGroup) -> None:
         name, member = declared.name, self._members.get(declared.name)
         if member is not None and member.declared.kubeconfig == declared.kubeconfig:
-            member.declared = declared
-            if member.cluster is not None:
-                self._instruct(member.cluster, declared)
+            self._change(member, declared)
             return
         if member is not None:
             self._end(name)
@@ -244,6 +242,14 @@ class Fleet:
         else:
             keeping = self._connector.keep(member, declared.kubeconfig)
             member.task = tasks.create_task(keeping, name=f"member-{name}")
+
+    def _change(self, member: Member, declared: MemberCluster) -> None:
+        """Take over what is declared otherwise now, over the connection there is."""
+        if declared.on_lost is not member.declared.on_lost:
+            member.is_known_to_be_lost = False  # those it has are looked at once more
+        member.declared = declared
+        if member.cluster is not None:
+            self._instruct(member.cluster, declared)
 
     def _instruct(self, cluster: Cluster, declared: MemberCluster) -> None:
         """Have a member do as is declared of it."""

@@ -398,6 +398,17 @@ async def test_those_on_a_lost_member_are_looked_at_once_it_is_lost_and_no_more(
     assert bench.told == ["east"]
 
 
+async def test_those_on_a_lost_member_are_looked_at_again_when_its_operator_decides_otherwise(
+    bench: Bench,
+) -> None:
+    await bench.lost(onClusterLost={"policy": "wait", "graceSeconds": 60})
+    await asyncio.sleep(100)  # virtual
+    bench.told.clear()
+    bench.has("east", onClusterLost={"policy": "requeue", "graceSeconds": 60})
+    await asyncio.sleep(20)  # virtual
+    assert bench.told == ["east"]
+
+
 # --- what is known for a pass --------------------------------------------------------------------------------
 
 
