@@ -247,6 +247,8 @@ class Fleet:
         """Take over what is declared otherwise now, over the connection there is."""
         if declared.on_lost is not member.declared.on_lost:
             member.is_known_to_be_lost = False  # those it has are looked at once more
+        if declared.uid != member.declared.uid:
+            member.told = {}  # that was another object, which is gone
         member.declared = declared
         if member.cluster is not None:
             self._instruct(member.cluster, declared)

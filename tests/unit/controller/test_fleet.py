@@ -534,3 +534,14 @@ async def test_status_that_could_not_be_written_is_tried_again_and_holds_up_no_o
     bench.hub.on("PATCH", status_path("east"), answer({}))
     await asyncio.sleep(30)  # virtual
     assert len(bench.statuses("east")) == 3
+
+
+async def test_member_that_was_deleted_and_declared_again_gets_the_status_of_its_own(bench: Bench) -> None:
+    await bench.joined("east")
+    await until(bench.statuses)
+    bench.declared.loses("east")
+    bench.has("east", uid="another")
+    await asyncio.sleep(30)  # virtual
+    tests = [each.body[0]["value"] for each in bench.hub.requests("PATCH", status_path("east"))]
+    assert tests[-1] == "another"
+    assert bench.statuses()[-1]["clusterUID"] == "uid-of-east"
