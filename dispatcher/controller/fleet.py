@@ -320,9 +320,10 @@ class Fleet:
             _log.info("member_status_not_written", cluster=member.name, error=str(error))
 
     def _note_change(
-        self, _uid: str, _old: MemberCluster | Mistaken | None, _new: MemberCluster | Mistaken | None
+        self, _uid: str, old: MemberCluster | Mistaken | None, new: MemberCluster | Mistaken | None
     ) -> None:
-        self._changed.set()
+        if old != new:  # its status is our own
+            self._changed.set()
 
 
 async def _members_path() -> str:

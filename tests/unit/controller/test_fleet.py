@@ -545,3 +545,11 @@ async def test_member_that_was_deleted_and_declared_again_gets_the_status_of_its
     tests = [each.body[0]["value"] for each in bench.hub.requests("PATCH", status_path("east"))]
     assert tests[-1] == "another"
     assert bench.statuses()[-1]["clusterUID"] == "uid-of-east"
+
+
+async def test_our_own_writing_wakes_nobody(bench: Bench) -> None:
+    await bench.joined("east")
+    changes = bench.capacity_changes
+    bench.declared.has({**declaration("east"), "status": {"running": 2}})
+    await asyncio.sleep(30)  # virtual
+    assert bench.capacity_changes == changes
