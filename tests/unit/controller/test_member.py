@@ -1,0 +1,214 @@
+"""One member: what a pass, its status and what runs there have to know of it; and what an error means for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from dispatcher import errors
+from dispatcher.api.membercluster import MemberCluster, NamespacePolicy, OnClusterLost, SecretKey
+from dispatcher.controller.cluster import Cluster
+from dispatcher.controller.member import (
+    CONNECTING,
+    LISTING,
+    MOST_MISHAPS,
+    AnotherCluster,
+    Member,
+    Unlisted,
+    asked_kinds,
+    closed_by_hand,
+    why,
+)
+from dispatcher.core import choice
+from dispatcher.core.capacity import CapacityLedger
+from dispatcher.core.choice import Closed, Site, Where
+from dispatcher.core.decision import Loss
+from dispatcher.core.memberstatus import Known
+from dispatcher.core.resources import Resources
+from dispatcher.kube.client import ClusterClient
+from tests.builders import at, make_core_node
+
+EAST = MemberCluster("east", "uid-of-east", {"gpu": "a100"}, SecretKey("cluster-east"))
+SILENT = Closed(choice.UNREACHABLE, "its API server does not answer")
+JOB, RAY = ("batch/v1", "Job"), ("ray.io/v1", "RayCluster")
+
+
+def make_member(**fields: Any) -> Member:  # noqa: ANN401
+    """One that joined at second 1 and is not asked about."""
+    values: dict[str, Any] = {"declared": EAST, "since": at(1), "closed": None}
+    return Member(**{**values, **fields})
+
+
+def make_cluster(client: ClusterClient, *, is_known: bool = True) -> Cluster:
+    """A cluster of one node of 8 cpu and the namespace `default`."""
+    cluster = Cluster("east", client, CapacityLedger(), lambda: None, lambda _appwrapper: None)
+    cluster.ledger.set_node(make_core_node("n1", cpu=8000))
+    cluster._namespaces.items["uid-of-default"] = "default"  # noqa: SLF001  # as if it was listed
+    for each in cluster._needed if is_known else ():  # noqa: SLF001
+        each.synced.set()
+    return cluster
+
+
+# --- whether it is there -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("closed", "has_cluster", "is_joining"),
+    [
+        pytest.param(CONNECTING, False, True, id="being-connected"),
+        pytest.param(CONNECTING, True, False, id="joined"),
+        pytest.param(SILENT, False, False, id="silent"),
+        pytest.param(None, False, False, id="just-left"),
+        pytest.param(None, True, False, id="open"),
+    ],
+)
+async def test_member_is_joining_until_it_can_be_asked_or_is_known_not_to(
+    client: ClusterClient, closed: Closed | None, has_cluster: bool, is_joining: bool
+) -> None:
+    cluster = make_cluster(client) if has_cluster else None
+    assert make_member(closed=closed, cluster=cluster).is_joining is is_joining
+
+
+LOST = Loss(OnClusterLost.FAIL, at(40), "cluster east has not answered since 2026-11-20 08:58:16 UTC")
+
+
+@pytest.mark.parametrize(
+    ("closed", "since", "expected"),
+    [
+        pytest.param(SILENT, at(10), LOST, id="silent"),
+        pytest.param(
+            Closed(choice.NOT_CONNECTED, "no Secret"), at(10), LOST, id="silent-before-its-secret-went"
+        ),
+        pytest.param(SILENT, None, None, id="closed-by-an-answer"),
+        pytest.param(CONNECTING, at(10), None, id="being-connected"),
+    ],
+)
+def test_what_is_there_is_lost_from_when_the_member_fell_silent(
+    closed: Closed, since: datetime | None, expected: Loss | None
+) -> None:
+    declared = replace(EAST, on_lost=OnClusterLost.FAIL, grace=timedelta(seconds=30))
+    assert make_member(declared=declared, closed=closed, unreachable_since=since).loss() == expected
+
+
+async def test_member_that_can_be_asked_is_not_lost(client: ClusterClient) -> None:
+    member = make_member(closed=SILENT, unreachable_since=at(10), cluster=make_cluster(client))
+    assert member.loss() is None
+
+
+# --- what is known of it -------------------------------------------------------------------------------------
+
+
+async def test_site_is_what_a_pass_has_to_know(client: ClusterClient) -> None:
+    declared = replace(EAST, reserve={"cpu": "2"}, namespace_policy=NamespacePolicy.CREATE)
+    cluster = make_cluster(client)
+    cluster._served_kinds.add(JOB)  # noqa: SLF001  # as if it had said so
+    member = make_member(declared=declared, cluster=cluster)
+    member.mishaps.extend([at(0), at(1), at(2)])
+    site = member.site(frozenset({JOB, RAY}), frozenset({"default", "team"}), at(601))
+    assert site.snapshot.free_for(None) == Resources({"cpu": 6000})
+    assert site == Site(
+        name="east",
+        snapshot=site.snapshot,
+        labels={"gpu": "a100"},
+        missing_kinds=frozenset({RAY}),
+        missing_namespaces=frozenset({"team"}),
+        creates_namespaces=True,
+        errors=2,
+    )
+
+
+@pytest.mark.parametrize(
+    ("closed", "expected"), [(SILENT, SILENT), (CONNECTING, CONNECTING), (None, LISTING)]
+)
+async def test_member_that_is_not_known_yet_takes_nothing_and_says_why(
+    client: ClusterClient, closed: Closed | None, expected: Closed
+) -> None:
+    for cluster in (None, make_cluster(client, is_known=False)):
+        site = make_member(closed=closed, cluster=cluster).site(frozenset(), frozenset(), at(9))
+        assert site.snapshot.free_for(None) == Resources()
+        assert site == Site("east", site.snapshot, {"gpu": "a100"}, expected)
+
+
+async def test_no_more_mishaps_are_remembered_than_matter(client: ClusterClient) -> None:
+    member = make_member(cluster=make_cluster(client))
+    member.mishaps.extend([at(1)] * (MOST_MISHAPS + 1))
+    assert member.site(frozenset(), frozenset(), at(2)).errors == MOST_MISHAPS
+
+
+async def test_status_is_made_of_what_is_known_beyond_the_reserve(client: ClusterClient) -> None:
+    declared = replace(EAST, reserve={"cpu": "2"}, cordoned=True)
+    member = make_member(declared=declared, uid="of-east", cluster=make_cluster(client))
+    assert member.known(3) == Known(
+        since=at(1),
+        closed=Closed(choice.CORDONED, "it takes nothing new"),
+        cluster_uid="of-east",
+        allocatable=Resources({"cpu": 8000}),
+        free=Resources({"cpu": 6000}),
+        running=3,
+    )
+
+
+def test_status_of_a_silent_member_has_no_capacity_and_says_since_when() -> None:
+    member = make_member(closed=SILENT, uid="of-east", unreachable_since=at(-60))
+    assert member.known(3) == Known(at(1), SILENT, "of-east", running=3, unreachable_since=at(-60))
+
+
+def test_kinds_are_those_that_anybody_asks_for() -> None:
+    wheres = {Where(kinds=frozenset({JOB})), Where(kinds=frozenset({RAY, JOB})), Where()}
+    assert (asked_kinds(wheres), asked_kinds(set())) == (frozenset({JOB, RAY}), frozenset())
+
+
+# --- why nothing goes there ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({}, None),
+        ({"cordon_reason": "as it was"}, None),
+        ({"cordoned": True}, Closed(choice.CORDONED, "it takes nothing new")),
+        (
+            {"cordoned": True, "cordon_reason": "new switches"},
+            Closed(choice.CORDONED, "it takes nothing new: new switches"),
+        ),
+        ({"drain": True, "cordoned": True}, Closed(choice.DRAINING, "it is being emptied")),
+        (
+            {"drain": True, "cordon_reason": "it moves"},
+            Closed(choice.DRAINING, "it is being emptied: it moves"),
+        ),
+    ],
+)
+def test_operator_closes_a_member_with_a_reason(fields: dict[str, Any], expected: Closed | None) -> None:
+    assert closed_by_hand(replace(EAST, **fields)) == expected
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (
+            errors.Unauthorized("no entry"),
+            Closed(choice.CREDENTIALS_REFUSED, "its API server does not accept our credentials: no entry"),
+        ),
+        (
+            errors.Forbidden("may not"),
+            Closed(choice.CREDENTIALS_REFUSED, "its API server does not accept our credentials: may not"),
+        ),
+        (AnotherCluster("it is west"), Closed(choice.ANOTHER_CLUSTER, "it is west")),
+        (errors.SettingsError("no Secret"), Closed(choice.NOT_CONNECTED, "no Secret")),
+        (Unlisted("no lists"), Closed(choice.UNREACHABLE, "no lists")),
+        (
+            errors.Throttled("later"),
+            Closed(choice.UNREACHABLE, "its API server is too busy to answer: later"),
+        ),
+        (
+            errors.Unavailable("timeout"),
+            Closed(choice.UNREACHABLE, "its API server does not answer: timeout"),
+        ),
+        (errors.NotFound("404"), Closed(choice.UNREACHABLE, "its API server does not answer: 404")),
+    ],
+)
+def test_error_of_a_connection_says_what_is_wrong_with_the_member(error: Exception, expected: Closed) -> None:
+    assert why(error) == expected
