@@ -1,0 +1,414 @@
+"""Creating a gang in a member: who is asked in which order, when it may still go elsewhere, and when it may not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from dispatcher import errors
+from dispatcher.api.names import FINALIZER
+from dispatcher.controller import creation
+from dispatcher.controller.cluster import Cluster
+from dispatcher.controller.creation import MOST_FAILURES
+from dispatcher.controller.parts import Parts
+from dispatcher.core import lifecycle
+from dispatcher.core.capacity import CapacityLedger
+from dispatcher.core.choice import Where, leads_nowhere
+from dispatcher.core.lifecycle import CREATION_POSTPONED
+from dispatcher.core.manifest import anchor_name
+from dispatcher.core.record import Pending, Phase, Record
+from tests.builders import make_appwrapper, make_metadata
+from tests.fakes import FakeApiServer, Reply, answer, client_of, hang_up, refusal, text
+from tests.unit.controller.wire import APPWRAPPERS, JOBS, MISSING, job, made, secret
+from tests.unit.controller.world import SERVES, World
+
+Json = dict[str, Any]
+
+UID = "uid-of-aw"
+AW = f"{APPWRAPPERS}/aw"
+TRAIN, TOKEN = job("train"), secret("token")
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+NAME = anchor_name(UID, 1)
+ANCHOR = f"{CONFIGMAPS}/{NAME}"
+SECRETS = "/api/v1/namespaces/default/secrets"
+TAKEN = refusal(409, "AlreadyExists")
+QUOTA = refusal(403, "Forbidden", "exceeded quota: configmaps")
+
+
+def anchor(appwrapper: str = UID, **metadata: object) -> Json:
+    """An anchor as a member has it."""
+    labels = {"dispatcher.codeflare.dev/appwrapper-uid": appwrapper}
+    return {"metadata": make_metadata(NAME, uid="uid-of-anchor", labels=labels, **metadata)}
+
+
+class East:
+    """A member in which all can be created, what was asked of it and of the hub, and who was told of mishaps."""
+
+    def __init__(self, world: World, server: FakeApiServer, cluster: Cluster) -> None:
+        self.world = world
+        self.server = server
+        self.cluster = cluster
+        self.order: list[str] = []
+        self.mishaps: list[str] = []
+        self.labels: dict[str, dict[str, str]] = {}
+        for path, kinds in SERVES.items():
+            resources = [{"name": name, "kind": kind, "namespaced": True} for name, kind in kinds.items()]
+            server.on("GET", path, answer({"resources": resources}))
+        self.on("GET", ANCHOR, MISSING)
+        self.on("POST", CONFIGMAPS, answer(anchor()))
+        self.on("POST", JOBS, answer(made(TRAIN)))
+        self.on("POST", SECRETS, answer(made(TOKEN, 1)))
+        world.server.on("PATCH", AW, self.noting("hold", answer({})))
+        world.clusters["east"] = cluster
+
+    def on(self, method: str, path: str, *replies: Reply) -> None:
+        """Script a member that notes what it is asked."""
+        what = f"{method} {path.rpartition('/')[2]}"
+        self.server.on(method, path, *(self.noting(what, reply) for reply in replies))
+
+    def noting(self, what: str, reply: Reply) -> Reply:
+        async def noted(request: web.Request) -> web.StreamResponse:
+            self.order.append(what)
+            return await reply(request)
+
+        return noted
+
+    @property
+    def parts(self) -> Parts:
+        """The world's, as they are where these members are declared."""
+        return replace(self.world.parts, note_mishap=self.mishaps.append, leads_nowhere=self._leads_nowhere)
+
+    def _leads_nowhere(self, where: Where) -> bool:
+        return leads_nowhere(where, self.labels) if self.labels else bool(where.ruled_out)
+
+    async def dispatched(self, *templates: Json, cluster: str = "east") -> Record:
+        """An AppWrapper that this leader has dispatched there."""
+        record = await self.world.admit(make_appwrapper("aw", *(templates or (TRAIN,))))
+        return await self.world.commit(lifecycle.dispatch(record, cluster, self.world.now()))
+
+    async def creates(self) -> Record:
+        """What has become of it after one step."""
+        await creation.create(self.parts, self.world.record(UID))
+        return self.world.record(UID)
+
+
+@pytest.fixture
+async def east(world: World) -> AsyncIterator[East]:
+    """A member that answers."""
+    async with FakeApiServer() as server, client_of(server) as client:
+        cluster = Cluster("east", client, CapacityLedger(), world.wake_dispatch, world.wake)
+        yield East(world, server, cluster)
+
+
+# --- in which order ------------------------------------------------------------------------------------------
+
+
+async def test_appwrapper_is_held_before_its_anchor_is_made_and_that_before_anything_else(east: East) -> None:
+    await east.dispatched(TRAIN, TOKEN)
+    record = await east.creates()
+    assert east.order == [f"GET {NAME}", "hold", "POST configmaps", "POST jobs", "POST secrets"]
+    (hold,) = east.world.server.requests("PATCH", AW)
+    assert hold.body == {"metadata": {"uid": UID, "resourceVersion": "1", "finalizers": [FINALIZER]}}
+    owners = [each.body["metadata"].get("ownerReferences") for each in east.server.requests("POST")]
+    reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": NAME, "uid": "uid-of-anchor"}
+    owned = [{**reference, "controller": True, "blockOwnerDeletion": True}]
+    assert owners == [None, owned, owned]
+    assert record.attempt is not None
+    assert (record.phase, [ref.uid for ref in record.attempt.objects]) == (
+        Phase.DISPATCHED,
+        ["uid-of-train", "uid-of-token"],
+    )
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [(refusal(500, "InternalError"), errors.Unavailable), (refusal(409, "Conflict"), errors.Conflict)],
+)
+async def test_nothing_is_made_of_one_that_could_not_be_held(
+    east: East, reply: Reply, error: type[Exception]
+) -> None:
+    await east.dispatched()
+    east.world.server.on("PATCH", AW, reply)
+    with pytest.raises(error):
+        await east.creates()
+    assert east.server.requests("POST") == []
+    assert east.world.record(UID).phase is Phase.DISPATCHING
+
+
+@pytest.mark.parametrize("case", ["going", "gone", "a-successor"])
+async def test_nothing_is_made_of_one_that_is_on_its_way_out(east: East, case: str) -> None:
+    await east.dispatched()
+    going = make_appwrapper("aw", TRAIN, deletionTimestamp="2026-11-20T09:00:00Z")
+    replies = {"going": answer(going), "gone": MISSING, "a-successor": answer(make_appwrapper("aw", uid="b"))}
+    east.world.server.on("GET", AW, replies[case])
+    await east.world.forget_wakes()
+    await east.creates()
+    assert (east.order, east.world.record(UID).phase) == ([f"GET {NAME}"], Phase.DISPATCHING)
+    assert await east.world.is_woken_within(1)
+
+
+async def test_nothing_more_is_made_of_one_that_is_deleted_meanwhile(east: East) -> None:
+    await east.dispatched(TRAIN, TOKEN)
+
+    async def is_deleted_meanwhile(request: web.Request) -> web.StreamResponse:
+        east.world.show(make_appwrapper("aw", TRAIN, TOKEN, deletionTimestamp="2026-11-20T09:00:00Z"))
+        return await answer(made(TRAIN))(request)
+
+    east.on("POST", JOBS, is_deleted_meanwhile)
+    await east.world.forget_wakes()
+    assert (await east.creates()).phase is Phase.DISPATCHING
+    assert east.order[-1] == "POST jobs"
+    assert await east.world.is_woken_within(1)
+
+
+async def test_nothing_is_made_where_the_anchor_could_not_be(east: East) -> None:
+    await east.dispatched()
+    east.on("POST", CONFIGMAPS, hang_up)
+    with pytest.raises(errors.Unavailable):
+        await east.creates()
+    assert east.server.requests("POST", JOBS) == []
+    assert east.world.record(UID).phase is Phase.DISPATCHING
+
+
+async def test_what_was_made_before_an_answer_was_lost_is_found_again_and_not_made_twice(east: East) -> None:
+    await east.dispatched()
+    east.on("POST", JOBS, hang_up)
+    with pytest.raises(errors.Unavailable):
+        await east.creates()
+    there = made(TRAIN)
+    there["metadata"]["ownerReferences"] = [
+        {"apiVersion": "v1", "kind": "ConfigMap", "name": NAME, "uid": "uid-of-anchor", "controller": True}
+    ]
+    east.on("POST", CONFIGMAPS, TAKEN)
+    east.on("GET", ANCHOR, answer(anchor()))
+    east.on("POST", JOBS, TAKEN)
+    east.on("GET", f"{JOBS}/train", answer(there))
+    assert (await east.creates()).phase is Phase.DISPATCHED
+
+
+# --- a member that does not answer ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reply", "message"),
+    [
+        pytest.param(refusal(500, "InternalError", "broken"), f"GET {ANCHOR}: 500 broken", id="fails"),
+        pytest.param(refusal(401, "Unauthorized", "no entry"), "no entry", id="refuses-us"),
+        pytest.param(refusal(403, "Forbidden", "may not"), "may not", id="forbids-it"),
+        pytest.param(text("a page", 404), "no clear answer: a page", id="a-proxys-page"),
+    ],
+)
+async def test_attempt_that_meets_silence_before_anything_was_sent_goes_elsewhere(
+    east: East, reply: Reply, message: str
+) -> None:
+    record = await east.dispatched()
+    east.on("GET", ANCHOR, reply)
+    wakes, now = east.world.dispatch_wakes, east.world.now()
+    withdrawn = await east.creates()
+    assert (withdrawn.phase, withdrawn.pending) == (
+        Phase.QUEUED,
+        Pending(CREATION_POSTPONED, f"cluster east: {message}", cluster="east"),
+    )
+    assert withdrawn.eligible_at is not None
+    assert timedelta(0) < withdrawn.eligible_at - now < timedelta(seconds=10)
+    assert (east.order, east.mishaps) == ([f"GET {NAME}"], ["east"])
+    assert east.world.dispatch_wakes > wakes
+    assert (record.attempts, withdrawn.requeuings) == (1, 0)
+
+
+async def test_attempt_whose_cluster_went_before_anything_was_sent_goes_elsewhere(east: East) -> None:
+    await east.dispatched()
+    del east.world.clusters["east"]
+    withdrawn = await east.creates()
+    assert (withdrawn.phase, withdrawn.message) == (
+        Phase.QUEUED,
+        "cluster east: its cluster cannot be reached",
+    )
+    assert (east.order, east.mishaps) == ([], ["east"])
+
+
+async def another_leader(east: East) -> None:
+    record = east.world.record(UID)
+    east.world.roster.put(replace(record, phase=Phase.DELETED))
+    east.world.roster.load([record])
+
+
+async def a_step_that_asked(east: East) -> None:
+    east.world.server.on("PATCH", AW, refusal(500, "InternalError"))
+    with pytest.raises(errors.Unavailable):
+        await east.creates()
+
+
+async def a_step_that_made_its_anchor(east: East) -> None:
+    east.on("POST", JOBS, refusal(500, "InternalError"))
+    with pytest.raises(errors.Unavailable):
+        await east.creates()
+
+
+@pytest.mark.parametrize("before", [another_leader, a_step_that_asked, a_step_that_made_its_anchor])
+async def test_attempt_of_which_something_may_be_there_waits_for_its_cluster(
+    east: East, before: Callable[[East], Awaitable[None]]
+) -> None:
+    await east.dispatched()
+    await before(east)
+    record = east.world.record(UID)
+    asked = len(east.server.requests("GET", ANCHOR))
+    east.on("GET", ANCHOR, refusal(500, "InternalError"))
+    east.on("POST", CONFIGMAPS, refusal(500, "InternalError"))
+    east.world.server.on("PATCH", AW, answer({}))
+    with pytest.raises(errors.Unavailable):
+        await east.creates()
+    assert len(east.server.requests("GET", ANCHOR)) == asked
+    del east.world.clusters["east"]
+    assert await east.creates() == record
+    assert east.mishaps == []
+
+
+async def test_busy_member_is_not_silent(east: East) -> None:
+    record = await east.dispatched()
+    east.on("GET", ANCHOR, refusal(429, "TooManyRequests"), MISSING)
+    with pytest.raises(errors.Throttled):
+        await east.creates()
+    assert (east.world.record(UID), east.mishaps, east.order) == (record, [], [f"GET {NAME}"])
+    assert (await east.creates()).phase is Phase.DISPATCHED
+
+
+async def test_creation_that_keeps_failing_gives_its_capacity_back_for_a_while(east: East) -> None:
+    await east.dispatched()
+    for _ in range(MOST_FAILURES):
+        east.world.queue.add_failed(UID)
+    record = await east.creates()
+    assert (record.phase, record.message) == (
+        Phase.REQUEUEING,
+        "the API server kept failing to create it",
+    )
+    assert (east.order, east.mishaps) == ([], ["east"])
+
+
+# --- namespaces and anchors that cannot be had ---------------------------------------------------------------
+
+
+NO_NAMESPACE = refusal(404, "NotFound", 'namespaces "default" not found')
+
+
+async def test_gang_whose_namespace_a_member_lacks_waits_if_it_may_not_be_made(east: East) -> None:
+    await east.dispatched()
+    east.on("POST", CONFIGMAPS, NO_NAMESPACE)
+    record = await east.creates()
+    assert (record.phase, record.message) == (Phase.REQUEUEING, 'cluster east has no namespace "default"')
+    assert (east.order[-1], east.mishaps) == ("POST configmaps", ["east"])
+
+
+async def test_namespace_that_a_member_lacks_is_made_once_if_it_may_be(east: East) -> None:
+    await east.dispatched()
+    east.cluster.may_create_namespaces = True
+    east.on("POST", CONFIGMAPS, NO_NAMESPACE, answer(anchor()))
+    east.on("POST", "/api/v1/namespaces", answer({}))
+    while (await east.creates()).phase is Phase.DISPATCHING:
+        assert await east.world.is_woken_within(1)
+    assert east.world.record(UID).phase is Phase.DISPATCHED
+    (asked,) = east.server.requests("POST", "/api/v1/namespaces")
+    assert asked.body["metadata"] == {"name": "default"}
+
+
+@pytest.mark.parametrize(
+    ("replies", "message"),
+    [
+        pytest.param((QUOTA,), "exceeded quota: configmaps", id="quota"),
+        pytest.param(
+            (TAKEN,), f"ConfigMap default/{NAME} exists already and is not ours", id="anchor-of-another"
+        ),
+    ],
+)
+async def test_gang_whose_anchor_is_refused_is_postponed(
+    east: East, replies: tuple[Reply, ...], message: str
+) -> None:
+    await east.dispatched()
+    east.on("POST", CONFIGMAPS, *replies)
+    east.server.on("GET", ANCHOR, MISSING, answer(anchor("uid-of-another")))
+    record = await east.creates()
+    assert (record.phase, record.message, record.attempt and record.attempt.objects) == (
+        Phase.REQUEUEING,
+        message,
+        (),
+    )
+    assert (east.server.requests("POST", JOBS), east.mishaps) == ([], ["east"])
+
+
+async def test_anchor_that_is_on_its_way_out_is_waited_for(east: East) -> None:
+    await east.dispatched()
+    east.on("POST", CONFIGMAPS, TAKEN)
+    east.server.on("GET", ANCHOR, MISSING, answer(anchor(deletionTimestamp="2026-11-20T09:00:00Z")))
+    with pytest.raises(errors.Unavailable):
+        await east.creates()
+    assert (east.world.record(UID).phase, east.mishaps) == (Phase.DISPATCHING, [])
+
+
+# --- names that are taken ------------------------------------------------------------------------------------
+
+
+def has_foreign(server: FakeApiServer, name: str = "train") -> None:
+    """Have a Job of that name be somebody else's."""
+    server.on("POST", JOBS, TAKEN)
+    server.on("GET", f"{JOBS}/{name}", answer({"metadata": make_metadata(name)}))
+
+
+IN_THE_WAY = "Job default/train exists already and is not this AppWrapper's; delete it or choose another name"
+
+
+async def test_cluster_where_a_name_is_taken_is_ruled_out_if_another_is_left(east: East) -> None:
+    east.labels = {"east": {}, "west": {}}
+    record = await east.dispatched(TOKEN, TRAIN)
+    east.on("POST", SECRETS, answer(made(TOKEN, 0)))
+    has_foreign(east.server)
+    ruled_out = await east.creates()
+    assert (ruled_out.phase, ruled_out.message) == (Phase.REQUEUEING, IN_THE_WAY)
+    assert ruled_out.where == record.where.without("east", IN_THE_WAY)
+    assert ruled_out.attempt is not None
+    assert [ref.name for ref in ruled_out.attempt.objects] == ["token"]  # to be removed again
+    assert (ruled_out.eligible_at, ruled_out.requeuings) == (east.world.now(), 0)
+    assert east.mishaps == []
+
+
+async def test_gang_whose_name_is_taken_everywhere_fails_with_a_word_on_each(east: East) -> None:
+    east.labels = {"east": {}, "west": {}}
+    record = await east.dispatched()
+    await east.world.commit(
+        lifecycle.rule_out(record, (), record.where.without("west", "Job x exists"), "no", east.world.now())
+    )
+    record = await east.world.commit(lifecycle.removed(east.world.record(UID), east.world.now()))
+    await east.world.commit(lifecycle.dispatch(record, "east", east.world.now()))
+    east.on("GET", f"{CONFIGMAPS}/{anchor_name(UID, 2)}", MISSING)
+    has_foreign(east.server)
+    failing = await east.creates()
+    assert (failing.phase, failing.message) == (
+        Phase.FAILING,
+        f"default/aw creation failure: cluster east: {IN_THE_WAY}; cluster west: Job x exists",
+    )
+
+
+async def test_gang_that_only_one_cluster_may_have_fails_with_the_words_of_that_one(east: East) -> None:
+    east.labels = {"east": {}}
+    await east.dispatched()
+    has_foreign(east.server)
+    failing = await east.creates()
+    assert (failing.phase, failing.message) == (
+        Phase.FAILING,
+        f"default/aw creation failure: {IN_THE_WAY}",
+    )
+
+
+async def test_hub_without_members_refuses_a_name_that_is_taken_as_ever(east: East) -> None:
+    await east.dispatched(cluster="hub")
+    has_foreign(east.world.server)
+    failing = await east.creates()
+    assert (failing.phase, failing.message) == (
+        Phase.FAILING,
+        f"default/aw creation failure: {IN_THE_WAY}",
+    )
+    assert (east.order, east.world.server.requests("PATCH")) == ([], [])
