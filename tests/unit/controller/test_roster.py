@@ -12,7 +12,7 @@ from dispatcher.core import lifecycle
 from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.record import HOLDING, Change, Phase, Record
 from dispatcher.core.resources import NOTHING, Resources
-from tests.builders import at, make_core_node, make_record
+from tests.builders import at, make_core_node, make_gang, make_newcomer, make_record
 
 
 def hub() -> tuple[Roster, CapacityLedger]:
@@ -118,3 +118,96 @@ def test_what_is_put_replaces_what_was_known() -> None:
     assert known is not None
     assert known.priority == 2
     assert len(list(roster.queued())) == 1
+
+
+# --- what was dispatched and not sent yet --------------------------------------------------------------------
+
+
+def dispatched(record: Record, cluster: str = "east") -> Record:
+    return lifecycle.dispatch(record, cluster, at(1)).after
+
+
+def taken_in(*records: Record) -> Roster:
+    roster, _ = hub()
+    for record in records:
+        roster.put(record)
+    return roster
+
+
+def test_attempt_is_unsent_from_its_dispatch_until_something_may_be_there() -> None:
+    queued = make_record()
+    first = dispatched(queued)
+    roster = taken_in(queued)
+    assert not roster.is_unsent(queued)
+    roster.put(first)
+    assert roster.is_unsent(first)
+    roster.put(lifecycle.fall_ill(first, "ClusterUnreachable", "it is away", at(2)).after)
+    assert roster.is_unsent(first)
+    roster.note_sent(first.uid)
+    assert not roster.is_unsent(first)
+    roster.put(lifecycle.recover(first, at(3)).after)
+    assert not roster.is_unsent(first)
+
+
+def test_attempt_of_which_this_leader_did_not_see_the_dispatch_may_have_been_sent() -> None:
+    adopted = lifecycle.adopt(make_newcomer(), make_gang(), "east", 1, at(1)).after
+    roster, _ = hub()
+    roster.load([dispatched(make_record())])
+    assert not roster.is_unsent(dispatched(make_record()))
+    assert not taken_in(adopted).is_unsent(adopted)
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        pytest.param(lambda record: lifecycle.withdraw(record, "silent", at(9), at(2)), id="withdrawn"),
+        pytest.param(lambda record: lifecycle.suspend(record, at(2)), id="suspended"),
+        pytest.param(lambda record: lifecycle.delete(record, at(2)), id="deleted"),
+    ],
+)
+def test_attempt_that_is_over_is_not_unsent(step: Callable[[Record], Change]) -> None:
+    queued = make_record()
+    first = dispatched(queued)
+    roster = taken_in(queued, first, step(first).after)
+    assert not roster.is_unsent(first)
+
+
+def test_each_attempt_is_unsent_by_itself() -> None:
+    queued = make_record()
+    first = dispatched(queued)
+    back = lifecycle.withdraw(first, "silent", at(9), at(2)).after
+    second = dispatched(back)
+    roster = taken_in(queued, first, back, second)
+    assert (roster.is_unsent(first), roster.is_unsent(second)) == (False, True)
+
+
+# --- a cluster that comes and goes ---------------------------------------------------------------------------
+
+
+def test_ledger_that_is_new_is_charged_with_all_that_is_there_and_no_other() -> None:
+    ledgers = {"west": CapacityLedger()}
+    roster = Roster(ledgers)
+    roster.put(dispatched(make_record(name="a")))
+    roster.put(dispatched(make_record(name="b"), "west"))
+    roster.put(make_record(name="c"))
+    ledgers["east"] = CapacityLedger()
+    roster.charge_anew("east")
+    assert {name: ledger.free() for name, ledger in ledgers.items()} == {
+        name: Resources({"cpu": -1000}) for name in ("east", "west")
+    }
+    ledgers["east"] = CapacityLedger()
+    roster.charge_anew("east")
+    roster.charge_anew("east")
+    assert ledgers["east"].free() == Resources({"cpu": -1000})
+
+
+def test_what_ended_while_its_cluster_was_away_is_not_charged_when_that_is_back() -> None:
+    ledgers = {"east": CapacityLedger()}
+    roster = Roster(ledgers)
+    record = dispatched(make_record())
+    roster.put(record)
+    del ledgers["east"]
+    roster.put(lifecycle.abandon(record, "it is lost", at(2)).after)
+    ledgers["east"] = CapacityLedger()
+    roster.charge_anew("east")
+    assert ledgers["east"].free() == NOTHING
