@@ -8,6 +8,8 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
+from dispatcher.api import conditions as words
+from dispatcher.api.names import FINALIZER
 from dispatcher.core import lifecycle
 from dispatcher.core.capacity import Plight, Pod, PodPhase, Unscheduled
 from dispatcher.core.conditions import project
@@ -159,6 +161,23 @@ async def test_what_is_gone_or_going_is_not_written_to(world: World, case: str) 
         world.hide(view.uid)
     await report(world, make_record(Phase.DELETING))
     assert world.server.requests("PATCH") == []
+
+
+async def test_one_that_is_going_and_held_is_told_why_it_stays(world: World) -> None:
+    world.show(make_appwrapper(deletionTimestamp="2026-11-20T09:00:00Z", finalizers=[FINALIZER]))
+    deleting = make_record(Phase.DELETING)
+    record = lifecycle.fall_ill(deleting, words.CLUSTER_UNREACHABLE, "cluster east is away", at(5)).after
+    await report(world, record)
+    await report(world, record)
+    (status,) = world.statuses()
+    assert status["unhealthy"]["reason"] == "ClusterUnreachable"
+
+
+async def test_one_that_is_held_is_written_to_no_more_once_nothing_is_left_of_it(world: World) -> None:
+    world.show(make_appwrapper(deletionTimestamp="2026-11-20T09:00:00Z", finalizers=[FINALIZER]))
+    await report(world, make_record(Phase.DELETING))
+    await report(world, make_record(Phase.DELETED))
+    assert len(world.statuses()) == 1
 
 
 @pytest.mark.parametrize(
