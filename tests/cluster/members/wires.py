@@ -9,19 +9,25 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from dispatcher.api.names import ANCHOR_PREFIX, FINALIZER, UID_LABEL
+from dispatcher.api.names import ANCHOR_PREFIX, CLUSTER_SELECTOR, FINALIZER, UID_LABEL
 from dispatcher.core.manifest import controller_of
 from dispatcher.kube.client import resource_of
 from testbed.processes import Process
 from testbed.proxy import DROPPED, ApiProxy, Exchange
+from tests.cluster.manifests import bent
 from tests.cluster.members.fleet import OFTEN, Fleet
+from tests.cluster.members.test_members_loss import until_told
 from tests.cluster.mortal import CALM
-from tests.cluster.wires import Wires
+from tests.cluster.wires import Life, Wires, gang, lives
 from tests.cluster.wires import wires_of as wires_of_hub
 from tests.cluster.world import World
 
 Json = dict[str, Any]
 Matches = Callable[[Exchange], bool]
+
+
+PATIENT = {"unreachable_seconds": "60", "read_timeout_seconds": "10"}
+"""No member is called lost, however slow the machine."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +40,18 @@ class FleetWires(Wires):
 
     async def start_dispatcher(self, **settings: str) -> Process:
         """Run a dispatcher on these wires."""
-        namespace = self.world.namespace
-        return await super().start_dispatcher(namespace=namespace, **{**OFTEN, **self.settings, **settings})
+        namespace = self.fleet.namespace
+        return await super().start_dispatcher(
+            **{"namespace": namespace, **OFTEN, **self.settings, **settings}
+        )
+
+    async def start(self) -> None:
+        """Declare every member, labelled with its own name, run a dispatcher, and return when all have joined."""
+        for name in self.members:
+            await self.declare(name, labels={"name": name})
+        await self.start_dispatcher()
+        for name in self.members:
+            await until_told(self.fleet, name, None)
 
     def created(self) -> Counter[str]:
         """How often each object was created in any cluster, as the API servers answered."""
@@ -44,10 +60,10 @@ class FleetWires(Wires):
             counts += Wires(self.world, member, self.postgres).created()
         return counts
 
-    async def declare(self, name: str, *, labels: dict[str, str] | None = None, **spec: object) -> None:
-        """Make a member known to the hub by what leads through its proxy; before a dispatcher runs."""
+    async def declare(self, name: str, *, labels: dict[str, str] | None = None) -> None:
+        """Make a member known to the hub by what leads through its proxy."""
         kubeconfig = self.members[name].kubeconfig(self.fleet.members[name].plane).read_bytes()
-        await self.fleet.declare(name, kubeconfig=kubeconfig, labels=labels, **spec)
+        await self.fleet.declare(name, kubeconfig=kubeconfig, labels=labels)
 
 
 @asynccontextmanager
@@ -61,6 +77,11 @@ async def wires_of(fleet: Fleet, **settings: str) -> AsyncIterator[FleetWires]:
         }
         stack.push_async_callback(fleet.hub.kill_dispatchers)
         yield FleetWires(fleet.hub, hub.api, hub.postgres, fleet, members, {**CALM, **settings})
+
+
+def pinned(name: str, cluster: str) -> Json:
+    """A gang that only goes to that member."""
+    return bent(gang(name), {CLUSTER_SELECTOR: f"name={cluster}"})
 
 
 def cut_off(proxy: ApiProxy) -> None:
@@ -80,6 +101,11 @@ def holds(name: str) -> Matches:
 def lets_go(name: str) -> Matches:
     """The patch that takes our finalizer off."""
     return lambda each: point_of(each) == "PATCH appwrappers: let go" and each.path.endswith(f"/{name}")
+
+
+def looks_for_anchor(each: Exchange) -> bool:
+    """The first that a member is asked about an attempt: whether it has its anchor."""
+    return each.method == "GET" and f"/configmaps/{ANCHOR_PREFIX}" in each.path
 
 
 def creates_anchor(name: str) -> Matches:
@@ -139,6 +165,15 @@ def whole(cluster: str, name: str, uid: str, attempt: int = 1) -> list[Found]:
             (cluster, "Pod", name, name),
         ]
     )
+
+
+async def lives_but_for(database_url: str, *causes: str) -> dict[str, Life]:
+    """As `lives`, without the steps of these causes."""
+    known = await lives(database_url)
+    return {
+        name: Life(life.phase, tuple(step for step in life.steps if step not in causes))
+        for name, life in known.items()
+    }
 
 
 async def found_of(fleet: Fleet, uid: str) -> list[Found]:
