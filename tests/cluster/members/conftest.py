@@ -6,6 +6,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,7 @@ from testbed.plane import Plane, Wanted
 from testbed.processes import Supervisor
 from tests.cluster.conftest import CRDS
 from tests.cluster.members.fleet import Fleet
+from tests.cluster.members.guarded import Guarded, guarding
 from tests.cluster.world import World
 
 HUB = Wanted(nodes=0, crds=CRDS)
@@ -63,6 +65,13 @@ async def fleet(
         await let_go(world)
         for member_world in members.values():
             await member_world.demolish()
+
+
+@pytest.fixture
+async def guarded(fleet: Fleet, tmp_path: Path) -> AsyncIterator[Guarded]:
+    """The fleet, in which the dispatcher is who the manifests make it."""
+    async with guarding(fleet, tmp_path) as guarded:
+        yield guarded
 
 
 @pytest.fixture

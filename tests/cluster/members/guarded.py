@@ -9,9 +9,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
+from dispatcher.api.names import CLUSTER_SELECTOR
 from testbed.plane import write_private
 from testbed.processes import Process
 from testbed.proxy import ApiProxy, Exchange
+from tests.cluster.manifests import bent
 from tests.cluster.members import identities
 from tests.cluster.members.fleet import Fleet
 from tests.cluster.members.identities import Right
@@ -84,6 +86,11 @@ async def guarding(fleet: Fleet, folder: Path) -> AsyncIterator[Guarded]:
         await fleet.hub.kill_dispatchers()
     for name in fleet.members:
         await identities.revoke(fleet.hub, f"{identities.SECRETS}/cluster-{name}")
+
+
+def at(where: str, manifest: Json, **annotations: str) -> Json:
+    """The same AppWrapper, for one cluster only."""
+    return bent(manifest, {CLUSTER_SELECTOR: f"{AT}={where}", **annotations})
 
 
 def right_of(exchange: Exchange) -> Right | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import subprocess
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -62,9 +63,9 @@ async def token_in(member: World, secret: str = "hub") -> str:  # noqa: S107  # 
     return await member.until(look, f"{secret} has a token")
 
 
-async def another_token(member: World, secret: str) -> str:
+async def another_token(member: World) -> str:
     """A second token of the hub's account on a member, in a Secret of its own."""
-    annotations = {"kubernetes.io/service-account.name": "hub"}
+    secret, annotations = f"hub-{uuid.uuid4().hex[:8]}", {"kubernetes.io/service-account.name": "hub"}
     metadata = {"name": secret, "annotations": annotations}
     body = {"apiVersion": "v1", "kind": "Secret", "type": "kubernetes.io/service-account-token"}
     await member.client.create(SECRETS, {**body, "metadata": metadata})

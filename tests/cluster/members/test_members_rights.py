@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dispatcher.api.annotations import ADMISSION_GRACE, FORCE_DELETION_GRACE, RETRY_LIMIT
-from dispatcher.api.names import CLUSTER_SELECTOR, UID_LABEL
+from dispatcher.api.names import UID_LABEL
 from testbed.nodes import NODES, Shape, create, name_of
 from testbed.plane import RBAC, Plane
 from testbed.processes import Supervisor
 from tests.cluster.conftest import CHECKOUT
 from tests.cluster.manifests import (
     appwrapper,
-    bent,
     config_map,
     deployment,
     item,
@@ -30,8 +29,7 @@ from tests.cluster.manifests import (
 )
 from tests.cluster.mcad.suite import conditions
 from tests.cluster.members import identities
-from tests.cluster.members.fleet import Fleet
-from tests.cluster.members.guarded import AT, Guarded, complaints, guarding
+from tests.cluster.members.guarded import AT, Guarded, at, complaints
 from tests.cluster.members.identities import Right
 from tests.cluster.members.test_members_choice import anchors, gang
 from tests.cluster.world import World
@@ -42,9 +40,9 @@ NOT_HERE = {(verb, "ray.io", "rayjobs") for verb in ("create", "get", "list", "w
 """Nothing of the testbed knows that kind."""
 
 
-@pytest.fixture(scope="module")
-def planes_with_operators(supervisor: Supervisor, planes: dict[str, Plane]) -> Iterator[dict[str, Plane]]:
-    """The clusters, with somebody who makes pods of RayClusters, and a node on the hub as well."""
+@pytest.fixture(scope="module", autouse=True)
+def operators_and_a_node(supervisor: Supervisor, planes: dict[str, Plane]) -> Iterator[None]:
+    """Somebody makes pods of RayClusters on the hub and in west, and the hub has a node as well."""
     hub = planes["members-hub"]
     create(hub.client, Shape(cpu="4", memory="16Gi"), range(1))
     operators = [
@@ -55,24 +53,10 @@ def planes_with_operators(supervisor: Supervisor, planes: dict[str, Plane]) -> I
         )
         for name in ("members-hub", "west")
     ]
-    yield planes
+    yield
     for each in operators:
         supervisor.stop(each)
     hub.client.request("DELETE", f"{NODES}/{name_of(0)}")
-
-
-@pytest.fixture
-async def guarded(
-    planes_with_operators: dict[str, Plane], fleet: Fleet, tmp_path: Path
-) -> AsyncIterator[Guarded]:
-    """The fleet, in which the dispatcher is who the manifests make it."""
-    async with guarding(fleet, tmp_path) as guarded:
-        yield guarded
-
-
-def at(where: str, manifest: Json, **annotations: str) -> Json:
-    """The same AppWrapper, for one cluster only."""
-    return bent(manifest, {CLUSTER_SELECTOR: f"{AT}={where}", **annotations})
 
 
 # --- what befalls gangs ------------------------------------------------------------------------------

@@ -1,0 +1,159 @@
+"""Credentials that are revoked and rotated, on real API servers: what runs is left alone, and nothing runs twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from http import HTTPStatus
+
+import pytest
+
+from dispatcher import errors
+from testbed.client import ApiError, Client
+from testbed.proxy import DROPPED, ApiProxy, Exchange, Fault, Gate
+from tests.cluster.members import identities
+from tests.cluster.members.guarded import Guarded, at
+from tests.cluster.members.test_members_choice import anchors, gang
+from tests.cluster.members.test_members_loss import until_healthy, until_told
+
+GIVEN_UP_SOON = {"policy": "requeue", "graceSeconds": 1}
+TOKEN = f"{identities.SECRETS}/hub"
+
+
+@pytest.mark.parametrize("revoked", [TOKEN, f"{identities.ACCOUNTS}/hub"], ids=["token", "account"])
+async def test_member_that_refuses_us_is_not_lost_and_goes_on_with_a_new_token(
+    guarded: Guarded, revoked: str
+) -> None:
+    """A member that is lost is given up after a second, and this one is not."""
+    hub, fleet, east = guarded.hub, guarded.fleet, guarded.fleet.members["east"]
+    await guarded.declare("east", onClusterLost=GIVEN_UP_SOON)
+    await guarded.declare("west", onClusterLost=GIVEN_UP_SOON)
+    await guarded.start_dispatcher()
+    await hub.create(at("east", gang("stays", 1)))
+    await hub.create(at("west", gang("goes", 1)))
+    await hub.until_state("stays", "Running")
+    await hub.until_state("goes", "Running")
+    pods = await uids(guarded, "east", "Pod")
+
+    await identities.revoke(east, revoked)
+    status = await until_told(fleet, "east", "ClusterCredentialsRefused")
+    assert {each["type"]: each["status"] for each in status["conditions"]} == {
+        "Reachable": "True",
+        "Authenticated": "False",
+    }
+    assert "unreachableSince" not in status
+    shown = await until_healthy(fleet, "stays", healthy=False)
+    assert (shown["unhealthy"]["reason"], shown["state"]) == ("ClusterUnreachable", "Running")
+    await hub.create(gang("new", 1))
+    assert (await hub.until_state("new", "Running"))["cluster"] == "west"
+    # One that is lost later than this was refused is given up: so would this have been by now, if it counted as lost.
+    guarded.proxies["west"].rules.on(lambda _: True, DROPPED, times=10**9)
+    guarded.proxies["west"].cut_watches()
+    await hub.until_history("goes", "abandoned")
+    await hub.merge("AppWrapper", "stays", {"metadata": {"annotations": {"looked-at": "again"}}})
+    guarded.proxies["west"].rules.clear()
+    await hub.until_history("goes", "created", times=2)
+
+    await until_no_token(guarded)
+    await identities.apply(east.plane, identities.MEMBER)
+    await fleet.rotate("east", guarded.kubeconfig("east", await identities.token_in(east)))
+    await until_told(fleet, "east", None)
+    await until_healthy(fleet, "stays", healthy=True)
+    causes = await hub.causes("stays")
+    assert (causes.count("dispatched"), "abandoned" in causes) == (1, False)
+    assert await uids(guarded, "east", "Pod") == pods
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["before-it-is-revoked", "after-it-was-revoked"])
+async def test_token_is_rotated_under_gangs_that_run_and_one_that_is_being_made(
+    guarded: Guarded, *, is_late: bool
+) -> None:
+    """A write that was begun with the old token arrives when the member is spoken to with the new one already."""
+    hub, fleet, east = guarded.hub, guarded.fleet, guarded.fleet.members["east"]
+    await guarded.declare("east")
+    await guarded.start_dispatcher()
+    await hub.create(gang("runs", 1))
+    await hub.until_state("runs", "Running")
+    old, new = await identities.token_in(east), await identities.another_token(east)
+    async with ApiProxy.of(east.plane) as another_way:
+        guarded.proxies["east, anew"] = another_way
+        gate = Gate()
+        guarded.proxies["east"].rules.on(makes_a_job, Fault(before=gate))
+        await hub.create(gang("between", 1))
+        await gate.reached.wait()
+
+        await fleet.rotate("east", guarded.kubeconfig("east", new, another_way))
+        await until_served(guarded, another_way)
+        if not is_late:
+            gate.open()
+        await identities.revoke(east, TOKEN)
+        await until_refused(guarded, old)
+        gate.open()
+        await hub.until_state("between", "Running")
+        await hub.create(gang("afterwards", 1))
+        await hub.until_state("afterwards", "Running")
+        await until_healthy(fleet, "runs", healthy=True)
+
+        names = {"runs", "between", "afterwards"}
+        assert made(guarded) == dict.fromkeys(names, 1)
+        assert await fleet.objects("Job") == {"east": names}
+        assert len((await anchors(fleet))["east"]) == len(names)
+        assert {name: (await hub.causes(name)).count("dispatched") for name in names} == dict.fromkeys(
+            names, 1
+        )
+        assert [each.path for each in another_way.rules.seen if each.status in {401, 403}] == []
+        await hub.kill_dispatchers()
+
+
+async def uids(guarded: Guarded, member: str, kind: str) -> set[str]:
+    return {each["metadata"]["uid"] for each in await guarded.fleet.members[member].every(kind)}
+
+
+def makes_a_job(exchange: Exchange) -> bool:
+    return exchange.method == "POST" and exchange.path.endswith("/jobs")
+
+
+def made(guarded: Guarded) -> Counter[str]:
+    """How often each Job was created, as the API servers answered."""
+    exchanges = (each for proxy in guarded.proxies.values() for each in proxy.rules.seen)
+    return Counter(
+        each.document["metadata"]["name"] for each in exchanges if makes_a_job(each) and each.status == 201
+    )
+
+
+async def until_served(guarded: Guarded, proxy: ApiProxy) -> None:
+    """Return once gangs are looked after this way: their Jobs are watched."""
+
+    async def look() -> bool:
+        return any(each.is_watch and each.path.endswith("/jobs") for each in proxy.rules.seen)
+
+    await guarded.hub.until(look, "east is looked after the other way")
+
+
+async def until_refused(guarded: Guarded, token: str) -> None:
+    """Return once east does not take the token any more; it remembers for ten seconds whom it let in."""
+    plane = guarded.fleet.members["east"].plane
+    client = Client(plane.url, token, plane.certificate_authority)
+
+    async def look() -> bool:
+        try:
+            await asyncio.to_thread(client.get, "/api/v1/namespaces/kube-system")
+        except ApiError as error:
+            return error.status == HTTPStatus.UNAUTHORIZED
+        return False
+
+    await guarded.hub.until(look, "the token is refused")
+
+
+async def until_no_token(guarded: Guarded) -> None:
+    """Return once nothing is left of it: with its account it goes a little later."""
+    east = guarded.fleet.members["east"]
+
+    async def look() -> bool:
+        try:
+            await east.client.get(TOKEN)
+        except errors.NotFound:
+            return True
+        return False
+
+    await east.until(look, "the Secret is gone")
