@@ -12,7 +12,7 @@ import contextlib
 import os
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import urlencode
@@ -136,6 +136,17 @@ class ClusterClient:
             ) as response:
                 if response.status != 200:
                     raise errors.Unavailable(f"the API server is not ready: {response.status}")
+
+    async def insist(self, call: Callable[[], Awaitable[Json]]) -> Json:
+        """What a call comes to; one that is forbidden is made once more when the API server is ready.
+
+        One that was just started may not have read its roles yet, and forbids what it will allow in a moment.
+        """
+        try:
+            return await call()
+        except errors.Forbidden:
+            await self.check_ready()
+            return await call()
 
     async def create(self, path: str, body: Json) -> Json:
         """POST; `AlreadyExists` if the name is taken."""

@@ -128,7 +128,8 @@ class Owners:
     async def _controller_of(self, ref: ObjectRef) -> ObjectRef | None:
         try:
             kind = await self._discovery.find(ref.api_version, ref.kind)
-            found = await self._client.get(kind.path(ref.namespace, ref.name))
+            path = kind.path(ref.namespace, ref.name)
+            found = await self._client.insist(lambda: self._client.get(path))
         except (errors.NotFound, errors.Forbidden):
             return None  # the chain ends where nothing, or nothing we may read, is above
         controller = controller_of(found["metadata"])

@@ -178,9 +178,9 @@ class WrappedObjects:
         return one_line(": ".join(filter(None, (newest.get("reason"), newest.get("message")))))
 
     async def _create(self, kind: Kind, wrapped: WrappedObject, owner: Owner) -> Created:
-        built = build(wrapped, owner)
+        path, built = kind.path(owner.namespace), build(wrapped, owner)
         try:
-            made = await self._client.create(kind.path(owner.namespace), built)
+            made = await self._client.insist(lambda: self._client.create(path, built))
         except errors.NotFound as error:
             if error.reason:
                 raise

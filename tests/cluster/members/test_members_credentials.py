@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from http import HTTPStatus
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dispatcher import errors
 from testbed.client import ApiError, Client
-from testbed.proxy import DROPPED, ApiProxy, Exchange, Fault, Gate
+from testbed.proxy import DROPPED, ApiProxy, Exchange, Fault, Gate, refused
+from tests.cluster.manifests import appwrapper, deployment, item, job
 from tests.cluster.members import identities
 from tests.cluster.members.guarded import Guarded, at
 from tests.cluster.members.test_members_choice import anchors, gang
 from tests.cluster.members.test_members_loss import until_healthy, until_told
+
+Json = dict[str, Any]
 
 GIVEN_UP_SOON = {"policy": "requeue", "graceSeconds": 1}
 TOKEN = f"{identities.SECRETS}/hub"
@@ -103,6 +109,53 @@ async def test_token_is_rotated_under_gangs_that_run_and_one_that_is_being_made(
         )
         assert [each.path for each in another_way.rules.seen if each.status in {401, 403}] == []
         await hub.kill_dispatchers()
+
+
+RESTARTED = 'forbidden: RBAC: clusterrole.rbac.authorization.k8s.io "appwrapper-dispatcher-hub" not found'
+"""What an API server says that was just started, and has not read its roles yet."""
+
+
+@pytest.mark.parametrize(
+    ("asks", "wrapped"),
+    [
+        pytest.param(lambda each: makes_a_job(each), job("work"), id="creates"),
+        pytest.param(lambda each: "/replicasets/" in each.path, deployment("work"), id="asks-whose-a-pod-is"),
+    ],
+)
+async def test_what_a_restarted_member_forbids_for_a_moment_is_not_taken_for_its_word(
+    guarded: Guarded, asks: Callable[[Exchange], bool], wrapped: Json
+) -> None:
+    await guarded.declare("east")
+    await guarded.start_dispatcher()
+    rule = guarded.proxies["east"].rules.on(asks, refused(403, "Forbidden", RESTARTED))
+
+    await guarded.hub.create(appwrapper("runs", item(wrapped)))
+
+    await guarded.hub.until_state("runs", "Running")
+    assert rule.struck.is_set()
+    assert (await guarded.hub.causes("runs")).count("dispatched") == 1
+
+
+async def test_member_that_does_not_let_us_list_refuses_us_and_is_not_lost(
+    guarded: Guarded, tmp_path: Path
+) -> None:
+    west = guarded.fleet.members["west"]
+    rule = '- {apiGroups: [""], resources: [nodes, namespaces], verbs: [list, watch]}'
+    written = identities.MEMBER.read_text()
+    assert written.count(rule) == 1
+    manifest = tmp_path / "member.yaml"
+    manifest.write_text(written.replace(rule, ""))
+    await identities.apply(west.plane, manifest)
+    await guarded.declare("west", onClusterLost=GIVEN_UP_SOON)
+    await guarded.start_dispatcher()
+    status = await until_told(guarded.fleet, "west", "ClusterCredentialsRefused")
+    assert "unreachableSince" not in status
+
+    await identities.apply(west.plane, identities.MEMBER)
+    await until_told(guarded.fleet, "west", None)
+
+
+# --- what is to be seen ------------------------------------------------------------------------------
 
 
 async def uids(guarded: Guarded, member: str, kind: str) -> set[str]:

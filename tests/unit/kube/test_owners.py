@@ -162,6 +162,19 @@ async def test_owner_that_is_gone_or_replaced_confirms_nothing(
         assert owners.confirm(AW, ref("ReplicaSet", "gone")) is None
 
 
+async def test_owner_of_whom_a_server_that_was_just_started_may_not_tell_is_asked_about_again(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """It has not read its roles yet; who is nobody once is nobody for good."""
+    serve(server)
+    forbidden = refusal(403, "Forbidden")
+    server.on("GET", path("deployments", "web"), forbidden, answer(owned("web", APPWRAPPER)))
+    async with owners_of(client) as (owners, resolved):
+        owners.confirm(AW, REPLICASET)
+        await until(lambda: resolved)
+        assert owners.confirm(AW, REPLICASET) == AW
+
+
 async def test_question_that_failed_is_asked_again_later_each_time(
     server: FakeApiServer, client: ClusterClient
 ) -> None:

@@ -171,6 +171,25 @@ CREATIONS = [
 ]
 
 
+async def test_what_a_server_that_was_just_started_forbids_is_tried_again_when_it_is_ready(
+    server: FakeApiServer, wrapped: WrappedObjects
+) -> None:
+    """It has not read its roles yet."""
+    server.on("POST", COLLECTION, refusal(403, "Forbidden"), answer(existing(), 201))
+
+    assert await wrapped.create(RAY, OWNER) == Created(make_ref(name="ray", uid="uid-of-ray"))
+
+
+async def test_what_a_server_forbids_that_is_not_ready_is_no_answer(
+    server: FakeApiServer, wrapped: WrappedObjects
+) -> None:
+    script(server, post=refusal(403, "Forbidden"))
+    server.on("GET", "/readyz", text("[-]informer-sync failed", 500))
+
+    with pytest.raises(errors.Unavailable):
+        await wrapped.create(RAY, OWNER)
+
+
 async def test_creation_whose_answer_was_lost_and_that_was_not_done_is_an_error_to_be_counted(
     server: FakeApiServer, wrapped: WrappedObjects
 ) -> None:
