@@ -8,7 +8,7 @@ an argument.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -19,6 +19,7 @@ from dispatcher.api.mistakes import one_line
 from dispatcher.api.selector import Selector
 from dispatcher.core.choice import ANYWHERE, Where
 from dispatcher.core.gang import Gang
+from dispatcher.core.milestones import blocked, gone_back, held_back, new_condition, with_false, with_true
 from dispatcher.core.record import (
     Ailment,
     Attempt,
@@ -89,19 +90,19 @@ class Newcomer:
 
 def submit(newcomer: Newcomer, gang: Gang, now: datetime) -> Change:
     """Queue a valid AppWrapper, or hold it back from the start."""
-    init = _condition(ConditionType.INIT, now)
+    init = new_condition(ConditionType.INIT, now)
     if newcomer.suspended:
-        held = _condition(ConditionType.SUSPENDED, now, words.SUSPENDED_BY_USER)
+        held = new_condition(ConditionType.SUSPENDED, now, words.SUSPENDED_BY_USER)
         return _first(newcomer, Cause.SUBMITTED_SUSPENDED, now, gang=gang, conditions=(init, held))
-    queueing = _condition(ConditionType.QUEUEING, now, words.AWAITING_HEAD_OF_LINE)
+    queueing = new_condition(ConditionType.QUEUEING, now, words.AWAITING_HEAD_OF_LINE)
     return _first(newcomer, Cause.SUBMITTED, now, gang=gang, conditions=(init, queueing))
 
 
 def reject(newcomer: Newcomer, message: str, now: datetime) -> Change:
     """Refuse an AppWrapper that can never be dispatched as it is written; `message` is for its user."""
     message = one_line(message)
-    failed = _condition(ConditionType.FAILED, now, words.ITEM_CREATION_FAILURE, message)
-    conditions = (_condition(ConditionType.INIT, now), failed)
+    failed = new_condition(ConditionType.FAILED, now, words.ITEM_CREATION_FAILURE, message)
+    conditions = (new_condition(ConditionType.INIT, now), failed)
     return _first(
         newcomer,
         Cause.REJECTED,
@@ -122,8 +123,8 @@ class Kept(NamedTuple):
 def recall_completed(newcomer: Newcomer, gang: Gang, now: datetime, kept: Kept | None = None) -> Change:
     """Believe a status that says Completed, which somebody else, or a lost database, has known: never run it again."""
     conditions = (
-        _condition(ConditionType.INIT, now),
-        _condition(ConditionType.COMPLETED, now, words.PODS_COMPLETED),
+        new_condition(ConditionType.INIT, now),
+        new_condition(ConditionType.COMPLETED, now, words.PODS_COMPLETED),
     )
     left = _left(kept, "completed", now)
     return _first(newcomer, Cause.FOUND_COMPLETED, now, gang=gang, conditions=conditions, **left)
@@ -134,8 +135,8 @@ def recall_failed(
 ) -> Change:
     """Believe a status that says Failed: it has been told that it will not run."""
     message = one_line(message)
-    failed = _condition(ConditionType.FAILED, now, reason, message)
-    conditions = (_condition(ConditionType.INIT, now), failed)
+    failed = new_condition(ConditionType.FAILED, now, reason, message)
+    conditions = (new_condition(ConditionType.INIT, now), failed)
     left = _left(kept, "failed", now)
     return _first(
         newcomer,
@@ -163,9 +164,9 @@ def adopt(newcomer: Newcomer, gang: Gang, cluster: str, number: int, now: dateti
     It continues as attempt `number` being created: what exists is found and kept, what is missing is made.
     """
     conditions = (
-        _condition(ConditionType.INIT, now),
-        _condition(ConditionType.QUEUEING, now, words.AWAITING_HEAD_OF_LINE),
-        _condition(ConditionType.HEAD_OF_LINE, now, words.FRONT_OF_QUEUE),
+        new_condition(ConditionType.INIT, now),
+        new_condition(ConditionType.QUEUEING, now, words.AWAITING_HEAD_OF_LINE),
+        new_condition(ConditionType.HEAD_OF_LINE, now, words.FRONT_OF_QUEUE),
     )
     attempt = Attempt(number=number, cluster=cluster, decided_at=now)
     return _first(
@@ -190,28 +191,9 @@ def block(record: Record, pending: Pending, now: datetime, *, is_head: bool = Fa
         now,
         told_reason=pending.reason,
         note=pending.message,
-        conditions=_blocked(record.conditions, pending.mcad_message, now),
+        conditions=blocked(record.conditions, pending.mcad_message, now),
         pending=pending,
         blocked_since=blocked_since,
-    )
-
-
-def _blocked(conditions: Iterable[Condition], message: str, now: datetime) -> tuple[Condition, ...]:
-    """Evaluated, and it waits. One that was taken from its cluster goes on saying so until it is dispatched again."""
-    conditions = _with(conditions, ConditionType.HEAD_OF_LINE, now, words.FRONT_OF_QUEUE)
-    for known in conditions:
-        if (
-            known.type is ConditionType.BACKOFF
-            and known.status
-            and known.reason == words.PREEMPTION_TRIGGERED
-        ):
-            return conditions
-    return _with(
-        conditions,
-        ConditionType.BACKOFF,
-        now,
-        words.APPWRAPPER_NOT_RUNNABLE,
-        message,
     )
 
 
@@ -247,9 +229,9 @@ def dispatch(record: Record, cluster: str, now: datetime) -> Change:
 
     What is created needs no list of its own here: it is what `spec_hash` names, item by item.
     """
-    conditions = _with(record.conditions, ConditionType.HEAD_OF_LINE, now, words.FRONT_OF_QUEUE)
+    conditions = with_true(record.conditions, ConditionType.HEAD_OF_LINE, now, words.FRONT_OF_QUEUE)
     if record.condition(ConditionType.BACKOFF):
-        conditions = _without(conditions, ConditionType.BACKOFF, now)
+        conditions = with_false(conditions, ConditionType.BACKOFF, now)
     number = record.attempts + 1
     return _step(
         record,
@@ -275,14 +257,14 @@ def _carried(earlier: Attempt | None, cluster: str) -> tuple[ObjectRef, ...]:
 
 def created(record: Record, objects: tuple[ObjectRef, ...], now: datetime) -> Change:
     """Every wrapped object exists; `objects` carry their uids."""
-    conditions = _with(record.conditions, ConditionType.DISPATCHED, now, words.APPWRAPPER_RUNNABLE)
+    conditions = with_true(record.conditions, ConditionType.DISPATCHED, now, words.APPWRAPPER_RUNNABLE)
     attempt = replace(_live_attempt(record), objects=objects, created_at=now)
     return _step(record, Cause.CREATED, now, conditions=conditions, attempt=attempt)
 
 
 def mark_running(record: Record, now: datetime) -> Change:
     """As many of its pods run as it needs."""
-    conditions = _with(record.conditions, ConditionType.RUNNING, now, words.PODS_RUNNING)
+    conditions = with_true(record.conditions, ConditionType.RUNNING, now, words.PODS_RUNNING)
     attempt = replace(_live_attempt(record), started_at=now)
     return _step(record, Cause.PODS_RUNNING, now, conditions=conditions, attempt=attempt)
 
@@ -307,7 +289,7 @@ def note_done(record: Record, done: Collection[int], now: datetime) -> Change:
 
 def complete_some(record: Record, done: Collection[int], now: datetime) -> Change:
     """Some of its wrapped objects (`done`, by item) are done."""
-    conditions = _with(
+    conditions = with_true(
         record.conditions, ConditionType.RUNNING_HOLD_COMPLETION, now, words.SOME_ITEMS_COMPLETED
     )
     attempt = _with_done(_live_attempt(record), done)
@@ -316,7 +298,7 @@ def complete_some(record: Record, done: Collection[int], now: datetime) -> Chang
 
 def complete(record: Record, done: Collection[int], kept_until: datetime, now: datetime) -> Change:
     """All that ends is done and no pod lives: what is left of it is kept for a while."""
-    conditions = _with(record.conditions, ConditionType.COMPLETED, now, words.PODS_COMPLETED)
+    conditions = with_true(record.conditions, ConditionType.COMPLETED, now, words.PODS_COMPLETED)
     attempt = replace(_with_done(_live_attempt(record), done), ended_at=now, outcome="completed")
     return _step(
         record,
@@ -363,7 +345,7 @@ def preempt(
         now,
         told_reason=verdict.reason,
         note=verdict.whole,
-        conditions=_gone_back(_preempted(record, verdict, now), now),
+        conditions=gone_back(_preempted(record, verdict, now), now),
         reason=verdict.reason,
         message=verdict.whole,
         unhealthy=None,
@@ -404,7 +386,7 @@ def suspend(record: Record, now: datetime, finished: Collection[int] = ()) -> Ch
             record,
             Cause.SUSPENDED,
             now,
-            conditions=_held_back(record.conditions, now),
+            conditions=held_back(record.conditions, now),
             pending=None,
             blocked_since=None,
             eligible_at=None,
@@ -413,7 +395,7 @@ def suspend(record: Record, now: datetime, finished: Collection[int] = ()) -> Ch
         record,
         Cause.SUSPENDED,
         now,
-        conditions=_gone_back(record.conditions, now),
+        conditions=gone_back(record.conditions, now),
         unhealthy=None,
         attempt=_finished(_live_attempt(record), finished),
     )
@@ -421,8 +403,8 @@ def suspend(record: Record, now: datetime, finished: Collection[int] = ()) -> Ch
 
 def resume(record: Record, now: datetime) -> Change:
     """Its user releases it: it stands in the queue where its age puts it."""
-    conditions = _without(record.conditions, ConditionType.SUSPENDED, now)
-    conditions = _with(conditions, ConditionType.QUEUEING, now, words.AWAITING_HEAD_OF_LINE)
+    conditions = with_false(record.conditions, ConditionType.SUSPENDED, now)
+    conditions = with_true(conditions, ConditionType.QUEUEING, now, words.AWAITING_HEAD_OF_LINE)
     return _step(record, Cause.RESUMED, now, conditions=conditions)
 
 
@@ -476,7 +458,7 @@ def withdraw(record: Record, message: str, eligible_at: datetime, now: datetime)
         Cause.WITHDRAWN,
         now,
         note=message,
-        conditions=_with(record.conditions, ConditionType.BACKOFF, now, *because),
+        conditions=with_true(record.conditions, ConditionType.BACKOFF, now, *because),
         pending=Pending(CREATION_POSTPONED, message, cluster=attempt.cluster),
         message=message,
         unhealthy=None,
@@ -492,7 +474,7 @@ def removed(record: Record, now: datetime, kept_until: datetime | None = None) -
             because = ConditionType.FAILED, record.reason, record.message
             return _removed(record, "failed", because, now, note=record.message, kept_until=kept_until)
         case Phase.SUSPENDING:
-            conditions = _held_back(record.conditions, now)
+            conditions = held_back(record.conditions, now)
             attempt = replace(_live_attempt(record), ended_at=now, outcome="suspended")
             return _step(record, Cause.REMOVED, now, conditions=conditions, attempt=attempt, eligible_at=None)
         case _ if record.reason:
@@ -518,7 +500,7 @@ def _removed(
     """End the attempt, and say by one condition (its type, reason and message) what for."""
     attempt = replace(_live_attempt(record), ended_at=now, outcome=outcome)
     type_, reason, message = because
-    conditions = _with(record.conditions, type_, now, reason, message)
+    conditions = with_true(record.conditions, type_, now, reason, message)
     return _step(record, Cause.REMOVED, now, conditions=conditions, attempt=attempt, **fields)
 
 
@@ -534,14 +516,14 @@ def abandon(record: Record, message: str, now: datetime) -> Change:
     if record.phase is Phase.DELETING:
         return _step(record, Cause.ABANDONED, now, **told)
     if record.phase is Phase.SUSPENDING:
-        conditions = _held_back(record.conditions, now)
+        conditions = held_back(record.conditions, now)
         return _step(record, Cause.ABANDONED, now, conditions=conditions, eligible_at=None, **told)
-    gone = _gone_back(_preempted(record, Verdict(words.CLUSTER_LOST, message), now), now)
+    gone = gone_back(_preempted(record, Verdict(words.CLUSTER_LOST, message), now), now)
     return _step(
         record,
         Cause.ABANDONED,
         now,
-        conditions=_with(gone, ConditionType.BACKOFF, now, words.PREEMPTION_TRIGGERED, message),
+        conditions=with_true(gone, ConditionType.BACKOFF, now, words.PREEMPTION_TRIGGERED, message),
         pending=Pending(words.CLUSTER_LOST, message, cluster=attempt.cluster),
         reason=words.CLUSTER_LOST,
         message=message,
@@ -561,7 +543,7 @@ def lose(record: Record, message: str, now: datetime) -> Change:
         now,
         told_reason=words.CLUSTER_LOST,
         note=message,
-        conditions=_with(record.conditions, ConditionType.FAILED, now, words.CLUSTER_LOST, message),
+        conditions=with_true(record.conditions, ConditionType.FAILED, now, words.CLUSTER_LOST, message),
         reason=words.CLUSTER_LOST,
         message=message,
         unhealthy=None,
@@ -670,52 +652,4 @@ def _finished(attempt: Attempt, finished: Collection[int]) -> Attempt:
 
 def _preempted(record: Record, verdict: Verdict, now: datetime) -> tuple[Condition, ...]:
     message = one_line(verdict.message)
-    return _with(record.conditions, ConditionType.PREEMPT_CANDIDATE, now, verdict.reason, message)
-
-
-def _gone_back(conditions: Iterable[Condition], now: datetime) -> tuple[Condition, ...]:
-    """What it had come to and no longer is."""
-    for type_ in (ConditionType.DISPATCHED, ConditionType.RUNNING, ConditionType.RUNNING_HOLD_COMPLETION):
-        conditions = _without(conditions, type_, now)
-    return tuple(conditions)
-
-
-def _held_back(conditions: Iterable[Condition], now: datetime) -> tuple[Condition, ...]:
-    """It stands in no queue."""
-    for type_ in (ConditionType.QUEUEING, ConditionType.HEAD_OF_LINE, ConditionType.BACKOFF):
-        conditions = _without(conditions, type_, now)
-    return _with(conditions, ConditionType.SUSPENDED, now, words.SUSPENDED_BY_USER)
-
-
-def _condition(type_: ConditionType, now: datetime, reason: str = "", message: str = "") -> Condition:
-    return Condition(type=type_, status=True, since=now, updated=now, reason=reason, message=message)
-
-
-def _with(
-    conditions: Iterable[Condition],
-    type_: ConditionType,
-    now: datetime,
-    reason: str,
-    message: str = "",
-) -> tuple[Condition, ...]:
-    """`conditions` with `type_` true: kept in order of first transition, untouched if it says so already."""
-    kept = tuple(conditions)
-    for index, known in enumerate(kept):
-        if known.type != type_:
-            continue
-        if (known.status, known.reason, known.message) == (True, reason, message):
-            return kept
-        since = known.since if known.status else now
-        changed = Condition(type_, status=True, since=since, updated=now, reason=reason, message=message)
-        return (*kept[:index], changed, *kept[index + 1 :])
-    return (*kept, _condition(type_, now, reason, message))
-
-
-def _without(conditions: Iterable[Condition], type_: ConditionType, now: datetime) -> tuple[Condition, ...]:
-    """`conditions` with `type_` false, its reason and message kept: they say why it was true."""
-    return tuple(
-        replace(known, status=False, since=now, updated=now)
-        if known.type == type_ and known.status
-        else known
-        for known in conditions
-    )
+    return with_true(record.conditions, ConditionType.PREEMPT_CANDIDATE, now, verdict.reason, message)
