@@ -92,6 +92,10 @@ bench-growth: $(READY) ## Measure a cycle, a restart and memory with up to 50,00
 bench-canary: control-plane ## Measure the wait of one that fits after 1000 that do not were deleted
 	$(BIN)/python -m benchmarks.canary
 
+.PHONY: bench-members
+bench-members: control-plane ## Measure 1, 2 and 4 members, and what one that hangs costs the others (MINUTES)
+	$(BIN)/python -m benchmarks.members
+
 # The tests' own output hides how a build goes, and their time limits would end it.
 .PHONY: control-plane
 control-plane: $(READY)

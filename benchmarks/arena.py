@@ -77,13 +77,21 @@ async def fresh_arena(
     The folder must be new; whatever is started by the arena's supervisor ends with the arena.
     """
     with Supervisor(folder) as supervisor:
-        plane = Plane(supervisor, build.ensure(), "hub", _wanted(room_for))
+        plane = Plane(supervisor, build.ensure(), "hub", wanted(room_for))
         await asyncio.to_thread(plane.up)
         await plane.create_namespace(gangs.NAMESPACE)
         async with await ClusterClient.connect(str(plane.kubeconfig), write_timeout=30) as client:
             await wait_for_calm(supervisor, say)
             await spread(range(connections), connections, lambda _: client.check_ready())
             yield Arena(supervisor, plane, client)
+
+
+def wanted(room_for: int) -> Wanted:
+    """What a control plane should hold, with room for so many gangs."""
+    pods = gangs.PODS * -(-room_for // NODES)
+    shape = Shape(cpu=str(gangs.CPU * pods), memory=f"{gangs.MEMORY_GI * pods}Gi", gpu=gangs.GPU * pods)
+    crds = sorted([*CHECKOUT.glob("crds/*.yaml"), *CHECKOUT.glob("testbed/crds/*.yaml")])
+    return Wanted(nodes=NODES, shape=shape, crds=crds)
 
 
 async def spread(items: Iterable[T], connections: int, work: Callable[[T], Awaitable[object]]) -> None:
@@ -97,13 +105,6 @@ async def spread(items: Iterable[T], connections: int, work: Callable[[T], Await
     async with asyncio.TaskGroup() as tasks:
         for _ in range(connections):
             tasks.create_task(worker())
-
-
-def _wanted(room_for: int) -> Wanted:
-    pods = gangs.PODS * -(-room_for // NODES)
-    shape = Shape(cpu=str(gangs.CPU * pods), memory=f"{gangs.MEMORY_GI * pods}Gi", gpu=gangs.GPU * pods)
-    crds = sorted([*CHECKOUT.glob("crds/*.yaml"), *CHECKOUT.glob("testbed/crds/*.yaml")])
-    return Wanted(nodes=NODES, shape=shape, crds=crds)
 
 
 def _flow_schema(name: str, precedence: int, resources: list[str]) -> Json:

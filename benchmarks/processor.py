@@ -73,14 +73,19 @@ class Usage:
         return Used(self.at - earlier.at, dict(sorted(used.items())))
 
 
-async def wait_for_calm(supervisor: Supervisor, say: Callable[[str], None]) -> None:
-    """Return when what we started has come to rest: a fresh control plane is busy with itself for some seconds."""
+async def wait_for_calm(
+    supervisor: Supervisor, say: Callable[[str], None], cores: float = CALM_CORES
+) -> None:
+    """Return when what we started has come to rest: a fresh control plane is busy with itself for some seconds.
+
+    At rest all together use less than so many cores: the more control planes, the more.
+    """
     calm = 0
     for _ in range(MOST_CALM_ROUNDS):
         before = Usage.now(supervisor)
         await asyncio.sleep(CALM_SECONDS)
         used = Usage.now(supervisor).since(before)
-        calm = calm + 1 if used.ours < CALM_CORES * used.elapsed else 0
+        calm = calm + 1 if used.ours < cores * used.elapsed else 0
         if calm == CALM_ROUNDS:
             return
     say(f"not calm after {MOST_CALM_ROUNDS} s; going on")

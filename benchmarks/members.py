@@ -1,0 +1,244 @@
+"""`python -m benchmarks.members`: what member clusters cost, and what one that hangs costs the others."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import orjson
+import psycopg
+
+from benchmarks.failure import BenchmarkFailed
+from benchmarks.floor import measure_floor
+from benchmarks.gangs import make_gangs
+from benchmarks.members_clusters import MEMBERS, Clusters, fresh_clusters
+from benchmarks.members_report import Round, hanging_table, scaling_table
+from benchmarks.members_trial import WARM_UP, Outcome, Scenario, Silence, Trial
+from benchmarks.throughput import at_least_one
+from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.errors import ClusterError, StoreError
+from testbed.build import BuildFailed
+from testbed.plane import NotReady
+from testbed.postgres import EmbeddedPostgres, NoPostgres
+from testbed.processes import ProcessDied
+
+OF_ITS_OWN: Final = 100
+"""Three times as many as are reconciled at once for one cluster."""
+SINGLES: Final = 20
+EXPECTED: Final = (BenchmarkFailed, ClusterError, BuildFailed, NotReady, NoPostgres, ProcessDied, StoreError)
+"""What goes wrong without a fault in this program; told in one line."""
+
+ABOUT = """\
+Measures the dispatcher with member clusters, each a control plane of its own; all of them run on this machine.
+
+  members     N AppWrappers, the same as in `python -m benchmarks.throughput`, are submitted at once with no member
+              declared, and with 1, 2 and 4; each asks for one of them, in turn. The clock runs from the first
+              submit until a watch has shown the last Dispatched. Writes are counted by the API servers, processor
+              time by the kernel. Once, nothing is submitted for a while: then nobody must be written to.
+  hanging     Two members are declared, and the N AppWrappers are for the one. The other, which has 100 of its own,
+              answers; or stops answering when the load begins; or before its own are submitted, so that all of
+              those hang; or before the dispatcher starts. It goes on to take connections and requests. Then one
+              AppWrapper at a time, while it still hangs.
+
+Every trial has a dispatcher of its own, just started, on an empty database, and clusters from which everything was
+taken away. The trials of a round follow each other, and ratios are within a round. The floor, a client that writes the
+same by itself to the hub alone, is measured before and after. In the end each gang must be where it was meant for,
+once, or there is no result.
+"""
+
+EXAMPLES = """\
+examples:
+  python -m benchmarks.members
+  python -m benchmarks.members --repeat 3 --output out.json
+  python -m benchmarks.members --only hanging
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Floors in gangs per second, and the rounds of both parts."""
+
+    floors: list[float]
+    rounds: list[Round]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure as the command line says, print the tables, and return the exit code."""
+    options = parser().parse_args(arguments)
+    # The way out is the same for all: everything we started is ended in order. A shell that starts us in the
+    # background has SIGINT ignored, and we would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        with tempfile.TemporaryDirectory(prefix="aw-bench-") as folder:
+            results = asyncio.run(Benchmark(options, Path(folder)).run())
+    except KeyboardInterrupt:
+        return 130
+    except (*EXPECTED, ExceptionGroup) as error:
+        cause = _first(error)
+        if not isinstance(cause, EXPECTED):
+            raise
+        print(f"benchmark: {cause}", file=sys.stderr)
+        return 1
+    if options.output:
+        told = {
+            "benchmark": "members",
+            "at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "floors": results.floors,
+            "rounds": [{name: asdict(each) for name, each in one.items()} for one in results.rounds],
+        }
+        Path(options.output).write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
+    print(as_text(results, options))
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line."""
+    top = argparse.ArgumentParser(
+        prog="python -m benchmarks.members",
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    top.add_argument(
+        "--count", type=at_least_one, default=300, metavar="N", help="AppWrappers (default: %(default)s)"
+    )
+    top.add_argument("--repeat", type=at_least_one, default=2, help="rounds (default: %(default)s)")
+    top.add_argument("--only", choices=("members", "hanging"), help="one of the two parts; default: both")
+    top.add_argument("--connections", type=at_least_one, default=32, help="of whoever submits")
+    top.add_argument("--rest", type=float, default=20.0, help="seconds of rest (default: %(default)s)")
+    top.add_argument("--output", metavar="FILE.json", help="write every figure there as JSON")
+    return top
+
+
+def scaling(rest: float) -> list[Scenario]:
+    """With no member, and with 1, 2 and 4; the rest is in the last."""
+    alone = Scenario("hub alone", 0, (HUB_CLUSTER,))
+    return [alone, *(_with(number, rest if number == len(MEMBERS) else 0.0) for number in (1, 2, 4))]
+
+
+def hanging() -> list[Scenario]:
+    """With two, of which the second answers, or hangs in one of three ways."""
+    named = {
+        "all answer": Silence.NEVER,
+        "one stops": Silence.AT_THE_LOAD,
+        "its own hang": Silence.BEFORE_ITS_OWN,
+        "hung at the start": Silence.FROM_THE_START,
+    }
+    return [
+        Scenario(name, 2, MEMBERS[:1], silence, of_its_own=OF_ITS_OWN, singles=SINGLES)
+        for name, silence in named.items()
+    ]
+
+
+def as_text(results: Results, options: argparse.Namespace) -> str:
+    """Both tables, as far as they were measured."""
+    floors = " / ".join(f"{each:.1f}" for each in results.floors)
+    told = [f"floor before / after, gangs/s on the hub alone: {floors}"]
+    if options.only != "hanging":
+        told += ["", scaling_table(results.rounds, [each.name for each in scaling(0.0)])]
+        told += [_rest_of(results.rounds, options.rest)]
+    if options.only != "members":
+        told += ["", hanging_table(results.rounds, [each.name for each in hanging()])]
+    return "\n".join(told)
+
+
+class Benchmark:
+    """A floor, rounds of all scenarios, and a floor, on the same clusters."""
+
+    def __init__(self, options: argparse.Namespace, folder: Path) -> None:
+        self._options = options
+        self._folder = folder
+        self._started = time.monotonic()
+        self._trials = 0
+
+    async def run(self) -> Results:
+        """Measure everything that was asked for."""
+        options = self._options
+        room_for = options.count + OF_ITS_OWN + SINGLES + 2 * WARM_UP
+        members = MEMBERS if options.only != "hanging" else MEMBERS[:2]
+        self._say(f"starting {1 + len(members)} control planes and Postgres")
+        async with (
+            fresh_clusters(
+                self._folder / "clusters", members, room_for, options.connections, self._say
+            ) as clusters,
+            _postgres(clusters) as postgres,
+        ):
+            floors = [await self._floor(clusters)]
+            rounds = [await self._round(clusters, postgres, number) for number in range(options.repeat)]
+            floors.append(await self._floor(clusters))
+            return Results(floors, rounds)
+
+    async def _round(self, clusters: Clusters, postgres: EmbeddedPostgres, number: int) -> Round:
+        rest = self._options.rest if number == 0 else 0.0
+        parts = {"members": scaling(rest), "hanging": hanging()}
+        chosen = [
+            each for part, found in parts.items() if self._options.only in {None, part} for each in found
+        ]
+        outcomes: dict[str, Outcome] = {}
+        for scenario in chosen:
+            url = await asyncio.to_thread(_new_database, postgres.url, f"trial_{number}_{len(outcomes)}")
+            trial = Trial(clusters, scenario, url, self._options.connections, self._say)
+            outcomes[scenario.name] = await trial.run(self._options.count)
+        return outcomes
+
+    async def _floor(self, clusters: Clusters) -> float:
+        warm_up, measured = make_gangs("warm-up", WARM_UP), make_gangs("gang", self._options.count)
+        connections = self._options.connections
+        floor = await measure_floor(clusters.hub, warm_up, measured, connections)
+        self._say(f"floor: {floor.per_second:.1f} gangs/s")
+        await clusters.wipe(connections)
+        await clusters.rest(self._say)
+        return floor.per_second
+
+    def _say(self, line: str) -> None:
+        print(f"[{time.monotonic() - self._started:6.1f} s] {line}", file=sys.stderr, flush=True)
+
+
+def _with(number: int, rest: float) -> Scenario:
+    name = "1 member" if number == 1 else f"{number} members"
+    return Scenario(name, number, MEMBERS[:number], rest=rest)
+
+
+def _rest_of(rounds: Sequence[Round], seconds: float) -> str:
+    found = [each.at_rest for one in rounds for each in one.values() if each.at_rest]
+    hub = sum(one.writes + one.events for each in found for name, one in each.items() if name == HUB_CLUSTER)
+    members = sum(
+        one.writes + one.events for each in found for name, one in each.items() if name != HUB_CLUSTER
+    )
+    return f"writes in {seconds:g} s of rest with {len(MEMBERS)} members: hub {hub}, members {members}"
+
+
+@asynccontextmanager
+async def _postgres(clusters: Clusters) -> AsyncIterator[EmbeddedPostgres]:
+    with EmbeddedPostgres(clusters.supervisor, database="dispatcher") as postgres:
+        yield postgres
+
+
+def _new_database(url: str, name: str) -> str:
+    """Make an empty database beside the one of that URL, and return its own."""
+    with psycopg.connect(url, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}".encode())
+    return url.replace("/dispatcher?", f"/{name}?")
+
+
+def _first(error: BaseException) -> BaseException:
+    """The error behind the groups that tasks wrap it in."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+if __name__ == "__main__":
+    sys.exit(main())

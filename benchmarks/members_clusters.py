@@ -1,0 +1,171 @@
+"""A hub and its members, each a control plane of its own on this machine, and what their operator does with them.
+
+They are used for many trials, one after the other. Between two of them everything is taken away again, by the API
+servers themselves, so that a dispatcher with an empty database finds nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from benchmarks import figures, gangs
+from benchmarks.arena import EVENTS, WRITES, Arena, spread, wanted
+from benchmarks.gangs import APPWRAPPERS, RAYCLUSTERS, Json
+from benchmarks.processor import wait_for_calm
+from dispatcher import errors
+from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.cli.hub import MEMBERS as MEMBERCLUSTERS
+from dispatcher.kube.client import MERGE_PATCH, ClusterClient
+from testbed import build
+from testbed.plane import Plane, up_all
+from testbed.processes import Supervisor
+from testbed.proxy import ApiProxy, Fault, Gate
+
+MEMBERS: Final = ("east", "west", "north", "south")
+LABEL: Final = "cluster"
+"""By which gangs name the member that they are for."""
+SECRETS: Final = "/api/v1/namespaces/default/secrets"
+ANCHORS: Final = f"/api/v1/namespaces/{gangs.NAMESPACE}/configmaps"
+GIVEN: Final = {"kube-root-ca.crt"}
+"""What a namespace has by itself."""
+CALM_CORES: Final = 0.3
+"""Five control planes at rest use half of this."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What the dispatcher has written to one cluster: by its identity, Events apart; and, by whomever, by resource."""
+
+    writes: int
+    events: int
+    by_resource: Mapping[str, int]
+
+    def since(self, earlier: Written) -> Written:
+        """What was written since then."""
+        return Written(
+            self.writes - earlier.writes,
+            self.events - earlier.events,
+            figures.difference(self.by_resource, earlier.by_resource),
+        )
+
+
+class Clusters:
+    """All of them while they are up; `kubeconfigs` are the dispatcher's, by cluster."""
+
+    def __init__(
+        self, supervisor: Supervisor, arenas: Mapping[str, Arena], kubeconfigs: Mapping[str, Path]
+    ) -> None:
+        self.supervisor = supervisor
+        self.hub = arenas[HUB_CLUSTER]
+        self.kubeconfigs = kubeconfigs
+        self._arenas = arenas
+
+    async def declare(self, name: str, server: str = "") -> None:
+        """Make a member known to the hub, by another address than its own if there is a proxy before it."""
+        plane, kubeconfig = self._arenas[name].plane, self.kubeconfigs[name].read_text()
+        told = kubeconfig.replace(plane.url, server or plane.url).encode()
+        secret = {
+            "apiVersion": "v1",
+            "kind": "Secret",
+            "metadata": {"name": f"cluster-{name}"},
+            "data": {"kubeconfig": base64.b64encode(told).decode()},
+        }
+        member = {
+            "apiVersion": "dispatcher.codeflare.dev/v1alpha1",
+            "kind": "MemberCluster",
+            "metadata": {"name": name, "labels": {LABEL: name}},
+            "spec": {"kubeconfigSecretRef": {"name": f"cluster-{name}"}},
+        }
+        await self.hub.client.create(SECRETS, secret)
+        await self.hub.client.create(MEMBERCLUSTERS, member)
+
+    async def written(self) -> dict[str, Written]:
+        """What was written to each until now."""
+        told = {name: await arena.metrics() for name, arena in self._arenas.items()}
+        return {name: _written(metrics) for name, metrics in told.items()}
+
+    async def gangs_made(self) -> dict[str, set[str]]:
+        """The names of the RayClusters in each."""
+        found = {name: await arena.list(RAYCLUSTERS) for name, arena in self._arenas.items()}
+        return {name: {each["metadata"]["name"] for each in there} for name, there in found.items()}
+
+    @asynccontextmanager
+    async def behind_proxy(self, name: str) -> AsyncIterator[ApiProxy]:
+        """A proxy before one of them; when it goes, what it holds is cut and never reaches the cluster."""
+        async with ApiProxy.of(self._arenas[name].plane) as proxy:
+            yield proxy
+
+    async def wipe(self, connections: int) -> None:
+        """Take away all that a trial has left: nobody may be running who would make it again."""
+        for arena, path in self._left_behind():
+            found = [each["metadata"] for each in await arena.list(path)]
+            ours = [each for each in found if each["name"] not in GIVEN]
+            await spread(ours, connections, partial(_take_away, arena.client, path))
+
+    def _left_behind(self) -> Iterator[tuple[Arena, str]]:
+        """Where there may be something of a trial, first what would make the rest anew."""
+        for path in (MEMBERCLUSTERS, SECRETS, APPWRAPPERS):
+            yield self.hub, path
+        for arena in self._arenas.values():
+            yield arena, RAYCLUSTERS
+            yield arena, ANCHORS
+
+    async def rest(self, say: Say) -> None:
+        """Return when all of them have come to rest."""
+        await wait_for_calm(self.supervisor, say, CALM_CORES)
+
+
+def fall_silent(proxy: ApiProxy) -> None:
+    """From now on every request is taken and none is answered; watches stay as they are, and tell nothing."""
+    proxy.rules.on(lambda _: True, Fault(before=Gate()), times=sys.maxsize)
+
+
+@asynccontextmanager
+async def fresh_clusters(
+    folder: Path, members: Sequence[str], room_for: int, connections: int, say: Say
+) -> AsyncIterator[Clusters]:
+    """A hub and members that have come to rest, each with room for so many gangs; the folder must be new."""
+    with Supervisor(folder) as supervisor:
+        binaries = build.ensure()
+        names = (HUB_CLUSTER, *members)
+        planes = [Plane(supervisor, binaries, name, wanted(room_for)) for name in names]
+        await asyncio.to_thread(up_all, planes)
+        async with AsyncExitStack() as stack:
+            arenas = {}
+            for plane in planes:
+                await plane.create_namespace(gangs.NAMESPACE)
+                connecting = ClusterClient.connect(str(plane.kubeconfig), write_timeout=30)
+                client = await stack.enter_async_context(await connecting)
+                arenas[plane.name] = Arena(supervisor, plane, client)
+            kubeconfigs = {name: await arena.dispatcher_kubeconfig() for name, arena in arenas.items()}
+            clusters = Clusters(supervisor, arenas, kubeconfigs)
+            await spread(range(connections), connections, lambda _: clusters.hub.client.check_ready())
+            await clusters.rest(say)
+            yield clusters
+
+
+async def _take_away(client: ClusterClient, path: str, metadata: Json) -> None:
+    """Delete an object, whoever holds it."""
+    where = f"{path}/{metadata['name']}"
+    with suppress(errors.NotFound, errors.Conflict):  # its owner went first
+        if metadata.get("finalizers"):
+            await client.patch(where, {"metadata": {"finalizers": None}}, MERGE_PATCH)
+        await client.delete(where, metadata["uid"])
+
+
+def _written(metrics: str) -> Written:
+    return Written(
+        figures.requests_of_flow(metrics, WRITES),
+        figures.requests_of_flow(metrics, EVENTS),
+        figures.writes(metrics),
+    )
