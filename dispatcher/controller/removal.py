@@ -62,8 +62,10 @@ async def confirm_gone(parts: Parts, record: Record) -> None:
     cluster = parts.cluster_of(record)
     if cluster is None:
         return
-    if cluster.is_member and not await _are_gone(parts, record, cluster, await parts.refs(record)):
-        parts.look_again(record)  # nothing there goes with the AppWrapper by itself
+    if not _goes_with_it(parts, record, cluster) and not await _are_gone(
+        parts, record, cluster, await parts.refs(record)
+    ):
+        parts.look_again(record)
         return
     if cluster.pod_counts(record.uid).live:
         await _wait_for_pods(parts, record, cluster)
@@ -91,6 +93,12 @@ async def expire(parts: Parts, record: Record) -> None:
         await parts.commit(lifecycle.expire(record, parts.now()))
     else:
         parts.look_again(record)
+
+
+def _goes_with_it(parts: Parts, record: Record, cluster: Cluster) -> bool:
+    """True where the API server removes what an AppWrapper owns: on the hub, once that is gone and nothing holds it."""
+    view = parts.hub.view(record.uid)
+    return not cluster.is_member and not (view is not None and view.is_held)
 
 
 async def _went_with_it(parts: Parts, record: Record, cluster: Cluster) -> bool:

@@ -111,6 +111,18 @@ async def test_deleted_one_goes_once_its_objects_its_pods_and_its_anchor_are_gon
     assert east.let_go
 
 
+async def test_deleted_one_that_runs_on_the_hub_goes_though_it_was_held_for_a_member_before(
+    hub: Place,
+) -> None:
+    await hub.holds()
+    hub.world.show(GOING)
+    assert await hub.looks(3) is Phase.DELETING
+    assert (hub.deleted, hub.let_go) == (["train"], False)
+    hub.jobs.loses("train")
+    assert await hub.looks(3) is None
+    assert hub.let_go
+
+
 async def test_deleted_one_that_nobody_holds_takes_what_it_has_on_the_hub_with_it(hub: Place) -> None:
     await hub.holds()
     hub.world.hide(UID)
