@@ -328,8 +328,7 @@ class Session:
         return self._roster.cluster_of(uid)
 
     def _count_running(self, cluster: str) -> int:
-        records = (each for each in self._roster.records() if each.holds_capacity)
-        return sum(1 for each in records if each.attempt and each.attempt.cluster == cluster)
+        return self._roster.count_holders(cluster)
 
     def _take_in_member(self, name: str) -> None:
         """A member has come, or come back, or gone: what it is charged with, and who is there, to be looked at."""

@@ -6,6 +6,7 @@ charged to its cluster's ledger in the same breath, so capacity and queue never 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from dispatcher.api.names import HUB_CLUSTER
@@ -23,6 +24,7 @@ class Roster:
         self._records: dict[str, Record] = {}
         self._charged: dict[str, str] = {}
         self._unsent: dict[str, int] = {}
+        self._holders: Counter[str] = Counter()
 
     def load(self, records: Iterable[Record]) -> None:
         """Take in what the database held at takeover."""
@@ -31,7 +33,10 @@ class Roster:
 
     def put(self, record: Record) -> None:
         """Replace what is known of one AppWrapper by what was just committed."""
-        self._note_dispatch(self._records.get(record.uid), record)
+        before = self._records.get(record.uid)
+        self._note_dispatch(before, record)
+        self._count(before, -1)
+        self._count(record, 1)
         if record.phase is Phase.DELETED:
             self._records.pop(record.uid, None)
         else:
@@ -74,6 +79,10 @@ class Roster:
         """Every record, in no order."""
         return self._records.values()
 
+    def count_holders(self, cluster: str) -> int:
+        """How many AppWrappers hold capacity of a cluster, known or not."""
+        return self._holders[cluster]
+
     def charge_anew(self, cluster: str) -> None:
         """The ledger of a cluster is another one now, or there is none any more."""
         for record in self._records.values():
@@ -86,6 +95,10 @@ class Roster:
             self._unsent[after.uid] = after.attempts
         elif after.phase is not Phase.DISPATCHING:
             self.note_sent(after.uid)
+
+    def _count(self, record: Record | None, by: int) -> None:
+        if record is not None and record.attempt and record.holds_capacity:
+            self._holders[record.attempt.cluster] += by
 
     def _charge(self, record: Record) -> None:
         cluster = record.attempt.cluster if record.attempt and record.holds_capacity else None

@@ -211,3 +211,32 @@ def test_what_ended_while_its_cluster_was_away_is_not_charged_when_that_is_back(
     ledgers["east"] = CapacityLedger()
     roster.charge_anew("east")
     assert ledgers["east"].free() == NOTHING
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_those_who_hold_capacity_of_a_cluster_are_counted(phase: Phase) -> None:
+    roster, _ = hub()
+    for name in ("a", "b"):
+        roster.put(make_record(phase, name=name))
+        roster.put(make_record(phase, name=name))
+    roster.put(dispatched(make_record(name="c")))
+    counts = {name: roster.count_holders(name) for name in ("hub", "east", "west")}
+    assert counts == {"hub": 2 if phase in HOLDING else 0, "east": 1, "west": 0}
+
+
+def test_one_that_goes_elsewhere_or_ends_is_counted_there_no_longer() -> None:
+    roster, _ = hub()
+    record = dispatched(make_record())
+    counts = []
+    steps: list[Callable[[Record], Change]] = [
+        lambda record: lifecycle.withdraw(record, "silent", at(9), at(2)),
+        lambda record: lifecycle.dispatch(record, "west", at(3)),
+        lambda record: lifecycle.delete(record, at(4)),
+        lambda record: lifecycle.release(record, at(5)),
+    ]
+    roster.put(record)
+    for step in steps:
+        record = step(record).after
+        roster.put(record)
+        counts.append((roster.count_holders("east"), roster.count_holders("west")))
+    assert counts == [(0, 0), (0, 1), (0, 1), (0, 0)]
