@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 
 from dispatcher import errors, log
-from dispatcher.api.appwrapper import AppWrapperSpec
+from dispatcher.api.appwrapper import AppWrapperSpec, WrappedObject
 from dispatcher.api.conditions import ConditionType, State
 from dispatcher.api.mistakes import SpecError
 from dispatcher.api.names import CLUSTER_PREFERENCE, CLUSTER_SELECTOR, HUB_CLUSTER
@@ -138,12 +138,22 @@ class Admission:
             if not seems_to_run:
                 continue
             for wrapped in spec.wrapped:
-                attempt = await cluster.wrapped.attempt_of(wrapped, owner_of_newcomer(view, self._hub_id))
+                attempt = await self._attempt_in(cluster, wrapped, view)
                 if attempt is not None:
                     return cluster.name, attempt
         if view.is_held and not (are_all_asked and self._is_complete()):
             raise errors.Unavailable("a member cluster may have objects of it, and cannot be asked now")
         return None
+
+    async def _attempt_in(self, cluster: Cluster, wrapped: WrappedObject, view: AppWrapperView) -> int | None:
+        try:
+            return await cluster.wrapped.attempt_of(wrapped, owner_of_newcomer(view, self._hub_id))
+        except errors.Forbidden:
+            if cluster.is_member:
+                raise
+            return (
+                None  # a hub that takes no gangs itself gives no right to look there, and none was made there
+            )
 
 
 def _where(view: AppWrapperView, spec: AppWrapperSpec) -> Where:

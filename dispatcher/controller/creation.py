@@ -14,7 +14,7 @@ from dispatcher.controller.specs import owner_of
 from dispatcher.core import lifecycle
 from dispatcher.core.choice import Where
 from dispatcher.core.decision import retry_pause
-from dispatcher.core.manifest import Owner
+from dispatcher.core.manifest import Anchor, Owner
 from dispatcher.core.record import Change, ObjectRef, Record
 from dispatcher.kube.wrapped import Created, Creation, InTheWay, NameTaken, Postponed, RefusedForGood
 
@@ -97,19 +97,24 @@ async def _answers(parts: Parts, record: Record, cluster: Cluster, owner: Owner)
 
 
 async def _anchored(parts: Parts, record: Record, cluster: Cluster, owner: Owner) -> Owner | None:
-    """The owner with its anchor, made if there is none yet; None if there can be none now."""
+    """The owner with its anchor; None if there can be none now."""
     try:
-        return replace(owner, anchor=await cluster.anchors.bring_about(owner))
-    except errors.NotFound:
-        if cluster.may_create_namespaces:
-            await cluster.anchors.make_namespace(record.namespace)
-            parts.look_again(record)
-        else:
-            said = f'cluster {cluster.name} has no namespace "{record.namespace}"'
-            await parts.commit(_postponed(parts, record, (), said))
+        return replace(owner, anchor=await _anchor_there(cluster, owner))
     except errors.Refused as error:
         await parts.commit(_postponed(parts, record, (), str(error)))
     return None
+
+
+async def _anchor_there(cluster: Cluster, owner: Owner) -> Anchor:
+    """The anchor of an attempt, in a namespace that is made for it where that is wanted."""
+    try:
+        return await cluster.anchors.bring_about(owner)
+    except errors.NotFound as error:
+        if not cluster.may_create_namespaces:
+            said = f'cluster {cluster.name} has no namespace "{owner.namespace}"'
+            raise errors.NotFound(said, error.reason) from error
+        await cluster.anchors.make_namespace(owner.namespace)
+        return await cluster.anchors.bring_about(owner)
 
 
 async def _withdraw(parts: Parts, record: Record, message: str) -> None:

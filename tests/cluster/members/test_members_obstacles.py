@@ -174,29 +174,32 @@ async def test_pod_that_somebody_deletes_on_a_member_is_left_to_who_made_it(flee
 
 
 @pytest.mark.parametrize(
-    ("work", "state", "why"),
+    ("work", "ending", "state", "said"),
     [
-        pytest.param(job("work", run_for="200ms"), "Completed", None, id="completes"),
+        pytest.param(
+            job("work", run_for="1s"), "Complete", "Completed", "AppWrapper completed.", id="completes"
+        ),
         pytest.param(
             breaking_job("work"),
             "Failed",
-            "failed: BackoffLimitExceeded: Job has reached the specified backoff limit",
+            "Failed",
+            "Job {}/work failed: BackoffLimitExceeded: Job has reached the specified backoff limit",
             id="fails",
         ),
     ],
 )
 async def test_end_of_what_ran_on_a_member_is_told_on_the_hub(
-    fleet: Fleet, work: Json, state: str, why: str | None
+    fleet: Fleet, work: Json, ending: str, state: str, said: str
 ) -> None:
     await fleet.declare("east")
     await fleet.start_dispatcher()
 
     await fleet.hub.create(appwrapper("works", item(work)))
 
-    status = await fleet.hub.until_shown("works", state)
-    found = conditions(status)[state]
-    assert (await fleet.objects("Job"), found[0]) == ({"east": {"work"}}, "True")
-    assert why is None or found[1:] == ("FailedComponent", f"Job {fleet.hub.namespace}/work {why}")
+    told = conditions(await fleet.hub.until_shown("works", state))[state]
+    assert (told[0], told[2]) == ("True", said.format(fleet.hub.namespace))
+    ended = conditions((await fleet.members["east"].get("Job", "work") or {})["status"])[ending]
+    assert ended[0] == "True"
 
 
 # --- names that are taken ----------------------------------------------------------------------------
