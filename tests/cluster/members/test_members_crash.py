@@ -15,9 +15,18 @@ from dispatcher.cli.hub import MEMBERS
 from dispatcher.core.record import Phase
 from testbed.proxy import ApiProxy, Exchange
 from tests.cluster.members.fleet import Fleet
-from tests.cluster.members.wires import PATIENT, FleetWires, assert_whole, found_of, point_of, wires_of
+from tests.cluster.members.wires import (
+    PATIENT,
+    FleetWires,
+    assert_whole,
+    found_of,
+    lives_but_for,
+    pinned,
+    point_of,
+    wires_of,
+)
 from tests.cluster.mortal import Mortal, Strike, When
-from tests.cluster.wires import gang, lives
+from tests.cluster.wires import Life, gang, lives
 
 RAN = ("submitted", "dispatched", "created", "pods-running")
 GONE = (*RAN, "deleted", "released")
@@ -139,12 +148,24 @@ async def test_killed_at_every_write_of_a_life_in_a_member(fleet: Fleet, when: W
 async def test_killed_at_every_commit_of_a_takeover_with_members(fleet: Fleet, when: When) -> None:
     """One after the other: each successor comes one commit further than the one before it."""
     # With each probe a member is recognised again: it should not be in time to be taken for the other.
-    async with told(fleet, "2") as (mortal, _, story):
-        await story.live()
+    async with told(fleet, "2") as (mortal, wires, _):
+        await wires.world.create(gang("runs"))
+        await wires.world.until_state("runs", "Running")
+        await wires.world.create(pinned("waits", "nowhere"))
+        await wires.world.until_state("waits", "Backoff")
+
         await mortal.replace()
         for nth in range(1, TAKEOVER_COMMITS + 1):
             await mortal.at_takeover(nth, when).done.wait()
-        await story.live()
+
+        await wires.world.create(gang("comes"))
+        await wires.world.until_state("comes", "Running")
+        waits = Life(Phase.QUEUED, ("submitted",))
+        ran = Life(Phase.RUNNING, RAN)
+        known = await lives_but_for(wires.world.database_url, "blocked")
+        assert known == {"runs": ran, "waits": waits, "comes": ran}
+        assert [await assert_whole(fleet, name) for name in ("runs", "comes")] == ["east", "east"]
+        assert set(wires.created().values()) == {1}
 
 
 def at_point(mortal: Mortal, proxies: dict[str, ApiProxy], point: Point, when: When) -> Strike:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dispatcher.cli.hub import MEMBERS
+from testbed.stack import crash, recover
 from tests.cluster.members.fleet import Fleet
 from tests.cluster.members.test_members_choice import gang
 
@@ -55,7 +56,7 @@ async def test_member_that_is_away_holds_up_nobody_and_its_gangs_go_on(fleet: Fl
     await fleet.hub.create(gang("six", 6))
     await fleet.hub.until_state("six", "Running")
     west = fleet.members["west"].plane
-    await west.kill_apiserver()
+    await crash(west)
     try:
         status = await until_told(fleet, "west", "ClusterUnreachable")
         assert "unreachableSince" in status
@@ -64,7 +65,7 @@ async def test_member_that_is_away_holds_up_nobody_and_its_gangs_go_on(fleet: Fl
         await fleet.hub.create(gang("two", 2))
         assert (await fleet.hub.until_state("two", "Running"))["cluster"] == "east"
     finally:
-        await west.start_apiserver()
+        await recover(west)
 
     await until_told(fleet, "west", None)
     await until_healthy(fleet, "six", healthy=True)
@@ -78,14 +79,14 @@ async def test_gang_that_is_deleted_while_its_member_is_away_goes_when_it_is_bac
     await fleet.hub.create(gang("two", 2))
     await fleet.hub.until_state("two", "Running")
     west = fleet.members["west"].plane
-    await west.kill_apiserver()
+    await crash(west)
     try:
         await until_told(fleet, "west", "ClusterUnreachable")
         await fleet.hub.delete("two")
         await fleet.hub.until_history("two", "deleted")
         assert await fleet.hub.get("AppWrapper", "two") is not None
     finally:
-        await west.start_apiserver()
+        await recover(west)
 
     await fleet.hub.until_gone("AppWrapper", "two")
     assert await fleet.objects("Job") == {}
@@ -130,13 +131,13 @@ async def test_gang_of_a_lost_member_runs_elsewhere_if_its_operator_says_so_and_
     assert status["cluster"] == "west"
     await fleet.change("east", cordoned=False)
     west = fleet.members["west"].plane
-    await west.kill_apiserver()
+    await crash(west)
     try:
         await fleet.hub.until_history("three", "abandoned")
         await fleet.hub.until_history("three", "created", times=2)
         assert (await fleet.hub.until_state("three", "Running"))["cluster"] == "east"
     finally:
-        await west.start_apiserver()
+        await recover(west)
 
     await until_told(fleet, "west", None)
 
@@ -153,11 +154,11 @@ async def test_gang_of_a_lost_member_fails_if_its_operator_says_so(fleet: Fleet)
     await fleet.hub.create(gang("two", 2))
     await fleet.hub.until_state("two", "Running")
     west = fleet.members["west"].plane
-    await west.kill_apiserver()
+    await crash(west)
     try:
         status = await fleet.hub.until_state("two", "Failed")
     finally:
-        await west.start_apiserver()
+        await recover(west)
 
     failed = next(each for each in status["conditions"] if each["type"] == "Failed")
     assert failed["reason"] == "ClusterLost"

@@ -13,6 +13,7 @@ import pytest
 
 from dispatcher.core.record import Phase
 from testbed.proxy import Fault
+from testbed.stack import crash, recover
 from tests.cluster.members.fleet import Fleet
 from tests.cluster.members.test_members_loss import until_healthy, until_told
 from tests.cluster.members.wires import (
@@ -53,11 +54,11 @@ class Silence:
 
 
 async def kill(wires: FleetWires) -> None:
-    await wires.fleet.members["east"].plane.kill_apiserver()
+    await crash(wires.fleet.members["east"].plane)
 
 
 async def start_again(wires: FleetWires) -> None:
-    await wires.fleet.members["east"].plane.start_apiserver()
+    await recover(wires.fleet.members["east"].plane)
 
 
 async def cut(wires: FleetWires) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from dispatcher.api.names import CLUSTER_PREFERENCE, CLUSTER_SELECTOR
 from dispatcher.cli.hub import MEMBERS
+from testbed.stack import crash, recover
 from tests.cluster.manifests import appwrapper, bent, item
 from tests.cluster.members.fleet import Fleet
 from tests.cluster.members.test_members_choice import anchors, gang
@@ -87,7 +88,7 @@ async def test_since_when_a_member_is_silent_outlives_the_dispatcher_that_notice
     process = await fleet.start_dispatcher()
     await until_told(fleet, "west", None)
     west = fleet.members["west"].plane
-    await west.kill_apiserver()
+    await crash(west)
     try:
         since = (await until_told(fleet, "west", "ClusterUnreachable"))["unreachableSince"]
         await fleet.hub.stop_dispatcher(process)
@@ -97,7 +98,7 @@ async def test_since_when_a_member_is_silent_outlives_the_dispatcher_that_notice
         await fleet.start_dispatcher()
         assert (await until_told(fleet, "west", "ClusterUnreachable"))["unreachableSince"] == since
     finally:
-        await west.start_apiserver()
+        await recover(west)
     assert "unreachableSince" not in await until_told(fleet, "west", None)
 
 
@@ -138,7 +139,7 @@ async def test_gang_whose_member_is_away_waits_with_an_empty_database_rather_tha
     await fleet.hub.until_state("three", "Running")
     await fleet.hub.stop_dispatcher(process)
     west = fleet.members["west"].plane
-    await west.kill_apiserver()
+    await crash(west)
     try:
         fleet.hub.database_url = make_database()
         await fleet.start_dispatcher()
@@ -146,7 +147,7 @@ async def test_gang_whose_member_is_away_waits_with_an_empty_database_rather_tha
         await fleet.hub.until_history("three", "adopted")
         assert await fleet.hub.causes("six") == []
     finally:
-        await west.start_apiserver()
+        await recover(west)
 
     await fleet.hub.until_history("six", "pods-running")
     assert (await fleet.hub.causes("six"))[0] == "adopted"
