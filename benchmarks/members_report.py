@@ -67,6 +67,10 @@ def hanging_table(rounds: Sequence[Round], names: Sequence[str]) -> str:
             lambda name: _spread([each.wait_p99 for each in cells[name]], "{:.1f}"),
         ),
         (
+            "longest pause between two Dispatched, s",
+            lambda name: f"{max(each.pause for each in cells[name]):.2f}",
+        ),
+        (
             "create to Dispatched when idle p50 / p99, ms",
             lambda name: " / ".join(f"{_latency(cells[name], percent):.0f}" for percent in (50, 99)),
         ),

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import pairwise
 from typing import Final
 
 import psycopg
@@ -68,7 +69,8 @@ class Scenario:
 class Outcome:
     """What came of one trial; times in seconds, `latencies` in milliseconds.
 
-    `first` is from the dispatcher's start until the first of all was seen Dispatched. `written` are the writes of
+    `first` is from the dispatcher's start until the first of all was seen Dispatched, `pause` the longest time under
+    load in which none was. `written` are the writes of
     the load by cluster, `at_rest` those of the time of rest.
     """
 
@@ -79,6 +81,7 @@ class Outcome:
     per_second: float
     wait_p50: float
     wait_p99: float
+    pause: float
     written: dict[str, Written]
     used: Used
     latencies: tuple[float, ...] = ()
@@ -192,6 +195,7 @@ class Trial:
             per_second=len(load) / seconds,
             wait_p50=figures.percentile(waits, 50),
             wait_p99=figures.percentile(waits, 99),
+            pause=longest_pause([min(sent), *seen]),
             written=_grown(before, after),
             used=used,
         )
@@ -251,6 +255,12 @@ class Trial:
         }
         if wrong:
             raise BenchmarkFailed(f"{self._scenario.name}: too many or too few RayClusters, such as {wrong}")
+
+
+def longest_pause(moments: Sequence[float]) -> float:
+    """The longest time between two of the moments that follow each other, given in any order."""
+    ordered = sorted(moments)
+    return max(later - earlier for earlier, later in pairwise(ordered))
 
 
 def spread_over(gangs: Sequence[Gang], targets: Sequence[str]) -> list[Gang]:

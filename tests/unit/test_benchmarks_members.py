@@ -16,7 +16,7 @@ from benchmarks.members_report import (
     scaling_table,
     writes_per_appwrapper,
 )
-from benchmarks.members_trial import Outcome, bound_for, spread_over, target_of
+from benchmarks.members_trial import Outcome, bound_for, longest_pause, spread_over, target_of
 from benchmarks.processor import Used
 from dispatcher.api.annotations import ADMISSION_GRACE
 from dispatcher.api.names import CLUSTER_SELECTOR
@@ -39,6 +39,7 @@ def outcome(name: str, per_second: float, *latencies: float) -> Outcome:
         per_second=per_second,
         wait_p50=0.5,
         wait_p99=1.5,
+        pause=0.25,
         written=WRITTEN,
         used=Used(2.0, seconds),
         latencies=latencies,
@@ -91,6 +92,10 @@ def test_load_is_never_for_the_member_that_hangs() -> None:
 
 
 # --- what counts as whose ----------------------------------------------------------------------------
+
+
+def test_longest_pause_is_between_neighbours_in_time() -> None:
+    assert longest_pause([5.0, 1.0, 2.0, 2.5]) == 2.5
 
 
 def test_writes_are_the_hubs_or_the_members_and_how_members_are_is_told_apart() -> None:
@@ -166,4 +171,5 @@ def test_table_of_a_member_that_hangs_takes_latencies_of_all_rounds_together() -
     shown = rows(hanging_table(rounds, ["a", "b"]))
     assert shown["dispatched elsewhere, gangs/s"] == "72.5 (55.0 to 90.0)"
     assert shown["ratio to where all answer"] == "1.00 (0.90 to 1.10)"
+    assert shown["longest pause between two Dispatched, s"] == "0.25"
     assert shown["create to Dispatched when idle p50 / p99, ms"] == "20 / 40"
