@@ -93,7 +93,7 @@ bench-canary: control-plane ## Measure the wait of one that fits after 1000 that
 	$(BIN)/python -m benchmarks.canary
 
 .PHONY: bench-members
-bench-members: control-plane ## Measure 1, 2 and 4 members, and what one that hangs costs the others (MINUTES)
+bench-members: control-plane ## Measure 1, 2 and 4 members, and what one that hangs costs the others (six minutes)
 	$(BIN)/python -m benchmarks.members
 
 # The tests' own output hides how a build goes, and their time limits would end it.

@@ -409,7 +409,7 @@ class Session:
             self._queue.add(uid)
         tasks.create_task(admission.run(), name="admission")
         tasks.create_task(self._dispatch.run(), name="dispatch")
-        self._sweep = Sweep(self._clusters, self._roster, self._hub, hub_id)
+        self._sweep = Sweep(self._clusters, self._roster, self._hub, hub_id, self._store.deleted_among)
         tasks.create_task(self._sweep.run(), name="sweep")
         tasks.create_task(self._keep_partitions(), name="partitions")
         tasks.create_task(Reconciler(parts).run(), name="reconciler")

@@ -27,6 +27,9 @@ from dispatcher.kube.kubeconfig import Connection, connection
 LISTING_SECONDS: Final = 60.0
 """For so long a member may take to list its nodes, pods and namespaces."""
 
+LOOK_SECONDS: Final = 1.0
+"""How often it is looked whether it refuses to."""
+
 LINGER_SECONDS: Final = 30.0
 """For so long the connection before stays usable after a kubeconfig was changed, for those in the middle of a call."""
 
@@ -143,12 +146,14 @@ class Connector:
         """Make it one of the clusters once its nodes and pods are known."""
         known = asyncio.create_task(cluster.wait_until_known())
         try:
-            await asyncio.wait(
-                {known, watching}, timeout=LISTING_SECONDS, return_when=asyncio.FIRST_COMPLETED
-            )
-            _check(watching)
-            if not known.done():
-                raise _unlisted(cluster)
+            listed_by = asyncio.get_running_loop().time() + LISTING_SECONDS
+            while not known.done():
+                await asyncio.wait(
+                    {known, watching}, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                )
+                _check(watching)
+                if cluster.forbidden or asyncio.get_running_loop().time() >= listed_by:
+                    raise _unlisted(cluster)
         finally:
             known.cancel()
         await self._open(member)

@@ -190,7 +190,7 @@ class Fleet:
         member = self._members.get(name)
         if member is not None:
             return member.loss()
-        if name == HUB_CLUSTER or not self._is_told_all or name in self._mistaken:
+        if name == HUB_CLUSTER or not self._declared.answered.is_set() or name in self._mistaken:
             return None
         message = f"cluster {name} is not declared any more; what runs there may go on"
         return Loss(OnClusterLost.WAIT, self._now(), message, is_undeclared=True)

@@ -1,15 +1,15 @@
 """Removes from members what is left of attempts that are over: gangs that were given up while their cluster was lost.
 
-What the database says to be over is removed for certain. What it knows nothing of, an AppWrapper or a later attempt,
-under marks of this very hub, is removed only if it is a small share of what is there: a database that was mistaken, or
-is an older copy of itself, must not empty a cluster.
+What the database says to be over, or to be deleted, is removed for certain. What it knows nothing of, be it an
+AppWrapper or a later attempt, under marks of this very hub, is removed only if it is a small share of what is there:
+a database that was mistaken, or is an older copy of itself, must not empty a cluster.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -45,12 +45,14 @@ class Sweep:
         roster: Roster,
         hub: Hub,
         hub_id: str,
+        deleted_among: Callable[[Collection[str]], Awaitable[set[str]]],
         pause: Callable[[], float] = lambda: SWEEP_SECONDS,
     ) -> None:
         self._clusters = clusters
         self._roster = roster
         self._hub = hub
         self._hub_id = hub_id
+        self._deleted_among = deleted_among
         self._pause = pause
         self._wake = asyncio.Event()
 
@@ -71,7 +73,7 @@ class Sweep:
     async def _sweep_if_it_answers(self, cluster: Cluster) -> None:
         try:
             await self.sweep(cluster)
-        except errors.ClusterError as error:
+        except (errors.ClusterError, errors.StoreError) as error:
             _log.info("sweep_failed", cluster=cluster.name, error=str(error))
         except Exception:  # noqa: BLE001  # the loop's edge: one member must not end the others
             _log.exception("sweep_failed", cluster=cluster.name)
@@ -82,6 +84,9 @@ class Sweep:
         standing = [(found, self._standing(found)) for found in ours if not found.deleting]
         over = [found for found, each in standing if each is Standing.OVER]
         unknown = [found for found, each in standing if each is Standing.UNKNOWN]
+        deleted = await self._deleted_among({found.appwrapper for found in unknown}) if unknown else set()
+        over += [found for found in unknown if found.appwrapper in deleted]
+        unknown = [found for found in unknown if found.appwrapper not in deleted]
         if len(unknown) > max(FEW, len(ours) * LARGEST_SHARE // 100):
             _log.warning("too_many_unknown", cluster=cluster.name, unknown=len(unknown), all=len(ours))
             unknown = []

@@ -8,11 +8,12 @@ tested at the moment the request goes on the wire and not before.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import re
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import urlencode
@@ -77,6 +78,7 @@ class ClusterClient:
         self._tls_server_name: str | None = api.configuration.tls_server_name
         self.writes: Counter[tuple[str, ...]] = Counter()
         """How many writes were sent, by verb and resource; a metric reads it."""
+        self._is_closed = False
         self._session = _session(api, may_write, self.writes)
 
     @classmethod
@@ -108,6 +110,7 @@ class ClusterClient:
 
     async def close(self) -> None:
         """Close every connection, without waiting for a server to say goodbye: one that is gone never does."""
+        self._is_closed = True
         connector = self._api.rest_client.pool_manager.connector
         if connector is not None:
             await connector.close(abort_ssl=True)
@@ -126,7 +129,7 @@ class ClusterClient:
 
     async def check_ready(self) -> None:
         """Return if the API server says it is ready, else raise `Unavailable`."""
-        with _translated("GET /readyz"):
+        with self._translated("GET /readyz"):
             async with self._session.get(
                 self._url("/readyz", None),
                 headers=await self._headers(),
@@ -184,7 +187,7 @@ class ClusterClient:
     ) -> AsyncIterator[bytes]:
         """The lines of a watch, until the server ends it; `Unavailable` after `idle_timeout` seconds of silence."""
         timeout = aiohttp.ClientTimeout(total=None, connect=self._read_timeout, sock_read=idle_timeout)
-        with _translated(f"WATCH {path}"):
+        with self._translated(f"WATCH {path}"):
             async with self._session.get(
                 self._url(path, query),
                 headers=await self._headers(accept),
@@ -209,7 +212,7 @@ class ClusterClient:
         accept: str = JSON,
     ) -> Json:
         encoded = None if body is None else orjson.dumps(body)
-        with _translated(f"{method} {path}"):
+        with self._translated(f"{method} {path}"):
             headers = await self._headers(accept)
             if encoded is not None:
                 headers["Content-Type"] = content_type
@@ -227,6 +230,22 @@ class ClusterClient:
                     raise _refusal(method, path, response, answer)
             decoded: Json = depth.loads(answer)
             return decoded
+
+    @contextlib.contextmanager
+    def _translated(self, what: str) -> Iterator[None]:
+        """Whatever goes wrong is an error of ours; that somebody closes the client is one, and cancels nobody.
+
+        The pool cancels those who wait for one of its connections, who would seem to be cancelled themselves.
+        """
+        try:
+            yield
+        except (TimeoutError, aiohttp.ClientError, OSError, ConfigException, orjson.JSONDecodeError) as error:
+            # A token that cannot be had now and an answer that is no JSON (a proxy's page) are no answers either.
+            raise errors.Unavailable(f"{what}: {type(error).__name__}: {error}".rstrip(": ")) from error
+        except (asyncio.CancelledError, RuntimeError) as error:
+            if not self._is_closed or _is_cancelled():
+                raise
+            raise errors.Unavailable(f"{what}: the connection was closed") from error
 
     def _url(self, path: str, query: Mapping[str, str] | None) -> URL:
         # `encoded=True`: our paths are built from names the API server has accepted, and yarl would
@@ -311,13 +330,9 @@ _RESOURCE: Final = re.compile(
 )
 
 
-@contextlib.contextmanager
-def _translated(what: str) -> Any:  # noqa: ANN401
-    try:
-        yield
-    except (TimeoutError, aiohttp.ClientError, OSError, ConfigException, orjson.JSONDecodeError) as error:
-        # A token that cannot be had now and an answer that is no JSON (a proxy's page) are no answers either.
-        raise errors.Unavailable(f"{what}: {type(error).__name__}: {error}".rstrip(": ")) from error
+def _is_cancelled() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:

@@ -103,6 +103,12 @@ class QueueStore:
         async with self._database.fenced(lease.epoch, lease.holder) as connection:
             await connection.execute(_NOTE_UNREACHABLE, {"name": name, "since": since})
 
+    async def deleted_among(self, uids: Collection[str]) -> set[str]:
+        """Those of `uids` that were deleted, and of which nothing was left that anybody could ask about."""
+        async with self._database.reading() as connection:
+            found = await connection.execute(_DELETED, {"uids": list(uids)})
+            return {row.uid for row in found}
+
     async def load_live(self) -> list[Record]:
         """Every record that is not Deleted, with its current attempt, in the order they were taken in."""
         async with self._database.reading() as connection:
@@ -243,6 +249,7 @@ _UNREACHABLE: Final = text(
 _NOTE_UNREACHABLE: Final = text(
     "UPDATE member_cluster SET unreachable_since = CAST(:since AS timestamptz) WHERE name = :name"
 )
+_DELETED: Final = text("SELECT uid FROM appwrapper WHERE uid = ANY(:uids) AND phase = 'Deleted'")
 _NEW_COLUMNS: Final = {**rows.IDENTITY_COLUMNS, **rows.STATE_COLUMNS}
 _INSERT: Final = text(
     f"INSERT INTO appwrapper ({_names(_NEW_COLUMNS)}) "

@@ -291,3 +291,11 @@ async def test_thousands_of_changes_are_one_transaction(queue: QueueStore, datab
     with psycopg.connect(database_url) as connection:
         found = connection.execute("SELECT count(DISTINCT xmin::text) FROM appwrapper").fetchone()
     assert found == (1,)
+
+
+async def test_what_was_deleted_is_remembered_and_nothing_else_is_taken_for_deleted(
+    queue: QueueStore,
+) -> None:
+    gone, waits = await submitted(queue, "gone"), await submitted(queue, "waits")
+    await queue.commit([lifecycle.delete(gone, LATER)])
+    assert await queue.deleted_among([gone.uid, waits.uid, "never-seen"]) == {gone.uid}

@@ -176,9 +176,7 @@ async def test_pod_that_somebody_deletes_on_a_member_is_left_to_who_made_it(flee
 @pytest.mark.parametrize(
     ("work", "ending", "state", "said"),
     [
-        pytest.param(
-            job("work", run_for="1s"), "Complete", "Completed", "AppWrapper completed.", id="completes"
-        ),
+        pytest.param(job("work", run_for="1s"), "Complete", "Completed", "", id="completes"),
         pytest.param(
             breaking_job("work"),
             "Failed",

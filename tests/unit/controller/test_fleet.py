@@ -22,7 +22,7 @@ from dispatcher.core.choice import ANYWHERE, Closed, Where
 from dispatcher.core.decision import Loss
 from dispatcher.kube.client import ClusterClient
 from tests.builders import at, make_node
-from tests.fakes import FakeApiServer, Reply, answer, never, refusal
+from tests.fakes import FakeApiServer, answer, never, refusal
 from tests.unit.controller.members import (
     HUB_UID,
     KUBE_SYSTEM,
@@ -330,13 +330,20 @@ async def test_any_cluster_may_be_a_member_until_it_is_known_which_are_declared(
         )
 
 
-@pytest.mark.parametrize("reply", [MISSING, refusal(403, "Forbidden")], ids=["not-installed", "forbidden"])
-async def test_hub_where_no_members_can_be_declared_has_none(idle: Bench, reply: Reply) -> None:
-    idle.hub.on("GET", MEMBERS_PATH, reply)
+async def test_hub_where_no_members_can_be_declared_has_none(idle: Bench) -> None:
+    idle.hub.on("GET", MEMBERS_PATH, MISSING)
     async with running(idle):
         assert await wait(idle) < 1
         assert (idle.fleet.is_joining("east"), idle.fleet.has_members) == (False, False)
         assert idle.fleet.loss_of("east") == undeclared(idle)
+
+
+async def test_hub_that_may_not_look_at_members_has_none_and_gives_up_nothing_for_that(idle: Bench) -> None:
+    idle.hub.on("GET", MEMBERS_PATH, refusal(403, "Forbidden"))
+    async with running(idle):
+        assert await wait(idle) < 1
+        assert (idle.fleet.is_joining("east"), idle.fleet.has_members) == (False, False)
+        assert idle.fleet.loss_of("east") is None
 
 
 # --- who is lost ---------------------------------------------------------------------------------------------

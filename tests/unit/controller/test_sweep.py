@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -80,12 +80,23 @@ async def east() -> AsyncIterator[Member]:
         yield east
 
 
+DELETED = frozenset(f"uid-of-deleted-{number}" for number in range(10))
+"""What the database remembers, and the leader's memory does not."""
+
+
+def among(known: frozenset[str]) -> Callable[[Collection[str]], Awaitable[set[str]]]:
+    async def deleted_among(uids: Collection[str]) -> set[str]:
+        return set(uids) & known
+
+    return deleted_among
+
+
 @pytest.fixture
 def sweep(world: World) -> Sweep:
     """The sweep of a hub whose lists are complete."""
     for reflector in world.hub.reflectors:
         reflector.answered.set()
-    return Sweep(world.clusters, world.roster, world.hub, "the-hub")
+    return Sweep(world.clusters, world.roster, world.hub, "the-hub", among(DELETED))
 
 
 def in_east(record: Record, **fields: Any) -> Record:  # noqa: ANN401
@@ -222,6 +233,14 @@ async def test_anchors_nobody_knows_are_removed_only_if_they_are_a_small_share(
     assert [(entry["cluster"], entry["unknown"], entry["all"]) for entry in said] == (
         [] if removed else [("east", unknown, unknown + others)]
     )
+
+
+async def test_anchors_of_what_the_database_says_was_deleted_go_however_many_they_are(
+    sweep: Sweep, east: Member
+) -> None:
+    east.has(*map(anchor, [*sorted(DELETED), *SIX]))
+    await sweep.sweep(east.cluster)
+    assert east.deleted == [anchor_name(uid, 1) for uid in sorted(DELETED)]
 
 
 async def test_too_many_that_nobody_knows_keep_nothing_that_is_over_from_going(

@@ -435,3 +435,27 @@ async def test_watch_that_falls_silent_is_given_up(server: FakeApiServer, client
     with pytest.raises(errors.Unavailable, match="WATCH /x: "):
         await lines(client)
     assert monotonic() == pytest.approx(100, abs=1)
+
+
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(0, id="that-is-being-answered"), pytest.param(1, id="that-waits-for-a-connection")],
+)
+async def test_call_ends_with_an_error_of_ours_and_cancels_nobody_if_the_client_is_closed(
+    server: FakeApiServer, number: int
+) -> None:
+    server.on("GET", "/hangs", never)
+    async with client_of(server, pool=1) as client:
+        calls = [asyncio.create_task(client.get("/hangs")) for _ in range(2)]
+        await until(server.requests)
+        await client.close()
+        with pytest.raises(errors.Unavailable):
+            await calls[number]
+        await asyncio.gather(*calls, return_exceptions=True)
+
+
+async def test_call_of_a_client_that_was_closed_is_an_error_of_ours(server: FakeApiServer) -> None:
+    async with client_of(server) as client:
+        await client.close()
+        with pytest.raises(errors.Unavailable, match="the connection was closed"):
+            await client.get("/")
