@@ -60,6 +60,10 @@ def always() -> bool:
     return True
 
 
+def _never(_error: errors.Forbidden) -> bool:
+    return False
+
+
 class ClusterClient:
     """Talks to one API server; safe to use from many tasks at once. Paths are absolute, without the host."""
 
@@ -140,14 +144,19 @@ class ClusterClient:
                 if response.status != 200:
                     raise errors.Unavailable(f"the API server is not ready: {response.status}")
 
-    async def insist(self, call: Callable[[], Awaitable[Json]]) -> Json:
+    async def insist(
+        self, call: Callable[[], Awaitable[Json]], unless: Callable[[errors.Forbidden], bool] = _never
+    ) -> Json:
         """What a call comes to; one that is forbidden is made once more when the API server is ready.
 
-        One that was just started may not have read its roles yet, and forbids what it will allow in a moment.
+        One that was just started may not have read its roles yet, and forbids what it will allow in a moment. What is
+        forbidden for another reason than that, `unless` says.
         """
         try:
             return await call()
-        except errors.Forbidden:
+        except errors.Forbidden as error:
+            if unless(error):
+                raise
             await self.check_ready()
             return await call()
 

@@ -105,7 +105,7 @@ class WrappedObjects:
         except errors.Unauthorized:
             raise  # our credentials are at fault, not the object
         except errors.Forbidden as error:
-            return Postponed(str(error)) if _QUOTA in str(error) else RefusedForGood(str(error))
+            return Postponed(str(error)) if _is_used_up(error) else RefusedForGood(str(error))
         except errors.Refused as error:
             return RefusedForGood(str(error))
 
@@ -180,7 +180,7 @@ class WrappedObjects:
     async def _create(self, kind: Kind, wrapped: WrappedObject, owner: Owner) -> Created:
         path, built = kind.path(owner.namespace), build(wrapped, owner)
         try:
-            made = await self._client.insist(lambda: self._client.create(path, built))
+            made = await self._client.insist(lambda: self._client.create(path, built), unless=_is_used_up)
         except errors.NotFound as error:
             if error.reason:
                 raise
@@ -281,6 +281,11 @@ class WrappedObjects:
         if not kind.kept:
             raise errors.Invalid(f"{wrapped.kind} cannot be wrapped: the API server keeps no such objects")
         return kind
+
+
+def _is_used_up(error: errors.Forbidden) -> bool:
+    """True if it is a quota that forbids it, which no role will change."""
+    return _QUOTA in str(error)
 
 
 def _last_seen(event: Json) -> str:

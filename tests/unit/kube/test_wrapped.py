@@ -180,6 +180,14 @@ async def test_what_a_server_that_was_just_started_forbids_is_tried_again_when_i
     assert await wrapped.create(RAY, OWNER) == Created(make_ref(name="ray", uid="uid-of-ray"))
 
 
+async def test_creation_that_a_quota_forbids_is_not_tried_again_at_once(
+    server: FakeApiServer, wrapped: WrappedObjects
+) -> None:
+    said = "forbidden: exceeded quota: tight"
+    server.on("POST", COLLECTION, refusal(403, "Forbidden", said), answer(existing(), 201))
+    assert await wrapped.create(RAY, OWNER) == Postponed(said)
+
+
 async def test_what_a_server_forbids_that_is_not_ready_is_no_answer(
     server: FakeApiServer, wrapped: WrappedObjects
 ) -> None:
