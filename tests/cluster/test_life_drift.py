@@ -112,7 +112,9 @@ async def test_edit_made_while_nobody_looks_is_told_and_stays_told_over_a_restar
     await until_drift(world, "gang", f"{image}, {cpu} were")
     await edit(world, "Deployment", "serve", **{IMAGE: "none", CPU: "0.1"})
     await until_drift(world, "gang", None)
-    assert await told(world, "gang") == ["unhealthy", "unhealthy", "recovered"]
+    # While its pods are replaced it may be told that it is short of some, but never that nothing is wrong.
+    *before, last = await told(world, "gang")
+    assert (set(before), last) == ({"unhealthy"}, "recovered")
 
 
 @pytest.fixture
