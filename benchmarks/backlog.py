@@ -32,11 +32,11 @@ from dispatcher.controller.committer import Committer
 from dispatcher.controller.dispatch import Dispatch, Rules
 from dispatcher.controller.roster import Roster
 from dispatcher.controller.workqueue import WorkQueue
-from dispatcher.core import lifecycle
+from dispatcher.core import beginnings
+from dispatcher.core.beginnings import Newcomer
 from dispatcher.core.capacity import CapacityLedger, Node, Pod, PodPhase
 from dispatcher.core.choice import Site, Where
 from dispatcher.core.gang import Gang, PodSet, Taint, Toleration
-from dispatcher.core.lifecycle import Newcomer
 from dispatcher.core.record import Change
 from dispatcher.core.resources import Resources
 from dispatcher.kube.client import ClusterClient
@@ -120,7 +120,7 @@ def submission(number: int, mix: Mix, now: datetime) -> Change:
         priority=number * 31 % 10,
         priority_slope=0.001 if mix is Mix.SLOPED else 0.0,
     )
-    return lifecycle.submit(newcomer, shape(number, mix), now)
+    return beginnings.submit(newcomer, shape(number, mix), now)
 
 
 def full_cluster(nodes: int) -> CapacityLedger:

@@ -18,10 +18,10 @@ import yaml
 from dispatcher.api.annotations import ADMISSION_GRACE
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.names import APPWRAPPER_VERSION, WORKLOAD_GROUP
-from dispatcher.core import lifecycle
+from dispatcher.core import beginnings, lifecycle
+from dispatcher.core.beginnings import Newcomer
 from dispatcher.core.conditions import project
 from dispatcher.core.demand import gang_of
-from dispatcher.core.lifecycle import Newcomer
 from dispatcher.core.manifest import Owner, build
 
 Json = dict[str, Any]
@@ -67,7 +67,7 @@ def statuses() -> tuple[Json, Json]:
     """The status of an AppWrapper at the head of the queue, and when it was dispatched."""
     now = datetime.now(UTC)
     spec = yaml.safe_load(EXAMPLE.read_text())["spec"]
-    submitted = lifecycle.submit(_newcomer(now), gang_of(parse_spec(spec, namespace=NAMESPACE)), now).after
+    submitted = beginnings.submit(_newcomer(now), gang_of(parse_spec(spec, namespace=NAMESPACE)), now).after
     decided = lifecycle.dispatch(submitted, "hub", now).after
     return project(decided), project(lifecycle.created(decided, (), now).after)
 

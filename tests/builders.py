@@ -12,7 +12,8 @@ from dispatcher.api import conditions as words
 from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.api.asked import Asked
 from dispatcher.api.names import UID_LABEL, WORKLOAD_GROUP
-from dispatcher.core import lifecycle
+from dispatcher.core import beginnings, lifecycle
+from dispatcher.core.beginnings import Newcomer
 from dispatcher.core.capacity import CapacityLedger, CapacitySnapshot, Node, PodCounts
 from dispatcher.core.choice import Site
 from dispatcher.core.completion import ItemTerms
@@ -20,7 +21,7 @@ from dispatcher.core.decision import Observation
 from dispatcher.core.endings import ObjectState
 from dispatcher.core.gang import Gang, PodSet, Taint, Toleration
 from dispatcher.core.health import Sight
-from dispatcher.core.lifecycle import Newcomer, Verdict
+from dispatcher.core.lifecycle import Verdict
 from dispatcher.core.manifest import Owner
 from dispatcher.core.record import ObjectRef, Pending, Phase, Record
 from dispatcher.core.resources import Resources
@@ -77,7 +78,7 @@ def make_ref(item: int = 0, kind: str = "RayCluster", **fields: Any) -> ObjectRe
 
 def make_record(phase: Phase = Phase.QUEUED, name: str = "aw", **fields: Any) -> Record:  # noqa: ANN401
     """An AppWrapper in that phase, brought there by the lifecycle itself; `fields` are then put in place."""
-    return replace(_LIVES[phase](lifecycle.submit(make_newcomer(name), make_gang(), NOW).after), **fields)
+    return replace(_LIVES[phase](beginnings.submit(make_newcomer(name), make_gang(), NOW).after), **fields)
 
 
 def make_blocked(record: Record | None = None, pending: Pending = WAITS, seconds: float = 1) -> Record:

@@ -21,11 +21,11 @@ from dispatcher.controller.committer import Committer
 from dispatcher.controller.hub import Hub
 from dispatcher.controller.roster import Roster
 from dispatcher.controller.specs import Specs, owner_of_newcomer
-from dispatcher.core import lifecycle
+from dispatcher.core import beginnings
+from dispatcher.core.beginnings import Kept, Newcomer
 from dispatcher.core.choice import ANYWHERE, Where
 from dispatcher.core.demand import gang_of
 from dispatcher.core.gang import Gang
-from dispatcher.core.lifecycle import Kept, Newcomer
 from dispatcher.core.record import Change, Record
 from dispatcher.kube.appwrappers import AppWrapperView
 
@@ -119,7 +119,7 @@ class Admission:
             gang, where = gang_of(spec), _where(view, spec)
         except SpecError as error:
             message = f"{view.namespace}/{view.name} creation failure: {error}"
-            return lifecycle.reject(_newcomer(view), message, self._now())
+            return beginnings.reject(_newcomer(view), message, self._now())
         newcomer = _newcomer(view, spec, where)
         ended = _recall(view, newcomer, gang, self._now())
         if ended is not None:
@@ -127,8 +127,8 @@ class Admission:
         running = await self._find_running(view, spec)
         if running is not None:
             cluster, attempt = running
-            return lifecycle.adopt(newcomer, gang, cluster, attempt, self._now())
-        return lifecycle.submit(newcomer, gang, self._now())
+            return beginnings.adopt(newcomer, gang, cluster, attempt, self._now())
+        return beginnings.submit(newcomer, gang, self._now())
 
     async def _find_running(self, view: AppWrapperView, spec: AppWrapperSpec) -> tuple[str, int] | None:
         """The cluster that has objects of an AppWrapper new to the database, and the attempt that made them."""
@@ -194,11 +194,11 @@ def _recall(view: AppWrapperView, newcomer: Newcomer, gang: Gang, now: datetime)
     said = {one.get("type"): one for one in conditions if one.get("status") == "True"}
     match view.status.get("state"):
         case State.COMPLETED if ConditionType.COMPLETED in said:
-            return lifecycle.recall_completed(newcomer, gang, now, _kept(view))
+            return beginnings.recall_completed(newcomer, gang, now, _kept(view))
         case State.FAILED if ConditionType.FAILED in said:
             failed = said[ConditionType.FAILED]
             reason, message = failed.get("reason") or "", failed.get("message") or ""
-            return lifecycle.recall_failed(newcomer, gang, reason, message, now, _kept(view))
+            return beginnings.recall_failed(newcomer, gang, reason, message, now, _kept(view))
         case _:
             return None
 

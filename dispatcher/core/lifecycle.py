@@ -1,4 +1,4 @@
-"""The life of an AppWrapper: the only code that changes a record.
+"""The life of an AppWrapper: the only code that changes a record, once `core.beginnings` has made it.
 
 `core.transitions` is the whole machine. The functions below each make one step of it: they take the record as
 it was, return a `Change` (record after, history made) and raise `IllegalTransition` for a step the table does
@@ -17,9 +17,8 @@ from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.mistakes import one_line
 from dispatcher.api.selector import Selector
-from dispatcher.core.choice import ANYWHERE, Where
-from dispatcher.core.gang import Gang
-from dispatcher.core.milestones import blocked, gone_back, held_back, new_condition, with_false, with_true
+from dispatcher.core.choice import Where
+from dispatcher.core.milestones import blocked, gone_back, held_back, with_false, with_true
 from dispatcher.core.record import (
     Ailment,
     Attempt,
@@ -68,110 +67,6 @@ def told_by(pending: Pending) -> Told:
 
 
 # --- the steps ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class Newcomer:
-    """An AppWrapper never seen before, as far as it could be read."""
-
-    uid: str
-    group: str
-    namespace: str
-    name: str
-    created_at: datetime
-    spec: bytes
-    spec_hash: str
-    priority: int = 0
-    priority_slope: float = 0.0
-    suspended: bool = False
-    expected_seconds: int = 0
-    where: Where = ANYWHERE
-
-
-def submit(newcomer: Newcomer, gang: Gang, now: datetime) -> Change:
-    """Queue a valid AppWrapper, or hold it back from the start."""
-    init = new_condition(ConditionType.INIT, now)
-    if newcomer.suspended:
-        held = new_condition(ConditionType.SUSPENDED, now, words.SUSPENDED_BY_USER)
-        return _first(newcomer, Cause.SUBMITTED_SUSPENDED, now, gang=gang, conditions=(init, held))
-    queueing = new_condition(ConditionType.QUEUEING, now, words.AWAITING_HEAD_OF_LINE)
-    return _first(newcomer, Cause.SUBMITTED, now, gang=gang, conditions=(init, queueing))
-
-
-def reject(newcomer: Newcomer, message: str, now: datetime) -> Change:
-    """Refuse an AppWrapper that can never be dispatched as it is written; `message` is for its user."""
-    message = one_line(message)
-    failed = new_condition(ConditionType.FAILED, now, words.ITEM_CREATION_FAILURE, message)
-    conditions = (new_condition(ConditionType.INIT, now), failed)
-    return _first(
-        newcomer,
-        Cause.REJECTED,
-        now,
-        conditions=conditions,
-        reason=words.ITEM_CREATION_FAILURE,
-        message=message,
-    )
-
-
-class Kept(NamedTuple):
-    """What is still there of an AppWrapper that has ended, and until when."""
-
-    cluster: str
-    until: datetime
-
-
-def recall_completed(newcomer: Newcomer, gang: Gang, now: datetime, kept: Kept | None = None) -> Change:
-    """Believe a status that says Completed, which somebody else, or a lost database, has known: never run it again."""
-    conditions = (
-        new_condition(ConditionType.INIT, now),
-        new_condition(ConditionType.COMPLETED, now, words.PODS_COMPLETED),
-    )
-    left = _left(kept, "completed", now)
-    return _first(newcomer, Cause.FOUND_COMPLETED, now, gang=gang, conditions=conditions, **left)
-
-
-def recall_failed(
-    newcomer: Newcomer, gang: Gang, reason: str, message: str, now: datetime, kept: Kept | None = None
-) -> Change:
-    """Believe a status that says Failed: it has been told that it will not run."""
-    message = one_line(message)
-    failed = new_condition(ConditionType.FAILED, now, reason, message)
-    conditions = (new_condition(ConditionType.INIT, now), failed)
-    left = _left(kept, "failed", now)
-    return _first(
-        newcomer,
-        Cause.FOUND_FAILED,
-        now,
-        gang=gang,
-        conditions=conditions,
-        reason=reason,
-        message=message,
-        **left,
-    )
-
-
-def _left(kept: Kept | None, outcome: str, now: datetime) -> dict[str, object]:
-    """The attempt that what is kept is of; which it was, and when, nobody knows any more."""
-    if kept is None:
-        return {}
-    attempt = Attempt(number=1, cluster=kept.cluster, decided_at=now, ended_at=now, outcome=outcome)
-    return {"attempt": attempt, "attempts": 1, "kept_until": kept.until}
-
-
-def adopt(newcomer: Newcomer, gang: Gang, cluster: str, number: int, now: datetime) -> Change:
-    """Take over an AppWrapper some of whose objects exist and are ours, so that it never queues behind itself.
-
-    It continues as attempt `number` being created: what exists is found and kept, what is missing is made.
-    """
-    conditions = (
-        new_condition(ConditionType.INIT, now),
-        new_condition(ConditionType.QUEUEING, now, words.AWAITING_HEAD_OF_LINE),
-        new_condition(ConditionType.HEAD_OF_LINE, now, words.FRONT_OF_QUEUE),
-    )
-    attempt = Attempt(number=number, cluster=cluster, decided_at=now)
-    return _first(
-        newcomer, Cause.ADOPTED, now, gang=gang, conditions=conditions, attempt=attempt, attempts=number
-    )
 
 
 def block(record: Record, pending: Pending, now: datetime, *, is_head: bool = False) -> Change | None:
@@ -573,36 +468,6 @@ def release(record: Record, now: datetime) -> Change:
 
 
 # --- the one place where records change -----------------------------------------------------------
-
-
-def _first(newcomer: Newcomer, cause: Cause, now: datetime, **fields: object) -> Change:
-    target = TARGETS[None, cause]
-    record = Record(
-        uid=newcomer.uid,
-        group=newcomer.group,
-        namespace=newcomer.namespace,
-        name=newcomer.name,
-        created_at=newcomer.created_at,
-        spec_hash=newcomer.spec_hash,
-        priority=newcomer.priority,
-        priority_slope=newcomer.priority_slope,
-        expected_seconds=newcomer.expected_seconds,
-        where=newcomer.where,
-        phase=target,
-        phase_since=now,
-        version=1,
-    )
-    after = replace(record, **fields)  # type: ignore[arg-type]  # fields are Record's own, by keyword
-    event = Event(
-        at=now,
-        cause=cause,
-        from_phase=None,
-        to_phase=target,
-        message=after.message,
-        cluster=after.attempt.cluster if after.attempt else "",
-        attempt=after.attempts,
-    )
-    return Change(before=None, after=after, events=(event,), spec=newcomer.spec)
 
 
 def _step(

@@ -1,6 +1,7 @@
 """The life of an AppWrapper as a table: every phase change there is, and the word history has for it.
 
-`docs/lifecycle.md` is generated from it. `core.lifecycle` alone makes the changes, and makes no other.
+`docs/lifecycle.md` is generated from it. `core.beginnings` and `core.lifecycle` alone make the changes, and
+make no other.
 """
 
 from __future__ import annotations

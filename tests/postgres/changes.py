@@ -11,7 +11,7 @@ import psycopg
 from psycopg import sql
 
 from dispatcher.api.appwrapper import spec_hash
-from dispatcher.core import lifecycle
+from dispatcher.core import beginnings, lifecycle
 from dispatcher.core.gang import Gang, PodSet
 from dispatcher.core.record import Attempt, Change, Event, ObjectRef, Pending, Phase, Record
 from dispatcher.core.resources import Resources
@@ -23,7 +23,7 @@ GANG = Gang(Resources({"cpu": 1500, "nvidia.com/gpu": 2}), 2, (PodSet(2, Resourc
 
 def make_submit(name: str = "aw", *, spec: bytes = b'{"resources": {}}', **fields: object) -> Change:
     """A new AppWrapper, queued; `fields` are the record's."""
-    newcomer = lifecycle.Newcomer(
+    newcomer = beginnings.Newcomer(
         uid=str(uuid.uuid4()),
         group="workload.codeflare.dev",
         namespace="default",
@@ -32,7 +32,7 @@ def make_submit(name: str = "aw", *, spec: bytes = b'{"resources": {}}', **field
         spec=spec,
         spec_hash=spec_hash(spec),
     )
-    change = lifecycle.submit(newcomer, GANG, NOW)
+    change = beginnings.submit(newcomer, GANG, NOW)
     return replace(change, after=replace(change.after, **fields))  # type: ignore[arg-type]  # Record's own fields
 
 

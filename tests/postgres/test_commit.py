@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from dispatcher.api.appwrapper import spec_hash
-from dispatcher.core import lifecycle
+from dispatcher.core import beginnings, lifecycle
 from dispatcher.core.record import Change, Event, Phase, Record
 from dispatcher.core.resources import LARGEST_AMOUNT, Resources
 from dispatcher.store.leadership import Leadership
@@ -207,8 +207,8 @@ async def test_the_largest_amounts_come_back_exact(queue: QueueStore, database_u
 
 
 async def test_failed_appwrappers_are_loaded_until_they_are_deleted(queue: QueueStore) -> None:
-    newcomer = lifecycle.Newcomer("u", "g", "default", "bad", NOW, b"{}", spec_hash(b"{}"))
-    (record,) = (await queue.commit([lifecycle.reject(newcomer, "no such kind", NOW)])).accepted
+    newcomer = beginnings.Newcomer("u", "g", "default", "bad", NOW, b"{}", spec_hash(b"{}"))
+    (record,) = (await queue.commit([beginnings.reject(newcomer, "no such kind", NOW)])).accepted
     assert await queue.load_live() == [record]
     await queue.commit([lifecycle.delete(record, LATER)])
     assert await queue.load_live() == []

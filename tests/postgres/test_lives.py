@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 
 from dispatcher.api.appwrapper import Requeuing
 from dispatcher.api.asked import Asked
-from dispatcher.core import lifecycle
+from dispatcher.core import beginnings, lifecycle
 from dispatcher.core.capacity import PodCounts
 from dispatcher.core.completion import ItemTerms
 from dispatcher.core.endings import End, ObjectState
@@ -337,15 +337,17 @@ def arrival(cause: Cause, name: str, pods: int, now: datetime) -> Change:
     gang = Gang(each * pods, pods, (PodSet(pods, each),))
     match cause:
         case Cause.REJECTED:
-            return lifecycle.reject(newcomer, "it is no AppWrapper", now)
+            return beginnings.reject(newcomer, "it is no AppWrapper", now)
         case Cause.ADOPTED:
-            return lifecycle.adopt(newcomer, gang, "hub", 1, now)
+            return beginnings.adopt(newcomer, gang, "hub", 1, now)
         case Cause.FOUND_COMPLETED:
-            return lifecycle.recall_completed(newcomer, gang, now)
+            return beginnings.recall_completed(newcomer, gang, now)
         case Cause.FOUND_FAILED:
-            return lifecycle.recall_failed(newcomer, gang, "DispatchDeadlineExceeded", "it ran too long", now)
+            return beginnings.recall_failed(
+                newcomer, gang, "DispatchDeadlineExceeded", "it ran too long", now
+            )
         case _:
-            return lifecycle.submit(newcomer, gang, now)
+            return beginnings.submit(newcomer, gang, now)
 
 
 def rivals(record: Record, now: datetime) -> tuple[Change, Change]:

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from dispatcher.controller.announcer import Announcer
 from dispatcher.controller.figures import gather
-from dispatcher.core import lifecycle
+from dispatcher.core import beginnings, lifecycle
 from dispatcher.core.record import Change, Phase
 from dispatcher.kube.events import EventAbout, EventRecorder
 from dispatcher.probes import Figures, Metrics
@@ -41,8 +41,8 @@ def blocked_again() -> Change:
 
 
 NOTICES: list[tuple[str, Callable[[], Change], tuple[str, str, bool] | None]] = [
-    ("submitted", lambda: lifecycle.submit(make_newcomer(), make_gang(), at(0)), None),
-    ("rejected", lambda: lifecycle.reject(make_newcomer(), "is wrong", at(0)), ("Failed", "is wrong", True)),
+    ("submitted", lambda: beginnings.submit(make_newcomer(), make_gang(), at(0)), None),
+    ("rejected", lambda: beginnings.reject(make_newcomer(), "is wrong", at(0)), ("Failed", "is wrong", True)),
     ("blocked", blocked, ("Backoff", WAITS.message, False)),
     ("blocked-again", blocked_again, None),
     ("dispatched", lambda: lifecycle.dispatch(make_record(), "hub", at(1)), None),

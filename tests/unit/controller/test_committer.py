@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from dispatcher.controller.committer import LARGEST_BATCH, Committer
 from dispatcher.controller.roster import Roster
-from dispatcher.core import lifecycle
+from dispatcher.core import beginnings, lifecycle
 from dispatcher.core.record import Change, Record
 from dispatcher.errors import Fenced
 from tests.builders import at, make_gang, make_newcomer, make_record
@@ -20,7 +20,7 @@ from tests.unit.controller.store import FakeStore
 
 
 def submitted(name: str) -> Change:
-    return lifecycle.submit(make_newcomer(name), make_gang(), at(0))
+    return beginnings.submit(make_newcomer(name), make_gang(), at(0))
 
 
 def nobody(_change: Change, _record: Record) -> None:

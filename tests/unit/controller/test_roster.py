@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dispatcher.controller.roster import Roster
-from dispatcher.core import lifecycle
+from dispatcher.core import beginnings, lifecycle
 from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.record import HOLDING, Change, Phase, Record
 from dispatcher.core.resources import NOTHING, Resources
@@ -150,7 +150,7 @@ def test_attempt_is_unsent_from_its_dispatch_until_something_may_be_there() -> N
 
 
 def test_attempt_of_which_this_leader_did_not_see_the_dispatch_may_have_been_sent() -> None:
-    adopted = lifecycle.adopt(make_newcomer(), make_gang(), "east", 1, at(1)).after
+    adopted = beginnings.adopt(make_newcomer(), make_gang(), "east", 1, at(1)).after
     roster, _ = hub()
     roster.load([dispatched(make_record())])
     assert not roster.is_unsent(dispatched(make_record()))

@@ -15,7 +15,7 @@ from dispatcher.api.appwrapper import Growth, Requeuing
 from dispatcher.api.asked import Asked
 from dispatcher.api.membercluster import OnClusterLost
 from dispatcher.api.selector import parse_selector
-from dispatcher.core import lifecycle
+from dispatcher.core import beginnings, lifecycle
 from dispatcher.core.capacity import PodCounts
 from dispatcher.core.completion import ItemTerms
 from dispatcher.core.decision import Decision, Loss, Observation, Step, decide, where_asked
@@ -429,12 +429,12 @@ def test_every_step_and_every_cause_of_the_reconciler_is_reached() -> None:
 def test_a_newcomer_comes_to_rest_or_is_dispatched(cause: Cause) -> None:
     newcomer, gang = make_newcomer(suspended=cause is Cause.SUBMITTED_SUSPENDED), make_gang(2)
     made: dict[Cause, Callable[[], Change]] = {
-        Cause.SUBMITTED: lambda: lifecycle.submit(newcomer, gang, at(0)),
-        Cause.SUBMITTED_SUSPENDED: lambda: lifecycle.submit(newcomer, gang, at(0)),
-        Cause.REJECTED: lambda: lifecycle.reject(newcomer, "cannot be read", at(0)),
-        Cause.ADOPTED: lambda: lifecycle.adopt(newcomer, gang, "hub", 3, at(0)),
-        Cause.FOUND_COMPLETED: lambda: lifecycle.recall_completed(newcomer, gang, at(0)),
-        Cause.FOUND_FAILED: lambda: lifecycle.recall_failed(
+        Cause.SUBMITTED: lambda: beginnings.submit(newcomer, gang, at(0)),
+        Cause.SUBMITTED_SUSPENDED: lambda: beginnings.submit(newcomer, gang, at(0)),
+        Cause.REJECTED: lambda: beginnings.reject(newcomer, "cannot be read", at(0)),
+        Cause.ADOPTED: lambda: beginnings.adopt(newcomer, gang, "hub", 3, at(0)),
+        Cause.FOUND_COMPLETED: lambda: beginnings.recall_completed(newcomer, gang, at(0)),
+        Cause.FOUND_FAILED: lambda: beginnings.recall_failed(
             newcomer, gang, words.FAILED_COMPONENT, "it failed", at(0)
         ),
     }

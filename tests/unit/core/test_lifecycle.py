@@ -11,7 +11,7 @@ import pytest
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.selector import EVERYTHING, parse_selector
-from dispatcher.core import lifecycle
+from dispatcher.core import beginnings, lifecycle
 from dispatcher.core.lifecycle import Verdict
 from dispatcher.core.record import HOLDING, Change, Condition, Event, Pending, Phase, Record
 from dispatcher.core.transitions import TRANSITIONS, Cause, Transition
@@ -32,12 +32,12 @@ BEHIND = Pending("AwaitingHeadOfLine", "behind default/other, which waits")
 TABLE = {(row.source, row.cause, row.target) for row in TRANSITIONS}
 
 FIRST_STEPS: dict[Cause, Callable[[], Change]] = {
-    Cause.SUBMITTED: lambda: lifecycle.submit(make_newcomer(), make_gang(), LATER),
-    Cause.SUBMITTED_SUSPENDED: lambda: lifecycle.submit(make_newcomer(suspended=True), make_gang(), LATER),
-    Cause.REJECTED: lambda: lifecycle.reject(make_newcomer(), "cannot be read", LATER),
-    Cause.ADOPTED: lambda: lifecycle.adopt(make_newcomer(), make_gang(), "hub", 3, LATER),
-    Cause.FOUND_COMPLETED: lambda: lifecycle.recall_completed(make_newcomer(), make_gang(), LATER),
-    Cause.FOUND_FAILED: lambda: lifecycle.recall_failed(
+    Cause.SUBMITTED: lambda: beginnings.submit(make_newcomer(), make_gang(), LATER),
+    Cause.SUBMITTED_SUSPENDED: lambda: beginnings.submit(make_newcomer(suspended=True), make_gang(), LATER),
+    Cause.REJECTED: lambda: beginnings.reject(make_newcomer(), "cannot be read", LATER),
+    Cause.ADOPTED: lambda: beginnings.adopt(make_newcomer(), make_gang(), "hub", 3, LATER),
+    Cause.FOUND_COMPLETED: lambda: beginnings.recall_completed(make_newcomer(), make_gang(), LATER),
+    Cause.FOUND_FAILED: lambda: beginnings.recall_failed(
         make_newcomer(), make_gang(), words.DISPATCH_DEADLINE_EXCEEDED, "ran too long", LATER
     ),
 }

@@ -8,7 +8,7 @@ import pytest
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
-from dispatcher.core import lifecycle
+from dispatcher.core import beginnings, lifecycle
 from dispatcher.core.lifecycle import Verdict
 from dispatcher.core.record import Ailment, Attempt, Change, Event, Pending, Phase, Record
 from dispatcher.core.transitions import Cause
@@ -29,7 +29,7 @@ from tests.unit.core.test_lifecycle import BEHIND, LATER, STEPS
 def test_newcomer_becomes_a_queued_record_of_its_own_values() -> None:
     newcomer = make_newcomer("urgent", priority=9, priority_slope=0.5, spec=b'{"a": 1}', spec_hash="h")
 
-    change = lifecycle.submit(newcomer, make_gang(2), LATER)
+    change = beginnings.submit(newcomer, make_gang(2), LATER)
 
     after = change.after
     assert change == Change(
@@ -56,7 +56,7 @@ def test_newcomer_becomes_a_queued_record_of_its_own_values() -> None:
 
 
 def test_adopted_appwrapper_goes_on_with_the_attempt_that_was_found() -> None:
-    after = lifecycle.adopt(make_newcomer(), make_gang(), "hub", 3, LATER).after
+    after = beginnings.adopt(make_newcomer(), make_gang(), "hub", 3, LATER).after
 
     assert after.attempt is not None
     assert (after.phase, after.attempts, after.attempt.number, after.attempt.cluster) == (
@@ -271,7 +271,7 @@ def test_one_suspended_while_it_ran_may_go_at_once_when_it_is_released() -> None
 
 @pytest.mark.parametrize("suspended", [False, True])
 def test_newcomer_is_held_back_from_the_start_if_its_user_says_so(suspended: bool) -> None:
-    after = lifecycle.submit(
+    after = beginnings.submit(
         make_newcomer(suspended=suspended, expected_seconds=60), make_gang(), LATER
     ).after
     assert (
@@ -287,8 +287,8 @@ def test_newcomer_is_held_back_from_the_start_if_its_user_says_so(suspended: boo
 
 def test_what_a_status_says_of_the_end_is_believed() -> None:
     newcomer, gang = make_newcomer(), make_gang()
-    completed = lifecycle.recall_completed(newcomer, gang, LATER).after
-    failed = lifecycle.recall_failed(newcomer, gang, "FailedComponent", "it\nfailed", LATER).after
+    completed = beginnings.recall_completed(newcomer, gang, LATER).after
+    failed = beginnings.recall_failed(newcomer, gang, "FailedComponent", "it\nfailed", LATER).after
     assert [(each.phase, each.reason, each.message, each.attempt) for each in (completed, failed)] == [
         (Phase.COMPLETED, "", "", None),
         (Phase.FAILED, "FailedComponent", r"it\nfailed", None),

@@ -11,7 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
-from dispatcher.core import lifecycle
+from dispatcher.core import beginnings, lifecycle
 from dispatcher.core.conditions import Shown, project
 from dispatcher.core.decision import retry_pause
 from dispatcher.core.lifecycle import Verdict
@@ -66,7 +66,7 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
 
     @initialize(suspended=st.booleans())
     def is_submitted(self, suspended: bool) -> None:
-        self.commit(lifecycle.submit(make_newcomer(suspended=suspended), make_gang(2), self.now))
+        self.commit(beginnings.submit(make_newcomer(suspended=suspended), make_gang(2), self.now))
 
     @may_only(Phase.QUEUED)
     @rule(pending=PENDINGS, is_head=st.booleans())

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dispatcher.core import lifecycle
+from dispatcher.core import beginnings, lifecycle
 from dispatcher.core.notices import Notice, notice_of
 from dispatcher.core.record import Change, Phase
 from dispatcher.core.transitions import TRANSITIONS, Transition
@@ -41,7 +41,7 @@ TOLD = [
         id="completed",
     ),
     pytest.param(
-        lifecycle.reject(make_newcomer(), "cannot be read", at(0)),
+        beginnings.reject(make_newcomer(), "cannot be read", at(0)),
         Notice("Failed", "cannot be read", warning=True),
         id="rejected",
     ),
@@ -75,7 +75,7 @@ TOLD = [
     ),
 ]
 UNTOLD = [
-    pytest.param(lifecycle.submit(make_newcomer(), make_gang(), at(0)), id="submitted"),
+    pytest.param(beginnings.submit(make_newcomer(), make_gang(), at(0)), id="submitted"),
     pytest.param(lifecycle.suspend(make_record(Phase.RUNNING), at(4)), id="being-suspended"),
     pytest.param(
         lifecycle.block(lifecycle.removed(make_preempted(), at(5)).after, WAITS, at(6)),
