@@ -62,13 +62,11 @@ def is_compared(group: str, kind: str) -> bool:
     return (group, kind) != ("", "Secret")
 
 
-def drifted(written: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[str, ...]:
-    """The paths of the fields we own that differ, an index in it being that of the entry as we wrote it."""
-    return tuple(differences(written, found))
-
-
 def differences(written: Mapping[str, Any], found: Mapping[str, Any]) -> Differences:
-    """How an object as the API server has it differs in the fields we own from what we wrote."""
+    """How an object as the API server has it differs in the fields we own from what we wrote.
+
+    An index in a path is that of the entry as we wrote it.
+    """
     first = islice(_of_whole(written, found), _MOST_DIFFERENCES)
     return {_path(steps): there for steps, there in first}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.core.drift import differences, drifted, edited, is_compared, message
+from dispatcher.core.drift import differences, edited, is_compared, message
 from dispatcher.core.manifest import Anchor, build
 from dispatcher.core.record import ObjectRef
 from tests.builders import make_owner, make_ref, make_template, make_wrapped
@@ -27,7 +27,7 @@ def raycluster(**group: object) -> Json:
 
 
 def paths(written: object, found: object) -> tuple[str, ...]:
-    return drifted(of(written), of(found))
+    return tuple(differences(of(written), of(found)))
 
 
 # --- what is no drift --------------------------------------------------------------------------------------
@@ -106,12 +106,12 @@ def test_it_is_no_drift(written: Json, found: Json) -> None:
 def test_ray_autoscaler_writes_how_many_workers_and_which_are_to_go() -> None:
     scaled = raycluster(replicas=3, scaleStrategy={"workersToDelete": ["pod-a"]})
     written = raycluster(scaleStrategy={"workersToDelete": ["pod-b"]})
-    assert drifted(written, scaled) == ()
+    assert tuple(differences(written, scaled)) == ()
 
 
 def test_status_is_not_ours() -> None:
     written = {**of({}), "status": {"phase": "New"}}
-    assert drifted(written, {**of({}), "status": {"phase": "Ready"}}) == ()
+    assert tuple(differences(written, {**of({}), "status": {"phase": "Ready"}})) == ()
 
 
 def test_other_metadata_is_its_authors_to_change() -> None:
@@ -120,7 +120,7 @@ def test_other_metadata_is_its_authors_to_change() -> None:
     found["metadata"]["labels"]["team"] = "b"
     found["metadata"]["annotations"]["note"] = "yours"
     found["metadata"]["finalizers"] = ["example.com/slow"]
-    assert drifted(built(written), found) == ()
+    assert tuple(differences(built(written), found)) == ()
 
 
 # --- what is ------------------------------------------------------------------------------------------------
@@ -211,13 +211,15 @@ def test_it_is_drift(written: Json, found: Json, drift: list[str]) -> None:
 
 @pytest.mark.parametrize("field", ["minReplicas", "maxReplicas", "groupName"])
 def test_bounds_of_the_ray_autoscaler_are_the_users(field: str) -> None:
-    assert drifted(raycluster(), raycluster(**{field: 3})) == (f"spec.workerGroupSpecs[0].{field}",)
+    assert tuple(differences(raycluster(), raycluster(**{field: 3}))) == (
+        f"spec.workerGroupSpecs[0].{field}",
+    )
 
 
 def test_every_other_part_at_the_top_is_ours() -> None:
     written = {"kind": "ConfigMap", "data": {"a": "1", "replicas": "1"}, "immutable": True}
     found = {"kind": "ConfigMap", "data": {"a": "2", "replicas": "2"}}
-    assert drifted(written, found) == ("data.a", "data.replicas", "immutable")
+    assert tuple(differences(written, found)) == ("data.a", "data.replicas", "immutable")
 
 
 def test_entries_before_those_of_a_list_without_names_are_looked_through_only_so_far() -> None:
@@ -268,7 +270,7 @@ def built(template: Json) -> Json:
 def test_each_of_our_marks_is_ours(part: str, mark: str, path: str, value: str | None) -> None:
     found = copy.deepcopy(built(make_template(name="x")))
     found["metadata"][part][mark] = value
-    assert drifted(built(make_template(name="x")), found) == (path,)
+    assert tuple(differences(built(make_template(name="x")), found)) == (path,)
 
 
 def test_pods_bear_our_labels_too() -> None:
@@ -276,14 +278,14 @@ def test_pods_bear_our_labels_too() -> None:
     written = built({"apiVersion": "batch/v1", **template})
     found = copy.deepcopy(written)
     del found["spec"]["template"]["metadata"]["labels"]["dispatcher.codeflare.dev/appwrapper-uid"]
-    assert drifted(written, found) == (
+    assert tuple(differences(written, found)) == (
         'spec.template.metadata.labels["dispatcher.codeflare.dev/appwrapper-uid"]',
     )
 
 
 def test_hub_that_made_an_object_may_have_been_another_before_its_database_was_lost() -> None:
     found = build(make_wrapped(make_template(name="x")), make_owner(hub_id="before"))
-    assert drifted(built(make_template(name="x")), found) == ()
+    assert tuple(differences(built(make_template(name="x")), found)) == ()
 
 
 @pytest.mark.parametrize(
@@ -299,13 +301,13 @@ def test_hub_that_made_an_object_may_have_been_another_before_its_database_was_l
 def test_who_owns_an_object_is_ours(owner: Any, drift: tuple[str, ...]) -> None:  # noqa: ANN401
     written, found = built(make_template(name="x")), built(make_template(name="x"))
     found["metadata"]["ownerReferences"] = [owner.reference()]
-    assert drifted(written, found) == drift
+    assert tuple(differences(written, found)) == drift
 
 
 def test_object_that_was_set_free_is_drift() -> None:
     found = built(make_template(name="x"))
     del found["metadata"]["ownerReferences"]
-    assert drifted(built(make_template(name="x")), found) == ("metadata.ownerReferences",)
+    assert tuple(differences(built(make_template(name="x")), found)) == ("metadata.ownerReferences",)
 
 
 def test_secrets_are_not_compared_and_all_else_is() -> None:
