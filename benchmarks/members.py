@@ -18,7 +18,7 @@ from typing import Final
 import orjson
 import psycopg
 
-from benchmarks.failure import BenchmarkFailed
+from benchmarks.failure import BenchmarkFailed, is_told
 from benchmarks.floor import measure_floor
 from benchmarks.gangs import make_gangs
 from benchmarks.members_clusters import MEMBERS, Clusters, fresh_clusters
@@ -86,19 +86,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except (*EXPECTED, ExceptionGroup) as error:
-        cause = _first(error)
-        if not isinstance(cause, EXPECTED):
+        if not is_told(error, EXPECTED):
             raise
-        print(f"benchmark: {cause}", file=sys.stderr)
         return 1
     if options.output:
-        told = {
+        figures = {
             "benchmark": "members",
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
             "floors": results.floors,
             "rounds": [{name: asdict(each) for name, each in one.items()} for one in results.rounds],
         }
-        Path(options.output).write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
+        Path(options.output).write_bytes(orjson.dumps(figures, option=orjson.OPT_INDENT_2))
     print(as_text(results, options))
     return 0
 
@@ -231,13 +229,6 @@ def _new_database(url: str, name: str) -> str:
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}".encode())
     return url.replace("/dispatcher?", f"/{name}?")
-
-
-def _first(error: BaseException) -> BaseException:
-    """The error behind the groups that tasks wrap it in."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 if __name__ == "__main__":

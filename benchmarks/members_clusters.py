@@ -21,8 +21,7 @@ from benchmarks.arena import EVENTS, WRITES, Arena, spread, wanted
 from benchmarks.gangs import APPWRAPPERS, RAYCLUSTERS, Json
 from benchmarks.processor import wait_for_calm
 from dispatcher import errors
-from dispatcher.api.names import HUB_CLUSTER
-from dispatcher.cli.hub import MEMBERS as MEMBERCLUSTERS
+from dispatcher.api.names import HUB_CLUSTER, MEMBERS_PATH
 from dispatcher.kube.client import MERGE_PATCH, ClusterClient
 from testbed import build
 from testbed.plane import Plane, up_all
@@ -87,7 +86,7 @@ class Clusters:
             "spec": {"kubeconfigSecretRef": {"name": f"cluster-{name}"}},
         }
         await self.hub.client.create(SECRETS, secret)
-        await self.hub.client.create(MEMBERCLUSTERS, member)
+        await self.hub.client.create(MEMBERS_PATH, member)
 
     async def written(self) -> dict[str, Written]:
         """What was written to each until now."""
@@ -114,7 +113,7 @@ class Clusters:
 
     def _left_behind(self) -> Iterator[tuple[Arena, str]]:
         """Where there may be something of a trial, first what would make the rest anew."""
-        for path in (MEMBERCLUSTERS, SECRETS, APPWRAPPERS):
+        for path in (MEMBERS_PATH, SECRETS, APPWRAPPERS):
             yield self.hub, path
         for arena in self._arenas.values():
             yield arena, RAYCLUSTERS

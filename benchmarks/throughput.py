@@ -17,7 +17,7 @@ import psycopg
 
 from benchmarks import report
 from benchmarks.arena import Arena, fresh_arena
-from benchmarks.failure import BenchmarkFailed
+from benchmarks.failure import BenchmarkFailed, is_told
 from benchmarks.floor import Floor, measure_floor
 from benchmarks.gangs import APPWRAPPERS, make_gangs
 from benchmarks.report import Round
@@ -81,10 +81,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     except (*EXPECTED, ExceptionGroup) as error:
-        cause = _first(error)
-        if not isinstance(cause, EXPECTED):
+        if not is_told(error, EXPECTED):
             raise
-        print(f"benchmark: {cause}", file=sys.stderr)
         return 1
     if options.output:
         Path(options.output).write_bytes(
@@ -209,13 +207,6 @@ class Benchmark:
 
     def _say(self, line: str) -> None:
         print(f"[{time.monotonic() - self._started:6.1f} s] {line}", file=sys.stderr, flush=True)
-
-
-def _first(error: BaseException) -> BaseException:
-    """The error behind the groups that tasks wrap it in."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
 
 
 def _durability(database_url: str) -> dict[str, str]:
