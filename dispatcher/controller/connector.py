@@ -214,7 +214,7 @@ class Connector:
             if member.closed is None or member.closed.reason != closed.reason:
                 member.since = self._around.now()
             member.closed = closed
-        self._around.on_changed()
+            self._around.on_changed()
 
     async def _time(self, member: Member, error: errors.DispatcherError) -> None:
         """Whoever is silent is timed, whoever answers is not; a kubeconfig of no use says nothing of either."""
