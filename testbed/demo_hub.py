@@ -19,7 +19,7 @@ from typing import Final
 
 import psycopg
 
-from dispatcher.controller.fleet import MEMBERS_PATH
+from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.core.choice import NOT_SELECTED, UNREACHABLE
 from dispatcher.core.placement import INSUFFICIENT
 from testbed import gangs, hub_ending, hub_scene

@@ -43,6 +43,9 @@ RESOURCE_NAME_LABEL: Final = "resourceName"
 OUR_MANAGERS: Final = frozenset({None, "", "workload.codeflare.dev/appwrapper-controller"})
 """Values of `spec.managedBy` that leave an AppWrapper to us."""
 
+MEMBERS_PATH: Final = f"/apis/{PREFIX}/v1alpha1/memberclusters"
+"""Where the hub's API server has the MemberClusters."""
+
 CLUSTER_SELECTOR: Final = f"{PREFIX}/cluster-selector"
 """On an AppWrapper: a label selector over the MemberClusters it may be dispatched to."""
 

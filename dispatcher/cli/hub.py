@@ -14,10 +14,16 @@ from typing import Final
 from dispatcher import errors
 from dispatcher.api.membercluster import SecretKey
 from dispatcher.api.mistakes import one_line
-from dispatcher.api.names import CLUSTER_LABEL, FIELD_MANAGER, HUB_CLUSTER, MANAGER_LABEL, PREFIX
+from dispatcher.api.names import (
+    CLUSTER_LABEL,
+    FIELD_MANAGER,
+    HUB_CLUSTER,
+    MANAGER_LABEL,
+    MEMBERS_PATH,
+    PREFIX,
+)
 from dispatcher.kube.client import MERGE_PATCH, METADATA_LIST, ClusterClient, Json
 
-MEMBERS: Final = f"/apis/{PREFIX}/v1alpha1/memberclusters"
 CRD_FILE: Final = "crds/dispatcher.codeflare.dev_memberclusters.yaml"
 
 _MEANINGS: Final = (
@@ -39,12 +45,12 @@ class Hub:
     async def members(self) -> Json:
         """The list of all MemberClusters, as the API server gives it."""
         with _known():
-            return await self.client.get(MEMBERS)
+            return await self.client.get(MEMBERS_PATH)
 
     async def find(self, name: str) -> Json | None:
         """The MemberCluster of that name, or None."""
         with _known():
-            return await _unless_missing(self.client, f"{MEMBERS}/{name}")
+            return await _unless_missing(self.client, f"{MEMBERS_PATH}/{name}")
 
     async def member(self, name: str) -> Json:
         """The MemberCluster of that name, or `CommandFailed`."""
@@ -57,7 +63,7 @@ class Hub:
         """Create a MemberCluster."""
         body = {"apiVersion": f"{PREFIX}/v1alpha1", "kind": "MemberCluster"}
         return await self.client.create(
-            MEMBERS, {**body, "metadata": {"name": name, "labels": dict(labels)}, "spec": spec}
+            MEMBERS_PATH, {**body, "metadata": {"name": name, "labels": dict(labels)}, "spec": spec}
         )
 
     async def change(self, found: Json, spec: Json, labels: Mapping[str, str] | None = None) -> Json:
@@ -66,13 +72,13 @@ class Hub:
         if labels:
             metadata["labels"] = dict(labels)
         return await self._merge(
-            f"{MEMBERS}/{found['metadata']['name']}", {"metadata": metadata, "spec": spec}
+            f"{MEMBERS_PATH}/{found['metadata']['name']}", {"metadata": metadata, "spec": spec}
         )
 
     async def remove(self, found: Json) -> None:
         """Delete the MemberCluster that was found."""
         with contextlib.suppress(errors.NotFound):
-            await self.client.delete(f"{MEMBERS}/{found['metadata']['name']}", found["metadata"]["uid"])
+            await self.client.delete(f"{MEMBERS_PATH}/{found['metadata']['name']}", found["metadata"]["uid"])
 
     async def store(self, cluster: str, at: SecretKey, kubeconfig: bytes, *, is_declared: bool) -> str:
         """Have the Secret hold this kubeconfig and return, in a word, what became of it.

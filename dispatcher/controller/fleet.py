@@ -16,7 +16,7 @@ from typing import Final
 from dispatcher import errors, log
 from dispatcher.api.membercluster import MemberCluster, NamespacePolicy, OnClusterLost, parse_member_cluster
 from dispatcher.api.mistakes import SpecError
-from dispatcher.api.names import HUB_CLUSTER, PREFIX
+from dispatcher.api.names import HUB_CLUSTER, MEMBERS_PATH
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.connector import Connector, Memory, Pace, Surroundings
 from dispatcher.controller.member import Member, asked_kinds, closed_by_hand
@@ -28,8 +28,6 @@ from dispatcher.core.memberstatus import status_of
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.kubeconfig import Connection
 from dispatcher.kube.reflector import Reflector
-
-MEMBERS_PATH: Final = f"/apis/{PREFIX}/v1alpha1/memberclusters"
 
 FIRST_ANSWER_SECONDS: Final = 10.0
 """For so long a new leader waits for its members before it decides without those that did not answer."""

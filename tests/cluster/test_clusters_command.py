@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from dispatcher import errors
-from dispatcher.cli.hub import MEMBERS, Hub
+from dispatcher.api.names import MEMBERS_PATH
+from dispatcher.cli.hub import Hub
 from dispatcher.kube.client import MERGE_PATCH, ClusterClient
 from dispatcher.kube.discovery import cluster_uid
 from testbed.plane import Plane
@@ -124,7 +125,7 @@ async def test_members_are_listed(run: Run, client: ClusterClient, added: str) -
         "free": {"cpu": "22500m"},
         "running": 2,
     }
-    await client.patch(f"{MEMBERS}/{added}/status", {"status": status}, MERGE_PATCH)
+    await client.patch(f"{MEMBERS_PATH}/{added}/status", {"status": status}, MERGE_PATCH)
 
     heading, *lines = (await run("list")).out.splitlines()
     listed = json.loads((await run("list", "-o", "json")).out)
@@ -138,9 +139,9 @@ async def test_members_are_listed(run: Run, client: ClusterClient, added: str) -
 async def test_member_is_removed_once_nothing_runs_there(
     run: Run, client: ClusterClient, hub: Hub, added: str
 ) -> None:
-    await client.patch(f"{MEMBERS}/{added}/status", {"status": {"running": 1}}, MERGE_PATCH)
+    await client.patch(f"{MEMBERS_PATH}/{added}/status", {"status": {"running": 1}}, MERGE_PATCH)
     busy = await run("remove", added)
-    await client.patch(f"{MEMBERS}/{added}/status", {"status": {"running": 0}}, MERGE_PATCH)
+    await client.patch(f"{MEMBERS_PATH}/{added}/status", {"status": {"running": 0}}, MERGE_PATCH)
     idle = await run("remove", added)
     gone = await run("remove", added)
 

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from dispatcher import errors
-from dispatcher.cli.hub import MEMBERS
+from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.kube.client import MERGE_PATCH
 from testbed.processes import Process
 from tests.cluster.world import World
@@ -55,7 +55,9 @@ class Fleet:
 
     async def _declare(self, name: str, labels: dict[str, str] | None, spec: Json) -> None:
         body = {"apiVersion": "dispatcher.codeflare.dev/v1alpha1", "kind": "MemberCluster", "spec": spec}
-        await self.hub.client.create(MEMBERS, {**body, "metadata": {"name": name, "labels": labels or {}}})
+        await self.hub.client.create(
+            MEMBERS_PATH, {**body, "metadata": {"name": name, "labels": labels or {}}}
+        )
 
     async def create_secret(self, name: str, kubeconfig: bytes, namespace: str = "") -> None:
         """Put the kubeconfig of a member into a new Secret, of the dispatcher's own namespace unless told otherwise."""
@@ -65,7 +67,7 @@ class Fleet:
 
     async def change(self, name: str, **spec: object) -> None:
         """Change what is declared of a member."""
-        await self.hub.client.patch(f"{MEMBERS}/{name}", {"spec": spec}, MERGE_PATCH)
+        await self.hub.client.patch(f"{MEMBERS_PATH}/{name}", {"spec": spec}, MERGE_PATCH)
 
     async def write_kubeconfig(self, name: str, *, of: str = "") -> None:
         """Write a member's kubeconfig into its Secret anew; that of another member if it is to be mistaken."""
@@ -85,18 +87,18 @@ class Fleet:
 
     async def relabel(self, name: str, labels: dict[str, str | None]) -> None:
         """Change the labels of a MemberCluster; None takes one away."""
-        await self.hub.client.patch(f"{MEMBERS}/{name}", {"metadata": {"labels": labels}}, MERGE_PATCH)
+        await self.hub.client.patch(f"{MEMBERS_PATH}/{name}", {"metadata": {"labels": labels}}, MERGE_PATCH)
 
     async def declared(self) -> list[str]:
         """The members that the hub knows."""
-        found = await self.hub.client.get(MEMBERS)
+        found = await self.hub.client.get(MEMBERS_PATH)
         return [each["metadata"]["name"] for each in found["items"]]
 
     async def remove(self, name: str) -> None:
         """Have the hub forget a member."""
-        found = await self.hub.client.get(f"{MEMBERS}/{name}")
+        found = await self.hub.client.get(f"{MEMBERS_PATH}/{name}")
         try:
-            await self.hub.client.delete(f"{MEMBERS}/{name}", found["metadata"]["uid"])
+            await self.hub.client.delete(f"{MEMBERS_PATH}/{name}", found["metadata"]["uid"])
         except errors.NotFound:
             return
 

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from dispatcher.cli.hub import MEMBERS
+from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.core.record import Phase
 from testbed.proxy import ApiProxy, Exchange
 from tests.cluster.members.fleet import Fleet
@@ -94,7 +94,7 @@ class Story:
         """East's own status tells how many run there, which is one more write."""
 
         async def counted() -> bool:
-            shown = await self._world.client.get(f"{MEMBERS}/east")
+            shown = await self._world.client.get(f"{MEMBERS_PATH}/east")
             return bool((shown.get("status") or {}).get("running") == running)
 
         await self._world.until(counted, f"east shows that {running} run")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from dispatcher.cli.hub import MEMBERS
+from dispatcher.api.names import MEMBERS_PATH
 from testbed.stack import crash, recover
 from tests.cluster.members.fleet import Fleet
 from tests.cluster.members.test_members_choice import gang
@@ -16,7 +16,7 @@ async def until_told(fleet: Fleet, name: str, reason: str | None) -> Json:
     """The status of a member once its reason is this one; None is no reason."""
 
     async def look() -> Json | None:
-        status: Json = (await fleet.hub.client.get(f"{MEMBERS}/{name}")).get("status") or {}
+        status: Json = (await fleet.hub.client.get(f"{MEMBERS_PATH}/{name}")).get("status") or {}
         return status if status and status.get("reason") == reason else None
 
     return await fleet.hub.until(look, f"{name} is {reason}")

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from dispatcher.api.names import CLUSTER_PREFERENCE, CLUSTER_SELECTOR
-from dispatcher.cli.hub import MEMBERS
+from dispatcher.api.names import CLUSTER_PREFERENCE, CLUSTER_SELECTOR, MEMBERS_PATH
 from testbed.stack import crash, recover
 from tests.cluster.manifests import appwrapper, bent, item
 from tests.cluster.members.fleet import Fleet
@@ -93,7 +92,7 @@ async def test_since_when_a_member_is_silent_outlives_the_dispatcher_that_notice
         since = (await until_told(fleet, "west", "ClusterUnreachable"))["unreachableSince"]
         await fleet.hub.stop_dispatcher(process)
         await fleet.hub.client.patch(
-            f"{MEMBERS}/west/status", [{"op": "replace", "path": "/status", "value": {}}]
+            f"{MEMBERS_PATH}/west/status", [{"op": "replace", "path": "/status", "value": {}}]
         )
         await fleet.start_dispatcher()
         assert (await until_told(fleet, "west", "ClusterUnreachable"))["unreachableSince"] == since

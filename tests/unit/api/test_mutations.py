@@ -10,7 +10,7 @@ from hypothesis import given, settings
 
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.mistakes import LONGEST_MESSAGE, SpecError, one_line
-from dispatcher.core import lifecycle
+from dispatcher.core import beginnings
 from dispatcher.core.demand import gang_of
 from dispatcher.core.manifest import build
 from dispatcher.store import rows
@@ -30,7 +30,7 @@ def test_mutated_appwrapper_is_explained_or_can_be_kept_and_created(document: Js
         said = str(error)
         assert said == one_line(said)  # either outcome is fine
         return
-    change = lifecycle.submit(make_newcomer(), gang, at(1))
+    change = beginnings.submit(make_newcomer(), gang, at(1))
     assert b"\\u0000" not in rows.to_json([rows.new_row(change.after)]).encode()
     for wrapped in spec.wrapped:
         assert orjson.loads(orjson.dumps(build(wrapped, make_owner())))["metadata"]["name"]

@@ -14,9 +14,10 @@ from structlog.testing import capture_logs
 
 from dispatcher import errors
 from dispatcher.api.membercluster import OnClusterLost
+from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.api.selector import parse_selector
 from dispatcher.controller.connector import Pace
-from dispatcher.controller.fleet import MEMBERS_PATH, Concerned, Fleet
+from dispatcher.controller.fleet import Concerned, Fleet
 from dispatcher.core import choice
 from dispatcher.core.choice import ANYWHERE, Closed, Where
 from dispatcher.core.decision import Loss
