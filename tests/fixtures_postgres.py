@@ -9,13 +9,17 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 
+import psycopg
 import pytest
 
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
 from testbed.postgres import NoPostgres, clone_template, drop_database, migrated_template, postgres_server
+
+REPLAY = (Path(__file__).parent / "postgres" / "replay.sql").read_bytes()
 
 
 @pytest.fixture(scope="session")
@@ -38,12 +42,15 @@ def database_template(postgres_url: str) -> str:
 
 @pytest.fixture
 def make_database(postgres_url: str, database_template: str) -> Iterator[Callable[[], str]]:
-    """Makes URLs of fresh, migrated databases."""
+    """Makes URLs of fresh, migrated databases, each of which refuses a row that is not what its events come to."""
     made: list[str] = []
 
     def make() -> str:
         made.append(f"aw_test_{uuid.uuid4().hex}")
-        return clone_template(postgres_url, database_template, made[-1])
+        url = clone_template(postgres_url, database_template, made[-1])
+        with psycopg.connect(url) as connection:
+            connection.execute(REPLAY)
+        return url
 
     yield make
     for name in made:

@@ -145,6 +145,8 @@ Shape = tuple[Gang, Where]
 class Record:
     """The row of one AppWrapper. `enqueue_seq` is 0 until the store has given it one.
 
+    `user` and `groups` are who submitted it; empty if nobody vouches for that.
+
     `reason` and `message` say why it failed or went back. `requeuings` counts how often it was taken from its
     cluster, `retries` how often of these for what MCAD did not look at; `requeuing_seconds` is how long it may be
     short of pods before the next time (0 if nobody asked). `expected_seconds` is how long its user expects it to
@@ -158,6 +160,8 @@ class Record:
     created_at: datetime
     phase: Phase
     phase_since: datetime
+    user: str = ""
+    groups: tuple[str, ...] = ()
     spec_hash: str = ""
     version: int = 0
     enqueue_seq: int = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,8 @@ from dispatcher.store.database import sync_engine, translated
 
 LOCK: Final = 0x61776D6967726174
 """Key of the advisory lock: "awmigrat"."""
+
+PARTITION: Final = re.compile(r"_(\d{4}_\d{2}|default)$")
 
 LOCK_TIMEOUT: Final = "15s"
 """Longest wait for another migration, or for a table in use."""
@@ -89,8 +92,8 @@ def digest() -> str:
 
 
 def is_ours(name: str | None, type_: str, parents: object) -> bool:  # noqa: ARG001 - alembic's signature
-    """False for what alembic should not compare: the partitions of `event`, made as time goes by."""
-    return not (type_ == "table" and name is not None and name.startswith("event_"))
+    """False for what alembic should not compare: partitions, which are made as time goes by."""
+    return not (type_ == "table" and name is not None and PARTITION.search(name))
 
 
 @contextmanager

@@ -165,7 +165,7 @@ class QueueStore:
             written = [change for change in changes if change.after.uid in accepted]
             await _write(connection, _ATTEMPTS, _all(rows.attempt_rows(each) for each in written), lease)
             await _write(connection, _OBJECTS, _all(rows.object_rows(each) for each in written), lease)
-            events = _all(rows.event_rows(each.after, each.events) for each in written)
+            events = _all(map(rows.event_rows, written))
             await _write(connection, _EVENTS, events, lease)
         return CommitResult(
             accepted=tuple(
@@ -251,14 +251,21 @@ _NOTE_UNREACHABLE: Final = text(
 )
 _DELETED: Final = text("SELECT uid FROM appwrapper WHERE uid = ANY(:uids) AND phase = 'Deleted'")
 _NEW_COLUMNS: Final = {**rows.IDENTITY_COLUMNS, **rows.STATE_COLUMNS}
+_ENDED: Final = "t.phase IN ('Completed', 'Failed', 'Deleted')"
+# When it began and ended follows from the phases it went through: written here, no step can forget to.
 _INSERT: Final = text(
-    f"INSERT INTO appwrapper ({_names(_NEW_COLUMNS)}) "
-    f"SELECT {_names(_NEW_COLUMNS)} FROM {_recordset({'ordinal': 'integer', **_NEW_COLUMNS})} "
+    f"INSERT INTO appwrapper ({_names(_NEW_COLUMNS)}, taken_in_at, first_queued_at, ended_at, outcome) "
+    f"SELECT {_names(_NEW_COLUMNS)}, t.phase_since, CASE WHEN t.phase = 'Queued' THEN t.phase_since END, "
+    f"CASE WHEN {_ENDED} THEN t.phase_since END, CASE WHEN {_ENDED} THEN lower(t.phase) ELSE '' END "
+    f"FROM {_recordset({'ordinal': 'integer', **_NEW_COLUMNS})} "
     "ORDER BY ordinal ON CONFLICT (uid) DO NOTHING RETURNING uid, enqueue_seq"
 )
 _UPDATE: Final = text(
     f"UPDATE appwrapper AS a SET {_names(map(_assignment, rows.STATE_COLUMNS))}, "
-    "updated_at = clock_timestamp() "
+    "updated_at = clock_timestamp(), "
+    "first_queued_at = coalesce(a.first_queued_at, CASE WHEN t.phase = 'Queued' THEN t.phase_since END), "
+    f"ended_at = coalesce(a.ended_at, CASE WHEN {_ENDED} THEN t.phase_since END), "
+    f"outcome = CASE WHEN a.outcome = '' AND {_ENDED} THEN lower(t.phase) ELSE a.outcome END "
     f"FROM {_recordset({'uid': 'text', 'believed': 'integer', **rows.STATE_COLUMNS})} "
     "WHERE a.uid = t.uid AND a.version = t.believed RETURNING a.uid"
 )
@@ -267,7 +274,8 @@ _ATTEMPTS: Final = text(
     "SELECT :epoch, coalesce((SELECT m.cluster_uid FROM member_cluster m WHERE m.name = t.cluster), ''), "
     f"{_names(rows.ATTEMPT_COLUMNS)} FROM {_recordset(rows.ATTEMPT_COLUMNS)} "
     "ON CONFLICT (uid, number) DO UPDATE SET created_at = excluded.created_at, "
-    "started_at = excluded.started_at, ended_at = excluded.ended_at, outcome = excluded.outcome"
+    "started_at = excluded.started_at, ended_at = excluded.ended_at, outcome = excluded.outcome, "
+    "reason = excluded.reason"
 )
 _OBJECTS: Final = text(
     f"INSERT INTO attempt_object ({_names(rows.OBJECT_COLUMNS)}) "

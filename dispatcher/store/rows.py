@@ -23,7 +23,6 @@ from dispatcher.core.record import (
     Attempt,
     Change,
     Condition,
-    Event,
     ObjectRef,
     Pending,
     Phase,
@@ -47,7 +46,12 @@ IDENTITY_COLUMNS: Final = {
     "name": "text",
     "created_at": "timestamptz",
     "kinds": "jsonb",
+    "user_name": "text",
+    "user_groups": "jsonb",
 }
+NAMES: Final = frozenset({"uid", "api_group", "namespace", "name"})
+"""Columns that each event has itself."""
+
 STATE_COLUMNS: Final = {
     "version": "integer",
     "queue": "text",
@@ -97,6 +101,7 @@ ATTEMPT_COLUMNS: Final = {
     "started_at": "timestamptz",
     "ended_at": "timestamptz",
     "outcome": "text",
+    "reason": "text",
     "demand": "jsonb",
 }
 OBJECT_COLUMNS: Final = {
@@ -124,7 +129,17 @@ EVENT_COLUMNS: Final = {
     "message": "text",
     "cluster": "text",
     "attempt": "integer",
+    "change": "jsonb",
 }
+
+PENDING_COLUMNS: Final = frozenset(
+    {"pending_reason", "pending_message", "pending_resource", "pending_cluster", "pending_clusters"}
+)
+TOGETHER: Final = (PENDING_COLUMNS, frozenset({"priority", "priority_slope"}))
+"""Columns of which an event tells all if it tells of one, so that no reader has to look for the others."""
+
+TELLING: Final = frozenset({"failed", "preempted", "postponed", "withdrawn", "lost"})
+"""Outcomes of an attempt for which there is a reason."""
 
 
 def to_json(rows: Sequence[Row]) -> str:
@@ -147,6 +162,8 @@ def new_row(record: Record) -> Row:
         "name": record.name,
         "created_at": record.created_at,
         "kinds": sorted(record.where.kinds),
+        "user_name": record.user,
+        "user_groups": record.groups,
         **_state(record),
     }
 
@@ -183,6 +200,7 @@ def attempt_rows(change: Change) -> list[Row]:
             "started_at": new.started_at,
             "ended_at": new.ended_at,
             "outcome": new.outcome,
+            "reason": _why_it_ended(change.after),
             "demand": dict(change.after.gang.demand),
         }
     ]
@@ -216,9 +234,16 @@ def object_rows(change: Change) -> list[Row]:
     ]
 
 
-def event_rows(record: Record, events: Iterable[Event]) -> list[Row]:
-    """Lines of history about a record."""
-    return [
+def _why_it_ended(record: Record) -> str:
+    if record.attempt is None or record.attempt.outcome not in TELLING:
+        return ""
+    return record.reason or (record.pending.reason if record.pending else "")
+
+
+def event_rows(change: Change) -> list[Row]:
+    """Lines of history about a step, the last of which says what it changed in the row."""
+    record, events = change.after, change.events
+    told: list[Row] = [
         {
             "at": event.at,
             "uid": record.uid,
@@ -232,9 +257,27 @@ def event_rows(record: Record, events: Iterable[Event]) -> list[Row]:
             "message": event.message,
             "cluster": event.cluster,
             "attempt": event.attempt,
+            "change": {},
         }
         for event in events
     ]
+    if told:
+        told[-1]["change"] = _difference(change.before, record)
+    return told
+
+
+def _difference(before: Record | None, after: Record) -> Row:
+    """The columns that have another value now; folded over all steps they give the row."""
+    if before is None:
+        return {name: value for name, value in new_row(after).items() if name not in NAMES}
+    old, new = _state(before), _state(after)
+    changed = {name for name, value in new.items() if value != old[name]}
+    for group in TOGETHER:
+        changed |= group if changed & group else frozenset()
+    told = {name: value for name, value in new.items() if name in changed}
+    if "conditions" in told:
+        told["conditions"] = [each for each in after.conditions if each not in before.conditions]
+    return told
 
 
 def _state(record: Record) -> Row:
@@ -338,6 +381,8 @@ def record_of(row: Mapping[Any, Any], attempt: Attempt | None) -> Record:
         created_at=row["created_at"],
         phase=Phase(row["phase"]),
         phase_since=row["phase_since"],
+        user=row["user_name"],
+        groups=tuple(row["user_groups"]),
         spec_hash=row["spec_hash"],
         version=row["version"],
         enqueue_seq=row["enqueue_seq"],

@@ -1,12 +1,14 @@
 """The tables as SQLAlchemy sees them, kept in agreement with `migrations/` by a test.
 
 Hot tables (`appwrapper`, `attempt`, `attempt_object`) are narrow and unpartitioned, with room in each page
-for updated rows to stay where they are. History (`event`) is append-only and partitioned by month; its
-partitions are made by `store.history`. Phases are plain text: a new one needs no migration.
+for updated rows to stay where they are. History (`event`, `cluster_event` and the samples) is append-only and
+partitioned by month; its partitions are made by `store.partitions`. Phases are plain text: a new one needs no
+migration.
 """
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import Final
 
 from sqlalchemy import (
@@ -21,6 +23,7 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     MetaData,
+    Numeric,
     PrimaryKeyConstraint,
     Table,
     Text,
@@ -47,6 +50,10 @@ def _text(name: str) -> Column[str]:
 
 def _count(name: str) -> Column[int]:
     return Column(name, Integer, nullable=False, server_default=text("0"))
+
+
+def _amount(name: str) -> Column[Decimal]:
+    return Column(name, Numeric, nullable=False)
 
 
 def _moment(name: str, *, nullable: bool = False) -> Column[object]:
@@ -123,6 +130,12 @@ appwrapper: Final = Table(
     Column("kinds", JSONB, nullable=False, server_default=text("'[]'")),
     Column("ruled_out", JSONB, nullable=False, server_default=text("'[]'")),
     Column("pending_clusters", JSONB, nullable=False, server_default=text("'[]'")),
+    _text("user_name"),
+    Column("user_groups", JSONB, nullable=False, server_default=text("'[]'")),
+    _moment("taken_in_at"),
+    _moment("first_queued_at", nullable=True),
+    _moment("ended_at", nullable=True),
+    _text("outcome"),
     # Far beyond any use; what grows past a double would make the order of the whole queue unreadable.
     CheckConstraint("priority_slope BETWEEN -1e12 AND 1e12", name="priority_slope"),
     Index("ix_appwrapper_namespace_name", "namespace", "name"),
@@ -135,6 +148,8 @@ appwrapper: Final = Table(
         postgresql_where=text("phase = 'Queued'"),
     ),
     Index("ix_appwrapper_live", "uid", postgresql_where=text("phase <> 'Deleted'")),
+    Index("ix_appwrapper_deleted", "phase_since", postgresql_where=text("phase = 'Deleted'")),
+    Index("ix_appwrapper_spec_hash", "spec_hash"),
     postgresql_with=_HOT,
 )
 
@@ -159,6 +174,7 @@ attempt: Final = Table(
     _moment("ended_at", nullable=True),
     _text("outcome"),
     Column("demand", JSONB, nullable=False),
+    _text("reason"),
     PrimaryKeyConstraint("uid", "number"),
     Index("uq_attempt_live", "uid", unique=True, postgresql_where=text("ended_at IS NULL")),
     postgresql_with=_HOT,
@@ -190,6 +206,10 @@ member_cluster: Final = Table(
         "first_seen_at", DateTime(timezone=True), nullable=False, server_default=text("clock_timestamp()")
     ),
     _moment("unreachable_since", nullable=True),
+    Column("is_declared", Boolean, nullable=False, server_default=text("true")),
+    Column("is_cordoned", Boolean, nullable=False, server_default=text("false")),
+    Column("is_draining", Boolean, nullable=False, server_default=text("false")),
+    _text("closed_reason"),
 )
 
 event: Final = Table(
@@ -210,7 +230,56 @@ event: Final = Table(
     _text("cluster"),
     Column("attempt", Integer, nullable=False, server_default=text("0")),
     Column("epoch", BigInteger, nullable=False),
+    Column("change", JSONB, nullable=False, server_default=text("'{}'")),
     Index("ix_event_uid_at", "uid", "at"),
     Index("ix_event_at", "at", postgresql_using="brin"),
+    postgresql_partition_by="RANGE (at)",
+)
+
+cluster_event: Final = Table(
+    "cluster_event",
+    metadata,
+    Column("id", BigInteger, Identity(always=True), nullable=False),
+    _moment("at"),
+    Column("recorded_at", DateTime(timezone=True), nullable=False, server_default=text("clock_timestamp()")),
+    Column("cluster", Text, nullable=False),
+    Column("event", Text, nullable=False),
+    _text("reason"),
+    _text("message"),
+    _text("actor"),
+    Column("epoch", BigInteger, nullable=False),
+    Index("ix_cluster_event_cluster_at", "cluster", "at"),
+    postgresql_partition_by="RANGE (at)",
+)
+
+capacity_sample: Final = Table(
+    "capacity_sample",
+    metadata,
+    _moment("at"),
+    Column("cluster", Text, nullable=False),
+    Column("resource", Text, nullable=False),
+    _amount("capacity"),
+    _amount("held"),
+    _amount("other"),
+    _amount("free"),
+    Column("is_reachable", Boolean, nullable=False),
+    Index("ix_capacity_sample_cluster_resource_at", "cluster", "resource", "at"),
+    postgresql_partition_by="RANGE (at)",
+)
+
+queue_sample: Final = Table(
+    "queue_sample",
+    metadata,
+    _moment("at"),
+    Column("queue", Text, nullable=False),
+    Column("queued", Integer, nullable=False),
+    _amount("queued_cpu"),
+    _amount("queued_memory"),
+    _amount("queued_gpu"),
+    Column("running", Integer, nullable=False),
+    _amount("running_cpu"),
+    _amount("running_memory"),
+    _amount("running_gpu"),
+    Index("ix_queue_sample_queue_at", "queue", "at"),
     postgresql_partition_by="RANGE (at)",
 )

@@ -32,7 +32,7 @@ PAST = datetime.now(UTC) - timedelta(hours=1)
 
 def at(moment: datetime, number: int) -> Change:
     """A new AppWrapper whose only event was then."""
-    change = make_submit(f"aw-{number}")
+    change = make_submit(f"aw-{number}", phase_since=moment)
     return replace(change, events=(replace(change.events[0], at=moment),))
 
 
