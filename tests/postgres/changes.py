@@ -69,6 +69,12 @@ def make_attempt(number: int = 1, **fields: object) -> Attempt:
     return replace(Attempt(number, "hub", NOW), **fields)  # type: ignore[arg-type]  # Attempt's own fields
 
 
+def forget_replay(url: str) -> None:
+    """Take away the tests' own check: for what is no life, or of another schema than the newest."""
+    with psycopg.connect(url) as connection:
+        connection.execute("DROP FUNCTION check_replay CASCADE")
+
+
 def rows_of(url: str, query: LiteralString, *values: object) -> list[tuple[Any, ...]]:
     """What another connection sees."""
     with psycopg.connect(url) as connection:
@@ -89,6 +95,7 @@ __all__ = [
     "NOW",
     "Phase",
     "count_of",
+    "forget_replay",
     "make_attempt",
     "make_block",
     "make_change",

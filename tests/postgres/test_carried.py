@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dispatcher.core import lifecycle
+from dispatcher.core import beginnings, lifecycle
 from dispatcher.core.lifecycle import Verdict
 from dispatcher.core.record import Change, Phase, Record
 from dispatcher.store.queue import QueueStore
-from tests.builders import at, make_record, make_ref
+from tests.builders import at, make_newcomer, make_record, make_ref
 
 
 async def committed(queue: QueueStore, change: Change) -> Record:
@@ -16,7 +16,8 @@ async def committed(queue: QueueStore, change: Change) -> Record:
 
 
 async def test_next_attempt_in_that_cluster_begins_with_what_is_done(queue: QueueStore) -> None:
-    record = await committed(queue, Change(None, make_record(Phase.QUEUED), ()))
+    submitted = beginnings.submit(make_newcomer(), make_record(Phase.QUEUED).gang, at(0))
+    record = await committed(queue, submitted)
     record = await committed(queue, lifecycle.dispatch(record, "hub", at(1)))
     record = await committed(queue, lifecycle.created(record, (make_ref(0), make_ref(1)), at(2)))
     record = await committed(queue, lifecycle.complete_some(record, (0,), at(3)))

@@ -21,7 +21,7 @@ from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
 from testbed.postgres import drop_database, url_of
-from tests.postgres.changes import make_submit, rows_of
+from tests.postgres.changes import forget_replay, make_submit, rows_of
 
 
 @pytest.fixture
@@ -118,12 +118,6 @@ async def test_there_is_no_way_back_past_a_phase_that_the_older_code_cannot_load
         connection.execute("UPDATE appwrapper SET phase = 'Deleted' WHERE phase = ANY (%s)", [phases])
     await asyncio.to_thread(migrate.downgrade, database_url, "0001")
     assert migrate.current_revision(database_url) == "0001"
-
-
-def forget_replay(url: str) -> None:
-    """Take away the tests' own check, which knows the newest schema only."""
-    with psycopg.connect(url) as connection:
-        connection.execute("DROP FUNCTION check_replay CASCADE")
 
 
 async def loaded(url: str) -> list[Record]:

@@ -15,6 +15,7 @@ from dispatcher.core.record import Change, Record
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
+from tests.postgres.changes import forget_replay
 from tests.unit.store.records import records
 
 batches = st.lists(records, min_size=1, max_size=8, unique_by=lambda record: record.uid)
@@ -40,7 +41,9 @@ async def written_and_loaded(url: str, first: list[Record], second: list[Record]
 
 @pytest.fixture
 def empty_url(make_database: Callable[[], str]) -> str:
-    return make_database()
+    url = make_database()
+    forget_replay(url)  # what is drawn follows from nothing
+    return url
 
 
 @settings(max_examples=40)
@@ -72,6 +75,8 @@ def successor(other: Record, of: Record) -> Record:
         namespace=of.namespace,
         name=of.name,
         created_at=of.created_at,
+        user=of.user,
+        groups=of.groups,
         version=2,
         attempt=attempt,
     )
