@@ -42,9 +42,9 @@ from dispatcher.core.resources import Resources
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.events import EventRecorder
 from dispatcher.probes import Metrics
-from dispatcher.store import history
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
+from dispatcher.store.partitions import ensure_partitions
 from dispatcher.store.queue import CommitResult, QueueStore
 
 SHAPES: Final = 300
@@ -299,7 +299,7 @@ async def _bench(url: str, backlog: Backlog) -> AsyncIterator[Bench]:
     lease = await leadership.acquire()
     if lease is None:
         raise AssertionError("somebody else leads")
-    await history.ensure_partitions(database, lease, _now())
+    await ensure_partitions(database, lease, _now())
     store = TimedStore(database, lambda: leadership.lease)
     with _nowhere() as kubeconfig:
         async with await ClusterClient.connect(kubeconfig) as client:

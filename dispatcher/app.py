@@ -29,6 +29,7 @@ from dispatcher.controller.connector import Pace
 from dispatcher.controller.dispatch import Dispatch, Rules
 from dispatcher.controller.figures import gather
 from dispatcher.controller.fleet import Concerned, Fleet
+from dispatcher.controller.housekeeping import Housekeeping
 from dispatcher.controller.hub import Hub
 from dispatcher.controller.parts import Parts
 from dispatcher.controller.reconciler import Reconciler
@@ -46,13 +47,12 @@ from dispatcher.kube.events import EventRecorder
 from dispatcher.kube.kubeconfig import Connection
 from dispatcher.probes import Figures, Health, Metrics, Role, serve
 from dispatcher.settings import Settings
-from dispatcher.store import history, migrate
+from dispatcher.store import migrate
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership, Lease
 from dispatcher.store.queue import QueueStore
 
 RETRY_SECONDS = 1.0
-PARTITION_SECONDS = 6 * 3600.0
 
 _log = log.get("app")
 
@@ -276,6 +276,7 @@ class Session:
         self._metrics = metrics
         self._store = QueueStore(database, lambda: leadership.lease)
         self._queue = WorkQueue(time.monotonic, self._lane_of, settings.concurrency)
+        self._housekeeping = Housekeeping(self._store, clock.now, timedelta(days=settings.history_days))
         self._may_write = may_write
         self._cluster = self._make_cluster(HUB_CLUSTER, client)
         self._fleet = Fleet(
@@ -352,7 +353,7 @@ class Session:
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         """Load, watch, take in what is there, and only then decide and act."""
-        await self._make_partitions()
+        await self._housekeeping.prepare()
         hub_id = str(await self._store.hub_id())
         self._roster.load(await self._store.load_live())
         self._fleet.remember(await self._store.unreachable_clusters())
@@ -411,7 +412,7 @@ class Session:
         tasks.create_task(self._dispatch.run(), name="dispatch")
         self._sweep = Sweep(self._clusters, self._roster, self._hub, hub_id, self._store.deleted_among)
         tasks.create_task(self._sweep.run(), name="sweep")
-        tasks.create_task(self._keep_partitions(), name="partitions")
+        tasks.create_task(self._housekeeping.run(), name="housekeeping")
         tasks.create_task(Reconciler(parts).run(), name="reconciler")
         self._wake_dispatch()
 
@@ -420,23 +421,6 @@ class Session:
         active = [record for record in self._roster.records() if record.phase in ACTIVE]
         views = {record.uid: self._hub.view(record.uid) for record in active}
         await specs.prepare({uid: view.tolerance for uid, view in views.items() if view}, active)
-
-    async def _keep_partitions(self) -> None:
-        while True:
-            await asyncio.sleep(PARTITION_SECONDS)
-            await self._make_partitions()
-
-    async def _make_partitions(self) -> None:
-        """Make the months ahead. A long read of history keeps them from being attached: then another day will do.
-
-        What they would take in goes to the default partition meanwhile, so leading must not depend on them.
-        """
-        try:
-            await history.ensure_partitions(self._database, self._leadership.lease, self._clock.now())
-        except errors.Fenced:
-            raise
-        except errors.StoreError as error:
-            _log.warning("partitions_postponed", error=str(error))
 
     def _wake_dispatch(self) -> None:
         self._dispatch.wake()

@@ -64,6 +64,10 @@ class Settings(BaseSettings):
     """How long what is left of an AppWrapper after its end stays for its logs, if its annotations ask for nothing
     shorter; 0 removes it at once. A week, as in AppWrapper v1beta2: over a weekend, and bounded."""
 
+    history_days: Annotated[float, Field(ge=1, le=36600)] = 400.0
+    """How long history is kept, in days; it is dropped by whole months. With a year and a month, this month can
+    be compared with the same one of last year."""
+
     probe_seconds: Annotated[float, Field(gt=0, le=300)] = 5.0
     """How often a member cluster is asked whether it is there, and its kubeconfig read again."""
 

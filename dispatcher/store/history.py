@@ -1,24 +1,17 @@
-"""What happened, for people: read from the views in schema `history`, and kept in monthly partitions.
+"""What happened, for people: read from the views in schema `history`.
 
-Reading is unfenced and read-only, so anybody may do it beside a running leader. Partitions are made ahead by
-the leader, at takeover and daily. Should it ever be late, events go to the default partition, and the month
-that takes their place moves them.
+Reading is unfenced and read-only, so anybody may do it beside a running leader.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from sqlalchemy import text
-from sqlalchemy.ext.asyncio import AsyncConnection
 
 from dispatcher.store.database import Database
-from dispatcher.store.leadership import Lease
-
-MONTHS_AHEAD: Final = 2
-"""Months made beyond the current one: a dispatcher may be down for that long and lose no order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,50 +73,6 @@ class History:
         async with self._database.reading() as connection:
             found = await connection.execute(_QUEUE_NOW, {"queue": queue})
             return [QueueEntry(**row) for row in found.mappings()]
-
-
-async def ensure_partitions(database: Database, lease: Lease, now: datetime) -> list[str]:
-    """Make the partitions of this month and the next ones; return the names of those that were missing."""
-    missing = []
-    for month in _months_from(now):
-        name = f"event_{month:%Y_%m}"
-        async with database.fenced(lease.epoch, lease.holder) as connection:
-            if await _is_absent(connection, name):
-                await _make_partition(connection, name, month, _next_month(month))
-                missing.append(name)
-    return missing
-
-
-async def _is_absent(connection: AsyncConnection, name: str) -> bool:
-    found = await connection.execute(text("SELECT to_regclass(:name) IS NULL"), {"name": name})
-    return bool(found.scalar_one())
-
-
-async def _make_partition(connection: AsyncConnection, name: str, start: datetime, end: datetime) -> None:
-    """Make it beside the table, move in what the default partition took in its stead, then attach it."""
-    bounds = {"start": start.isoformat(), "end": end.isoformat()}
-    await connection.execute(text(f"CREATE TABLE {name} (LIKE event INCLUDING DEFAULTS)"))
-    await connection.execute(
-        text(
-            "WITH late AS (DELETE FROM event_default WHERE at >= CAST(:start AS timestamptz) "
-            f"AND at < CAST(:end AS timestamptz) RETURNING *) INSERT INTO {name} SELECT * FROM late"
-        ),
-        bounds,
-    )
-    limits = f"FROM ('{bounds['start']}') TO ('{bounds['end']}')".replace(":", r"\:")
-    await connection.execute(text(f"ALTER TABLE event ATTACH PARTITION {name} FOR VALUES {limits}"))
-
-
-def _months_from(now: datetime) -> list[datetime]:
-    month = now.astimezone(UTC).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    months = [month]
-    for _ in range(MONTHS_AHEAD):
-        months.append(_next_month(months[-1]))
-    return months
-
-
-def _next_month(month: datetime) -> datetime:
-    return (month + timedelta(days=32)).replace(day=1)
 
 
 _UIDS: Final = text("SELECT uid FROM appwrapper WHERE namespace = :namespace AND name = :name")

@@ -11,7 +11,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import accumulate
 from typing import Any, Final
 from uuid import UUID
@@ -23,7 +23,7 @@ from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.gang import Gang
 from dispatcher.core.record import Attempt, Change, ObjectRef, Record
 from dispatcher.errors import DataRefused, SettingsError
-from dispatcher.store import rows
+from dispatcher.store import archive, partitions, rows
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Lease
 
@@ -146,6 +146,20 @@ class QueueStore:
         async with self._writing:
             return await self._commit_or_halve(changes)
 
+    async def move_deleted(self, before: datetime, most: int) -> int:
+        """Move AppWrappers that were deleted before that to history, `most` at once; return how many were."""
+        lease = self._lease()
+        async with self._writing, self._database.fenced(lease.epoch, lease.holder) as connection:
+            return await archive.move_deleted(connection, before, most)
+
+    async def ensure_partitions(self, now: datetime) -> list[str]:
+        """Make the months ahead that history is kept in; return the names of those that were missing."""
+        return await partitions.ensure_partitions(self._database, self._lease(), now)
+
+    async def drop_expired(self, now: datetime, keep: timedelta) -> list[str]:
+        """Drop the months of history that ended longer than `keep` ago; return their names."""
+        return await partitions.drop_expired(self._database, self._lease(), now, keep)
+
     async def _commit_or_halve(self, changes: Sequence[Change]) -> CommitResult:
         """Find what the database refuses by halving: few transactions, even in a large batch."""
         try:
@@ -249,7 +263,10 @@ _UNREACHABLE: Final = text(
 _NOTE_UNREACHABLE: Final = text(
     "UPDATE member_cluster SET unreachable_since = CAST(:since AS timestamptz) WHERE name = :name"
 )
-_DELETED: Final = text("SELECT uid FROM appwrapper WHERE uid = ANY(:uids) AND phase = 'Deleted'")
+_DELETED: Final = text(
+    "SELECT uid FROM appwrapper WHERE uid = ANY(:uids) AND phase = 'Deleted' "
+    "UNION ALL SELECT uid FROM past_appwrapper WHERE uid = ANY(:uids)"
+)
 _NEW_COLUMNS: Final = {**rows.IDENTITY_COLUMNS, **rows.STATE_COLUMNS}
 _ENDED: Final = "t.phase IN ('Completed', 'Failed', 'Deleted')"
 # When it began and ended follows from the phases it went through: written here, no step can forget to.

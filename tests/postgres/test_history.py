@@ -13,8 +13,9 @@ from dispatcher.core.queueing import effective_priority, in_order
 from dispatcher.core.record import Change, Event, Phase
 from dispatcher.errors import Fenced
 from dispatcher.store.database import Database
-from dispatcher.store.history import History, QueueEntry, TimelineEntry, ensure_partitions
+from dispatcher.store.history import History, QueueEntry, TimelineEntry
 from dispatcher.store.leadership import Leadership
+from dispatcher.store.partitions import ensure_partitions
 from dispatcher.store.queue import QueueStore
 from tests.postgres.changes import (
     GANG,

@@ -1,0 +1,82 @@
+"""Keeps the database in order while it is used: months made ahead, deleted AppWrappers moved, old months dropped.
+
+None of it is urgent. Somebody who reads history for long may be in the way: then another hour will do. What the
+months would take in goes to the default partition meanwhile, so leading must not depend on them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
+from typing import Final, Protocol
+
+from dispatcher import errors, log
+
+PAUSE_SECONDS: Final = 3600.0
+AT_ONCE: Final = 500
+BREATH_SECONDS: Final = 0.05
+"""Between two batches of what is moved: those who wait to write go first."""
+DELETED_FOR: Final = timedelta(days=1)
+"""How long a deleted AppWrapper stays where it was: an API server may show it for a while."""
+
+_log = log.get("housekeeping")
+
+
+class Store(Protocol):
+    """What is kept in order."""
+
+    async def ensure_partitions(self, now: datetime) -> list[str]:
+        """Make the months ahead; return those that were missing."""
+
+    async def drop_expired(self, now: datetime, keep: timedelta) -> list[str]:
+        """Drop the months that ended longer than `keep` ago; return them."""
+
+    async def move_deleted(self, before: datetime, most: int) -> int:
+        """Move AppWrappers that were deleted before that, `most` at once; return how many were."""
+
+
+class Housekeeping:
+    """Does all that is due, once an hour."""
+
+    def __init__(self, store: Store, now: Callable[[], datetime], keep: timedelta) -> None:
+        self._store = store
+        self._now = now
+        self._keep = keep
+
+    async def prepare(self) -> None:
+        """Make the months ahead: before the first event is written."""
+        await self._postponable("partitions_postponed", self._store.ensure_partitions(self._now()))
+
+    async def run(self) -> None:
+        """Keep house until cancelled."""
+        while True:
+            await self.keep()
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def keep(self) -> None:
+        """Do all that is due now."""
+        await self.prepare()
+        await self._postponable("move_postponed", self._move())
+        await self._postponable("drop_postponed", self._drop())
+
+    async def _move(self) -> None:
+        before, moved = self._now() - DELETED_FOR, 0
+        while (count := await self._store.move_deleted(before, AT_ONCE)) > 0:
+            moved += count
+            await asyncio.sleep(BREATH_SECONDS)
+        if moved:
+            _log.info("moved_to_history", appwrappers=moved)
+
+    async def _drop(self) -> None:
+        dropped = await self._store.drop_expired(self._now(), self._keep)
+        if dropped:
+            _log.info("history_dropped", partitions=dropped)
+
+    async def _postponable(self, event: str, doing: Awaitable[object]) -> None:
+        try:
+            await doing
+        except errors.Fenced:
+            raise
+        except errors.StoreError as error:
+            _log.warning(event, error=str(error))

@@ -1,0 +1,44 @@
+"""Moves AppWrappers that were deleted out of the queue's own tables, to where history keeps them.
+
+What is moved is what `history.job_history` and `history.attempt_history` said of it a moment before: these views
+show both places, so nobody sees the difference. Its objects and its spec, of which history tells nothing, are removed.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+
+async def move_deleted(connection: AsyncConnection, before: datetime, most: int) -> int:
+    """Move those that were deleted before that, `most` of them at once; return how many were.
+
+    Whoever writes specs must not do so meanwhile: one that nobody needs is removed.
+    """
+    uids = list(await connection.scalars(_DELETED, {"before": before, "most": most}))
+    if not uids:
+        return 0
+    values = {"uids": uids}
+    for statement in (_KEEP_ATTEMPTS, _KEEP_APPWRAPPERS, _REMOVE_OBJECTS, _REMOVE_ATTEMPTS):
+        await connection.execute(statement, values)
+    hashes = set(await connection.scalars(_REMOVE_APPWRAPPERS, values))
+    await connection.execute(_REMOVE_SPECS, {"hashes": list(hashes)})
+    return len(uids)
+
+
+_DELETED: Final = text(
+    "SELECT uid FROM appwrapper WHERE phase = 'Deleted' AND phase_since < :before "
+    "ORDER BY phase_since LIMIT :most FOR UPDATE"
+)
+_KEEP_ATTEMPTS: Final = text("INSERT INTO past_attempt SELECT * FROM attempt_live WHERE uid = ANY(:uids)")
+_KEEP_APPWRAPPERS: Final = text("INSERT INTO past_appwrapper SELECT * FROM job_live WHERE uid = ANY(:uids)")
+_REMOVE_OBJECTS: Final = text("DELETE FROM attempt_object WHERE uid = ANY(:uids)")
+_REMOVE_ATTEMPTS: Final = text("DELETE FROM attempt WHERE uid = ANY(:uids)")
+_REMOVE_APPWRAPPERS: Final = text("DELETE FROM appwrapper WHERE uid = ANY(:uids) RETURNING spec_hash")
+_REMOVE_SPECS: Final = text(
+    "DELETE FROM spec_blob AS b WHERE b.spec_hash = ANY(:hashes) "
+    "AND NOT EXISTS (SELECT FROM appwrapper AS a WHERE a.spec_hash = b.spec_hash)"
+)
