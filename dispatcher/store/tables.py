@@ -1,9 +1,9 @@
 """The tables as SQLAlchemy sees them, kept in agreement with `migrations/` by a test.
 
 Hot tables (`appwrapper`, `attempt`, `attempt_object`) are narrow and unpartitioned, with room in each page
-for updated rows to stay where they are. History (`event`, `cluster_event` and the samples) is append-only and
-partitioned by month; its partitions are made by `store.partitions`. Phases are plain text: a new one needs no
-migration.
+for updated rows to stay where they are. History (`event`, `cluster_event`, the samples, and what is past of
+AppWrappers and attempts) is append-only and partitioned by month; its partitions are made by `store.partitions`.
+Phases are plain text: a new one needs no migration.
 """
 
 from __future__ import annotations
@@ -282,4 +282,79 @@ queue_sample: Final = Table(
     _amount("running_gpu"),
     Index("ix_queue_sample_queue_at", "queue", "at"),
     postgresql_partition_by="RANGE (at)",
+)
+
+past_appwrapper: Final = Table(
+    "past_appwrapper",
+    metadata,
+    Column("uid", Text, nullable=False),
+    Column("api_group", Text, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("kinds", Text, nullable=False),
+    Column("queue", Text, nullable=False),
+    Column("user_name", Text, nullable=False),
+    Column("user_groups", JSONB, nullable=False),
+    Column("priority", Integer, nullable=False),
+    _moment("submitted_at"),
+    _moment("eligible_at", nullable=True),
+    _moment("first_dispatched_at", nullable=True),
+    _moment("first_started_at", nullable=True),
+    _moment("ended_at", nullable=True),
+    _moment("deleted_at", nullable=True),
+    Column("state", Text, nullable=False),
+    Column("outcome", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("message", Text, nullable=False),
+    Column("last_cluster", Text),
+    Column("attempts", Integer, nullable=False),
+    Column("preemptions", Integer, nullable=False),
+    Column("requeues", Integer, nullable=False),
+    Column("pods", BigInteger, nullable=False),
+    _amount("cpu"),
+    _amount("memory_gib"),
+    _amount("gpu"),
+    Column("wait_s", Double),
+    Column("queue_s", Double),
+    Column("startup_s", Double),
+    Column("run_s", Double, nullable=False),
+    Column("lost_s", Double, nullable=False),
+    Column("cpu_h", Double, nullable=False),
+    Column("memory_gib_h", Double, nullable=False),
+    Column("gpu_h", Double, nullable=False),
+    Index("ix_past_appwrapper_uid", "uid"),
+    Index("ix_past_appwrapper_namespace_name", "namespace", "name"),
+    Index("ix_past_appwrapper_life", text("tstzrange(submitted_at, ended_at)"), postgresql_using="gist"),
+    postgresql_partition_by="RANGE (ended_at)",
+)
+
+past_attempt: Final = Table(
+    "past_attempt",
+    metadata,
+    Column("uid", Text, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("queue", Text, nullable=False),
+    Column("user_name", Text, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("cluster", Text, nullable=False),
+    _moment("decided_at"),
+    _moment("created_at", nullable=True),
+    _moment("started_at", nullable=True),
+    _moment("ended_at", nullable=True),
+    Column("outcome", Text, nullable=False),
+    Column("preempted_by", Text),
+    Column("error_class", Text, nullable=False),
+    Column("held_s", Double, nullable=False),
+    Column("run_s", Double, nullable=False),
+    _amount("cpu"),
+    _amount("memory_gib"),
+    _amount("gpu"),
+    Column("cpu_h", Double, nullable=False),
+    Column("memory_gib_h", Double, nullable=False),
+    Column("gpu_h", Double, nullable=False),
+    Index("ix_past_attempt_uid", "uid"),
+    Index("ix_past_attempt_decided_at", "decided_at"),
+    Index("ix_past_attempt_held", text("tstzrange(decided_at, ended_at)"), postgresql_using="gist"),
+    postgresql_partition_by="RANGE (ended_at)",
 )
