@@ -5,7 +5,7 @@ Reading is unfenced and read-only, so anybody may do it beside a running leader.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -78,6 +78,7 @@ class History:
 _UIDS: Final = text("SELECT uid FROM appwrapper WHERE namespace = :namespace AND name = :name")
 _TIMELINE: Final = text("SELECT * FROM history.timeline WHERE uid = ANY(:uids) ORDER BY at, id")
 _QUEUE_NOW: Final = text(
-    "SELECT * FROM history.queue_now WHERE CAST(:queue AS text) IS NULL OR queue = :queue "
+    f"SELECT {', '.join(each.name for each in fields(QueueEntry))} FROM history.queue_now "
+    "WHERE CAST(:queue AS text) IS NULL OR queue = :queue "
     "ORDER BY queue, position NULLS LAST, eligible_at, uid"
 )

@@ -1,0 +1,261 @@
+"""What people ask of the queue as it is, of what runs, and of the clusters: the views over them.
+
+`history.queue_now` gains columns at its end. When one that waits may start is a median over what others of its kind
+waited: the sample is sorted once for each queue and class, and each who waits looks up its place in it.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from alembic import op
+
+revision = "0006"
+down_revision = "0005"
+branch_labels = None
+depends_on = None
+
+# What to do, for the one who waits; a test holds these reasons and the code's together.
+ADVICE = """
+CREATE FUNCTION waiting_advice(reason text) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN CASE coalesce(reason, '')
+    WHEN '' THEN 'Wait: it has not been looked at yet.'
+    WHEN 'InsufficientResources' THEN
+        'Wait: it goes when enough is free; asking for less or a higher priority brings that nearer.'
+    WHEN 'ReservedForAnother' THEN 'Wait: it goes after the one for which capacity is kept.'
+    WHEN 'LargerThanCluster' THEN
+        'Ask for less, or ask the operator for larger clusters: it would not fit if all were free.'
+    WHEN 'AwaitingHeadOfLine' THEN 'Wait: those before it go first; a higher priority puts it ahead of them.'
+    WHEN 'NoCluster' THEN 'Wait a moment; if it lasts, ask the operator: no cluster has reported its capacity.'
+    WHEN 'ClusterNotSelected' THEN
+        'Change the cluster selector: no cluster that could take it has the labels it asks for.'
+    WHEN 'ClusterNotConnected' THEN 'Ask the operator to mend the kubeconfig of the cluster.'
+    WHEN 'ClusterNotReported' THEN
+        'Wait a moment; if it lasts, ask the operator: the cluster has not reported its nodes and pods.'
+    WHEN 'ClusterUnreachable' THEN 'Wait, or ask the operator to look after the cluster: it does not answer.'
+    WHEN 'ClusterCredentialsRefused' THEN 'Ask the operator to renew the credentials for the cluster.'
+    WHEN 'ClusterIsAnother' THEN 'Ask the operator to correct the kubeconfig: it leads to another cluster.'
+    WHEN 'ClusterCordoned' THEN 'Wait, or ask the operator when the cluster opens; another selector may help.'
+    WHEN 'ClusterDraining' THEN
+        'Ask the operator when the cluster is back: it is being emptied; another selector may help.'
+    WHEN 'KindNotInstalled' THEN 'Ask the operator to install in the cluster the kinds that it wraps.'
+    WHEN 'NamespaceMissing' THEN 'Ask the operator to make its namespace in the cluster.'
+    WHEN 'NameTaken' THEN
+        'Rename its wrapped object and submit it again, or have the other one of that name removed.'
+    WHEN 'CreationPostponed' THEN
+        'Wait: it is tried again by itself; if a quota is used up, free some of it or ask for less.'
+    WHEN 'PreemptionTriggered' THEN
+        'Look at the message: it did not run as it should; it is tried again by itself.'
+    WHEN 'ClusterLost' THEN 'Wait: the cluster it was on is lost; it goes to another one that fits.'
+END;
+COMMENT ON FUNCTION waiting_advice(text) IS 'What to do about a reason to wait, one sentence; null if unknown.'
+"""
+
+# What others waited until their first start, sorted: the place of a wait among them is found by halving.
+RECENT_WAITS = """
+CREATE VIEW recent_waits AS
+SELECT queue, gpu_class, array_agg(wait_s ORDER BY wait_s) AS waits
+FROM (
+    SELECT a.queue, public.gpu_class(public.gpus(a.demand)) AS gpu_class,
+           extract(epoch FROM first.started_at
+               - CASE WHEN a.first_queued_at > a.taken_in_at THEN a.first_queued_at
+                      ELSE least(a.created_at, a.taken_in_at) END)::double precision AS wait_s
+    FROM (
+        SELECT uid, min(started_at) AS started_at FROM public.attempt WHERE started_at IS NOT NULL GROUP BY uid
+    ) AS first JOIN public.appwrapper AS a USING (uid)
+    WHERE first.started_at >= statement_timestamp() - interval '7 days' AND a.first_queued_at <= first.started_at
+) AS started
+GROUP BY queue, gpu_class
+"""
+
+QUEUE_NOW = """
+CREATE OR REPLACE VIEW history.queue_now AS
+SELECT queued.queue,
+       CASE WHEN eligible THEN row_number() OVER (
+           PARTITION BY queued.queue, eligible ORDER BY effective_priority DESC, created_at, enqueue_seq
+       ) END AS position,
+       namespace, name, uid, priority, effective_priority, created_at,
+       statement_timestamp() - created_at AS waited,
+       demand, pods, pending_reason AS reason, pending_message AS message, eligible_at,
+       coalesce(nullif(user_name, ''), namespace) AS user_name,
+       submitted_at,
+       extract(epoch FROM statement_timestamp() - submitted_at)::double precision AS waited_s,
+       public.cores(demand) AS cpu,
+       public.gibibytes(demand) AS memory_gib,
+       gpu,
+       public.waiting_advice(pending_reason) AS advice,
+       CASE WHEN pending_clusters <> '[]' THEN (
+                SELECT jsonb_object_agg(reason, clusters)
+                FROM (
+                    SELECT each ->> 'reason' AS reason, count(*) AS clusters
+                    FROM jsonb_array_elements(pending_clusters) AS each GROUP BY 1
+                ) AS counted)
+            WHEN pending_cluster <> '' THEN jsonb_build_object(pending_reason, 1)
+       END AS blocking_clusters,
+       CASE WHEN may_go_by_itself AND cardinality(waits) - shorter >= 5 THEN
+           waits_since + interval '1 second'
+               * ((waits[shorter + (cardinality(waits) - shorter + 1) / 2]
+                   + waits[shorter + (cardinality(waits) - shorter + 2) / 2]) / 2)
+       END AS est_start
+FROM (
+    SELECT *,
+           coalesce(eligible_at <= statement_timestamp(), true) AS eligible,
+           public.effective_priority(priority, priority_slope, created_at, statement_timestamp())
+               AS effective_priority,
+           least(created_at, taken_in_at) AS submitted_at,
+           CASE WHEN first_queued_at > taken_in_at THEN first_queued_at
+                ELSE least(created_at, taken_in_at) END AS waits_since,
+           public.gpus(demand) AS gpu,
+           coalesce(eligible_at <= statement_timestamp(), true)
+               AND coalesce(pending_reason, '') IN ('', 'InsufficientResources', 'ReservedForAnother',
+                                                    'AwaitingHeadOfLine', 'CreationPostponed', 'ClusterLost')
+               AND NOT (attempts > 0 AND EXISTS (
+                   SELECT FROM public.attempt AS t WHERE t.uid = a.uid AND t.started_at IS NOT NULL
+               )) AS may_go_by_itself
+    FROM public.appwrapper AS a
+    WHERE phase = 'Queued'
+    OFFSET 0
+) AS queued
+LEFT JOIN public.recent_waits AS recent
+    ON recent.queue = queued.queue AND recent.gpu_class = public.gpu_class(queued.gpu)
+LEFT JOIN LATERAL (
+    SELECT width_bucket(extract(epoch FROM statement_timestamp() - waits_since)::double precision, waits) AS shorter
+) AS place ON may_go_by_itself
+"""
+
+RUNNING_NOW = """
+CREATE VIEW history.running_now AS
+SELECT a.namespace, a.name, a.uid, a.queue,
+       coalesce(nullif(a.user_name, ''), a.namespace) AS user_name,
+       t.cluster, t.number AS attempt, a.phase,
+       t.decided_at AS dispatched_at, t.started_at,
+       extract(epoch FROM statement_timestamp() - t.started_at)::double precision AS elapsed_s,
+       extract(epoch FROM statement_timestamp() - t.decided_at)::double precision AS held_s,
+       public.cores(t.demand) AS cpu, public.gibibytes(t.demand) AS memory_gib, public.gpus(t.demand) AS gpu,
+       a.pods, a.unhealthy_reason, a.unhealthy_message,
+       m.unreachable_since IS NULL AS is_cluster_reachable,
+       CASE WHEN a.expected_seconds > 0 THEN t.started_at + a.expected_seconds * interval '1 second' END
+           AS expected_end
+FROM public.attempt AS t
+JOIN public.appwrapper AS a ON a.uid = t.uid
+LEFT JOIN public.member_cluster AS m ON m.name = t.cluster
+WHERE t.ended_at IS NULL
+"""
+
+COMMENTS = {
+    "recent_waits": (
+        "What AppWrappers waited until their first start, of those first started in the last 7 days.",
+        {
+            "queue": "Name of the queue.",
+            "gpu_class": "Class by number of GPUs, as gpu_class() has it.",
+            "waits": "Seconds from being queued to the first start, ascending.",
+        },
+    ),
+    "history.queue_now": (
+        "Who waits now, in the order in which they are looked at, and what may be done about it.",
+        {
+            "user_name": "Who submitted it; its namespace where nobody vouches for a user.",
+            "submitted_at": "When it was created or taken in, whichever was first.",
+            "waited_s": "Seconds since it was submitted.",
+            "cpu": "What the whole gang asks for, in cpu cores.",
+            "memory_gib": "What the whole gang asks for, in GiB of memory.",
+            "gpu": "What the whole gang asks for, in GPU devices; slices are not counted.",
+            "advice": "What to do about it, a sentence for its user.",
+            "blocking_clusters": (
+                "Number of clusters by the reason why each does not take it, as of when its reason was found; without "
+                "member clusters its one reason, if that is about a cluster; null if no cluster is in its way."
+            ),
+            "est_start": (
+                "When it may start, by what others waited: of those of its queue and number of GPUs that first started in "
+                "the last 7 days, the median of those that had to wait longer than it has by now. Null, unknown, if there "
+                "are fewer than 5 of them, if it may not go yet, if waiting alone does not help, or if it has run before."
+            ),
+        },
+    ),
+    "history.running_now": (
+        "Who holds capacity now, from the dispatch until all that lived of it is confirmed gone.",
+        {
+            "namespace": "Namespace of the AppWrapper.",
+            "name": "Name of the AppWrapper.",
+            "uid": "The AppWrapper's metadata.uid.",
+            "queue": "Name of the queue.",
+            "user_name": "Who submitted it; its namespace where nobody vouches for a user.",
+            "cluster": "The cluster where it is.",
+            "attempt": "Number of the attempt, from 1.",
+            "phase": "Where it is in its life, Dispatching to Deleting.",
+            "dispatched_at": "When the attempt was decided; from then on it holds capacity.",
+            "started_at": "When all the pods it needs ran; null if they have not yet.",
+            "elapsed_s": "Seconds since started_at; null before.",
+            "held_s": "Seconds since dispatched_at.",
+            "cpu": "What it holds, in cpu cores.",
+            "memory_gib": "What it holds, in GiB of memory.",
+            "gpu": "What it holds, in GPU devices; slices are not counted.",
+            "pods": "How many pods the gang needs to be running.",
+            "unhealthy_reason": "What is wrong with it, a word for machines; null if nothing.",
+            "unhealthy_message": "What is wrong with it, a sentence; null if nothing.",
+            "is_cluster_reachable": (
+                "False while the API server of its cluster does not answer: nobody knows how it is."
+            ),
+            "expected_end": (
+                "started_at and as long as its user expects it to run; null, unknown, if nobody said or it has not "
+                "started."
+            ),
+        },
+    ),
+}
+
+DOWN = """
+DROP VIEW history.running_now, history.queue_now, recent_waits;
+DROP FUNCTION waiting_advice(text)
+"""
+
+# As revision 0001 made it, but column by column: one that names them all cannot outlive those that came later.
+QUEUE_NOW_OF_0001 = """
+CREATE VIEW history.queue_now AS
+SELECT queue,
+       CASE WHEN eligible THEN row_number() OVER (
+           PARTITION BY queue, eligible ORDER BY effective_priority DESC, created_at, enqueue_seq
+       ) END AS position,
+       namespace, name, uid, priority, effective_priority, created_at,
+       statement_timestamp() - created_at AS waited,
+       demand, pods, pending_reason AS reason, pending_message AS message, eligible_at
+FROM (
+    SELECT queue, namespace, name, uid, priority, created_at, enqueue_seq, demand, pods, pending_reason,
+           pending_message, eligible_at,
+           coalesce(eligible_at <= statement_timestamp(), true) AS eligible,
+           public.effective_priority(priority, priority_slope, created_at, statement_timestamp())
+               AS effective_priority
+    FROM public.appwrapper
+    WHERE phase = 'Queued'
+) AS queued
+"""
+
+
+def upgrade() -> None:
+    _run(ADVICE, RECENT_WAITS, QUEUE_NOW, RUNNING_NOW, *_comments(COMMENTS))
+
+
+def downgrade() -> None:
+    _run(DOWN, QUEUE_NOW_OF_0001)
+    first: Any = op.get_context().script.get_revision("0001").module  # type: ignore[union-attr]  # always there
+    _run(*_comments({"history.queue_now": first.COMMENTS["queue_now"]}))
+
+
+def _comments(of: Mapping[str, tuple[str, Mapping[str, str]]]) -> list[str]:
+    statements = []
+    for view, (meaning, columns) in of.items():
+        statements.append(f"COMMENT ON VIEW {view} IS {_quoted(meaning)}")
+        for column, sentence in columns.items():
+            statements.append(f"COMMENT ON COLUMN {view}.{column} IS {_quoted(sentence)}")
+    return statements
+
+
+def _quoted(sentence: str) -> str:
+    return "'" + sentence.replace("'", "''") + "'"
+
+
+def _run(*statements: str) -> None:
+    # The driver's own, which takes several statements at once, and colons and percent signs as they are.
+    connection: Any = op.get_bind().connection.driver_connection
+    for statement in statements:
+        connection.execute(statement)
