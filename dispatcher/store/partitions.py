@@ -21,6 +21,8 @@ PARTITIONED: Final = {
     "cluster_event": "at",
     "capacity_sample": "at",
     "queue_sample": "at",
+    "past_appwrapper": "ended_at",
+    "past_attempt": "ended_at",
 }
 """The time by which each table is partitioned."""
 

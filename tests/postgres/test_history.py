@@ -7,15 +7,11 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import psycopg
-import pytest
 
 from dispatcher.core.queueing import effective_priority, in_order
-from dispatcher.core.record import Change, Event, Phase
-from dispatcher.errors import Fenced
+from dispatcher.core.record import Event, Phase
 from dispatcher.store.database import Database
 from dispatcher.store.history import History, QueueEntry, TimelineEntry
-from dispatcher.store.leadership import Leadership
-from dispatcher.store.partitions import ensure_partitions
 from dispatcher.store.queue import QueueStore
 from tests.postgres.changes import (
     GANG,
@@ -25,21 +21,9 @@ from tests.postgres.changes import (
     make_change,
     make_dispatch,
     make_submit,
-    rows_of,
 )
 
 PAST = datetime.now(UTC) - timedelta(hours=1)
-
-
-def at(moment: datetime, number: int) -> Change:
-    """A new AppWrapper whose only event was then."""
-    change = make_submit(f"aw-{number}", phase_since=moment)
-    return replace(change, events=(replace(change.events[0], at=moment),))
-
-
-def partitions_of(url: str) -> dict[str, int]:
-    """How many events each partition holds."""
-    return dict(rows_of(url, "SELECT tableoid::regclass::text, count(*) FROM event GROUP BY 1"))
 
 
 async def test_the_timeline_tells_every_event_of_a_name_in_order(
@@ -163,49 +147,6 @@ def test_effective_priority_is_the_same_number_in_sql_and_in_python(database_url
             values = (record.priority, record.priority_slope, record.created_at, NOW)
             found = connection.execute("SELECT effective_priority(%s::int, %s, %s, %s)", values).fetchone()
             assert found == (effective_priority(record, NOW),)
-
-
-async def test_events_go_to_the_partition_of_their_month(
-    queue: QueueStore, database: Database, leadership: Leadership, database_url: str
-) -> None:
-    made = await ensure_partitions(database, leadership.lease, datetime(2026, 11, 30, 23, 59, tzinfo=UTC))
-    assert made == ["event_2026_11", "event_2026_12", "event_2027_01"]
-    assert await ensure_partitions(database, leadership.lease, NOW) == []
-    moments = [
-        datetime(2026, 11, 1, tzinfo=UTC),
-        datetime(2026, 11, 30, 23, 59, 59, 999999, tzinfo=UTC),
-        datetime(2026, 12, 1, tzinfo=UTC),
-        datetime(2031, 1, 1, tzinfo=UTC),
-    ]
-    await queue.commit([at(moment, number) for number, moment in enumerate(moments)])
-    assert partitions_of(database_url) == {"event_2026_11": 2, "event_2026_12": 1, "event_default": 1}
-
-
-async def test_a_partition_made_late_takes_over_what_the_default_held(
-    queue: QueueStore, database: Database, leadership: Leadership, database_url: str
-) -> None:
-    await queue.commit([at(NOW, 0), at(NOW + timedelta(days=30), 1), at(NOW + timedelta(days=300), 2)])
-    assert partitions_of(database_url) == {"event_default": 3}
-    before = rows_of(database_url, "SELECT * FROM event ORDER BY id")
-    await ensure_partitions(database, leadership.lease, NOW)
-    assert partitions_of(database_url) == {"event_2026_11": 1, "event_2026_12": 1, "event_default": 1}
-    assert rows_of(database_url, "SELECT * FROM event ORDER BY id") == before
-    await queue.commit([at(NOW, 3)])
-    assert partitions_of(database_url)["event_2026_11"] == 2
-
-
-async def test_partitions_have_the_indexes_of_their_table(
-    database: Database, leadership: Leadership, database_url: str
-) -> None:
-    await ensure_partitions(database, leadership.lease, NOW)
-    found = rows_of(database_url, "SELECT count(*) FROM pg_indexes WHERE tablename = 'event_2026_12'")
-    assert found == [(2,)]
-
-
-async def test_only_the_leader_makes_partitions(database: Database, leadership: Leadership) -> None:
-    stale = replace(leadership.lease, epoch=leadership.lease.epoch - 1)
-    with pytest.raises(Fenced):
-        await ensure_partitions(database, stale, NOW)
 
 
 async def test_a_name_with_a_long_history_is_found_by_index(database_url: str) -> None:

@@ -1,0 +1,98 @@
+"""What was deleted leaves the queue's own tables, and history says of it what it said before."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from dispatcher.core import lifecycle
+from dispatcher.core.lifecycle import Verdict
+from dispatcher.core.record import Change, Record
+from dispatcher.store.queue import QueueStore
+from tests.postgres.changes import (
+    LATER,
+    NOW,
+    count_of,
+    make_created,
+    make_dispatch,
+    make_submit,
+    rows_of,
+)
+
+TOMORROW = NOW + timedelta(days=1)
+
+
+async def committed(queue: QueueStore, change: Change) -> Record:
+    (record,) = (await queue.commit([change])).accepted
+    return record
+
+
+async def lived(queue: QueueStore, name: str, spec: bytes) -> Record:
+    """One that was taken back once, completed, and was deleted."""
+    record = await committed(queue, make_submit(name, spec=spec))
+    record = await committed(queue, make_dispatch(record))
+    record = await committed(queue, make_created(record))
+    record = await committed(queue, lifecycle.mark_running(record, LATER))
+    short = Verdict("MinPodsNotRunning", "too few")
+    record = await committed(queue, lifecycle.preempt(record, short, LATER, 60, NOW + timedelta(seconds=10)))
+    record = await committed(queue, lifecycle.removed(record, NOW + timedelta(seconds=11)))
+    record = await committed(queue, lifecycle.dispatch(record, "east", NOW + timedelta(seconds=20)))
+    record = await committed(queue, make_created(record))
+    record = await committed(queue, lifecycle.mark_running(record, NOW + timedelta(seconds=25)))
+    done = lifecycle.complete(record, (0,), TOMORROW, NOW + timedelta(seconds=65))
+    record = await committed(queue, done)
+    return await committed(queue, lifecycle.delete(record, NOW + timedelta(seconds=70)))
+
+
+def told(url: str) -> list[list[tuple[object, ...]]]:
+    """All that the views say."""
+    return [
+        rows_of(url, "SELECT * FROM history.job_history ORDER BY uid"),
+        rows_of(url, "SELECT * FROM history.attempt_history ORDER BY uid, attempt"),
+        rows_of(url, "SELECT * FROM history.timeline ORDER BY id"),
+        rows_of(url, "SELECT * FROM history.state_intervals ORDER BY uid, entered_at, state"),
+    ]
+
+
+async def test_what_was_deleted_is_moved_and_history_says_the_same(
+    queue: QueueStore, database_url: str
+) -> None:
+    gone = await lived(queue, "gone", b"of one that is gone")
+    await committed(queue, make_submit("here", spec=b"of one that is here"))
+    before = told(database_url)
+    assert await queue.move_deleted(NOW, 500) == 0
+    assert await queue.move_deleted(TOMORROW, 500) == 1
+    # What waits has waited a moment longer: of that the rows that are over say nothing.
+    assert [[row for row in rows if row[0] == gone.uid] for rows in told(database_url)[:2]] == [
+        [row for row in rows if row[0] == gone.uid] for rows in before[:2]
+    ]
+    assert told(database_url)[2] == before[2]
+    assert count_of(database_url, "past_appwrapper") == 1
+    assert count_of(database_url, "past_attempt") == 2
+    left = ("appwrapper", "attempt", "attempt_object", "spec_blob")
+    assert [count_of(database_url, table) for table in left] == [1, 0, 0, 1]
+
+
+async def test_a_spec_stays_while_somebody_needs_it(queue: QueueStore, database_url: str) -> None:
+    await lived(queue, "gone", b"the same")
+    here = await committed(queue, make_submit("here", spec=b"the same"))
+    await queue.move_deleted(TOMORROW, 500)
+    assert await queue.load_specs([here.spec_hash]) == {here.spec_hash: b"the same"}
+
+
+async def test_those_deleted_first_are_moved_first_and_no_more_than_asked_for(
+    queue: QueueStore, database_url: str
+) -> None:
+    for number in range(3):
+        record = await committed(queue, make_submit(f"aw-{number}"))
+        await committed(queue, lifecycle.delete(record, NOW + timedelta(seconds=number)))
+    assert await queue.move_deleted(TOMORROW, 2) == 2
+    assert rows_of(database_url, "SELECT name FROM past_appwrapper ORDER BY name") == [("aw-0",), ("aw-1",)]
+    assert await queue.move_deleted(TOMORROW, 2) == 1
+    assert await queue.move_deleted(TOMORROW, 2) == 0
+
+
+async def test_what_was_moved_is_still_known_to_be_deleted(queue: QueueStore) -> None:
+    gone = await lived(queue, "gone", b"of one that is gone")
+    here = await committed(queue, make_submit("here"))
+    await queue.move_deleted(TOMORROW, 500)
+    assert await queue.deleted_among({gone.uid, here.uid, "unknown"}) == {gone.uid}
