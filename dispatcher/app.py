@@ -382,6 +382,7 @@ class Session:
             self._queue.add_failed,
             self._clock.now,
             self._fleet.is_complete,
+            believes_stamps=self._settings.submitter == "annotation",
         )
         for view in self._hub.views():
             if self._roster.get(view.uid) is None:

@@ -79,6 +79,10 @@ class Settings(BaseSettings):
     """How many AppWrappers of one cluster are reconciled at once, which bounds the connections to its API server. Each
     cluster has as many of its own: those of one that does not answer hold up no others."""
 
+    submitter: Literal["namespace", "annotation"] = "namespace"
+    """What says who submitted an AppWrapper: its namespace alone, or its annotation `dispatcher.codeflare.dev/user`.
+    The namespace, because anybody can write the annotation where `manifests/submitter-policy.yaml` is not enforced."""
+
     log_level: str = "info"
     """Least level that is logged: debug, info, warning or error."""
 

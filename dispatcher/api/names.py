@@ -52,6 +52,12 @@ CLUSTER_SELECTOR: Final = f"{PREFIX}/cluster-selector"
 CLUSTER_PREFERENCE: Final = f"{PREFIX}/cluster-preference"
 """On an AppWrapper: a label selector over the MemberClusters it rather goes to, among those that suit it alike."""
 
+USER_ANNOTATION: Final = f"{PREFIX}/user"
+"""On an AppWrapper, by the submitters' policy: the user of the API server who created it."""
+
+GROUPS_ANNOTATION: Final = f"{PREFIX}/groups"
+"""Beside `USER_ANNOTATION`: the groups of that user, one a line."""
+
 ANCHOR_PREFIX: Final = "appwrapper-"
 """Of the name of the ConfigMap that owns all that one attempt creates in a member cluster; then uid and number."""
 

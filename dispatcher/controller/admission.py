@@ -16,6 +16,7 @@ from dispatcher.api.conditions import ConditionType, State
 from dispatcher.api.mistakes import SpecError
 from dispatcher.api.names import CLUSTER_PREFERENCE, CLUSTER_SELECTOR, HUB_CLUSTER
 from dispatcher.api.selector import selector_of
+from dispatcher.api.submitter import UNKNOWN, Submitter
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.committer import Committer
 from dispatcher.controller.hub import Hub
@@ -37,7 +38,8 @@ _log = log.get("admission")
 class Admission:
     """Newcomers by uid; `on_admitted` is told who was taken in, `on_failed` who is to come again.
 
-    `is_complete` says whether every cluster there is can be asked what it has.
+    `is_complete` says whether every cluster there is can be asked what it has, `believes_stamps` that nobody but a
+    policy of the API server can have written who submitted an AppWrapper.
     """
 
     def __init__(
@@ -52,6 +54,8 @@ class Admission:
         on_failed: Callable[[str], object],
         now: Callable[[], datetime],
         is_complete: Callable[[], bool] = lambda: True,
+        *,
+        believes_stamps: bool = False,
     ) -> None:
         self._hub = hub
         self._roster = roster
@@ -63,6 +67,7 @@ class Admission:
         self._on_failed = on_failed
         self._now = now
         self._is_complete = is_complete
+        self._believes_stamps = believes_stamps
         self._uids: set[str] = set()
         self._wake = asyncio.Event()
 
@@ -114,13 +119,14 @@ class Admission:
             return None
 
     async def _read(self, view: AppWrapperView) -> Change:
+        submitter = view.submitter if self._believes_stamps else UNKNOWN
         try:
             spec = self._specs.parse(view.spec, view.spec_hash, view.namespace)
             gang, where = gang_of(spec), _where(view, spec)
         except SpecError as error:
             message = f"{view.namespace}/{view.name} creation failure: {error}"
-            return beginnings.reject(_newcomer(view), message, self._now())
-        newcomer = _newcomer(view, spec, where)
+            return beginnings.reject(_newcomer(view, submitter), message, self._now())
+        newcomer = _newcomer(view, submitter, spec, where)
         ended = _recall(view, newcomer, gang, self._now())
         if ended is not None:
             return ended
@@ -166,7 +172,9 @@ def _where(view: AppWrapperView, spec: AppWrapperSpec) -> Where:
     )
 
 
-def _newcomer(view: AppWrapperView, spec: AppWrapperSpec | None = None, where: Where = ANYWHERE) -> Newcomer:
+def _newcomer(
+    view: AppWrapperView, submitter: Submitter, spec: AppWrapperSpec | None = None, where: Where = ANYWHERE
+) -> Newcomer:
     return Newcomer(
         uid=view.uid,
         group=view.group,
@@ -180,6 +188,7 @@ def _newcomer(view: AppWrapperView, spec: AppWrapperSpec | None = None, where: W
         suspended=view.asked.suspend if view.asked else False,
         expected_seconds=_expected_seconds(spec),
         where=where,
+        submitter=submitter,
     )
 
 

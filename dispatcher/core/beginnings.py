@@ -12,6 +12,7 @@ from typing import NamedTuple
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.mistakes import one_line
+from dispatcher.api.submitter import UNKNOWN, Submitter
 from dispatcher.core.choice import ANYWHERE, Where
 from dispatcher.core.gang import Gang
 from dispatcher.core.milestones import new_condition
@@ -35,6 +36,7 @@ class Newcomer:
     suspended: bool = False
     expected_seconds: int = 0
     where: Where = ANYWHERE
+    submitter: Submitter = UNKNOWN
 
 
 def submit(newcomer: Newcomer, gang: Gang, now: datetime) -> Change:
@@ -136,6 +138,8 @@ def _first(newcomer: Newcomer, cause: Cause, now: datetime, **fields: object) ->
         priority_slope=newcomer.priority_slope,
         expected_seconds=newcomer.expected_seconds,
         where=newcomer.where,
+        user=newcomer.submitter.user,
+        groups=newcomer.submitter.groups,
         phase=target,
         phase_since=now,
         version=1,

@@ -19,6 +19,7 @@ from dispatcher.api.names import (
     FINALIZER,
     OUR_MANAGERS,
 )
+from dispatcher.api.submitter import UNKNOWN, Submitter, submitter_of
 from dispatcher.kube import depth
 from dispatcher.kube.client import MERGE_PATCH, ClusterClient, Json
 from dispatcher.kube.discovery import Discovery, Kind
@@ -51,6 +52,8 @@ class AppWrapperView:
     """Those of its annotations that say to which clusters it is to go, as written."""
     is_held: bool = False
     """It bears our finalizer: a member cluster has, or may have, objects of it."""
+    submitter: Submitter = UNKNOWN
+    """Who its annotations say created it, which anybody can write where no policy keeps them from it."""
 
     @property
     def spec_hash(self) -> str:
@@ -79,6 +82,7 @@ def decode(raw: Json) -> AppWrapperView:
         is_ours=spec.get("managedBy") in OUR_MANAGERS,
         wishes={key: annotations[key] for key in _WISHES if key in annotations},
         is_held=FINALIZER in (metadata.get("finalizers") or ()),
+        submitter=submitter_of(annotations),
     )
 
 

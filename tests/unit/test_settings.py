@@ -27,6 +27,7 @@ DEFAULTS: dict[str, Any] = {
     "probe_seconds": 5.0,
     "unreachable_seconds": 15.0,
     "concurrency": 32,
+    "submitter": "namespace",
     "log_level": "info",
     "log_format": "auto",
 }
@@ -61,6 +62,7 @@ def test_defaults_are_the_documented_ones() -> None:
         ("DISPATCHER_PROBE_SECONDS", "1", "probe_seconds", 1.0),
         ("DISPATCHER_UNREACHABLE_SECONDS", "0", "unreachable_seconds", 0.0),
         ("DISPATCHER_CONCURRENCY", "1", "concurrency", 1),
+        ("DISPATCHER_SUBMITTER", "annotation", "submitter", "annotation"),
         ("DISPATCHER_LOG_LEVEL", "debug", "log_level", "debug"),
         ("DISPATCHER_LOG_FORMAT", "json", "log_format", "json"),
     ],
@@ -105,6 +107,7 @@ def test_other_variables_of_that_prefix_are_no_mistake(monkeypatch: pytest.Monke
         ("kept_seconds", -1),
         ("kept_seconds", 366 * 86400 + 1),
         ("queue_policy", "FIFO"),
+        ("submitter", "label"),
         ("log_format", "xml"),
     ],
 )

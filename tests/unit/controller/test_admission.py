@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from dispatcher.api.names import FINALIZER
+from dispatcher.api.names import FINALIZER, GROUPS_ANNOTATION, USER_ANNOTATION
+from dispatcher.api.submitter import UNKNOWN, Submitter
 from dispatcher.controller.cluster import Cluster
 from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.manifest import build
@@ -19,7 +20,7 @@ from tests.unit.controller.wire import MISSING, PODS
 from tests.unit.controller.world import World
 
 Json = dict[str, Any]
-UNKNOWN = make_template("Widget", "example.com/v1", name="w")
+UNKNOWN_KIND = make_template("Widget", "example.com/v1", name="w")
 
 
 async def test_batch_is_taken_in_by_creation_then_by_resource_version(world: World) -> None:
@@ -45,7 +46,7 @@ async def test_newcomer_is_queued_with_what_it_asks_for(world: World) -> None:
 
 
 async def test_one_that_never_can_be_dispatched_fails_with_the_reason(world: World) -> None:
-    record = await world.admit(make_appwrapper("aw", UNKNOWN))
+    record = await world.admit(make_appwrapper("aw", UNKNOWN_KIND))
     assert record.phase is Phase.FAILED
     assert record.message.startswith("default/aw creation failure: spec.resources.GenericItems[0]: ")
     assert "custompodresources" in record.message
@@ -158,6 +159,46 @@ async def test_newcomer_that_is_suspended_though_it_runs_is_adopted_and_then_tak
 async def test_expected_duration_is_remembered(world: World) -> None:
     spec = {"schedulingSpec": {"dispatchDuration": {"expected": 3600}}}
     assert (await world.admit(make_appwrapper(spec=spec))).expected_seconds == 3600
+
+
+STAMPED = {USER_ANNOTATION: "alice", GROUPS_ANNOTATION: "vision\nllm"}
+
+
+@pytest.mark.parametrize(
+    ("believes_stamps", "annotations", "submitter"),
+    [
+        pytest.param(True, STAMPED, Submitter("alice", ("vision", "llm")), id="believed"),
+        pytest.param(True, {}, UNKNOWN, id="older-than-the-policy"),
+        pytest.param(False, STAMPED, UNKNOWN, id="anybody-may-have-written-it"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("template", "status", "phase"),
+    [
+        pytest.param(make_template(), {}, Phase.QUEUED, id="queued"),
+        pytest.param(UNKNOWN_KIND, {}, Phase.FAILED, id="rejected"),
+        pytest.param(make_template(), {"canrun": True}, Phase.DISPATCHING, id="adopted"),
+        pytest.param(
+            make_template(),
+            {"state": "Completed", "conditions": [{"type": "Completed", "status": "True"}]},
+            Phase.COMPLETED,
+            id="recalled",
+        ),
+    ],
+)
+async def test_submitter_is_remembered_if_what_says_so_is_believed(
+    world: World,
+    template: Json,
+    status: Json,
+    phase: Phase,
+    believes_stamps: bool,
+    annotations: Json,
+    submitter: Submitter,
+) -> None:
+    world.server.on("GET", f"{PODS}/pod", answer(running(1)))
+    world.admission = world.make_admission(believes_stamps=believes_stamps)
+    record = await world.admit(make_appwrapper("aw", template, status=status, annotations=annotations))
+    assert (record.phase, record.user, record.groups) == (phase, submitter.user, submitter.groups)
 
 
 async def test_one_that_only_says_it_can_run_is_queued(world: World) -> None:

@@ -69,17 +69,7 @@ class World:
         self.woken: list[str] = []
         self.admitted: list[str] = []
         self.failed: list[str] = []
-        self.admission = Admission(
-            self.hub,
-            self.roster,
-            self.committer,
-            self.clusters,
-            self.specs,
-            "the-hub",
-            lambda record: self.admitted.append(record.name),
-            self.comes_back,
-            self.now,
-        )
+        self.admission = self.make_admission()
         self.reporter = Reporter(self.hub, self.roster, self.clusters, self.queue, monotonic)
         self.parts = Parts(
             hub=self.hub,
@@ -100,6 +90,21 @@ class World:
             self.server.on("GET", path, answer({"resources": resources}))
         self.server.on("GET", ALL_PODS, answer(pods()))
         self.server.on("GET", PODS, answer(pods()))
+
+    def make_admission(self, *, believes_stamps: bool = False) -> Admission:
+        """Who takes newcomers in."""
+        return Admission(
+            self.hub,
+            self.roster,
+            self.committer,
+            self.clusters,
+            self.specs,
+            "the-hub",
+            lambda record: self.admitted.append(record.name),
+            self.comes_back,
+            self.now,
+            believes_stamps=believes_stamps,
+        )
 
     def now(self) -> datetime:
         return at(monotonic())

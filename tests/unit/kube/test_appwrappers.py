@@ -12,6 +12,7 @@ import pytest
 from dispatcher import errors
 from dispatcher.api.annotations import FaultTolerance
 from dispatcher.api.asked import Asked
+from dispatcher.api.submitter import Submitter
 from dispatcher.kube.appwrappers import AppWrappers, AppWrapperView, decode
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
@@ -59,6 +60,12 @@ def test_view_reads_what_is_asked_of_us_as_it_is_now() -> None:
         True,
         True,
     )
+
+
+def test_view_says_who_is_written_to_have_submitted_it() -> None:
+    written = {"dispatcher.codeflare.dev/user": "alice", "dispatcher.codeflare.dev/groups": "vision\nllm"}
+    view = decode(make_appwrapper(annotations={**written, "another": "note"}))
+    assert view.submitter == Submitter("alice", ("vision", "llm"))
 
 
 @pytest.mark.parametrize(

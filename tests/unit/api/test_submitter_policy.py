@@ -1,0 +1,42 @@
+"""The policies that write who submitted an AppWrapper stand at every door that the CRDs open."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dispatcher.api.names import GROUPS_ANNOTATION, USER_ANNOTATION
+from dispatcher.api.submitter import LONGEST_NAME, MOST_GROUPS
+from tests.unit.api.test_admission_policy import CRDS, doors
+
+WRITER, WRITERS_BINDING, KEEPER, KEEPERS_BINDING = yaml.safe_load_all(
+    (Path(__file__).parents[3] / "manifests" / "submitter-policy.yaml").read_text()
+)
+ANNOTATIONS = (USER_ANNOTATION, GROUPS_ANNOTATION)
+
+
+@pytest.mark.parametrize(("policy", "operation"), [(WRITER, "CREATE"), (KEEPER, "UPDATE")])
+def test_policy_stands_at_every_door(policy: dict[str, Any], operation: str) -> None:
+    rules = policy["spec"]["matchConstraints"]["resourceRules"]
+    expected = [doors(crd) | {"operations": [operation]} for crd in CRDS]
+
+    assert sorted(rules, key=str) == sorted(expected, key=str)
+
+
+def test_bindings_enforce_the_policies() -> None:
+    name = "submitter.dispatcher.codeflare.dev"
+    assert [each["metadata"]["name"] for each in (WRITER, KEEPER)] == [name, name]
+    assert WRITERS_BINDING["spec"] == {"policyName": name}
+    assert KEEPERS_BINDING["spec"] == {"policyName": name, "validationActions": ["Deny"]}
+
+
+def test_policies_speak_of_the_annotations_that_are_read_and_write_no_more_than_is_read() -> None:
+    (mutation,) = WRITER["spec"]["mutations"]
+    groups, kept = (each["expression"] for each in WRITER["spec"]["variables"])
+    assert [mutation["applyConfiguration"]["expression"].count(f"'{each}'") for each in ANNOTATIONS] == [1, 1]
+    assert [
+        validation["expression"].count(f"[?'{annotation}']")
+        for validation, annotation in zip(KEEPER["spec"]["validations"], ANNOTATIONS, strict=True)
+    ] == [2, 2]
+    assert (f"size(group) <= {LONGEST_NAME} " in groups, f"slice(0, {MOST_GROUPS})" in kept) == (True, True)
