@@ -1,0 +1,284 @@
+"""Who submitted an AppWrapper is written on it by the API server, whatever its user writes, and stays.
+
+People type kubectl, which impersonates them; programs have a token of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from asyncio.subprocess import PIPE
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import yaml
+
+from dispatcher.api.names import GROUPS_ANNOTATION, USER_ANNOTATION
+from testbed.client import MERGE_PATCH, ApiError
+from testbed.kuberay import Api
+from testbed.plane import Plane
+from tests.cluster.definitions import DOORS, WORKLOAD_V1BETA1, appwrapper, collection
+from tests.cluster.manifests import bent, config_map, item
+from tests.cluster.test_immutability import COMPONENT, ITEM, MAY_CHANGE, POD, TAKEN, answer, answers
+from tests.cluster.world import CHECKOUT, POLL_SECONDS
+
+Json = dict[str, Any]
+
+POLICIES = CHECKOUT / "manifests" / "submitter-policy.yaml"
+REGISTRATION = "/apis/admissionregistration.k8s.io/v1"
+PLURALS = {
+    "MutatingAdmissionPolicy": "mutatingadmissionpolicies",
+    "MutatingAdmissionPolicyBinding": "mutatingadmissionpolicybindings",
+    "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
+    "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+}
+OLDER = f"{collection('default')}/older"
+"""An AppWrapper, of another manager, that was created before there were policies."""
+FORGED = {USER_ANNOTATION: "root", GROUPS_ANNOTATION: "system:masters"}
+ALICES = {USER_ANNOTATION: "alice", GROUPS_ANNOTATION: "vision\nllm"}
+ADMINS = {USER_ANNOTATION: "admin", GROUPS_ANNOTATION: "system:masters"}
+ENFORCEMENT_SECONDS = 60.0
+
+
+@pytest.fixture(scope="module", autouse=True)
+def policies(plane: Plane) -> Iterator[None]:
+    """The operators' policies, from when they are enforced; they are no longer when the last test has ended."""
+    older = appwrapper({"resources": {"GenericItems": [item(config_map("a"))]}, "managedBy": "example.com/a"})
+    plane.client.request("POST", collection("default"), older | {"metadata": {"name": "older"}})
+    documents = [
+        (f"{REGISTRATION}/{PLURALS[each['kind']]}/{each['metadata']['name']}", each)
+        for each in yaml.safe_load_all(POLICIES.read_text())
+    ]
+    for path, document in documents:
+        plane.client.apply(path, document)
+    until(lambda: written(plane) == {True} and is_kept(plane))
+    yield
+    for path, _ in reversed(documents):
+        plane.client.request("DELETE", path)
+    until(lambda: written(plane) == {False} and not is_kept(plane))
+    plane.client.request("DELETE", OLDER)
+
+
+def until(is_so: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + ENFORCEMENT_SECONDS
+    while not is_so():
+        assert time.monotonic() < deadline, "the policies were not taken up in time"
+        time.sleep(POLL_SECONDS)
+
+
+def written(plane: Plane) -> set[bool]:
+    """Whether one policy is enforced, by door: of what stands behind each it learns by itself."""
+    bodies = {door: appwrapper({"resources": {"GenericItems": [ITEM]}}, door) for door in DOORS}
+    made = (
+        plane.client.request("POST", f"{collection('default', door)}?dryRun=All", body)
+        for door, body in bodies.items()
+    )
+    return {USER_ANNOTATION in each["metadata"].get("annotations", {}) for each in made}
+
+
+def is_kept(plane: Plane) -> bool:
+    """Whether the other is."""
+    try:
+        plane.client.request(
+            "PATCH", f"{OLDER}?dryRun=All", {"metadata": {"annotations": FORGED}}, MERGE_PATCH
+        )
+    except ApiError:
+        return True
+    return False
+
+
+@pytest.fixture
+async def api(plane: Plane) -> AsyncIterator[Api]:
+    """The administrator's way, whom the policies let do no more than others."""
+    async with Api.connect(plane.kubeconfig) as connected:
+        yield connected
+
+
+@dataclass(frozen=True)
+class Person:
+    """Somebody who types kubectl in one namespace."""
+
+    plane: Plane
+    namespace: str
+    name: str
+    groups: tuple[str, ...]
+
+    async def kubectl(self, *arguments: str, manifest: Json | None = None) -> str:
+        """What it says, `manifest` being its standard input; of what it does not do, only why."""
+        identity = [f"--as={self.name}", *(f"--as-group={each}" for each in self.groups)]
+        command = [str(self.plane.kubectl), *identity, f"--namespace={self.namespace}", *arguments]
+        process = await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=PIPE)
+        output, complaint = await process.communicate(json.dumps(manifest).encode() if manifest else None)
+        return (complaint if process.returncode else output).decode()
+
+    async def apply(self, manifest: Json, *flags: str) -> str:
+        return await self.kubectl("apply", *flags, "-f", "-", manifest=manifest)
+
+
+@pytest.fixture
+async def alice(plane: Plane, api: Api, namespace: str) -> Person:
+    """May do what an owner of the namespace may."""
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    subject = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "alice"}
+    await api.request(
+        "POST",
+        f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}/rolebindings",
+        {"metadata": {"name": "alice"}, "roleRef": role, "subjects": [subject]},
+    )
+    return Person(plane, namespace, "alice", ("vision", "llm"))
+
+
+async def written_on(api: Api, namespace: str, name: str = "t", door: str = WORKLOAD_V1BETA1) -> Json:
+    """Those of an AppWrapper, less what kubectl remembers of an apply."""
+    metadata = (await api.request("GET", f"{collection(namespace, door)}/{name}"))["metadata"]
+    found: Json = metadata.get("annotations", {})
+    return {key: value for key, value in found.items() if not key.startswith("kubectl.kubernetes.io/")}
+
+
+def named(name: str, door: str = WORKLOAD_V1BETA1, written: Json | None = None) -> Json:
+    """An AppWrapper with these annotations."""
+    return bent(appwrapper({"resources": {"GenericItems": [ITEM]}}, door, name), written or {})
+
+
+def refusal(annotation: str, name: str, door: str = WORKLOAD_V1BETA1) -> str:
+    """What is said of a change of what says who submitted it."""
+    resource = collection("", door).rpartition("/")[2]
+    return f'{resource}.{door.partition("/")[0]} "{name}" is forbidden: {denial(annotation)}'
+
+
+def denial(annotation: str) -> str:
+    policy = "submitter.dispatcher.codeflare.dev"
+    return (
+        f"ValidatingAdmissionPolicy '{policy}' with binding '{policy}' denied request: "
+        f"metadata.annotations[{annotation}]: says who submitted the AppWrapper and cannot be added, changed or "
+        "removed: leave it as it is"
+    )
+
+
+@pytest.mark.parametrize("written", [{}, FORGED], ids=["unwritten", "forged"])
+async def test_submitter_is_who_sent_it_whatever_is_written(alice: Person, api: Api, written: Json) -> None:
+    found = {}
+    for number, door in enumerate(DOORS):
+        body = named(f"t{number}", door, {**written, "example.com/note": "mine"})
+        await alice.kubectl("create", "-f", "-", manifest=body)
+        found[door] = await written_on(api, alice.namespace, f"t{number}", door)
+
+    assert found == {door: {**ALICES, "example.com/note": "mine"} for door in DOORS}
+
+
+async def test_service_account_is_the_submitter_of_what_it_creates(
+    plane: Plane, api: Api, namespace: str
+) -> None:
+    rules = [{"apiGroups": ["workload.codeflare.dev"], "resources": ["appwrappers"], "verbs": ["create"]}]
+    kubeconfig = await asyncio.to_thread(plane.service_account_kubeconfig, namespace, "pipeline", rules)
+    async with Api.connect(kubeconfig) as pipeline:
+        await pipeline.request("POST", collection(namespace), named("t"))
+
+    assert await written_on(api, namespace) == {
+        USER_ANNOTATION: f"system:serviceaccount:{namespace}:pipeline",
+        GROUPS_ANNOTATION: f"system:serviceaccounts\nsystem:serviceaccounts:{namespace}",
+    }
+
+
+async def test_nobody_is_kept_from_submitting_by_being_in_many_groups(alice: Person, api: Api) -> None:
+    """As many as there is room for in the headers of a request; what is not a line, or too long, is left out."""
+    groups = [f"group-{number}-{'x' * 490}" for number in range(200)]
+    of_many = Person(alice.plane, alice.namespace, "alice", ("y" * 513, *groups))
+
+    said = await of_many.kubectl("create", "-f", "-", manifest=named("t"))
+
+    assert said == "appwrapper.workload.codeflare.dev/t created\n"
+    assert await written_on(api, alice.namespace) == {
+        USER_ANNOTATION: "alice",
+        GROUPS_ANNOTATION: "\n".join(groups[:64]),
+    }
+
+
+@pytest.mark.parametrize("flags", [(), ("--server-side",)], ids=["by-the-client", "by-the-server"])
+async def test_what_was_applied_can_be_applied_again(alice: Person, api: Api, flags: tuple[str, ...]) -> None:
+    manifest = named("t")
+    said = [await alice.apply(manifest, *flags), await alice.apply(manifest, *flags)]
+    manifest["spec"]["priority"] = 7
+    said.append(await alice.apply(manifest, *flags))
+
+    name, done = "appwrapper.workload.codeflare.dev/t", "serverside-applied"
+    words = [done, done, done] if flags else ["created", "unchanged", "configured"]
+    assert said == [f"{name} {word}\n" for word in words]
+    assert await written_on(api, alice.namespace) == ALICES
+
+
+async def test_forgery_that_is_applied_is_overwritten_once_and_then_refused(alice: Person, api: Api) -> None:
+    manifest = named("t", written={USER_ANNOTATION: "root"})
+
+    assert await alice.apply(manifest) == "appwrapper.workload.codeflare.dev/t created\n"
+    assert denial(USER_ANNOTATION) in await alice.apply(manifest)
+    assert await written_on(api, alice.namespace) == ALICES
+
+
+@pytest.mark.parametrize("annotation", [USER_ANNOTATION, GROUPS_ANNOTATION])
+@pytest.mark.parametrize("value", ["bob", "", None], ids=["changed", "emptied", "removed"])
+async def test_nobody_changes_who_submitted_it(
+    api: Api, namespace: str, annotation: str, value: str | None
+) -> None:
+    said = {}
+    for number, door in enumerate(DOORS):
+        await api.request("POST", collection(namespace, door), named(f"t{number}", door))
+        change = {"metadata": {"annotations": {annotation: value}}}
+        said[door] = await answer(api, "PATCH", f"{collection(namespace, door)}/t{number}", change)
+
+    assert said == {
+        door: f"422: {refusal(annotation, f't{number}', door)}" for number, door in enumerate(DOORS)
+    }
+
+
+@pytest.mark.parametrize("annotation", [USER_ANNOTATION, GROUPS_ANNOTATION])
+async def test_nobody_adds_who_submitted_what_is_older_than_the_policies(api: Api, annotation: str) -> None:
+    change = {"metadata": {"annotations": {annotation: "bob"}}}
+
+    assert await answer(api, "PATCH", OLDER, change) == f"422: {refusal(annotation, 'older')}"
+    assert await answer(api, "PATCH", OLDER, {"metadata": {"annotations": {"a": "b"}}}) == "taken"
+
+
+async def test_all_annotations_cannot_be_removed_at_once(api: Api, namespace: str) -> None:
+    await api.request("POST", collection(namespace), named("t"))
+    path = f"{collection(namespace)}/t"
+
+    said = await answer(api, "PATCH", path, {"metadata": {"annotations": None}})
+
+    assert said == f"422: {refusal(USER_ANNOTATION, 't')}"
+
+
+@pytest.mark.parametrize("change", MAY_CHANGE.values(), ids=MAY_CHANGE)
+async def test_all_else_may_change(api: Api, namespace: str, change: Json) -> None:
+    assert await answers(api, namespace, change) == TAKEN
+
+
+async def test_status_can_always_be_written(api: Api, namespace: str) -> None:
+    """Whatever comes with it: of what a status is written in, only the status is taken."""
+    said = {}
+    for number, door in enumerate(DOORS):
+        stored = await api.request("POST", collection(namespace, door), named(f"t{number}", door))
+        metadata = {**stored["metadata"], "annotations": FORGED}
+        body = {**stored, "metadata": metadata, "status": {"state": "Pending"}}
+        written = await api.request("PUT", f"{collection(namespace, door)}/t{number}/status", body)
+        said[door] = written["status"], written["metadata"]["annotations"]
+
+    assert said == {door: ({"state": "Pending"}, ADMINS) for door in DOORS}
+
+
+@pytest.mark.parametrize("spelling", ["items", "components"])
+async def test_largest_appwrapper_is_stored_as_it_was_written(
+    api: Api, namespace: str, spelling: str
+) -> None:
+    """To write on it costs no more than a policy is allowed, and changes nothing beside."""
+    large = {**POD, "data": {"numbers": [0, 1.5, "1"] * 250}}
+    specs: dict[str, Json] = {
+        "items": {"resources": {"GenericItems": [ITEM | {"generictemplate": large}] * 256}},
+        "components": {"components": [COMPONENT | {"template": large}] * 256},
+    }
+    stored = await api.request("POST", collection(namespace), appwrapper(specs[spelling]))
+
+    assert (stored["spec"], stored["metadata"]["annotations"]) == (specs[spelling], ADMINS)
