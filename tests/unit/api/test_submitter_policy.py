@@ -64,3 +64,7 @@ def test_policies_speak_of_the_annotations_that_are_read_and_write_no_more_than_
         for validation, annotation in zip(KEEPER["spec"]["validations"], ANNOTATIONS, strict=True)
     ] == [2, 2]
     assert (f"size(group) <= {LONGEST_NAME} " in groups, f"slice(0, {MOST_GROUPS})" in kept) == (True, True)
+
+
+def test_submitter_is_written_once_more_over_what_others_wrote_meanwhile() -> None:
+    assert WRITER["spec"]["reinvocationPolicy"] == "IfNeeded"
