@@ -16,6 +16,7 @@ import orjson
 
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.selector import parse_selector
+from dispatcher.api.submitter import submitter
 from dispatcher.core.choice import ANYWHERE, Kind, Rejection, Where
 from dispatcher.core.gang import Gang, PodSet, Toleration
 from dispatcher.core.record import (
@@ -382,7 +383,7 @@ def record_of(row: Mapping[Any, Any], attempt: Attempt | None) -> Record:
         phase=Phase(row["phase"]),
         phase_since=row["phase_since"],
         user=row["user_name"],
-        groups=tuple(row["user_groups"]),
+        groups=submitter(row["user_name"], tuple(row["user_groups"])).groups,
         spec_hash=row["spec_hash"],
         version=row["version"],
         enqueue_seq=row["enqueue_seq"],

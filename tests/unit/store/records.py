@@ -48,6 +48,8 @@ records = st.builds(
     created_at=moments,
     phase=st.sampled_from([phase for phase in Phase if phase is not Phase.DELETED]),
     phase_since=moments,
+    user=texts,
+    groups=st.lists(texts, max_size=2).map(tuple),
     spec_hash=texts,
     version=small,
     enqueue_seq=st.just(0),
