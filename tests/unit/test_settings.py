@@ -24,6 +24,7 @@ DEFAULTS: dict[str, Any] = {
     "queue_policy": "BestEffortFIFO",
     "starvation_bound_seconds": 600.0,
     "kept_seconds": 604800.0,
+    "history_days": 400.0,
     "probe_seconds": 5.0,
     "unreachable_seconds": 15.0,
     "concurrency": 32,
