@@ -11,6 +11,8 @@ POLICY, BINDING = yaml.safe_load_all(
     (Path(__file__).parents[3] / "manifests" / "admission-policy.yaml").read_text()
 )
 CRDS = [crd for crd in load_crds() if crd["spec"]["names"]["kind"] == "AppWrapper"]
+MCADS_OWN = {"mcad.ibm.com": ["appwrappers"]}
+"""Plurals of definitions that are not ours and that the dispatcher watches where they are installed."""
 
 
 def doors(crd: dict[str, Any]) -> dict[str, Any]:
@@ -19,7 +21,7 @@ def doors(crd: dict[str, Any]) -> dict[str, Any]:
     return {
         "apiGroups": [spec["group"]],
         "apiVersions": [version["name"] for version in spec["versions"] if version["served"]],
-        "resources": [spec["names"]["plural"]],
+        "resources": [spec["names"]["plural"], *MCADS_OWN.get(spec["group"], ())],
         "operations": ["UPDATE"],
     }
 
