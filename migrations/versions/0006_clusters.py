@@ -68,11 +68,12 @@ FROM (
 GROUP BY queue, gpu_class
 """
 
+# What is wide or dear is made before the rows are sorted for their positions: 50,000 of them may be.
 QUEUE_NOW = """
 CREATE OR REPLACE VIEW history.queue_now AS
-SELECT queued.queue,
+SELECT queue,
        CASE WHEN eligible THEN row_number() OVER (
-           PARTITION BY queued.queue, eligible ORDER BY effective_priority DESC, created_at, enqueue_seq
+           PARTITION BY queue, eligible ORDER BY effective_priority DESC, created_at, enqueue_seq
        ) END AS position,
        namespace, name, uid, priority, effective_priority, created_at,
        statement_timestamp() - created_at AS waited,
@@ -84,43 +85,50 @@ SELECT queued.queue,
        public.gibibytes(demand) AS memory_gib,
        gpu,
        public.waiting_advice(pending_reason) AS advice,
-       CASE WHEN pending_clusters <> '[]' THEN (
-                SELECT jsonb_object_agg(reason, clusters)
-                FROM (
-                    SELECT each ->> 'reason' AS reason, count(*) AS clusters
-                    FROM jsonb_array_elements(pending_clusters) AS each GROUP BY 1
-                ) AS counted)
-            WHEN pending_cluster <> '' THEN jsonb_build_object(pending_reason, 1)
-       END AS blocking_clusters,
-       CASE WHEN may_go_by_itself AND cardinality(waits) - shorter >= 5 THEN
-           waits_since + interval '1 second'
-               * ((waits[shorter + (cardinality(waits) - shorter + 1) / 2]
-                   + waits[shorter + (cardinality(waits) - shorter + 2) / 2]) / 2)
-       END AS est_start
+       blocking_clusters,
+       est_start
 FROM (
-    SELECT *,
-           coalesce(eligible_at <= statement_timestamp(), true) AS eligible,
-           public.effective_priority(priority, priority_slope, created_at, statement_timestamp())
-               AS effective_priority,
-           least(created_at, taken_in_at) AS submitted_at,
-           CASE WHEN first_queued_at > taken_in_at THEN first_queued_at
-                ELSE least(created_at, taken_in_at) END AS waits_since,
-           public.gpus(demand) AS gpu,
-           coalesce(eligible_at <= statement_timestamp(), true)
-               AND coalesce(pending_reason, '') IN ('', 'InsufficientResources', 'ReservedForAnother',
-                                                    'AwaitingHeadOfLine', 'CreationPostponed', 'ClusterLost')
-               AND NOT (attempts > 0 AND EXISTS (
-                   SELECT FROM public.attempt AS t WHERE t.uid = a.uid AND t.started_at IS NOT NULL
-               )) AS may_go_by_itself
-    FROM public.appwrapper AS a
-    WHERE phase = 'Queued'
+    SELECT one.queue, eligible, namespace, name, uid, priority, effective_priority, created_at, enqueue_seq,
+           demand, pods, pending_reason, pending_message, eligible_at, user_name, submitted_at, gpu,
+           CASE WHEN pending_clusters <> '[]' THEN (
+                    SELECT jsonb_object_agg(reason, clusters)
+                    FROM (
+                        SELECT each ->> 'reason' AS reason, count(*) AS clusters
+                        FROM jsonb_array_elements(pending_clusters) AS each GROUP BY 1
+                    ) AS counted)
+                WHEN pending_cluster <> '' THEN jsonb_build_object(pending_reason, 1)
+           END AS blocking_clusters,
+           CASE WHEN cardinality(waits) - shorter >= 5 THEN
+               waits_since + interval '1 second'
+                   * ((waits[shorter + (cardinality(waits) - shorter + 1) / 2]
+                       + waits[shorter + (cardinality(waits) - shorter + 2) / 2]) / 2)
+           END AS est_start
+    FROM (
+        SELECT *,
+               coalesce(eligible_at <= statement_timestamp(), true) AS eligible,
+               public.effective_priority(priority, priority_slope, created_at, statement_timestamp())
+                   AS effective_priority,
+               least(created_at, taken_in_at) AS submitted_at,
+               CASE WHEN first_queued_at > taken_in_at THEN first_queued_at
+                    ELSE least(created_at, taken_in_at) END AS waits_since,
+               public.gpus(demand) AS gpu
+        FROM public.appwrapper
+        WHERE phase = 'Queued'
+        OFFSET 0
+    ) AS one
+    LEFT JOIN public.recent_waits AS recent
+        ON recent.queue = one.queue AND recent.gpu_class = public.gpu_class(gpu)
+        AND eligible
+        AND coalesce(pending_reason, '') IN ('', 'InsufficientResources', 'ReservedForAnother',
+                                             'AwaitingHeadOfLine', 'CreationPostponed', 'ClusterLost')
+        AND NOT (attempts > 0 AND EXISTS (
+            SELECT FROM public.attempt AS t WHERE t.uid = one.uid AND t.started_at IS NOT NULL))
+    CROSS JOIN LATERAL (
+        SELECT width_bucket(
+            extract(epoch FROM statement_timestamp() - waits_since)::double precision, waits) AS shorter
+    ) AS place
     OFFSET 0
 ) AS queued
-LEFT JOIN public.recent_waits AS recent
-    ON recent.queue = queued.queue AND recent.gpu_class = public.gpu_class(queued.gpu)
-LEFT JOIN LATERAL (
-    SELECT width_bucket(extract(epoch FROM statement_timestamp() - waits_since)::double precision, waits) AS shorter
-) AS place ON may_go_by_itself
 """
 
 RUNNING_NOW = """
@@ -166,9 +174,9 @@ COMMENTS = {
                 "member clusters its one reason, if that is about a cluster; null if no cluster is in its way."
             ),
             "est_start": (
-                "When it may start, by what others waited: of those of its queue and number of GPUs that first started in "
-                "the last 7 days, the median of those that had to wait longer than it has by now. Null, unknown, if there "
-                "are fewer than 5 of them, if it may not go yet, if waiting alone does not help, or if it has run before."
+                "When it may start, by what others waited: of those of its queue and class of GPUs that started in "
+                "the last 7 days, the median of those that waited longer than it has by now. Null, unknown, if they "
+                "are fewer than 5, if it may not go yet, if waiting alone does not help, or if it has run before."
             ),
         },
     ),

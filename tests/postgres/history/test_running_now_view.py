@@ -1,0 +1,160 @@
+"""Who holds capacity now: every live attempt of whatever phase, and nobody else."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import DictRow, dict_row
+
+from dispatcher.core import beginnings, lifecycle
+from dispatcher.core.gang import Gang
+from dispatcher.core.lifecycle import Verdict
+from dispatcher.core.record import HOLDING, Change, Phase, Record
+from dispatcher.core.resources import Resources
+from dispatcher.store.queue import QueueStore
+from tests.builders import make_newcomer
+from tests.postgres.changes import make_object
+
+# How to come into each phase, step by step.
+DISPATCHED = ("dispatch", "created")
+RUNNING = (*DISPATCHED, "mark_running")
+PATHS: dict[Phase, tuple[str, ...]] = {
+    Phase.QUEUED: (),
+    Phase.SUSPENDED: ("suspend",),
+    Phase.DISPATCHING: ("dispatch",),
+    Phase.DISPATCHED: DISPATCHED,
+    Phase.RUNNING: RUNNING,
+    Phase.RUNNING_HOLD_COMPLETION: (*RUNNING, "complete_some"),
+    Phase.COMPLETED: (*RUNNING, "complete"),
+    Phase.REQUEUEING: (*RUNNING, "preempt"),
+    Phase.SUSPENDING: (*RUNNING, "suspend"),
+    Phase.FAILING: (*RUNNING, "fail"),
+    Phase.FAILED: (*RUNNING, "fail", "removed"),
+    Phase.DELETING: (*RUNNING, "delete"),
+    Phase.DELETED: (*RUNNING, "delete", "release"),
+}
+AGAIN = (*RUNNING, "preempt", "removed", *RUNNING, "fall_ill")
+MOMENT = timedelta(minutes=1)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a row must say."""
+
+    name: str
+    queue: str
+    user_name: str
+    cluster: str
+    attempt: int
+    phase: str
+    dispatched_at: datetime
+    started_at: datetime | None
+    cpu: Decimal
+    memory_gib: Decimal
+    gpu: Decimal
+    pods: int
+    unhealthy_reason: str | None
+    unhealthy_message: str | None
+    is_cluster_reachable: bool
+    expected_end: datetime | None
+
+
+def running_now(url: str) -> tuple[datetime, list[DictRow]]:
+    """The rows, and the moment of the statement that read them."""
+    with psycopg.connect(url, row_factory=dict_row) as connection:
+        found = connection.execute(
+            "SELECT *, statement_timestamp() AS now FROM history.running_now"
+        ).fetchall()
+    return next(row["now"] for row in found), found
+
+
+def step(record: Record, name: str, cluster: str, now: datetime) -> Change:
+    """The step of that name; its other arguments matter to nobody here."""
+    arguments: dict[str, tuple[Any, ...]] = {
+        "dispatch": (cluster,),
+        "created": ((make_object(),),),
+        "complete_some": ({0},),
+        "complete": ({0}, now),
+        "fail": (Verdict("FailedComponent", "it exited with 1"),),
+        "fall_ill": ("FoundFailedPods", "a pod failed"),
+    }
+    if name == "preempt":
+        return lifecycle.preempt(record, Verdict("FoundFailedPods", "m"), now, 0, now)
+    change: Change = getattr(lifecycle, name)(record, *arguments.get(name, ()), now)
+    return change
+
+
+async def live(queue: QueueStore, name: str, path: tuple[str, ...], chance: random.Random) -> Record:
+    """Take one in, a minute after it was created, and let it go this way, a minute for each step."""
+    now = datetime.now(UTC) - timedelta(hours=3, seconds=chance.randrange(10**4))
+    amounts = {
+        "cpu": chance.randrange(10**5),
+        "memory": chance.randrange(9) * 2**29,
+        "nvidia.com/gpu": chance.randrange(9),
+    }
+    newcomer = make_newcomer(name, uid=str(uuid.uuid4()), expected_seconds=chance.choice([0, 7200]))
+    change = beginnings.submit(newcomer, Gang(Resources(amounts), 3), now)
+    user, queued = chance.choice(["", "ada"]), chance.choice(["default", "other"])
+    change = replace(change, after=replace(change.after, user=user, queue=queued), spec=newcomer.spec)
+    (record,) = (await queue.commit([change])).accepted
+    for each in path:
+        now += MOMENT
+        (record,) = (
+            await queue.commit([step(record, each, chance.choice(["hub", "east", "west"]), now)])
+        ).accepted
+    return record
+
+
+def expected(record: Record) -> Seen:
+    attempt, demand, ailment = record.attempt, record.gang.demand, record.unhealthy
+    assert attempt is not None
+    lasts = timedelta(seconds=record.expected_seconds)
+    return Seen(
+        record.name,
+        record.queue,
+        record.user or record.namespace,
+        attempt.cluster,
+        attempt.number,
+        record.phase,
+        attempt.decided_at,
+        attempt.started_at,
+        Decimal(demand["cpu"]) / 1000,
+        Decimal(demand["memory"]) / 2**30,
+        Decimal(demand["nvidia.com/gpu"]),
+        3,
+        ailment.reason if ailment else None,
+        ailment.message if ailment else None,
+        attempt.cluster != "east",
+        attempt.started_at + lasts if lasts and attempt.started_at else None,
+    )
+
+
+async def test_who_holds_capacity_is_listed_with_what_it_holds_and_for_how_long(
+    queue: QueueStore, database_url: str
+) -> None:
+    chance = random.Random(5)  # noqa: S311 - repeatable
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "INSERT INTO member_cluster (name, cluster_uid, unreachable_since) "
+            "VALUES ('east', 'uid-of-east', now()), ('west', 'uid-of-west', NULL)"
+        )
+    paths = [*PATHS.values(), AGAIN] * 5
+    records = [await live(queue, f"aw-{number}", path, chance) for number, path in enumerate(paths)]
+    assert {record.phase for record in records} == set(Phase)
+    holding = {record.uid: record for record in records if record.phase in HOLDING}
+    now, rows = running_now(database_url)
+    found = {row["uid"]: Seen(**{name: row[name] for name in Seen.__annotations__}) for row in rows}
+    assert found == {uid: expected(record) for uid, record in holding.items()}
+    assert {seen.is_cluster_reachable for seen in found.values()} == {True, False}
+    for row in rows:
+        assert row["namespace"] == "default"
+        assert row["held_s"] == pytest.approx((now - row["dispatched_at"]).total_seconds())
+        since = row["started_at"] and pytest.approx((now - row["started_at"]).total_seconds())
+        assert row["elapsed_s"] == since
