@@ -67,6 +67,9 @@ hub: Final = Table(
     Column("id", Uuid, nullable=False, server_default=text("gen_random_uuid()")),
     Column("incarnation", Integer, nullable=False, server_default=text("1")),
     Column("created_at", DateTime(timezone=True), nullable=False, server_default=text("clock_timestamp()")),
+    _text("fingerprint"),
+    _moment("restored_at", nullable=True),
+    _moment("settled_at", nullable=True),
     CheckConstraint("singleton", name="one_row"),
 )
 

@@ -1,0 +1,107 @@
+"""Whether this database is still where it was. One that was restored is an older one, and what it says is out of date.
+
+A database notes where it lives: the server, the timeline of its log, its own oid and that of a table. A dump that is
+restored has other oids, a backup that is recovered another timeline, as has a replica that was promoted, which may lack
+the last moments. What cannot be told from a restart is a copy of the disk that was put back.
+
+What a user may not ask is left out, and not compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+import psycopg
+from sqlalchemy import Row, TextClause, text
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from dispatcher.store.database import Database
+from dispatcher.store.leadership import Lease
+
+UNTOLD: Final = "-"
+"""A part of a fingerprint that we may not ask for."""
+
+_PARTS: Final = (
+    text("SELECT CAST(system_identifier AS text) FROM pg_control_system()"),
+    # Of the log as it is written now: the control file tells of a promotion only after the next checkpoint.
+    text("SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"),
+    text("SELECT CAST(oid AS text) FROM pg_database WHERE datname = current_database()"),
+    text("SELECT CAST(CAST(CAST('hub' AS regclass) AS oid) AS text)"),
+)
+_NOT_TOLD: Final = ("42501", "42883", "0A000", "55000")
+"""Not allowed, not there, not supported, not now: as servers that somebody else manages may say."""
+
+_COLUMNS: Final = (
+    "incarnation, fingerprint, restored_at, restored_at IS NULL OR settled_at IS NOT NULL AS is_settled"
+)
+_HUB: Final = text(f"SELECT {_COLUMNS} FROM hub")
+_NOTE: Final = text(f"UPDATE hub SET fingerprint = :here RETURNING {_COLUMNS}")
+_BEGIN_ANEW: Final = text(
+    "UPDATE hub SET fingerprint = :here, incarnation = incarnation + 1, restored_at = clock_timestamp(), "
+    f"settled_at = NULL RETURNING {_COLUMNS}"
+)
+_SETTLE: Final = text("UPDATE hub SET settled_at = clock_timestamp() WHERE settled_at IS NULL")
+
+
+@dataclass(frozen=True, slots=True)
+class Incarnation:
+    """Which of its lives a database is in, from 1; `restored_at` is when this one was found to have begun.
+
+    It is not settled while the clusters have yet to be searched for what it missed. `is_news` is true only for whom
+    it was who noticed.
+    """
+
+    number: int = 1
+    restored_at: datetime | None = None
+    is_settled: bool = True
+    is_news: bool = False
+
+
+async def recognise(database: Database, lease: Lease) -> Incarnation:
+    """Find out whether the database was restored since it was last led, and note that; safe to repeat."""
+    async with database.reading() as connection:
+        here = [await _ask(connection, part) for part in _PARTS]
+        hub = (await connection.execute(_HUB)).one()
+    known = hub.fingerprint.split("/") if hub.fingerprint else here
+    is_news = not _is_same(known, here)
+    noted = "/".join(here if is_news else _joined(known, here))
+    if noted == hub.fingerprint:
+        return _incarnation(hub)
+    async with database.fenced(lease.epoch, lease.holder) as connection:
+        values = {"here": noted}
+        hub = (await connection.execute(_BEGIN_ANEW if is_news else _NOTE, values)).one()
+    return _incarnation(hub, is_news=is_news)
+
+
+async def settle(database: Database, lease: Lease) -> None:
+    """Note that all clusters were searched for what a restored database missed."""
+    async with database.fenced(lease.epoch, lease.holder) as connection:
+        await connection.execute(_SETTLE)
+
+
+async def _ask(connection: AsyncConnection, part: TextClause) -> str:
+    try:
+        async with connection.begin_nested():
+            return str((await connection.execute(part)).scalar_one())
+    except DBAPIError as error:
+        if isinstance(error.orig, psycopg.Error) and error.orig.sqlstate in _NOT_TOLD:
+            return UNTOLD
+        raise
+
+
+def _is_same(known: list[str], here: list[str]) -> bool:
+    return len(known) == len(here) and all(
+        UNTOLD in pair or pair[0] == pair[1] for pair in zip(known, here, strict=True)
+    )
+
+
+def _joined(known: list[str], here: list[str]) -> list[str]:
+    """What was told before is not forgotten while it is not told."""
+    return [before if now == UNTOLD else now for before, now in zip(known, here, strict=True)]
+
+
+def _incarnation(hub: Row[Any], *, is_news: bool = False) -> Incarnation:
+    return Incarnation(hub.incarnation, hub.restored_at, hub.is_settled, is_news)
