@@ -124,13 +124,18 @@ def dispatch(record: Record, cluster: str, now: datetime) -> Change:
 
     What is created needs no list of its own here: it is what `spec_hash` names, item by item.
     """
-    conditions = with_true(record.conditions, ConditionType.HEAD_OF_LINE, now, words.FRONT_OF_QUEUE)
+    return _commit_to(record, Cause.DISPATCHED, cluster, record.attempts + 1, record.conditions, now)
+
+
+def _commit_to(
+    record: Record, cause: Cause, cluster: str, number: int, conditions: tuple[Condition, ...], now: datetime
+) -> Change:
+    conditions = with_true(conditions, ConditionType.HEAD_OF_LINE, now, words.FRONT_OF_QUEUE)
     if record.condition(ConditionType.BACKOFF):
         conditions = with_false(conditions, ConditionType.BACKOFF, now)
-    number = record.attempts + 1
     return _step(
         record,
-        Cause.DISPATCHED,
+        cause,
         now,
         conditions=conditions,
         pending=None,
@@ -140,6 +145,76 @@ def dispatch(record: Record, cluster: str, now: datetime) -> Change:
         message="",
         attempts=number,
         attempt=Attempt(number, cluster, now, objects=_carried(record.attempt, cluster)),
+    )
+
+
+def supersede(record: Record, number: int, now: datetime) -> Change:
+    """End an attempt that was over already when the database was restored: `number` came after it."""
+    attempt = replace(_live_attempt(record), ended_at=now, outcome="superseded")
+    return _step(
+        record,
+        Cause.SUPERSEDED,
+        now,
+        note=f"attempt {number} exists, of which the restored database did not know",
+        conditions=gone_back(record.conditions, now),
+        reason="",
+        message="",
+        unhealthy=None,
+        eligible_at=None,
+        attempt=attempt,
+    )
+
+
+def take_over(record: Record, cluster: str, number: int, now: datetime) -> Change:
+    """Go on with an attempt that a restored database did not know of: what exists is kept, what is missing is made."""
+    if number <= record.attempts:
+        raise IllegalTransition(f"{record.uid}: attempt {number} is not later than {record.attempts}")
+    conditions = record.conditions
+    if record.phase is Phase.SUSPENDED:
+        conditions = with_false(conditions, ConditionType.SUSPENDED, now)
+        conditions = with_true(conditions, ConditionType.QUEUEING, now, words.AWAITING_HEAD_OF_LINE)
+    return _commit_to(record, Cause.FOUND_RUNNING, cluster, number, conditions, now)
+
+
+def recall_completed(record: Record, kept_until: datetime | None, now: datetime) -> Change:
+    """Believe a status that says Completed, which the database said, too, before it was restored."""
+    conditions = with_true(record.conditions, ConditionType.COMPLETED, now, words.PODS_COMPLETED)
+    return _recall(record, Cause.FOUND_COMPLETED, "completed", conditions, kept_until, now)
+
+
+def recall_failed(
+    record: Record, reason: str, message: str, kept_until: datetime | None, now: datetime
+) -> Change:
+    """Believe a status that says Failed, which the database said, too, before it was restored."""
+    message = one_line(message)
+    conditions = with_true(record.conditions, ConditionType.FAILED, now, reason, message)
+    change = _recall(record, Cause.FOUND_FAILED, "failed", conditions, kept_until, now, message)
+    return replace(change, after=replace(change.after, reason=reason, message=message))
+
+
+def _recall(
+    record: Record,
+    cause: Cause,
+    outcome: str,
+    conditions: tuple[Condition, ...],
+    kept_until: datetime | None,
+    now: datetime,
+    note: str = "",
+) -> Change:
+    """End what a restored database takes to be under way; of what it believes to be nowhere, nothing is kept."""
+    attempt, is_kept = record.attempt, record.holds_capacity
+    return _step(
+        record,
+        cause,
+        now,
+        note=note,
+        conditions=with_false(conditions, ConditionType.SUSPENDED, now),
+        pending=None,
+        blocked_since=None,
+        eligible_at=None,
+        unhealthy=None,
+        attempt=replace(attempt, ended_at=now, outcome=outcome) if attempt and is_kept else attempt,
+        kept_until=kept_until if is_kept else None,
     )
 
 

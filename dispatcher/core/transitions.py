@@ -48,6 +48,8 @@ class Cause(StrEnum):
     DELETED = "deleted"
     RELEASED = "released"
     EXPIRED = "expired"
+    SUPERSEDED = "superseded"
+    FOUND_RUNNING = "found-running"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,9 @@ _QUEUED, _SUSPENDED, _SUSPENDING = Phase.QUEUED, Phase.SUSPENDED, Phase.SUSPENDI
 _DISPATCHING, _DISPATCHED, _RUNNING = Phase.DISPATCHING, Phase.DISPATCHED, Phase.RUNNING
 _HOLD, _COMPLETED, _REQUEUEING = Phase.RUNNING_HOLD_COMPLETION, Phase.COMPLETED, Phase.REQUEUEING
 _FAILING, _FAILED, _DELETING, _DELETED = Phase.FAILING, Phase.FAILED, Phase.DELETING, Phase.DELETED
+_GOING_ON: Final = (_DISPATCHING, _DISPATCHED, _RUNNING, _HOLD, _REQUEUEING, _SUSPENDING)
+"""Phases of an attempt behind which there may be a later one, in a database that was restored."""
+_AFTER_A_RESTORE: Final = "the database was restored"
 
 
 def _from_active(cause: Cause, target: Phase | None, meaning: str) -> tuple[Transition, ...]:
@@ -147,6 +152,19 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
         for source in (_DISPATCHING, _DISPATCHED, _RUNNING, _HOLD, _FAILING)
     ),
     Transition(_DELETING, Cause.RELEASED, _DELETED, "its objects and pods are confirmed gone"),
+    *(
+        Transition(source, Cause.SUPERSEDED, _QUEUED, f"{_AFTER_A_RESTORE}, and a later attempt exists")
+        for source in _GOING_ON
+    ),
+    *(
+        Transition(source, Cause.FOUND_RUNNING, _DISPATCHING, f"{_AFTER_A_RESTORE}, and objects of it exist")
+        for source in (_QUEUED, _SUSPENDED)
+    ),
+    *(
+        Transition(source, cause, target, f"{_AFTER_A_RESTORE}, and its status says so")
+        for source in (_QUEUED, _SUSPENDED, *_GOING_ON)
+        for cause, target in ((Cause.FOUND_COMPLETED, _COMPLETED), (Cause.FOUND_FAILED, _FAILED))
+    ),
 )
 
 TARGETS: Final = {(row.source, row.cause): row.target for row in TRANSITIONS}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -12,6 +13,7 @@ from dispatcher.core import beginnings, lifecycle
 from dispatcher.core.lifecycle import Verdict
 from dispatcher.core.record import Ailment, Attempt, Change, Event, Pending, Phase, Record
 from dispatcher.core.transitions import Cause
+from dispatcher.errors import IllegalTransition
 from tests.builders import (
     WAITS,
     at,
@@ -123,6 +125,92 @@ def test_dispatch_clears_everything_that_was_about_waiting() -> None:
     after = lifecycle.dispatch(blocked, "hub", LATER).after
 
     assert (after.pending, after.blocked_since, after.eligible_at, after.message) == (None, None, None, "")
+
+
+def test_attempt_of_which_a_later_one_exists_ends_and_leaves_nothing_to_say() -> None:
+    preempted = make_preempted()
+    assert preempted.attempt is not None
+    assert preempted.reason
+
+    after = lifecycle.supersede(preempted, 2, LATER).after
+
+    assert after == replace(
+        preempted,
+        phase=Phase.QUEUED,
+        phase_since=LATER,
+        version=preempted.version + 1,
+        reason="",
+        message="",
+        eligible_at=None,
+        attempt=replace(preempted.attempt, ended_at=LATER, outcome="superseded"),
+    )
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param(replace(make_blocked(), eligible_at=at(2), blocked_since=at(1)), id="queued"),
+        pytest.param(make_record(Phase.SUSPENDED), id="suspended"),
+    ],
+)
+def test_attempt_that_is_taken_over_goes_on_by_its_own_number_where_it_was_found(record: Record) -> None:
+    after = lifecycle.take_over(record, "east", 7, LATER).after
+
+    assert after.attempt == Attempt(7, "east", LATER)
+    assert after.attempts == 7
+    assert (after.pending, after.blocked_since, after.eligible_at) == (None, None, None)
+    true = {condition.type for condition in after.conditions if condition.status}
+    assert true == {ConditionType.INIT, ConditionType.QUEUEING, ConditionType.HEAD_OF_LINE}
+
+
+def test_attempt_that_is_taken_over_keeps_what_an_earlier_one_finished_in_that_cluster() -> None:
+    done, other = replace(make_ref(0), done=True), make_ref(1)
+    earlier = Attempt(1, "hub", at(1), objects=(done, other), ended_at=at(2), outcome="preempted")
+    record = replace(make_record(), attempts=1, attempt=earlier)
+    found = {name: lifecycle.take_over(record, name, 2, LATER).after.attempt for name in ("hub", "east")}
+    assert found == {"hub": Attempt(2, "hub", LATER, objects=(done,)), "east": Attempt(2, "east", LATER)}
+
+
+def test_attempt_that_is_not_later_than_those_known_is_never_taken_over() -> None:
+    record = replace(make_record(), attempts=3)
+    with pytest.raises(IllegalTransition, match="attempt 3 is not later than 3"):
+        lifecycle.take_over(record, "hub", 3, LATER)
+
+
+RECALLS = [
+    pytest.param(
+        lambda record: lifecycle.recall_completed(record, at(100), LATER), "completed", id="completed"
+    ),
+    pytest.param(
+        lambda record: lifecycle.recall_failed(record, "FailedComponent", "it\nfailed", at(100), LATER),
+        "failed",
+        id="failed",
+    ),
+]
+
+
+@pytest.mark.parametrize(("recall", "outcome"), RECALLS)
+def test_run_that_had_ended_before_the_restore_ends_and_is_kept_as_its_status_says(
+    recall: Callable[[Record], Change], outcome: str
+) -> None:
+    running = make_record(Phase.RUNNING)
+    assert running.attempt is not None
+    after = recall(running).after
+    assert after.attempt == replace(running.attempt, ended_at=LATER, outcome=outcome)
+    assert after.kept_until == at(100)
+    assert (after.reason, after.message) == (
+        ("FailedComponent", r"it\nfailed") if outcome == "failed" else ("", "")
+    )
+
+
+@pytest.mark.parametrize(("recall", "outcome"), RECALLS)
+def test_one_that_waits_though_it_had_ended_before_the_restore_has_nothing_that_is_kept(
+    recall: Callable[[Record], Change], outcome: str
+) -> None:
+    waits = replace(make_blocked(), eligible_at=at(2), blocked_since=at(1))
+    after = recall(waits).after
+    assert (after.attempt, after.kept_until, after.pending) == (None, None, None)
+    assert (after.eligible_at, after.blocked_since) == (None, None)
 
 
 def test_reprioritised_appwrapper_changes_in_nothing_else() -> None:

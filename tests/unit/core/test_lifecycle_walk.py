@@ -29,6 +29,7 @@ PENDINGS = st.builds(
 )
 OBJECTS = st.sampled_from([(), (make_ref(),), (make_ref(0), make_ref(1))])
 SUSPENDABLE = {row.source for row in TRANSITIONS if row.cause == "suspended" and row.source}
+GOING_ON = {row.source for row in TRANSITIONS if row.cause == "superseded" and row.source}
 REASONS = st.sampled_from([words.MIN_PODS_NOT_RUNNING, words.INSUFFICIENT_PODS_READY])
 FAILURES = st.sampled_from([words.FAILED_COMPONENT, words.DISPATCH_DEADLINE_EXCEEDED])
 WITH_COMPONENTS = Shown(has_components=True)
@@ -209,6 +210,28 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
     @rule()
     def is_deleted(self) -> None:
         self.commit(lifecycle.delete(self.record, self.later()))
+
+    @may_only(*GOING_ON)
+    @rule()
+    def turns_out_to_be_over(self) -> None:
+        self.commit(lifecycle.supersede(self.record, self.record.attempts + 1, self.later()))
+
+    @may_only(Phase.QUEUED, Phase.SUSPENDED)
+    @rule(cluster=st.sampled_from(["east", "hub"]), missed=st.integers(1, 3))
+    def is_found_running(self, cluster: str, missed: int) -> None:
+        number = self.record.attempts + missed
+        self.commit(lifecycle.take_over(self.record, cluster, number, self.later()))
+        assert self.record.pending is None
+
+    @may_only(Phase.QUEUED, Phase.SUSPENDED, *GOING_ON)
+    @rule(is_completed=st.booleans())
+    def turns_out_to_have_ended(self, is_completed: bool) -> None:
+        now = self.later()
+        kept_until = now + timedelta(days=7)
+        if is_completed:
+            self.commit(lifecycle.recall_completed(self.record, kept_until, now))
+        else:
+            self.commit(lifecycle.recall_failed(self.record, "FailedComponent", "it failed", kept_until, now))
 
     @may_only(Phase.DELETING)
     @rule()
