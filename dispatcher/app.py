@@ -34,6 +34,7 @@ from dispatcher.controller.hub import Hub
 from dispatcher.controller.parts import Parts
 from dispatcher.controller.reconciler import Reconciler
 from dispatcher.controller.reporter import Reporter
+from dispatcher.controller.restoration import Restoration
 from dispatcher.controller.roster import Roster
 from dispatcher.controller.specs import Specs
 from dispatcher.controller.sweep import Sweep
@@ -47,8 +48,9 @@ from dispatcher.kube.events import EventRecorder
 from dispatcher.kube.kubeconfig import Connection
 from dispatcher.probes import Figures, Health, Metrics, Role, serve
 from dispatcher.settings import Settings
-from dispatcher.store import migrate
+from dispatcher.store import incarnation, migrate
 from dispatcher.store.database import Database
+from dispatcher.store.incarnation import Incarnation
 from dispatcher.store.leadership import Leadership, Lease
 from dispatcher.store.queue import QueueStore
 
@@ -298,6 +300,7 @@ class Session:
         self._committer = Committer(self._store, self._roster, Announcer(metrics, self._recorder).announce)
         self._hub = Hub(client, self._cluster.discovery, self._queue.add)
         self._sweep: Sweep | None = None
+        self._restoration: Restoration | None = None
         self._dispatch = Dispatch(
             self._roster,
             self._committer,
@@ -337,6 +340,8 @@ class Session:
         cluster = self._clusters.get(name)
         if cluster is not None and self._sweep is not None:
             self._sweep.wake()
+        if cluster is not None and self._restoration is not None:
+            self._restoration.wake()
         for record in self._roster.records():
             if record.attempt is not None and record.attempt.cluster == name:
                 if cluster is not None:
@@ -354,6 +359,7 @@ class Session:
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         """Load, watch, take in what is there, and only then decide and act."""
         await self._housekeeping.prepare()
+        life = await self._recognise_database()
         hub_id = str(await self._store.hub_id())
         self._roster.load(await self._store.load_live())
         self._fleet.remember(await self._store.unreachable_clusters())
@@ -367,9 +373,16 @@ class Session:
         await self._cluster.wait_until_known()
         await self._hub.wait_until_known()
         await self._fleet.wait_until_answered()
-        await self._work(tasks, hub_id)
+        await self._work(tasks, hub_id, life)
 
-    async def _work(self, tasks: asyncio.TaskGroup, hub_id: str) -> None:
+    async def _recognise_database(self) -> Incarnation:
+        """Whether what it says may be out of date: to be known before anything of it is believed."""
+        life = await incarnation.recognise(self._database, self._leadership.lease)
+        if life.is_news:
+            _log.warning("database_restored", incarnation=life.number)
+        return life
+
+    async def _work(self, tasks: asyncio.TaskGroup, hub_id: str, life: Incarnation) -> None:
         specs = Specs(self._store, timedelta(seconds=self._settings.kept_seconds))
         admission = Admission(
             self._hub,
@@ -388,6 +401,21 @@ class Session:
             if self._roster.get(view.uid) is None:
                 admission.add(view.uid)
         await admission.admit_all()
+        self._restoration = Restoration(
+            self._hub,
+            hub_id,
+            self._roster,
+            self._committer,
+            self._clusters,
+            specs,
+            self._fleet.is_complete,
+            self._settle,
+            self._look_and_plan,
+            self._clock.now,
+        )
+        if not life.is_settled:
+            await self._restoration.begin()
+            tasks.create_task(self._restoration.run(), name="restoration")
         reporter = Reporter(self._hub, self._roster, self._clusters, self._queue, time.monotonic)
         parts = Parts(
             hub=self._hub,
@@ -405,13 +433,21 @@ class Session:
             loss_of=self._fleet.loss_of,
             leads_nowhere=self._fleet.leads_nowhere,
             note_mishap=self._fleet.note_mishap,
+            is_left_alone=self._restoration.is_left_alone,
         )
         await self._prepare_terms(specs)
         for uid in self._roster.uids():
             self._queue.add(uid)
         tasks.create_task(admission.run(), name="admission")
         tasks.create_task(self._dispatch.run(), name="dispatch")
-        self._sweep = Sweep(self._clusters, self._roster, self._hub, hub_id, self._store.deleted_among)
+        self._sweep = Sweep(
+            self._clusters,
+            self._roster,
+            self._hub,
+            hub_id,
+            self._store.deleted_among,
+            restored_at=life.restored_at,
+        )
         tasks.create_task(self._sweep.run(), name="sweep")
         tasks.create_task(self._housekeeping.run(), name="housekeeping")
         tasks.create_task(Reconciler(parts).run(), name="reconciler")
@@ -426,8 +462,14 @@ class Session:
     def _wake_dispatch(self) -> None:
         self._dispatch.wake()
 
+    async def _settle(self) -> None:
+        await incarnation.settle(self._database, self._leadership.lease)
+
     def _admitted(self, record: Record) -> None:
-        self._queue.add(record.uid)
+        self._look_and_plan(record.uid)
+
+    def _look_and_plan(self, uid: str) -> None:
+        self._queue.add(uid)
         self._dispatch.wake()
 
 

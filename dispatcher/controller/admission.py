@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import Final, NamedTuple
 
 from dispatcher import errors, log
 from dispatcher.api.appwrapper import AppWrapperSpec, WrappedObject
@@ -137,8 +138,9 @@ class Admission:
         return beginnings.submit(newcomer, gang, self._now())
 
     async def _find_running(self, view: AppWrapperView, spec: AppWrapperSpec) -> tuple[str, int] | None:
-        """The cluster that has objects of an AppWrapper new to the database, and the attempt that made them."""
+        """The cluster that has objects of an AppWrapper new to the database, and the latest attempt that made any."""
         are_all_asked = self._is_complete()
+        found: list[tuple[int, str]] = []
         for cluster in tuple(self._clusters.values()):  # one may come or go while another is asked
             seems_to_run = view.is_held or view.status.get("canrun") or cluster.pod_counts(view.uid).live
             if not seems_to_run:
@@ -146,10 +148,11 @@ class Admission:
             for wrapped in spec.wrapped:
                 attempt = await self._attempt_in(cluster, wrapped, view)
                 if attempt is not None:
-                    return cluster.name, attempt
+                    found.append((attempt, cluster.name))
         if view.is_held and not (are_all_asked and self._is_complete()):
             raise errors.Unavailable("a member cluster may have objects of it, and cannot be asked now")
-        return None
+        attempt, name = max(found, default=(0, ""))
+        return (name, attempt) if attempt else None
 
     async def _attempt_in(self, cluster: Cluster, wrapped: WrappedObject, view: AppWrapperView) -> int | None:
         try:
@@ -197,28 +200,47 @@ def _expected_seconds(spec: AppWrapperSpec | None) -> int:
     return int(expected.total_seconds()) if expected else 0
 
 
-def _recall(view: AppWrapperView, newcomer: Newcomer, gang: Gang, now: datetime) -> Change | None:
-    """What its status says has ended stays ended, though a new database over old AppWrappers does not know it."""
+class ToldEnd(NamedTuple):
+    """That an AppWrapper has ended, as its status says: `kept_until` is how long something of it is kept, if it is."""
+
+    state: State
+    reason: str
+    message: str
+    kept_until: datetime | None
+
+
+def told_end(view: AppWrapperView) -> ToldEnd | None:
+    """The end that the status of an AppWrapper tells of; None if it tells of none, or contradicts itself."""
     conditions = view.status.get("conditions") or ()
     said = {one.get("type"): one for one in conditions if one.get("status") == "True"}
-    match view.status.get("state"):
-        case State.COMPLETED if ConditionType.COMPLETED in said:
-            return beginnings.recall_completed(newcomer, gang, now, _kept(view))
-        case State.FAILED if ConditionType.FAILED in said:
-            failed = said[ConditionType.FAILED]
-            reason, message = failed.get("reason") or "", failed.get("message") or ""
-            return beginnings.recall_failed(newcomer, gang, reason, message, now, _kept(view))
-        case _:
-            return None
+    for state, type_ in _ENDS:
+        if view.status.get("state") == state and type_ in said:
+            reason, message = said[type_].get("reason") or "", said[type_].get("message") or ""
+            return ToldEnd(state, reason, message, _kept_until(view))
+    return None
 
 
-def _kept(view: AppWrapperView) -> Kept | None:
-    """What its status says is kept of it, if it says so in a way that can be read."""
+_ENDS: Final = ((State.COMPLETED, ConditionType.COMPLETED), (State.FAILED, ConditionType.FAILED))
+
+
+def _recall(view: AppWrapperView, newcomer: Newcomer, gang: Gang, now: datetime) -> Change | None:
+    """What its status says has ended stays ended, though a new database over old AppWrappers does not know it."""
+    told = told_end(view)
+    if told is None:
+        return None
+    kept = Kept(HUB_CLUSTER, told.kept_until) if told.kept_until else None
+    if told.state is State.COMPLETED:
+        return beginnings.recall_completed(newcomer, gang, now, kept)
+    return beginnings.recall_failed(newcomer, gang, told.reason, told.message, now, kept)
+
+
+def _kept_until(view: AppWrapperView) -> datetime | None:
+    """Until when its status says that something of it is kept, if it says so in a way that can be read."""
     try:
         until = datetime.fromisoformat(str(view.status.get("keptUntil")))
     except ValueError:
         return None
-    return Kept(HUB_CLUSTER, until) if until.tzinfo else None
+    return until if until.tzinfo else None
 
 
 def _creation_order(view: AppWrapperView) -> tuple[datetime, int]:

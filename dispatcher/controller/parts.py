@@ -84,6 +84,7 @@ class Parts:
     loss_of: Callable[[str], Loss | None] = _none
     leads_nowhere: Callable[[Where], bool] = _always
     note_mishap: Callable[[str], None] = _none
+    is_left_alone: Callable[[str], bool] = _never
     patience: Patience = field(default_factory=Patience)
 
     async def commit(self, change: Change) -> None:

@@ -90,6 +90,8 @@ class Reconciler:
     def _is_unread(self, uid: str) -> bool:
         """True while nobody can tell how a dispatched gang is, or on what terms its author wants it kept."""
         record = self._parts.roster.get(uid)
+        if self._parts.is_left_alone(uid):
+            return True
         if record is None or record.attempt is None or not record.holds_capacity:
             return False
         if self._parts.is_joining(record.attempt.cluster):

@@ -7,7 +7,7 @@ charged to its cluster's ledger in the same breath, so capacity and queue never 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.capacity import CapacityLedger
@@ -24,6 +24,7 @@ class Roster:
         self._records: dict[str, Record] = {}
         self._charged: dict[str, str] = {}
         self._unsent: dict[str, int] = {}
+        self._withheld: frozenset[str] = frozenset()
         self._holders: Counter[str] = Counter()
 
     def load(self, records: Iterable[Record]) -> None:
@@ -41,11 +42,15 @@ class Roster:
             self._records.pop(record.uid, None)
         else:
             self._records[record.uid] = record
-        if record.phase is Phase.QUEUED:
-            self.line.put(record)
-        else:
-            self.line.remove(record.uid)
+        self._line_up(record)
         self._charge(record)
+
+    def withhold(self, uids: Collection[str]) -> None:
+        """From now on these, and no others, take no turn in the queue: they may run already, nobody knows where."""
+        before, self._withheld = self._withheld, frozenset(uids)
+        for uid in before ^ self._withheld:
+            if uid in self._records:
+                self._line_up(self._records[uid])
 
     def get(self, uid: str) -> Record | None:
         """What is known of one AppWrapper; None if nothing of it is left, or ever was."""
@@ -89,6 +94,12 @@ class Roster:
             if record.attempt and record.attempt.cluster == cluster:
                 self._charged.pop(record.uid, None)
                 self._charge(record)
+
+    def _line_up(self, record: Record) -> None:
+        if record.phase is Phase.QUEUED and record.uid not in self._withheld:
+            self.line.put(record)
+        else:
+            self.line.remove(record.uid)
 
     def _note_dispatch(self, before: Record | None, after: Record) -> None:
         if before is not None and before.phase is Phase.QUEUED and after.phase is Phase.DISPATCHING:

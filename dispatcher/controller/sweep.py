@@ -2,7 +2,8 @@
 
 What the database says to be over, or to be deleted, is removed for certain. What it knows nothing of, be it an
 AppWrapper or a later attempt, under marks of this very hub, is removed only if it is a small share of what is there:
-a database that was mistaken, or is an older copy of itself, must not empty a cluster.
+a database that was mistaken must not empty a cluster. Of one that was restored, all that it does not know and that was
+there before stays, however little it is: that it has missed something is known.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Collection, Mapping
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
@@ -24,6 +26,11 @@ LARGEST_SHARE: Final = 20
 """In percent of the anchors in a cluster."""
 FEW: Final = 5
 """So many may always go: a fifth of two would be none."""
+
+MOST_TOLD: Final = 20
+"""So many anchors that are left are named in the log."""
+CLOCKS_APART: Final = timedelta(minutes=5)
+"""So far the clocks of a member and of the database may be apart."""
 
 _log = log.get("sweep")
 
@@ -47,6 +54,7 @@ class Sweep:
         hub_id: str,
         deleted_among: Callable[[Collection[str]], Awaitable[set[str]]],
         pause: Callable[[], float] = lambda: SWEEP_SECONDS,
+        restored_at: datetime | None = None,
     ) -> None:
         self._clusters = clusters
         self._roster = roster
@@ -54,6 +62,8 @@ class Sweep:
         self._hub_id = hub_id
         self._deleted_among = deleted_among
         self._pause = pause
+        self._spared_until = restored_at + CLOCKS_APART if restored_at else None
+        self._spared: dict[str, frozenset[str]] = {}
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
@@ -87,6 +97,7 @@ class Sweep:
         deleted = await self._deleted_among({found.appwrapper for found in unknown}) if unknown else set()
         over += [found for found in unknown if found.appwrapper in deleted]
         unknown = [found for found in unknown if found.appwrapper not in deleted]
+        unknown = self._without_missed(cluster, unknown)
         if len(unknown) > max(FEW, len(ours) * LARGEST_SHARE // 100):
             _log.warning("too_many_unknown", cluster=cluster.name, unknown=len(unknown), all=len(ours))
             unknown = []
@@ -95,6 +106,18 @@ class Sweep:
                 continue  # since we looked: each deletion takes its time
             _log.info("swept", cluster=cluster.name, anchor=f"{found.namespace}/{found.name}")
             await cluster.anchors.delete(found)
+
+    def _without_missed(self, cluster: Cluster, unknown: list[Found]) -> list[Found]:
+        """Those that were made after the restore; of the others it is told when there are other ones."""
+        if self._spared_until is None:
+            return unknown
+        missed = [found for found in unknown if found.created_at <= self._spared_until]
+        names = frozenset(f"{found.namespace}/{found.name}" for found in missed)
+        if names and names != self._spared.get(cluster.name):
+            told = sorted(names)[:MOST_TOLD]
+            _log.warning("left_what_was_missed", cluster=cluster.name, number=len(names), anchors=told)
+        self._spared[cluster.name] = names
+        return [found for found in unknown if found.created_at > self._spared_until]
 
     def _standing(self, found: Found) -> Standing:
         record = self._roster.get(found.appwrapper)

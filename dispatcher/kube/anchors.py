@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from dispatcher import errors
@@ -29,6 +30,7 @@ class Found:
     attempt: int
     hub_id: str
     deleting: bool
+    created_at: datetime
 
 
 class Anchors:
@@ -133,6 +135,7 @@ def _found(metadata: Json) -> Found | None:
         attempt=int(metadata["name"].rpartition("-")[2]),
         hub_id=str((metadata.get("annotations") or {}).get(names.HUB_ANNOTATION)),
         deleting="deletionTimestamp" in metadata,
+        created_at=datetime.fromisoformat(metadata["creationTimestamp"]),
     )
 
 

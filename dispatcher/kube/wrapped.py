@@ -8,8 +8,9 @@ What is ours but was made without our marks, as by MCAD, or lost them, is given 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from dispatcher import errors, log
 from dispatcher.api import names
@@ -19,7 +20,7 @@ from dispatcher.core.drift import Differences, differences, edited, is_compared
 from dispatcher.core.endings import ObjectState, state_of
 from dispatcher.core.manifest import Owner, Whose, adoption, build, controller_of, owned_by, reference, whose
 from dispatcher.core.record import ObjectRef
-from dispatcher.kube.client import MERGE_PATCH, ClusterClient, Json
+from dispatcher.kube.client import MERGE_PATCH, METADATA_LIST, ClusterClient, Json
 from dispatcher.kube.discovery import Discovery, Kind
 
 
@@ -68,6 +69,16 @@ MOST_REMEMBERED: Final = 50_000
 """Objects of which it is known how they were when they were made; of the others what is missing is never drift."""
 
 _log = log.get("wrapped")
+
+
+PAGE: Final = 500
+
+
+class Mark(NamedTuple):
+    """What an object says of itself: the AppWrapper that owns it, and the number of the attempt that made it."""
+
+    appwrapper: str
+    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +170,28 @@ class WrappedObjects:
         _, found = await self._look(reference(wrapped, owner))
         if found is None or owned_by(found["metadata"]) != owner.uid:
             return None
-        number = str((found["metadata"].get("labels") or {}).get(names.ATTEMPT_LABEL))
-        return int(number) if number.isdecimal() else 1
+        return _attempt_in(found["metadata"])
+
+    async def marks(self, api_version: str, kind: str) -> AsyncIterator[Mark]:
+        """The mark of every object of a kind that an AppWrapper owns: a complete list, or an error.
+
+        None of a kind that is not served.
+        """
+        try:
+            path = (await self._discovery.find(api_version, kind)).everywhere()
+        except errors.NotFound:
+            return
+        query = {"labelSelector": names.UID_LABEL, "limit": str(PAGE)}
+        while True:
+            page = await self._client.get(path, query, accept=METADATA_LIST)
+            for raw in page.get("items") or ():
+                metadata = raw["metadata"]
+                if owned_by(metadata) == metadata["labels"][names.UID_LABEL]:
+                    yield Mark(metadata["labels"][names.UID_LABEL], _attempt_in(metadata))
+            token = page["metadata"].get("continue")
+            if not token:
+                return
+            query = {**query, "continue": token}
 
     async def complaint(self, ref: ObjectRef) -> str:
         """The newest warning about an object as "Reason: message", in one line; '' if none, or none we can see."""
@@ -281,6 +312,12 @@ class WrappedObjects:
         if not kind.kept:
             raise errors.Invalid(f"{wrapped.kind} cannot be wrapped: the API server keeps no such objects")
         return kind
+
+
+def _attempt_in(metadata: Json) -> int:
+    """1 if it bears no number."""
+    number = str((metadata.get("labels") or {}).get(names.ATTEMPT_LABEL))
+    return int(number) if number.isdecimal() else 1
 
 
 def _is_used_up(error: errors.Forbidden) -> bool:

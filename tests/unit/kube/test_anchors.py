@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -25,6 +26,7 @@ GOING = {"deletionTimestamp": "2026-11-20T09:00:00Z"}
 OURS = {"annotations": {"dispatcher.codeflare.dev/hub": "the-hub"}}
 ANOTHERS = {"annotations": {"dispatcher.codeflare.dev/hub": "another-hub"}}
 TAKEN = refusal(409, "AlreadyExists")
+MADE = datetime(2026, 11, 20, 8, 58, 6, tzinfo=UTC)
 
 
 @pytest.fixture
@@ -215,7 +217,9 @@ async def test_found_one_is_deleted_if_it_is_still_the_same(
     server: FakeApiServer, anchors: Anchors, reply: Reply
 ) -> None:
     server.on("DELETE", PATH, reply)
-    found = Found("default", NAME, "of-the-anchor", "uid-of-aw", 1, "the-hub", deleting=False)
+    found = Found(
+        "default", NAME, "of-the-anchor", "uid-of-aw", 1, "the-hub", deleting=False, created_at=MADE
+    )
     await anchors.delete(found)
     (asked,) = server.requests()
     assert asked.body["preconditions"] == {"uid": "of-the-anchor"}
@@ -235,7 +239,7 @@ async def test_all_anchors_are_found_page_by_page_whosever_they_are(
     server.on("GET", EVERYWHERE, listed(there(), token="more"), listed(second))
 
     assert await everything(anchors) == [
-        Found("default", NAME, f"uid-of-{NAME}", "uid-of-aw", 1, "the-hub", deleting=False),
+        Found("default", NAME, f"uid-of-{NAME}", "uid-of-aw", 1, "the-hub", deleting=False, created_at=MADE),
         Found(
             "other",
             "appwrapper-uid-of-aw-12",
@@ -244,6 +248,7 @@ async def test_all_anchors_are_found_page_by_page_whosever_they_are(
             12,
             "another-hub",
             deleting=True,
+            created_at=MADE,
         ),
     ]
 

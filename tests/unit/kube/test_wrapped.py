@@ -7,15 +7,17 @@ from typing import Any
 import pytest
 
 from dispatcher import errors
+from dispatcher.api import names
 from dispatcher.core.endings import ObjectState, state_of
 from dispatcher.core.manifest import adoption, build, reference
 from dispatcher.core.record import ObjectRef
-from dispatcher.kube.client import MERGE_PATCH, ClusterClient
+from dispatcher.kube.client import MERGE_PATCH, METADATA_LIST, ClusterClient
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.wrapped import (
     Created,
     Creation,
     InTheWay,
+    Mark,
     NameTaken,
     Postponed,
     RefusedForGood,
@@ -535,3 +537,55 @@ async def test_object_that_was_never_seen_has_no_complaint(
 ) -> None:
     assert await wrapped.complaint(make_ref(uid="")) == ""
     assert server.asked == []
+
+
+# --- what there is of attempts that nobody knows of ------------------------------------------------------------
+
+EVERYWHERE = "/apis/ray.io/v1/rayclusters"
+
+
+def listed(*items: Json, token: str = "") -> Reply:
+    return answer({"metadata": {"continue": token} if token else {}, "items": list(items)})
+
+
+async def marks(wrapped: WrappedObjects, kind: str = "RayCluster") -> list[Mark]:
+    return [mark async for mark in wrapped.marks("ray.io/v1", kind)]
+
+
+async def test_marks_are_those_of_every_object_that_an_appwrapper_owns_page_by_page(
+    server: FakeApiServer, wrapped: WrappedObjects
+) -> None:
+    of_another = existing(make_owner(uid="uid-of-b", attempt=7))
+    only_labelled = existing(ownerReferences=[])
+    of_a_third = existing(labels={names.UID_LABEL: "uid-of-c"})
+    server.on(
+        "GET", EVERYWHERE, listed(existing(), only_labelled, token="more"), listed(of_another, of_a_third)
+    )
+
+    assert await marks(wrapped) == [Mark("uid-of-aw", 2), Mark("uid-of-b", 7)]
+    asked = server.requests("GET", EVERYWHERE)
+    assert [each.query for each in asked] == [
+        {"labelSelector": names.UID_LABEL, "limit": "500"},
+        {"labelSelector": names.UID_LABEL, "limit": "500", "continue": "more"},
+    ]
+    assert {each.headers["Accept"] for each in asked} == {METADATA_LIST}
+
+
+async def test_kind_that_is_not_served_has_no_marks(server: FakeApiServer, wrapped: WrappedObjects) -> None:
+    server.on("GET", "/readyz", text("ok", 200))
+    assert await marks(wrapped, "RayJob") == []
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        pytest.param(refusal(403, "Forbidden"), errors.Forbidden, id="forbidden"),
+        pytest.param(refusal(500, "InternalError"), errors.Unavailable, id="fails"),
+    ],
+)
+async def test_marks_that_cannot_be_listed_to_the_end_are_an_error(
+    server: FakeApiServer, wrapped: WrappedObjects, reply: Reply, error: type[Exception]
+) -> None:
+    server.on("GET", EVERYWHERE, listed(existing(), token="more"), reply)
+    with pytest.raises(error):
+        await marks(wrapped)

@@ -1,0 +1,254 @@
+"""What a database that was restored has missed: looked for in the clusters, and taken over before anybody decides.
+
+Asked are the members for their anchors, and the hub for the objects of every kind that is wrapped. An attempt that is
+later than those the database knows of goes on where it was found; what the status says to have ended has ended. All
+else that happened meanwhile is seen by looking at each AppWrapper as ever.
+
+Who does not answer is asked again. Until then an AppWrapper that may have something there takes no turn in the queue
+and, unless its own attempt was found, is left alone altogether. Every look may be repeated, also by another leader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from dispatcher import errors, log
+from dispatcher.api.conditions import State
+from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.controller.admission import ToldEnd, told_end
+from dispatcher.controller.cluster import Cluster
+from dispatcher.controller.committer import Committer
+from dispatcher.controller.hub import Hub
+from dispatcher.controller.roster import Roster
+from dispatcher.controller.specs import Specs
+from dispatcher.core import lifecycle
+from dispatcher.core.choice import Kind
+from dispatcher.core.record import Change, Phase, Record
+from dispatcher.core.transitions import TARGETS, Cause
+
+ASK_AGAIN_SECONDS: Final = 5.0
+AT_ONCE: Final = 8
+"""Lists asked for at the same time."""
+
+_log = log.get("restoration")
+
+
+class Sighting(NamedTuple):
+    """An attempt that has something in a cluster; the later of two is the greater."""
+
+    attempt: int
+    cluster: str
+
+
+@dataclass
+class Search:
+    """The latest attempt seen of each AppWrapper, and who did not answer: a member, or the hub of a kind."""
+
+    latest: dict[str, Sighting] = field(default_factory=dict)
+    silent_kinds: set[Kind] = field(default_factory=set)
+    are_members_silent: bool = False
+
+    @property
+    def is_complete(self) -> bool:
+        """True if everybody has answered."""
+        return not (self.silent_kinds or self.are_members_silent)
+
+    def note(self, appwrapper: str, sighting: Sighting) -> None:
+        """It was seen there."""
+        self.latest[appwrapper] = max(sighting, self.latest.get(appwrapper, sighting))
+
+
+class Restoration:
+    """Looks until everybody has answered; `settle` is told then, `wake` which AppWrapper is to be looked at."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        hub_id: str,
+        roster: Roster,
+        committer: Committer,
+        clusters: Mapping[str, Cluster],
+        specs: Specs,
+        is_complete: Callable[[], bool],
+        settle: Callable[[], Awaitable[None]],
+        wake: Callable[[str], None],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._hub = hub
+        self._hub_id = hub_id
+        self._roster = roster
+        self._committer = committer
+        self._clusters = clusters
+        self._specs = specs
+        self._is_complete = is_complete
+        self._settle = settle
+        self._wake_appwrapper = wake
+        self._now = now
+        self._withheld: frozenset[str] = frozenset()
+        self._left_alone: frozenset[str] = frozenset()
+        self._is_settled = False
+        self._wake = asyncio.Event()
+
+    def is_left_alone(self, uid: str) -> bool:
+        """True while nobody knows whether the database is right about where this AppWrapper is."""
+        return uid in self._left_alone
+
+    def wake(self) -> None:
+        """A member has come: ask at once."""
+        self._wake.set()
+
+    async def begin(self) -> None:
+        """Look for the first time, before anything is decided or done."""
+        search = await self._search()
+        await self._take_over(search)
+        await self._recall()
+        await self._conclude(search)
+
+    async def run(self) -> None:
+        """Look again until everybody has answered."""
+        while not self._is_settled:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ASK_AGAIN_SECONDS):
+                    await self._wake.wait()
+            self._wake.clear()
+            search = await self._search()
+            await self._take_over(search)
+            await self._conclude(search)
+
+    # --- what there is ----------------------------------------------------------------------------------------
+
+    async def _search(self) -> Search:
+        search, limit = Search(), asyncio.Semaphore(AT_ONCE)
+        search.are_members_silent = not self._is_complete()
+        members = [each for each in self._clusters.values() if each.is_member]
+        kinds = sorted(await self._wrapped_kinds())
+        asked = [self._ask_member(each, search) for each in members]
+        asked += [self._ask_hub(kind, search) for kind in kinds]
+        await asyncio.gather(*(_within(limit, each) for each in asked))
+        search.are_members_silent |= not self._is_complete()  # one may have come meanwhile
+        return search
+
+    async def _wrapped_kinds(self) -> set[Kind]:
+        return {kind for record in self._unended() for kind in await self._kinds_of(record)}
+
+    async def _kinds_of(self, record: Record) -> frozenset[Kind]:
+        """The kinds an AppWrapper wraps; in a record of an earlier version there are none."""
+        if record.where.kinds:
+            return record.where.kinds
+        spec = await self._specs.of(record)
+        return frozenset((wrapped.api_version, wrapped.kind) for wrapped in spec.wrapped)
+
+    async def _ask_member(self, cluster: Cluster, search: Search) -> None:
+        try:
+            async for found in cluster.anchors.all():
+                if found.hub_id == self._hub_id:
+                    search.note(found.appwrapper, Sighting(found.attempt, cluster.name))
+        except Exception as error:  # noqa: BLE001  # the loop's edge: one member must not end the others
+            _log.warning("not_told", cluster=cluster.name, error=str(error))
+            search.are_members_silent = True
+
+    async def _ask_hub(self, kind: Kind, search: Search) -> None:
+        try:
+            async for mark in self._clusters[HUB_CLUSTER].wrapped.marks(*kind):
+                search.note(mark.appwrapper, Sighting(mark.attempt, HUB_CLUSTER))
+        except errors.Forbidden as error:
+            # A hub that takes no gangs itself gives no right to look there, and none was made there.
+            _log.info("not_looked_for", cluster=HUB_CLUSTER, kind=kind[1], error=str(error))
+        except Exception as error:  # noqa: BLE001  # the loop's edge: one kind must not end the others
+            _log.warning("not_told", cluster=HUB_CLUSTER, kind=kind[1], error=str(error))
+            search.silent_kinds.add(kind)
+
+    # --- what follows -----------------------------------------------------------------------------------------
+
+    def _unended(self) -> list[Record]:
+        """Those that may have gone on since the backup, and are there still as far as anybody can tell."""
+        return [
+            record
+            for record in self._roster.records()
+            if (record.phase, Cause.FOUND_COMPLETED) in TARGETS
+            and not (self._hub.view(record.uid) is None and self._hub.can_tell(record.group))
+        ]
+
+    async def _take_over(self, search: Search) -> None:
+        """Have each go on with the latest attempt there is of it; the one the database believed in ends before."""
+        later = {
+            record.uid: search.latest[record.uid]
+            for record in self._unended()
+            if record.uid in search.latest and search.latest[record.uid].attempt > record.attempts
+        }
+        await self._committer.commit_all(list(self._supersede(later)))
+        for record in await self._committer.commit_all(list(self._go_on(later))):
+            self._roster.note_sent(record.uid)  # it was there before us
+            self._wake_appwrapper(record.uid)
+
+    def _supersede(self, later: Mapping[str, Sighting]) -> Iterable[Change]:
+        for record in self._those(later):
+            if record.holds_capacity:
+                yield lifecycle.supersede(record, later[record.uid].attempt, self._now())
+
+    def _go_on(self, later: Mapping[str, Sighting]) -> Iterable[Change]:
+        for record in self._those(later):
+            if record.phase in {Phase.QUEUED, Phase.SUSPENDED}:
+                attempt, cluster = later[record.uid]
+                yield lifecycle.take_over(record, cluster, attempt, self._now())
+
+    def _those(self, uids: Iterable[str]) -> list[Record]:
+        return [record for uid in uids if (record := self._roster.get(uid)) is not None]
+
+    async def _recall(self) -> None:
+        """What its status says has ended stays ended, though the restored database takes it to wait or to run."""
+        changes = []
+        for record in self._unended():
+            view = self._hub.view(record.uid)
+            told = told_end(view) if view else None
+            if told is not None:
+                changes.append(_end(record, told, self._now()))
+        await self._committer.commit_all(changes)
+
+    async def _conclude(self, search: Search) -> None:
+        """Let go of those of whom all is known, and hold on to the others."""
+        open_ = [record for record in self._unended() if await self._is_open(record, search)]
+        alone = [record for record in open_ if not _is_where_it_was(record, search)]
+        released = self._withheld.union(self._left_alone)
+        self._withheld, self._left_alone = _uids(open_), _uids(alone)
+        self._roster.withhold(self._withheld)
+        for uid in released - (self._withheld & self._left_alone):
+            self._wake_appwrapper(uid)
+        if search.is_complete:
+            await self._settle()
+            self._is_settled = True
+        _log.info(
+            "searched", is_complete=search.is_complete, withheld=len(open_), alone=len(self._left_alone)
+        )
+
+    async def _is_open(self, record: Record, search: Search) -> bool:
+        """True if something of it may be where nobody has said what is there."""
+        view = self._hub.view(record.uid)
+        if search.are_members_silent and (view is None or view.is_held):
+            return True
+        return bool(search.silent_kinds) and not search.silent_kinds.isdisjoint(await self._kinds_of(record))
+
+
+async def _within(limit: asyncio.Semaphore, asking: Awaitable[None]) -> None:
+    async with limit:
+        await asking
+
+
+def _uids(records: Iterable[Record]) -> frozenset[str]:
+    return frozenset(record.uid for record in records)
+
+
+def _is_where_it_was(record: Record, search: Search) -> bool:
+    seen = search.latest.get(record.uid)
+    return seen is not None and record.holds_capacity and seen.attempt == record.attempts
+
+
+def _end(record: Record, told: ToldEnd, now: datetime) -> Change:
+    if told.state is State.COMPLETED:
+        return lifecycle.recall_completed(record, told.kept_until, now)
+    return lifecycle.recall_failed(record, told.reason, told.message, told.kept_until, now)

@@ -1,0 +1,162 @@
+"""The database is restored while gangs went on in members: each stays where it is, also while its member is away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dispatcher.api.names import ANCHOR_PREFIX
+from testbed.stack import crash, recover
+from tests.cluster.manifests import appwrapper, item, job
+from tests.cluster.members.fleet import Fleet
+from tests.cluster.members.test_members_choice import anchors, gang
+from tests.cluster.members.test_members_loss import until_told
+from tests.cluster.restored import Backup, attempts, has_said, incarnation
+
+RAN = ["submitted", "dispatched", "created", "pods-running"]
+GIVEN_UP_SOON = {"policy": "requeue", "graceSeconds": 1}
+GOES_ON = ["found-running", "created", "pods-running"]
+
+
+@pytest.fixture
+def backup(fleet: Fleet, postgres_url: str, tmp_path: Path) -> Backup:
+    """A backup that is yet to be taken."""
+    return Backup(fleet.hub, postgres_url, tmp_path)
+
+
+async def causes(fleet: Fleet, name: str) -> list[str]:
+    return [each for each in await fleet.hub.causes(name) if each not in {"blocked", "became-head"}]
+
+
+async def test_gangs_that_went_to_members_after_the_backup_are_taken_over_where_they_are(
+    fleet: Fleet, backup: Backup
+) -> None:
+    hub = fleet.hub
+    await fleet.declare("east")
+    await fleet.start_dispatcher()
+    await hub.create(gang("moves", 2))
+    await hub.create(gang("stays", 1))
+    for name in ("moves", "stays"):
+        assert (await hub.until_state(name, "Running"))["cluster"] == "east"
+    await hub.create(gang("waits", 4))
+    await hub.create(appwrapper("ends", item(job("ends", parallelism=4, cpu="1", run_for="500ms"))))
+    for name in ("waits", "ends"):
+        await hub.until_state(name, "Backoff")
+    await backup.take()
+
+    await fleet.declare("west")
+    await hub.until_state("waits", "Running")
+    await hub.until_state("ends", "Completed")
+    await fleet.change("east", drain=True)
+    for name in ("moves", "stays"):
+        await hub.until_history(name, "pods-running", times=2)
+    await fleet.change("east", drain=False)
+    await hub.create(gang("new", 1))
+    await hub.until_state("new", "Running")
+    jobs, there = await fleet.objects("Job"), await anchors(fleet)
+    await backup.restore()
+    dispatcher = await fleet.start_dispatcher()
+
+    await has_said(hub, dispatcher, "database_restored")
+    for name in ("moves", "stays"):
+        await hub.until_history(name, "pods-running", times=2)
+    for name in ("waits", "new"):
+        await hub.until_history(name, "pods-running")
+    assert {name: await causes(fleet, name) for name in ("moves", "stays", "waits", "ends", "new")} == {
+        "moves": [*RAN, "superseded", *GOES_ON],
+        "stays": [*RAN, "superseded", *GOES_ON],
+        "waits": ["submitted", *GOES_ON],
+        "ends": ["submitted", "found-running", "found-completed"],
+        "new": ["adopted", "created", "pods-running"],
+    }
+    assert await attempts(hub, "moves") == [(1, "east", "superseded"), (2, "west", "")]
+    assert await attempts(hub, "ends") == [(1, "west", "completed")]
+    assert await fleet.objects("Job") == jobs
+    assert await anchors(fleet) == there
+    assert await incarnation(hub) == (2, True)
+
+
+async def test_gang_that_may_run_in_a_member_that_is_away_goes_nowhere_until_that_was_asked(
+    fleet: Fleet, backup: Backup
+) -> None:
+    hub = fleet.hub
+    await fleet.start_dispatcher()
+    await fleet.declare("west", cordoned=True)
+    await hub.create(gang("two", 2))
+    await hub.until_state("two", "Backoff")
+    await backup.take()
+    await fleet.change("west", cordoned=False)
+    await hub.until_state("two", "Running")
+    await fleet.declare("east")
+    await until_told(fleet, "east", None)
+    west = fleet.members["west"].plane
+    await crash(west)
+    try:
+        await backup.restore()
+        dispatcher = await fleet.start_dispatcher()
+        await has_said(hub, dispatcher, "database_restored")
+        await hub.create(gang("fresh", 1))
+        assert (await hub.until_state("fresh", "Running"))["cluster"] == "east"
+        assert await causes(fleet, "two") == ["submitted"]
+        assert await incarnation(hub) == (2, False)
+
+        # Whoever leads next knows as little.
+        await hub.kill_dispatchers()
+        await fleet.start_dispatcher()
+        await hub.create(gang("fresh-too", 1))
+        assert (await hub.until_state("fresh-too", "Running"))["cluster"] == "east"
+        assert await causes(fleet, "two") == ["submitted"]
+    finally:
+        await recover(west)
+
+    await hub.until_history("two", "pods-running")
+    assert await causes(fleet, "two") == ["submitted", *GOES_ON]
+    assert await attempts(hub, "two") == [(1, "west", "")]
+    assert await fleet.objects("Job") == {"east": {"fresh", "fresh-too"}, "west": {"two"}}
+
+    async def settled() -> bool:
+        return await incarnation(hub) == (2, True)
+
+    await hub.until(settled, "all was asked")
+
+
+async def test_what_the_database_does_not_know_is_left_and_told_and_what_it_knows_to_be_over_goes(
+    fleet: Fleet, backup: Backup
+) -> None:
+    hub = fleet.hub
+    await fleet.declare("east")
+    await fleet.declare("west", onClusterLost=GIVEN_UP_SOON)
+    await fleet.start_dispatcher()
+    over = (await hub.create(gang("over", 6)))["metadata"]["uid"]
+    await hub.until_state("over", "Running")
+    west = fleet.members["west"].plane
+    await crash(west)
+    try:
+        await hub.until_history("over", "abandoned")
+        await backup.take()
+        missed = (await hub.create(gang("missed", 1)))["metadata"]["uid"]
+        assert (await hub.until_state("missed", "Running"))["cluster"] == "east"
+        await hub.kill_dispatchers()
+        # Its user lost patience: nobody is left who knows of it.
+        await hub.merge("AppWrapper", "missed", {"metadata": {"finalizers": None}})
+        await hub.delete("missed")
+        await hub.until_gone("AppWrapper", "missed")
+        await backup.restore()
+    finally:
+        await recover(west)
+
+    dispatcher = await fleet.start_dispatcher()
+
+    assert f"{missed}-1" in await has_said(hub, dispatcher, "left_what_was_missed")
+    await hub.until_history("over", "pods-running", times=2)
+
+    async def is_swept() -> bool:
+        return f"{ANCHOR_PREFIX}{over}-1" not in (await anchors(fleet))["west"]
+
+    await hub.until(is_swept, "the attempt that was lost is removed")
+    assert await attempts(hub, "over") == [(1, "west", "lost"), (2, "west", "")]
+    assert await anchors(fleet) == {
+        "east": {f"{ANCHOR_PREFIX}{missed}-1"},
+        "west": {f"{ANCHOR_PREFIX}{over}-2"},
+    }

@@ -1,0 +1,141 @@
+"""The database is restored from a backup while the hub has gone on: nothing runs twice, and nothing is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cluster.manifests import appwrapper, item, job, small_job
+from tests.cluster.restored import Backup, attempts, has_said, incarnation, is_told_in_order
+from tests.cluster.world import World
+
+Json = dict[str, Any]
+
+SUSPEND = {"spec": {"suspend": True}}
+RESUME = {"spec": {"suspend": False}}
+RAN = ["submitted", "dispatched", "created", "pods-running"]
+GOES_ON = ["found-running", "created", "pods-running"]
+
+
+@pytest.fixture
+def backup(world: World, postgres_url: str, tmp_path: Path) -> Backup:
+    """A backup that is yet to be taken."""
+    return Backup(world, postgres_url, tmp_path)
+
+
+def sized(name: str, cpu: str, **life: str) -> Json:
+    """Three pods, one for each node."""
+    return appwrapper(name, item(job(name, parallelism=3, cpu=cpu, **life)))
+
+
+async def uids(world: World) -> dict[str, str]:
+    """Every Job by its name."""
+    return {each["metadata"]["name"]: each["metadata"]["uid"] for each in await world.every("Job")}
+
+
+async def has_done_something(world: World, name: str) -> None:
+    """Proof that the dispatcher has looked at everything: it dispatches a canary, and that runs."""
+    await world.create(small_job(name))
+    await world.until_state(name, "Running")
+
+
+async def before_the_backup(world: World) -> None:
+    await world.create(sized("big", "7"))
+    for name in ("runs", "moves", "goes"):
+        await world.create(small_job(name))
+    for name in ("big", "runs", "moves", "goes"):
+        await world.until_state(name, "Running")
+    held = small_job("held")
+    await world.create({**held, "spec": {**held["spec"], "suspend": True}})
+    await world.until_state("held", "Suspended")
+    await world.create(sized("waits", "4"))
+    await world.create(sized("ends", "2", run_for="500ms"))
+    for name in ("waits", "ends"):
+        await world.until_state(name, "Backoff")
+
+
+async def after_the_backup(world: World) -> None:
+    await world.merge("AppWrapper", "moves", SUSPEND)
+    await world.until_state("moves", "Suspended")
+    await world.merge("AppWrapper", "moves", RESUME)
+    await world.until_history("moves", "pods-running", times=2)
+    await world.merge("AppWrapper", "held", RESUME)
+    await world.delete("goes")
+    await world.delete("big")
+    await world.create(small_job("new"))
+    for name in ("held", "waits", "new"):
+        await world.until_state(name, "Running")
+    await world.until_state("ends", "Completed")
+    for name in ("big", "goes"):
+        await world.until_gone("Job", name)
+
+
+async def test_hub_that_went_on_after_the_backup_is_taken_over_as_it_is(world: World, backup: Backup) -> None:
+    await world.start_dispatcher()
+    await before_the_backup(world)
+    await backup.take()
+    await after_the_backup(world)
+    jobs = await uids(world)
+
+    await backup.restore()
+    dispatcher = await world.start_dispatcher()
+
+    await has_said(world, dispatcher, "database_restored")
+    await has_done_something(world, "canary")
+    for name in ("moves", "held", "waits", "new"):
+        await world.until_state(name, "Running")
+        await world.until_history(name, "pods-running", times=2 if name == "moves" else 1)
+    for name in ("big", "goes"):
+        await world.until_history(name, "released")
+    assert {name: uid for name, uid in (await uids(world)).items() if name != "canary"} == jobs
+    causes = {
+        name: [each for each in await world.causes(name) if each not in {"blocked", "became-head"}]
+        for name in ("runs", "moves", "held", "waits", "ends", "goes", "big", "new")
+    }
+    assert causes == {
+        "runs": RAN,
+        "moves": [*RAN, "superseded", *GOES_ON],
+        "held": ["submitted-suspended", *GOES_ON],
+        "waits": ["submitted", *GOES_ON],
+        "ends": ["submitted", "found-running", "found-completed"],
+        "goes": [*RAN, "deleted", "released"],
+        "big": [*RAN, "deleted", "released"],
+        "new": ["adopted", "created", "pods-running"],
+    }
+    assert await attempts(world, "moves") == [(1, "hub", "superseded"), (2, "hub", "")]
+    assert await attempts(world, "ends") == [(1, "hub", "completed")]
+    assert await incarnation(world) == (2, True)
+    assert await is_told_in_order(world)
+
+
+async def test_after_a_restore_attempts_go_on_behind_those_that_were_found_and_nothing_is_noticed_twice(
+    world: World, backup: Backup
+) -> None:
+    await world.start_dispatcher()
+    await world.create(small_job("moves"))
+    await world.until_state("moves", "Running")
+    await backup.take()
+    for times in (2, 3):
+        await world.merge("AppWrapper", "moves", SUSPEND)
+        await world.until_state("moves", "Suspended")
+        await world.merge("AppWrapper", "moves", RESUME)
+        await world.until_history("moves", "pods-running", times=times)
+
+    await backup.restore()
+    await world.start_dispatcher()
+    await world.until_history("moves", "pods-running", times=2)
+    await world.kill_dispatchers()
+    await world.start_dispatcher()
+    await world.merge("AppWrapper", "moves", SUSPEND)
+    await world.until_state("moves", "Suspended")
+    await world.merge("AppWrapper", "moves", RESUME)
+    await world.until_history("moves", "pods-running", times=3)
+
+    assert await attempts(world, "moves") == [
+        (1, "hub", "superseded"),
+        (3, "hub", "suspended"),
+        (4, "hub", ""),
+    ]
+    assert await incarnation(world) == (2, True)
