@@ -1,8 +1,8 @@
 """What a database that was restored has missed: looked for in the clusters, and taken over before anybody decides.
 
 Asked are the members for their anchors, and the hub for the objects of every kind that is wrapped. An attempt that is
-later than those the database knows of goes on where it was found; what the status says to have ended has ended. All
-else that happened meanwhile is seen by looking at each AppWrapper as ever.
+later than those the database knows of goes on where it was found; what the status says to have ended has ended; what
+ran and is nowhere any more is queued again. All else is seen by looking at each AppWrapper as ever.
 
 Who does not answer is asked again. Until then an AppWrapper that may have something there takes no turn in the queue
 and, unless its own attempt was found, is left alone altogether. Every look may be repeated, also by another leader.
@@ -15,7 +15,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from dispatcher import errors, log
 from dispatcher.api.conditions import State
@@ -28,12 +28,14 @@ from dispatcher.controller.roster import Roster
 from dispatcher.controller.specs import Specs
 from dispatcher.core import lifecycle
 from dispatcher.core.choice import Kind
-from dispatcher.core.record import Change, Phase, Record
+from dispatcher.core.record import ACTIVE, Change, Phase, Record
 from dispatcher.core.transitions import TARGETS, Cause
 
 ASK_AGAIN_SECONDS: Final = 5.0
 AT_ONCE: Final = 8
 """Lists asked for at the same time."""
+
+T = TypeVar("T")
 
 _log = log.get("restoration")
 
@@ -107,6 +109,7 @@ class Restoration:
         search = await self._search()
         await self._take_over(search)
         await self._recall()
+        await self._note_ends(search)
         await self._conclude(search)
 
     async def run(self) -> None:
@@ -181,15 +184,16 @@ class Restoration:
             for record in self._unended()
             if record.uid in search.latest and search.latest[record.uid].attempt > record.attempts
         }
-        await self._committer.commit_all(list(self._supersede(later)))
+        await self._committer.commit_all(list(self._overtaken(later)))
         for record in await self._committer.commit_all(list(self._go_on(later))):
             self._roster.note_sent(record.uid)  # it was there before us
             self._wake_appwrapper(record.uid)
 
-    def _supersede(self, later: Mapping[str, Sighting]) -> Iterable[Change]:
+    def _overtaken(self, later: Mapping[str, Sighting]) -> Iterable[Change]:
         for record in self._those(later):
             if record.holds_capacity:
-                yield lifecycle.supersede(record, later[record.uid].attempt, self._now())
+                message = f"attempt {later[record.uid].attempt} exists, which came after it"
+                yield lifecycle.find_over(record, message, self._now())
 
     def _go_on(self, later: Mapping[str, Sighting]) -> Iterable[Change]:
         for record in self._those(later):
@@ -209,6 +213,30 @@ class Restoration:
             if told is not None:
                 changes.append(_end(record, told, self._now()))
         await self._committer.commit_all(changes)
+
+    async def _note_ends(self, search: Search) -> None:
+        """What ran and has gone without a trace went back to the queue, as far as anybody knows: it did not fail."""
+        limit = asyncio.Semaphore(AT_ONCE)
+        ran = [record for record in self._unended() if record.phase in ACTIVE]
+        ran = [record for record in ran if not _is_where_it_was(record, search)]
+        gone = await asyncio.gather(*(_within(limit, self._is_gone(record)) for record in ran))
+        message = "nothing of it exists any more"
+        over = [record for record, is_gone in zip(ran, gone, strict=True) if is_gone]
+        await self._committer.commit_all(
+            [lifecycle.find_over(record, message, self._now()) for record in over]
+        )
+
+    async def _is_gone(self, record: Record) -> bool:
+        """True if its cluster says, asked itself, that nothing is left of what was to be there still."""
+        cluster = self._clusters.get(record.attempt.cluster) if record.attempt else None
+        refs = [ref for ref in record.attempt.objects if not ref.done] if record.attempt else []
+        if cluster is None or not refs:
+            return False
+        try:
+            return all([await cluster.wrapped.is_gone(ref, record.uid) for ref in refs])
+        except errors.ClusterError as error:
+            _log.warning("not_told", cluster=cluster.name, appwrapper=record.key, error=str(error))
+            return False
 
     async def _conclude(self, search: Search) -> None:
         """Let go of those of whom all is known, and hold on to the others."""
@@ -234,9 +262,9 @@ class Restoration:
         return bool(search.silent_kinds) and not search.silent_kinds.isdisjoint(await self._kinds_of(record))
 
 
-async def _within(limit: asyncio.Semaphore, asking: Awaitable[None]) -> None:
+async def _within(limit: asyncio.Semaphore, asking: Awaitable[T]) -> T:
     async with limit:
-        await asking
+        return await asking
 
 
 def _uids(records: Iterable[Record]) -> frozenset[str]:

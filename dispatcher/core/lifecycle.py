@@ -148,14 +148,14 @@ def _commit_to(
     )
 
 
-def supersede(record: Record, number: int, now: datetime) -> Change:
-    """End an attempt that was over already when the database was restored: `number` came after it."""
-    attempt = replace(_live_attempt(record), ended_at=now, outcome="superseded")
+def find_over(record: Record, message: str, now: datetime) -> Change:
+    """End an attempt that was over already when the database was restored, nobody knows how."""
+    attempt = replace(_live_attempt(record), ended_at=now, outcome="missed")
     return _step(
         record,
-        Cause.SUPERSEDED,
+        Cause.FOUND_OVER,
         now,
-        note=f"attempt {number} exists, of which the restored database did not know",
+        note=message,
         conditions=gone_back(record.conditions, now),
         reason="",
         message="",
@@ -188,8 +188,7 @@ def recall_failed(
     """Believe a status that says Failed, which the database said, too, before it was restored."""
     message = one_line(message)
     conditions = with_true(record.conditions, ConditionType.FAILED, now, reason, message)
-    change = _recall(record, Cause.FOUND_FAILED, "failed", conditions, kept_until, now, message)
-    return replace(change, after=replace(change.after, reason=reason, message=message))
+    return _recall(record, Cause.FOUND_FAILED, "failed", conditions, kept_until, now, (reason, message))
 
 
 def _recall(
@@ -199,7 +198,7 @@ def _recall(
     conditions: tuple[Condition, ...],
     kept_until: datetime | None,
     now: datetime,
-    note: str = "",
+    because: tuple[str, str] = ("", ""),
 ) -> Change:
     """End what a restored database takes to be under way; of what it believes to be nowhere, nothing is kept."""
     attempt, is_kept = record.attempt, record.holds_capacity
@@ -207,8 +206,10 @@ def _recall(
         record,
         cause,
         now,
-        note=note,
+        note=because[1],
         conditions=with_false(conditions, ConditionType.SUSPENDED, now),
+        reason=because[0],
+        message=because[1],
         pending=None,
         blocked_since=None,
         eligible_at=None,

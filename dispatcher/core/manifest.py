@@ -179,6 +179,8 @@ class Whose(StrEnum):
     """Ours, made by this attempt: it is the one we wanted."""
     EARLIER_ATTEMPT = "earlier-attempt"
     """Ours, made by an earlier attempt of the same AppWrapper: to be removed first."""
+    LATER_ATTEMPT = "later-attempt"
+    """Ours, made by an attempt that is yet to be, as far as we know: the database is older than that. Never touched."""
     ANOTHER_APPWRAPPER = "another-appwrapper"
     """Owned by another AppWrapper: if that one is deleted the object is going, else the name is taken."""
     FOREIGN = "foreign"
@@ -193,12 +195,20 @@ def whose(found: Mapping[str, Any], owner: Owner) -> Whose:
         return Whose.FOREIGN
     if appwrapper != owner.uid:
         return Whose.ANOTHER_APPWRAPPER
+    if is_of_later_attempt(metadata, owner):
+        return Whose.LATER_ATTEMPT
     if owner.anchor and (controller_of(metadata) or {}).get("uid") != owner.anchor.uid:
         return Whose.EARLIER_ATTEMPT  # or of this one, under an anchor that is gone: it goes with that
     marked = (metadata.get("labels") or {}).get(names.ATTEMPT_LABEL)
     if marked is not None and marked != str(owner.attempt):
         return Whose.EARLIER_ATTEMPT
     return Whose.THIS_ATTEMPT
+
+
+def is_of_later_attempt(metadata: Mapping[str, Any], owner: Owner) -> bool:
+    """True of an object of the AppWrapper that bears a greater number than the attempt that is `owner`."""
+    marked = str((metadata.get("labels") or {}).get(names.ATTEMPT_LABEL))
+    return marked.isdecimal() and int(marked) > owner.attempt
 
 
 def owned_by(metadata: Mapping[str, Any]) -> str | None:

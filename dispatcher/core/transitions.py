@@ -48,7 +48,7 @@ class Cause(StrEnum):
     DELETED = "deleted"
     RELEASED = "released"
     EXPIRED = "expired"
-    SUPERSEDED = "superseded"
+    FOUND_OVER = "found-over"
     FOUND_RUNNING = "found-running"
 
 
@@ -153,11 +153,15 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     ),
     Transition(_DELETING, Cause.RELEASED, _DELETED, "its objects and pods are confirmed gone"),
     *(
-        Transition(source, Cause.SUPERSEDED, _QUEUED, f"{_AFTER_A_RESTORE}, and a later attempt exists")
+        Transition(
+            source, Cause.FOUND_OVER, _QUEUED, f"{_AFTER_A_RESTORE}, and this attempt was over by then"
+        )
         for source in _GOING_ON
     ),
     *(
-        Transition(source, Cause.FOUND_RUNNING, _DISPATCHING, f"{_AFTER_A_RESTORE}, and objects of it exist")
+        Transition(
+            source, Cause.FOUND_RUNNING, _DISPATCHING, f"{_AFTER_A_RESTORE}, and a later attempt exists"
+        )
         for source in (_QUEUED, _SUSPENDED)
     ),
     *(

@@ -18,7 +18,17 @@ from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.api.mistakes import one_line
 from dispatcher.core.drift import Differences, differences, edited, is_compared
 from dispatcher.core.endings import ObjectState, state_of
-from dispatcher.core.manifest import Owner, Whose, adoption, build, controller_of, owned_by, reference, whose
+from dispatcher.core.manifest import (
+    Owner,
+    Whose,
+    adoption,
+    build,
+    controller_of,
+    is_of_later_attempt,
+    owned_by,
+    reference,
+    whose,
+)
 from dispatcher.core.record import ObjectRef
 from dispatcher.kube.client import MERGE_PATCH, METADATA_LIST, ClusterClient, Json
 from dispatcher.kube.discovery import Discovery, Kind
@@ -121,9 +131,12 @@ class WrappedObjects:
             return RefusedForGood(str(error))
 
     async def remove(self, ref: ObjectRef, owner: Owner) -> bool:
-        """Delete one object if it is the AppWrapper's; true once it is gone. Safe to repeat."""
+        """Delete one object if it is the AppWrapper's; true once it is gone. Safe to repeat.
+
+        That of a later attempt, which only an older copy of the database does not know, is not there for it.
+        """
         kind, found = await self._look_for_ours(ref, owner.uid)
-        if found is None:
+        if found is None or is_of_later_attempt(found["metadata"], owner):
             return True
         metadata = found["metadata"]
         if "deletionTimestamp" not in metadata:
@@ -243,6 +256,8 @@ class WrappedObjects:
             case Whose.EARLIER_ATTEMPT:
                 await self._client.delete(kind.path(ref.namespace, ref.name), found["metadata"]["uid"])
                 return InTheWay(f"{_title(ref)} of an earlier attempt is being deleted")
+            case Whose.LATER_ATTEMPT:
+                return InTheWay(f"{_title(ref)} of a later attempt exists: was the database restored?")
             case Whose.ANOTHER_APPWRAPPER:
                 if not await self._owner_stays(found):
                     return InTheWay(f"{_title(ref)} of a deleted AppWrapper is going")

@@ -43,9 +43,9 @@ async def has_done_something(world: World, name: str) -> None:
 
 async def before_the_backup(world: World) -> None:
     await world.create(sized("big", "7"))
-    for name in ("runs", "moves", "goes"):
+    for name in ("runs", "moves", "rests", "goes"):
         await world.create(small_job(name))
-    for name in ("big", "runs", "moves", "goes"):
+    for name in ("big", "runs", "moves", "rests", "goes"):
         await world.until_state(name, "Running")
     held = small_job("held")
     await world.create({**held, "spec": {**held["spec"], "suspend": True}})
@@ -61,6 +61,8 @@ async def after_the_backup(world: World) -> None:
     await world.until_state("moves", "Suspended")
     await world.merge("AppWrapper", "moves", RESUME)
     await world.until_history("moves", "pods-running", times=2)
+    await world.merge("AppWrapper", "rests", SUSPEND)
+    await world.until_state("rests", "Suspended")
     await world.merge("AppWrapper", "held", RESUME)
     await world.delete("goes")
     await world.delete("big")
@@ -87,16 +89,18 @@ async def test_hub_that_went_on_after_the_backup_is_taken_over_as_it_is(world: W
     for name in ("moves", "held", "waits", "new"):
         await world.until_state(name, "Running")
         await world.until_history(name, "pods-running", times=2 if name == "moves" else 1)
+    await world.until_history("rests", "suspended")
     for name in ("big", "goes"):
         await world.until_history(name, "released")
     assert {name: uid for name, uid in (await uids(world)).items() if name != "canary"} == jobs
     causes = {
         name: [each for each in await world.causes(name) if each not in {"blocked", "became-head"}]
-        for name in ("runs", "moves", "held", "waits", "ends", "goes", "big", "new")
+        for name in ("runs", "moves", "rests", "held", "waits", "ends", "goes", "big", "new")
     }
     assert causes == {
         "runs": RAN,
-        "moves": [*RAN, "superseded", *GOES_ON],
+        "moves": [*RAN, "found-over", *GOES_ON],
+        "rests": [*RAN, "found-over", "suspended"],
         "held": ["submitted-suspended", *GOES_ON],
         "waits": ["submitted", *GOES_ON],
         "ends": ["submitted", "found-running", "found-completed"],
@@ -104,7 +108,7 @@ async def test_hub_that_went_on_after_the_backup_is_taken_over_as_it_is(world: W
         "big": [*RAN, "deleted", "released"],
         "new": ["adopted", "created", "pods-running"],
     }
-    assert await attempts(world, "moves") == [(1, "hub", "superseded"), (2, "hub", "")]
+    assert await attempts(world, "moves") == [(1, "hub", "missed"), (2, "hub", "")]
     assert await attempts(world, "ends") == [(1, "hub", "completed")]
     assert await incarnation(world) == (2, True)
     assert await is_told_in_order(world)
@@ -134,7 +138,7 @@ async def test_after_a_restore_attempts_go_on_behind_those_that_were_found_and_n
     await world.until_history("moves", "pods-running", times=3)
 
     assert await attempts(world, "moves") == [
-        (1, "hub", "superseded"),
+        (1, "hub", "missed"),
         (3, "hub", "suspended"),
         (4, "hub", ""),
     ]

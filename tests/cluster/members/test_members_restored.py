@@ -64,13 +64,13 @@ async def test_gangs_that_went_to_members_after_the_backup_are_taken_over_where_
     for name in ("waits", "new"):
         await hub.until_history(name, "pods-running")
     assert {name: await causes(fleet, name) for name in ("moves", "stays", "waits", "ends", "new")} == {
-        "moves": [*RAN, "superseded", *GOES_ON],
-        "stays": [*RAN, "superseded", *GOES_ON],
+        "moves": [*RAN, "found-over", *GOES_ON],
+        "stays": [*RAN, "found-over", *GOES_ON],
         "waits": ["submitted", *GOES_ON],
         "ends": ["submitted", "found-running", "found-completed"],
         "new": ["adopted", "created", "pods-running"],
     }
-    assert await attempts(hub, "moves") == [(1, "east", "superseded"), (2, "west", "")]
+    assert await attempts(hub, "moves") == [(1, "east", "missed"), (2, "west", "")]
     assert await attempts(hub, "ends") == [(1, "west", "completed")]
     assert await fleet.objects("Job") == jobs
     assert await anchors(fleet) == there

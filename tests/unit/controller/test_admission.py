@@ -77,6 +77,16 @@ async def test_one_that_runs_though_the_database_does_not_know_it_is_adopted(wor
     assert (record.phase, record.attempt.number, record.attempt.cluster) == (Phase.DISPATCHING, 3, "hub")
 
 
+async def test_latest_attempt_is_adopted_where_an_earlier_one_has_left_something(world: World) -> None:
+    templates = [make_template(name=name) for name in ("done", "runs", "also-done")]
+    for template, number in zip(templates, (1, 3, 2), strict=True):
+        built = build(make_wrapped(template), make_owner(attempt=number))
+        world.server.on("GET", f"{PODS}/{template['metadata']['name']}", answer(built))
+    record = await world.admit(make_appwrapper("aw", *templates, status={"canrun": True}))
+    assert record.attempt is not None
+    assert (record.phase, record.attempt.number) == (Phase.DISPATCHING, 3)
+
+
 @pytest.mark.parametrize("canrun", [True, False])
 @pytest.mark.parametrize(
     ("state", "condition", "expected"),

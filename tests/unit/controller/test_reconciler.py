@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from dispatcher import errors
 from dispatcher.api.names import FINALIZER
 from dispatcher.controller.cluster import Cluster
+from dispatcher.controller.reconciler import Reconciler
 from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.manifest import anchor_name
 from dispatcher.core.record import Phase
@@ -327,3 +329,12 @@ async def test_gangs_of_a_member_that_does_not_answer_hold_up_no_others(world: W
             worker.cancel()
             await asyncio.gather(worker, return_exceptions=True)
         assert len(silent.requests("POST")) == AT_ONCE
+
+
+async def test_one_that_is_left_alone_is_looked_at_again_and_nothing_is_done_about_it(world: World) -> None:
+    before = await world.dispatched(make_appwrapper())
+    asked = len(world.server.asked)
+    await Reconciler(replace(world.parts, is_left_alone=lambda uid: uid == UID)).reconcile(UID)
+    assert (world.record(UID), len(world.server.asked)) == (before, asked)
+    await world.forget_wakes()
+    assert await world.is_woken_within(6)

@@ -240,3 +240,25 @@ def test_one_that_goes_elsewhere_or_ends_is_counted_there_no_longer() -> None:
         roster.put(record)
         counts.append((roster.count_holders("east"), roster.count_holders("west")))
     assert counts == [(0, 0), (0, 1), (0, 1), (0, 0)]
+
+
+def test_one_that_is_withheld_takes_no_turn_until_it_no_longer_is() -> None:
+    roster, _ = hub()
+    first, second, third = (make_record(uid=f"uid-{number}") for number in range(3))
+    roster.load([first, second])
+    turns = []
+    for withheld in (["uid-0", "uid-2", "uid-of-nobody"], ["uid-1"], []):
+        roster.withhold(withheld)
+        roster.put(third)
+        turns.append(sorted(record.uid for record in roster.queued()))
+    assert turns == [["uid-1"], ["uid-0", "uid-2"], ["uid-0", "uid-1", "uid-2"]]
+
+
+def test_one_that_is_withheld_is_charged_as_any_other() -> None:
+    roster, ledger = hub()
+    running = make_record(Phase.RUNNING)
+    roster.withhold([running.uid])
+    roster.put(running)
+    assert ledger.free() == Resources({"cpu": 7000})
+    roster.withhold([])
+    assert list(roster.queued()) == []

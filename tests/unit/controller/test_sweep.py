@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -298,6 +299,58 @@ async def test_what_becomes_known_during_a_sweep_stays(world: World, sweep: Swee
     east.server.on("DELETE", path(first), comes_meanwhile)
     await sweep.sweep(east.cluster)
     assert east.deleted == [anchor_name("uid-1", 1)]
+
+
+# --- after a restore ---------------------------------------------------------------------------------------
+
+RESTORED = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def careful(world: World, sweep: Sweep) -> Sweep:
+    """The sweep of a hub whose database was restored at noon."""
+    return Sweep(world.clusters, world.roster, world.hub, "the-hub", among(DELETED), restored_at=RESTORED)
+
+
+@pytest.mark.parametrize(
+    ("made", "removed"),
+    [
+        pytest.param("2026-11-20T11:59:59Z", False, id="before"),
+        pytest.param("2026-11-20T12:05:00Z", False, id="before-by-a-clock-that-is-fast"),
+        pytest.param("2026-11-20T12:05:01Z", True, id="after"),
+    ],
+)
+async def test_what_a_restored_database_does_not_know_stays_if_it_was_there_before(
+    careful: Sweep, east: Member, made: str, removed: bool
+) -> None:
+    east.has(anchor("uid-of-missed", creationTimestamp=made))
+    await careful.sweep(east.cluster)
+    assert east.deleted == ([anchor_name("uid-of-missed", 1)] if removed else [])
+
+
+async def test_what_a_restored_database_knows_to_be_over_goes(
+    world: World, careful: Sweep, east: Member
+) -> None:
+    world.roster.put(in_east(make_record(Phase.FAILED)))
+    gone = sorted(DELETED)[0]
+    east.has(anchor(UID), anchor(gone), anchor("uid-of-missed"))
+    await careful.sweep(east.cluster)
+    assert east.deleted == [anchor_name(UID, 1), anchor_name(gone, 1)]
+
+
+async def test_what_is_left_is_told_once_and_again_when_it_is_something_else(
+    careful: Sweep, east: Member
+) -> None:
+    with capture_logs() as logs:
+        for missed in ([], ["uid-1"], ["uid-1"], ["uid-1", "uid-2"], []):
+            east.has(*map(anchor, missed))
+            await careful.sweep(east.cluster)
+    said = [entry for entry in logs if entry["event"] == "left_what_was_missed"]
+    one, other = f"default/{anchor_name('uid-1', 1)}", f"default/{anchor_name('uid-2', 1)}"
+    assert [(each["cluster"], each["number"], each["anchors"]) for each in said] == [
+        ("east", 1, [one]),
+        ("east", 2, [one, other]),
+    ]
 
 
 # --- lists that fail ---------------------------------------------------------------------------------------

@@ -422,7 +422,7 @@ def test_every_step_and_every_cause_of_the_reconciler_is_reached() -> None:
         Cause.LINED_UP,
         Cause.BECAME_HEAD,
         Cause.DISPATCHED,
-        Cause.SUPERSEDED,
+        Cause.FOUND_OVER,
         Cause.FOUND_RUNNING,
     }
 

@@ -78,7 +78,7 @@ STEPS: dict[Cause, Callable[[Record], Change | None]] = {
     Cause.EXPIRED: lambda record: lifecycle.expire(record, LATER),
     Cause.ABANDONED: lambda record: lifecycle.abandon(record, "cluster east has not answered", LATER),
     Cause.LOST: lambda record: lifecycle.lose(record, "cluster east has not answered", LATER),
-    Cause.SUPERSEDED: lambda record: lifecycle.supersede(record, 2, LATER),
+    Cause.FOUND_OVER: lambda record: lifecycle.find_over(record, "it is gone", LATER),
     Cause.FOUND_RUNNING: lambda record: lifecycle.take_over(record, "east", record.attempts + 2, LATER),
     Cause.FOUND_COMPLETED: lambda record: lifecycle.recall_completed(record, at(100), LATER),
     Cause.FOUND_FAILED: lambda record: lifecycle.recall_failed(
@@ -286,10 +286,10 @@ EVENTS: list[tuple[Cause, Phase | None, Phase, dict[str, object]]] = [
     (Cause.DELETED, Phase.FAILED, Phase.DELETED, {}),
     (Cause.RELEASED, Phase.DELETING, Phase.DELETED, ATTEMPT),
     (
-        Cause.SUPERSEDED,
+        Cause.FOUND_OVER,
         Phase.RUNNING,
         Phase.QUEUED,
-        {"message": "attempt 2 exists, of which the restored database did not know", **ATTEMPT},
+        {"message": "it is gone", **ATTEMPT},
     ),
     (Cause.FOUND_RUNNING, Phase.QUEUED, Phase.DISPATCHING, {"cluster": "east", "attempt": 2}),
     (Cause.FOUND_COMPLETED, Phase.RUNNING, Phase.COMPLETED, ATTEMPT),

@@ -127,12 +127,12 @@ def test_dispatch_clears_everything_that_was_about_waiting() -> None:
     assert (after.pending, after.blocked_since, after.eligible_at, after.message) == (None, None, None, "")
 
 
-def test_attempt_of_which_a_later_one_exists_ends_and_leaves_nothing_to_say() -> None:
+def test_attempt_that_is_found_to_be_over_ends_and_leaves_nothing_to_say() -> None:
     preempted = make_preempted()
     assert preempted.attempt is not None
     assert preempted.reason
 
-    after = lifecycle.supersede(preempted, 2, LATER).after
+    after = lifecycle.find_over(preempted, "it is gone", LATER).after
 
     assert after == replace(
         preempted,
@@ -142,7 +142,7 @@ def test_attempt_of_which_a_later_one_exists_ends_and_leaves_nothing_to_say() ->
         reason="",
         message="",
         eligible_at=None,
-        attempt=replace(preempted.attempt, ended_at=LATER, outcome="superseded"),
+        attempt=replace(preempted.attempt, ended_at=LATER, outcome="missed"),
     )
 
 

@@ -29,7 +29,7 @@ PENDINGS = st.builds(
 )
 OBJECTS = st.sampled_from([(), (make_ref(),), (make_ref(0), make_ref(1))])
 SUSPENDABLE = {row.source for row in TRANSITIONS if row.cause == "suspended" and row.source}
-GOING_ON = {row.source for row in TRANSITIONS if row.cause == "superseded" and row.source}
+GOING_ON = {row.source for row in TRANSITIONS if row.cause == "found-over" and row.source}
 REASONS = st.sampled_from([words.MIN_PODS_NOT_RUNNING, words.INSUFFICIENT_PODS_READY])
 FAILURES = st.sampled_from([words.FAILED_COMPONENT, words.DISPATCH_DEADLINE_EXCEEDED])
 WITH_COMPONENTS = Shown(has_components=True)
@@ -214,7 +214,7 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
     @may_only(*GOING_ON)
     @rule()
     def turns_out_to_be_over(self) -> None:
-        self.commit(lifecycle.supersede(self.record, self.record.attempts + 1, self.later()))
+        self.commit(lifecycle.find_over(self.record, "it is gone", self.later()))
 
     @may_only(Phase.QUEUED, Phase.SUSPENDED)
     @rule(cluster=st.sampled_from(["east", "hub"]), missed=st.integers(1, 3))

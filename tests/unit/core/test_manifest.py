@@ -409,6 +409,16 @@ OWNERS = [
         id="ours-of-an-earlier-attempt",
     ),
     pytest.param(
+        found(ownerReferences=controlled_by("uid-of-aw"), labels=attempt("10")),
+        Whose.LATER_ATTEMPT,
+        id="ours-of-a-later-attempt",
+    ),
+    pytest.param(
+        found(ownerReferences=controlled_by("uid-of-aw"), labels=attempt("two")),
+        Whose.EARLIER_ATTEMPT,
+        id="ours-of-no-number",
+    ),
+    pytest.param(
         found(ownerReferences=controlled_by("a-predecessor"), labels=attempt("2")),
         Whose.ANOTHER_APPWRAPPER,
         id="of-another-appwrapper",
@@ -589,6 +599,11 @@ IN_MEMBER = [
         in_member(anchored("appwrapper-uid-of-aw-1"), number="1"),
         Whose.EARLIER_ATTEMPT,
         id="ours-of-an-earlier-attempt",
+    ),
+    pytest.param(
+        in_member(anchored("appwrapper-uid-of-aw-3"), number="3"),
+        Whose.LATER_ATTEMPT,
+        id="ours-of-a-later-attempt",
     ),
     pytest.param(
         in_member(anchored(ANCHOR.name, uid="of-one-that-went")),

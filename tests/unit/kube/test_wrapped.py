@@ -102,6 +102,11 @@ CREATIONS = [
         id="of-an-earlier-attempt",
     ),
     pytest.param(
+        {"post": TAKEN, "get": answer(existing(make_owner(attempt=3)))},
+        InTheWay("RayCluster default/ray of a later attempt exists: was the database restored?"),
+        id="of-a-later-attempt",
+    ),
+    pytest.param(
         {"post": TAKEN, "get": answer(foreign())},
         NameTaken(
             "RayCluster default/ray exists already and is not this AppWrapper's; "
@@ -236,7 +241,11 @@ async def test_object_of_an_earlier_attempt_is_deleted_by_its_uid(
 
 @pytest.mark.parametrize(
     "found",
-    [pytest.param(foreign(), id="foreign"), pytest.param(existing(OTHER), id="of-another-appwrapper")],
+    [
+        pytest.param(foreign(), id="foreign"),
+        pytest.param(existing(OTHER), id="of-another-appwrapper"),
+        pytest.param(existing(make_owner(attempt=3)), id="of-a-later-attempt"),
+    ],
 )
 async def test_object_that_is_not_ours_is_never_touched(
     server: FakeApiServer, wrapped: WrappedObjects, found: Json
