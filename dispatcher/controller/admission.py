@@ -40,7 +40,8 @@ class Admission:
     """Newcomers by uid; `on_admitted` is told who was taken in, `on_failed` who is to come again.
 
     `is_complete` says whether every cluster there is can be asked what it has, `believes_stamps` that nobody but a
-    policy of the API server can have written who submitted an AppWrapper.
+    policy of the API server can have written who submitted an AppWrapper. One that was deleted is taken in, too, if a
+    member has something of it.
     """
 
     def __init__(
@@ -70,12 +71,18 @@ class Admission:
         self._is_complete = is_complete
         self._believes_stamps = believes_stamps
         self._uids: set[str] = set()
+        self._failed: set[str] = set()
+        self._unsure: set[str] = set()
         self._wake = asyncio.Event()
 
     def add(self, uid: str) -> None:
         """Have a newcomer taken in with the next batch."""
         self._uids.add(uid)
         self._wake.set()
+
+    def is_unsure(self, uid: str) -> bool:
+        """True if an AppWrapper is on its way out, and a member that may have something of it could not be asked."""
+        return uid in self._unsure
 
     async def run(self) -> None:
         """Take in batch after batch until cancelled."""
@@ -96,38 +103,42 @@ class Admission:
         wanted = [
             view
             for view in views
-            if view.is_ours and not view.deleting and self._roster.get(view.uid) is None
+            if view.is_ours and self._roster.get(view.uid) is None and (not view.deleting or view.is_held)
         ]
+        self._failed.clear()
         changes = [change for view in wanted if (change := await self._read_safely(view))]
         for record in await self._committer.commit_all(changes):
             self._on_admitted(record)
+        self._note_leaving({view.uid for view in wanted if view.deleting})
+
+    def _note_leaving(self, uids: set[str]) -> None:
+        """Those of which it is known now where they have something, or that they have nothing, may go."""
+        for uid in self._unsure & uids - self._failed:
+            self._on_failed(uid)
+        self._unsure = self._unsure - uids | self._failed & uids
 
     async def _read_safely(self, view: AppWrapperView) -> Change | None:
         """Read one newcomer; one that cannot be read now comes back, and holds up no other."""
         try:
-            return await self._read(view)
+            return await (self._read_leaving(view) if view.deleting else self._read(view))
         except errors.StoreError:
             raise
         except errors.ClusterError as error:
             _log.warning(
                 "admission_failed", appwrapper=f"{view.namespace}/{view.name}", uid=view.uid, error=str(error)
             )
-            self._on_failed(view.uid)
-            return None
         except Exception:  # noqa: BLE001  # the loop's edge: one AppWrapper must not end the others
             _log.exception("admission_failed", appwrapper=f"{view.namespace}/{view.name}", uid=view.uid)
-            self._on_failed(view.uid)
-            return None
+        self._failed.add(view.uid)
+        self._on_failed(view.uid)
+        return None
 
     async def _read(self, view: AppWrapperView) -> Change:
-        submitter = view.submitter if self._believes_stamps else UNKNOWN
         try:
-            spec = self._specs.parse(view.spec, view.spec_hash, view.namespace)
-            gang, where = gang_of(spec), _where(view, spec)
+            spec, newcomer, gang = self._parse(view)
         except SpecError as error:
             message = f"{view.namespace}/{view.name} creation failure: {error}"
-            return beginnings.reject(_newcomer(view, submitter), message, self._now())
-        newcomer = _newcomer(view, submitter, spec, where)
+            return beginnings.reject(_newcomer(view, self._submitter(view)), message, self._now())
         ended = _recall(view, newcomer, gang, self._now())
         if ended is not None:
             return ended
@@ -136,6 +147,23 @@ class Admission:
             cluster, attempt = running
             return beginnings.adopt(newcomer, gang, cluster, attempt, self._now())
         return beginnings.submit(newcomer, gang, self._now())
+
+    async def _read_leaving(self, view: AppWrapperView) -> Change | None:
+        """Take in one that was deleted only to remove what a member has of it; None if none has anything."""
+        try:
+            spec, newcomer, gang = self._parse(view)
+        except SpecError:
+            return None  # nothing was ever made of it
+        running = await self._find_running(view, spec)
+        return beginnings.adopt(newcomer, gang, *running, self._now()) if running else None
+
+    def _parse(self, view: AppWrapperView) -> tuple[AppWrapperSpec, Newcomer, Gang]:
+        spec = self._specs.parse(view.spec, view.spec_hash, view.namespace)
+        gang, where = gang_of(spec), _where(view, spec)
+        return spec, _newcomer(view, self._submitter(view), spec, where), gang
+
+    def _submitter(self, view: AppWrapperView) -> Submitter:
+        return view.submitter if self._believes_stamps else UNKNOWN
 
     async def _find_running(self, view: AppWrapperView, spec: AppWrapperSpec) -> tuple[str, int] | None:
         """The cluster that has objects of an AppWrapper new to the database, and the latest attempt that made any."""

@@ -84,7 +84,11 @@ class Reconciler:
     async def _let_go(self, uid: str) -> None:
         """An AppWrapper that was held because of a member cluster goes once nothing of it is left there."""
         view = self._parts.hub.view(uid)
-        if view is not None and view.deleting and view.is_held and self._parts.roster.get(uid) is None:
+        if view is None or not (view.deleting and view.is_held) or self._parts.roster.get(uid) is not None:
+            return
+        if self._parts.admission.is_unsure(uid):
+            self._parts.admission.add(uid)
+        else:
             await self._parts.hub.let_go(view)
 
     def _is_unread(self, uid: str) -> bool:

@@ -6,7 +6,7 @@ Every column has a default or may be null, so adding it rewrites no table.
 from alembic import op
 
 revision = "0007"
-down_revision = "0003"
+down_revision = "0006"
 branch_labels = None
 depends_on = None
 

@@ -29,6 +29,11 @@ async def causes(fleet: Fleet, name: str) -> list[str]:
     return [each for each in await fleet.hub.causes(name) if each not in {"blocked", "became-head"}]
 
 
+def without(name: str, found: dict[str, set[str]]) -> dict[str, set[str]]:
+    """The same objects by cluster, less one."""
+    return {cluster: rest for cluster, names in found.items() if (rest := names - {name})}
+
+
 async def test_gangs_that_went_to_members_after_the_backup_are_taken_over_where_they_are(
     fleet: Fleet, backup: Backup
 ) -> None:
@@ -52,13 +57,18 @@ async def test_gangs_that_went_to_members_after_the_backup_are_taken_over_where_
     for name in ("moves", "stays"):
         await hub.until_history(name, "pods-running", times=2)
     await fleet.change("east", drain=False)
-    await hub.create(gang("new", 1))
-    await hub.until_state("new", "Running")
+    for name in ("new", "leaves"):
+        await hub.create(gang(name, 1))
+        await hub.until_state(name, "Running")
+    await hub.kill_dispatchers()
     jobs, there = await fleet.objects("Job"), await anchors(fleet)
+    leaves = (await hub.get("AppWrapper", "leaves") or {})["metadata"]["uid"]
+    await hub.delete("leaves")
     await backup.restore()
     dispatcher = await fleet.start_dispatcher()
 
     await has_said(hub, dispatcher, "database_restored")
+    await hub.until_gone("AppWrapper", "leaves")
     for name in ("moves", "stays"):
         await hub.until_history(name, "pods-running", times=2)
     for name in ("waits", "new"):
@@ -72,8 +82,9 @@ async def test_gangs_that_went_to_members_after_the_backup_are_taken_over_where_
     }
     assert await attempts(hub, "moves") == [(1, "east", "missed"), (2, "west", "")]
     assert await attempts(hub, "ends") == [(1, "west", "completed")]
-    assert await fleet.objects("Job") == jobs
-    assert await anchors(fleet) == there
+    assert await causes(fleet, "leaves") == ["adopted", "deleted", "released"]
+    assert await fleet.objects("Job") == without("leaves", jobs)
+    assert await anchors(fleet) == without(f"{ANCHOR_PREFIX}{leaves}-1", there)
     assert await incarnation(hub) == (2, True)
 
 

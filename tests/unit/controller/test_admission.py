@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,7 +17,7 @@ from dispatcher.core.manifest import build
 from dispatcher.core.record import Phase
 from tests.builders import make_appwrapper, make_owner, make_template, make_wrapped
 from tests.fakes import FakeApiServer, answer, client_of, refusal
-from tests.unit.controller.wire import MISSING, PODS
+from tests.unit.controller.wire import APPWRAPPERS, MISSING, PODS
 from tests.unit.controller.world import World
 
 Json = dict[str, Any]
@@ -240,3 +241,80 @@ async def test_member_that_goes_while_it_is_asked_is_no_reason_to_fail(world: Wo
         world.server.on("GET", f"{PODS}/pod", MISSING)
         record = await world.admit(make_appwrapper(finalizers=[FINALIZER]))
     assert (record.phase, world.failed) == (Phase.QUEUED, [])
+
+
+# --- what was deleted before it was known ----------------------------------------------------------------------
+
+LEAVING: Json = {"finalizers": [FINALIZER], "deletionTimestamp": "2026-11-20T09:00:00Z"}
+
+
+@pytest.fixture
+async def west(world: World) -> AsyncIterator[FakeApiServer]:
+    """A member that serves pods, and has none; nor has the hub."""
+    async with FakeApiServer() as west, client_of(west) as client:
+        world.clusters["west"] = Cluster("west", client, CapacityLedger(), world.wake_dispatch, world.wake)
+        west.on(
+            "GET", "/api/v1", answer({"resources": [{"name": "pods", "kind": "Pod", "namespaced": True}]})
+        )
+        for server in (world.server, west):
+            server.on("GET", f"{PODS}/pod", MISSING)
+        yield west
+
+
+def let_go(world: World) -> bool:
+    return [each.path for each in world.server.requests("PATCH")] == [f"{APPWRAPPERS}/aw"]
+
+
+async def comes(world: World, raw: Json) -> str:
+    """Have an AppWrapper seen for the first time, as at a start; its uid."""
+    world.server.on("PATCH", f"{APPWRAPPERS}/aw", answer({}))
+    uid = world.show(raw).uid
+    world.admission.add(uid)
+    await world.admission.admit_all()
+    return uid
+
+
+async def test_one_that_was_deleted_is_taken_in_to_remove_what_a_member_has_of_it(
+    world: World, west: FakeApiServer
+) -> None:
+    west.on("GET", f"{PODS}/pod", answer(running(2)))
+    uid = await comes(world, make_appwrapper(**LEAVING))
+    record = world.record(uid)
+    assert record.attempt is not None
+    assert (record.phase, record.attempt.number, record.attempt.cluster) == (Phase.DISPATCHING, 2, "west")
+    await world.reconcile(uid)
+    assert (world.record(uid).phase, let_go(world)) == (Phase.DELETING, False)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(make_appwrapper(**LEAVING), id="of-which-there-is-nothing"),
+        pytest.param(make_appwrapper("aw", UNKNOWN, **LEAVING), id="that-could-never-be-dispatched"),
+    ],
+)
+async def test_one_that_was_deleted_and_has_nothing_anywhere_is_let_go(
+    world: World, west: FakeApiServer, raw: Json
+) -> None:
+    uid = await comes(world, raw)
+    assert (world.roster.get(uid), world.failed) == (None, [])
+    await world.reconcile(uid)
+    assert let_go(world)
+
+
+async def test_one_that_was_deleted_is_not_let_go_before_every_member_was_asked(
+    world: World, west: FakeApiServer
+) -> None:
+    west.on("GET", f"{PODS}/pod", refusal(500, "InternalError"))
+    uid = await comes(world, make_appwrapper(**LEAVING))
+    for _ in range(2):
+        await world.reconcile(uid)
+        await world.admission.admit_all()
+    assert (let_go(world), world.failed) == (False, [uid] * 3)
+
+    west.on("GET", f"{PODS}/pod", MISSING)
+    await world.reconcile(uid)
+    await world.admission.admit_all()
+    assert world.failed == [uid] * 4  # to come again
+    await world.reconcile(uid)
+    assert let_go(world)
