@@ -49,6 +49,7 @@ from dispatcher.kube.kubeconfig import Connection
 from dispatcher.probes import Figures, Health, Metrics, Role, serve
 from dispatcher.settings import Settings
 from dispatcher.store import incarnation, migrate
+from dispatcher.store.clusters import ClusterStore
 from dispatcher.store.database import Database
 from dispatcher.store.incarnation import Incarnation
 from dispatcher.store.leadership import Leadership, Lease
@@ -199,9 +200,9 @@ class Application:
 
     async def _recognise(self, client: ClusterClient) -> str:
         """Make sure that the kubeconfig and the database belong together; the uid of the hub."""
-        store = QueueStore(self._database, lambda: self._leadership.lease)
+        store = ClusterStore(self._database, lambda: self._leadership.lease)
         uid = await cluster_uid(client)
-        await store.recognise_cluster(HUB_CLUSTER, uid)
+        await store.recognise_cluster(HUB_CLUSTER, uid, self._clock.now())
         return uid
 
     def _granted(self, asked_at: float, lease: Lease) -> None:
@@ -277,6 +278,7 @@ class Session:
         self._clock = clock
         self._metrics = metrics
         self._store = QueueStore(database, lambda: leadership.lease)
+        self._known_clusters = ClusterStore(database, lambda: leadership.lease)
         self._queue = WorkQueue(time.monotonic, self._lane_of, settings.concurrency)
         self._housekeeping = Housekeeping(self._store, clock.now, timedelta(days=settings.history_days))
         self._may_write = may_write
@@ -288,7 +290,7 @@ class Session:
             own_namespace(settings.namespace),
             self._connect,
             self._make_cluster,
-            self._store,
+            self._known_clusters,
             Concerned(self._wake_dispatch, self._take_in_member),
             self._count_running,
             clock.now,
@@ -362,7 +364,8 @@ class Session:
         life = await self._recognise_database()
         hub_id = str(await self._store.hub_id())
         self._roster.load(await self._store.load_live())
-        self._fleet.remember(await self._store.unreachable_clusters())
+        known = self._known_clusters
+        self._fleet.remember(await known.unreachable_clusters(), await known.declared_members())
         for record in self._roster.records():
             self._cluster.learn(record)
         tasks.create_task(self._cluster.run(), name="cluster")

@@ -20,6 +20,7 @@ from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.member import CONNECTING, AnotherCluster, Member, Unlisted, why
 from dispatcher.core import choice
 from dispatcher.core.choice import Closed
+from dispatcher.core.standing import Standing
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import cluster_uid
 from dispatcher.kube.kubeconfig import Connection, connection
@@ -51,11 +52,20 @@ class Pace:
 class Memory(Protocol):
     """What is known of clusters whoever leads."""
 
-    async def recognise_cluster(self, name: str, uid: str) -> None:
+    async def recognise_cluster(self, name: str, uid: str, at: datetime) -> None:
         """Note by which uid a cluster of that name is known; raises `SettingsError` if it was another one before."""
 
-    async def note_unreachable(self, name: str, since: datetime | None) -> None:
-        """Note since when it does not answer; None if it does."""
+    async def note_unreachable(self, name: str, since: datetime, message: str) -> None:
+        """Note since when it does not answer, and in which words."""
+
+    async def note_reachable(self, name: str, at: datetime) -> None:
+        """Note that it answers again."""
+
+    async def note_standing(self, name: str, standing: Standing, at: datetime) -> None:
+        """Note how it stands; to note the same again is nothing."""
+
+    async def note_rotation(self, name: str, at: datetime) -> None:
+        """Note that its kubeconfig was changed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +120,7 @@ class Connector:
 
     async def _serve(self, member: Member, secret: SecretKey, wanted: Connection) -> None:
         """Be connected until that connection is no longer the one that is wanted."""
+        await self._note_rotation(member, wanted)
         client = self._around.connect(wanted)
         closing = 0.0
         try:
@@ -137,10 +148,11 @@ class Connector:
             return
         known, member.uid = member.uid, uid  # before anything is awaited: another may lead there, too
         try:
-            await self._around.memory.recognise_cluster(member.name, uid)
+            await self._around.memory.recognise_cluster(member.name, uid, self._around.now())
         except errors.SettingsError as error:
             member.uid = known
             raise AnotherCluster(str(error)) from error
+        member.noted = None  # before it was recognised there was nothing to note it in
 
     async def _join(self, member: Member, cluster: Cluster, watching: asyncio.Task[None]) -> None:
         """Make it one of the clusters once its nodes and pods are known."""
@@ -226,25 +238,30 @@ class Connector:
                 | Unlisted()
                 | AnotherCluster()
             ):
-                await self._note_silence(member, None)
+                await self._note_answer(member)
             case errors.ClusterError() if member.unreachable_since is None:
-                now = self._around.now()
-                member.mishaps.append(now)
-                await self._note_silence(member, now)
+                member.unreachable_since = since = self._around.now()
+                member.is_known_to_be_lost = False
+                member.mishaps.append(since)
+                await self._around.memory.note_unreachable(member.name, since, why(error).message)
 
     async def _open(self, member: Member) -> None:
-        await self._note_silence(member, None)
+        await self._note_answer(member)
         if member.closed is not None:
             member.closed, member.since = None, self._around.now()
             self._around.on_changed()
 
-    async def _note_silence(self, member: Member, since: datetime | None) -> None:
-        """Remember since when it is silent, so that another leader does not begin to count anew."""
-        if member.unreachable_since == since:
-            return
-        member.unreachable_since = since
-        member.is_known_to_be_lost = False
-        await self._around.memory.note_unreachable(member.name, since)
+    async def _note_answer(self, member: Member) -> None:
+        """Whoever was silent is so no longer, for another leader, too."""
+        if member.unreachable_since is not None:
+            member.unreachable_since = None
+            member.is_known_to_be_lost = False
+            await self._around.memory.note_reachable(member.name, self._around.now())
+
+    async def _note_rotation(self, member: Member, wanted: Connection) -> None:
+        before, member.connection = member.connection, wanted
+        if before not in (None, wanted):
+            await self._around.memory.note_rotation(member.name, self._around.now())
 
     def _begin(self, closing: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(closing)

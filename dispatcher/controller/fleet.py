@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -25,6 +25,7 @@ from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.choice import Closed, Site, Where, leads_nowhere
 from dispatcher.core.decision import Loss
 from dispatcher.core.memberstatus import status_of
+from dispatcher.core.standing import Standing
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.kubeconfig import Connection
 from dispatcher.kube.reflector import Reflector
@@ -81,9 +82,12 @@ class Fleet:
         self._client = client
         self._concerned = concerned
         self._count_running = count_running
+        self._memory = memory
         self._now = now
         self._pace = pace
         self._silent: dict[str, datetime] = {}
+        self._noted: set[str] = set()
+        self._stirred = asyncio.Event()
         self._joined = asyncio.Event()
         self._itself = Member(MemberCluster(HUB_CLUSTER, ""), LONG_AGO, uid=hub_uid)
         self._members: dict[str, Member] = {}
@@ -123,9 +127,9 @@ class Fleet:
         """True once it is known which members are declared: who may not look at MemberClusters has none."""
         return self._declared.answered.is_set() or self._declared.is_forbidden
 
-    def remember(self, silent: Mapping[str, datetime]) -> None:
-        """Take in since when clusters have been silent, as whoever led before has noted it."""
-        self._silent = dict(silent)
+    def remember(self, silent: Mapping[str, datetime], declared: Collection[str] = ()) -> None:
+        """Take in since when clusters have been silent, and which were declared, as whoever led before noted it."""
+        self._silent, self._noted = dict(silent), set(declared)
 
     async def run(self) -> None:
         """Watch what is declared and keep each member connected, until cancelled."""
@@ -133,6 +137,7 @@ class Fleet:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._declared.run(), name="memberclusters")
                 tasks.create_task(self._look_after(), name="members")
+                tasks.create_task(self._keep_noted(), name="standings")
                 while True:
                     self._settle(tasks)
                     await self._changed.wait()
@@ -222,7 +227,7 @@ class Fleet:
             self._concerned.on_member(name)
         for each in wanted.values():
             self._declare(each, tasks)
-        self._concerned.on_capacity()
+        self._note_state()
 
     def _declare(self, declared: MemberCluster, tasks: asyncio.TaskGroup) -> None:
         name, member = declared.name, self._members.get(declared.name)
@@ -232,7 +237,10 @@ class Fleet:
         if member is not None:
             self._end(name)
         member = self._members[name] = Member(
-            declared, self._now(), unreachable_since=self._silent.pop(name, None)
+            declared,
+            self._now(),
+            unreachable_since=self._silent.pop(name, None),
+            connection=member.connection if member else None,
         )
         if declared.kubeconfig is None:
             member.cluster, member.closed, member.uid = self._hub, None, self._itself.uid
@@ -290,6 +298,29 @@ class Fleet:
     def _note_state(self) -> None:
         self._concerned.on_capacity()
         self._joined.set()
+        self._stirred.set()
+
+    async def _keep_noted(self) -> None:
+        """Have it noted how each cluster stands whenever that may have changed; one at a time keeps the order."""
+        await self._declared.answered.wait()
+        while True:
+            self._stirred.clear()
+            for member in list(self._members.values()):
+                await self._note_standing(member)
+            for name in self._noted - {each.name for each in self._declared.items.values()}:
+                self._noted.discard(name)
+                await self._memory.note_standing(name, Standing(is_declared=False), self._now())
+            await self._stirred.wait()
+
+    async def _note_standing(self, member: Member) -> None:
+        """Have it noted how a member stands, if that is not noted."""
+        standing = member.standing()
+        if member.noted is not None:
+            standing = standing.following(member.noted)
+        if standing != member.noted:
+            member.noted = standing
+            self._noted.add(member.name)
+            await self._memory.note_standing(member.name, standing, self._now())
 
     async def _look_after(self) -> None:
         """Now and then tell of each member in its own status, and have those looked at whose member is lost by now."""

@@ -18,9 +18,12 @@ from dispatcher.core.decision import Loss
 from dispatcher.core.memberstatus import Known
 from dispatcher.core.quantity import QuantityError, resource_amounts
 from dispatcher.core.resources import NOTHING, Resources
+from dispatcher.core.standing import Standing
 from dispatcher.kube.client import Json
+from dispatcher.kube.kubeconfig import Connection
 
 CONNECTING: Final = Closed(choice.NOT_REPORTED, "it is being connected")
+OPEN: Final = Closed("", "")
 LISTING: Final = Closed(choice.NOT_REPORTED, "its nodes and pods are being listed")
 
 MISHAPS_REMEMBERED: Final = timedelta(minutes=10)
@@ -40,6 +43,7 @@ class Member:
     """One declared member. `since` is when it was last closed or opened; `cluster` is there while it can be asked.
 
     `unreachable_since` is when its API server last fell silent, None while it answers, whatever the answer.
+    `connection` is what was last used to reach it, and `noted` how it stands as far as history was told.
     """
 
     declared: MemberCluster
@@ -52,6 +56,8 @@ class Member:
     mishaps: deque[datetime] = field(default_factory=lambda: deque(maxlen=MOST_MISHAPS))
     task: asyncio.Task[None] | None = None
     told: Json = field(default_factory=dict)
+    connection: Connection | None = None
+    noted: Standing | None = None
 
     @property
     def name(self) -> str:
@@ -98,6 +104,18 @@ class Member:
             )
         total, free = self.cluster.ledger.total(), self._snapshot(self.cluster).free_for(None)
         return Known(self.since, closed, self.uid, total, free, running, self.unreachable_since)
+
+    def standing(self) -> Standing:
+        """How it stands, for history; of one that is silent, or being connected, nobody knows what else is wrong."""
+        closed, declared = self.closed or OPEN, self.declared
+        is_told = self.unreachable_since is None and closed.reason != choice.NOT_REPORTED
+        return Standing(
+            is_cordoned=declared.cordoned,
+            is_draining=declared.drain,
+            closed_reason=closed.reason if is_told else None,
+            said=declared.cordon_reason,
+            closed_message=closed.message,
+        )
 
     def _snapshot(self, cluster: Cluster) -> CapacitySnapshot:
         return cluster.ledger.snapshot().without(_reserve(self.declared))

@@ -19,10 +19,9 @@ from uuid import UUID
 from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.gang import Gang
 from dispatcher.core.record import Attempt, Change, ObjectRef, Record
-from dispatcher.errors import DataRefused, SettingsError
+from dispatcher.errors import DataRefused
 from dispatcher.store import archive, partitions, rows
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Lease
@@ -72,36 +71,6 @@ class QueueStore:
         async with self._database.reading() as connection:
             found: UUID = (await connection.execute(text("SELECT id FROM hub"))).scalar_one()
             return found
-
-    async def recognise_cluster(self, name: str, uid: str) -> None:
-        """Note which cluster goes by that name, by the uid of its kube-system namespace.
-
-        Raises `SettingsError` if another one did before: what this database believes to run would all look
-        deleted there.
-        """
-        lease = self._lease()
-        async with self._database.fenced(lease.epoch, lease.holder) as connection:
-            await connection.execute(_MEET_CLUSTER, {"name": name, "uid": uid})
-            known = (await connection.execute(_CLUSTER_UID, {"name": name})).scalar_one()
-        if known != uid:
-            remedy = "use a new database" if name == HUB_CLUSTER else "declare it under another name"
-            raise SettingsError(
-                f"the cluster {name!r} of this database has the kube-system uid {known}, the one the kubeconfig "
-                f"leads to has {uid}: correct the kubeconfig or the database URL; if the cluster was really "
-                f"replaced, {remedy}"
-            )
-
-    async def unreachable_clusters(self) -> dict[str, datetime]:
-        """Since when each cluster has not answered, of those that did not when that was last noted."""
-        async with self._database.reading() as connection:
-            found = await connection.execute(_UNREACHABLE)
-            return {row.name: row.unreachable_since for row in found}
-
-    async def note_unreachable(self, name: str, since: datetime | None) -> None:
-        """Note since when a cluster does not answer, None if it does: whoever leads next counts on from there."""
-        lease = self._lease()
-        async with self._database.fenced(lease.epoch, lease.holder) as connection:
-            await connection.execute(_NOTE_UNREACHABLE, {"name": name, "since": since})
 
     async def deleted_among(self, uids: Collection[str]) -> set[str]:
         """Those of `uids` that were deleted, and of which nothing was left that anybody could ask about."""
@@ -252,16 +221,6 @@ _SPEC_BLOBS: Final = text(
     "SELECT hash, substring(CAST(:bodies AS bytea) FROM start FOR length) "
     "FROM unnest(CAST(:hashes AS text[]), CAST(:starts AS int[]), CAST(:lengths AS int[])) "
     "AS t(hash, start, length) ON CONFLICT (spec_hash) DO NOTHING"
-)
-_MEET_CLUSTER: Final = text(
-    "INSERT INTO member_cluster (name, cluster_uid) VALUES (:name, :uid) ON CONFLICT (name) DO NOTHING"
-)
-_CLUSTER_UID: Final = text("SELECT cluster_uid FROM member_cluster WHERE name = :name")
-_UNREACHABLE: Final = text(
-    "SELECT name, unreachable_since FROM member_cluster WHERE unreachable_since IS NOT NULL"
-)
-_NOTE_UNREACHABLE: Final = text(
-    "UPDATE member_cluster SET unreachable_since = CAST(:since AS timestamptz) WHERE name = :name"
 )
 _DELETED: Final = text(
     "SELECT uid FROM appwrapper WHERE uid = ANY(:uids) AND phase = 'Deleted' "

@@ -14,6 +14,7 @@ from aiohttp import web
 
 from dispatcher.controller.cluster import Cluster
 from dispatcher.core.capacity import CapacityLedger
+from dispatcher.core.standing import Standing
 from dispatcher.errors import SettingsError
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.kubeconfig import Connection
@@ -67,25 +68,43 @@ def is_cluster(server: FakeApiServer, uid: str) -> None:
 
 
 class FakeMemory:
-    """What is known of clusters as the store keeps it: `uids` by name, and every word on who is silent."""
+    """What is known of clusters as the store keeps it: `uids` by name, and every word on who is silent, or is how."""
 
     def __init__(self) -> None:
         self.uids: dict[str, str] = {}
         self.asked: list[str] = []
         self.silences: list[tuple[str, datetime | None]] = []
+        self.said: list[str] = []
+        self.standings: list[tuple[str, Standing]] = []
+        self.rotated: list[str] = []
+        self.times: list[datetime] = []
         self.failure: Exception | None = None
 
-    async def recognise_cluster(self, name: str, uid: str) -> None:
+    async def recognise_cluster(self, name: str, uid: str, at: datetime) -> None:
         self.asked.append(name)
-        await self._answer()
+        await self._answer(at)
         if self.uids.setdefault(name, uid) != uid:
             raise SettingsError(f"the cluster {name!r} of this database is another one")
 
-    async def note_unreachable(self, name: str, since: datetime | None) -> None:
-        await self._answer()
+    async def note_unreachable(self, name: str, since: datetime, message: str) -> None:
+        await self._answer(since)
         self.silences.append((name, since))
+        self.said.append(message)
 
-    async def _answer(self) -> None:
+    async def note_reachable(self, name: str, at: datetime) -> None:
+        await self._answer(at)
+        self.silences.append((name, None))
+
+    async def note_standing(self, name: str, standing: Standing, at: datetime) -> None:
+        await self._answer(at)
+        self.standings.append((name, standing))
+
+    async def note_rotation(self, name: str, at: datetime) -> None:
+        await self._answer(at)
+        self.rotated.append(name)
+
+    async def _answer(self, at: datetime) -> None:
+        self.times.append(at)
         await asyncio.sleep(0.01)  # virtual
         if self.failure is not None:
             raise self.failure

@@ -290,7 +290,7 @@ async def test_one_that_was_deleted_is_taken_in_to_remove_what_a_member_has_of_i
     "raw",
     [
         pytest.param(make_appwrapper(**LEAVING), id="of-which-there-is-nothing"),
-        pytest.param(make_appwrapper("aw", UNKNOWN, **LEAVING), id="that-could-never-be-dispatched"),
+        pytest.param(make_appwrapper("aw", UNKNOWN_KIND, **LEAVING), id="that-could-never-be-dispatched"),
     ],
 )
 async def test_one_that_was_deleted_and_has_nothing_anywhere_is_let_go(

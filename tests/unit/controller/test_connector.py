@@ -341,6 +341,8 @@ async def test_member_is_closed_from_its_first_missed_answer_and_left_after_a_wh
     await asyncio.sleep(60)  # virtual
     assert (member.closed.reason, member.unreachable_since) == (choice.UNREACHABLE, since)
     assert (bench.memory.silences, bench.told) == ([("east", since)], ["east joined", "east left"])
+    (said,) = bench.memory.said
+    assert said.startswith("its API server does not answer: ")
 
 
 async def test_member_that_answers_again_in_time_was_never_left(bench: Bench) -> None:
@@ -434,7 +436,18 @@ async def test_changed_kubeconfig_is_a_new_connection_and_the_old_one_lingers(be
     await until(lambda: is_closed(old))
     assert 30 <= monotonic() - left_at <= 32
     assert not is_closed(bench.clients[1])
-    assert bench.memory.silences == []
+    assert (bench.memory.silences, bench.memory.rotated) == ([], ["east"])
+
+
+async def test_kubeconfig_that_replaces_one_that_did_no_longer_work_is_told_as_well(bench: Bench) -> None:
+    bench.members["east"].on("GET", KUBE_SYSTEM, refusal(401, "Unauthorized"))
+    member = bench.keep()
+    await asyncio.sleep(20)  # virtual
+    assert bench.memory.rotated == []
+    bench.hub.on("GET", SECRET, holds(kubeconfig("east", user={"token": "new"})))
+    is_cluster(bench.members["east"], "uid-of-east")
+    await until(lambda: member.cluster)
+    assert bench.memory.rotated == ["east"]
 
 
 async def test_old_connections_are_closed_at_once_when_nobody_leads_any_more(bench: Bench) -> None:
@@ -454,7 +467,7 @@ async def test_same_kubeconfig_written_otherwise_is_no_new_connection(bench: Ben
     await bench.joined()
     bench.hub.on("GET", SECRET, holds(kubeconfig("east", cluster={"insecure-skip-tls-verify": "false"})))
     await asyncio.sleep(60)  # virtual
-    assert (len(bench.clients), bench.told) == (1, ["east joined"])
+    assert (len(bench.clients), bench.told, bench.memory.rotated) == (1, ["east joined"], [])
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from dispatcher.controller.fleet import Concerned, Fleet
 from dispatcher.core import choice
 from dispatcher.core.choice import ANYWHERE, Closed, Where
 from dispatcher.core.decision import Loss
+from dispatcher.core.standing import Standing
 from dispatcher.kube.client import ClusterClient
 from tests.builders import at, make_node
 from tests.fakes import FakeApiServer, answer, never, refusal
@@ -281,7 +282,7 @@ async def test_database_that_fails_ends_the_whole_fleet(idle: Bench) -> None:
         await asyncio.wait([task])
         found = task.exception()
         assert isinstance(found, ExceptionGroup)
-        assert list(map(type, found.exceptions)) == [errors.StoreUnavailable]
+        assert set(map(type, found.exceptions)) == {errors.StoreUnavailable}
 
 
 # --- whom a new leader waits for -----------------------------------------------------------------------------
@@ -415,6 +416,105 @@ async def test_those_on_a_lost_member_are_looked_at_again_when_its_operator_deci
     bench.has("east", onClusterLost={"policy": "requeue", "graceSeconds": 60})
     await asyncio.sleep(20)  # virtual
     assert bench.told == ["east"]
+
+
+# --- what history is told ------------------------------------------------------------------------------------
+
+
+async def test_history_is_told_how_each_member_stands_once(bench: Bench) -> None:
+    await bench.joined("east")
+    bench.has("hub", drain=True)
+    bench.has("west", cordoned=True, cordonReason="new switches")
+    bench.hub.on("GET", f"{SECRETS}/cluster-west", MISSING)
+    await asyncio.sleep(60)  # virtual
+    stand = dict(bench.memory.standings)
+    assert stand == {
+        "east": Standing(),
+        "hub": Standing(is_draining=True),
+        "west": Standing(is_cordoned=True, closed_reason=choice.NOT_CONNECTED),
+    }
+    west = stand["west"]
+    assert (west.said, west.closed_message) == ("new switches", "there is no Secret dispatcher/cluster-west")
+    told = len(bench.memory.standings)
+    bench.has("west", cordoned=True, cordonReason="old switches")
+    await asyncio.sleep(60)  # virtual
+    assert len(bench.memory.standings) == told
+
+
+async def test_history_is_told_what_is_declared_otherwise_and_when(bench: Bench) -> None:
+    await bench.joined("east")
+    await until(lambda: bench.memory.standings[-1] == ("east", Standing()))
+    bench.memory.standings.clear()
+    changes: list[dict[str, bool]] = [{"cordoned": True}, {"cordoned": True, "drain": True}, {}]
+    for spec in changes:
+        bench.has("east", **spec)
+        await asyncio.sleep(10)  # virtual
+    assert bench.memory.standings == [
+        ("east", Standing(is_cordoned=True)),
+        ("east", Standing(is_cordoned=True, is_draining=True)),
+        ("east", Standing()),
+    ]
+    assert bench.now() - timedelta(seconds=11) < bench.memory.times[-1] < bench.now() - timedelta(seconds=9)
+
+
+async def test_member_that_is_cordoned_while_it_is_silent_is_said_to_be_nothing_else(bench: Bench) -> None:
+    await bench.lost()
+    bench.memory.standings.clear()
+    bench.has("east", cordoned=True)
+    await until(lambda: bench.memory.standings)
+    is_cluster(bench.members["east"], "uid-of-east")
+    await until(lambda: "east" in bench.fleet.clusters)
+    await asyncio.sleep(10)  # virtual
+    assert set(bench.memory.standings) == {("east", Standing(is_cordoned=True))}
+
+
+async def test_members_that_are_declared_no_longer_are_told_to_be_removed_whoever_led_then(
+    idle: Bench,
+) -> None:
+    idle.fleet.remember({}, {"east", "south"})
+    idle.has("east")
+    async with running(idle):
+        await until(lambda: ("south", Standing(is_declared=False)) in idle.memory.standings)
+        await until(lambda: "east" in idle.fleet.clusters)
+        idle.declared.loses("east")
+        await asyncio.sleep(10)  # virtual
+        idle.has("east")
+        await asyncio.sleep(10)  # virtual
+    removed = [name for name, standing in idle.memory.standings if not standing.is_declared]
+    assert removed == ["south", "east"]
+    assert idle.memory.standings[-1] == ("east", Standing())
+
+
+async def test_nobody_is_told_to_be_removed_whose_declaration_is_a_mistake_or_was_not_listed(
+    idle: Bench,
+) -> None:
+    idle.fleet.remember({}, {"east", "west"})
+    idle.hub.on("GET", MEMBERS_PATH, FAILS)
+    async with running(idle):
+        await asyncio.sleep(60)  # virtual
+        assert idle.memory.standings == []
+        idle.hub.on(
+            "GET",
+            MEMBERS_PATH,
+            collection(declaration("east"), declaration("west", kubeconfigSecretRef=None)),
+        )
+        await until(lambda: "east" in idle.fleet.clusters)
+        await asyncio.sleep(60)  # virtual
+    assert {name for name, _ in idle.memory.standings} == {"east"}
+
+
+async def test_kubeconfig_in_another_secret_is_told_if_it_is_another(bench: Bench) -> None:
+    await bench.joined("east")
+    first = bench.fleet.clusters["east"]
+    bench.hub.on("GET", f"{SECRETS}/moved", holds(kubeconfig("east")))
+    bench.has("east", kubeconfigSecretRef={"name": "moved"})
+    await until(lambda: bench.fleet.clusters.get("east") not in (None, first))
+    assert bench.memory.rotated == []
+    second = bench.fleet.clusters["east"]
+    bench.hub.on("GET", f"{SECRETS}/another", holds(kubeconfig("east", user={"token": "new"})))
+    bench.has("east", kubeconfigSecretRef={"name": "another"})
+    await until(lambda: bench.fleet.clusters.get("east") not in (None, second))
+    assert bench.memory.rotated == ["east"]
 
 
 # --- what is known for a pass --------------------------------------------------------------------------------

@@ -1,0 +1,162 @@
+"""What is known of clusters whoever leads: which one goes by a name, how it stands, and what happened to it.
+
+Each change is written with the events that tell of it, in one fenced transaction, and compared with what was noted
+before: noting the same again tells nothing. Of a name that was never recognised nothing is noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from dispatcher.api.mistakes import one_line
+from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.core import choice
+from dispatcher.core.choice import LONGEST_MESSAGE
+from dispatcher.core.standing import ClusterEvent, ClusterNews, Standing, news
+from dispatcher.errors import SettingsError
+from dispatcher.store import rows
+from dispatcher.store.database import Database
+from dispatcher.store.leadership import Lease
+
+
+class ClusterStore:
+    """The clusters, for the leader; `lease` gives the lease to write under, or raises `Fenced`.
+
+    Each `at` is a time of the database's clock. What is noted of one cluster is to be noted one after the other.
+    """
+
+    def __init__(self, database: Database, lease: Callable[[], Lease]) -> None:
+        self._database = database
+        self._lease = lease
+
+    async def recognise_cluster(self, name: str, uid: str, at: datetime) -> None:
+        """Note which cluster goes by that name, by the uid of its kube-system namespace.
+
+        Raises `SettingsError` if another one did before: what this database believes to run would all look
+        deleted there.
+        """
+        # The hub takes gangs without being declared, so that it is declared is news.
+        values = {"name": name, "uid": uid, "is_declared": name != HUB_CLUSTER}
+        async with self._fenced() as connection:
+            if (await connection.execute(_MEET, values)).first() is not None:
+                await self._tell(connection, name, at, [ClusterNews(ClusterEvent.JOINED)])
+            known = (await connection.execute(_UID, {"name": name})).scalar_one()
+        if known != uid:
+            remedy = "use a new database" if name == HUB_CLUSTER else "declare it under another name"
+            raise SettingsError(
+                f"the cluster {name!r} of this database has the kube-system uid {known}, the one the kubeconfig "
+                f"leads to has {uid}: correct the kubeconfig or the database URL; if the cluster was really "
+                f"replaced, {remedy}"
+            )
+
+    async def unreachable_clusters(self) -> dict[str, datetime]:
+        """Since when each cluster has not answered, of those that did not when that was last noted."""
+        async with self._database.reading() as connection:
+            found = await connection.execute(_SILENT)
+            return {row.name: row.unreachable_since for row in found}
+
+    async def declared_members(self) -> set[str]:
+        """Those that were declared when that was last noted; without the hub, which is there in any case."""
+        async with self._database.reading() as connection:
+            found = await connection.execute(_DECLARED, {"hub": HUB_CLUSTER})
+            return {row.name for row in found}
+
+    async def note_unreachable(self, name: str, since: datetime, message: str) -> None:
+        """Note since when a cluster does not answer: whoever leads next counts on from there."""
+        told = ClusterNews(ClusterEvent.UNREACHABLE, choice.UNREACHABLE, message)
+        async with self._fenced() as connection:
+            if (await connection.execute(_FALL_SILENT, {"name": name, "since": since})).rowcount:
+                await self._tell(connection, name, since, [told])
+
+    async def note_reachable(self, name: str, at: datetime) -> None:
+        """Note that a cluster answers again, whatever it answers."""
+        async with self._fenced() as connection:
+            if (await connection.execute(_ANSWER, {"name": name})).rowcount:
+                await self._tell(connection, name, at, [ClusterNews(ClusterEvent.REACHABLE)])
+
+    async def note_standing(self, name: str, standing: Standing, at: datetime) -> None:
+        """Note how a cluster stands now."""
+        async with self._fenced() as connection:
+            row = (await connection.execute(_STANDING, {"name": name})).first()
+            if row is None:
+                return
+            known = Standing(row.is_declared, row.is_cordoned, row.is_draining, row.closed_reason)
+            now = standing.following(known)
+            if now != known:
+                await connection.execute(_NOTE_STANDING, _columns(name, now))
+                await self._tell(connection, name, at, news(known, now))
+
+    async def note_rotation(self, name: str, at: datetime) -> None:
+        """Note that a cluster is reached elsewhere, or as somebody else, from now on."""
+        async with self._fenced() as connection:
+            if (await connection.execute(_UID, {"name": name})).first() is not None:
+                await self._tell(connection, name, at, [ClusterNews(ClusterEvent.CREDENTIALS_ROTATED)])
+
+    def _fenced(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        lease = self._lease()
+        return self._database.fenced(lease.epoch, lease.holder)
+
+    async def _tell(
+        self, connection: AsyncConnection, name: str, at: datetime, told: Sequence[ClusterNews]
+    ) -> None:
+        if told:
+            document = rows.to_json([_row(name, at, each) for each in told])
+            await connection.execute(_TELL, {"rows": document, "epoch": self._lease().epoch})
+
+
+def _row(name: str, at: datetime, told: ClusterNews) -> rows.Row:
+    message = _short(one_line(told.message))
+    return {"at": at, "cluster": name, "event": told.event, "reason": told.reason, "message": message}
+
+
+def _short(message: str) -> str:
+    """A member that comes and goes with each probe writes one for each time."""
+    return message if len(message) <= LONGEST_MESSAGE else f"{message[: LONGEST_MESSAGE - 1]}…"
+
+
+def _columns(name: str, standing: Standing) -> dict[str, object]:
+    """The columns of how it stands; one that is removed comes back as if nothing had been noted of it."""
+    if not standing.is_declared:
+        standing = Standing(is_declared=False)
+    return {
+        "name": name,
+        "is_declared": standing.is_declared,
+        "is_cordoned": standing.is_cordoned,
+        "is_draining": standing.is_draining,
+        "closed_reason": standing.closed_reason,
+    }
+
+
+_MEET: Final = text(
+    "INSERT INTO member_cluster (name, cluster_uid, is_declared) VALUES (:name, :uid, :is_declared) "
+    "ON CONFLICT (name) DO NOTHING RETURNING name"
+)
+_UID: Final = text("SELECT cluster_uid FROM member_cluster WHERE name = :name")
+_SILENT: Final = text(
+    "SELECT name, unreachable_since FROM member_cluster WHERE unreachable_since IS NOT NULL"
+)
+_DECLARED: Final = text("SELECT name FROM member_cluster WHERE is_declared AND name <> :hub")
+_FALL_SILENT: Final = text(
+    "UPDATE member_cluster SET unreachable_since = :since WHERE name = :name AND unreachable_since IS NULL"
+)
+_ANSWER: Final = text(
+    "UPDATE member_cluster SET unreachable_since = NULL WHERE name = :name AND unreachable_since IS NOT NULL"
+)
+_STANDING: Final = text(
+    "SELECT is_declared, is_cordoned, is_draining, closed_reason FROM member_cluster WHERE name = :name FOR UPDATE"
+)
+_NOTE_STANDING: Final = text(
+    "UPDATE member_cluster SET is_declared = :is_declared, is_cordoned = :is_cordoned, "
+    "is_draining = :is_draining, closed_reason = :closed_reason WHERE name = :name"
+)
+_TELL: Final = text(
+    "INSERT INTO cluster_event (at, cluster, event, reason, message, epoch) "
+    "SELECT at, cluster, event, reason, message, :epoch FROM json_to_recordset(CAST(:rows AS json)) "
+    "AS t(at timestamptz, cluster text, event text, reason text, message text)"
+)

@@ -1,0 +1,171 @@
+"""What is known of clusters whoever leads, and the events that are written with each change of it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import psycopg
+import pytest
+
+from dispatcher.core.standing import Standing
+from dispatcher.errors import Fenced, SettingsError
+from dispatcher.store.clusters import ClusterStore
+from dispatcher.store.database import Database
+from dispatcher.store.leadership import Leadership, Lease
+from tests.postgres.changes import LATER, NOW, rows_of
+
+Told = tuple[datetime, str, str, str, str]
+JOINED: Told = (NOW, "east", "joined", "", "")
+REFUSED = Standing(closed_reason="ClusterCredentialsRefused", closed_message="no entry")
+
+
+@pytest.fixture
+def clusters(database: Database, leadership: Leadership) -> ClusterStore:
+    """The clusters, as the leader notes them."""
+    return ClusterStore(database, lambda: leadership.lease)
+
+
+@pytest.fixture
+async def east(clusters: ClusterStore) -> ClusterStore:
+    """The clusters, of which `east` has joined."""
+    await clusters.recognise_cluster("east", "uid-of-east", NOW)
+    return clusters
+
+
+def told(url: str) -> list[Told]:
+    """Every event of a cluster, in order."""
+    return rows_of(url, "SELECT at, cluster, event, reason, message FROM cluster_event ORDER BY id")
+
+
+async def test_cluster_joins_once(east: ClusterStore, database_url: str, leadership: Leadership) -> None:
+    await east.recognise_cluster("east", "uid-of-east", LATER)
+    assert told(database_url) == [JOINED]
+    found = rows_of(database_url, "SELECT actor, epoch FROM cluster_event")
+    assert found == [("", leadership.lease.epoch)]
+
+
+async def test_another_cluster_of_that_name_is_refused_and_not_told(
+    east: ClusterStore, database_url: str
+) -> None:
+    with pytest.raises(SettingsError, match="declare it under another name"):
+        await east.recognise_cluster("east", "another", LATER)
+    assert told(database_url) == [JOINED]
+
+
+async def test_silence_is_told_when_it_begins_and_ends_and_counts_from_its_begin(
+    east: ClusterStore, database_url: str
+) -> None:
+    later = LATER + timedelta(seconds=1)
+    await east.note_unreachable("east", NOW, "no answer")
+    await east.note_unreachable("east", LATER, "no answer either")
+    assert await east.unreachable_clusters() == {"east": NOW}
+    await east.note_reachable("east", LATER)
+    await east.note_reachable("east", later)
+    assert await east.unreachable_clusters() == {}
+    await east.note_unreachable("east", later, "again")
+    assert told(database_url) == [
+        JOINED,
+        (NOW, "east", "unreachable", "ClusterUnreachable", "no answer"),
+        (LATER, "east", "reachable", "", ""),
+        (later, "east", "unreachable", "ClusterUnreachable", "again"),
+    ]
+
+
+async def test_standing_is_told_once_whoever_leads(
+    east: ClusterStore, database: Database, database_url: str
+) -> None:
+    cordoned = Standing(is_cordoned=True, said="new switches")
+    await east.note_standing("east", Standing(), NOW)
+    await east.note_standing("east", cordoned, LATER)
+    await east.note_standing("east", replace(cordoned, said="old switches"), LATER)
+    successor = Leadership(database, holder="successor")
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE leader_lease SET expires_at = clock_timestamp()")
+    assert await successor.acquire() is not None
+    next_term = ClusterStore(database, lambda: successor.lease)
+    await next_term.note_standing("east", cordoned, LATER)
+    await next_term.note_standing("east", replace(cordoned, closed_reason=None), LATER)
+    await next_term.note_standing("east", REFUSED, LATER)
+    await next_term.note_standing("east", Standing(closed_reason=None), LATER)
+    await next_term.note_standing("east", Standing(), LATER)
+    assert told(database_url) == [
+        JOINED,
+        (LATER, "east", "cordoned", "ClusterCordoned", "new switches"),
+        (LATER, "east", "uncordoned", "", ""),
+        (LATER, "east", "closed", "ClusterCredentialsRefused", "no entry"),
+        (LATER, "east", "opened", "", ""),
+    ]
+
+
+async def test_member_that_is_declared_again_begins_anew(east: ClusterStore, database_url: str) -> None:
+    await east.note_standing("east", replace(REFUSED, is_cordoned=True), NOW)
+    assert await east.declared_members() == {"east"}
+    await east.note_standing("east", replace(REFUSED, is_declared=False), LATER)
+    assert await east.declared_members() == set()
+    await east.note_standing("east", replace(REFUSED, is_cordoned=True), LATER)
+    assert [event for _, _, event, _, _ in told(database_url)] == [
+        "joined",
+        "cordoned",
+        "closed",
+        "removed",
+        "declared",
+        "cordoned",
+        "closed",
+    ]
+
+
+async def test_hub_takes_gangs_before_it_is_declared(clusters: ClusterStore, database_url: str) -> None:
+    await clusters.recognise_cluster("hub", "uid-of-hub", NOW)
+    await clusters.note_standing("hub", Standing(), LATER)
+    assert await clusters.declared_members() == set()
+    assert [event for _, _, event, _, _ in told(database_url)] == ["joined", "declared"]
+
+
+async def test_rotation_is_told_each_time(east: ClusterStore, database_url: str) -> None:
+    await east.note_rotation("east", NOW)
+    await east.note_rotation("east", LATER)
+    assert told(database_url)[1:] == [
+        (NOW, "east", "credentials-rotated", "", ""),
+        (LATER, "east", "credentials-rotated", "", ""),
+    ]
+
+
+async def test_of_a_name_that_was_never_recognised_nothing_is_told(
+    clusters: ClusterStore, database_url: str
+) -> None:
+    await clusters.note_unreachable("west", NOW, "no answer")
+    await clusters.note_reachable("west", NOW)
+    await clusters.note_standing("west", REFUSED, NOW)
+    await clusters.note_rotation("west", NOW)
+    assert (told(database_url), await clusters.unreachable_clusters()) == ([], {})
+
+
+async def test_message_is_one_short_line(east: ClusterStore, database_url: str) -> None:
+    await east.note_unreachable("east", NOW, "a\0b\n" + "c" * 5000)
+    (_, (_, _, _, _, message)) = told(database_url)
+    assert message == r"a\x00b\n" + "c" * 1015 + "…"
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        lambda store: store.recognise_cluster("west", "uid-of-west", LATER),
+        lambda store: store.note_unreachable("east", LATER, ""),
+        lambda store: store.note_standing("east", REFUSED, LATER),
+        lambda store: store.note_rotation("east", LATER),
+    ],
+    ids=["recognised", "unreachable", "standing", "rotation"],
+)
+async def test_who_leads_no_longer_notes_nothing(
+    east: ClusterStore,
+    database: Database,
+    leadership: Leadership,
+    database_url: str,
+    note: Callable[[ClusterStore], Awaitable[None]],
+) -> None:
+    stale: Lease = replace(leadership.lease, epoch=leadership.lease.epoch - 1)
+    with pytest.raises(Fenced):
+        await note(ClusterStore(database, lambda: stale))
+    assert told(database_url) == [JOINED]
