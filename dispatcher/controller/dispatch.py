@@ -122,8 +122,8 @@ def _batches(outcomes: list[Outcome]) -> Iterator[list[Outcome]]:
 def change_of(outcome: Outcome, now: datetime) -> Change | None:
     """What an outcome makes of its AppWrapper; None if that knows it already."""
     match outcome:
-        case Placed(record, cluster):
-            return lifecycle.dispatch(record, cluster, now)
+        case Placed(record, cluster, message):
+            return lifecycle.dispatch(record, cluster, now, message)
         case Waiting(record, pending, is_head):
             return lifecycle.block(record, pending, now, is_head=is_head)
         case Impossible(record, pending):

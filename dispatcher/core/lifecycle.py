@@ -119,16 +119,22 @@ def _in_words(selector: Selector) -> str:
     return str(selector) or "any"
 
 
-def dispatch(record: Record, cluster: str, now: datetime) -> Change:
-    """Commit it to `cluster`: from here on its demand is charged there.
+def dispatch(record: Record, cluster: str, now: datetime, why: str = "") -> Change:
+    """Commit it to `cluster`, and say why to no other: from here on its demand is charged there.
 
     What is created needs no list of its own here: it is what `spec_hash` names, item by item.
     """
-    return _commit_to(record, Cause.DISPATCHED, cluster, record.attempts + 1, record.conditions, now)
+    return _commit_to(record, Cause.DISPATCHED, cluster, record.attempts + 1, record.conditions, now, why)
 
 
 def _commit_to(
-    record: Record, cause: Cause, cluster: str, number: int, conditions: tuple[Condition, ...], now: datetime
+    record: Record,
+    cause: Cause,
+    cluster: str,
+    number: int,
+    conditions: tuple[Condition, ...],
+    now: datetime,
+    why: str = "",
 ) -> Change:
     conditions = with_true(conditions, ConditionType.HEAD_OF_LINE, now, words.FRONT_OF_QUEUE)
     if record.condition(ConditionType.BACKOFF):
@@ -137,6 +143,7 @@ def _commit_to(
         record,
         cause,
         now,
+        note=why,
         conditions=conditions,
         pending=None,
         blocked_since=None,

@@ -59,10 +59,14 @@ class Policy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """It fits `cluster`, the best of those it fits, and what it needs is taken there."""
+    """It fits `cluster`, the best of those it fits, and what it needs is taken there.
+
+    `message` says of the other clusters, if there are any, why it was none of them.
+    """
 
     record: Record
     cluster: str
+    message: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,8 +184,9 @@ class Planning:
         fitting = [site for site in allowed.sites if gang.demand.fits_in(self._available(site, gang))]
         if fitting:
             best = min(fitting, key=lambda site: self._score(record, site))
+            message = self._why_no_other(gang, best, fitting, allowed)
             best.snapshot.take(gang.demand)
-            return Placed(record, best.name)
+            return Placed(record, best.name, message)
         if not self._sites:
             return Waiting(record, Pending(NO_CLUSTER, "no cluster has reported its capacity yet"))
         return self._refuse(record, allowed)
@@ -205,6 +210,13 @@ class Planning:
         free = site.snapshot.free_for(gang)
         kept = self._kept.get(site.name)
         return free - kept.gang.demand if kept else free
+
+    def _why_no_other(self, gang: Gang, best: Site, fitting: Sequence[Site], allowed: _Allowed) -> str:
+        """It fills the others that it fits less well; the rest refuse it, or have too little."""
+        full = [self._shortage(gang, site) for site in allowed.sites if site not in fitting]
+        also = [f"it fits {site.name}, too" for site in fitting if site is not best]
+        refused = _in_short(sorted([*allowed.rejections, *full], key=lambda each: each.cluster))
+        return "; ".join([*also[:MOST_NAMED], *([refused] if refused else ())])
 
     def _refuse(self, record: Record, allowed: _Allowed) -> Refusal:
         """It waits if there is a site that it would fit when empty."""

@@ -181,6 +181,22 @@ def test_what_it_is_about(where: Where, sites: list[Site], reason: str, cluster:
     assert (outcome.pending.reason, outcome.pending.cluster) == (reason, cluster)
 
 
+def test_who_goes_to_one_cluster_is_told_why_to_none_of_the_others() -> None:
+    outcome = outcome_of(
+        4000,
+        ANYWHERE,
+        make_site("best", 4000),
+        make_site("larger", 16000),
+        make_site("full", 8000, taken=7000),
+        make_site("closed", closed=Closed("ClusterCordoned", "new switches")),
+    )
+    assert outcome == Placed(
+        outcome.record,
+        "best",
+        "it fits larger, too; closed (new switches), full (cpu: needs 4, 1 free)",
+    )
+
+
 def test_hub_alone_takes_whoever_fits_whatever_he_requires_of_clusters() -> None:
     outcome = outcome_of(4000, EU, make_site("hub"))
     assert outcome == Placed(outcome.record, "hub")
@@ -287,7 +303,8 @@ def test_best_of_those_that_take_it_gets_the_whole_gang(
         if best is None:
             assert not isinstance(outcome, Placed)
         else:
-            assert outcome == Placed(outcome.record, best.name)
+            assert isinstance(outcome, Placed)
+            assert outcome.cluster == best.name
             sites[best.name].snapshot.take(gang.demand)
 
 

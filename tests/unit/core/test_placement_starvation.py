@@ -96,7 +96,8 @@ def test_starved_keeps_one_cluster_and_leaves_the_others_open() -> None:
     outcomes = plan(queue, make_sites(**clusters), starved=starved(queue, at(601), BOUND))
 
     assert isinstance(outcomes[0], Waiting)
-    assert outcomes[1] == Placed(small, "b")
+    kept = "a (what is free there is kept for default/starving, which has waited too long)"
+    assert outcomes[1] == Placed(small, "b", kept)
 
 
 def test_nothing_is_kept_for_one_that_never_fits() -> None:
