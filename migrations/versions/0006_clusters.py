@@ -64,6 +64,10 @@ FROM (
         SELECT uid, min(started_at) AS started_at FROM public.attempt WHERE started_at IS NOT NULL GROUP BY uid
     ) AS first JOIN public.appwrapper AS a USING (uid)
     WHERE first.started_at >= statement_timestamp() - interval '7 days' AND a.first_queued_at <= first.started_at
+    UNION ALL
+    SELECT queue, public.gpu_class(gpu), wait_s FROM public.past_appwrapper
+    WHERE first_started_at >= statement_timestamp() - interval '7 days' AND eligible_at <= first_started_at
+      AND ended_at >= statement_timestamp() - interval '7 days'  -- so that older partitions are left alone
 ) AS started
 GROUP BY queue, gpu_class
 """
@@ -150,6 +154,100 @@ LEFT JOIN public.member_cluster AS m ON m.name = t.cluster
 WHERE t.ended_at IS NULL
 """
 
+# Hour by hour, so that a question about a week looks at a week. Which clusters and resources there are is found by
+# going from one to the next in the index of the samples.
+UTILISATION_HOURLY = """
+CREATE VIEW history.utilisation_hourly AS
+WITH RECURSIVE kinds AS (
+    (SELECT cluster, resource FROM public.capacity_sample ORDER BY cluster, resource LIMIT 1)
+    UNION ALL
+    SELECT following.cluster, following.resource
+    FROM kinds CROSS JOIN LATERAL (
+        SELECT cluster, resource FROM public.capacity_sample AS s
+        WHERE (s.cluster, s.resource) > (kinds.cluster, kinds.resource) ORDER BY cluster, resource LIMIT 1
+    ) AS following
+)
+SELECT hour, cluster, resource,
+       capacity / unit AS capacity_h, allocated / unit AS allocated_h, reserved / unit AS reserved_h,
+       other / unit AS other_h, greatest(capacity - allocated - reserved - other, 0) / unit AS idle_h,
+       down / unit AS down_h, 100 * allocated / nullif(capacity, 0) AS percent, known_s
+FROM (
+    SELECT date_trunc('hour', min(oldest.at), 'UTC') AS began
+    FROM kinds CROSS JOIN LATERAL (
+        SELECT at FROM public.capacity_sample AS s
+        WHERE (s.cluster, s.resource) = (kinds.cluster, kinds.resource) ORDER BY at LIMIT 1
+    ) AS oldest
+) AS first
+CROSS JOIN LATERAL generate_series(first.began, statement_timestamp(), interval '1 hour') AS every(hour)
+CROSS JOIN LATERAL (
+    SELECT s.cluster, s.resource, capacity, other, down, known_s,
+           3600::double precision * CASE s.resource WHEN 'cpu' THEN 1000 WHEN 'memory' THEN 1073741824 ELSE 1 END
+               AS unit,
+           coalesce(sum(amount * seconds.allocated), 0) AS allocated,
+           coalesce(sum(amount * seconds.reserved), 0) AS reserved
+    FROM (
+        SELECT cluster, resource, sum(capacity * seconds)::double precision AS capacity,
+               sum(other * seconds)::double precision AS other,
+               coalesce(sum(capacity * seconds) FILTER (WHERE NOT is_reachable), 0)::double precision AS down,
+               sum(seconds)::double precision AS known_s, range_agg(tstzrange(since, until)) AS known
+        FROM (
+            SELECT *, extract(epoch FROM until - since) AS seconds
+            FROM (
+                SELECT kinds.cluster, kinds.resource, capacity, other, is_reachable, greatest(at, hour) AS since,
+                       least(lead(at) OVER (PARTITION BY kinds.cluster, kinds.resource ORDER BY at),
+                             at + interval '10 minutes', hour + interval '1 hour', statement_timestamp()) AS until
+                FROM kinds JOIN public.capacity_sample AS c ON (c.cluster, c.resource) = (kinds.cluster, kinds.resource)
+                WHERE at > hour - interval '10 minutes' AND at < hour + interval '1 hour'
+            ) AS sample
+        ) AS sample
+        WHERE until > since GROUP BY cluster, resource
+    ) AS s
+    LEFT JOIN (
+        SELECT cluster, decided_at, started_at, coalesce(ended_at, statement_timestamp()) AS ended_at, demand
+        FROM public.attempt
+        WHERE decided_at < hour + interval '1 hour' AND coalesce(ended_at, 'infinity') > hour
+        UNION ALL
+        SELECT cluster, decided_at, started_at, ended_at,
+               jsonb_build_object('cpu', cpu * 1000, 'memory', memory_gib * 1073741824, 'gpu', gpu)
+        FROM public.past_attempt
+        WHERE tstzrange(decided_at, ended_at) && tstzrange(hour, hour + interval '1 hour')
+    ) AS held ON held.cluster = s.cluster
+    CROSS JOIN LATERAL (
+        SELECT coalesce(
+            held.demand ->> s.resource,
+            CASE WHEN s.resource LIKE '%/gpu' OR s.resource LIKE 'gpu.intel.com/%' THEN held.demand ->> 'gpu' END
+        )::double precision AS amount
+    ) AS asked
+    CROSS JOIN LATERAL (
+        SELECT sum(extract(epoch FROM upper(run) - lower(run))) FILTER (WHERE is_allocated)::double precision
+                   AS allocated,
+               sum(extract(epoch FROM upper(run) - lower(run))) FILTER (WHERE NOT is_allocated)::double precision
+                   AS reserved
+        FROM (VALUES
+            (false, tstzrange(decided_at, greatest(decided_at, least(started_at, ended_at)))),
+            (true, CASE WHEN started_at IS NULL THEN 'empty'
+                        ELSE tstzrange(started_at, greatest(started_at, ended_at)) END)
+        ) AS part(is_allocated, lasts)
+        CROSS JOIN LATERAL unnest(s.known * tstzmultirange(lasts)) AS run
+    ) AS seconds
+    GROUP BY s.cluster, s.resource, capacity, other, down, known_s
+) AS used
+"""
+
+QUEUE_DEPTH = """
+CREATE VIEW history.queue_depth_5m AS
+SELECT at, queue, queued, queued_cpu, queued_memory AS queued_memory_gib, queued_gpu,
+       running, running_cpu, running_memory AS running_memory_gib, running_gpu
+FROM public.queue_sample
+"""
+
+CLUSTER_EVENTS = """
+CREATE VIEW history.cluster_events AS
+SELECT at, cluster, event, reason, message, actor,
+       extract(epoch FROM lead(at) OVER (PARTITION BY cluster ORDER BY at, id) - at)::double precision AS seconds
+FROM public.cluster_event
+"""
+
 COMMENTS = {
     "recent_waits": (
         "What AppWrappers waited until their first start, of those first started in the last 7 days.",
@@ -210,10 +308,59 @@ COMMENTS = {
             ),
         },
     ),
+    "history.utilisation_hourly": (
+        "What became of each cluster's capacity, hour by hour, while it was known: a sample stands until the next one "
+        "of its cluster and resource, for 10 minutes at most, and what no sample stands for counts nowhere. Cpu is in "
+        "core-hours, memory in GiB-hours, all else in devices or units times hours.",
+        {
+            "hour": "The hour that begins then, by UTC.",
+            "cluster": "Name of the cluster.",
+            "resource": "Name of the resource, as Kubernetes has it.",
+            "capacity_h": "What its usable nodes had, times hours; while it was unreachable, what they had before.",
+            "allocated_h": (
+                "What AppWrappers held there from their start to their end, times hours, to the second. Of those "
+                "deleted for long only cpu, memory and GPUs are known, and all GPUs count as one kind."
+            ),
+            "reserved_h": "What AppWrappers held there from their dispatch to their start, times hours; else as above.",
+            "other_h": "What pods of others took, times hours.",
+            "idle_h": "The rest of capacity_h that nobody held, never below 0.",
+            "down_h": "How much of capacity_h was of times when the cluster could not be reached.",
+            "percent": "allocated_h in percent of capacity_h; null if there was no capacity.",
+            "known_s": "How many seconds of the hour samples stand for: 3600 if nothing is missing.",
+        },
+    ),
+    "history.queue_depth_5m": (
+        "How long each queue was, and how much ran of it, every 5 minutes.",
+        {
+            "at": "When it was looked at.",
+            "queue": "Name of the queue.",
+            "queued": "How many waited.",
+            "queued_cpu": "What those asked for together, in cpu cores.",
+            "queued_memory_gib": "What those asked for together, in GiB of memory.",
+            "queued_gpu": "What those asked for together, in GPU devices.",
+            "running": "How many held capacity, dispatched or running.",
+            "running_cpu": "What those held together, in cpu cores.",
+            "running_memory_gib": "What those held together, in GiB of memory.",
+            "running_gpu": "What those held together, in GPU devices.",
+        },
+    ),
+    "history.cluster_events": (
+        "What happened to clusters: joined, closed, opened, cordoned, became unreachable, and so on.",
+        {
+            "at": "When it happened, by the database's clock as the dispatcher follows it.",
+            "cluster": "Name of the cluster.",
+            "event": "What happened, a word for machines.",
+            "reason": "Why, a word for machines; may be empty.",
+            "message": "Why, a sentence for people; may be empty.",
+            "actor": "Who made it happen; empty if that is the dispatcher, or nobody knows.",
+            "seconds": "Seconds until the next event of that cluster; null for its newest.",
+        },
+    ),
 }
 
 DOWN = """
-DROP VIEW history.running_now, history.queue_now, recent_waits;
+DROP VIEW history.cluster_events, history.queue_depth_5m, history.utilisation_hourly, history.running_now,
+    history.queue_now, recent_waits;
 DROP FUNCTION waiting_advice(text)
 """
 
@@ -240,7 +387,8 @@ FROM (
 
 
 def upgrade() -> None:
-    _run(ADVICE, RECENT_WAITS, QUEUE_NOW, RUNNING_NOW, *_comments(COMMENTS))
+    views = (RECENT_WAITS, QUEUE_NOW, RUNNING_NOW, UTILISATION_HOURLY, QUEUE_DEPTH, CLUSTER_EVENTS)
+    _run(ADVICE, *views, *_comments(COMMENTS))
 
 
 def downgrade() -> None:

@@ -1,0 +1,242 @@
+"""What became of each cluster's capacity hour by hour, against a count of every second of it."""
+
+from __future__ import annotations
+
+import random
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
+from typing import Final
+
+import psycopg
+import pytest
+
+from dispatcher.core import beginnings, lifecycle
+from dispatcher.core.gang import Gang
+from dispatcher.core.lifecycle import Verdict
+from dispatcher.core.record import Change, Record
+from dispatcher.core.resources import Resources
+from dispatcher.store.queue import QueueStore
+from tests.builders import make_newcomer
+from tests.postgres.changes import make_object
+
+HOUR: Final = timedelta(hours=1)
+LONGEST: Final = 600
+UNITS: Final = {"cpu": 1000, "memory": 2**30, "nvidia.com/gpu": 1, "example.com/slice": 1}
+CLUSTERS: Final = ("east", "hub", "west")
+
+Key = tuple[datetime, str, str]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """Amounts in base units, as they were from `at` on."""
+
+    at: datetime
+    cluster: str
+    resource: str
+    capacity: int
+    other: int
+    is_reachable: bool
+
+
+@dataclass(frozen=True)
+class Hold:
+    """What an attempt held in a cluster, and when: until now if it has no end."""
+
+    cluster: str
+    demand: dict[str, int]
+    decided_at: datetime
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True)
+class Hours:
+    """A row, but for its key."""
+
+    capacity_h: float
+    allocated_h: float
+    reserved_h: float
+    other_h: float
+    idle_h: float
+    down_h: float
+    percent: float | None
+    known_s: float
+
+
+def seconds_of(start: datetime, end: datetime) -> Iterator[datetime]:
+    """Every whole second from `start` until before `end`."""
+    for number in range(int((end - start).total_seconds())):
+        yield start + timedelta(seconds=number)
+
+
+def oracle(samples: list[Sample], holds: list[Hold], now: datetime) -> dict[Key, Hours]:
+    """Each second is known by one sample or by none; add up what it was in that second."""
+    standing: dict[tuple[str, str], list[Sample]] = defaultdict(list)
+    for sample in sorted(samples, key=lambda each: each.at):
+        standing[sample.cluster, sample.resource].append(sample)
+    sums: dict[Key, Counter[str]] = defaultdict(Counter)
+    for (cluster, resource), ordered in standing.items():
+        held = _held(holds, cluster, resource, now)
+        ends = [*(following.at for _, following in pairwise(ordered)), now]
+        for sample, until in zip(ordered, ends, strict=True):
+            for second in seconds_of(sample.at, min(until, now, sample.at + timedelta(seconds=LONGEST))):
+                at_hour = second.replace(minute=0, second=0, microsecond=0)
+                sums[at_hour, cluster, resource].update(
+                    known=1,
+                    capacity=sample.capacity,
+                    other=sample.other,
+                    down=0 if sample.is_reachable else sample.capacity,
+                    allocated=held[True][second],
+                    reserved=held[False][second],
+                )
+    return {key: _hours(sums[key], UNITS[key[2]] * 3600) for key in sums}
+
+
+def _held(holds: list[Hold], cluster: str, resource: str, now: datetime) -> dict[bool, Counter[datetime]]:
+    """How much is held in each second, by those that have started and by those that have not."""
+    held = {True: Counter[datetime](), False: Counter[datetime]()}
+    for hold in holds:
+        if hold.cluster == cluster and hold.demand.get(resource):
+            end = hold.ended_at or now
+            started_at = min(hold.started_at or end, end)
+            for second in seconds_of(hold.decided_at, end):
+                held[second >= started_at][second] += hold.demand[resource]
+    return held
+
+
+def _hours(sums: Counter[str], unit: int) -> Hours:
+    capacity, allocated, reserved, other = (
+        sums[name] for name in ("capacity", "allocated", "reserved", "other")
+    )
+    return Hours(
+        capacity / unit,
+        allocated / unit,
+        reserved / unit,
+        other / unit,
+        max(0, capacity - allocated - reserved - other) / unit,
+        sums["down"] / unit,
+        100 * allocated / capacity if capacity else None,
+        sums["known"],
+    )
+
+
+def random_samples(chance: random.Random, start: datetime, end: datetime) -> list[Sample]:
+    """Every 5 minutes or so, with gaps, restarts and a cluster that loses a resource."""
+    samples = []
+    for cluster in CLUSTERS:
+        at = start + timedelta(seconds=chance.randrange(300))
+        while at < end:
+            is_reachable = chance.random() < 0.9
+            for resource, unit in UNITS.items():
+                if chance.random() < 0.95:
+                    capacity = chance.choice([0, 8, 64, 64]) * unit
+                    samples.append(
+                        Sample(at, cluster, resource, capacity, chance.randrange(9) * unit, is_reachable)
+                    )
+            at += timedelta(seconds=chance.choice([300, 300, 300, 300, 7, 599, 600, 601, 2000]))
+    return samples
+
+
+def store(url: str, samples: list[Sample]) -> None:
+    with psycopg.connect(url) as connection:
+        connection.cursor().executemany(
+            "INSERT INTO capacity_sample (at, cluster, resource, capacity, held, other, free, is_reachable) "
+            "VALUES (%s, %s, %s, %s, 0, %s, 0, %s)",
+            [
+                (each.at, each.cluster, each.resource, each.capacity, each.other, each.is_reachable)
+                for each in samples
+            ],
+        )
+
+
+async def hold_at_random(
+    queue: QueueStore, chance: random.Random, start: datetime, end: datetime
+) -> list[Hold]:
+    """Let one AppWrapper make some attempts, one after the other, in clusters of chance."""
+    demand = {name: chance.randrange(9) * unit for name, unit in UNITS.items() if chance.random() < 0.8}
+    now = start + timedelta(seconds=chance.randrange(int((end - start).total_seconds())))
+    newcomer = make_newcomer(uid=str(uuid.uuid4()))
+    change = beginnings.submit(newcomer, Gang(Resources(demand), 1), now)
+    record = await commit(queue, replace(change, spec=newcomer.spec))
+    holds: list[Hold] = []
+    while chance.random() < 0.8:
+        decided_at = now = now + timedelta(seconds=chance.randrange(3000))
+        if now >= end:
+            break
+        cluster = chance.choice([*CLUSTERS, "unknown"])
+        record = await commit(queue, lifecycle.dispatch(record, cluster, now))
+        started_at = ended_at = None
+        for step in (_create, _start, _end):
+            now += timedelta(seconds=chance.randrange(5000))
+            if now >= end or chance.random() < 0.1:
+                break
+            if step is _start and chance.random() < 0.2:
+                continue
+            record = await commit(queue, step(record, now))
+            started_at = now if step is _start else started_at
+            ended_at = now if step is _end else ended_at
+        holds.append(Hold(cluster, demand, decided_at, started_at, ended_at))
+        if ended_at is None:
+            break
+        record = await commit(queue, lifecycle.removed(record, now)) if record.holds_capacity else record
+    return holds
+
+
+async def commit(queue: QueueStore, change: Change) -> Record:
+    (record,) = (await queue.commit([change])).accepted
+    return record
+
+
+def _create(record: Record, now: datetime) -> Change:
+    return lifecycle.created(record, (make_object(),), now)
+
+
+def _start(record: Record, now: datetime) -> Change:
+    return lifecycle.mark_running(record, now)
+
+
+def _end(record: Record, now: datetime) -> Change:
+    return lifecycle.preempt(record, Verdict("FoundFailedPods", "m"), now, 0, now)
+
+
+def found(url: str, after: datetime) -> tuple[datetime, dict[Key, Hours]]:
+    """The rows of those hours, and the moment of the statement that read them."""
+    columns = ", ".join(Hours.__annotations__)
+    with psycopg.connect(url) as connection:
+        rows = connection.execute(
+            f"SELECT statement_timestamp(), hour, cluster, resource, {columns} "
+            "FROM history.utilisation_hourly WHERE hour >= %s",
+            [after],
+        ).fetchall()
+        (now,) = connection.execute("SELECT statement_timestamp()").fetchone() or (None,)
+    return (rows[0][0] if rows else now), {row[1:4]: Hours(*row[4:]) for row in rows}
+
+
+def assert_alike(rows: dict[Key, Hours], wanted: dict[Key, Hours]) -> None:
+    assert rows.keys() == wanted.keys()
+    for key, hours in rows.items():
+        named = {name: getattr(hours, name) for name in Hours.__annotations__}
+        expected = {name: getattr(wanted[key], name) for name in named}
+        assert named == pytest.approx(expected, abs=1e-6), key
+
+
+async def test_every_second_that_samples_stand_for_counts_in_its_hour_and_no_other(
+    queue: QueueStore, database_url: str
+) -> None:
+    chance = random.Random(6)  # noqa: S311 - repeatable
+    end = datetime.now(UTC).replace(minute=20, second=0, microsecond=0) - 24 * HOUR
+    start = end - 9 * HOUR
+    samples = random_samples(chance, start, end)
+    store(database_url, samples)
+    holds = [hold for _ in range(25) for hold in await hold_at_random(queue, chance, start - 2 * HOUR, end)]
+    now, rows = found(database_url, start - HOUR)
+    wanted = oracle(samples, holds, now.replace(microsecond=0))
+    assert_alike(rows, wanted)
+    assert any(hours.allocated_h > 0 and hours.reserved_h > 0 and hours.down_h > 0 for hours in rows.values())
+    only = start.replace(minute=0) + 3 * HOUR
+    assert_alike(found(database_url, only)[1], {key: each for key, each in wanted.items() if key[0] >= only})
