@@ -278,3 +278,23 @@ def _assert_equal_times(found: dict[str, datetime | None], expected: dict[str, d
     assert {uid for uid, when in found.items() if when} == {uid for uid, when in expected.items() if when}
     apart = [abs(when - (expected[uid] or when)) for uid, when in found.items() if when]
     assert max(apart) <= timedelta(microseconds=2)
+
+
+async def test_the_estimate_stays_when_those_deleted_for_long_are_moved_away(
+    queue: QueueStore, database_url: str
+) -> None:
+    chance = random.Random(10)  # noqa: S311 - repeatable
+    moment = datetime.now(UTC)
+    lives = [random_life(chance, moment, waits=number % 3 == 0) for number in range(150)]
+    by_uid = await live(queue, lives)
+    before = rows_of(database_url, "SELECT * FROM recent_waits ORDER BY queue, gpu_class")
+    started = [uid for uid, life in by_uid.items() if life.started_at and not life.has_gone_back]
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "INSERT INTO past_appwrapper SELECT * FROM job_live WHERE uid = ANY(%s)", [started]
+        )
+        connection.execute("UPDATE past_appwrapper SET ended_at = %s", [moment])
+        connection.execute("DELETE FROM attempt WHERE uid = ANY(%s)", [started])
+        connection.execute("DELETE FROM appwrapper WHERE uid = ANY(%s)", [started])
+    assert rows_of(database_url, "SELECT * FROM recent_waits ORDER BY queue, gpu_class") == before
+    assert len(before) > 5

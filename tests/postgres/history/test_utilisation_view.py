@@ -240,3 +240,35 @@ async def test_every_second_that_samples_stand_for_counts_in_its_hour_and_no_oth
     assert any(hours.allocated_h > 0 and hours.reserved_h > 0 and hours.down_h > 0 for hours in rows.values())
     only = start.replace(minute=0) + 3 * HOUR
     assert_alike(found(database_url, only)[1], {key: each for key, each in wanted.items() if key[0] >= only})
+
+
+async def test_what_is_so_now_counts_up_to_now(queue: QueueStore, database_url: str) -> None:
+    at = datetime.now(UTC) - timedelta(seconds=90)
+    store(database_url, [Sample(at, "hub", "cpu", 4000, 1000, is_reachable=True)])
+    newcomer = make_newcomer()
+    change = beginnings.submit(newcomer, Gang(Resources({"cpu": 2000}), 1), at)
+    record = await commit(queue, replace(change, spec=newcomer.spec))
+    await commit(queue, lifecycle.dispatch(record, "hub", at))
+    now, rows = found(database_url, at - 2 * HOUR)
+    hours = (now - at).total_seconds() / 3600
+    assert sum(each.known_s for each in rows.values()) == pytest.approx(3600 * hours)
+    assert sum(each.capacity_h for each in rows.values()) == pytest.approx(4 * hours)
+    assert sum(each.reserved_h for each in rows.values()) == pytest.approx(2 * hours)
+    assert sum(each.idle_h for each in rows.values()) == pytest.approx(hours)
+
+
+async def test_the_figures_stay_when_those_deleted_for_long_are_moved_away(
+    queue: QueueStore, database_url: str
+) -> None:
+    chance = random.Random(7)  # noqa: S311 - repeatable
+    end = datetime.now(UTC).replace(minute=0, second=0, microsecond=0) - 24 * HOUR
+    start = end - 6 * HOUR
+    sliced = "example.com/slice"
+    store(database_url, [each for each in random_samples(chance, start, end) if each.resource != sliced])
+    holds = [hold for _ in range(20) for hold in await hold_at_random(queue, chance, start, end)]
+    assert any(hold.ended_at for hold in holds)
+    _, before = found(database_url, start)
+    with psycopg.connect(database_url) as connection:
+        connection.execute("INSERT INTO past_attempt SELECT * FROM attempt_live WHERE ended_at IS NOT NULL")
+        connection.execute("DELETE FROM attempt WHERE ended_at IS NOT NULL")
+    assert_alike(found(database_url, start)[1], before)
