@@ -157,6 +157,12 @@ WHERE t.ended_at IS NULL
 # Hour by hour, so that a question about a week looks at a week. Which clusters and resources there are is found by
 # going from one to the next in the index of the samples.
 UTILISATION_HOURLY = """
+CREATE FUNCTION seconds_within(known tstzmultirange, since timestamptz, until timestamptz) RETURNS double precision
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+RETURN (
+    SELECT coalesce(sum(extract(epoch FROM upper(part) - lower(part))), 0)::double precision
+    FROM unnest(known * tstzmultirange(tstzrange(since, greatest(since, until)))) AS part
+);
 CREATE VIEW history.utilisation_hourly AS
 WITH RECURSIVE kinds AS (
     (SELECT cluster, resource FROM public.capacity_sample ORDER BY cluster, resource LIMIT 1)
@@ -183,34 +189,45 @@ CROSS JOIN LATERAL (
     SELECT s.cluster, s.resource, capacity, other, down, known_s,
            3600::double precision * CASE s.resource WHEN 'cpu' THEN 1000 WHEN 'memory' THEN 1073741824 ELSE 1 END
                AS unit,
-           coalesce(sum(amount * seconds.allocated), 0) AS allocated,
-           coalesce(sum(amount * seconds.reserved), 0) AS reserved
-    FROM (
-        SELECT cluster, resource, sum(capacity * seconds)::double precision AS capacity,
-               sum(other * seconds)::double precision AS other,
-               coalesce(sum(capacity * seconds) FILTER (WHERE NOT is_reachable), 0)::double precision AS down,
-               sum(seconds)::double precision AS known_s, range_agg(tstzrange(since, until)) AS known
-        FROM (
-            SELECT *, extract(epoch FROM until - since) AS seconds
+           coalesce(sum(amount * CASE WHEN NOT is_whole THEN public.seconds_within(known, runs_since, ended_at)
+               ELSE greatest(extract(epoch FROM least(ended_at, next_hour) - greatest(runs_since, hour)), 0) END), 0)
+               AS allocated,
+           coalesce(sum(amount * CASE WHEN NOT is_whole THEN public.seconds_within(known, decided_at, runs_since)
+               ELSE greatest(extract(epoch FROM least(runs_since, next_hour) - greatest(decided_at, hour)), 0) END), 0)
+               AS reserved
+    FROM (SELECT hour + interval '1 hour' AS next_hour) AS following
+    CROSS JOIN LATERAL (
+        SELECT kinds.cluster, kinds.resource, whole.*, known @> tstzrange(hour, next_hour) AS is_whole
+        FROM kinds CROSS JOIN LATERAL (
+            SELECT sum(capacity * seconds)::double precision AS capacity,
+                   sum(other * seconds)::double precision AS other,
+                   coalesce(sum(capacity * seconds) FILTER (WHERE NOT is_reachable), 0)::double precision AS down,
+                   sum(seconds)::double precision AS known_s, range_agg(tstzrange(since, until)) AS known
             FROM (
-                SELECT kinds.cluster, kinds.resource, capacity, other, is_reachable, greatest(at, hour) AS since,
-                       least(lead(at) OVER (PARTITION BY kinds.cluster, kinds.resource ORDER BY at),
-                             at + interval '10 minutes', hour + interval '1 hour', statement_timestamp()) AS until
-                FROM kinds JOIN public.capacity_sample AS c ON (c.cluster, c.resource) = (kinds.cluster, kinds.resource)
-                WHERE at > hour - interval '10 minutes' AND at < hour + interval '1 hour'
+                SELECT *, extract(epoch FROM until - since) AS seconds
+                FROM (
+                    SELECT capacity, other, is_reachable, greatest(at, hour) AS since,
+                           least(lead(at) OVER (ORDER BY at), at + interval '10 minutes', next_hour,
+                                 statement_timestamp()) AS until
+                    FROM public.capacity_sample AS c
+                    WHERE c.cluster = kinds.cluster AND c.resource = kinds.resource
+                      AND at > hour - interval '10 minutes' AND at < next_hour
+                ) AS sample
+                WHERE until > since
             ) AS sample
-        ) AS sample
-        WHERE until > since GROUP BY cluster, resource
+        ) AS whole
+        WHERE known_s > 0
     ) AS s
-    LEFT JOIN (
-        SELECT cluster, decided_at, started_at, coalesce(ended_at, statement_timestamp()) AS ended_at, demand
-        FROM public.attempt
-        WHERE decided_at < hour + interval '1 hour' AND coalesce(ended_at, 'infinity') > hour
+    LEFT JOIN LATERAL (
+        SELECT cluster, decided_at, least(started_at, until) AS runs_since, until AS ended_at, demand
+        FROM public.attempt CROSS JOIN LATERAL (SELECT coalesce(ended_at, statement_timestamp()) AS until) AS held
+        WHERE decided_at < next_hour AND coalesce(ended_at, 'infinity') > hour
+          AND next_hour > (SELECT min(decided_at) FROM public.attempt)  -- so that older hours do not look here
         UNION ALL
-        SELECT cluster, decided_at, started_at, ended_at,
+        SELECT cluster, decided_at, least(started_at, ended_at), ended_at,
                jsonb_build_object('cpu', cpu * 1000, 'memory', memory_gib * 1073741824, 'gpu', gpu)
         FROM public.past_attempt
-        WHERE tstzrange(decided_at, ended_at) && tstzrange(hour, hour + interval '1 hour')
+        WHERE tstzrange(decided_at, ended_at) && tstzrange(hour, next_hour)
     ) AS held ON held.cluster = s.cluster
     CROSS JOIN LATERAL (
         SELECT coalesce(
@@ -218,18 +235,6 @@ CROSS JOIN LATERAL (
             CASE WHEN s.resource LIKE '%/gpu' OR s.resource LIKE 'gpu.intel.com/%' THEN held.demand ->> 'gpu' END
         )::double precision AS amount
     ) AS asked
-    CROSS JOIN LATERAL (
-        SELECT sum(extract(epoch FROM upper(run) - lower(run))) FILTER (WHERE is_allocated)::double precision
-                   AS allocated,
-               sum(extract(epoch FROM upper(run) - lower(run))) FILTER (WHERE NOT is_allocated)::double precision
-                   AS reserved
-        FROM (VALUES
-            (false, tstzrange(decided_at, greatest(decided_at, least(started_at, ended_at)))),
-            (true, CASE WHEN started_at IS NULL THEN 'empty'
-                        ELSE tstzrange(started_at, greatest(started_at, ended_at)) END)
-        ) AS part(is_allocated, lasts)
-        CROSS JOIN LATERAL unnest(s.known * tstzmultirange(lasts)) AS run
-    ) AS seconds
     GROUP BY s.cluster, s.resource, capacity, other, down, known_s
 ) AS used
 """
@@ -361,7 +366,7 @@ COMMENTS = {
 DOWN = """
 DROP VIEW history.cluster_events, history.queue_depth_5m, history.utilisation_hourly, history.running_now,
     history.queue_now, recent_waits;
-DROP FUNCTION waiting_advice(text)
+DROP FUNCTION seconds_within(tstzmultirange, timestamptz, timestamptz), waiting_advice(text)
 """
 
 # As revision 0001 made it, but column by column: one that names them all cannot outlive those that came later.
