@@ -272,3 +272,18 @@ async def test_the_figures_stay_when_those_deleted_for_long_are_moved_away(
         connection.execute("INSERT INTO past_attempt SELECT * FROM attempt_live WHERE ended_at IS NOT NULL")
         connection.execute("DELETE FROM attempt WHERE ended_at IS NOT NULL")
     assert_alike(found(database_url, start)[1], before)
+
+
+def test_a_day_is_looked_up_in_the_index_of_the_samples(database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute(
+            "INSERT INTO capacity_sample (at, cluster, resource, capacity, held, other, free, is_reachable) "
+            "SELECT now() - n * interval '5 minutes', 'c-' || n % 10, 'cpu', 1, 0, 0, 1, true "
+            "FROM generate_series(1, 20000) n"
+        )
+        connection.execute("ANALYZE capacity_sample")
+        plan = connection.execute(
+            "EXPLAIN SELECT * FROM history.utilisation_hourly WHERE hour >= now() - interval '1 day'"
+        ).fetchall()
+    assert "Seq Scan on capacity_sample" not in str(plan)
+    assert "cluster_resource_at_idx" in str(plan)
