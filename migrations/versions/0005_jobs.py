@@ -31,8 +31,12 @@ CROSS JOIN LATERAL (
                ::double precision AS held_s,
            coalesce(greatest(extract(epoch FROM coalesce(t.ended_at, statement_timestamp()) - t.started_at), 0), 0)
                ::double precision AS run_s
+    OFFSET 0
 ) AS h
-CROSS JOIN LATERAL (SELECT cores(t.demand) AS cpu, gibibytes(t.demand) AS memory_gib, gpus(t.demand) AS gpu) AS d;
+CROSS JOIN LATERAL (
+    -- OFFSET 0: reckoned once for each attempt, however often it is made use of.
+    SELECT cores(t.demand) AS cpu, gibibytes(t.demand) AS memory_gib, gpus(t.demand) AS gpu OFFSET 0
+) AS d;
 
 CREATE VIEW job_live AS
 SELECT a.uid, a.api_group, a.namespace, a.name,
@@ -195,6 +199,139 @@ WHERE reason IS NOT NULL
 GROUP BY uid, namespace, name, reason, resource, cluster
 """
 
+WAIT_STATS_DAILY = """
+CREATE VIEW history.wait_stats_daily AS
+SELECT (eligible_at AT TIME ZONE 'UTC')::date AS day, queue, namespace, gpu_class(gpu) AS gpu_class,
+       count(*)::integer AS n,
+       percentile_cont(0.5) WITHIN GROUP (ORDER BY wait_s) AS p50_s,
+       percentile_cont(0.9) WITHIN GROUP (ORDER BY wait_s) AS p90_s,
+       percentile_cont(0.95) WITHIN GROUP (ORDER BY wait_s) AS p95_s,
+       percentile_cont(0.99) WITHIN GROUP (ORDER BY wait_s) AS p99_s,
+       max(wait_s) AS max_s,
+       count(*) FILTER (WHERE is_waiting)::integer AS still_waiting,
+       max(wait_s) FILTER (WHERE is_waiting) AS oldest_wait_s
+FROM (
+    SELECT *, first_started_at IS NULL AND ended_at IS NULL AND state <> 'Suspended' AS is_waiting
+    FROM history.job_history WHERE wait_s IS NOT NULL
+) AS waited
+GROUP BY 1, 2, 3, 4
+"""
+
+# A year of attempts is looked up hour by hour, by index. Of those that are there still, which change, there are few:
+# they are spread over their hours without one, so that no dispatch pays for an index.
+USAGE_HOURLY = """
+CREATE VIEW history.usage_hourly AS
+SELECT hour, queue, namespace, user_name, cluster,
+       sum(cpu::double precision * seconds / 3600) AS cpu_h,
+       sum(memory_gib::double precision * seconds / 3600) AS memory_gib_h,
+       sum(gpu::double precision * seconds / 3600) AS gpu_h,
+       sum(seconds / extract(epoch FROM least(hour + interval '1 hour', statement_timestamp()) - hour)
+           ::double precision) AS running_avg
+FROM (
+    SELECT hour, queue, namespace, user_name, cluster, cpu, memory_gib, gpu, decided_at,
+           coalesce(ended_at, statement_timestamp()) AS until
+    FROM attempt_live CROSS JOIN LATERAL generate_series(
+        date_trunc('hour', decided_at, 'UTC'), coalesce(ended_at, statement_timestamp()), '1 hour') AS hour
+    UNION ALL
+    SELECT hour, queue, namespace, user_name, cluster, cpu, memory_gib, gpu, decided_at, ended_at
+    FROM generate_series(date_trunc('hour', (SELECT min(decided_at) FROM past_attempt), 'UTC'),
+                         statement_timestamp(), '1 hour') AS hour
+    JOIN past_attempt ON tstzrange(decided_at, ended_at) && tstzrange(hour, hour + interval '1 hour')
+) AS held
+CROSS JOIN LATERAL (
+    SELECT extract(epoch FROM least(until, hour + interval '1 hour') - greatest(decided_at, hour))
+               ::double precision AS seconds
+    OFFSET 0
+) AS clipped
+WHERE seconds > 0
+GROUP BY hour, queue, namespace, user_name, cluster
+"""
+
+PREEMPTIONS = """
+CREATE VIEW history.preemptions AS
+SELECT ended_at AS at, uid, namespace, name, queue, preempted_by AS by_uid, NULL::text AS by_name,
+       NULL::text AS by_queue, cluster, attempt, run_s AS ran_s, gpu_h AS gpu_h_lost, error_class AS reason
+FROM history.attempt_history WHERE outcome = 'preempted'
+"""
+
+FAILURES_DAILY = """
+CREATE VIEW history.failures_daily AS
+SELECT (ended_at AT TIME ZONE 'UTC')::date AS day, queue, cluster, error_class, count(*)::integer AS n,
+       sum(gpu_h) AS gpu_h_wasted
+FROM history.attempt_history
+WHERE outcome IN ('failed', 'preempted', 'postponed', 'withdrawn', 'lost')
+GROUP BY 1, 2, 3, 4
+"""
+
+DISPATCH_LATENCY = """
+CREATE VIEW history.dispatch_latency AS
+SELECT decided_at AS at, uid, namespace, name, cluster, attempt,
+       extract(epoch FROM created_at - decided_at)::double precision AS create_s,
+       extract(epoch FROM started_at - created_at)::double precision AS start_s,
+       outcome, error_class AS error
+FROM history.attempt_history
+"""
+
+# Told of that very cluster, if anything was; else what is told of all. Reasons are those of core.placement and
+# core.choice, of which the first name what is lacking, and the others which clusters are out of the question.
+OVERTAKES = """
+CREATE VIEW history.overtakes AS
+WITH life AS (
+    SELECT uid, namespace, name, queue, priority, ended_at, least(created_at, taken_in_at) AS submitted_at
+    FROM appwrapper
+    UNION ALL
+    SELECT uid, namespace, name, queue, priority, ended_at, submitted_at FROM past_appwrapper
+)
+SELECT a.uid, a.namespace, a.name, a.queue, b.uid AS overtaken_by, b.namespace AS overtaken_by_namespace,
+       b.name AS overtaken_by_name, d.at, d.cluster,
+       CASE WHEN effective_priority(coalesce(went.priority, b.priority), coalesce(went.slope, 0),
+                                    coalesce(went.created_at, b.submitted_at), d.at)
+               > effective_priority(coalesce(stood.priority, a.priority), coalesce(stood.slope, 0),
+                                    coalesce(stood.created_at, a.submitted_at), d.at) THEN 'priority'
+            WHEN stood.eligible_at > d.at THEN 'not_eligible'
+            WHEN told.reason IN ('InsufficientResources', 'ReservedForAnother', 'LargerThanCluster') THEN 'backfill'
+            WHEN told.reason IN ('NoCluster', 'ClusterNotSelected', 'ClusterNotConnected', 'ClusterNotReported',
+                                 'ClusterUnreachable', 'ClusterCredentialsRefused', 'ClusterIsAnother',
+                                 'ClusterCordoned', 'ClusterDraining', 'KindNotInstalled', 'NamespaceMissing',
+                                 'NameTaken') THEN 'fits_elsewhere'
+            ELSE 'unexplained' END AS why,
+       extract(epoch FROM d.at - queued.since)::double precision AS waited_s
+FROM event AS d
+JOIN life AS b ON b.uid = d.uid
+JOIN life AS a ON a.queue = d.queue AND a.submitted_at < b.submitted_at AND d.at > a.submitted_at
+              AND tstzrange(a.submitted_at, a.ended_at) @> d.at
+JOIN LATERAL (
+    SELECT e.to_phase, e.at AS since FROM event AS e
+    WHERE e.uid = a.uid AND e.at <= d.at AND e.from_phase IS DISTINCT FROM e.to_phase
+    ORDER BY e.at DESC, e.id DESC LIMIT 1
+) AS queued ON queued.to_phase = 'Queued' AND queued.since < d.at
+CROSS JOIN LATERAL (
+    SELECT (newest -> 'priority')::integer AS priority, (newest -> 'priority_slope')::double precision AS slope,
+           (newest ->> 'created_at')::timestamptz AS created_at, (newest ->> 'eligible_at')::timestamptz AS eligible_at,
+           newest ->> 'pending_reason' AS reason, newest -> 'pending_clusters' AS clusters
+    FROM (
+        SELECT jsonb_object_agg(column_name, value ORDER BY e.at, e.id) AS newest
+        FROM event AS e CROSS JOIN LATERAL jsonb_each(e.change) AS each(column_name, value)
+        WHERE e.uid = a.uid AND e.at <= d.at AND column_name IN
+            ('priority', 'priority_slope', 'created_at', 'eligible_at', 'pending_reason', 'pending_clusters')
+    ) AS folded
+) AS stood
+CROSS JOIN LATERAL (
+    SELECT coalesce((SELECT of_cluster ->> 'reason' FROM jsonb_array_elements(stood.clusters) AS of_cluster
+                     WHERE of_cluster ->> 'cluster' = d.cluster), stood.reason) AS reason
+) AS told
+CROSS JOIN LATERAL (
+    SELECT (newest -> 'priority')::integer AS priority, (newest -> 'priority_slope')::double precision AS slope,
+           (newest ->> 'created_at')::timestamptz AS created_at
+    FROM (
+        SELECT jsonb_object_agg(column_name, value ORDER BY e.at, e.id) AS newest
+        FROM event AS e CROSS JOIN LATERAL jsonb_each(e.change) AS each(column_name, value)
+        WHERE e.uid = b.uid AND e.at <= d.at AND column_name IN ('priority', 'priority_slope', 'created_at')
+    ) AS folded
+) AS went
+WHERE d.cause = 'dispatched'
+"""
+
 COMMENTS = {
     "job_history": (
         "Every AppWrapper there ever was, one row each, those that wait or run included.",
@@ -329,9 +466,113 @@ COMMENTS = {
             "seconds": "Seconds for which it was so altogether, up to now.",
         },
     ),
+    "wait_stats_daily": (
+        (
+            "How long AppWrappers waited for their first start, by the day they became eligible. Nothing is hidden: "
+            "those that wait still count with what they waited so far, those that ended without a start until then. "
+            "Those that never were queued do not count."
+        ),
+        {
+            "day": "The day, in UTC, on which they became eligible.",
+            "queue": "Name of the queue.",
+            "namespace": "Namespace of the AppWrappers.",
+            "gpu_class": "How many GPUs the gang asks for: 0, 1, 2, 3-4, 5-8, 9-16 or 17+.",
+            "n": "How many AppWrappers.",
+            "p50_s": "Median of seconds waited.",
+            "p90_s": "Nine of ten waited no longer, in seconds.",
+            "p95_s": "95 of a hundred waited no longer, in seconds.",
+            "p99_s": "99 of a hundred waited no longer, in seconds.",
+            "max_s": "The longest wait, in seconds.",
+            "still_waiting": "How many of them wait still: not started, not ended, not held back by their users.",
+            "oldest_wait_s": "The longest wait of these so far, in seconds; null if none waits.",
+        },
+    ),
+    "usage_hourly": (
+        "What was held in each hour, by whom and where: every attempt, clipped to the hour, running ones up to now.",
+        {
+            "hour": "Begin of the hour, in UTC.",
+            "queue": "Name of the queue.",
+            "namespace": "Namespace of the AppWrappers.",
+            "user_name": "Who submitted them; their namespace where nobody vouches for that.",
+            "cluster": "The cluster.",
+            "cpu_h": "Core hours held in this hour.",
+            "memory_gib_h": "GiB hours held in this hour.",
+            "gpu_h": "GPU hours held in this hour; slices of devices are not counted.",
+            "running_avg": "How many attempts held capacity on average, in an hour not yet over so far.",
+        },
+    ),
+    "preemptions": (
+        "Every attempt that was taken from its cluster to be queued again, and what it cost.",
+        {
+            "at": "When its capacity was free again.",
+            "uid": "The AppWrapper's metadata.uid.",
+            "namespace": "Namespace of the AppWrapper.",
+            "name": "Name of the AppWrapper.",
+            "queue": "Name of its queue.",
+            "by_uid": "The uid of the AppWrapper it had to make room for; always null: none has to yet.",
+            "by_name": "The name of that one; always null.",
+            "by_queue": "The queue of that one; always null.",
+            "cluster": "The cluster it was taken from.",
+            "attempt": "Number of the attempt.",
+            "ran_s": "Seconds it had run.",
+            "gpu_h_lost": "GPU hours it had held.",
+            "reason": "Why, a word for machines.",
+        },
+    ),
+    "failures_daily": (
+        "What came to nothing: attempts that failed, or were preempted, postponed, withdrawn or lost.",
+        {
+            "day": "The day, in UTC, on which they ended.",
+            "queue": "Name of the queue.",
+            "cluster": "The cluster.",
+            "error_class": "Why, a word for machines.",
+            "n": "How many attempts.",
+            "gpu_h_wasted": "GPU hours they had held.",
+        },
+    ),
+    "dispatch_latency": (
+        "How long clusters took for what was dispatched to them, one row per attempt.",
+        {
+            "at": "When it was committed to the cluster.",
+            "uid": "The AppWrapper's metadata.uid.",
+            "namespace": "Namespace of the AppWrapper.",
+            "name": "Name of the AppWrapper.",
+            "cluster": "The cluster.",
+            "attempt": "Number of the attempt.",
+            "create_s": "Seconds until all of its objects were created; null if they were not.",
+            "start_s": "Seconds from then until all pods of the gang ran; null if they did not.",
+            "outcome": "How the attempt ended; empty while it lives.",
+            "error": "Why it came to nothing, a word for machines; empty if it did not.",
+        },
+    ),
+    "overtakes": (
+        (
+            "Who stood in a queue when another one of it, submitted later, was dispatched, and why that was. "
+            "Fast by uid, by overtaken_by, or for some hours of at."
+        ),
+        {
+            "uid": "The uid of the one that waited.",
+            "namespace": "Its namespace.",
+            "name": "Its name.",
+            "queue": "Name of the queue.",
+            "overtaken_by": "The uid of the one that was dispatched.",
+            "overtaken_by_namespace": "Its namespace.",
+            "overtaken_by_name": "Its name.",
+            "at": "When it was dispatched.",
+            "cluster": "Where to.",
+            "why": (
+                "priority: that one's was higher. not_eligible: the one that waited had to let others go first. "
+                "backfill: it had been told that the cluster lacks room for it. fits_elsewhere: it may not go to "
+                "the cluster. Else unexplained. Each as of that moment."
+            ),
+            "waited_s": "Seconds it had stood in the queue by then, since it came there last.",
+        },
+    ),
 }
 
 DOWN = """
+DROP VIEW history.overtakes, history.dispatch_latency, history.failures_daily, history.preemptions,
+    history.usage_hourly, history.wait_stats_daily;
 DROP VIEW history.pending_reasons, history.state_intervals, history.attempt_history, history.job_history;
 DROP TABLE past_attempt, past_appwrapper;
 DROP VIEW job_live, attempt_live
@@ -339,7 +580,9 @@ DROP VIEW job_live, attempt_live
 
 
 def upgrade() -> None:
-    _run(LIVE, PAST, JOB_HISTORY, ATTEMPT_HISTORY, STATE_INTERVALS, PENDING_REASONS, *_comments())
+    _run(LIVE, PAST, JOB_HISTORY, ATTEMPT_HISTORY, STATE_INTERVALS, PENDING_REASONS)
+    _run(WAIT_STATS_DAILY, USAGE_HOURLY, PREEMPTIONS, FAILURES_DAILY, DISPATCH_LATENCY, OVERTAKES)
+    _run(*_comments())
 
 
 def downgrade() -> None:
