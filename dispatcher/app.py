@@ -36,6 +36,7 @@ from dispatcher.controller.reconciler import Reconciler
 from dispatcher.controller.reporter import Reporter
 from dispatcher.controller.restoration import Restoration
 from dispatcher.controller.roster import Roster
+from dispatcher.controller.sampler import Sampler
 from dispatcher.controller.specs import Specs
 from dispatcher.controller.sweep import Sweep
 from dispatcher.controller.workqueue import WorkQueue
@@ -49,6 +50,7 @@ from dispatcher.kube.kubeconfig import Connection
 from dispatcher.probes import Figures, Health, Metrics, Role, serve
 from dispatcher.settings import Settings
 from dispatcher.store import incarnation, migrate
+from dispatcher.store.chronicle import Chronicle
 from dispatcher.store.clusters import ClusterStore
 from dispatcher.store.database import Database
 from dispatcher.store.incarnation import Incarnation
@@ -453,6 +455,7 @@ class Session:
         )
         tasks.create_task(self._sweep.run(), name="sweep")
         tasks.create_task(self._housekeeping.run(), name="housekeeping")
+        tasks.create_task(self._make_sampler().run(), name="samples")
         tasks.create_task(Reconciler(parts).run(), name="reconciler")
         self._wake_dispatch()
 
@@ -461,6 +464,11 @@ class Session:
         active = [record for record in self._roster.records() if record.phase in ACTIVE]
         views = {record.uid: self._hub.view(record.uid) for record in active}
         await specs.prepare({uid: view.tolerance for uid, view in views.items() if view}, active)
+
+    def _make_sampler(self) -> Sampler:
+        chronicle = Chronicle(self._database, lambda: self._leadership.lease)
+        period = timedelta(seconds=self._settings.sample_seconds)
+        return Sampler(self._roster, self._fleet, chronicle, self._clock.now, period)
 
     def _wake_dispatch(self) -> None:
         self._dispatch.wake()

@@ -25,6 +25,7 @@ from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.choice import Closed, Site, Where, leads_nowhere
 from dispatcher.core.decision import Loss
 from dispatcher.core.memberstatus import status_of
+from dispatcher.core.samples import Stock, stock_of
 from dispatcher.core.standing import Standing
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.kubeconfig import Connection
@@ -181,6 +182,16 @@ class Fleet:
             closed = Closed(choice.NOT_REPORTED, mistaken.message)
             sites[name] = Site(name, CapacityLedger().snapshot(), closed=closed)
         return sites
+
+    def stocks(self) -> dict[str, Stock | None]:
+        """What each cluster has at this moment that gangs may go to; None of one that cannot be asked.
+
+        The hub is among them also if it only has gangs from before.
+        """
+        stocks: dict[str, Stock | None] = dict.fromkeys(self._mistaken)
+        if not self.has_members or self._count_running(HUB_CLUSTER):
+            stocks[HUB_CLUSTER] = stock_of(self._hub.ledger) if self._hub.is_known else None
+        return stocks | {name: member.stock() for name, member in self._members.items()}
 
     def leads_nowhere(self, where: Where) -> bool:
         """True if no cluster that is declared will ever take whoever requires this."""

@@ -18,6 +18,7 @@ from dispatcher.core.decision import Loss
 from dispatcher.core.memberstatus import Known
 from dispatcher.core.quantity import QuantityError, resource_amounts
 from dispatcher.core.resources import NOTHING, Resources
+from dispatcher.core.samples import Stock, stock_of
 from dispatcher.core.standing import Standing
 from dispatcher.kube.client import Json
 from dispatcher.kube.kubeconfig import Connection
@@ -104,6 +105,12 @@ class Member:
             )
         total, free = self.cluster.ledger.total(), self._snapshot(self.cluster).free_for(None)
         return Known(self.since, closed, self.uid, total, free, running, self.unreachable_since)
+
+    def stock(self) -> Stock | None:
+        """What it has at this moment; None while that cannot be told."""
+        if self.cluster is None or not self.cluster.is_known:
+            return None
+        return stock_of(self.cluster.ledger, is_reachable=self.unreachable_since is None)
 
     def standing(self) -> Standing:
         """How it stands, for history; of one that is silent, or being connected, nobody knows what else is wrong."""

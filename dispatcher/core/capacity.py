@@ -298,6 +298,14 @@ class CapacityLedger:
         """Return the capacity of this moment; it costs as much as there are pools of nodes."""
         return CapacitySnapshot(self._pools.values(), self._outstanding)
 
+    def pods(self) -> list[Pod]:
+        """Every pod that is known at this moment, in no order."""
+        return list(self._pods.values())
+
+    def usable_nodes(self) -> frozenset[str]:
+        """The names of the nodes that count."""
+        return frozenset(name for name, node in self._nodes.items() if node.usable)
+
     def pod_counts(self, appwrapper: str) -> PodCounts:
         """Count the confirmed pods of an AppWrapper (by uid), bound or not, whether it is active or not."""
         share = self._shares.get(appwrapper)

@@ -517,6 +517,32 @@ async def test_kubeconfig_in_another_secret_is_told_if_it_is_another(bench: Benc
     assert bench.memory.rotated == ["east"]
 
 
+async def test_each_cluster_that_gangs_may_go_to_has_its_stock(bench: Bench) -> None:
+    def stocks() -> dict[str, tuple[int, bool] | None]:
+        found = bench.fleet.stocks()
+        return {
+            name: (each.total["cpu"], each.is_reachable) if each else None for name, each in found.items()
+        }
+
+    assert stocks() == {"hub": (4000, True)}
+    await bench.joined("east", reserve={"cpu": "2"})
+    bench.has("west", kubeconfigSecretRef=None)
+    await until(lambda: "west" in bench.fleet.stocks())
+    assert stocks() == {"east": (8000, True), "west": None}
+    bench.running["hub"] = 1
+    assert stocks() == {"hub": (4000, True), "east": (8000, True), "west": None}
+    bench.running.clear()
+    bench.members["east"].on("GET", KUBE_SYSTEM, FAILS)
+    await until(lambda: bench.memory.silences)
+    assert stocks() == {"east": (8000, False), "west": None}
+    await until(lambda: "east" not in bench.fleet.clusters)
+    assert stocks() == {"east": None, "west": None}
+
+
+async def test_hub_that_is_not_known_yet_has_no_stock(idle: Bench) -> None:
+    assert idle.fleet.stocks() == {"hub": None}
+
+
 # --- what is known for a pass --------------------------------------------------------------------------------
 
 

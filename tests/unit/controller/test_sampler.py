@@ -1,0 +1,148 @@
+"""When samples are taken, of what, and what becomes of one that cannot be written."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from structlog.testing import capture_logs
+
+from dispatcher import errors
+from dispatcher.controller.roster import Roster
+from dispatcher.controller.sampler import Sampler
+from dispatcher.core import lifecycle
+from dispatcher.core.resources import Resources
+from dispatcher.core.samples import CapacitySample, QueueSample, Stock
+from dispatcher.store.chronicle import Chronicle
+from tests.builders import at, make_record
+from tests.unit.virtual_time import monotonic
+
+FULL = Stock(Resources({"cpu": 8000}), Resources({"cpu": 7000}))
+EAST = CapacitySample("east", "cpu", 8000, 1000, 0, 7000)
+WEST = CapacitySample("west", "cpu", 4000, 2000, 1000, 1000)
+
+
+class FakeChronicle(Chronicle):
+    """Remembers what is written down, unless it fails; `before` is what an earlier leader wrote."""
+
+    def __init__(self) -> None:
+        self.samples: list[tuple[datetime, Sequence[CapacitySample], Sequence[QueueSample]]] = []
+        self.before: dict[str, list[CapacitySample]] = {}
+        self.asked: list[tuple[str, datetime]] = []
+        self.failure: Exception | None = None
+
+    async def sample(
+        self, at: datetime, capacities: Sequence[CapacitySample], queues: Sequence[QueueSample]
+    ) -> bool:
+        if self.failure is not None:
+            raise self.failure
+        self.samples.append((at, capacities, queues))
+        return True
+
+    async def last_capacity(self, cluster: str, now: datetime) -> list[CapacitySample]:
+        self.asked.append((cluster, now))
+        return self.before.get(cluster, [])
+
+
+class Bench:
+    """A sampler over one AppWrapper that waits and one that is on `east`."""
+
+    def __init__(self) -> None:
+        self.roster = Roster({})
+        self.roster.load([make_record(), lifecycle.dispatch(make_record(name="b"), "east", at(1)).after])
+        self.known: dict[str, Stock | None] = {"east": FULL}
+        self.chronicle = FakeChronicle()
+        period = timedelta(minutes=5)
+        self.sampler = Sampler(self.roster, self, self.chronicle, lambda: at(monotonic()), period)
+
+    def stocks(self) -> dict[str, Stock | None]:
+        return self.known
+
+    def times(self) -> list[str]:
+        """When samples were taken, of the clock."""
+        return [f"{at:%H:%M:%S}" for at, _, _ in self.chronicle.samples]
+
+    def capacities(self) -> list[CapacitySample]:
+        """What was last written of clusters."""
+        return list(self.chronicle.samples[-1][1])
+
+
+@pytest.fixture
+def bench() -> Bench:
+    """A sampler that has taken none yet."""
+    return Bench()
+
+
+@asynccontextmanager
+async def running(bench: Bench) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(bench.sampler.run())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_samples_are_taken_at_multiples_of_the_period(bench: Bench) -> None:
+    async with running(bench):
+        await asyncio.sleep(700)  # virtual
+    assert bench.chronicle.samples == [
+        (datetime(2026, 11, 20, 9, minute, tzinfo=UTC), [EAST], [_default()]) for minute in (0, 5)
+    ]
+
+
+def _default() -> QueueSample:
+    one = Resources({"cpu": 1000})
+    return QueueSample("default", 1, one, 1, one)
+
+
+async def test_sample_that_cannot_be_written_is_missing_and_no_more(bench: Bench) -> None:
+    bench.chronicle.failure = errors.StoreUnavailable("no answer")
+    async with running(bench):
+        with capture_logs() as logs:
+            await asyncio.sleep(300)  # virtual
+        bench.chronicle.failure = None
+        await asyncio.sleep(300)  # virtual
+    assert [(entry["event"], entry["at"]) for entry in logs] == [
+        ("sample_missed", "2026-11-20T09:00:00+00:00")
+    ]
+    assert bench.times() == ["09:05:00"]
+
+
+async def test_who_leads_no_longer_ends(bench: Bench) -> None:
+    bench.chronicle.failure = errors.Fenced("epoch 1 is over")
+    async with running(bench) as task:
+        with pytest.raises(errors.Fenced):
+            await task
+
+
+async def test_cluster_that_is_away_has_what_it_had_when_it_was_last_sampled(bench: Bench) -> None:
+    bench.known["west"] = Stock(Resources({"cpu": 4000}), Resources({"cpu": 3500}))
+    await bench.sampler.sample(at(0))
+    bench.known["west"] = None
+    for _ in range(2):
+        await bench.sampler.sample(at(1))
+        gone = CapacitySample("west", "cpu", 4000, 0, 0, 3500, is_reachable=False)
+        assert bench.capacities() == [EAST, gone]
+    assert bench.chronicle.asked == []
+
+
+async def test_cluster_that_is_away_since_before_we_lead_has_what_was_written_of_it(bench: Bench) -> None:
+    bench.chronicle.before = {"west": [WEST]}
+    bench.known |= {"west": None, "south": None}
+    for _ in range(2):
+        await bench.sampler.sample(at(0))
+        assert bench.capacities() == [EAST, replace(WEST, held=0, is_reachable=False)]
+    assert bench.chronicle.asked == [("west", at(0)), ("south", at(0))]
+
+
+async def test_cluster_that_is_no_longer_there_is_not_sampled(bench: Bench) -> None:
+    bench.known["west"] = FULL
+    await bench.sampler.sample(at(0))
+    del bench.known["west"]
+    await bench.sampler.sample(at(1))
+    assert bench.capacities() == [EAST]
