@@ -10,7 +10,8 @@ import typer
 from pydantic import ValidationError
 
 from dispatcher import app, errors, log
-from dispatcher.cli import clusters
+from dispatcher.cli import clusters, history
+from dispatcher.cli.asking import EXIT_CODES
 from dispatcher.settings import Settings
 from dispatcher.store import migrate as migrations
 
@@ -23,6 +24,19 @@ commands = typer.Typer(
     rich_markup_mode=None,  # it would take what stands in brackets for markup, and not show it
 )
 commands.add_typer(clusters.commands)
+commands.add_typer(history.commands)
+
+plugin = typer.Typer(
+    name="kubectl aw",
+    help="Asks the dispatcher's database what waits, what became of it, and what was used.",
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+plugin.add_typer(history.commands)
+plugin.add_typer(clusters.commands)
 
 DatabaseUrl = Annotated[
     str | None,
@@ -96,12 +110,21 @@ def run(
 
 
 def main() -> None:
-    """Run a command; what went wrong on purpose is one line on stderr and exit code 1."""
+    """Run a command of `dispatcher`; what went wrong on purpose is one line on stderr and an exit code."""
+    _run(commands, "dispatcher")
+
+
+def kubectl_plugin() -> None:
+    """Run a command of `kubectl aw`, as kubectl runs the program `kubectl-aw`."""
+    _run(plugin, "kubectl aw")
+
+
+def _run(program: typer.Typer, name: str) -> None:
     try:
-        commands()
+        program(prog_name=name)
     except errors.DispatcherError as error:
-        sys.stderr.write(f"dispatcher: {error}\n")
-        raise SystemExit(1) from error
+        sys.stderr.write(f"{name}: {error}\n")
+        raise SystemExit(error.exit_code if isinstance(error, errors.CommandFailed) else 1) from error
 
 
 def _settings(**flags: str | int | None) -> Settings:

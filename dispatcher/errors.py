@@ -3,6 +3,7 @@
 DispatcherError
 ├── SettingsError           what the operator configured cannot work
 ├── CommandFailed           what a person asked for on the command line was not done
+│   └── TryAgain            it may be done in a moment
 ├── StoreError              Postgres
 │   ├── Fenced              this process is no longer the leader: nothing was written
 │   ├── StoreUnavailable    the database did not answer; the outcome of a write is unknown
@@ -38,6 +39,14 @@ class SettingsError(DispatcherError):
 
 class CommandFailed(DispatcherError):
     """What a person asked for on the command line was not done; the message says why, and what to do."""
+
+    exit_code = 1
+
+
+class TryAgain(CommandFailed):
+    """The database could not be reached, or took too long: the same may work in a moment."""
+
+    exit_code = 3
 
 
 class IllegalTransition(DispatcherError):

@@ -18,6 +18,7 @@ import typer
 from dispatcher import errors
 from dispatcher.api.membercluster import NamespacePolicy, OnClusterLost
 from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.cli.examples import examples
 from dispatcher.cli.hub import Hub, explained, missing
 from dispatcher.cli.joining import Wanted, changed, declared_secret, join
 from dispatcher.cli.listing import as_json, as_table, as_wide_table
@@ -52,14 +53,9 @@ commands = typer.Typer(
 )
 
 
-def _examples(*lines: str) -> str:
-    """Lay out what a command's help ends with; the mark keeps the lines as they are."""
-    return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines), ""))
-
-
 @commands.command(
     "list",
-    epilog=_examples(
+    epilog=examples(
         "dispatcher clusters list",
         "dispatcher clusters list -o wide",
         "dispatcher clusters list -o json | jq '.items[].status.free'",
@@ -81,7 +77,7 @@ def list_clusters(
 
 
 @commands.command(
-    epilog=_examples(
+    epilog=examples(
         "dispatcher clusters add east --kubeconfig east.kubeconfig --label gpu=a100 --reserve cpu=2",
         "kubectl config view --minify --flatten --raw --context east |",
         "  dispatcher clusters add east --kubeconfig -",
@@ -127,7 +123,7 @@ def add(
 
 
 @commands.command(
-    epilog=_examples(
+    epilog=examples(
         'dispatcher clusters cordon east --reason "new switches until noon"',
         "dispatcher clusters uncordon east",
     )
@@ -137,14 +133,14 @@ def cordon(name: Name, reason: Reason = "", hub_kubeconfig: HubKubeconfig = "") 
     _change(name, hub_kubeconfig, {"cordoned": True, **_because(reason)})
 
 
-@commands.command(epilog=_examples("dispatcher clusters uncordon east"))
+@commands.command(epilog=examples("dispatcher clusters uncordon east"))
 def uncordon(name: Name, hub_kubeconfig: HubKubeconfig = "") -> None:
     """Dispatch to a cluster again, after cordon or drain."""
     _change(name, hub_kubeconfig, {"cordoned": False, "drain": False, "cordonReason": None})
 
 
 @commands.command(
-    epilog=_examples(
+    epilog=examples(
         'dispatcher clusters drain east --reason "rack 3 moves"',
         "dispatcher clusters list                # RUNNING comes down to 0",
         "dispatcher clusters uncordon east       # or: remove",
@@ -156,7 +152,7 @@ def drain(name: Name, reason: Reason = "", hub_kubeconfig: HubKubeconfig = "") -
 
 
 @commands.command(
-    epilog=_examples(
+    epilog=examples(
         "dispatcher clusters drain east          # first, and wait until nothing runs there",
         "dispatcher clusters remove east",
     )

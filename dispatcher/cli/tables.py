@@ -28,10 +28,15 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int | N
 
 
 def age(since: datetime, now: datetime) -> str:
-    """Say how long ago something was, in the largest unit of which there are two: 90s, 5m, 47h, 12d."""
-    seconds = max(0, (now - since) // timedelta(seconds=1))
-    unit, length = next((each for each in _UNITS if seconds >= 2 * each[1]), _UNITS[-1])
-    return f"{seconds // length}{unit}"
+    """Say how long ago something was, as `span` does."""
+    return span((now - since) / timedelta(seconds=1))
+
+
+def span(seconds: float) -> str:
+    """Say how long something takes, in the largest unit of which there are two: 90s, 5m, 47h, 12d."""
+    whole = max(0, int(seconds))
+    unit, length = next((each for each in _UNITS if whole >= 2 * each[1]), _UNITS[-1])
+    return f"{whole // length}{unit}"
 
 
 def _widths(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int | None) -> list[int]:

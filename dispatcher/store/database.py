@@ -87,9 +87,9 @@ class Database:
     ) -> None:
         parameters = connection_parameters(
             url,
-            statement_timeout=_milliseconds(statement_timeout),
-            lock_timeout=_milliseconds(lock_timeout),
-            idle_in_transaction_session_timeout=_milliseconds(idle_timeout),
+            statement_timeout=milliseconds(statement_timeout),
+            lock_timeout=milliseconds(lock_timeout),
+            idle_in_transaction_session_timeout=milliseconds(idle_timeout),
         )
 
         async def connect() -> psycopg.AsyncConnection:
@@ -127,7 +127,7 @@ class Database:
     async def unfenced(self, statement_timeout: timedelta) -> AsyncIterator[AsyncConnection]:
         """A transaction for who leads, and for nothing else: all other writes are `fenced`."""
         opening = text("SELECT set_config('statement_timeout', :limit, true)")
-        async with self._transaction(opening, {"limit": _milliseconds(statement_timeout)}) as (connection, _):
+        async with self._transaction(opening, {"limit": milliseconds(statement_timeout)}) as (connection, _):
             yield connection
 
     @asynccontextmanager
@@ -235,5 +235,6 @@ def _message(error: psycopg.Error) -> str:
     return f"{said} ({error.sqlstate})" if error.sqlstate else said
 
 
-def _milliseconds(duration: timedelta) -> str:
+def milliseconds(duration: timedelta) -> str:
+    """A duration as the server's settings take it; never 0, which would be no limit at all."""
     return f"{max(1, round(duration / timedelta(milliseconds=1)))}ms"

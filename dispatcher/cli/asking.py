@@ -1,0 +1,167 @@
+"""What every command that asks the database shares: its options, how it asks, and how it says what came of it.
+
+Exit codes: 0 answered, even if there is nothing; 1 it could not be done; 2 it was asked wrongly; 3 the database
+could not be reached or took too long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Annotated, Final, TypeVar
+
+import typer
+
+from dispatcher.api.mistakes import one_line
+from dispatcher.cli.durations import NotWritten, duration
+from dispatcher.cli.examples import examples
+from dispatcher.cli.reporting import Column, Format, as_csv, as_json, as_table
+from dispatcher.errors import StoreUnavailable, TryAgain
+from dispatcher.store.database import Database
+from dispatcher.store.reports import Report, Reports
+
+TIMEOUT: Final = timedelta(seconds=30)
+EXIT_CODES: Final = "\n".join(
+    (
+        "\b",
+        "Exit codes:",
+        "  0  answered, even if there is nothing",
+        "  1  it could not be done: a refused query, an unknown name",
+        "  2  it was asked wrongly",
+        "  3  the database could not be reached, or took too long: try again",
+        "",
+    )
+)
+
+Found = TypeVar("Found")
+
+
+def epilog(*lines: str) -> str:
+    """What the help of a question ends with: the command as people type it, and its exit codes."""
+    return f"{examples(*lines)}\n{EXIT_CODES}"
+
+
+def _checked_url(url: str) -> str:
+    if not url:
+        raise typer.BadParameter(
+            "no database: set DISPATCHER_DATABASE_URL or --database-url to a libpq URL, such as "
+            "postgresql://dispatcher_reader@host:5432/dispatcher"
+        )
+    return url
+
+
+def _checked_duration(written: str) -> str:
+    with explained():
+        duration(written)
+    return written
+
+
+DatabaseUrl = Annotated[
+    str,
+    typer.Option(
+        "--database-url",
+        envvar="DISPATCHER_DATABASE_URL",
+        callback=_checked_url,
+        metavar="URL",
+        help="libpq URL of the queue's database; one of the role dispatcher_reader suffices.",
+        show_default=False,
+    ),
+]
+Shown = Annotated[
+    Format | None,
+    typer.Option("--output", "-o", metavar="FORMAT", help="json, csv, or wide.", show_default=False),
+]
+Namespace = Annotated[
+    str,
+    typer.Option("--namespace", "-n", metavar="NAME", help="Only of this namespace.", show_default=False),
+]
+User = Annotated[
+    str, typer.Option("--user", metavar="NAME", help="Only what this user submitted.", show_default=False)
+]
+Queue = Annotated[
+    str, typer.Option("--queue", metavar="NAME", help="Only of this queue.", show_default=False)
+]
+Timeout = Annotated[
+    str,
+    typer.Option(
+        callback=_checked_duration,
+        metavar="DURATION",
+        help="How long the answer may take.",
+        show_default=True,
+    ),
+]
+
+
+def ask(url: str, question: Callable[[Reports], Awaitable[Found]]) -> Found:
+    """What the database answers; what time may mend is `TryAgain`."""
+
+    async def asked() -> Found:
+        database = Database(
+            url, pool_size=1, statement_timeout=TIMEOUT, lock_timeout=TIMEOUT, deadline=TIMEOUT + TIMEOUT / 6
+        )
+        try:
+            return await question(Reports(database))
+        finally:
+            await database.close()
+
+    with patience():
+        return asyncio.run(asked())
+
+
+@contextmanager
+def patience() -> Iterator[None]:
+    """Tell what time may mend from what it may not."""
+    try:
+        yield
+    except StoreUnavailable as error:
+        raise TryAgain(one_line(str(error))) from error
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Tell of what was not written as it has to be as typer does."""
+    try:
+        yield
+    except NotWritten as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def show(
+    report: Report,
+    output: Format | None,
+    columns: Sequence[Column],
+    more: Sequence[Column] = (),
+    *,
+    nothing: str,
+) -> None:
+    """Print a report, with `more` columns if it may be wide; of an empty table, what that means is told on stderr."""
+    match output:
+        case Format.JSON:
+            typer.echo(as_json(report))
+        case Format.CSV:
+            typer.echo(_harmless(as_csv(report)))
+        case _ if not report.rows:
+            note(nothing)
+        case Format.WIDE:
+            typer.echo(as_table(report, [*columns, *more]))
+        case _:
+            typer.echo(as_table(report, columns, terminal_width()))
+
+
+def note(sentence: str) -> None:
+    """Say something beside the answer."""
+    typer.echo(one_line(sentence), err=True)
+
+
+def terminal_width() -> int | None:
+    """The columns of the terminal; None where the output goes elsewhere."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _harmless(written: str) -> str:
+    """CSV is raw for programs, but not for terminals."""
+    return "\n".join(map(one_line, written.split("\n"))) if sys.stdout.isatty() else written

@@ -1,0 +1,45 @@
+"""Durations and moments as people write them: 90m, 24h, 7d, 4w; or a day, or a time, of ISO 8601."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+LONGEST: Final = timedelta(days=365 * 100)
+"""No history is older, and what is added to any time of it is still a time."""
+
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_WRITTEN: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)([smhdw])", re.ASCII)
+
+
+class NotWritten(ValueError):
+    """What was written is no duration or moment; the message says what would be."""
+
+
+def duration(written: str) -> timedelta:
+    """Read a duration: a number and its unit, one of s, m, h, d and w."""
+    found = _WRITTEN.fullmatch(written.strip())
+    if not found:
+        raise NotWritten(
+            f"{written!r} is no duration: a number and s, m, h, d or w, such as 90m, 24h, 7d or 4w"
+        )
+    number, unit = found.groups()
+    length = timedelta(**{_UNITS[unit]: float(number)})
+    if not timedelta() < length <= LONGEST:
+        raise NotWritten(f"{written!r} is no duration that is asked for: more than none, at most 100 years")
+    return length
+
+
+def moment(written: str, now: datetime) -> datetime:
+    """Read a moment: so long ago, or a day or time of ISO 8601, in UTC where it names no other zone."""
+    if _WRITTEN.fullmatch(written.strip()):
+        return now - duration(written)
+    try:
+        read = datetime.fromisoformat(written.strip())
+        return read.astimezone(UTC) if read.tzinfo else read.replace(tzinfo=UTC)
+    except (ValueError, OverflowError) as error:
+        raise NotWritten(
+            f"{written!r} is neither how long ago, such as 24h or 7d, nor a day or time, such as 2026-11-20 or "
+            "2026-11-20T08:30Z"
+        ) from error

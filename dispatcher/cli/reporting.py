@@ -1,0 +1,144 @@
+"""How reports are shown: a table for people, JSON and CSV for programs.
+
+A table has columns of its own, in people's words. JSON and CSV have those of the report, under its names: numbers are
+numbers, times are ISO 8601, a span of time is its seconds. What names and messages hold cannot steer a terminal.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import StrEnum
+from math import isfinite
+from typing import Final
+
+from dispatcher.cli.tables import span, table
+from dispatcher.store.reports import Report, Row
+
+UNKNOWN: Final = "unknown"
+
+
+class Format(StrEnum):
+    """How a report is shown, if not as a table that fits the terminal."""
+
+    JSON = "json"
+    CSV = "csv"
+    WIDE = "wide"
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table: its heading, and what stands in it for a row."""
+
+    heading: str
+    of: Callable[[Row], str]
+
+
+def plain(heading: str, name: str) -> Column:
+    """A column as it is in the report."""
+    return Column(heading, lambda row: text(row[name]))
+
+
+def how_long(heading: str, name: str) -> Column:
+    """A column of seconds."""
+    return Column(heading, lambda row: _span(row[name]))
+
+
+def named(heading: str = "NAMESPACE/NAME") -> Column:
+    """The AppWrapper, as one word."""
+    return Column(heading, lambda row: f"{row['namespace']}/{row['name']}")
+
+
+def known(heading: str, name: str) -> Column:
+    """A column that says so where nothing is known."""
+    return Column(heading, lambda row: UNKNOWN if row[name] is None else text(row[name]))
+
+
+def as_asked(report: Report) -> list[Column]:
+    """The columns of a report, as they are and in their order."""
+    return [plain(name, name) for name in report.columns]
+
+
+def as_table(report: Report, columns: Sequence[Column], width: int | None = None) -> str:
+    """A line a row, in at most `width` columns; None is as many as it takes."""
+    rows = [[column.of(row) for column in columns] for row in report]
+    return table([column.heading for column in columns], rows, width)
+
+
+def as_json(report: Report) -> str:
+    """A list of objects."""
+    return dumped([{name: value(each) for name, each in row.items()} for row in report])
+
+
+def as_csv(report: Report) -> str:
+    """A heading and a line a row; what is not there is empty."""
+    written = io.StringIO()
+    writer = csv.writer(written, lineterminator="\n")
+    writer.writerow(report.columns)
+    writer.writerows([_cell(each) for each in row] for row in report.rows)
+    return written.getvalue().removesuffix("\n")
+
+
+def dumped(shown: object) -> str:
+    """JSON for people and programs."""
+    return json.dumps(shown, indent=2, allow_nan=False)
+
+
+def text(found: object) -> str:
+    """A value as it stands in a table."""
+    match found:
+        case None:
+            return ""
+        case bool():
+            return "yes" if found else "no"
+        case datetime():
+            return f"{found.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        case timedelta():
+            return span(found.total_seconds())
+        case float() | Decimal():
+            return _number(found)
+        case dict() | list():
+            return json.dumps(value(found))
+    return str(found)
+
+
+def value(found: object) -> object:
+    """A value as JSON has it."""
+    match found:
+        case None | bool() | int() | str():
+            return found
+        case Decimal() if found.is_finite() and found == found.to_integral_value():
+            return int(found)
+        case float() | Decimal():
+            return float(found) if isfinite(found) else str(found)
+        case datetime() | date():
+            return found.isoformat()
+        case timedelta():
+            return value(found.total_seconds())
+        case dict():
+            return {str(key): value(each) for key, each in found.items()}
+        case list() | tuple():
+            return [value(each) for each in found]
+        case bytes():
+            return f"\\x{found.hex()}"
+    return str(found)
+
+
+def _cell(found: object) -> object:
+    plain_value = value(found)
+    return json.dumps(plain_value) if isinstance(plain_value, dict | list | bool) else plain_value
+
+
+def _number(found: float | Decimal) -> str:
+    """At most two places: who wants more asks for JSON."""
+    shown = f"{found:.2f}"
+    return shown.rstrip("0").rstrip(".") if "." in shown else shown
+
+
+def _span(seconds: object) -> str:
+    return span(float(seconds)) if isinstance(seconds, int | float | Decimal) else ""

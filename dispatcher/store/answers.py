@@ -1,0 +1,189 @@
+"""One SQL query of a person's own over history, which can change nothing and see nothing else.
+
+It is read as a cursor, which only a query can be: no second statement, no SET, COMMIT or DELETE. It is answered in
+a read-only transaction, and with the rights of the role `dispatcher_reader` alone. Putting on that role is not
+enough for that, since a query may take it off again: `set_config('role', 'none', true)`. So it runs inside a
+function that the reader owns, where Postgres refuses to change roles. The function is temporary, and is taken back
+with the transaction that made it. Who logs in as the reader has nothing to take off, and needs no function.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, LiteralString
+
+import psycopg
+from psycopg import sql
+
+from dispatcher.errors import CommandFailed, StoreUnavailable
+from dispatcher.store.database import connection_parameters, milliseconds, translated
+from dispatcher.store.reports import Report
+
+READER: Final = "dispatcher_reader"
+GRACE_SECONDS: Final = 10
+"""Longer than its timeout a server is waited for, so that it is the one to say what happened."""
+
+Connection = psycopg.AsyncConnection[tuple[object, ...]]
+
+_PASSING: Final = ("08", "40", "53", "55", "57")
+"""SQLSTATE classes of what may be otherwise in a moment."""
+_MANY_STATEMENTS: Final = "cannot insert multiple commands into a prepared statement"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a query came to, and with whose rights, where those were more than the reader's."""
+
+    report: Report
+    asked_as: str = ""
+
+
+async def answer(url: str, statement: str, timeout: timedelta, most: int | None = None) -> Answer:
+    """Answer one query, in at most so many rows.
+
+    Raises `CommandFailed` if Postgres refuses it, and `StoreUnavailable` if it cannot be reached or takes longer.
+    """
+    if "\0" in statement:
+        raise CommandFailed("the query holds a NUL, which no SQL does")
+    async with _connected(url, timeout) as connection:
+        asked_as, is_confined = await _standing(connection)
+        await (_confine(connection) if is_confined else connection.execute(_READ_ONLY))
+        await connection.execute(_SEARCH_PATH)
+        with _told_why():
+            report = await _answered(connection, statement, most, is_confined=is_confined)
+        return Answer(report, asked_as)
+
+
+@asynccontextmanager
+async def _connected(url: str, timeout: timedelta) -> AsyncIterator[Connection]:
+    """A connection that is closed without a commit: nothing that was done in it is left."""
+    parameters = connection_parameters(url, statement_timeout=milliseconds(timeout), lock_timeout="1s")
+    longest = timeout.total_seconds() + GRACE_SECONDS
+    with translated():
+        try:
+            async with asyncio.timeout(longest):
+                connection = await psycopg.AsyncConnection.connect(**parameters)  # type: ignore[arg-type]  # libpq's own names
+                try:
+                    yield connection
+                finally:
+                    await connection.close()
+        except TimeoutError as error:
+            raise StoreUnavailable(f"the database did not answer within {longest:g} s") from error
+
+
+async def _standing(connection: Connection) -> tuple[str, bool]:
+    """With whose rights it has to be asked, if not the reader's; and whether those of others are to be put aside."""
+    found = await connection.execute(_WHO, {"reader": READER})
+    user, is_reader, may_be_reader = await found.fetchone() or ("", False, False)
+    return "" if is_reader or may_be_reader else str(user), bool(may_be_reader and not is_reader)
+
+
+async def _confine(connection: Connection) -> None:
+    """Put on the reader's role, where it cannot be taken off again."""
+    try:
+        for statement in _CONFINE:
+            await connection.execute(statement)
+    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction) as error:
+        raise CommandFailed(
+            f"this account cannot be kept to the rights of {READER} here ({error.diag.message_primary}): give a "
+            f"--database-url of {READER} itself"
+        ) from error
+
+
+async def _answered(connection: Connection, statement: str, most: int | None, *, is_confined: bool) -> Report:
+    # One more than is shown tells whether there are more.
+    asked = None if most is None else most + 1
+    async with connection.cursor(name="asked") as cursor:
+        await cursor.execute(statement.encode())
+        names = [column.name for column in cursor.description or ()]
+        if not names:
+            raise CommandFailed("a query has to have a column")
+        if is_confined:
+            rows = await _from_inside(connection, statement, asked, await _types(connection, cursor))
+        else:
+            rows = await (cursor.fetchall() if asked is None else cursor.fetchmany(asked))
+    return Report(_distinct(names), tuple(rows[:most]), is_cut=most is not None and len(rows) > most)
+
+
+def _distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """Columns of one name, which a query may have, are told apart by a number."""
+    distinct: list[str] = []
+    for name in names:
+        candidates = (name, *(f"{name}_{number}" for number in range(2, len(names) + 2)))
+        distinct.append(next(each for each in candidates if each not in distinct))
+    return tuple(distinct)
+
+
+async def _from_inside(
+    connection: Connection, statement: str, asked: int | None, types: Sequence[LiteralString]
+) -> list[tuple[object, ...]]:
+    shape = sql.SQL(", ").join(sql.SQL(f"c{number} {name}") for number, name in enumerate(types))
+    query = sql.SQL("SELECT * FROM pg_temp.answer(%s, %s) AS answer({})").format(shape)
+    found = await connection.execute(query, (statement, asked))
+    return await found.fetchall()
+
+
+async def _types(
+    connection: Connection, cursor: psycopg.AsyncServerCursor[tuple[object, ...]]
+) -> list[LiteralString]:
+    """The types of its columns, as Postgres spells them."""
+    result = cursor.pgresult
+    columns = range(result.nfields if result else 0)
+    oids = [result.ftype(column) for column in columns] if result else []
+    modifiers = [result.fmod(column) for column in columns] if result else []
+    found = await connection.execute(_TYPES, {"oids": oids, "modifiers": modifiers})
+    return [row[0] for row in await found.fetchall()]  # type: ignore[misc]  # text
+
+
+@contextmanager
+def _told_why() -> Iterator[None]:
+    """What Postgres says against a query is about the query, but where time may help."""
+    try:
+        yield
+    except psycopg.Error as error:
+        if (error.sqlstate or "").startswith(_PASSING) or isinstance(error, psycopg.OperationalError):
+            raise
+        raise CommandFailed(_refusal(error)) from error
+
+
+def _refusal(error: psycopg.Error) -> str:
+    if error.diag.message_primary == _MANY_STATEMENTS:
+        return "one query at a time: it has several statements"
+    parts = [error.diag.message_primary or str(error), error.diag.message_detail, error.diag.message_hint]
+    said = " ".join(part.rstrip(".") + "." for part in parts if part)
+    return f"Postgres refuses it: {said}"
+
+
+_READ_ONLY: Final = "SET TRANSACTION READ ONLY"
+_SEARCH_PATH: Final = "SET LOCAL search_path = history"
+_WHO: Final = """
+SELECT session_user, session_user = %(reader)s,
+       EXISTS (SELECT FROM pg_roles WHERE rolname = %(reader)s AND pg_has_role(session_user, oid, 'MEMBER'))
+"""
+_TYPES: Final = """
+SELECT format_type(type, modifier)
+FROM unnest(%(oids)s::oid[], %(modifiers)s::integer[]) WITH ORDINALITY AS asked(type, modifier, place) ORDER BY place
+"""
+_CONFINE: Final = (
+    f"SET LOCAL ROLE {READER}",
+    """
+    CREATE FUNCTION pg_temp.answer(query text, most bigint) RETURNS SETOF record
+    LANGUAGE plpgsql SECURITY DEFINER AS $$
+    DECLARE
+        found record;
+        told bigint := 0;
+    BEGIN
+        FOR found IN EXECUTE query LOOP
+            EXIT WHEN told = most;
+            told := told + 1;
+            RETURN NEXT found;
+        END LOOP;
+    END
+    $$
+    """,
+    _READ_ONLY,
+)
