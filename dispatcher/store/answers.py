@@ -53,7 +53,7 @@ async def answer(url: str, statement: str, timeout: timedelta, most: int | None 
         asked_as, is_confined = await _standing(connection)
         await (_confine(connection) if is_confined else connection.execute(_READ_ONLY))
         await connection.execute(_SEARCH_PATH)
-        with _told_why():
+        with _told_why(timeout):
             report = await _answered(connection, statement, most, is_confined=is_confined)
         return Answer(report, asked_as)
 
@@ -140,10 +140,12 @@ async def _types(
 
 
 @contextmanager
-def _told_why() -> Iterator[None]:
+def _told_why(timeout: timedelta) -> Iterator[None]:
     """What Postgres says against a query is about the query, but where time may help."""
     try:
         yield
+    except psycopg.errors.QueryCanceled as error:
+        raise StoreUnavailable(f"no answer within {timeout.total_seconds():g} s") from error
     except psycopg.Error as error:
         if (error.sqlstate or "").startswith(_PASSING) or isinstance(error, psycopg.OperationalError):
             raise
