@@ -11,18 +11,18 @@ import shutil
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final, TypeVar
 
 import typer
 
 from dispatcher.api.mistakes import one_line
-from dispatcher.cli.durations import NotWritten, duration
+from dispatcher.cli.durations import NotWritten, duration, moment
 from dispatcher.cli.examples import examples
 from dispatcher.cli.reporting import Column, Format, as_csv, as_json, as_table
 from dispatcher.errors import StoreUnavailable, TryAgain
 from dispatcher.store.database import Database
-from dispatcher.store.reports import Report, Reports
+from dispatcher.store.reports import Report, Reports, Window
 
 TIMEOUT: Final = timedelta(seconds=30)
 EXIT_CODES: Final = "\n".join(
@@ -60,6 +60,13 @@ def _checked_duration(written: str) -> str:
     return written
 
 
+def _checked_moment(written: str) -> str:
+    with explained():
+        if written:
+            moment(written, datetime.now(UTC))
+    return written
+
+
 DatabaseUrl = Annotated[
     str,
     typer.Option(
@@ -84,6 +91,18 @@ User = Annotated[
 ]
 Queue = Annotated[
     str, typer.Option("--queue", metavar="NAME", help="Only of this queue.", show_default=False)
+]
+Since = Annotated[
+    str,
+    typer.Option(
+        callback=_checked_moment, metavar="WHEN", help="From when on: 90m, 24h, 7d, 4w ago, or 2026-11-20."
+    ),
+]
+Until = Annotated[
+    str,
+    typer.Option(
+        callback=_checked_moment, metavar="WHEN", help="Up to when.  [default: now]", show_default=False
+    ),
 ]
 Timeout = Annotated[
     str,
@@ -112,6 +131,15 @@ def ask(url: str, question: Callable[[Reports], Awaitable[Found]]) -> Found:
         return asyncio.run(asked())
 
 
+def since_until(since: str, until: str) -> Window:
+    """The window that was asked for; it has to last."""
+    now = datetime.now(UTC)
+    window = Window(moment(since, now), moment(until, now) if until else now)
+    if window.since >= window.until:
+        raise typer.BadParameter(f"--since {since} is not before --until {until or 'now'}")
+    return window
+
+
 @contextmanager
 def patience() -> Iterator[None]:
     """Tell what time may mend from what it may not."""
@@ -130,7 +158,7 @@ def explained() -> Iterator[None]:
         raise typer.BadParameter(str(error)) from error
 
 
-def show(
+def show_report(
     report: Report,
     output: Format | None,
     columns: Sequence[Column],

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import Sequence
+from enum import StrEnum
 from typing import Annotated, Final
 
 import typer
@@ -16,21 +18,30 @@ from dispatcher.cli.asking import (
     Namespace,
     Queue,
     Shown,
+    Since,
     Timeout,
+    Until,
     User,
     ask,
     epilog,
     note,
     patience,
-    show,
+    show_report,
+    since_until,
+    terminal_width,
 )
 from dispatcher.cli.durations import duration
-from dispatcher.cli.reporting import as_asked, how_long, known, named, plain
+from dispatcher.cli.reporting import Format, as_asked, as_csv, dumped, how_long, known, named, plain, text
+from dispatcher.cli.story import as_text, as_value
+from dispatcher.core.record import Phase
+from dispatcher.errors import CommandFailed
 from dispatcher.store.answers import READER, answer
-from dispatcher.store.reports import Of
+from dispatcher.store.reports import COLUMN_OF, By, Of, Per, Report, Story, Window
 
 ROWS_ON_TERMINAL: Final = 500
 """More than anybody scrolls through; in a pipe there is no limit."""
+
+MOST_ROWS: Final = 1_000_000
 
 QUEUE: Final = (
     plain("POSITION", "position"),
@@ -52,7 +63,62 @@ QUEUE_WIDE: Final = (
     plain("BLOCKING CLUSTERS", "blocking_clusters"),
 )
 
+HISTORY: Final = (
+    named(),
+    plain("USER", "user_name"),
+    plain("SUBMITTED", "submitted_at"),
+    plain("STATE", "state"),
+    plain("OUTCOME", "outcome"),
+    plain("CLUSTER", "last_cluster"),
+    how_long("WAITED", "wait_s"),
+    how_long("RAN", "run_s"),
+    plain("GPU", "gpu"),
+    plain("GPU-H", "gpu_h"),
+)
+HISTORY_WIDE: Final = (
+    plain("QUEUE", "queue"),
+    plain("PRIORITY", "priority"),
+    plain("ATTEMPTS", "attempts"),
+    how_long("LOST", "lost_s"),
+    plain("STARTED", "first_started_at"),
+    plain("ENDED", "ended_at"),
+    plain("CPU-H", "cpu_h"),
+    plain("GIB-H", "memory_gib_h"),
+    plain("KINDS", "kinds"),
+    plain("UID", "uid"),
+    plain("REASON", "reason"),
+    plain("MESSAGE", "message"),
+)
+WAITS: Final = (
+    plain("DAY", "day"),
+    plain("QUEUE", "queue"),
+    plain("NAMESPACE", "namespace"),
+    plain("GPUS", "gpu_class"),
+    plain("COUNT", "n"),
+    how_long("P50", "p50_s"),
+    how_long("P90", "p90_s"),
+    how_long("P95", "p95_s"),
+    how_long("P99", "p99_s"),
+    how_long("MAX", "max_s"),
+    plain("STILL WAITING", "still_waiting"),
+    how_long("OLDEST", "oldest_wait_s"),
+)
+USED: Final = (
+    plain("CPU-H", "cpu_h"),
+    plain("GIB-H", "memory_gib_h"),
+    plain("GPU-H", "gpu_h"),
+    plain("GPU %", "gpu_percent"),
+)
+
 commands = typer.Typer()
+
+
+class Outcome(StrEnum):
+    """How an AppWrapper ended first."""
+
+    COMPLETED = "completed"
+    FAILED = "failed"
+    DELETED = "deleted"
 
 
 @commands.command(
@@ -76,7 +142,134 @@ def show_queue(
     it is unknown where there were too few.
     """
     found = ask(database_url, lambda reports: reports.queue(Of(namespace, user, queue)))
-    show(found, output, QUEUE, QUEUE_WIDE, nothing="Nothing waits.")
+    show_report(found, output, QUEUE, QUEUE_WIDE, nothing="Nothing waits.")
+
+
+@commands.command(
+    epilog=epilog(
+        "kubectl aw show train-7",
+        "kubectl aw show train-7 -n team-a --all",
+        "kubectl aw show --uid 0b1f6f0e-6d3c-4b7e-9d6f-0a5c7f1c2d3e -o json | jq '.[0].timeline'",
+    )
+)
+def show(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="Name of the AppWrapper, or its uid.", show_default=False),
+    ],
+    output: Shown = None,
+    namespace: Namespace = "",
+    uid: Annotated[bool, typer.Option("--uid", help="NAME is the uid.")] = False,
+    every: Annotated[
+        bool, typer.Option("--all", help="All that ever had the name, not the newest alone.")
+    ] = False,
+    database_url: DatabaseUrl = "",
+) -> None:
+    """Show what an AppWrapper is and was: what became of it, its attempts, and what happened when.
+
+    Those that were deleted long ago are shown, too. Where several had the name, in any namespace, the newest is shown.
+    As CSV it is the timeline.
+    """
+    most = None if every else 1
+    found, count = ask(database_url, lambda all_of: all_of.stories(name, namespace, is_uid=uid, most=most))
+    if not found:
+        raise CommandFailed(_unknown(name, namespace, is_uid=uid))
+    typer.echo(_told(found, output))
+    if count > len(found):
+        note(f"{count - len(found)} more had that name: --all shows them, and -n those of one namespace.")
+
+
+@commands.command(
+    epilog=epilog(
+        "kubectl aw history --since 24h --outcome failed",
+        "kubectl aw history --since 2026-11-01 --until 2026-12-01 --user alice -o csv > november.csv",
+    )
+)
+def history(
+    since: Since = "7d",
+    until: Until = "",
+    output: Shown = None,
+    namespace: Namespace = "",
+    user: User = "",
+    queue: Queue = "",
+    state: Annotated[
+        Phase | None,
+        typer.Option(case_sensitive=False, metavar="STATE", help="Only in this state.", show_default=False),
+    ] = None,
+    outcome: Annotated[
+        Outcome | None,
+        typer.Option(help="Only what ended so.", show_default=False),
+    ] = None,
+    limit: Annotated[
+        int, typer.Option(min=1, max=MOST_ROWS, metavar="ROWS", help="At most so many, the newest.")
+    ] = 50,
+    database_url: DatabaseUrl = "",
+) -> None:
+    """Show the AppWrappers there were, the newest first: what became of them, how long they waited and ran.
+
+    All that were there at some time in the window count, those that still wait or run included.
+    """
+    window = since_until(since, until)
+    of = Of(namespace, user, queue, state or "", outcome or "")
+    found = ask(database_url, lambda reports: reports.jobs(window, of, limit))
+    show_report(found, output, HISTORY, HISTORY_WIDE, nothing=f"There was none {_within(window)}.")
+    if found.is_cut:
+        note(f"There are more than these {limit}: ask for more with --limit, or narrow the window.")
+
+
+@commands.command(
+    epilog=epilog(
+        "kubectl aw usage --since 4w --by user",
+        "kubectl aw usage --by queue --by cluster --per day",
+        "kubectl aw usage --since 2026-11-01 --until 2026-12-01 --by namespace -o csv > november.csv",
+    )
+)
+def usage(
+    since: Since = "7d",
+    until: Until = "",
+    by: Annotated[
+        list[By] | None,
+        typer.Option(help="Told apart by what; may be repeated.  [default: namespace]", show_default=False),
+    ] = None,
+    per: Annotated[Per, typer.Option(help="Added up for how long.")] = Per.TOTAL,
+    output: Shown = None,
+    namespace: Namespace = "",
+    user: User = "",
+    queue: Queue = "",
+    database_url: DatabaseUrl = "",
+) -> None:
+    """Show what was used: core-, GiB- and GPU-hours, and the share of the GPU-hours that are shown.
+
+    It counts what was held, from the dispatch until it was free again, since nobody else could use it; what runs counts
+    up to now. Hours and days are those of UTC, and an hour in which the window begins counts as a whole.
+    """
+    window, keys = since_until(since, until), by or [By.NAMESPACE]
+    found = ask(database_url, lambda reports: reports.usage(window, keys, per, Of(namespace, user, queue)))
+    told_apart = [
+        plain(COLUMN_OF[each].removesuffix("_name").upper(), COLUMN_OF[each]) for each in dict.fromkeys(keys)
+    ]
+    period = [] if per is Per.TOTAL else [plain(per.value.upper(), per.value)]
+    show_report(found, output, [*period, *told_apart, *USED], nothing=f"Nothing was used {_within(window)}.")
+
+
+@commands.command(
+    epilog=epilog("kubectl aw waits", "kubectl aw waits --since 4w --queue default -o csv > waits.csv")
+)
+def waits(
+    since: Since = "7d",
+    until: Until = "",
+    output: Shown = None,
+    namespace: Namespace = "",
+    queue: Queue = "",
+    database_url: DatabaseUrl = "",
+) -> None:
+    """Show how long was waited until the first start: percentiles for each day, queue, namespace and number of GPUs.
+
+    A wait counts on the day it began, in UTC. Those that wait still count with what they have waited so far.
+    """
+    window = since_until(since, until)
+    found = ask(database_url, lambda reports: reports.waits(window, Of(namespace, queue=queue)))
+    show_report(found, output, WAITS, nothing=f"Nothing was queued {_within(window)}.")
 
 
 @commands.command(
@@ -118,6 +311,29 @@ def sql(
         note(
             f"There is no role {READER} that {found.asked_as} may use: asked with the rights of {found.asked_as}."
         )
-    show(found.report, output, as_asked(found.report), nothing="No rows.")
+    show_report(found.report, output, as_asked(found.report), nothing="No rows.")
     if found.report.is_cut:
         note(f"There are more than these {most} rows: ask for more with --limit.")
+
+
+def _told(found: Sequence[Story], output: Format | None) -> str:
+    match output:
+        case Format.JSON:
+            return dumped([as_value(story) for story in found])
+        case Format.CSV:
+            rows = tuple(row for story in found for row in story.timeline.rows)
+            return as_csv(Report(found[0].timeline.columns, rows))
+        case Format.WIDE:
+            return "\n\n".join(as_text(story, None) for story in found)
+    return "\n\n".join(as_text(story, terminal_width()) for story in found)
+
+
+def _unknown(name: str, namespace: str, *, is_uid: bool) -> str:
+    if is_uid:
+        return f"history knows no AppWrapper of the uid {name!r}"
+    where = f" in the namespace {namespace!r}" if namespace else ""
+    return f"history knows no AppWrapper {name!r}{where}"
+
+
+def _within(window: Window) -> str:
+    return f"from {text(window.since)} to {text(window.until)}"

@@ -6,11 +6,14 @@ bound; what columns there are is chosen from here. A report has the columns of i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Final
 
 from sqlalchemy import TextClause, text
+from sqlalchemy.ext.asyncio import AsyncConnection
 
 from dispatcher.store.database import Database
 
@@ -31,15 +34,59 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
+class Story:
+    """All that is known of one AppWrapper; `waiting` is its row of the queue, if it waits now."""
+
+    job: Row
+    waiting: Row | None
+    attempts: Report
+    states: Report
+    timeline: Report
+
+
+@dataclass(frozen=True, slots=True)
 class Of:
-    """Whose AppWrappers are asked for; what is empty is any."""
+    """Whose AppWrappers are asked for, and which; what is empty is any."""
 
     namespace: str = ""
     user: str = ""
     queue: str = ""
+    state: str = ""
+    outcome: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """A time that is asked about, its end not included."""
+
+    since: datetime
+    until: datetime
+
+
+class By(StrEnum):
+    """What use is told apart by."""
+
+    NAMESPACE = "namespace"
+    USER = "user"
+    QUEUE = "queue"
+    CLUSTER = "cluster"
+
+
+class Per(StrEnum):
+    """For how long a time use is added up."""
+
+    HOUR = "hour"
+    DAY = "day"
+    TOTAL = "total"
 
 
 ANYBODY: Final = Of()
+COLUMN_OF: Final = {
+    By.NAMESPACE: "namespace",
+    By.USER: "user_name",
+    By.QUEUE: "queue",
+    By.CLUSTER: "cluster",
+}
 
 
 class Reports:
@@ -52,21 +99,117 @@ class Reports:
         """Who waits, in the order in which they are looked at; last those that may not go yet."""
         return await self._report(_QUEUE, _bound(of))
 
-    async def _report(self, query: TextClause, values: Mapping[str, object]) -> Report:
+    async def jobs(self, window: Window, of: Of, most: int) -> Report:
+        """AppWrappers that were there at some time in the window, the newest first."""
+        values = {**_bound(of), **_times(window), "asked": most + 1}
+        found = await self._report(_JOBS, values)
+        return Report(found.columns, found.rows[:most], is_cut=len(found.rows) > most)
+
+    async def stories(
+        self, name: str, namespace: str = "", *, is_uid: bool = False, most: int | None = None
+    ) -> tuple[list[Story], int]:
+        """All about so many AppWrappers that ever had this name, the newest first; and how many there are.
+
+        With `is_uid`, about the one of that uid.
+        """
+        which = {"uid" if is_uid else "name": name, "namespace": namespace or None}
         async with self._database.reading() as connection:
-            found = await connection.execute(query, values)
-            return Report(tuple(found.keys()), tuple(tuple(row) for row in found))
+            jobs = list(await _ask(connection, _OF_UID if is_uid else _OF_NAME, which))
+            return [await _story(connection, job) for job in jobs[:most]], len(jobs)
+
+    async def usage(self, window: Window, by: Sequence[By], per: Per, of: Of = ANYBODY) -> Report:
+        """What was held in the hours that the window touches, and each one's share of the GPU-hours of its period."""
+        hour = window.since.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+        return await self._report(_usage(by, per), {**_bound(of), **_times(Window(hour, window.until))})
+
+    async def waits(self, window: Window, of: Of = ANYBODY) -> Report:
+        """How long those waited that became eligible on each day that the window touches, the newest day first."""
+        days = {"since": window.since.astimezone(UTC).date(), "until": window.until}
+        return await self._report(_WAITS, {**_bound(of), **days})
+
+    async def _report(self, query: TextClause, values: Row) -> Report:
+        async with self._database.reading() as connection:
+            return await _ask(connection, query, values)
+
+
+async def _ask(connection: AsyncConnection, query: TextClause, values: Row) -> Report:
+    found = await connection.execute(query, values)
+    return Report(tuple(found.keys()), tuple(tuple(row) for row in found))
+
+
+async def _story(connection: AsyncConnection, job: Row) -> Story:
+    which = {"uid": job["uid"]}
+    # Its place in the queue is known only from the whole queue.
+    waiting = await _ask(connection, _WAITING, which) if job["state"] == "Queued" else ()
+    return Story(
+        job,
+        next(iter(waiting), None),
+        await _ask(connection, _ATTEMPTS, which),
+        await _ask(connection, _STATES, which),
+        await _ask(connection, _TIMELINE, which),
+    )
+
+
+def _usage(by: Sequence[By], per: Per) -> TextClause:
+    period = [] if per is Per.TOTAL else [per.value]
+    keys = [*period, *dict.fromkeys(COLUMN_OF[each] for each in by)]
+    within = ", ".join(f"PARTITION BY {each}" for each in period)
+    return text(
+        f"SELECT {''.join(f'{key}, ' for key in keys)}sum(cpu_h) AS cpu_h, sum(memory_gib_h) AS memory_gib_h, "
+        "sum(gpu_h) AS gpu_h, "
+        f"100 * sum(gpu_h) / nullif(sum(sum(gpu_h)) OVER ({within}), 0) AS gpu_percent "
+        "FROM (SELECT *, (hour AT TIME ZONE 'UTC')::date AS day FROM history.usage_hourly) AS used "
+        f"WHERE {_OF} AND hour >= :since AND hour < :until GROUP BY ({', '.join(keys)}) HAVING count(*) > 0 "
+        f"ORDER BY {', '.join([*period, 'gpu_h DESC', 'cpu_h DESC', *keys])}"
+    )
 
 
 def _bound(of: Of) -> dict[str, object]:
-    return {"namespace": of.namespace or None, "user": of.user or None, "queue": of.queue or None}
+    return {
+        "namespace": of.namespace or None,
+        "user": of.user or None,
+        "queue": of.queue or None,
+        "state": of.state or None,
+        "outcome": of.outcome or None,
+    }
 
 
-_OF: Final = (
-    "(CAST(:namespace AS text) IS NULL OR namespace = :namespace) "
-    "AND (CAST(:user AS text) IS NULL OR user_name = :user) "
-    "AND (CAST(:queue AS text) IS NULL OR queue = :queue)"
-)
+def _times(window: Window) -> dict[str, object]:
+    return {"since": window.since, "until": window.until}
+
+
+def _if_given(name: str, column: str) -> str:
+    return f"(CAST(:{name} AS text) IS NULL OR {column} = :{name})"
+
+
+_OF_QUEUE: Final = f"{_if_given('namespace', 'namespace')} AND {_if_given('queue', 'queue')}"
+_OF: Final = f"{_OF_QUEUE} AND {_if_given('user', 'user_name')}"
 _QUEUE: Final = text(
     f"SELECT * FROM history.queue_now WHERE {_OF} ORDER BY queue, position NULLS LAST, eligible_at, uid"
+)
+_JOBS: Final = text(
+    f"SELECT * FROM history.job_history WHERE {_OF} AND {_if_given('state', 'state')} "
+    f"AND {_if_given('outcome', 'outcome')} AND submitted_at < :until AND (ended_at IS NULL OR ended_at >= :since) "
+    "ORDER BY submitted_at DESC, uid LIMIT :asked"
+)
+_OF_NAME: Final = text(
+    f"SELECT * FROM history.job_history WHERE name = :name AND {_if_given('namespace', 'namespace')} "
+    "ORDER BY submitted_at DESC, uid"
+)
+_OF_UID: Final = text("SELECT * FROM history.job_history WHERE uid = :uid")
+_WAITING: Final = text("SELECT * FROM history.queue_now WHERE uid = :uid")
+_ATTEMPTS: Final = text("SELECT * FROM history.attempt_history WHERE uid = :uid ORDER BY attempt")
+_STATES: Final = text(
+    "SELECT state, sum(seconds) AS seconds FROM history.state_intervals WHERE uid = :uid "
+    "GROUP BY state ORDER BY min(entered_at), state"
+)
+_TIMELINE: Final = text(
+    "SELECT timeline.*, state.seconds AS seconds_in_state "
+    "FROM history.timeline LEFT JOIN history.state_intervals AS state ON state.uid = timeline.uid "
+    "AND entered_at = at AND state.state = to_phase AND from_phase IS DISTINCT FROM to_phase "
+    "WHERE timeline.uid = :uid ORDER BY at, id"
+)
+_WAITS: Final = text(
+    f"SELECT * FROM history.wait_stats_daily WHERE {_OF_QUEUE} AND day >= :since AND day < :until "
+    "ORDER BY day DESC, queue, namespace, gpu_class"
 )
