@@ -1,0 +1,90 @@
+"""What the commands are asked about: a few AppWrappers that lived as the dispatcher has them live."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from dispatcher.core import beginnings, lifecycle
+from dispatcher.core.lifecycle import Verdict
+from dispatcher.core.record import Change, Record
+from dispatcher.store.queue import QueueStore
+from tests.postgres.changes import GANG, make_block, make_object
+
+GONE: Final = "00000000-0000-0000-0000-000000000001"
+FAILED: Final = "00000000-0000-0000-0000-000000000002"
+WAITING: Final = "00000000-0000-0000-0000-000000000003"
+
+
+@dataclass(frozen=True, slots=True)
+class Lives:
+    """When things happened: `start` is ten in the morning, ten days ago, `waiting_since` three days and a half ago."""
+
+    start: datetime
+    waiting_since: datetime
+
+    def at(self, minutes: int) -> datetime:
+        """So many minutes after the start."""
+        return self.start + timedelta(minutes=minutes)
+
+    def told(self, minutes: int) -> str:
+        """The same, as a table has it."""
+        return shown(self.at(minutes))
+
+
+def shown(moment: datetime) -> str:
+    """A time as a table has it."""
+    return f"{moment:%Y-%m-%dT%H:%M:%SZ}"
+
+
+async def live(queue: QueueStore) -> Lives:
+    """Commit it all, one step after the other."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    lives = Lives(now.replace(hour=10, minute=0, second=0) - timedelta(days=10), now - timedelta(hours=84))
+    train = await _committed(queue, _submitted(GONE, "team-a", "train", lives.start, user="alice"))
+    train = await _committed(queue, _then(make_block(train), lives.at(5)))
+    train = await _started(queue, train, "east", lives.at(60))
+    train = await _committed(queue, lifecycle.complete(train, {0}, lives.at(180), lives.at(180)))
+    await _committed(queue, lifecycle.delete(train, lives.at(240)))
+    probe = await _committed(queue, _submitted(FAILED, "team-b", "probe", lives.at(10)))
+    probe = await _started(queue, probe, "hub", lives.at(15))
+    probe = await _committed(
+        queue, lifecycle.fail(probe, Verdict("FoundFailedPods", "2 pods failed"), lives.at(30))
+    )
+    await _committed(queue, lifecycle.removed(probe, lives.at(45)))
+    fields = {"user": "alice", "queue": "night", "priority": 7}
+    waiting = await _committed(queue, _submitted(WAITING, "team-a", "train", lives.waiting_since, **fields))
+    await _committed(queue, _then(make_block(waiting), lives.waiting_since + timedelta(minutes=1)))
+    return lives
+
+
+def _submitted(uid: str, namespace: str, name: str, at: datetime, **fields: object) -> Change:
+    newcomer = beginnings.Newcomer(
+        uid=uid,
+        group="workload.codeflare.dev",
+        namespace=namespace,
+        name=name,
+        created_at=at,
+        spec=b'{"resources": {}}',
+        spec_hash="hash",
+    )
+    change = beginnings.submit(newcomer, GANG, at)
+    return replace(change, after=replace(change.after, **fields))  # type: ignore[arg-type]  # Record's own fields
+
+
+async def _started(queue: QueueStore, record: Record, cluster: str, at: datetime) -> Record:
+    """Dispatched at that time, and running a minute later."""
+    record = await _committed(queue, lifecycle.dispatch(record, cluster, at))
+    record = await _committed(queue, lifecycle.created(record, (make_object(),), at))
+    return await _committed(queue, lifecycle.mark_running(record, at + timedelta(minutes=1)))
+
+
+def _then(change: Change, at: datetime) -> Change:
+    (event,) = change.events
+    return replace(change, events=(replace(event, at=at),))
+
+
+async def _committed(queue: QueueStore, change: Change) -> Record:
+    (record,) = (await queue.commit([change])).accepted
+    return record

@@ -1,0 +1,189 @@
+"""What waits, what became of it, what was used, how long was waited: as a person is told, and as a program is."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from datetime import datetime, timedelta
+
+import pytest
+
+from tests.commands import Ran, Run
+from tests.postgres.changes import rows_of
+from tests.postgres.cli.lives import FAILED, GONE, WAITING, Lives, shown
+
+ADVICE = "Wait: it goes when enough is free; asking for less or a higher priority brings that nearer."
+QUESTIONS = [
+    ["queue"],
+    ["history", "--since", "4w"],
+    ["show", "train"],
+    ["usage", "--since", "4w"],
+    ["waits", "--since", "4w"],
+]
+
+
+async def test_the_queue_is_told_in_its_order(run: Run, lives: Lives) -> None:
+    assert await run("queue") == Ran(
+        0,
+        "POSITION  NAMESPACE/NAME  USER   PRIORITY  WAITED  GPU  REASON                 EST START\n"
+        "1         team-a/train    alice  7         3d      2    InsufficientResources  unknown\n",
+    )
+
+
+async def test_the_wide_queue_says_what_to_do(run: Run, lives: Lives) -> None:
+    heading, line = (await run("queue", "-o", "wide")).out.splitlines()
+    at = heading.index("QUEUE  ")
+    assert [heading[at:], line[at:]] == [
+        f"QUEUE  CPU  MEMORY GIB  PODS  MESSAGE      {'ADVICE':{len(ADVICE)}}  BLOCKING CLUSTERS",
+        f'night  1.5  0           2     lacks 1 cpu  {ADVICE}  {{"InsufficientResources": 1}}',
+    ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "count"),
+    [
+        ([], 1),
+        (["-n", "team-a", "--user", "alice", "--queue", "night"], 1),
+        (["-n", "team-b"], 0),
+        (["--user", "bob"], 0),
+        (["--queue", "default"], 0),
+        (["--queue", "' OR true --"], 0),
+    ],
+)
+async def test_the_queue_may_be_narrowed(run: Run, lives: Lives, asked: list[str], count: int) -> None:
+    assert len(json.loads((await run("queue", "-o", "json", *asked)).out)) == count
+
+
+async def test_an_empty_queue_is_an_answer(run: Run) -> None:
+    assert await run("queue") == Ran(0, "", "Nothing waits.\n")
+
+
+async def test_json_and_csv_have_the_columns_of_the_view(run: Run, lives: Lives, database_url: str) -> None:
+    (names,) = rows_of(
+        database_url,
+        "SELECT array_agg(attname::text ORDER BY attnum) FROM pg_attribute "
+        "WHERE attrelid = 'history.queue_now'::regclass AND attnum > 0",
+    )
+    (line,) = json.loads((await run("queue", "-o", "json")).out)
+    assert [*line] == names[0]
+    assert (line["gpu"], line["cpu"], line["demand"], line["position"]) == (
+        2,
+        1.5,
+        {"cpu": 1500, "nvidia.com/gpu": 2},
+        1,
+    )
+    assert datetime.fromisoformat(line["submitted_at"]) == lives.waiting_since
+    heading, told = csv.reader(io.StringIO((await run("queue", "-o", "csv")).out))
+    assert (heading, told[names[0].index("demand")]) == (names[0], '{"cpu": 1500, "nvidia.com/gpu": 2}')
+
+
+async def test_history_tells_what_became_of_each(run: Run, lives: Lives) -> None:
+    assert await run("history", "--since", "4w") == Ran(
+        0,
+        "NAMESPACE/NAME  USER    SUBMITTED             STATE    OUTCOME    CLUSTER  WAITED  RAN  GPU  GPU-H\n"
+        f"team-a/train    alice   {shown(lives.waiting_since)}  Queued   -          -        3d      0s   2    0\n"
+        f"team-b/probe    team-b  {lives.told(10)}  Failed   failed     hub      6m      29m  2    1\n"
+        f"team-a/train    alice   {lives.told(0)}  Deleted  completed  east     61m     119m  2    4\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("asked", "uids"),
+    [
+        (["--since", "7d"], [WAITING]),
+        (["--state", "failed"], [FAILED]),
+        (["--outcome", "completed"], [GONE]),
+        (["--user", "alice", "-n", "team-a"], [WAITING, GONE]),
+        (["--queue", "night"], [WAITING]),
+        (["--until", "7d"], [FAILED, GONE]),
+    ],
+)
+async def test_history_may_be_narrowed(run: Run, lives: Lives, asked: list[str], uids: list[str]) -> None:
+    told = json.loads((await run("history", "--since", "4w", "-o", "json", *asked)).out)
+    assert [each["uid"] for each in told] == uids
+
+
+async def test_the_window_of_history_touches_what_was_there(run: Run, lives: Lives) -> None:
+    window = ["--since", lives.at(100).isoformat(), "--until", lives.at(120).isoformat()]
+    told = json.loads((await run("history", "-o", "json", *window)).out)
+    assert [each["uid"] for each in told] == [GONE]
+
+
+async def test_more_of_history_than_is_shown_is_told(run: Run, lives: Lives) -> None:
+    more = "There are more than these 1: ask for more with --limit, or narrow the window.\n"
+    ran = await run("history", "--since", "4w", "--limit", "1")
+    assert (ran.code, len(ran.out.splitlines()), ran.err) == (0, 2, more)
+    ran = await run("history", "--since", "4w", "--limit", "3")
+    assert (ran.code, len(ran.out.splitlines()), ran.err) == (0, 4, "")
+
+
+async def test_no_history_is_an_answer(run: Run) -> None:
+    window = ["--since", "2026-11-01", "--until", "2026-11-02"]
+    assert await run("history", *window) == Ran(
+        0, "", "There was none from 2026-11-01T00:00:00Z to 2026-11-02T00:00:00Z.\n"
+    )
+
+
+async def test_use_is_told_by_what_it_is_asked_for(run: Run, lives: Lives) -> None:
+    assert await run("usage", "--since", "4w") == Ran(
+        0,
+        "NAMESPACE  CPU-H  GIB-H  GPU-H  GPU %\n"
+        "team-a     3      0      4      80\n"
+        "team-b     0.75   0      1      20\n",
+    )
+    assert await run("usage", "--since", "4w", "--by", "cluster", "--by", "user", "--per", "day") == Ran(
+        0,
+        "DAY         CLUSTER  USER    CPU-H  GIB-H  GPU-H  GPU %\n"
+        f"{lives.start:%Y-%m-%d}  east     alice   3      0      4      80\n"
+        f"{lives.start:%Y-%m-%d}  hub      team-b  0.75   0      1      20\n",
+    )
+
+
+async def test_use_of_an_hour_is_what_was_held_in_it(run: Run, lives: Lives) -> None:
+    window = ["--since", lives.at(30).isoformat(), "--until", lives.at(110).isoformat()]
+    ran = await run("usage", "--by", "queue", "--per", "hour", "-o", "json", *window)
+    hours = [lives.start, lives.start + timedelta(hours=1)]
+    assert json.loads(ran.out) == [
+        {
+            "hour": hour.isoformat(),
+            "queue": "default",
+            "cpu_h": cpu,
+            "memory_gib_h": 0,
+            "gpu_h": gpu,
+            "gpu_percent": 100,
+        }
+        for hour, cpu, gpu in zip(hours, (0.75, 1.5), (1, 2), strict=True)
+    ]
+
+
+async def test_no_use_is_an_answer(run: Run) -> None:
+    ran = await run("usage", "--since", "2026-11-01", "--until", "2026-11-02")
+    assert ran == Ran(0, "", "Nothing was used from 2026-11-01T00:00:00Z to 2026-11-02T00:00:00Z.\n")
+
+
+async def test_waits_are_told_by_day_queue_and_number_of_gpus(run: Run, lives: Lives) -> None:
+    assert await run("waits", "--since", "4w") == Ran(
+        0,
+        "DAY         QUEUE    NAMESPACE  GPUS  COUNT  P50  P90  P95  P99  MAX  STILL WAITING  OLDEST\n"
+        f"{lives.waiting_since:%Y-%m-%d}  night    team-a     2     1      3d   3d   3d   3d   3d   1              3d\n"
+        f"{lives.start:%Y-%m-%d}  default  team-a     2     1      61m  61m  61m  61m  61m  0              -\n"
+        f"{lives.start:%Y-%m-%d}  default  team-b     2     1      6m   6m   6m   6m   6m   0              -\n",
+    )
+    told = json.loads((await run("waits", "--since", "4w", "-n", "team-b", "-o", "json")).out)
+    assert [each["p50_s"] for each in told] == [360]
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: str(question[0]))
+async def test_the_reader_is_told_the_same(
+    run: Run, lives: Lives, reader_url: str, question: list[str]
+) -> None:
+    told = await run(*question, "--database-url", reader_url)
+    assert (told.code, told.out != "") == (0, True)
+    assert await run(*question) == told
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: str(question[0]))
+async def test_a_database_that_is_not_there_is_to_be_tried_again(run: Run, question: list[str]) -> None:
+    ran = await run(*question, "--database-url", "postgresql://nobody@127.0.0.1:1/nothing")
+    assert (ran.code, ran.out) == (3, "")
