@@ -183,7 +183,7 @@ def estimated(life: Life, others: Iterable[Life], now: datetime) -> datetime | N
 
 def random_life(chance: random.Random, now: datetime, *, waits: bool) -> Life:
     wait = timedelta(seconds=chance.choice([90, 3600, 7200, 7201, 10**5, chance.uniform(90, 10**5)]))
-    ago = timedelta(seconds=0 if waits else chance.choice([0, 10**5, 6 * 10**5, 10**6]))
+    ago = timedelta(seconds=0 if waits else chance.choice([0, 10**5, 6 * 10**5, 7 * 10**5]))
     began = now - ago - wait
     is_held_back = chance.random() < 0.2
     return Life(
@@ -217,7 +217,7 @@ async def live(queue: QueueStore, lives: list[Life]) -> dict[str, Life]:
     changes = [submitted(life) for life in lives]
     by_uid = {change.after.uid: life for change, life in zip(changes, lives, strict=True)}
     records = (await queue.commit(changes)).accepted
-    for step in (_resumed, _blocked, _dispatched, _created, _started, _preempted, _removed):
+    for step in (_resumed, _blocked, _dispatched, _created, _started, _preempted, _removed, _blocked_again):
         changes = [change for record in records if (change := step(record, by_uid[record.uid]))]
         moved = {record.uid: record for record in (await queue.commit(changes)).accepted}
         assert len(moved) == len(changes)
@@ -253,6 +253,12 @@ def _preempted(record: Record, life: Life) -> Change | None:
 
 def _removed(record: Record, life: Life) -> Change | None:
     return lifecycle.removed(record, life.started_at) if life.started_at and life.has_gone_back else None
+
+
+def _blocked_again(record: Record, life: Life) -> Change | None:
+    if life.started_at is None or not life.has_gone_back:
+        return None
+    return lifecycle.block(record, Pending("InsufficientResources", "m"), life.started_at)
 
 
 async def test_the_estimated_start_is_the_median_of_those_who_waited_longer(
