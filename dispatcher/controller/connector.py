@@ -246,10 +246,10 @@ class Connector:
                 await self._around.memory.note_unreachable(member.name, since, why(error).message)
 
     async def _open(self, member: Member) -> None:
-        await self._note_answer(member)
         if member.closed is not None:
             member.closed, member.since = None, self._around.now()
             self._around.on_changed()
+        await self._note_answer(member)
 
     async def _note_answer(self, member: Member) -> None:
         """Whoever was silent is so no longer, for another leader, too."""

@@ -113,13 +113,13 @@ class Member:
         return stock_of(self.cluster.ledger, is_reachable=self.unreachable_since is None)
 
     def standing(self) -> Standing:
-        """How it stands, for history; of one that is silent, or being connected, nobody knows what else is wrong."""
+        """How it stands, for history; of one that is silent, or being connected, nobody knows what else is so."""
         closed, declared = self.closed or OPEN, self.declared
-        is_told = self.unreachable_since is None and closed.reason != choice.NOT_REPORTED
+        untold = choice.NOT_REPORTED, *([choice.UNREACHABLE] if self.unreachable_since else [])
         return Standing(
             is_cordoned=declared.cordoned,
             is_draining=declared.drain,
-            closed_reason=closed.reason if is_told else None,
+            closed_reason=None if closed.reason in untold else closed.reason,
             said=declared.cordon_reason,
             closed_message=closed.message,
         )

@@ -116,7 +116,7 @@ def _row(name: str, at: datetime, told: ClusterNews) -> rows.Row:
 
 
 def _short(message: str) -> str:
-    """A member that comes and goes with each probe writes one for each time."""
+    """A member that comes and goes with every probe writes an event for each: one of them must not be long."""
     return message if len(message) <= LONGEST_MESSAGE else f"{message[: LONGEST_MESSAGE - 1]}…"
 
 

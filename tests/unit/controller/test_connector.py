@@ -17,6 +17,7 @@ from dispatcher.controller.connector import Connector, Pace, Surroundings
 from dispatcher.controller.member import CONNECTING, Member
 from dispatcher.core import choice
 from dispatcher.core.choice import Closed
+from dispatcher.core.standing import Standing
 from dispatcher.kube.client import ClusterClient
 from tests.builders import at, make_node
 from tests.fakes import FakeApiServer, Reply, answer, hang_up, never, refusal, text
@@ -368,6 +369,21 @@ async def test_member_that_is_back_joins_again_and_is_no_longer_timed(bench: Ben
     assert bench.memory.silences == [("east", since), ("east", None)]
     assert bench.told == ["east joined", "east left", "east joined"]
     assert [is_closed(client) for client in bench.clients[:-1]] == [True] * (len(bench.clients) - 1)
+
+
+async def test_member_that_is_back_is_open_before_that_is_noted(bench: Bench) -> None:
+    member = await bench.joined()
+    note, stands = bench.memory.note_reachable, []
+
+    async def note_reachable(name: str, at: datetime) -> None:
+        stands.append(member.standing())
+        await note(name, at)
+
+    bench.memory.note_reachable = note_reachable  # type: ignore[method-assign]
+    bench.members["east"].on("GET", KUBE_SYSTEM, FAILS, answer({"metadata": {"uid": "uid-of-east"}}))
+    await until(lambda: member.closed)
+    await until(lambda: stands)
+    assert stands == [Standing()]
 
 
 async def test_silence_is_counted_from_its_begin_whatever_else_is_said_meanwhile(bench: Bench) -> None:

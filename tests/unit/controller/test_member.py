@@ -28,6 +28,8 @@ from dispatcher.core.choice import Closed, Site, Where
 from dispatcher.core.decision import Loss
 from dispatcher.core.memberstatus import Known
 from dispatcher.core.resources import Resources
+from dispatcher.core.samples import Stock
+from dispatcher.core.standing import Standing
 from dispatcher.kube.client import ClusterClient
 from tests.builders import at, make_core_node
 
@@ -50,6 +52,51 @@ def make_cluster(client: ClusterClient, *, is_known: bool = True) -> Cluster:
     for each in cluster._needed if is_known else ():  # noqa: SLF001
         each.synced.set()
     return cluster
+
+
+# --- what history is told of it ------------------------------------------------------------------------------
+
+REFUSED = Closed(choice.CREDENTIALS_REFUSED, "no entry")
+
+
+@pytest.mark.parametrize(
+    ("closed", "silent", "reason"),
+    [
+        pytest.param(None, None, "", id="open"),
+        pytest.param(CONNECTING, None, None, id="being-connected"),
+        pytest.param(SILENT, at(10), None, id="silent-which-is-told-itself"),
+        pytest.param(SILENT, None, choice.UNREACHABLE, id="too-busy-which-is-not"),
+        pytest.param(REFUSED, None, choice.CREDENTIALS_REFUSED, id="refuses-us"),
+        pytest.param(REFUSED, at(10), choice.CREDENTIALS_REFUSED, id="silent-and-then-refused-us"),
+    ],
+)
+def test_history_is_told_why_it_is_closed_as_far_as_that_is_known(
+    closed: Closed | None, silent: datetime | None, reason: str | None
+) -> None:
+    member = make_member(closed=closed, unreachable_since=silent)
+    assert member.standing() == Standing(closed_reason=reason)
+    assert member.standing().closed_message == (closed.message if closed else "")
+
+
+def test_history_is_told_what_its_operator_wants_and_says() -> None:
+    declared = replace(EAST, cordoned=True, drain=True, cordon_reason="it moves")
+    standing = make_member(declared=declared).standing()
+    assert standing == Standing(is_cordoned=True, is_draining=True)
+    assert standing.said == "it moves"
+
+
+@pytest.mark.parametrize("silent", [None, at(10)])
+async def test_stock_of_one_that_can_be_asked_is_what_its_ledger_has(
+    client: ClusterClient, silent: datetime | None
+) -> None:
+    member = make_member(cluster=make_cluster(client), unreachable_since=silent)
+    eight = Resources({"cpu": 8000})
+    assert member.stock() == Stock(eight, eight, frozenset({"n1"}), [], is_reachable=silent is None)
+
+
+async def test_one_that_cannot_be_asked_or_is_being_listed_has_no_stock(client: ClusterClient) -> None:
+    listing = make_member(cluster=make_cluster(client, is_known=False))
+    assert (make_member().stock(), listing.stock()) == (None, None)
 
 
 # --- whether it is there -------------------------------------------------------------------------------------
