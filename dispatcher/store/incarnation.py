@@ -38,7 +38,7 @@ _COLUMNS: Final = (
     "incarnation, fingerprint, restored_at, restored_at IS NULL OR settled_at IS NOT NULL AS is_settled"
 )
 _HUB: Final = text(f"SELECT {_COLUMNS} FROM hub")
-_NOTE: Final = text(f"UPDATE hub SET fingerprint = :here RETURNING {_COLUMNS}")
+_NOTE: Final = text("UPDATE hub SET fingerprint = :here")
 _BEGIN_ANEW: Final = text(
     "UPDATE hub SET fingerprint = :here, incarnation = incarnation + 1, restored_at = clock_timestamp(), "
     f"settled_at = NULL RETURNING {_COLUMNS}"
@@ -62,18 +62,17 @@ class Incarnation:
 
 async def recognise(database: Database, lease: Lease) -> Incarnation:
     """Find out whether the database was restored since it was last led, and note that; safe to repeat."""
-    async with database.reading() as connection:
+    async with database.fenced(lease.epoch, lease.holder) as connection:
         here = [await _ask(connection, part) for part in _PARTS]
         hub = (await connection.execute(_HUB)).one()
-    known = hub.fingerprint.split("/") if hub.fingerprint else here
-    is_news = not _is_same(known, here)
-    noted = "/".join(here if is_news else _joined(known, here))
-    if noted == hub.fingerprint:
+        known = hub.fingerprint.split("/") if hub.fingerprint else here
+        if not _is_same(known, here):
+            hub = (await connection.execute(_BEGIN_ANEW, {"here": "/".join(here)})).one()
+            return _incarnation(hub, is_news=True)
+        noted = "/".join(_joined(known, here))
+        if noted != hub.fingerprint:
+            await connection.execute(_NOTE, {"here": noted})
         return _incarnation(hub)
-    async with database.fenced(lease.epoch, lease.holder) as connection:
-        values = {"here": noted}
-        hub = (await connection.execute(_BEGIN_ANEW if is_news else _NOTE, values)).one()
-    return _incarnation(hub, is_news=is_news)
 
 
 async def settle(database: Database, lease: Lease) -> None:
