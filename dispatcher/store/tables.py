@@ -236,6 +236,7 @@ event: Final = Table(
     Column("change", JSONB, nullable=False, server_default=text("'{}'")),
     Index("ix_event_uid_at", "uid", "at"),
     Index("ix_event_at", "at", postgresql_using="brin"),
+    Index("ix_event_dispatched_at", "at", postgresql_where=text("cause = 'dispatched'")),
     postgresql_partition_by="RANGE (at)",
 )
 

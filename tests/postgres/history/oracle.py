@@ -1,0 +1,489 @@
+"""What the views of history have to say, from plain facts and the sentences that promise it; no SQL was read for this.
+
+Each function gives rows by column, in no order; `now` is the time at which the view was asked.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+
+from dispatcher.core.record import HOLDING, Phase
+from dispatcher.core.transitions import Cause
+from tests.postgres.history.facts import Fact, Life
+
+Row = dict[str, object]
+Lives = Mapping[str, Life]
+
+HOUR = timedelta(hours=1)
+ENDS = (Phase.COMPLETED, Phase.FAILED, Phase.DELETED)
+CAME_TO_NOTHING = ("preempted", "postponed", "withdrawn", "lost")
+
+
+# --- what all are made of ----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Try:
+    """One attempt, as the facts tell of it."""
+
+    number: int
+    cluster: str
+    decided: datetime
+    created: datetime | None = None
+    started: datetime | None = None
+    ended: datetime | None = None
+    outcome: str = ""
+    why: str = ""
+
+    def held(self, now: datetime) -> timedelta:
+        return (self.ended or now) - self.decided
+
+    def ran(self, now: datetime) -> timedelta:
+        return (self.ended or now) - self.started if self.started else timedelta()
+
+
+def tries(life: Life) -> list[Try]:
+    """From the dispatch until nothing is held; what was found over was held for no time at all."""
+    made: list[Try] = []
+    for fact in life.facts:
+        if fact.source is None and fact.attempt and fact.phase in ENDS:
+            reason = fact.reason if fact.phase is Phase.FAILED else ""
+            outcome = fact.phase.lower()
+            made.append(
+                Try(fact.attempt, life_cluster(life), fact.at, ended=fact.at, outcome=outcome, why=reason)
+            )
+        elif fact.cause in (Cause.DISPATCHED, Cause.ADOPTED):
+            made.append(Try(fact.attempt, fact.cluster, fact.at))
+        elif fact.cause is Cause.CREATED:
+            made[-1] = replace(made[-1], created=fact.at)
+        elif fact.cause is Cause.PODS_RUNNING:
+            made[-1] = replace(made[-1], started=fact.at)
+        elif fact.source in HOLDING and fact.phase not in HOLDING:
+            outcome, why = _end(fact, life)
+            made[-1] = replace(made[-1], ended=fact.at, outcome=outcome, why=why)
+    return made
+
+
+def life_cluster(life: Life) -> str:
+    assert life.record.attempt is not None
+    return life.record.attempt.cluster
+
+
+def _end(fact: Fact, life: Life) -> tuple[str, str]:
+    """How an attempt ended, and why if it came to nothing."""
+    match fact.cause, fact.phase:
+        case Cause.COMPLETED, _:
+            return "completed", ""
+        case Cause.RELEASED, _:
+            return "deleted", ""
+        case Cause.WITHDRAWN, _:
+            return "withdrawn", "CreationPostponed"
+        case Cause.ABANDONED, Phase.QUEUED:
+            return "lost", "ClusterLost"
+        case ((Cause.ABANDONED | Cause.LOST), _):
+            return "lost", fact.reason or (fact.pending.reason if fact.pending else "")
+        case Cause.REMOVED, Phase.FAILED:
+            return "failed", fact.reason
+        case Cause.REMOVED, Phase.SUSPENDED:
+            return "suspended", ""
+        case _:
+            back = next(
+                each for each in reversed(life.facts) if each.at < fact.at and each.phase != each.source
+            )
+            if back.cause is Cause.PREEMPTED:
+                return "preempted", fact.reason
+            return "postponed", fact.reason or "CreationPostponed"
+
+
+def seconds(length: timedelta | None) -> float | None:
+    return None if length is None else length.total_seconds()
+
+
+def amounts(life: Life) -> tuple[Decimal, Decimal, Decimal]:
+    """Cores, GiB and GPUs."""
+    demand = life.record.gang.demand
+    gpus = demand["nvidia.com/gpu"] + demand["gpu.intel.com/i915"]
+    return Decimal(demand["cpu"]) / 1000, Decimal(demand["memory"]) / 2**30, Decimal(gpus)
+
+
+def hours(amount: Decimal, lengths: Iterable[timedelta]) -> float:
+    return sum((float(amount) * length.total_seconds() / 3600 for length in lengths), start=0.0)
+
+
+def user(life: Life) -> str:
+    return life.record.user or life.record.namespace
+
+
+def submitted(life: Life) -> datetime:
+    return min(life.record.created_at, life.facts[0].at)
+
+
+def eligible(life: Life) -> datetime | None:
+    if life.facts[0].phase is Phase.QUEUED:
+        return submitted(life)
+    return next((fact.at for fact in life.facts if fact.phase is Phase.QUEUED), None)
+
+
+def ended(life: Life) -> Fact | None:
+    return next((fact for fact in life.facts if fact.phase in ENDS), None)
+
+
+def first(times: Iterable[datetime | None]) -> datetime | None:
+    return min((each for each in times if each is not None), default=None)
+
+
+# --- the views ---------------------------------------------------------------------------------------
+
+
+def attempt_history(lives: Lives, now: datetime) -> Iterator[Row]:
+    for life in lives.values():
+        cpu, memory, gpu = amounts(life)
+        for each in tries(life):
+            held = [each.held(now)]
+            yield {
+                "uid": life.record.uid,
+                "namespace": life.record.namespace,
+                "name": life.record.name,
+                "queue": life.record.queue,
+                "user_name": user(life),
+                "attempt": each.number,
+                "cluster": each.cluster,
+                "decided_at": each.decided,
+                "created_at": each.created,
+                "started_at": each.started,
+                "ended_at": each.ended,
+                "outcome": each.outcome,
+                "preempted_by": None,
+                "error_class": each.why,
+                "held_s": seconds(each.held(now)),
+                "run_s": seconds(each.ran(now)),
+                "cpu": cpu,
+                "memory_gib": memory,
+                "gpu": gpu,
+                "cpu_h": hours(cpu, held),
+                "memory_gib_h": hours(memory, held),
+                "gpu_h": hours(gpu, held),
+            }
+
+
+def waited(life: Life, now: datetime) -> timedelta | None:
+    """From eligible to the first start; without one as long as there was something to wait for."""
+    since, made = eligible(life), tries(life)
+    started = first(each.started for each in made)
+    if since is None or (started is not None and started < since):
+        return None
+    done = first(each.created for each in made if each.outcome == "completed")
+    return (started or done or _stopped_waiting(life, now)) - since
+
+
+def _stopped_waiting(life: Life, now: datetime) -> datetime:
+    over, last = ended(life), life.facts[-1]
+    if over is not None:
+        return over.at
+    return _since(life) if last.phase is Phase.SUSPENDED else now
+
+
+def _since(life: Life) -> datetime:
+    """Since when it is in the phase it is in."""
+    return next(fact.at for fact in reversed(life.facts) if fact.source != fact.phase)
+
+
+def job_history(lives: Lives, now: datetime) -> Iterator[Row]:
+    for life in lives.values():
+        record, made, over, last = life.record, tries(life), ended(life), life.facts[-1]
+        dispatched, started = first(each.decided for each in made), first(each.started for each in made)
+        since, lengths, (cpu, memory, gpu) = eligible(life), [each.held(now) for each in made], amounts(life)
+        is_known = since is not None and not (dispatched and dispatched < since)
+        lost = [each for each in made if each.outcome in CAME_TO_NOTHING]
+        yield {
+            "uid": record.uid,
+            "api_group": record.group,
+            "namespace": record.namespace,
+            "name": record.name,
+            "kinds": ",".join(sorted({kind for _, kind in record.where.kinds})),
+            "queue": record.queue,
+            "user_name": user(life),
+            "user_groups": list(record.groups),
+            "priority": last.priority,
+            "submitted_at": submitted(life),
+            "eligible_at": since,
+            "first_dispatched_at": dispatched,
+            "first_started_at": started,
+            "ended_at": over.at if over else None,
+            "deleted_at": last.at if last.phase is Phase.DELETED else None,
+            "state": str(last.phase),
+            "outcome": over.phase.lower() if over else "",
+            "reason": last.pending.reason if last.pending else last.reason,
+            "message": last.pending.message if last.pending else last.message,
+            "last_cluster": made[-1].cluster if made else None,
+            "attempts": made[-1].number if made else 0,
+            "preemptions": sum(each.outcome == "preempted" for each in made),
+            "requeues": sum(not over or each.ended != over.at for each in lost),
+            "pods": record.gang.pods,
+            "cpu": cpu,
+            "memory_gib": memory,
+            "gpu": gpu,
+            "wait_s": seconds(waited(life, now)),
+            "queue_s": (
+                ((dispatched or _stopped_waiting(life, now)) - submitted(life)).total_seconds()
+                if is_known
+                else None
+            ),
+            "startup_s": seconds(started - dispatched) if started and dispatched else None,
+            "run_s": sum((each.ran(now).total_seconds() for each in made), start=0.0),
+            "lost_s": sum((each.held(now).total_seconds() for each in lost), start=0.0),
+            "cpu_h": hours(cpu, lengths),
+            "memory_gib_h": hours(memory, lengths),
+            "gpu_h": hours(gpu, lengths),
+        }
+
+
+def state_intervals(lives: Lives, now: datetime) -> Iterator[Row]:
+    for life in lives.values():
+        for fact, left in _stays(life):
+            is_out = fact.phase in (Phase.QUEUED, Phase.SUSPENDED)
+            yield {
+                "uid": life.record.uid,
+                "namespace": life.record.namespace,
+                "name": life.record.name,
+                "queue": life.record.queue,
+                "attempt": 0 if is_out else fact.attempt,
+                "state": str(fact.phase),
+                "cluster": "" if is_out else fact.cluster,
+                "entered_at": fact.at,
+                "left_at": left,
+                "seconds": seconds((left or now) - fact.at),
+            }
+
+
+def _stays(life: Life) -> list[tuple[Fact, datetime | None]]:
+    """Each coming into a phase but Deleted, and when it left it."""
+    moves = [fact for fact in life.facts if fact.source != fact.phase]
+    left: list[datetime | None] = [fact.at for fact in moves[1:]]
+    stays = zip(moves, [*left, None], strict=True)
+    return [(fact, end) for fact, end in stays if fact.phase is not Phase.DELETED]
+
+
+def pending_reasons(lives: Lives, now: datetime) -> Iterator[Row]:
+    for life in lives.values():
+        spells: dict[tuple[str, str, str], list[tuple[datetime, datetime, str]]] = defaultdict(list)
+        rounds: dict[tuple[str, str, str], int] = defaultdict(int)
+        ends = [*(fact.at for fact in life.facts[1:]), now]
+        known: tuple[str, str, str] | None = None
+        for fact, end in zip(life.facts, ends, strict=True):
+            told = fact.pending
+            about = (told.reason, told.resource, told.cluster) if told else None
+            if told and about:
+                spells[about].append((fact.at, end, told.message))
+                rounds[about] += about != known
+            known = about
+        for (reason, resource, cluster), times in spells.items():
+            yield {
+                "uid": life.record.uid,
+                "namespace": life.record.namespace,
+                "name": life.record.name,
+                "reason": reason,
+                "resource": resource,
+                "cluster": cluster,
+                "message": times[-1][2],
+                "first_seen": times[0][0],
+                "last_seen": times[-1][1],
+                "rounds": rounds[reason, resource, cluster],
+                "seconds": sum((end - begin).total_seconds() for begin, end, _ in times),
+            }
+
+
+def wait_stats_daily(lives: Lives, now: datetime) -> Iterator[Row]:
+    groups: dict[tuple[object, ...], list[tuple[float, bool]]] = defaultdict(list)
+    for life in lives.values():
+        wait, since = waited(life, now), eligible(life)
+        if wait is not None and since is not None:
+            started = any(each.started for each in tries(life))
+            waits = not started and not ended(life) and life.facts[-1].phase is not Phase.SUSPENDED
+            key = (
+                since.astimezone(UTC).date(),
+                life.record.queue,
+                life.record.namespace,
+                gpu_class(amounts(life)[2]),
+            )
+            groups[key].append((wait.total_seconds(), waits))
+    for (day, queue, namespace, gpus), found in groups.items():
+        waits_s = sorted(wait for wait, _ in found)
+        yield {
+            "day": day,
+            "queue": queue,
+            "namespace": namespace,
+            "gpu_class": gpus,
+            "n": len(found),
+            "p50_s": percentile(waits_s, 0.5),
+            "p90_s": percentile(waits_s, 0.9),
+            "p95_s": percentile(waits_s, 0.95),
+            "p99_s": percentile(waits_s, 0.99),
+            "max_s": waits_s[-1],
+            "still_waiting": sum(still for _, still in found),
+            "oldest_wait_s": max((wait for wait, still in found if still), default=None),
+        }
+
+
+def gpu_class(gpus: Decimal) -> str:
+    bounds = {0: "0", 1: "1", 2: "2", 4: "3-4", 8: "5-8", 16: "9-16"}
+    return next((word for most, word in bounds.items() if gpus <= most), "17+")
+
+
+def percentile(ordered: list[float], share: float) -> float:
+    """Between the two that are nearest, in proportion."""
+    place = share * (len(ordered) - 1)
+    low, high = ordered[int(place)], ordered[min(int(place) + 1, len(ordered) - 1)]
+    return low + (high - low) * (place - int(place))
+
+
+def usage_hourly(lives: Lives, now: datetime) -> Iterator[Row]:
+    groups: dict[tuple[datetime, str, str, str, str], list[tuple[tuple[Decimal, ...], timedelta]]] = (
+        defaultdict(list)
+    )
+    for life in lives.values():
+        for each in tries(life):
+            for hour, length in _clipped(each.decided, each.ended or now):
+                key = (hour, life.record.queue, life.record.namespace, user(life), each.cluster)
+                groups[key].append((amounts(life), length))
+    for (hour, queue, namespace, name, cluster), held in groups.items():
+        cpu_h, memory_h, gpu_h = (
+            sum(float(amount[index]) * length.total_seconds() / 3600 for amount, length in held)
+            for index in range(3)
+        )
+        yield {
+            "hour": hour,
+            "queue": queue,
+            "namespace": namespace,
+            "user_name": name,
+            "cluster": cluster,
+            "cpu_h": cpu_h,
+            "memory_gib_h": memory_h,
+            "gpu_h": gpu_h,
+            "running_avg": sum(length / (min(hour + HOUR, now) - hour) for _, length in held),
+        }
+
+
+def _clipped(begin: datetime, end: datetime) -> Iterator[tuple[datetime, timedelta]]:
+    """Each hour in which there was something of it, and how much."""
+    hour = begin.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
+    while hour < end:
+        length = min(end, hour + HOUR) - max(begin, hour)
+        if length > timedelta():
+            yield hour, length
+        hour += HOUR
+
+
+def preemptions(lives: Lives, now: datetime) -> Iterator[Row]:
+    for life in lives.values():
+        for each in tries(life):
+            if each.outcome == "preempted":
+                yield {
+                    "at": each.ended,
+                    "uid": life.record.uid,
+                    "namespace": life.record.namespace,
+                    "name": life.record.name,
+                    "queue": life.record.queue,
+                    "by_uid": None,
+                    "by_name": None,
+                    "by_queue": None,
+                    "cluster": each.cluster,
+                    "attempt": each.number,
+                    "ran_s": seconds(each.ran(now)),
+                    "gpu_h_lost": hours(amounts(life)[2], [each.held(now)]),
+                    "reason": each.why,
+                }
+
+
+def failures_daily(lives: Lives, now: datetime) -> Iterator[Row]:
+    groups: dict[tuple[date, str, str, str], list[float]] = defaultdict(list)
+    for life in lives.values():
+        for each in tries(life):
+            if each.ended and each.outcome in (*CAME_TO_NOTHING, "failed"):
+                day = each.ended.astimezone(UTC).date()
+                wasted = hours(amounts(life)[2], [each.held(now)])
+                groups[day, life.record.queue, each.cluster, each.why].append(wasted)
+    for (day, queue, cluster, why), wastes in groups.items():
+        yield {
+            "day": day,
+            "queue": queue,
+            "cluster": cluster,
+            "error_class": why,
+            "n": len(wastes),
+            "gpu_h_wasted": sum(wastes),
+        }
+
+
+def dispatch_latency(lives: Lives, now: datetime) -> Iterator[Row]:
+    for life in lives.values():
+        for each in tries(life):
+            yield {
+                "at": each.decided,
+                "uid": life.record.uid,
+                "namespace": life.record.namespace,
+                "name": life.record.name,
+                "cluster": each.cluster,
+                "attempt": each.number,
+                "create_s": seconds(each.created - each.decided) if each.created else None,
+                "start_s": seconds(each.started - each.created) if each.created and each.started else None,
+                "outcome": each.outcome,
+                "error": each.why,
+            }
+
+
+# --- who passed by whom ------------------------------------------------------------------------------
+
+
+def overtakes(lives: Lives, now: datetime) -> Iterator[Row]:
+    """Who stood in a queue when another one of it, submitted later, was dispatched."""
+    sent = [(life, fact) for life in lives.values() for fact in life.facts if fact.cause is Cause.DISPATCHED]
+    for later, fact in sent:
+        for earlier in lives.values():
+            since = _queued_since(earlier, fact.at)
+            is_same = earlier.record.queue == later.record.queue
+            if since is None or not is_same or submitted(earlier) >= submitted(later):
+                continue
+            yield {
+                "uid": earlier.record.uid,
+                "namespace": earlier.record.namespace,
+                "name": earlier.record.name,
+                "queue": earlier.record.queue,
+                "overtaken_by": later.record.uid,
+                "overtaken_by_namespace": later.record.namespace,
+                "overtaken_by_name": later.record.name,
+                "at": fact.at,
+                "cluster": fact.cluster,
+                "why": _why(earlier, later, fact),
+                "waited_s": seconds(fact.at - since),
+            }
+
+
+def _queued_since(life: Life, at: datetime) -> datetime | None:
+    """Since when it stood in the queue at a moment at which it neither came nor went."""
+    for stay, left in _stays(life):
+        if stay.phase is Phase.QUEUED and stay.at < at and (left is None or at < left):
+            return stay.at
+    return None
+
+
+def _why(earlier: Life, later: Life, fact: Fact) -> str:
+    known = [each for each in earlier.facts if each.at <= fact.at][-1]
+    if _urgency(later, fact, fact.at) > _urgency(earlier, known, fact.at):
+        return "priority"
+    if known.eligible_at is not None and known.eligible_at > fact.at:
+        return "not_eligible"
+    told = known.pending.reason if known.pending else ""
+    for each in known.pending.clusters if known.pending else ():
+        if each.cluster == fact.cluster:
+            told = each.reason
+    if told in ("InsufficientResources", "ReservedForAnother", "LargerThanCluster"):
+        return "backfill"
+    return "fits_elsewhere" if told in ("ClusterNotSelected", "ClusterCordoned") else "unexplained"
+
+
+def _urgency(life: Life, fact: Fact, at: datetime) -> float:
+    return fact.priority + fact.slope * (at - life.record.created_at).total_seconds()

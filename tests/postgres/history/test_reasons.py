@@ -1,0 +1,63 @@
+"""Why one was overtaken, for every reason there is to wait: a new one is explained, or this fails."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+from dispatcher.core import choice, lifecycle, placement
+from dispatcher.core.choice import Rejection
+from dispatcher.core.record import Pending, Phase
+from dispatcher.store.queue import QueueStore
+from tests.postgres.changes import LATER, NOW, make_submit, rows_of
+
+ROOM = {placement.INSUFFICIENT, placement.RESERVED, placement.LARGER_THAN_CLUSTER}
+CLUSTERS = {placement.NO_CLUSTER} | {
+    value
+    for name, value in vars(choice).items()
+    if name.isupper() and isinstance(value, str) and not name.startswith("_")
+}
+NEITHER = {placement.BEHIND_HEAD, lifecycle.CREATION_POSTPONED}
+
+
+async def test_who_lacks_room_is_backfilled_and_who_may_not_go_there_fits_elsewhere(
+    queue: QueueStore, database_url: str
+) -> None:
+    reasons = sorted(ROOM | CLUSTERS | NEITHER)
+    waiting = (await queue.commit([make_submit(reason) for reason in reasons])).accepted
+    told = (lifecycle.block(each, Pending(each.name, "it waits"), LATER) for each in waiting)
+    await queue.commit([each for each in told if each])
+    await overtake(queue)
+    found = dict(rows_of(database_url, "SELECT name, why FROM history.overtakes"))
+    assert found == (
+        dict.fromkeys(ROOM, "backfill")
+        | dict.fromkeys(CLUSTERS, "fits_elsewhere")
+        | dict.fromkeys(NEITHER, "unexplained")
+    )
+
+
+async def test_what_was_told_of_that_very_cluster_counts_rather_than_what_came_nearest(
+    queue: QueueStore, database_url: str
+) -> None:
+    (waiting,) = (await queue.commit([make_submit("told")])).accepted
+    rejections = (
+        Rejection("hub", choice.NOT_SELECTED, "its labels do not match"),
+        Rejection("west", placement.INSUFFICIENT, "it is full"),
+    )
+    pending = Pending(placement.INSUFFICIENT, "it is full", "cpu", "west", rejections)
+    blocked = lifecycle.block(waiting, pending, LATER)
+    assert blocked is not None
+    await queue.commit([blocked])
+    await overtake(queue)
+    assert rows_of(database_url, "SELECT cluster, why, waited_s FROM history.overtakes") == [
+        ("hub", "fits_elsewhere", 3602.0)
+    ]
+
+
+async def overtake(queue: QueueStore) -> None:
+    """Have one submitted later, and dispatched to the hub an hour after the others were told."""
+    late = make_submit("late", created_at=NOW + timedelta(seconds=1), phase_since=NOW + timedelta(seconds=1))
+    late = replace(late, events=(replace(late.events[0], at=NOW + timedelta(seconds=1)),))
+    (record,) = (await queue.commit([late])).accepted
+    assert record.phase is Phase.QUEUED
+    await queue.commit([lifecycle.dispatch(record, "hub", LATER + timedelta(hours=1))])

@@ -1,0 +1,80 @@
+"""Every view says of random lives what an oracle says that never saw the SQL: the same rows, the same columns."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+from datetime import datetime
+
+import psycopg
+import pytest
+from psycopg import sql
+from psycopg.rows import dict_row
+
+from dispatcher.core.transitions import Cause
+from tests.postgres.history import oracle
+from tests.postgres.history.conftest import Past
+from tests.postgres.history.oracle import Lives, Row
+
+VIEWS: dict[str, Callable[[Lives, datetime], Iterable[Row]]] = {
+    "job_history": oracle.job_history,
+    "attempt_history": oracle.attempt_history,
+    "state_intervals": oracle.state_intervals,
+    "pending_reasons": oracle.pending_reasons,
+    "wait_stats_daily": oracle.wait_stats_daily,
+    "usage_hourly": oracle.usage_hourly,
+    "preemptions": oracle.preemptions,
+    "failures_daily": oracle.failures_daily,
+    "dispatch_latency": oracle.dispatch_latency,
+    "overtakes": oracle.overtakes,
+}
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_view_says_what_happened(view: str, past: Past) -> None:
+    now, found = asked(past.url, view)
+    expected = in_order(VIEWS[view](past.lives, now))
+    assert [columns(row) for row in found] == [columns(row) for row in expected]
+    assert [exact(row) for row in found] == [exact(row) for row in expected]
+    for row, right in zip(found, expected, strict=True):
+        assert measured(row) == pytest.approx(measured(right), rel=1e-9, abs=1e-6)
+
+
+def test_the_lives_leave_nothing_out(past: Past) -> None:
+    causes = {fact.cause for life in past.lives.values() for fact in life.facts}
+    missing = set(Cause) - causes - {Cause.RECOVERED, Cause.ITEMS_DONE}
+    assert missing == set()
+
+
+def test_overtakes_are_of_every_kind(past: Past) -> None:
+    _, found = asked(past.url, "overtakes")
+    kinds = Counter(row["why"] for row in found)
+    assert set(kinds) == {"priority", "not_eligible", "backfill", "fits_elsewhere", "unexplained"}
+
+
+def asked(url: str, view: str) -> tuple[datetime, list[Row]]:
+    """What a view says, and when it was asked: whatever is going on still is counted up to then."""
+    query = sql.SQL("SELECT statement_timestamp() AS asked_at, {0}.* FROM history.{0}").format(
+        sql.Identifier(view)
+    )
+    with psycopg.connect(url, row_factory=dict_row) as connection:
+        rows = connection.execute(query).fetchall()
+    assert rows, "a view that says nothing proves nothing"
+    now = rows[0]["asked_at"]
+    return now, in_order({name: value for name, value in row.items() if name != "asked_at"} for row in rows)
+
+
+def in_order(rows: Iterable[Row]) -> list[Row]:
+    return sorted(rows, key=lambda row: [str(value) for value in exact(row).values()])
+
+
+def columns(row: Row) -> list[str]:
+    return list(row)
+
+
+def exact(row: Row) -> Row:
+    return {name: value for name, value in row.items() if not isinstance(value, float)}
+
+
+def measured(row: Row) -> dict[str, float]:
+    return {name: value for name, value in row.items() if isinstance(value, float)}

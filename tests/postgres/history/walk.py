@@ -1,0 +1,233 @@
+"""Random lives through the real path: every step that the lifecycle has, in any order, committed by the real store.
+
+Time is the walk's own and long gone by: hours and days, in microseconds, several AppWrappers at the same moment.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from random import Random
+from typing import Final
+
+from dispatcher.core import beginnings, choice, lifecycle, placement
+from dispatcher.core.beginnings import Kept, Newcomer
+from dispatcher.core.choice import Rejection, Where
+from dispatcher.core.gang import Gang
+from dispatcher.core.lifecycle import Verdict
+from dispatcher.core.record import Change, Pending, Phase, Record
+from dispatcher.core.resources import Resources
+from dispatcher.store.queue import QueueStore
+from tests.postgres.history.facts import Life, note
+
+Step = Callable[[Record, Random, datetime], Change | None]
+
+CLUSTERS: Final = ("east", "hub", "west")
+TICKS: Final = 260
+LIVES: Final = 80
+REASONS: Final = (
+    placement.INSUFFICIENT,
+    placement.RESERVED,
+    placement.BEHIND_HEAD,
+    choice.NOT_SELECTED,
+    choice.CORDONED,
+)
+
+
+@dataclass
+class Walk:
+    """So far, and from `now` on."""
+
+    queue: QueueStore
+    chance: Random
+    now: datetime
+    lives: dict[str, Life] = field(default_factory=dict)
+    records: dict[str, Record] = field(default_factory=dict)
+
+    async def go(self) -> dict[str, Life]:
+        """Walk to the end; what became of each, by uid."""
+        for _ in range(TICKS):
+            self.now += timedelta(microseconds=int(10 ** self.chance.uniform(3, 9.8)))
+            changes = [
+                change for uid in self._some() if (change := self._step(self.records[uid])) is not None
+            ]
+            if len(self.lives) < LIVES and self.chance.random() < 0.6:
+                changes.append(arrival(self.chance, self.now))
+            await self._commit(changes)
+        return self.lives
+
+    def _some(self) -> list[str]:
+        return self.chance.sample(sorted(self.records), min(len(self.records), self.chance.randint(1, 9)))
+
+    def _step(self, record: Record) -> Change | None:
+        steps = STEPS[record.phase]
+        return self.chance.choice(steps)(record, self.chance, self.now) if steps else None
+
+    async def _commit(self, changes: list[Change]) -> None:
+        result = await self.queue.commit(changes)
+        assert len(result.accepted) == len(changes)
+        for change in changes:
+            note(self.lives, change)
+        self.records |= {record.uid: record for record in result.accepted}
+
+
+def arrival(chance: Random, now: datetime) -> Change:
+    """A newcomer in one of the ways there are; it may have been submitted long ago, or by a clock that is ahead."""
+    uid = str(uuid.UUID(int=chance.getrandbits(128)))
+    before = timedelta(seconds=chance.choice([-1, 0, 1, 60, 7200]))
+    newcomer = Newcomer(
+        uid=uid,
+        group="workload.codeflare.dev",
+        namespace=chance.choice(["red", "blue"]),
+        name=f"aw-{uid[:4]}",
+        created_at=(now - before).replace(microsecond=0),
+        spec=b"{}",
+        spec_hash="a-hash",
+        priority=chance.choice([0, 0, 0, 5]),
+        priority_slope=chance.choice([0.0, 0.0, 0.01]),
+        suspended=chance.random() < 0.1,
+        where=Where(kinds=frozenset(chance.sample(KINDS, chance.randint(0, 3)))),
+    )
+    change = _arrive(newcomer, make_gang(chance), chance, now)
+    user = chance.choice(["", "ann", "bob"])
+    after = replace(
+        change.after, user=user, groups=(user,) if user else (), queue=chance.choice(["q", "q", "r"])
+    )
+    return replace(change, after=after)
+
+
+KINDS: Final = [("ray.io/v1", "RayCluster"), ("v1", "Service"), ("v1beta1", "Service")]
+
+
+def make_gang(chance: Random) -> Gang:
+    """With and without GPUs, of each class of numbers."""
+    demand = {"cpu": chance.choice([500, 1500, 8000]), "memory": chance.choice([2**29, 2**34])}
+    demand["nvidia.com/gpu"] = chance.choice([0, 0, 1, 2, 4, 8, 32])
+    demand["gpu.intel.com/i915"] = chance.choice([0, 0, 0, 1])
+    demand["nvidia.com/mig-1g.5gb"] = 1
+    return Gang(Resources({name: amount for name, amount in demand.items() if amount}), chance.randint(1, 9))
+
+
+def _arrive(newcomer: Newcomer, gang: Gang, chance: Random, now: datetime) -> Change:
+    kept = Kept("east", now)
+    match chance.randint(0, 15):
+        case 0:
+            return beginnings.reject(newcomer, "it is no AppWrapper", now)
+        case 1:
+            return beginnings.adopt(newcomer, gang, "hub", chance.choice([1, 3]), now)
+        case 2:
+            return beginnings.recall_completed(newcomer, gang, now, chance.choice([None, kept]))
+        case 3:
+            return beginnings.recall_failed(
+                newcomer, gang, "TooLong", "too long", now, chance.choice([None, kept])
+            )
+        case _:
+            return beginnings.submit(newcomer, gang, now)
+
+
+def _pending(chance: Random) -> Pending:
+    told = [Rejection(name, chance.choice(REASONS), f"{name} says no", "cpu") for name in CLUSTERS]
+    nearest = chance.choice(told)
+    clusters = tuple(told) if chance.random() < 0.5 else ()
+    return Pending(
+        nearest.reason, f"no {chance.random()}", chance.choice(["", "cpu"]), nearest.cluster, clusters
+    )
+
+
+def _block(record: Record, chance: Random, now: datetime) -> Change | None:
+    known = record.pending if chance.random() < 0.4 else None
+    return lifecycle.block(record, known or _pending(chance), now, is_head=chance.random() < 0.5)
+
+
+def _line_up(record: Record, chance: Random, now: datetime) -> Change | None:
+    return lifecycle.line_up(record, Pending(placement.BEHIND_HEAD, "behind another"), now)
+
+
+def _reprioritise(record: Record, chance: Random, now: datetime) -> Change:
+    return lifecycle.reprioritise(record, chance.choice([0, 3, 9]), chance.choice([0.0, 0.001]), now)
+
+
+def _redirect(record: Record, chance: Random, now: datetime) -> Change:
+    return lifecycle.redirect(record, record.where.without("west", str(chance.random())), now)
+
+
+def _dispatch(record: Record, chance: Random, now: datetime) -> Change:
+    return lifecycle.dispatch(record, chance.choice(CLUSTERS), now)
+
+
+def _preempt(record: Record, chance: Random, now: datetime) -> Change:
+    reason = chance.choice(["MinPodsNotRunning", "ClusterDraining"])
+    later = now + timedelta(hours=chance.choice([0, 1, 9]))
+    return lifecycle.preempt(record, Verdict(reason, "too few"), later, 60, now)
+
+
+def _postpone(record: Record, chance: Random, now: datetime) -> Change:
+    later = now + timedelta(hours=chance.choice([0, 1, 9]))
+    return lifecycle.postpone_creation(record, (), "exceeded quota", later, now)
+
+
+def _ill(record: Record, chance: Random, now: datetime) -> Change:
+    return lifecycle.fall_ill(record, "ClusterUnreachable", "no answer", now)
+
+
+def _simply(step: Callable[[Record, datetime], Change]) -> Step:
+    return lambda record, _, now: step(record, now)
+
+
+_DELETE: Final = _simply(lifecycle.delete)
+_SUSPEND: Final = _simply(lifecycle.suspend)
+_RESUME: Final = _simply(lifecycle.resume)
+_RUNNING: Final = _simply(lifecycle.mark_running)
+_REMOVED: Final = _simply(lifecycle.removed)
+_EXPIRE: Final = _simply(lifecycle.expire)
+_RELEASE: Final = _simply(lifecycle.release)
+_ABANDON: Final = _simply(lambda record, now: lifecycle.abandon(record, "it is lost", now))
+_LOSE: Final = _simply(lambda record, now: lifecycle.lose(record, "it is lost", now))
+_CREATED: Final = _simply(lambda record, now: lifecycle.created(record, (), now))
+_REFUSE: Final = _simply(lambda record, now: lifecycle.refuse_creation(record, (), "no", now))
+_WITHDRAW: Final = _simply(lambda record, now: lifecycle.withdraw(record, "silent", now, now))
+_SOME: Final = _simply(lambda record, now: lifecycle.complete_some(record, (), now))
+_COMPLETE: Final = _simply(lambda record, now: lifecycle.complete(record, (), now, now))
+_FAIL: Final = _simply(lambda record, now: lifecycle.fail(record, Verdict("Fail", "bad"), now))
+
+_ENDS: Final = [
+    _COMPLETE,
+    _COMPLETE,
+    *[_preempt] * 4,
+    _FAIL,
+    _FAIL,
+    _SUSPEND,
+    _DELETE,
+    _ABANDON,
+    _LOSE,
+    _ill,
+    _ill,
+]
+STEPS: Final[Mapping[Phase, list[Step]]] = {
+    Phase.QUEUED: [*[_block] * 4, _line_up, _reprioritise, _redirect, _SUSPEND, *[_dispatch] * 4, _DELETE],
+    Phase.SUSPENDED: [_RESUME, _RESUME, _DELETE, _reprioritise],
+    Phase.DISPATCHING: [
+        *[_CREATED] * 8,
+        _REFUSE,
+        _postpone,
+        _postpone,
+        _WITHDRAW,
+        _SUSPEND,
+        _DELETE,
+        _ABANDON,
+        _LOSE,
+    ],
+    Phase.DISPATCHED: [*[_RUNNING] * 12, *_ENDS],
+    Phase.RUNNING: [_SOME, _SOME, *_ENDS],
+    Phase.RUNNING_HOLD_COMPLETION: _ENDS,
+    Phase.REQUEUEING: [_REMOVED, _REMOVED, _REMOVED, _DELETE, _ABANDON],
+    Phase.SUSPENDING: [_REMOVED, _REMOVED, _DELETE, _ABANDON],
+    Phase.FAILING: [_REMOVED, _REMOVED, _DELETE, _LOSE],
+    Phase.DELETING: [_RELEASE, _RELEASE, _ABANDON],
+    Phase.FAILED: [_EXPIRE, _DELETE],
+    Phase.COMPLETED: [_EXPIRE, _DELETE],
+    Phase.DELETED: [],
+}
+"""What may become of one in each phase; what is there twice is chosen twice as often."""
