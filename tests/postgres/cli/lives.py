@@ -74,9 +74,9 @@ def _submitted(uid: str, namespace: str, name: str, at: datetime, **fields: obje
 
 
 async def _started(queue: QueueStore, record: Record, cluster: str, at: datetime) -> Record:
-    """Dispatched at that time, and running a minute later."""
+    """Dispatched at that time, created half a minute later, and running after another one."""
     record = await _committed(queue, lifecycle.dispatch(record, cluster, at))
-    record = await _committed(queue, lifecycle.created(record, (make_object(),), at))
+    record = await _committed(queue, lifecycle.created(record, (make_object(),), at + timedelta(seconds=30)))
     return await _committed(queue, lifecycle.mark_running(record, at + timedelta(minutes=1)))
 
 
