@@ -10,8 +10,7 @@ from typing import LiteralString
 import psycopg
 
 from dispatcher.store import migrate
-from tests.postgres.changes import rows_of
-from tests.postgres.test_migrations import forget_replay
+from tests.postgres.changes import forget_replay, rows_of
 
 AS_OF_0003: LiteralString = """
 INSERT INTO appwrapper (uid, api_group, namespace, name, queue, phase, phase_since, version, priority, priority_slope,
