@@ -551,7 +551,7 @@ COMMENTS = {
     "overtakes": (
         (
             "Who stood in a queue when another one of it, submitted later, was dispatched, and why that was. "
-            "Fast by uid, by overtaken_by, or for some hours of at."
+            "Fast by uid, by overtaken_by, or for some minutes of at."
         ),
         {
             "uid": "The uid of the one that waited.",

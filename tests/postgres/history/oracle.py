@@ -6,137 +6,31 @@ Each function gives rows by column, in no order; `now` is the time at which the 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
-from dispatcher.core.record import HOLDING, Phase
+from dispatcher.core.record import Phase
 from dispatcher.core.transitions import Cause
+from tests.postgres.history.attempts import (
+    CAME_TO_NOTHING,
+    amounts,
+    eligible,
+    ended,
+    first,
+    hours,
+    seconds,
+    stays,
+    submitted,
+    tries,
+    user,
+)
 from tests.postgres.history.facts import Fact, Life
 
 Row = dict[str, object]
 Lives = Mapping[str, Life]
 
 HOUR = timedelta(hours=1)
-ENDS = (Phase.COMPLETED, Phase.FAILED, Phase.DELETED)
-CAME_TO_NOTHING = ("preempted", "postponed", "withdrawn", "lost")
-
-
-# --- what all are made of ----------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Try:
-    """One attempt, as the facts tell of it."""
-
-    number: int
-    cluster: str
-    decided: datetime
-    created: datetime | None = None
-    started: datetime | None = None
-    ended: datetime | None = None
-    outcome: str = ""
-    why: str = ""
-
-    def held(self, now: datetime) -> timedelta:
-        return (self.ended or now) - self.decided
-
-    def ran(self, now: datetime) -> timedelta:
-        return (self.ended or now) - self.started if self.started else timedelta()
-
-
-def tries(life: Life) -> list[Try]:
-    """From the dispatch until nothing is held; what was found over was held for no time at all."""
-    made: list[Try] = []
-    for fact in life.facts:
-        if fact.source is None and fact.attempt and fact.phase in ENDS:
-            reason = fact.reason if fact.phase is Phase.FAILED else ""
-            outcome = fact.phase.lower()
-            made.append(
-                Try(fact.attempt, life_cluster(life), fact.at, ended=fact.at, outcome=outcome, why=reason)
-            )
-        elif fact.cause in (Cause.DISPATCHED, Cause.ADOPTED):
-            made.append(Try(fact.attempt, fact.cluster, fact.at))
-        elif fact.cause is Cause.CREATED:
-            made[-1] = replace(made[-1], created=fact.at)
-        elif fact.cause is Cause.PODS_RUNNING:
-            made[-1] = replace(made[-1], started=fact.at)
-        elif fact.source in HOLDING and fact.phase not in HOLDING:
-            outcome, why = _end(fact, life)
-            made[-1] = replace(made[-1], ended=fact.at, outcome=outcome, why=why)
-    return made
-
-
-def life_cluster(life: Life) -> str:
-    assert life.record.attempt is not None
-    return life.record.attempt.cluster
-
-
-def _end(fact: Fact, life: Life) -> tuple[str, str]:
-    """How an attempt ended, and why if it came to nothing."""
-    match fact.cause, fact.phase:
-        case Cause.COMPLETED, _:
-            return "completed", ""
-        case Cause.RELEASED, _:
-            return "deleted", ""
-        case Cause.WITHDRAWN, _:
-            return "withdrawn", "CreationPostponed"
-        case Cause.ABANDONED, Phase.QUEUED:
-            return "lost", "ClusterLost"
-        case ((Cause.ABANDONED | Cause.LOST), _):
-            return "lost", fact.reason or (fact.pending.reason if fact.pending else "")
-        case Cause.REMOVED, Phase.FAILED:
-            return "failed", fact.reason
-        case Cause.REMOVED, Phase.SUSPENDED:
-            return "suspended", ""
-        case _:
-            back = next(
-                each for each in reversed(life.facts) if each.at < fact.at and each.phase != each.source
-            )
-            if back.cause is Cause.PREEMPTED:
-                return "preempted", fact.reason
-            return "postponed", fact.reason or "CreationPostponed"
-
-
-def seconds(length: timedelta | None) -> float | None:
-    return None if length is None else length.total_seconds()
-
-
-def amounts(life: Life) -> tuple[Decimal, Decimal, Decimal]:
-    """Cores, GiB and GPUs."""
-    demand = life.record.gang.demand
-    gpus = demand["nvidia.com/gpu"] + demand["gpu.intel.com/i915"]
-    return Decimal(demand["cpu"]) / 1000, Decimal(demand["memory"]) / 2**30, Decimal(gpus)
-
-
-def hours(amount: Decimal, lengths: Iterable[timedelta]) -> float:
-    return sum((float(amount) * length.total_seconds() / 3600 for length in lengths), start=0.0)
-
-
-def user(life: Life) -> str:
-    return life.record.user or life.record.namespace
-
-
-def submitted(life: Life) -> datetime:
-    return min(life.record.created_at, life.facts[0].at)
-
-
-def eligible(life: Life) -> datetime | None:
-    if life.facts[0].phase is Phase.QUEUED:
-        return submitted(life)
-    return next((fact.at for fact in life.facts if fact.phase is Phase.QUEUED), None)
-
-
-def ended(life: Life) -> Fact | None:
-    return next((fact for fact in life.facts if fact.phase in ENDS), None)
-
-
-def first(times: Iterable[datetime | None]) -> datetime | None:
-    return min((each for each in times if each is not None), default=None)
-
-
-# --- the views ---------------------------------------------------------------------------------------
 
 
 def attempt_history(lives: Lives, now: datetime) -> Iterator[Row]:
@@ -244,7 +138,7 @@ def job_history(lives: Lives, now: datetime) -> Iterator[Row]:
 
 def state_intervals(lives: Lives, now: datetime) -> Iterator[Row]:
     for life in lives.values():
-        for fact, left in _stays(life):
+        for fact, left in stays(life):
             is_out = fact.phase in (Phase.QUEUED, Phase.SUSPENDED)
             yield {
                 "uid": life.record.uid,
@@ -258,14 +152,6 @@ def state_intervals(lives: Lives, now: datetime) -> Iterator[Row]:
                 "left_at": left,
                 "seconds": seconds((left or now) - fact.at),
             }
-
-
-def _stays(life: Life) -> list[tuple[Fact, datetime | None]]:
-    """Each coming into a phase but Deleted, and when it left it."""
-    moves = [fact for fact in life.facts if fact.source != fact.phase]
-    left: list[datetime | None] = [fact.at for fact in moves[1:]]
-    stays = zip(moves, [*left, None], strict=True)
-    return [(fact, end) for fact, end in stays if fact.phase is not Phase.DELETED]
 
 
 def pending_reasons(lives: Lives, now: datetime) -> Iterator[Row]:
@@ -464,7 +350,7 @@ def overtakes(lives: Lives, now: datetime) -> Iterator[Row]:
 
 def _queued_since(life: Life, at: datetime) -> datetime | None:
     """Since when it stood in the queue at a moment at which it neither came nor went."""
-    for stay, left in _stays(life):
+    for stay, left in stays(life):
         if stay.phase is Phase.QUEUED and stay.at < at and (left is None or at < left):
             return stay.at
     return None
