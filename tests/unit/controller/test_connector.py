@@ -371,6 +371,16 @@ async def test_member_that_is_back_joins_again_and_is_no_longer_timed(bench: Ben
     assert [is_closed(client) for client in bench.clients[:-1]] == [True] * (len(bench.clients) - 1)
 
 
+async def test_what_was_noted_of_it_before_it_was_recognised_is_to_be_noted_again(bench: Bench) -> None:
+    member = bench.keep()
+    member.noted = Standing()
+    await until(lambda: member.cluster)
+    assert member.noted is None
+    member.noted = Standing()
+    await asyncio.sleep(60)  # virtual
+    assert member.noted == Standing()
+
+
 async def test_member_that_is_back_is_open_before_that_is_noted(bench: Bench) -> None:
     member = await bench.joined()
     note, stands = bench.memory.note_reachable, []

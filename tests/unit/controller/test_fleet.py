@@ -471,7 +471,7 @@ async def test_member_that_is_cordoned_while_it_is_silent_is_said_to_be_nothing_
 async def test_members_that_are_declared_no_longer_are_told_to_be_removed_whoever_led_then(
     idle: Bench,
 ) -> None:
-    idle.fleet.remember({}, {"east", "south"})
+    idle.fleet.remember({}, {"south"})
     idle.has("east")
     async with running(idle):
         await until(lambda: ("south", Standing(is_declared=False)) in idle.memory.standings)
