@@ -19,7 +19,7 @@ import typer
 from dispatcher.api.mistakes import one_line
 from dispatcher.cli.durations import NotWritten, duration, moment
 from dispatcher.cli.examples import examples
-from dispatcher.cli.reporting import Column, Format, as_csv, as_json, as_table
+from dispatcher.cli.reporting import Column, Shape, as_csv, as_json, as_table
 from dispatcher.errors import StoreUnavailable, TryAgain
 from dispatcher.store.database import Database
 from dispatcher.store.reports import Report, Reports, Window
@@ -45,12 +45,15 @@ def epilog(*lines: str) -> str:
     return f"{examples(*lines)}\n{EXIT_CODES}"
 
 
+NO_DATABASE: Final = (
+    "no database: set DISPATCHER_DATABASE_URL or --database-url to a libpq URL, such as "
+    "postgresql://dispatcher_reader@host:5432/dispatcher"
+)
+
+
 def _checked_url(url: str) -> str:
     if not url:
-        raise typer.BadParameter(
-            "no database: set DISPATCHER_DATABASE_URL or --database-url to a libpq URL, such as "
-            "postgresql://dispatcher_reader@host:5432/dispatcher"
-        )
+        raise typer.BadParameter(NO_DATABASE)
     return url
 
 
@@ -67,6 +70,7 @@ def _checked_moment(written: str) -> str:
     return written
 
 
+_URL_HELP: Final = "libpq URL of the queue's database; one of the role dispatcher_reader suffices."
 DatabaseUrl = Annotated[
     str,
     typer.Option(
@@ -74,12 +78,22 @@ DatabaseUrl = Annotated[
         envvar="DISPATCHER_DATABASE_URL",
         callback=_checked_url,
         metavar="URL",
-        help="libpq URL of the queue's database; one of the role dispatcher_reader suffices.",
+        help=_URL_HELP,
+        show_default=False,
+    ),
+]
+DatabaseUrlIfAny = Annotated[
+    str,
+    typer.Option(
+        "--database-url",
+        envvar="DISPATCHER_DATABASE_URL",
+        metavar="URL",
+        help=_URL_HELP,
         show_default=False,
     ),
 ]
 Shown = Annotated[
-    Format | None,
+    Shape | None,
     typer.Option("--output", "-o", metavar="FORMAT", help="json, csv, or wide.", show_default=False),
 ]
 Namespace = Annotated[
@@ -160,24 +174,38 @@ def explained() -> Iterator[None]:
 
 def show_report(
     report: Report,
-    output: Format | None,
+    output: Shape | None,
     columns: Sequence[Column],
     more: Sequence[Column] = (),
     *,
     nothing: str,
 ) -> None:
-    """Print a report, with `more` columns if it may be wide; of an empty table, what that means is told on stderr."""
+    """Print a report; of an empty table, what that means is told on stderr."""
+    if report.rows or output in {Shape.JSON, Shape.CSV}:
+        typer.echo(laid_out(report, output, columns, more))
+    else:
+        note(nothing)
+
+
+def laid_out(
+    report: Report,
+    output: Shape | None,
+    columns: Sequence[Column],
+    more: Sequence[Column] = (),
+    *,
+    nothing: str = "",
+) -> str:
+    """A report as it is to be shown, with `more` columns if it may be wide; instead of an empty table, a sentence."""
     match output:
-        case Format.JSON:
-            typer.echo(as_json(report))
-        case Format.CSV:
-            typer.echo(_harmless(as_csv(report)))
+        case Shape.JSON:
+            return as_json(report)
+        case Shape.CSV:
+            return _harmless(as_csv(report))
         case _ if not report.rows:
-            note(nothing)
-        case Format.WIDE:
-            typer.echo(as_table(report, [*columns, *more]))
-        case _:
-            typer.echo(as_table(report, columns, terminal_width()))
+            return nothing
+        case Shape.WIDE:
+            return as_table(report, [*columns, *more])
+    return as_table(report, columns, terminal_width())
 
 
 def note(sentence: str) -> None:

@@ -1,6 +1,7 @@
 """`dispatcher clusters`: declare clusters, close them, empty them, take them away, and see how they are.
 
 The commands parse, and say what came of it; what they write is in `hub` and `joining`. Every one is safe to repeat.
+Without a command, history tells how the clusters are.
 """
 
 from __future__ import annotations
@@ -18,10 +19,20 @@ import typer
 from dispatcher import errors
 from dispatcher.api.membercluster import NamespacePolicy, OnClusterLost
 from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.cli.asking import (
+    NO_DATABASE,
+    DatabaseUrlIfAny,
+    Shown,
+    ask,
+    epilog,
+    laid_out,
+    note,
+    show_report,
+)
 from dispatcher.cli.examples import examples
 from dispatcher.cli.hub import Hub, explained, missing
 from dispatcher.cli.joining import Wanted, changed, declared_secret, join
-from dispatcher.cli.listing import as_json, as_table, as_wide_table
+from dispatcher.cli.listing import CLUSTERS, CLUSTERS_WIDE, NO_CLUSTERS, as_json, as_table, as_wide_table
 from dispatcher.cli.options import (
     Context,
     Force,
@@ -40,17 +51,52 @@ from dispatcher.cli.options import (
     SecretName,
     Yes,
 )
+from dispatcher.cli.reporting import Shape
+from dispatcher.cli.watching import EVERY, Every, Watch, watch
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.kubeconfig import LARGEST_FILE, minified
+from dispatcher.store.reports import Report
 
 DEFAULT_NAMESPACE: Final = "default"
 POD_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
-commands = typer.Typer(
-    name="clusters",
-    help="Declare the clusters that gangs go to, close them, empty them, and see how they are.",
-    no_args_is_help=True,
+commands = typer.Typer(name="clusters")
+
+
+@commands.callback(
+    invoke_without_command=True,
+    epilog=epilog(
+        "kubectl aw clusters",
+        "kubectl aw clusters --watch",
+        "kubectl aw clusters -o json | jq '.[] | {cluster, gpu_free}'",
+        "dispatcher clusters drain --help",
+    ),
 )
+def clusters(
+    context: typer.Context,
+    output: Shown = None,
+    again: Watch = False,
+    every: Every = EVERY,
+    database_url: DatabaseUrlIfAny = "",
+    hub_kubeconfig: HubKubeconfig = "",
+) -> None:
+    """Show how full the clusters are and what happened to them last; or declare, close and empty them.
+
+    It is told from the database, with capacity as it was sampled last; without a database, it is what the hub says, as
+    list has it.
+    """
+    if context.invoked_subcommand:
+        return
+    if not database_url:
+        _list_instead(output, again, hub_kubeconfig)
+        return
+
+    def look() -> Report:
+        return ask(database_url, lambda reports: reports.clusters())
+
+    if again:
+        watch(lambda: laid_out(look(), output, CLUSTERS, CLUSTERS_WIDE, nothing=NO_CLUSTERS), every)
+    show_report(look(), output, CLUSTERS, CLUSTERS_WIDE, nothing=NO_CLUSTERS)
 
 
 @commands.command(
@@ -183,6 +229,15 @@ async def _remove(hub: Hub, name: str, *, force: bool) -> None:
         typer.echo(f"The namespace {hub.namespace} has no Secret that add made for it; {secret.name} is left")
     if not (await hub.members())["items"]:
         typer.echo("None is left: from now on every gang goes to the hub itself.")
+
+
+def _list_instead(output: Shown, again: bool, hub_kubeconfig: str) -> None:
+    if output is Shape.CSV or again:
+        raise typer.BadParameter(
+            f"without a database there is neither --watch nor csv, and there is {NO_DATABASE}"
+        )
+    note(f"There is {NO_DATABASE}. This is what the hub says.")
+    list_clusters(Output(output) if output else None, hub_kubeconfig)
 
 
 def own_namespace(pod_namespace: Path = POD_NAMESPACE) -> str:

@@ -24,6 +24,7 @@ from dispatcher.cli.asking import (
     User,
     ask,
     epilog,
+    laid_out,
     note,
     patience,
     show_report,
@@ -31,8 +32,9 @@ from dispatcher.cli.asking import (
     terminal_width,
 )
 from dispatcher.cli.durations import duration
-from dispatcher.cli.reporting import Format, as_asked, as_csv, dumped, how_long, known, named, plain, text
+from dispatcher.cli.reporting import Shape, as_asked, as_csv, dumped, how_long, known, named, plain, text
 from dispatcher.cli.story import as_text, as_value
+from dispatcher.cli.watching import EVERY, Every, Watch, watch
 from dispatcher.core.record import Phase
 from dispatcher.errors import CommandFailed
 from dispatcher.store.answers import READER, answer
@@ -43,7 +45,9 @@ ROWS_ON_TERMINAL: Final = 500
 
 MOST_ROWS: Final = 1_000_000
 
+NOTHING_WAITS: Final = "Nothing waits."
 QUEUE: Final = (
+    plain("QUEUE", "queue"),
     plain("POSITION", "position"),
     named(),
     plain("USER", "user_name"),
@@ -54,7 +58,6 @@ QUEUE: Final = (
     known("EST START", "est_start"),
 )
 QUEUE_WIDE: Final = (
-    plain("QUEUE", "queue"),
     plain("CPU", "cpu"),
     plain("MEMORY GIB", "memory_gib"),
     plain("PODS", "pods"),
@@ -126,6 +129,7 @@ class Outcome(StrEnum):
     epilog=epilog(
         "kubectl aw queue",
         "kubectl aw queue -n team-a -o wide",
+        "kubectl aw queue --watch",
         "kubectl aw queue -o json | jq '.[] | select(.gpu > 0)'",
     ),
 )
@@ -134,6 +138,8 @@ def show_queue(
     namespace: Namespace = "",
     user: User = "",
     queue: Queue = "",
+    again: Watch = False,
+    every: Every = EVERY,
     database_url: DatabaseUrl = "",
 ) -> None:
     """Show what waits, in the order in which it is looked at, and why.
@@ -141,8 +147,13 @@ def show_queue(
     What may not go yet has no position and stands last. The estimated start is what others like it had to wait lately;
     it is unknown where there were too few.
     """
-    found = ask(database_url, lambda reports: reports.queue(Of(namespace, user, queue)))
-    show_report(found, output, QUEUE, QUEUE_WIDE, nothing="Nothing waits.")
+
+    def look() -> Report:
+        return ask(database_url, lambda reports: reports.queue(Of(namespace, user, queue)))
+
+    if again:
+        watch(lambda: laid_out(look(), output, QUEUE, QUEUE_WIDE, nothing=NOTHING_WAITS), every)
+    show_report(look(), output, QUEUE, QUEUE_WIDE, nothing=NOTHING_WAITS)
 
 
 @commands.command(
@@ -160,9 +171,11 @@ def show(
     output: Shown = None,
     namespace: Namespace = "",
     uid: Annotated[bool, typer.Option("--uid", help="NAME is the uid.")] = False,
-    every: Annotated[
+    all_of_it: Annotated[
         bool, typer.Option("--all", help="All that ever had the name, not the newest alone.")
     ] = False,
+    again: Watch = False,
+    every: Every = EVERY,
     database_url: DatabaseUrl = "",
 ) -> None:
     """Show what an AppWrapper is and was: what became of it, its attempts, and what happened when.
@@ -170,10 +183,17 @@ def show(
     Those that were deleted long ago are shown, too. Where several had the name, in any namespace, the newest is shown.
     As CSV it is the timeline.
     """
-    most = None if every else 1
-    found, count = ask(database_url, lambda all_of: all_of.stories(name, namespace, is_uid=uid, most=most))
-    if not found:
-        raise CommandFailed(_unknown(name, namespace, is_uid=uid))
+    most = None if all_of_it else 1
+
+    def look() -> tuple[list[Story], int]:
+        found = ask(database_url, lambda reports: reports.stories(name, namespace, is_uid=uid, most=most))
+        if not found[0]:
+            raise CommandFailed(_unknown(name, namespace, is_uid=uid))
+        return found
+
+    if again:
+        watch(lambda: _told(look()[0], output), every)
+    found, count = look()
     typer.echo(_told(found, output))
     if count > len(found):
         note(f"{count - len(found)} more had that name: --all shows them, and -n those of one namespace.")
@@ -316,14 +336,14 @@ def sql(
         note(f"There are more than these {most} rows: ask for more with --limit.")
 
 
-def _told(found: Sequence[Story], output: Format | None) -> str:
+def _told(found: Sequence[Story], output: Shape | None) -> str:
     match output:
-        case Format.JSON:
+        case Shape.JSON:
             return dumped([as_value(story) for story in found])
-        case Format.CSV:
+        case Shape.CSV:
             rows = tuple(row for story in found for row in story.timeline.rows)
             return as_csv(Report(found[0].timeline.columns, rows))
-        case Format.WIDE:
+        case Shape.WIDE:
             return "\n\n".join(as_text(story, None) for story in found)
     return "\n\n".join(as_text(story, terminal_width()) for story in found)
 

@@ -1,14 +1,17 @@
-"""How `dispatcher clusters list` shows MemberClusters: the columns of `kubectl get mcl`, or the JSON as it is."""
+"""How `dispatcher clusters` shows clusters: from history; or, as `list`, MemberClusters as `kubectl get mcl` does."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
 from datetime import datetime
+from functools import partial
 from typing import Final
 
+from dispatcher.cli.reporting import Column, plain, text
 from dispatcher.cli.tables import age, table
 from dispatcher.kube.client import Json
+from dispatcher.store.reports import Row
 
 NO_MEMBERS: Final = (
     "No member clusters: every gang goes to the hub itself. Declare one with: dispatcher clusters add NAME "
@@ -27,6 +30,36 @@ HEADINGS: Final = (
 )
 WIDE_HEADINGS: Final = (*HEADINGS, "DRAINING", "LABELS", "MESSAGE")
 FREE: Final = ("cpu", "nvidia.com/gpu", "memory")
+
+
+def _free_of(name: str, row: Row) -> str:
+    """What is free, of what there is."""
+    return f"{text(row[f'{name}_free'])}/{text(row[name])}" if row[name] is not None else ""
+
+
+NO_CLUSTERS: Final = "No cluster was ever seen: no dispatcher has led yet."
+CLUSTERS: Final = (
+    plain("CLUSTER", "cluster"),
+    plain("REACHABLE", "is_reachable"),
+    plain("SINCE", "since"),
+    plain("CLOSED", "closed_reason"),
+    plain("RUNNING", "running"),
+    *(
+        Column(heading, partial(_free_of, name))
+        for heading, name in (("CPU FREE", "cpu"), ("GIB FREE", "memory_gib"), ("GPU FREE", "gpu"))
+    ),
+    plain("LAST EVENT", "event"),
+    plain("AT", "event_at"),
+)
+CLUSTERS_WIDE: Final = (
+    plain("SAMPLED", "sampled_at"),
+    plain("CPU HELD", "cpu_held"),
+    plain("GIB HELD", "memory_gib_held"),
+    plain("GPU HELD", "gpu_held"),
+    plain("CORDONED", "is_cordoned"),
+    plain("DRAINING", "is_draining"),
+    plain("WHY", "event_message"),
+)
 
 
 def as_table(members: Sequence[Json], now: datetime, width: int | None) -> str:

@@ -23,7 +23,7 @@ from dispatcher.store.reports import Report, Row
 UNKNOWN: Final = "unknown"
 
 
-class Format(StrEnum):
+class Shape(StrEnum):
     """How a report is shown, if not as a table that fits the terminal."""
 
     JSON = "json"

@@ -127,6 +127,10 @@ class Reports:
         days = {"since": window.since.astimezone(UTC).date(), "until": window.until}
         return await self._report(_WAITS, {**_bound(of), **days})
 
+    async def clusters(self) -> Report:
+        """Each cluster as it is now."""
+        return await self._report(_CLUSTERS, {})
+
     async def _report(self, query: TextClause, values: Row) -> Report:
         async with self._database.reading() as connection:
             return await _ask(connection, query, values)
@@ -213,3 +217,4 @@ _WAITS: Final = text(
     f"SELECT * FROM history.wait_stats_daily WHERE {_OF_QUEUE} AND day >= :since AND day < :until "
     "ORDER BY day DESC, queue, namespace, gpu_class"
 )
+_CLUSTERS: Final = text("SELECT * FROM history.clusters_now ORDER BY cluster")

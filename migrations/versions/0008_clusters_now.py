@@ -22,8 +22,19 @@ WITH RECURSIVE kinds AS (
         WHERE (s.cluster, s.resource) > (kinds.cluster, kinds.resource) ORDER BY cluster, resource LIMIT 1
     ) AS following
 ), sampled AS (
-    SELECT cluster, at, jsonb_object_agg(resource, capacity) AS capacity, jsonb_object_agg(resource, held) AS held,
-           jsonb_object_agg(resource, other) AS other, jsonb_object_agg(resource, free) AS free
+    SELECT cluster, at,
+           public.cores(jsonb_object_agg(resource, capacity)) AS cpu,
+           public.gibibytes(jsonb_object_agg(resource, capacity)) AS memory_gib,
+           public.gpus(jsonb_object_agg(resource, capacity)) AS gpu,
+           public.cores(jsonb_object_agg(resource, held)) AS cpu_held,
+           public.gibibytes(jsonb_object_agg(resource, held)) AS memory_gib_held,
+           public.gpus(jsonb_object_agg(resource, held)) AS gpu_held,
+           public.cores(jsonb_object_agg(resource, other)) AS cpu_other,
+           public.gibibytes(jsonb_object_agg(resource, other)) AS memory_gib_other,
+           public.gpus(jsonb_object_agg(resource, other)) AS gpu_other,
+           public.cores(jsonb_object_agg(resource, free)) AS cpu_free,
+           public.gibibytes(jsonb_object_agg(resource, free)) AS memory_gib_free,
+           public.gpus(jsonb_object_agg(resource, free)) AS gpu_free
     FROM (
         SELECT kinds.cluster, kinds.resource, newest.at, newest.capacity, newest.held, newest.other, newest.free,
                max(newest.at) OVER (PARTITION BY kinds.cluster) AS last_at
@@ -43,12 +54,8 @@ SELECT there.cluster, m.unreachable_since IS NULL AS is_reachable,
        coalesce(m.is_cordoned, false) AS is_cordoned, coalesce(m.is_draining, false) AS is_draining,
        coalesce(m.closed_reason, '') AS closed_reason, coalesce(running.running, 0) AS running,
        sampled.at AS sampled_at,
-       public.cores(capacity) AS cpu, public.cores(held) AS cpu_held, public.cores(other) AS cpu_other,
-       public.cores(free) AS cpu_free,
-       public.gibibytes(capacity) AS memory_gib, public.gibibytes(held) AS memory_gib_held,
-       public.gibibytes(other) AS memory_gib_other, public.gibibytes(free) AS memory_gib_free,
-       public.gpus(capacity) AS gpu, public.gpus(held) AS gpu_held, public.gpus(other) AS gpu_other,
-       public.gpus(free) AS gpu_free,
+       cpu, cpu_held, cpu_other, cpu_free, memory_gib, memory_gib_held, memory_gib_other, memory_gib_free,
+       gpu, gpu_held, gpu_other, gpu_free,
        happened.event, happened.at AS event_at, happened.reason AS event_reason, happened.message AS event_message
 FROM (
     SELECT name AS cluster FROM public.member_cluster WHERE is_declared

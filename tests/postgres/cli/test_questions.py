@@ -26,17 +26,17 @@ QUESTIONS = [
 async def test_the_queue_is_told_in_its_order(run: Run, lives: Lives) -> None:
     assert await run("queue") == Ran(
         0,
-        "POSITION  NAMESPACE/NAME  USER   PRIORITY  WAITED  GPU  REASON                 EST START\n"
-        "1         team-a/train    alice  7         3d      2    InsufficientResources  unknown\n",
+        "QUEUE  POSITION  NAMESPACE/NAME  USER   PRIORITY  WAITED  GPU  REASON                 EST START\n"
+        "night  1         team-a/train    alice  7         3d      2    InsufficientResources  unknown\n",
     )
 
 
 async def test_the_wide_queue_says_what_to_do(run: Run, lives: Lives) -> None:
     heading, line = (await run("queue", "-o", "wide")).out.splitlines()
-    at = heading.index("QUEUE  ")
+    at = heading.index("CPU")
     assert [heading[at:], line[at:]] == [
-        f"QUEUE  CPU  MEMORY GIB  PODS  MESSAGE      {'ADVICE':{len(ADVICE)}}  BLOCKING CLUSTERS",
-        f'night  1.5  0           2     lacks 1 cpu  {ADVICE}  {{"InsufficientResources": 1}}',
+        f"CPU  MEMORY GIB  PODS  MESSAGE      {'ADVICE':{len(ADVICE)}}  BLOCKING CLUSTERS",
+        f'1.5  0           2     lacks 1 cpu  {ADVICE}  {{"InsufficientResources": 1}}',
     ]
 
 

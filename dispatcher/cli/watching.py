@@ -1,0 +1,63 @@
+"""Showing the same again and again, for who waits for it to change.
+
+Each time it is asked anew, over a connection of its own, so a database that was away is found again. A terminal is
+cleared and shows as much as it has room for; elsewhere one answer follows the other. Ctrl-C ends it with exit code
+130, as it does everything else in a shell.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from typing import Annotated, Final, NoReturn
+
+import typer
+
+from dispatcher.api.mistakes import one_line
+from dispatcher.errors import TryAgain
+
+EVERY: Final = 2.0
+INTERRUPTED: Final = 130
+CLEAR: Final = "\x1b[H\x1b[2J"
+
+Watch = Annotated[
+    bool, typer.Option("--watch", "-w", help="Show it again and again until Ctrl-C, which exits with 130.")
+]
+Every = Annotated[
+    float, typer.Option(min=0.1, max=86400.0, metavar="SECONDS", help="How often, with --watch.")
+]
+
+
+def watch(look: Callable[[], str], every: float, pause: Callable[[float], None] = time.sleep) -> NoReturn:
+    """Show what is looked at until Ctrl-C; a look that fails for the moment is told below what was seen last."""
+    try:
+        seen = look()
+        typer.echo(_drawn(seen))
+        while True:
+            pause(every)
+            seen, said = _again(look, seen)
+            typer.echo(_drawn(said))
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _again(look: Callable[[], str], seen: str) -> tuple[str, str]:
+    """What is seen now, and what is to be said of it."""
+    try:
+        now = look()
+    except TryAgain as error:
+        return seen, f"{seen}\n\n{one_line(str(error))}"
+    return now, now
+
+
+def _drawn(said: str) -> str:
+    return CLEAR + cropped(said, shutil.get_terminal_size().lines - 1) if sys.stdout.isatty() else said
+
+
+def cropped(said: str, room: int) -> str:
+    """At most so many lines; the last one says how many more there are."""
+    lines = said.split("\n")
+    kept = max(1, room - 1)
+    return said if len(lines) <= room else "\n".join([*lines[:kept], f"… and {len(lines) - kept} more lines"])
