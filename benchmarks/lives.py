@@ -1,0 +1,276 @@
+"""Whole lives of AppWrappers as the dispatcher's own core makes them: patterns for as many as a history needs.
+
+What a step writes is taken from the core and the store, so that generated events look as real ones do and are as
+large. Of a pattern only times, clusters and what was asked for are replaced; `benchmarks.past` does that in SQL.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import IntEnum
+from typing import Any, Final
+
+import orjson
+
+from dispatcher.api import conditions as words
+from dispatcher.api.names import WORKLOAD_GROUP
+from dispatcher.core import beginnings, lifecycle
+from dispatcher.core.beginnings import Newcomer
+from dispatcher.core.choice import Rejection, Where
+from dispatcher.core.gang import Gang, PodSet
+from dispatcher.core.lifecycle import Verdict
+from dispatcher.core.placement import INSUFFICIENT
+from dispatcher.core.record import Change, ObjectRef, Pending, Record
+from dispatcher.core.resources import Resources
+from dispatcher.store import rows
+
+FIRST: Final = "CLUSTER-1"
+SECOND: Final = "CLUSTER-2"
+"""Where the first attempt is, and where the second; replaced by names of clusters."""
+AT: Final = "@"
+"""Stands in a pattern for the time of its step."""
+
+_ISO: Final = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d)")
+_BEGINNING: Final = datetime(2000, 1, 1, tzinfo=UTC)
+_KIND: Final = ("ray.io/v1", "RayCluster")
+_REQUESTS: Final = Resources({"cpu": 4000, "memory": 2**34})
+_GANG: Final = Gang(_REQUESTS * 2, 2, (PodSet(2, _REQUESTS),))
+_SPEC: Final = b"{}"
+_OBJECT: Final = ObjectRef(0, *_KIND, "team", "gang", "00000000-0000-4000-8000-000000000001")
+
+Act = Callable[[Record, datetime], Change | None]
+
+
+class Moment(IntEnum):
+    """When something happens to an AppWrapper, in order; what a life has no use for takes no time."""
+
+    SUBMITTED = 1
+    TOLD = 2
+    DISPATCHED = 3
+    CREATED = 4
+    RAN = 5
+    ILL = 6
+    TAKEN = 7
+    GONE = 8
+    DISPATCHED_AGAIN = 9
+    CREATED_AGAIN = 10
+    RAN_AGAIN = 11
+    ENDED = 12
+    RELEASED = 13
+    DELETED = 14
+
+
+@dataclass(frozen=True, slots=True)
+class Life:
+    """The steps of one AppWrapper; `share` of all that ever were have lived like that, in hundredths."""
+
+    name: str
+    share: int
+    steps: tuple[tuple[Moment, Change], ...]
+
+    @property
+    def moments(self) -> frozenset[Moment]:
+        """When something happens in it."""
+        return frozenset(moment for moment, _ in self.steps)
+
+    @property
+    def end(self) -> Record:
+        """What it comes to."""
+        return self.steps[-1][1].after
+
+
+# --- patterns as rows --------------------------------------------------------------------------------
+
+
+def step_rows(life: Life) -> list[dict[str, Any]]:
+    """Every event of a life, with the number of its moment."""
+    return [
+        {**each, "change": _timeless(each["change"]), "life": life.name, "moment": int(moment)}
+        for moment, change in life.steps
+        for each in rows.event_rows(change)
+    ]
+
+
+def attempt_rows(life: Life) -> list[dict[str, Any]]:
+    """Every attempt of a life as it ended, with numbers of moments for times."""
+    last: dict[object, rows.Row] = {}
+    for _, change in life.steps:
+        last |= {each["number"]: each for each in rows.attempt_rows(change)}
+    moments = {_time(moment): int(moment) for moment in Moment}
+    return [
+        {
+            **{
+                name: moments[value] if isinstance(value, datetime) else value for name, value in each.items()
+            },
+            "life": life.name,
+        }
+        for each in last.values()
+    ]
+
+
+def end_row(life: Life) -> dict[str, Any]:
+    """The row of an AppWrapper at the end of a life, and the numbers of the moments in it that tables know of."""
+    queued = [moment for moment, change in life.steps if change.after.phase == "Queued"]
+    ended = [each for each in life.steps if each[1].after.phase in {"Completed", "Failed", "Deleted"}]
+    return {
+        "life": life.name,
+        "pattern": _timeless(rows.new_row(life.end)),
+        "moments": sorted(map(int, life.moments)),
+        "first_queued": int(queued[0]) if queued else None,
+        "ended": int(ended[0][0]) if ended else None,
+        "outcome": ended[0][1].after.phase.lower() if ended else "",
+    }
+
+
+def _timeless(value: object) -> str:
+    return _ISO.sub(AT, orjson.dumps(value).decode())
+
+
+def _time(moment: Moment) -> datetime:
+    return _BEGINNING + timedelta(hours=moment)
+
+
+# --- the steps ---------------------------------------------------------------------------------------
+
+
+def _live(name: str, share: int, first: Change, acts: Iterable[tuple[Moment, Act]] = ()) -> Life:
+    steps = [(Moment.SUBMITTED, first)]
+    for moment, act in acts:
+        change = act(steps[-1][1].after, _time(moment))
+        assert change is not None, f"{name}: nothing happens at {moment.name}"  # noqa: S101 - a pattern of ours
+        steps.append((moment, change))
+    return Life(name, share, tuple(steps))
+
+
+def _newcomer() -> Newcomer:
+    where = Where(namespace="team", kinds=frozenset({_KIND}))
+    return Newcomer("", WORKLOAD_GROUP, "team", "gang", _time(Moment.SUBMITTED), _SPEC, "", where=where)
+
+
+def _submitted() -> Change:
+    return beginnings.submit(_newcomer(), _GANG, _time(Moment.SUBMITTED))
+
+
+def _rejected() -> Change:
+    return beginnings.reject(_newcomer(), "spec.resources: none", _time(Moment.SUBMITTED))
+
+
+def _told(record: Record, now: datetime) -> Change | None:
+    message = "cpu: needs 8, 3500m free"
+    others = tuple(Rejection(each, INSUFFICIENT, message, "cpu") for each in (FIRST, SECOND))
+    pending = Pending(INSUFFICIENT, message, "cpu", FIRST, others)
+    return lifecycle.block(record, pending, now, is_head=True)
+
+
+def _dispatch(cluster: str) -> Act:
+    return lambda record, now: lifecycle.dispatch(record, cluster, now)
+
+
+def _create(record: Record, now: datetime) -> Change:
+    return lifecycle.created(record, (_OBJECT,), now)
+
+
+def _postpone(record: Record, now: datetime) -> Change:
+    return lifecycle.postpone_creation(record, (_OBJECT,), "exceeded quota: compute", now, now)
+
+
+def _fall_ill(record: Record, now: datetime) -> Change:
+    return lifecycle.fall_ill(record, words.MIN_PODS_NOT_RUNNING, "1 of 2 pods run", now)
+
+
+def _fall_silent(record: Record, now: datetime) -> Change:
+    return lifecycle.fall_ill(record, words.CLUSTER_UNREACHABLE, "the cluster does not answer", now)
+
+
+def _preempt(record: Record, now: datetime) -> Change:
+    verdict = Verdict(
+        words.MIN_PODS_NOT_RUNNING, "Insufficient number of Running pods, minimum=2, running=1."
+    )
+    return lifecycle.preempt(record, verdict, now, 300, now)
+
+
+def _fail(record: Record, now: datetime) -> Change:
+    verdict = Verdict(words.FAILED_COMPONENT, "a component failed: RayCluster gang")
+    return lifecycle.fail(record, verdict, now)
+
+
+def _abandon(record: Record, now: datetime) -> Change:
+    return lifecycle.abandon(record, "the cluster has not answered for 300 s", now)
+
+
+def _complete(record: Record, now: datetime) -> Change:
+    return lifecycle.complete(record, (0,), now, now)
+
+
+_ONCE: Final[Sequence[tuple[Moment, Act]]] = (
+    (Moment.DISPATCHED, _dispatch(FIRST)),
+    (Moment.CREATED, _create),
+    (Moment.RAN, lifecycle.mark_running),
+)
+_AGAIN: Final[Sequence[tuple[Moment, Act]]] = (
+    (Moment.DISPATCHED_AGAIN, _dispatch(SECOND)),
+    (Moment.CREATED_AGAIN, _create),
+    (Moment.RAN_AGAIN, lifecycle.mark_running),
+)
+_COMPLETED: Final = ((Moment.ENDED, _complete), (Moment.DELETED, lifecycle.delete))
+_REMOVED: Final = (Moment.GONE, lifecycle.removed)
+_WAITED: Final = (Moment.TOLD, _told)
+
+LIVES: Final[Sequence[Life]] = (
+    _live("prompt", 34, _submitted(), (*_ONCE, *_COMPLETED)),
+    _live("completed", 36, _submitted(), (_WAITED, *_ONCE, *_COMPLETED)),
+    _live(
+        "preempted",
+        7,
+        _submitted(),
+        (
+            _WAITED,
+            *_ONCE,
+            (Moment.ILL, _fall_ill),
+            (Moment.TAKEN, _preempt),
+            _REMOVED,
+            *_AGAIN,
+            *_COMPLETED,
+        ),
+    ),
+    _live(
+        "failed",
+        8,
+        _submitted(),
+        (
+            _WAITED,
+            *_ONCE,
+            (Moment.ENDED, _fail),
+            (Moment.RELEASED, lifecycle.removed),
+            (Moment.DELETED, lifecycle.delete),
+        ),
+    ),
+    _live(
+        "postponed",
+        3,
+        _submitted(),
+        ((Moment.DISPATCHED, _dispatch(FIRST)), (Moment.CREATED, _postpone), _REMOVED, *_AGAIN, *_COMPLETED),
+    ),
+    _live(
+        "lost",
+        2,
+        _submitted(),
+        (_WAITED, *_ONCE, (Moment.ILL, _fall_silent), (Moment.TAKEN, _abandon), *_AGAIN, *_COMPLETED),
+    ),
+    _live("given-up", 4, _submitted(), (_WAITED, (Moment.DELETED, lifecycle.delete))),
+    _live(
+        "cancelled",
+        5,
+        _submitted(),
+        (_WAITED, *_ONCE, (Moment.ENDED, lifecycle.delete), (Moment.RELEASED, lifecycle.release)),
+    ),
+    _live("rejected", 1, _rejected(), ((Moment.DELETED, lifecycle.delete),)),
+)
+"""How all have lived that are no more."""
+
+WAITING: Final = _live("waiting", 100, _submitted(), (_WAITED,))
+RUNNING: Final = _live("running", 100, _submitted(), (_WAITED, *_ONCE))
+"""How those live that are still there."""
