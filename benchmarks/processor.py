@@ -59,10 +59,11 @@ class Usage:
         seconds = dict.fromkeys(ours.values(), 0.0)
         for folder in Path("/proc").glob("[0-9]*"):
             with suppress(OSError):
-                pid, parent, used = _process(folder)
+                pid, parent, used, used_by_ended = _process(folder)
                 name = ours.get(pid) or (ours.get(parent) if parent != os.getpid() else None)
                 if name is not None:
-                    seconds[name] += used
+                    # What we started is counted by itself; workers of Postgres come and go with their queries.
+                    seconds[name] += used if pid == os.getpid() else used + used_by_ended
         return cls(time.monotonic(), {**seconds, _MACHINE: _machine_seconds()})
 
     def since(self, earlier: Usage) -> Used:
@@ -103,11 +104,17 @@ def peak_memory(pid: int) -> int:
     return int(kilobytes) * 1024
 
 
-def _process(folder: Path) -> tuple[int, int, float]:
-    """Pid, parent's pid, and the seconds it has used."""
+def _process(folder: Path) -> tuple[int, int, float, float]:
+    """Pid, parent's pid, the seconds it has used, and those that its children had used which have ended."""
     # The name, in parentheses, may hold spaces and parentheses; the fields after it may not.
     fields = (folder / "stat").read_text().rpartition(")")[2].split()
-    return int(folder.name), int(fields[1]), (int(fields[11]) + int(fields[12])) / _TICK
+    user, system, user_of_ended, system_of_ended = map(int, fields[11:15])
+    return (
+        int(folder.name),
+        int(fields[1]),
+        (user + system) / _TICK,
+        (user_of_ended + system_of_ended) / _TICK,
+    )
 
 
 def _machine_seconds() -> float:

@@ -14,7 +14,7 @@ from benchmarks.arena import EVENTS, WRITES, Arena, spread
 from benchmarks.failure import BenchmarkFailed
 from benchmarks.floor import verified_sizes
 from benchmarks.gangs import APPWRAPPERS, Gang
-from benchmarks.processor import Usage, Used, cpu_seconds, peak_memory, wait_for_calm
+from benchmarks.processor import CALM_CORES, Usage, Used, cpu_seconds, peak_memory, wait_for_calm
 from benchmarks.subject import Watcher
 from testbed.processes import Process
 
@@ -96,13 +96,19 @@ class Work:
 
 
 class Trials:
-    """Measures one dispatcher on one arena, in the order of the methods."""
+    """Measures one dispatcher on one arena, in the order of the methods.
 
-    def __init__(self, arena: Arena, process: Process, watcher: Watcher, say: Say) -> None:
+    What is at rest uses less than `calm_cores`; who is in company is never that calm.
+    """
+
+    def __init__(
+        self, arena: Arena, process: Process, watcher: Watcher, say: Say, calm_cores: float = CALM_CORES
+    ) -> None:
         self._arena = arena
         self._process = process
         self._watcher = watcher
         self._say = say
+        self._calm_cores = calm_cores
         self._submitted: dict[str, tuple[float, float]] = {}
 
     async def run(self, work: Work) -> Trial:
@@ -205,7 +211,7 @@ class Trials:
             if time.monotonic() > deadline:
                 raise BenchmarkFailed(f"the dispatcher still writes {MOST_SETTLE_SECONDS:g} s after the load")
             await asyncio.sleep(SETTLE_SECONDS)
-        await wait_for_calm(self._arena.supervisor, self._say)
+        await wait_for_calm(self._arena.supervisor, self._say, self._calm_cores)
 
     @asynccontextmanager
     async def _progress(self, total: int) -> AsyncIterator[None]:

@@ -1,0 +1,208 @@
+"""`python -m benchmarks.analytics`: how soon history answers, and what asking it costs dispatch."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from benchmarks import past
+from benchmarks.analytics_report import answers_table, costs, dispatch_table, spread_alone
+from benchmarks.answers import Answered, answer_all
+from benchmarks.arena import Arena, fresh_arena
+from benchmarks.beside import WARM_UP, Beside, Phase, Size, clear
+from benchmarks.failure import is_told
+from benchmarks.floor import measure_floor
+from benchmarks.gangs import make_gangs
+from benchmarks.past import Past
+from benchmarks.questions import FILTERED, UNFILTERED
+from benchmarks.subject import running_dispatcher, wait_until_ready
+from benchmarks.throughput import EXPECTED, at_least_one
+from dispatcher.store import migrate
+from testbed.postgres import EmbeddedPostgres
+
+ABOUT = """\
+Measures history beside dispatch, on a database with a generated past of many AppWrappers.
+
+  dispatch  N AppWrappers, the same as in `python -m benchmarks.throughput`, are dispatched by one dispatcher again and
+            again: alone; beside three analysts, each with a long question over all there ever was, asked again and
+            again in one transaction as the role dispatcher_reader with its limits lifted; beside three strangers,
+            who use as much of the processor as the analysts did and touch no database; and alone again. After each
+            load, one AppWrapper at a time. What analysts cost more than strangers, the database's work costs.
+  answers   How long each question takes that the commands ask, and each view read whole, as dispatcher_reader, with
+            AppWrappers waiting and running; and which tables are read by an index ("by index") or whole, counted in
+            partitions. More than that role's 30 seconds is marked by "!".
+
+The floor, a client that writes the same by itself, is measured before and after. Neither etcd nor Postgres flushes to
+disk here: what is measured is software.
+"""
+
+EXAMPLES = """\
+examples:
+  python -m benchmarks.analytics                               a million AppWrappers, about 25 minutes
+  python -m benchmarks.analytics --appwrappers 20000 --count 200 --singles 20 --rounds 1
+  python -m benchmarks.analytics --only answers --output out.json
+"""
+
+DISPATCH: Final = "dispatch"
+ANSWERS: Final = "answers"
+
+
+@dataclass(slots=True)
+class Results:
+    """What was measured; floors in gangs per second."""
+
+    generating: float = 0.0
+    """Seconds for which the past was being written."""
+    floors: list[float] = field(default_factory=list)
+    phases: list[Phase] = field(default_factory=list)
+    answers: list[Answered] = field(default_factory=list)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure as the command line says, print the tables, and return the exit code."""
+    options = parser().parse_args(arguments)
+    # The way out is the same for all: everything we started is ended in order. A shell that starts us in the
+    # background has SIGINT ignored, and we would inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        with tempfile.TemporaryDirectory(prefix="aw-bench-") as folder:
+            results = asyncio.run(Benchmark(options, Path(folder)).run())
+    except KeyboardInterrupt:
+        return 130
+    except (*EXPECTED, ExceptionGroup) as error:
+        if not is_told(error, EXPECTED):
+            raise
+        return 1
+    if options.output:
+        Path(options.output).write_bytes(orjson.dumps(as_json(results, options), option=orjson.OPT_INDENT_2))
+    print(as_text(results))
+    return 0
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command line."""
+    top = argparse.ArgumentParser(
+        prog="python -m benchmarks.analytics",
+        description=ABOUT,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    numbers = {
+        "--appwrappers": (1_000_000, "of the past"),
+        "--days": (400, "the past is long"),
+        "--count": (1000, "AppWrappers submitted at once"),
+        "--singles": (100, "AppWrappers one at a time"),
+        "--rounds": (3, "of analysts and strangers"),
+        "--connections": (32, "of whoever submits"),
+        "--waiting": (10_000, "AppWrappers that wait while questions are answered"),
+        "--running": (1000, "AppWrappers that run meanwhile"),
+    }
+    for name, (default, about) in numbers.items():
+        top.add_argument(
+            name, type=at_least_one, default=default, metavar="N", help=f"{about} (default: {default})"
+        )
+    top.add_argument("--only", choices=(DISPATCH, ANSWERS), help="one of the two parts; default: both")
+    top.add_argument("--output", metavar="FILE.json", help="write every figure there as JSON")
+    return top
+
+
+def as_json(results: Results, options: argparse.Namespace) -> dict[str, object]:
+    """Everything that was measured, and under which conditions."""
+    return {
+        "benchmark": "analytics",
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "processors": os.cpu_count(),
+        "conditions": {name: value for name, value in vars(options).items() if name != "output"},
+        **asdict(results),
+        "costs": [asdict(each) for each in costs(results.phases)],
+        "spread_alone": spread_alone(results.phases) if results.phases else None,
+    }
+
+
+def as_text(results: Results) -> str:
+    """The tables, as far as they were measured."""
+    told = [f"the past was written within {results.generating:.0f} s"]
+    if results.phases:
+        told += ["", dispatch_table(results.phases, results.floors)]
+    if results.answers:
+        told += ["", answers_table(results.answers)]
+    return "\n".join(told)
+
+
+class Benchmark:
+    """Both parts, on one database."""
+
+    def __init__(self, options: argparse.Namespace, folder: Path) -> None:
+        self._options = options
+        self._folder = folder
+        self._started = time.monotonic()
+        self._size = Size(options.count, options.singles, options.connections)
+        self._results = Results()
+
+    async def run(self) -> Results:
+        """Measure everything that was asked for."""
+        if self._options.only == ANSWERS:
+            with EmbeddedPostgres(database="dispatcher") as postgres:
+                await self._with_past(postgres.url)
+                await self._answers(postgres.url)
+            return self._results
+        room_for, connections = self._size.in_all, self._size.connections
+        async with fresh_arena(self._folder / "arena", room_for, connections, self._say) as arena:
+            await self._floor(arena)
+            with EmbeddedPostgres(arena.supervisor, database="dispatcher") as postgres:
+                await self._with_past(postgres.url)
+                await self._dispatch(arena, postgres.url)
+                await self._floor(arena)
+                if self._options.only != DISPATCH:
+                    await self._answers(postgres.url)
+        return self._results
+
+    async def _with_past(self, url: str) -> None:
+        await asyncio.to_thread(migrate.migrate, url)
+        started = time.monotonic()
+        wanted = Past(self._options.appwrappers, self._options.days)
+        await asyncio.to_thread(past.write_past, url, wanted, self._say)
+        self._results.generating = time.monotonic() - started
+
+    async def _dispatch(self, arena: Arena, url: str) -> None:
+        kubeconfig = await arena.dispatcher_kubeconfig()
+        with running_dispatcher(arena.supervisor, kubeconfig, url, "") as process:
+            await wait_until_ready(process)
+            beside = Beside(arena, process, url, self._size, self._say)
+            self._results.phases = await beside.run(self._options.rounds)
+
+    async def _floor(self, arena: Arena) -> None:
+        mark = len(self._results.floors)
+        warm_up = make_gangs(f"warm-up-of-floor-{mark}", WARM_UP)
+        measured = make_gangs(f"floor-{mark}", self._size.count)
+        floor = await measure_floor(arena, warm_up, measured, self._size.connections)
+        self._say(f"floor: {floor.per_second:.1f} gangs/s")
+        self._results.floors.append(floor.per_second)
+        await clear(arena, self._size.connections)
+
+    async def _answers(self, url: str) -> None:
+        self._say(f"adding {self._options.waiting} that wait and {self._options.running} that run")
+        await asyncio.to_thread(past.write_present, url, self._options.waiting, self._options.running)
+        questions = (*FILTERED, *UNFILTERED)
+        self._results.answers = await asyncio.to_thread(answer_all, url, questions, self._say)
+
+    def _say(self, line: str) -> None:
+        print(f"[{time.monotonic() - self._started:6.1f} s] {line}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

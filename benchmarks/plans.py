@@ -1,0 +1,61 @@
+"""How Postgres means to answer a query: which tables it reads by an index, and which it reads whole.
+
+Partitions count for their table. What is next to empty is always read whole, and is left out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import psycopg
+
+FEW: Final = 50
+"""A scan that is expected to find no more rows says nothing: an index would save nothing there."""
+
+_PARTITION: Final = re.compile(r"_(\d{4}_\d\d|default)$")
+
+Node = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How many partitions (or the one table) are read by an index, and how many whole."""
+
+    by_index: int = 0
+    whole: int = 0
+
+    def __str__(self) -> str:
+        told = {"by index": self.by_index, "whole": self.whole}
+        return ", ".join(f"{count} {how}" for how, count in told.items() if count)
+
+
+def explain(connection: psycopg.Connection, query: str, values: Mapping[str, object]) -> Node:
+    """The plan of a query, which is not run."""
+    found = connection.execute(f"EXPLAIN (FORMAT JSON) {query}".encode(), values).fetchone()
+    assert found is not None  # noqa: S101 - EXPLAIN answers with one row
+    plan: Node = found[0][0]["Plan"]
+    return plan
+
+
+def accesses(plan: Node) -> dict[str, Access]:
+    """Every table that a plan reads, by name."""
+    found: dict[str, Access] = {}
+    for node in nodes(plan):
+        table, kind = node.get("Relation Name"), node["Node Type"]
+        if table is None or (kind == "Seq Scan" and node["Plan Rows"] <= FEW and not node.get("Filter")):
+            continue
+        name = _PARTITION.sub("", table)
+        so_far = found.get(name, Access())
+        is_whole = int(kind == "Seq Scan")
+        found[name] = Access(so_far.by_index + 1 - is_whole, so_far.whole + is_whole)
+    return dict(sorted(found.items()))
+
+
+def nodes(plan: Node) -> Iterator[Node]:
+    """A plan's nodes, from the top."""
+    yield plan
+    for each in plan.get("Plans", ()):
+        yield from nodes(each)
