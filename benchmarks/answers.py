@@ -58,7 +58,8 @@ def _answer(connection: psycopg.Connection, question: Question) -> Answered:
             taken.append(time.monotonic() - started)
     except psycopg.Error as error:
         return Answered(question.name, 0.0, 0, {}, str(error).partition("\n")[0])
-    return Answered(question.name, statistics.median(taken), len(rows), access)
+    count = rows[0][0] if question.is_count else len(rows)
+    return Answered(question.name, statistics.median(taken), count, access)
 
 
 _SUBJECT: Final = "SELECT namespace, name, uid FROM past_appwrapper WHERE attempts > 1 LIMIT 1"

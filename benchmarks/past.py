@@ -25,7 +25,9 @@ from dispatcher.store import rows
 CHUNK: Final = 25_000
 """AppWrappers in a transaction."""
 PRESENT: Final = timedelta(days=2)
-"""Younger ones are still in the tables of the queue; no life is as long."""
+"""Who was deleted later is still in the tables of the queue."""
+LONGEST: Final = timedelta(days=1)
+"""No life is as long."""
 OF_THE_PRESENT: Final = 1_000_000_000
 """The number of the first of those who are still there."""
 MONTHLY: Final = (
@@ -60,12 +62,13 @@ def write_past(url: str, past: Past, say: Say = lambda _: None) -> None:
         _prepare(connection, begin, until, lives.LIVES)
         # Who came last has lived to the end, too.
         every = (until - timedelta(days=1) - begin) / past.appwrappers
-        for first in range(1, past.appwrappers + 1, CHUNK):
-            last = min(first + CHUNK - 1, past.appwrappers)
-            _write_chunk(connection, range(first, last + 1), begin + every * (first - 1), every)
+        # All of the first are due, so that what is moved leaves an empty table; of the others some, as in life.
+        due = max(0, int((until - PRESENT - LONGEST - begin) / every))
+        for numbers in (*_chunks(1, due), *_chunks(due + 1, past.appwrappers)):
+            _write_chunk(connection, numbers, begin + every * (numbers[0] - 1), every)
             _move(connection, until - PRESENT)
-            rate = last / (time.monotonic() - started)
-            say(f"{last} of {past.appwrappers} AppWrappers, {rate:.0f}/s")
+            rate = numbers[-1] / (time.monotonic() - started)
+            say(f"{numbers[-1]} of {past.appwrappers} AppWrappers, {rate:.0f}/s")
         _write_samples(connection, begin, until, past.sample_seconds)
         connection.execute("VACUUM (ANALYZE)")
 
@@ -130,6 +133,10 @@ def _fill(connection: psycopg.Connection, table: str, filling: Sequence[dict[str
 
 
 # --- AppWrappers -------------------------------------------------------------------------------------
+
+
+def _chunks(first: int, last: int) -> list[range]:
+    return [range(each, min(each + CHUNK, last + 1)) for each in range(first, last + 1, CHUNK)]
 
 
 def _write_chunk(connection: psycopg.Connection, numbers: range, begin: datetime, every: timedelta) -> None:

@@ -34,6 +34,8 @@ class Question:
     query: str
     days: int = 0
     values: Mapping[str, object] = field(default_factory=dict)
+    is_count: bool = False
+    """The one row is the number of rows."""
 
     @property
     def parameters(self) -> dict[str, object]:
@@ -95,7 +97,7 @@ FILTERED: Final[Sequence[Question]] = (
 
 UNFILTERED: Final[Sequence[Question]] = tuple(
     # The whole row, so that no column is left uncounted.
-    Question(f"{view}, all of it", f"SELECT count(every) FROM {view} AS every")
+    Question(f"{view}, all of it", f"SELECT count(every) FROM {view} AS every", is_count=True)
     for view in VIEWS
 )
 
