@@ -19,14 +19,14 @@ import orjson
 
 from benchmarks import past
 from benchmarks.analytics_report import answers_table, costs, dispatch_table, spread_alone
-from benchmarks.answers import Answered, answer_all
+from benchmarks.answers import Answered, ask_commands, ask_questions, subject_of
 from benchmarks.arena import Arena, fresh_arena
 from benchmarks.beside import WARM_UP, Beside, Phase, Size, clear
 from benchmarks.failure import is_told
 from benchmarks.floor import measure_floor
 from benchmarks.gangs import make_gangs
 from benchmarks.past import Past
-from benchmarks.questions import FILTERED, UNFILTERED
+from benchmarks.questions import COMMANDS, FILTERED, UNFILTERED
 from benchmarks.subject import running_dispatcher, wait_until_ready
 from benchmarks.throughput import EXPECTED, at_least_one
 from dispatcher.store import migrate
@@ -40,9 +40,9 @@ Measures history beside dispatch, on a database with a generated past of many Ap
             again in one transaction as the role dispatcher_reader with its limits lifted; beside three strangers,
             who use as much of the processor as the analysts did and touch no database; and alone again. After each
             load, one AppWrapper at a time. What analysts cost more than strangers, the database's work costs.
-  answers   How long each question takes that the commands ask, and each view read whole, as dispatcher_reader, with
-            AppWrappers waiting and running; and which tables are read by an index ("by index") or whole, counted in
-            partitions. More than that role's 30 seconds is marked by "!".
+  answers   How long each command takes to ask, some questions of one's own, and each view read whole, as
+            dispatcher_reader, with AppWrappers waiting and running; and which tables are read by an index or
+            whole, counted in partitions. More than that role's 30 seconds is marked by "!".
 
 The floor, a client that writes the same by itself, is measured before and after. Neither etcd nor Postgres flushes to
 disk here: what is measured is software.
@@ -197,8 +197,11 @@ class Benchmark:
     async def _answers(self, url: str) -> None:
         self._say(f"adding {self._options.waiting} that wait and {self._options.running} that run")
         await asyncio.to_thread(past.write_present, url, self._options.waiting, self._options.running)
-        questions = (*FILTERED, *UNFILTERED)
-        self._results.answers = await asyncio.to_thread(answer_all, url, questions, self._say)
+        subject, questions = subject_of(url), (*FILTERED, *UNFILTERED)
+        self._results.answers = [
+            *await ask_commands(url, COMMANDS, subject, self._say),
+            *await asyncio.to_thread(ask_questions, url, questions, subject, self._say),
+        ]
 
     def _say(self, line: str) -> None:
         print(f"[{time.monotonic() - self._started:6.1f} s] {line}", file=sys.stderr, flush=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Final
 
 import psycopg
@@ -13,18 +14,23 @@ import psycopg
 from benchmarks import plans
 from benchmarks.company import as_reader
 from benchmarks.plans import Access
-from benchmarks.questions import Question
+from benchmarks.questions import Command, Question, Subject
+from dispatcher.errors import StoreError
+from dispatcher.store.database import Database
+from dispatcher.store.reports import Reports
 
 REPEATS: Final = 3
 LONG_SECONDS: Final = 5.0
 """What takes longer is asked once."""
-MOST_SECONDS: Final = 300
-"""Ten times what the role allows: what takes longer than that is to be told as a figure, too."""
+MOST: Final = timedelta(minutes=2)
+"""Four times what the role allows: how much too long something takes is a figure, too."""
+
+Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The median time in seconds, how many rows, and how each table was read; `failure` says why there are none."""
+    """The median time in seconds, how many rows, and how each table is read; `failure` says why there are none."""
 
     name: str
     seconds: float
@@ -33,33 +39,64 @@ class Answered:
     failure: str = ""
 
 
-def answer_all(url: str, questions: Sequence[Question], say: Callable[[str], None]) -> list[Answered]:
-    """Ask every question; those about one AppWrapper are about one that was dispatched twice."""
-    with psycopg.connect(url, autocommit=True) as connection:
-        found = connection.execute(_SUBJECT).fetchone() or ("", "", "")
-    subject = {"namespace": found[0], "name": found[1], "uids": [found[2]]}
-    answered = []
-    with psycopg.connect(as_reader(url), autocommit=True) as connection:
-        connection.execute(f"SET statement_timeout = '{MOST_SECONDS}s'".encode())
-        for each in questions:
-            asked = replace(each, values={**subject, **each.values})
-            answered.append(_answer(connection, asked))
-            say(f"{each.name}: {answered[-1].seconds:.2f} s")
-    return answered
+def subject_of(url: str) -> Subject:
+    """One of long ago that was dispatched twice."""
+    with psycopg.connect(url) as connection:
+        found = connection.execute(_SUBJECT).fetchone()
+    return Subject(*found) if found else Subject("", "", "")
 
 
-def _answer(connection: psycopg.Connection, question: Question) -> Answered:
-    taken: list[float] = []
+async def ask_commands(url: str, commands: Sequence[Command], subject: Subject, say: Say) -> list[Answered]:
+    """Ask what each command asks, by its own way; a plan is that of all its queries together."""
+    database = Database(as_reader(url), statement_timeout=MOST, deadline=2 * MOST)
     try:
-        access = plans.accesses(plans.explain(connection, question.query, question.parameters))
+        with psycopg.connect(as_reader(url), autocommit=True) as connection:
+            return [await _command(each, Reports(database), subject, connection, say) for each in commands]
+    finally:
+        await database.close()
+
+
+def ask_questions(url: str, questions: Sequence[Question], subject: Subject, say: Say) -> list[Answered]:
+    """Ask every question."""
+    with psycopg.connect(as_reader(url), autocommit=True) as connection:
+        connection.execute(f"SET statement_timeout = {MOST // timedelta(milliseconds=1)}".encode())
+        return [_question(connection, each, subject, say) for each in questions]
+
+
+async def _command(
+    command: Command, reports: Reports, subject: Subject, connection: psycopg.Connection, say: Say
+) -> Answered:
+    taken: list[float] = []
+    with plans.recorded() as sent:
+        try:
+            while len(taken) < REPEATS and sum(taken) < LONG_SECONDS:
+                started = time.monotonic()
+                rows = await command.ask(reports, subject)
+                taken.append(time.monotonic() - started)
+        except StoreError as error:
+            return _told(say, Answered(command.name, 0.0, 0, {}, str(error).partition("\n")[0]))
+    access = plans.accesses(*(plans.explain(connection, *each) for each in sent.items()))
+    return _told(say, Answered(command.name, statistics.median(taken), rows, access))
+
+
+def _question(connection: psycopg.Connection, question: Question, subject: Subject, say: Say) -> Answered:
+    taken: list[float] = []
+    asked = question.query, question.parameters(subject.uid)
+    try:
+        access = plans.accesses(plans.explain(connection, *asked))
         while len(taken) < REPEATS and sum(taken) < LONG_SECONDS:
             started = time.monotonic()
-            rows = connection.execute(question.query.encode(), question.parameters).fetchall()
+            rows = connection.execute(asked[0].encode(), asked[1]).fetchall()
             taken.append(time.monotonic() - started)
     except psycopg.Error as error:
-        return Answered(question.name, 0.0, 0, {}, str(error).partition("\n")[0])
+        return _told(say, Answered(question.name, 0.0, 0, {}, str(error).partition("\n")[0]))
     count = rows[0][0] if question.is_count else len(rows)
-    return Answered(question.name, statistics.median(taken), count, access)
+    return _told(say, Answered(question.name, statistics.median(taken), count, access))
+
+
+def _told(say: Say, answered: Answered) -> Answered:
+    say(f"{answered.name}: {answered.failure or f'{answered.seconds:.2f} s'}")
+    return answered
 
 
 _SUBJECT: Final = "SELECT namespace, name, uid FROM past_appwrapper WHERE attempts > 1 LIMIT 1"

@@ -74,7 +74,7 @@ async def _ask(url: str, question: Question, answers: Asked) -> None:
         await connection.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
         while True:
             started = time.monotonic()
-            found = await connection.execute(question.query.encode(), question.parameters)
+            found = await connection.execute(question.query.encode(), question.parameters())
             await found.fetchall()
             answers.seconds.append(time.monotonic() - started)
 

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
 import psycopg
+from sqlalchemy import Engine, event
 
 CHEAP: Final = 25.0
 """A scan of so little cost says nothing: where there is next to nothing, an index would save nothing."""
@@ -18,6 +20,7 @@ CHEAP: Final = 25.0
 _PARTITION: Final = re.compile(r"_(\d{4}_\d\d|default)$")
 
 Node = dict[str, Any]
+Values = Mapping[str, object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +35,7 @@ class Access:
         return ", ".join(f"{count} {how}" for how, count in told.items() if count)
 
 
-def explain(connection: psycopg.Connection, query: str, values: Mapping[str, object]) -> Node:
+def explain(connection: psycopg.Connection, query: str, values: Values) -> Node:
     """The plan of a query, which is not run."""
     found = connection.execute(f"EXPLAIN (FORMAT JSON) {query}".encode(), values).fetchone()
     assert found is not None  # noqa: S101 - EXPLAIN answers with one row
@@ -40,10 +43,26 @@ def explain(connection: psycopg.Connection, query: str, values: Mapping[str, obj
     return plan
 
 
-def accesses(plan: Node) -> dict[str, Access]:
-    """Every table that a plan reads, by name."""
+@contextmanager
+def recorded() -> Iterator[dict[str, Values]]:
+    """Yields the queries that SQLAlchemy sends to any database meanwhile, with what was bound the last time."""
+    sent: dict[str, Values] = {}
+
+    def note(_connection: object, _cursor: object, query: str, values: Values, *_: object) -> None:
+        if query.startswith(("SELECT", "WITH")):
+            sent[query] = values
+
+    event.listen(Engine, "before_cursor_execute", note)
+    try:
+        yield sent
+    finally:
+        event.remove(Engine, "before_cursor_execute", note)
+
+
+def accesses(*plans: Node) -> dict[str, Access]:
+    """Every table that plans read, by name."""
     found: dict[str, Access] = {}
-    for node in nodes(plan):
+    for node in (node for plan in plans for node in nodes(plan)):
         table, kind = node.get("Relation Name"), node["Node Type"]
         if table is None or (kind == "Seq Scan" and node["Total Cost"] < CHEAP):
             continue

@@ -1,10 +1,13 @@
-"""What people ask of history: as the commands ask it, and as an analyst does who wants it of all there ever was."""
+"""What people ask of history: as the commands do, of the views for some days, and of all there ever was."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from typing import Final
+
+from dispatcher.store.reports import By, Of, Per, Report, Reports, Window
 
 VIEWS: Final = (
     "queue_now",
@@ -21,79 +24,128 @@ VIEWS: Final = (
     "failures_daily",
     "dispatch_latency",
     "cluster_events",
-    "overtakes",
     "timeline",
 )
+"""Those that may be read whole; `overtakes` has a row for each two who met in a queue."""
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The AppWrapper that is asked about."""
+
+    namespace: str
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """One command of `kubectl aw`, as it asks the store; answers with how many rows."""
+
+    name: str
+    ask: Callable[[Reports, Subject], Awaitable[int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One query over the views, about the last so many days, or about whom `values` name."""
+    """One query over the views, about the last so many days if it says `days`, or the AppWrapper of a `uid`.
+
+    Views are named as whoever logs in as the reader finds them. Of a count, the one row is the number of rows.
+    """
 
     name: str
     query: str
     days: int = 0
-    values: Mapping[str, object] = field(default_factory=dict)
     is_count: bool = False
-    """The one row is the number of rows."""
 
-    @property
-    def parameters(self) -> dict[str, object]:
+    def parameters(self, uid: str = "") -> Mapping[str, object]:
         """What is bound."""
-        return {"days": self.days, **self.values}
+        return {"days": self.days, "uid": uid}
 
+
+def last(days: int) -> Window:
+    """The time up to now."""
+    now = datetime.now(UTC)
+    return Window(now - timedelta(days=days), now)
+
+
+# --- as the commands ask -----------------------------------------------------------------------------
+
+
+async def _queue(reports: Reports, _: Subject) -> int:
+    return _rows(await reports.queue())
+
+
+async def _show(reports: Reports, subject: Subject) -> int:
+    stories, _ = await reports.stories(subject.name, subject.namespace)
+    return sum(1 + _rows(each.attempts) + _rows(each.timeline) for each in stories)
+
+
+def _history(days: int, of: Of) -> Callable[[Reports, Subject], Awaitable[int]]:
+    async def ask(reports: Reports, _: Subject) -> int:
+        return _rows(await reports.jobs(last(days), of, 50))
+
+    return ask
+
+
+def _usage(days: int, per: Per) -> Callable[[Reports, Subject], Awaitable[int]]:
+    async def ask(reports: Reports, _: Subject) -> int:
+        return _rows(await reports.usage(last(days), [By.NAMESPACE], per))
+
+    return ask
+
+
+def _waits(days: int) -> Callable[[Reports, Subject], Awaitable[int]]:
+    async def ask(reports: Reports, _: Subject) -> int:
+        return _rows(await reports.waits(last(days)))
+
+    return ask
+
+
+def _rows(report: Report) -> int:
+    return len(report.rows)
+
+
+COMMANDS: Final[Sequence[Command]] = (
+    Command("queue", _queue),
+    Command("show NAME", _show),
+    Command("history --since 7d", _history(7, Of())),
+    Command("history --since 365d --user", _history(365, Of(user="user-7"))),
+    Command("usage --since 7d --per hour", _usage(7, Per.HOUR)),
+    Command("usage --since 30d", _usage(30, Per.TOTAL)),
+    Command("usage --since 365d", _usage(365, Per.TOTAL)),
+    Command("waits --since 7d", _waits(7)),
+    Command("waits --since 30d", _waits(30)),
+    Command("waits --since 365d", _waits(365)),
+)
+
+
+# --- as people ask who write SQL ---------------------------------------------------------------------
 
 SINCE: Final = "now() - make_interval(days => %(days)s)"
 
 FILTERED: Final[Sequence[Question]] = (
-    Question("queue", "SELECT * FROM queue_now ORDER BY queue, position NULLS LAST, eligible_at, uid"),
+    Question("pending_reasons of one", "SELECT * FROM pending_reasons WHERE uid = %(uid)s"),
+    Question("overtakes of one", "SELECT * FROM overtakes WHERE uid = %(uid)s"),
+    Question("overtakes by one", "SELECT * FROM overtakes WHERE overtaken_by = %(uid)s"),
+    Question("overtakes, 1 day", f"SELECT why, count(*) FROM overtakes WHERE at >= {SINCE} GROUP BY why", 1),
     Question(
-        "show: what it was", "SELECT * FROM job_history WHERE namespace = %(namespace)s AND name = %(name)s"
-    ),
-    Question(
-        "show: its attempts", "SELECT * FROM attempt_history WHERE uid = ANY(%(uids)s) ORDER BY decided_at"
-    ),
-    Question("show: its timeline", "SELECT * FROM timeline WHERE uid = ANY(%(uids)s) ORDER BY at, id"),
-    Question(
-        "show: its states", "SELECT * FROM state_intervals WHERE uid = ANY(%(uids)s) ORDER BY entered_at"
-    ),
-    Question("show: why it waited", "SELECT * FROM pending_reasons WHERE uid = ANY(%(uids)s)"),
-    Question("show: who overtook it", "SELECT * FROM overtakes WHERE uid = ANY(%(uids)s)"),
-    Question(
-        "history --since 7d",
-        f"SELECT * FROM job_history WHERE (ended_at >= {SINCE} OR ended_at IS NULL) "
-        "ORDER BY submitted_at DESC LIMIT 51",
+        "state_intervals, 7 days",
+        f"SELECT state, sum(seconds) FROM state_intervals WHERE entered_at >= {SINCE} GROUP BY state",
         7,
     ),
+    Question("failures_daily, 30 days", f"SELECT * FROM failures_daily WHERE day >= ({SINCE})::date", 30),
+    Question("preemptions, 30 days", f"SELECT * FROM preemptions WHERE at >= {SINCE}", 30),
     Question(
-        "usage --since 30d --by namespace",
-        f"SELECT namespace, sum(cpu_h), sum(memory_gib_h), sum(gpu_h) FROM usage_hourly WHERE hour >= {SINCE} "
-        "GROUP BY namespace",
-        30,
-    ),
-    Question("waits --since 7d", f"SELECT * FROM wait_stats_daily WHERE day >= ({SINCE})::date", 7),
-    Question("waits --since 365d", f"SELECT * FROM wait_stats_daily WHERE day >= ({SINCE})::date", 365),
-    Question(
-        "states since 7d",
-        f"SELECT state, sum(seconds) FROM state_intervals WHERE entered_at >= {SINCE} GROUP BY 1",
-        7,
-    ),
-    Question(
-        "overtakes since 1d", f"SELECT why, count(*) FROM overtakes WHERE at >= {SINCE} GROUP BY why", 1
-    ),
-    Question("failures since 30d", f"SELECT * FROM failures_daily WHERE day >= ({SINCE})::date", 30),
-    Question("preemptions since 30d", f"SELECT * FROM preemptions WHERE at >= {SINCE}", 30),
-    Question(
-        "dispatch latency since 7d",
+        "dispatch_latency, 7 days",
         "SELECT cluster, percentile_cont(0.99) WITHIN GROUP (ORDER BY create_s) FROM dispatch_latency "
         f"WHERE at >= {SINCE} GROUP BY cluster",
         7,
     ),
-    Question("utilisation since 7d", f"SELECT * FROM utilisation_hourly WHERE hour >= {SINCE}", 7),
-    Question("depth of queues since 7d", f"SELECT * FROM queue_depth_5m WHERE at >= {SINCE}", 7),
-    Question("events of clusters since 30d", f"SELECT * FROM cluster_events WHERE at >= {SINCE}", 30),
+    Question("utilisation_hourly, 7 days", f"SELECT * FROM utilisation_hourly WHERE hour >= {SINCE}", 7),
+    Question("queue_depth_5m, 7 days", f"SELECT * FROM queue_depth_5m WHERE at >= {SINCE}", 7),
+    Question("cluster_events, 30 days", f"SELECT * FROM cluster_events WHERE at >= {SINCE}", 30),
 )
-"""Views are named as whoever logs in as the reader finds them."""
 
 UNFILTERED: Final[Sequence[Question]] = tuple(
     # The whole row, so that no column is left uncounted.
