@@ -75,7 +75,7 @@ async def _command(
                 taken.append(time.monotonic() - started)
         except StoreError as error:
             return _told(say, Answered(command.name, 0.0, 0, {}, str(error).partition("\n")[0]))
-    access = plans.accesses(*(plans.explain(connection, *each) for each in sent.items()))
+    access = plans.accesses(*(plans.explain(connection, *each) for each in plans.queries(sent).items()))
     return _told(say, Answered(command.name, statistics.median(taken), rows, access))
 
 

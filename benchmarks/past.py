@@ -21,6 +21,7 @@ import psycopg
 from benchmarks import lives
 from benchmarks.lives import Life
 from dispatcher.store import rows
+from dispatcher.store.partitions import PARTITIONED
 
 CHUNK: Final = 25_000
 """AppWrappers in a transaction."""
@@ -30,14 +31,6 @@ LONGEST: Final = timedelta(days=1)
 """No life is as long."""
 OF_THE_PRESENT: Final = 1_000_000_000
 """The number of the first of those who are still there."""
-MONTHLY: Final = (
-    "event",
-    "past_appwrapper",
-    "past_attempt",
-    "cluster_event",
-    "capacity_sample",
-    "queue_sample",
-)
 CLUSTERS: Final = ("hub", "east", "north", "west")
 
 Say = Callable[[str], None]
@@ -93,9 +86,9 @@ def write_present(url: str, waiting: int, running: int) -> None:
 def _prepare(
     connection: psycopg.Connection, begin: datetime, until: datetime, patterns: Sequence[Life]
 ) -> None:
-    for table in MONTHLY:
+    for table in PARTITIONED:
         for month in _months(begin, until):
-            _make_partition(connection, table, month)
+            make_partition(connection, table, month)
     connection.execute(_CHANCE)
     connection.execute(_PATTERNS)
     _fill(connection, "life", [lives.end_row(each) for each in patterns])
@@ -106,7 +99,8 @@ def _prepare(
     connection.execute("ANALYZE life, step, pattern_attempt, share")
 
 
-def _make_partition(connection: psycopg.Connection, table: str, month: datetime) -> None:
+def make_partition(connection: psycopg.Connection, table: str, month: datetime) -> None:
+    """Make the partition of a month, if it is not there."""
     connection.execute(
         f"CREATE TABLE IF NOT EXISTS {table}_{month:%Y_%m} PARTITION OF {table} "
         f"FOR VALUES FROM ('{month.isoformat()}') TO ('{_next_month(month).isoformat()}')".encode()

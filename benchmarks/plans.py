@@ -45,18 +45,24 @@ def explain(connection: psycopg.Connection, query: str, values: Values) -> Node:
 
 @contextmanager
 def recorded() -> Iterator[dict[str, Values]]:
-    """Yields the queries that SQLAlchemy sends to any database meanwhile, with what was bound the last time."""
+    """Yields what SQLAlchemy sends to any database meanwhile, with what was bound to it the last time."""
     sent: dict[str, Values] = {}
 
-    def note(_connection: object, _cursor: object, query: str, values: Values, *_: object) -> None:
-        if query.startswith(("SELECT", "WITH")):
-            sent[query] = values
+    def note(_connection: object, _cursor: object, statement: str, values: Values, *_: object) -> None:
+        sent[statement] = values
 
     event.listen(Engine, "before_cursor_execute", note)
     try:
         yield sent
     finally:
         event.remove(Engine, "before_cursor_execute", note)
+
+
+def queries(sent: Mapping[str, Values]) -> dict[str, Values]:
+    """Those of them that read."""
+    return {
+        statement: values for statement, values in sent.items() if statement.startswith(("SELECT", "WITH"))
+    }
 
 
 def accesses(*plans: Node) -> dict[str, Access]:
@@ -71,6 +77,11 @@ def accesses(*plans: Node) -> dict[str, Access]:
         is_whole = int(kind == "Seq Scan")
         found[name] = Access(so_far.by_index + 1 - is_whole, so_far.whole + is_whole)
     return dict(sorted(found.items()))
+
+
+def relations(plan: Node) -> set[str]:
+    """Every table and partition that a plan reads, by name."""
+    return {node["Relation Name"] for node in nodes(plan) if "Relation Name" in node}
 
 
 def nodes(plan: Node) -> Iterator[Node]:

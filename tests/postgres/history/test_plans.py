@@ -1,0 +1,147 @@
+"""Questions about history are answered by index, or from the months they are about: what they cost does not grow."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from datetime import UTC, datetime, timedelta
+
+import psycopg
+import pytest
+
+from benchmarks import past, plans
+from benchmarks.past import Past
+from benchmarks.questions import COMMANDS, FILTERED, Subject, last
+from dispatcher.core.record import Phase
+from dispatcher.store.database import Database
+from dispatcher.store.leadership import Leadership
+from dispatcher.store.partitions import PARTITIONED, drop_expired
+from dispatcher.store.reports import ANYBODY, Reports
+from testbed.postgres import clone_template, drop_database
+
+pytestmark = pytest.mark.timeout(120)  # to write the past takes as long as the machine is slow
+
+PAST = Past(appwrappers=8000, days=120, sample_seconds=7200)
+WAITING, RUNNING = 1000, 5000
+
+
+@pytest.fixture(scope="module")
+def past_url(postgres_url: str, database_template: str) -> Iterator[str]:
+    """A database with four months of history, and a queue."""
+    name = f"aw_test_{uuid.uuid4().hex}"
+    url = clone_template(postgres_url, database_template, name)
+    past.write_past(url, PAST)
+    past.write_present(url, WAITING, RUNNING)
+    yield url
+    drop_database(postgres_url, name)
+
+
+@pytest.fixture
+def connection(past_url: str) -> Iterator[psycopg.Connection]:
+    with psycopg.connect(past_url, options="-c search_path=history,public") as connection:
+        yield connection
+
+
+@pytest.fixture
+async def reports(past_url: str) -> AsyncIterator[Reports]:
+    database = Database(past_url)
+    yield Reports(database)
+    await database.close()
+
+
+@pytest.fixture
+def subject(connection: psycopg.Connection) -> Subject:
+    """One of long ago."""
+    found = connection.execute(
+        "SELECT namespace, name, uid FROM public.past_appwrapper WHERE attempts = 2 ORDER BY ended_at LIMIT 1"
+    ).fetchone()
+    assert found is not None
+    return Subject(*found)
+
+
+async def plans_of(connection: psycopg.Connection, asked: Awaitable[object]) -> list[plans.Node]:
+    """How all is answered that is sent to answer it."""
+    with plans.recorded() as sent:
+        assert await asked
+    return [plans.explain(connection, *each) for each in plans.queries(sent).items()]
+
+
+def read_whole(*found: plans.Node) -> set[str]:
+    return {table for table, access in plans.accesses(*found).items() if access.whole}
+
+
+def command(name: str) -> Callable[[Reports, Subject], Awaitable[int]]:
+    return next(each.ask for each in COMMANDS if each.name == name)
+
+
+async def test_all_about_one_name_is_found_by_index(
+    connection: psycopg.Connection, reports: Reports, subject: Subject
+) -> None:
+    found = await plans_of(connection, command("show NAME")(reports, subject))
+    tables = {"appwrapper", "attempt", "past_appwrapper", "past_attempt", "event"}
+    assert (set(plans.accesses(*found)), read_whole(*found)) == (tables, set())
+
+
+async def test_history_of_some_days_reads_their_months_and_no_others(
+    connection: psycopg.Connection, reports: Reports
+) -> None:
+    found = await plans_of(connection, reports.jobs(last(7), ANYBODY, 50))
+    months = {f"past_appwrapper_{moment:%Y_%m}" for moment in (last(7).since, last(7).until)}
+    read = set[str]().union(*map(plans.relations, found))
+    assert read == months | {"past_appwrapper_default", "appwrapper", "attempt"}
+
+
+@pytest.mark.parametrize("name", ["usage --since 7d --per hour", "usage --since 30d", "usage --since 365d"])
+async def test_use_by_the_hour_finds_what_was_held_in_each_by_index(
+    connection: psycopg.Connection, reports: Reports, subject: Subject, name: str
+) -> None:
+    (found,) = await plans_of(connection, command(name)(reports, subject))
+    assert "past_attempt" not in read_whole(found)
+    assert any(node.get("Index Name", "").endswith("_tstzrange_idx") for node in plans.nodes(found))
+
+
+def test_why_one_waited_is_found_by_its_uid(connection: psycopg.Connection, subject: Subject) -> None:
+    (question,) = (each for each in FILTERED if each.name == "pending_reasons of one")
+    found = plans.explain(connection, question.query, question.parameters(subject.uid))
+    assert (set(plans.accesses(found)), read_whole(found)) == ({"event"}, set())
+
+
+async def test_the_queue_is_read_by_the_index_of_who_is_queued_and_nobody_else_is_sorted(
+    connection: psycopg.Connection, reports: Reports, subject: Subject
+) -> None:
+    (found,) = await plans_of(connection, command("queue")(reports, subject))
+    assert "ix_appwrapper_queued" in {node.get("Index Name") for node in plans.nodes(found)}
+    windows = [node for node in plans.nodes(found) if node["Node Type"] == "WindowAgg"]
+    (sort,) = [node for window in windows for node in window["Plans"] if "Sort" in node["Node Type"]]
+    assert sort["Plan Rows"] < 2 * WAITING
+
+
+async def test_who_is_over_is_looked_up_by_index_among_all_that_are_there(
+    connection: psycopg.Connection,
+) -> None:
+    found = plans.explain(
+        connection,
+        "SELECT uid FROM public.appwrapper WHERE phase = %(phase)s AND phase_since < %(before)s "
+        "ORDER BY phase_since LIMIT 500",
+        {"phase": str(Phase.DELETED), "before": datetime.now(UTC) - timedelta(days=1)},
+    )
+    assert [node.get("Index Name") for node in plans.nodes(found)] == [None, "ix_appwrapper_deleted"]
+
+
+async def test_what_is_too_old_is_dropped_by_the_month_and_no_month_is_read_for_it(
+    connection: psycopg.Connection, database: Database, leadership: Leadership, database_url: str
+) -> None:
+    ancient = datetime(2020, 2, 1, tzinfo=UTC)
+    with psycopg.connect(database_url) as other:
+        for table in PARTITIONED:
+            past.make_partition(other, table, ancient)
+    with plans.recorded() as sent:
+        dropped = await drop_expired(database, leadership.lease, datetime.now(UTC), timedelta(days=400))
+    assert dropped == [f"{table}_2020_02" for table in PARTITIONED]
+    changing = {statement: values for statement, values in sent.items() if statement.startswith("DELETE")}
+    read = set[str]().union(*(plans.relations(plans.explain(connection, *each)) for each in changing.items()))
+    assert read == {f"{table}_default" for table in PARTITIONED}
+    others = sent.keys() - changing.keys()
+    assert all(
+        each.startswith(("DROP TABLE", "SET", "SELECT 1 FROM leader", "SELECT c.relname")) for each in others
+    )
