@@ -81,8 +81,13 @@ docs: $(READY) ## Write docs/lifecycle.md anew from the table in dispatcher/core
 	@$(BIN)/python docs/generate_lifecycle.py
 
 .PHONY: bench
-bench: control-plane ## Measure dispatched AppWrappers per second
+bench: control-plane ## Measure dispatched AppWrappers per second, also beside three analysts of a small history
 	$(BIN)/python -m benchmarks.throughput
+	$(BIN)/python -m benchmarks.analytics --appwrappers 20000 --days 60 --count 200 --singles 20 --rounds 1 --only dispatch
+
+.PHONY: bench-history
+bench-history: control-plane ## Measure answers about, and dispatch beside, a million AppWrappers of history (half an hour)
+	$(BIN)/python -m benchmarks.analytics
 
 .PHONY: bench-growth
 bench-growth: $(READY) ## Measure a cycle, a restart and memory with up to 50,000 queued (six minutes)

@@ -66,9 +66,9 @@ def write_past(url: str, past: Past, say: Say = lambda _: None) -> None:
         connection.execute("VACUUM (ANALYZE)")
 
 
-def write_present(url: str, waiting: int, running: int) -> None:
+def write_present(url: str, waiting: int, running: int, now: datetime | None = None) -> None:
     """Add AppWrappers that wait and run now; no cluster has any of them, so no dispatcher may be started on it."""
-    now, following = datetime.now(UTC).replace(microsecond=0), OF_THE_PRESENT
+    now, following = (now or datetime.now(UTC)).replace(microsecond=0), OF_THE_PRESENT
     with psycopg.connect(url, autocommit=True) as connection:
         for life, count in ((lives.WAITING, waiting), (lives.RUNNING, running)):
             if count:

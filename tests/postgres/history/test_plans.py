@@ -11,27 +11,28 @@ import pytest
 
 from benchmarks import past, plans
 from benchmarks.past import Past
-from benchmarks.questions import COMMANDS, FILTERED, Subject, last
+from benchmarks.questions import COMMANDS, FILTERED, Subject
 from dispatcher.core.record import Phase
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.partitions import PARTITIONED, drop_expired
-from dispatcher.store.reports import ANYBODY, Reports
+from dispatcher.store.reports import ANYBODY, Reports, Window
 from testbed.postgres import clone_template, drop_database
 
 pytestmark = pytest.mark.timeout(120)  # to write the past takes as long as the machine is slow
 
-PAST = Past(appwrappers=8000, days=120, sample_seconds=7200)
-WAITING, RUNNING = 1000, 5000
+NOW = datetime.now(UTC)
+PAST = Past(appwrappers=4000, days=60, sample_seconds=7200, until=NOW)
+WAITING, RUNNING = 1000, 3000
 
 
 @pytest.fixture(scope="module")
 def past_url(postgres_url: str, database_template: str) -> Iterator[str]:
-    """A database with four months of history, and a queue."""
+    """A database with two months of history, and a queue."""
     name = f"aw_test_{uuid.uuid4().hex}"
     url = clone_template(postgres_url, database_template, name)
     past.write_past(url, PAST)
-    past.write_present(url, WAITING, RUNNING)
+    past.write_present(url, WAITING, RUNNING, NOW)
     yield url
     drop_database(postgres_url, name)
 
@@ -85,8 +86,9 @@ async def test_all_about_one_name_is_found_by_index(
 async def test_history_of_some_days_reads_their_months_and_no_others(
     connection: psycopg.Connection, reports: Reports
 ) -> None:
-    found = await plans_of(connection, reports.jobs(last(7), ANYBODY, 50))
-    months = {f"past_appwrapper_{moment:%Y_%m}" for moment in (last(7).since, last(7).until)}
+    window = Window(NOW - timedelta(days=7), NOW)
+    found = await plans_of(connection, reports.jobs(window, ANYBODY, 50))
+    months = {f"past_appwrapper_{moment:%Y_%m}" for moment in (window.since, window.until)}
     read = set[str]().union(*map(plans.relations, found))
     assert read == months | {"past_appwrapper_default", "appwrapper", "attempt"}
 
