@@ -20,16 +20,15 @@ import psycopg
 
 from benchmarks import lives
 from benchmarks.lives import Life
+from dispatcher.controller.housekeeping import DELETED_FOR
 from dispatcher.store import rows
 from dispatcher.store.partitions import PARTITIONED
 
 CHUNK: Final = 25_000
 """AppWrappers in a transaction."""
-PRESENT: Final = timedelta(days=2)
-"""Who was deleted later is still in the tables of the queue."""
 LONGEST: Final = timedelta(days=1)
 """No life is as long."""
-OF_THE_PRESENT: Final = 1_000_000_000
+OF_THE_DELETED_FOR: Final = 1_000_000_000
 """The number of the first of those who are still there."""
 CLUSTERS: Final = ("hub", "east", "north", "west")
 
@@ -56,10 +55,10 @@ def write_past(url: str, past: Past, say: Say = lambda _: None) -> None:
         # Who came last has lived to the end, too.
         every = (until - timedelta(days=1) - begin) / past.appwrappers
         # All of the first are due, so that what is moved leaves an empty table; of the others some, as in life.
-        due = max(0, int((until - PRESENT - LONGEST - begin) / every))
+        due = max(0, int((until - DELETED_FOR - LONGEST - begin) / every))
         for numbers in (*_chunks(1, due), *_chunks(due + 1, past.appwrappers)):
             _write_chunk(connection, numbers, begin + every * (numbers[0] - 1), every)
-            _move(connection, until - PRESENT)
+            _move(connection, until - DELETED_FOR)
             rate = numbers[-1] / (time.monotonic() - started)
             say(f"{numbers[-1]} of {past.appwrappers} AppWrappers, {rate:.0f}/s")
         _write_samples(connection, begin, until, past.sample_seconds)
@@ -68,7 +67,7 @@ def write_past(url: str, past: Past, say: Say = lambda _: None) -> None:
 
 def write_present(url: str, waiting: int, running: int, now: datetime | None = None) -> None:
     """Add AppWrappers that wait and run now; no cluster has any of them, so no dispatcher may be started on it."""
-    now, following = (now or datetime.now(UTC)).replace(microsecond=0), OF_THE_PRESENT
+    now, following = (now or datetime.now(UTC)).replace(microsecond=0), OF_THE_DELETED_FOR
     with psycopg.connect(url, autocommit=True) as connection:
         for life, count in ((lives.WAITING, waiting), (lives.RUNNING, running)):
             if count:
