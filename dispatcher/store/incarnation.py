@@ -18,6 +18,7 @@ from sqlalchemy import Row, TextClause, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Lease
 
@@ -42,6 +43,10 @@ _NOTE: Final = text("UPDATE hub SET fingerprint = :here")
 _BEGIN_ANEW: Final = text(
     "UPDATE hub SET fingerprint = :here, incarnation = incarnation + 1, restored_at = clock_timestamp(), "
     f"settled_at = NULL RETURNING {_COLUMNS}"
+)
+_TELL: Final = text(
+    "INSERT INTO cluster_event (at, cluster, event, message, epoch) "
+    "VALUES (clock_timestamp(), :cluster, 'restored', :message, :epoch)"
 )
 _SETTLE: Final = text("UPDATE hub SET settled_at = clock_timestamp() WHERE settled_at IS NULL")
 
@@ -68,6 +73,8 @@ async def recognise(database: Database, lease: Lease) -> Incarnation:
         known = hub.fingerprint.split("/") if hub.fingerprint else here
         if not _is_same(known, here):
             hub = (await connection.execute(_BEGIN_ANEW, {"here": "/".join(here)})).one()
+            told = {"cluster": HUB_CLUSTER, "epoch": lease.epoch, "message": f"incarnation {hub.incarnation}"}
+            await connection.execute(_TELL, told)
             return _incarnation(hub, is_news=True)
         noted = "/".join(_joined(known, here))
         if noted != hub.fingerprint:

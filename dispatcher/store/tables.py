@@ -357,6 +357,7 @@ past_attempt: Final = Table(
     Column("cpu_h", Double, nullable=False),
     Column("memory_gib_h", Double, nullable=False),
     Column("gpu_h", Double, nullable=False),
+    Column("demand", JSONB, nullable=False),
     Index("ix_past_attempt_uid", "uid"),
     Index("ix_past_attempt_decided_at", "decided_at"),
     Index("ix_past_attempt_held", text("tstzrange(decided_at, ended_at)"), postgresql_using="gist"),

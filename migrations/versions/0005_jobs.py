@@ -24,7 +24,8 @@ SELECT t.uid, a.namespace, a.name, a.queue, coalesce(nullif(a.user_name, ''), a.
        NULL::text AS preempted_by, t.reason AS error_class, h.held_s, h.run_s, d.cpu, d.memory_gib, d.gpu,
        d.cpu::double precision * h.held_s / 3600 AS cpu_h,
        d.memory_gib::double precision * h.held_s / 3600 AS memory_gib_h,
-       d.gpu::double precision * h.held_s / 3600 AS gpu_h
+       d.gpu::double precision * h.held_s / 3600 AS gpu_h,
+       t.demand
 FROM attempt AS t JOIN appwrapper AS a USING (uid)
 CROSS JOIN LATERAL (
     SELECT greatest(extract(epoch FROM coalesce(t.ended_at, statement_timestamp()) - t.decided_at), 0)
@@ -70,11 +71,11 @@ CROSS JOIN LATERAL (
     SELECT min(each.decided_at) AS first_dispatched_at, min(each.started_at) AS first_started_at,
            min(each.created_at) FILTER (WHERE each.outcome = 'completed') AS done_since,
            count(*) FILTER (WHERE each.outcome = 'preempted')::integer AS preemptions,
-           count(*) FILTER (WHERE each.outcome IN ('preempted', 'postponed', 'withdrawn', 'lost')
+           count(*) FILTER (WHERE each.outcome IN ('preempted', 'postponed', 'withdrawn', 'lost', 'missed')
                             AND each.ended_at IS DISTINCT FROM a.ended_at)::integer AS requeues,
            coalesce(sum(each.run_s), 0) AS run_s,
            coalesce(sum(each.held_s) FILTER (
-               WHERE each.outcome IN ('preempted', 'postponed', 'withdrawn', 'lost')), 0) AS lost_s,
+               WHERE each.outcome IN ('preempted', 'postponed', 'withdrawn', 'lost', 'missed')), 0) AS lost_s,
            coalesce(sum(each.cpu_h), 0) AS cpu_h, coalesce(sum(each.memory_gib_h), 0) AS memory_gib_h,
            coalesce(sum(each.gpu_h), 0) AS gpu_h
     FROM attempt_live AS each WHERE each.uid = a.uid
@@ -145,7 +146,8 @@ CREATE TABLE past_attempt (
     gpu          numeric          NOT NULL,
     cpu_h        double precision NOT NULL,
     memory_gib_h double precision NOT NULL,
-    gpu_h        double precision NOT NULL
+    gpu_h        double precision NOT NULL,
+    demand       jsonb            NOT NULL
 ) PARTITION BY RANGE (ended_at);
 CREATE INDEX ix_past_attempt_uid ON past_attempt (uid);
 CREATE INDEX ix_past_attempt_decided_at ON past_attempt (decided_at);
@@ -436,6 +438,7 @@ COMMENTS = {
             "cpu_h": "Core hours held, up to now.",
             "memory_gib_h": "GiB hours held, up to now.",
             "gpu_h": "GPU hours held, up to now.",
+            "demand": "What the whole gang asked for: exact integers by resource, cpu in thousandths.",
         },
     ),
     "state_intervals": (

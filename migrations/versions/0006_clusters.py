@@ -224,17 +224,10 @@ CROSS JOIN LATERAL (
         WHERE decided_at < next_hour AND coalesce(ended_at, 'infinity') > hour
           AND next_hour > (SELECT min(decided_at) FROM public.attempt)  -- so that older hours do not look here
         UNION ALL
-        SELECT cluster, decided_at, least(started_at, ended_at), ended_at,
-               jsonb_build_object('cpu', cpu * 1000, 'memory', memory_gib * 1073741824, 'gpu', gpu)
-        FROM public.past_attempt
+        SELECT cluster, decided_at, least(started_at, ended_at), ended_at, demand FROM public.past_attempt
         WHERE tstzrange(decided_at, ended_at) && tstzrange(hour, next_hour)
     ) AS held ON held.cluster = s.cluster
-    CROSS JOIN LATERAL (
-        SELECT coalesce(
-            held.demand ->> s.resource,
-            CASE WHEN s.resource LIKE '%/gpu' OR s.resource LIKE 'gpu.intel.com/%' THEN held.demand ->> 'gpu' END
-        )::double precision AS amount
-    ) AS asked
+    CROSS JOIN LATERAL (SELECT (held.demand ->> s.resource)::double precision AS amount) AS asked
     GROUP BY s.cluster, s.resource, capacity, other, down, known_s
 ) AS used
 """

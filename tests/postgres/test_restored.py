@@ -85,6 +85,8 @@ async def test_restored_database_is_noticed_once_and_stays_unsettled_until_it_is
     assert await recognised(url) == Incarnation(2, noticed.restored_at, is_settled=False)
     await settled(url)
     assert await recognised(url) == Incarnation(2, noticed.restored_at)
+    told = rows_of(url, "SELECT cluster, event, message FROM history.cluster_events")
+    assert told == [("hub", "restored", "incarnation 2")]
 
 
 async def test_database_restored_once_more_is_noticed_once_more(database_url: str, restored: Restore) -> None:

@@ -75,7 +75,21 @@ def test_table_of_answers_marks_what_the_reader_would_not_be_given_and_tells_wha
     ]
     assert [line.split() for line in answers_table(answered).splitlines()[1:]] == [
         ["short", "0.00", "3", "event:", "2", "by", "index"],
-        ["long", "31.00!", "1000000", "attempt:", "1", "by", "index;", "event:", "1", "by", "index,", "14", "whole"],
+        [
+            "long",
+            "31.00!",
+            "1000000",
+            "attempt:",
+            "1",
+            "by",
+            "index;",
+            "event:",
+            "1",
+            "by",
+            "index,",
+            "14",
+            "whole",
+        ],
         ["never", "canceling", "statement", "due", "to", "statement", "timeout"],
     ]
 

@@ -12,7 +12,7 @@ from dispatcher.core.transitions import Cause
 from tests.postgres.history.facts import Fact, Life
 
 ENDS = (Phase.COMPLETED, Phase.FAILED, Phase.DELETED)
-CAME_TO_NOTHING = ("preempted", "postponed", "withdrawn", "lost")
+CAME_TO_NOTHING = ("preempted", "postponed", "withdrawn", "lost", "missed")
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,7 @@ def attempt_history(lives: Lives, now: datetime) -> Iterator[Row]:
                 "cpu_h": hours(cpu, held),
                 "memory_gib_h": hours(memory, held),
                 "gpu_h": hours(gpu, held),
+                "demand": dict(life.record.gang.demand),
             }
 
 

@@ -22,7 +22,7 @@ FILL: tuple[LiteralString, ...] = (
     """
     INSERT INTO past_attempt
     SELECT uid, namespace, name, queue, user_name, 1, 'hub', submitted_at, submitted_at, submitted_at, ended_at,
-           'completed', NULL, '', 7200, 7200, 1, 1, 1, 2, 2, 2
+           'completed', NULL, '', 7200, 7200, 1, 1, 1, 2, 2, 2, '{}'
     FROM past_appwrapper
     """,
     """
