@@ -59,9 +59,9 @@ WAITS_FOR = (
     constants(placement)
     | constants(choice)
     | first_words("Pending")
-    | {words.PREEMPTION_TRIGGERED, "CreationPostponed"}
+    | {words.PREEMPTION_TRIGGERED, "CreationPostponed", words.CLUSTER_LOST}
 )
-"""Why one waits: the planner's reasons, and what `lifecycle.removed` says of one that went back."""
+"""Why one waits: the planner's reasons, and what `lifecycle` says of one that went back."""
 
 
 def test_every_reason_to_wait_has_its_section() -> None:

@@ -17,7 +17,6 @@ import psycopg
 import pytest
 from psycopg.rows import DictRow, dict_row
 
-from dispatcher.api import conditions as words
 from dispatcher.core import beginnings, lifecycle
 from dispatcher.core.choice import Rejection
 from dispatcher.core.gang import Gang
@@ -39,7 +38,7 @@ GOES_BY_ITSELF = (
 )
 MENDS_NOT = ("LargerThanCluster", "ClusterNotSelected", "NameTaken", "ClusterCordoned")
 WEEK = timedelta(days=7)
-REASONS = WAITS_FOR | {words.CLUSTER_LOST}
+REASONS = WAITS_FOR
 """Why one waits: also because the cluster it was on is lost."""
 
 
