@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import psycopg
 import pytest
@@ -94,6 +94,19 @@ async def test_whoever_never_starts_counts_with_what_it_waited(queue: QueueStore
     await gone.goes_on(beginnings.reject(refused, "it is no AppWrapper", clock(20, 0)))
     stats = "SELECT day::text, gpu_class, n, p50_s, max_s, still_waiting, oldest_wait_s FROM history.wait_stats_daily"
     assert rows_of(database_url, stats) == [("2020-02-29", "2", 2, 10800.0, 14400.0, 0, None)]
+
+
+async def test_who_was_held_back_at_first_waits_from_the_day_it_is_released(
+    queue: QueueStore, database_url: str
+) -> None:
+    told = Told(queue)
+    created_at = clock(0, 0) - timedelta(hours=1)
+    newcomer = Newcomer("aw", "group", "red", "aw", created_at, b"{}", "hash", suspended=True)
+    record = await told.goes_on(beginnings.submit(newcomer, TWO_GPUS, created_at))
+    record = await told.goes_on(lifecycle.resume(record, clock(8, 0)))
+    await told.goes_on(lifecycle.delete(record, clock(9, 0)))
+    stats = "SELECT day::text, n, p50_s FROM history.wait_stats_daily"
+    assert rows_of(database_url, stats) == [("2020-02-29", 1, 3600.0)]
 
 
 async def test_a_failure_wastes_what_was_held_until_its_pods_were_gone(

@@ -12,6 +12,9 @@ import pytest
 from testbed.postgres import clone_template, drop_database
 from tests.postgres.changes import NOW
 
+# The first to ask for the years has them made.
+pytestmark = pytest.mark.timeout(120)
+
 FILL: tuple[LiteralString, ...] = (
     """
     INSERT INTO past_appwrapper

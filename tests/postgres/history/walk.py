@@ -137,8 +137,10 @@ def _pending(chance: Random) -> Pending:
 
 
 def _block(record: Record, chance: Random, now: datetime) -> Change | None:
-    known = record.pending if chance.random() < 0.4 else None
-    return lifecycle.block(record, known or _pending(chance), now, is_head=chance.random() < 0.5)
+    pending = _pending(chance)
+    if record.pending is not None and chance.random() < 0.4:
+        pending = replace(record.pending, message=pending.message)
+    return lifecycle.block(record, pending, now, is_head=chance.random() < 0.5)
 
 
 def _line_up(record: Record, chance: Random, now: datetime) -> Change | None:
