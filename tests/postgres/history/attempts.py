@@ -45,7 +45,7 @@ def tries(life: Life) -> list[Try]:
             made.append(
                 Try(fact.attempt, life_cluster(life), fact.at, ended=fact.at, outcome=outcome, why=reason)
             )
-        elif fact.cause in (Cause.DISPATCHED, Cause.ADOPTED):
+        elif fact.cause in (Cause.DISPATCHED, Cause.ADOPTED, Cause.FOUND_RUNNING):
             made.append(Try(fact.attempt, fact.cluster, fact.at))
         elif fact.cause is Cause.CREATED:
             made[-1] = replace(made[-1], created=fact.at)
@@ -65,8 +65,12 @@ def life_cluster(life: Life) -> str:
 def _end(fact: Fact, life: Life) -> tuple[str, str]:
     """How an attempt ended, and why if it came to nothing."""
     match fact.cause, fact.phase:
-        case Cause.COMPLETED, _:
+        case ((Cause.COMPLETED | Cause.FOUND_COMPLETED), _):
             return "completed", ""
+        case Cause.FOUND_FAILED, _:
+            return "failed", fact.reason
+        case Cause.FOUND_OVER, _:
+            return "missed", ""
         case Cause.RELEASED, _:
             return "deleted", ""
         case Cause.WITHDRAWN, _:

@@ -290,7 +290,7 @@ def failures_daily(lives: Lives, now: datetime) -> Iterator[Row]:
     groups: dict[tuple[date, str, str, str], list[float]] = defaultdict(list)
     for life in lives.values():
         for each in tries(life):
-            if each.ended and each.outcome in (*CAME_TO_NOTHING, "failed"):
+            if each.ended and each.outcome in (*CAME_TO_NOTHING, "failed") and each.outcome != "missed":
                 day = each.ended.astimezone(UTC).date()
                 wasted = hours(amounts(life)[2], [each.held(now)])
                 groups[day, life.record.queue, each.cluster, each.why].append(wasted)

@@ -159,6 +159,10 @@ def _dispatch(record: Record, chance: Random, now: datetime) -> Change:
     return lifecycle.dispatch(record, chance.choice(CLUSTERS), now)
 
 
+def _take_over(record: Record, chance: Random, now: datetime) -> Change:
+    return lifecycle.take_over(record, chance.choice(CLUSTERS), record.attempts + chance.choice([1, 2]), now)
+
+
 def _preempt(record: Record, chance: Random, now: datetime) -> Change:
     reason = chance.choice(["MinPodsNotRunning", "ClusterDraining"])
     later = now + timedelta(hours=chance.choice([0, 1, 9]))
@@ -178,6 +182,10 @@ def _simply(step: Callable[[Record, datetime], Change]) -> Step:
     return lambda record, _, now: step(record, now)
 
 
+_FIND_OVER: Final = _simply(lambda record, now: lifecycle.find_over(record, "nothing is left", now))
+_RECALL_COMPLETED: Final = _simply(lambda record, now: lifecycle.recall_completed(record, now, now))
+_RECALL_FAILED: Final = _simply(lambda record, now: lifecycle.recall_failed(record, "Fail", "bad", None, now))
+_RECALL: Final = [_RECALL_COMPLETED, _RECALL_FAILED]
 _DELETE: Final = _simply(lifecycle.delete)
 _SUSPEND: Final = _simply(lifecycle.suspend)
 _RESUME: Final = _simply(lifecycle.resume)
@@ -206,10 +214,22 @@ _ENDS: Final = [
     _LOSE,
     _ill,
     _ill,
+    _FIND_OVER,
+    _RECALL_COMPLETED,
 ]
 STEPS: Final[Mapping[Phase, list[Step]]] = {
-    Phase.QUEUED: [*[_block] * 4, _line_up, _reprioritise, _redirect, _SUSPEND, *[_dispatch] * 4, _DELETE],
-    Phase.SUSPENDED: [_RESUME, _RESUME, _DELETE, _reprioritise],
+    Phase.QUEUED: [
+        *[_block] * 4,
+        _line_up,
+        _reprioritise,
+        _redirect,
+        _SUSPEND,
+        *[_dispatch] * 4,
+        _DELETE,
+        _take_over,
+        _RECALL_FAILED,
+    ],
+    Phase.SUSPENDED: [_RESUME, _RESUME, _DELETE, _reprioritise, _take_over, *_RECALL],
     Phase.DISPATCHING: [
         *[_CREATED] * 8,
         _REFUSE,
@@ -225,7 +245,7 @@ STEPS: Final[Mapping[Phase, list[Step]]] = {
     Phase.RUNNING: [_SOME, _SOME, *_ENDS],
     Phase.RUNNING_HOLD_COMPLETION: _ENDS,
     Phase.REQUEUEING: [_REMOVED, _REMOVED, _REMOVED, _DELETE, _ABANDON],
-    Phase.SUSPENDING: [_REMOVED, _REMOVED, _DELETE, _ABANDON],
+    Phase.SUSPENDING: [_REMOVED, _REMOVED, _DELETE, _ABANDON, _FIND_OVER],
     Phase.FAILING: [_REMOVED, _REMOVED, _DELETE, _LOSE],
     Phase.DELETING: [_RELEASE, _RELEASE, _ABANDON],
     Phase.FAILED: [_EXPIRE, _DELETE],
