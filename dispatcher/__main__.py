@@ -1,4 +1,7 @@
-"""The console entry: `dispatcher migrate`, `run`, `clusters …`; parses, then calls what does the work."""
+"""The console entries: `dispatcher migrate`, `run`, `clusters …`, `queue`, …, and `kubectl aw …`, which asks only.
+
+They parse, then call what does the work.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ import typer
 from pydantic import ValidationError
 
 from dispatcher import app, errors, log
-from dispatcher.cli import clusters, history
+from dispatcher.cli import clusters, completion, history
 from dispatcher.cli.asking import EXIT_CODES
 from dispatcher.settings import Settings
 from dispatcher.store import migrate as migrations
@@ -19,7 +22,6 @@ commands = typer.Typer(
     name="dispatcher",
     help="Queues AppWrappers in Postgres and creates their wrapped objects only when the whole gang fits.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,  # it would take what stands in brackets for markup, and not show it
 )
@@ -117,6 +119,11 @@ def main() -> None:
 def kubectl_plugin() -> None:
     """Run a command of `kubectl aw`, as kubectl runs the program `kubectl-aw`."""
     _run(plugin, "kubectl aw")
+
+
+def complete_kubectl_plugin() -> None:
+    """Say what may come next in `kubectl aw`, as kubectl runs the program `kubectl_complete-aw`."""
+    completion.complete(plugin, sys.argv[1:])
 
 
 def _run(program: typer.Typer, name: str) -> None:

@@ -9,8 +9,14 @@ from typing import Final
 LONGEST: Final = timedelta(days=365 * 100)
 """No history is older, and what is added to any time of it is still a time."""
 
-_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days", "w": "weeks"}
-_WRITTEN: Final = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)([smhdw])", re.ASCII)
+_UNITS: Final = {
+    "s": timedelta(seconds=1),
+    "m": timedelta(minutes=1),
+    "h": timedelta(hours=1),
+    "d": timedelta(days=1),
+    "w": timedelta(weeks=1),
+}
+_WRITTEN: Final = re.compile(r"(\d{1,8}(?:\.\d{1,6})?)([smhdw])", re.ASCII)
 
 
 class NotWritten(ValueError):
@@ -25,7 +31,7 @@ def duration(written: str) -> timedelta:
             f"{written!r} is no duration: a number and s, m, h, d or w, such as 90m, 24h, 7d or 4w"
         )
     number, unit = found.groups()
-    length = timedelta(**{_UNITS[unit]: float(number)})
+    length = float(number) * _UNITS[unit]
     if not timedelta() < length <= LONGEST:
         raise NotWritten(f"{written!r} is no duration that is asked for: more than none, at most 100 years")
     return length

@@ -104,7 +104,7 @@ def text(found: object) -> str:
             return _number(found)
         case dict() | list():
             return json.dumps(value(found))
-    return str(found)
+    return str(value(found))
 
 
 def value(found: object) -> object:

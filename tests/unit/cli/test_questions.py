@@ -1,0 +1,128 @@
+"""What the commands over history say of themselves, refuse before they ask anybody, and offer to complete."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from dispatcher.__main__ import complete_kubectl_plugin, kubectl_plugin
+from tests.commands import Ran, Run, runner
+from tests.fakes import FakeApiServer
+from tests.unit.cli.wire import MEMBERS, member, members
+
+COMMANDS = ["queue", "show", "history", "usage", "waits", "sql", "clusters"]
+NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
+NO_DATABASE = (
+    "no database: set DISPATCHER_DATABASE_URL or --database-url to a libpq URL, such as "
+    "postgresql://dispatcher_reader@host:5432/dispatcher"
+)
+
+
+@pytest.fixture
+def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `dispatcher …` without a database, and without a hub."""
+    return runner(monkeypatch, capsys)
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+async def test_every_question_shows_examples_and_exit_codes(ask: Run, command: str) -> None:
+    shown = (await ask(command, "--help")).out
+    assert f"Examples:\n    kubectl aw {command}" in shown
+    assert "Exit codes:\n    0  answered, even if there is nothing\n    1  " in shown
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [["queue"], ["show", "aw"], ["history"], ["usage"], ["waits"], ["sql", "SELECT 1"]],
+    ids=lambda asked: asked[0],
+)
+async def test_without_a_database_it_is_told_what_to_set(ask: Run, asked: list[str]) -> None:
+    ran = await ask(*asked)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.endswith(f": {NO_DATABASE}\n")
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        (["history", "--since", "7"], "'7' is neither how long ago, such as 24h or 7d, nor a day or time"),
+        (["usage", "--since", "1h", "--until", "2h"], "--since 1h is not before --until 2h"),
+        (["waits", "--until", "2020-01-01"], "--since 7d is not before --until 2020-01-01"),
+        (["sql", "SELECT 1", "--timeout", "soon"], "'soon' is no duration: a number and s, m, h, d or w"),
+        (["sql", "SELECT 1", "--limit", "0"], "Input should be greater than or equal to 1"),
+        (["usage", "--by", "team"], "'team' is not one of 'namespace', 'user', 'queue', 'cluster'"),
+        (["queue", "-o", "yaml"], "'yaml' is not one of 'json', 'csv', 'wide'"),
+        (["queue", "--watch", "--every", "0"], "Input should be greater than or equal to 0.1"),
+        (["history", "--state", "Lost"], "'Lost' is not one of 'queued'"),
+    ],
+)
+async def test_what_is_asked_wrongly_is_never_asked(ask: Run, asked: list[str], why: str) -> None:
+    ran = await ask(*asked, "--database-url", NOWHERE)
+    assert (ran.code, ran.out) == (2, "")
+    assert why in ran.err
+
+
+async def test_a_url_is_never_repeated(ask: Run) -> None:
+    ran = await ask("queue", "--database-url", "mysql://me:sesame@host/db")
+    assert ran == Ran(1, "", "dispatcher: the database URL must begin with postgresql://\n")
+
+
+async def test_clusters_without_a_database_are_those_of_the_hub(run: Run, hub: FakeApiServer) -> None:
+    hub.on("GET", MEMBERS, members(member("east")))
+    bare, listed = await run(), await run("list")
+    assert (bare.code, bare.out) == (0, listed.out)
+    assert bare.err == f"There is {NO_DATABASE}. This is what the hub says.\n"
+    assert (await run("-o", "json")).out == (await run("list", "-o", "json")).out
+
+
+@pytest.mark.parametrize("asked", [["-o", "csv"], ["--watch"]])
+async def test_the_hub_has_no_csv_and_is_not_watched(run: Run, asked: list[str]) -> None:
+    ran = await run(*asked)
+    assert (ran.code, ran.out) == (2, "")
+    assert "without a database there is neither --watch nor csv" in ran.err
+
+
+async def test_clusters_with_neither_say_so(ask: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBECONFIG")
+    ran = await ask("clusters")
+    assert (ran.code, ran.out) == (1, "")
+    assert [line.split(":")[0] for line in ran.err.splitlines()] == ["There is no database", "dispatcher"]
+    assert ran.err.endswith("; set KUBECONFIG or run inside a cluster\n")
+
+
+def test_the_plugin_of_kubectl_speaks_in_its_own_name(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["kubectl-aw", "queue", "--database-url", NOWHERE])
+    with pytest.raises(SystemExit) as ended:
+        kubectl_plugin()
+    assert ended.value.code == 3
+    assert capsys.readouterr().err.startswith("kubectl aw: connection failed")
+    monkeypatch.setattr(sys, "argv", ["kubectl-aw", "queue", "--help"])
+    with pytest.raises(SystemExit):
+        kubectl_plugin()
+    assert capsys.readouterr().out.startswith("Usage: kubectl aw queue [OPTIONS]\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ([""], [*COMMANDS]),
+        (["wa"], ["waits"]),
+        (["usage", "--by", ""], ["namespace", "user", "queue", "cluster"]),
+        (["queue", "-o", "c"], ["csv"]),
+        (["history", "--out"], ["--output", "--outcome"]),
+        (["show", ""], []),
+    ],
+)
+def test_kubectl_is_told_what_may_come_next(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], words: list[str], offered: list[str]
+) -> None:
+    for name in ("COMP_WORDS", "COMP_CWORD", "_KUBECTL_AW_COMPLETE"):
+        monkeypatch.setenv(name, "")
+    monkeypatch.setattr(sys, "argv", ["kubectl_complete-aw", *words])
+    with pytest.raises(SystemExit) as ended:
+        complete_kubectl_plugin()
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.split() == [*offered, ":4"]
