@@ -25,6 +25,9 @@ from dispatcher.store.database import Database
 from dispatcher.store.reports import Report, Reports, Window
 
 TIMEOUT: Final = timedelta(seconds=30)
+SHORTEST_TIMEOUT: Final = timedelta(milliseconds=1)
+LONGEST_TIMEOUT: Final = timedelta(days=1)
+"""A query that runs keeps Postgres from clearing up behind the dispatcher."""
 EXIT_CODES: Final = "\n".join(
     (
         "\b",
@@ -57,9 +60,10 @@ def _checked_url(url: str) -> str:
     return url
 
 
-def _checked_duration(written: str) -> str:
+def _checked_timeout(written: str) -> str:
     with explained():
-        duration(written)
+        if not SHORTEST_TIMEOUT <= duration(written) <= LONGEST_TIMEOUT:
+            raise NotWritten(f"{written!r} is no timeout: from 1 ms to a day")
     return written
 
 
@@ -121,7 +125,7 @@ Until = Annotated[
 Timeout = Annotated[
     str,
     typer.Option(
-        callback=_checked_duration,
+        callback=_checked_timeout,
         metavar="DURATION",
         help="How long the answer may take.",
         show_default=True,

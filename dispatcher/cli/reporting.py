@@ -49,7 +49,7 @@ def how_long(heading: str, name: str) -> Column:
     return Column(heading, lambda row: _span(row[name]))
 
 
-def named(heading: str = "NAMESPACE/NAME") -> Column:
+def named(heading: str = "NAME") -> Column:
     """The AppWrapper, as one word."""
     return Column(heading, lambda row: f"{row['namespace']}/{row['name']}")
 

@@ -25,6 +25,10 @@ REFUSED = [
     ("SELECT 1 INTO taken", "SELECT ... INTO is not allowed here."),
     ("SELECT * FROM public.appwrapper", "permission denied for table appwrapper."),
     ("SELECT query_to_xml('TABLE public.event', true, true, '')", "permission denied for table event."),
+    (
+        "SELECT set_config('transaction_read_only', 'off', true), lo_create(0)",
+        "transaction read-write mode must be set before any query.",
+    ),
     ("SELECT lo_create(0)", "cannot execute lo_create() in a read-only transaction."),
     ("SELECT nowhere FROM queue_now", 'column "nowhere" does not exist.'),
 ]

@@ -50,6 +50,8 @@ async def test_without_a_database_it_is_told_what_to_set(ask: Run, asked: list[s
         (["usage", "--since", "1h", "--until", "2h"], "--since 1h is not before --until 2h"),
         (["waits", "--until", "2020-01-01"], "--since 7d is not before --until 2020-01-01"),
         (["sql", "SELECT 1", "--timeout", "soon"], "'soon' is no duration: a number and s, m, h, d or w"),
+        (["sql", "SELECT 1", "--timeout", "25h"], "'25h' is no timeout: from 1 ms to a day"),
+        (["sql", "SELECT 1", "--timeout", "0.0001s"], "'0.0001s' is no timeout: from 1 ms to a day"),
         (["sql", "SELECT 1", "--limit", "0"], "Input should be greater than or equal to 1"),
         (["usage", "--by", "team"], "'team' is not one of 'namespace', 'user', 'queue', 'cluster'"),
         (["queue", "-o", "yaml"], "'yaml' is not one of 'json', 'csv', 'wide'"),

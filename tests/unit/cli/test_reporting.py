@@ -68,7 +68,7 @@ def test_a_table_has_the_words_of_people() -> None:
         known("EST START", "est_start"),
     ]
     assert as_table(REPORT, columns).splitlines() == [
-        "NAMESPACE/NAME          WAITED  GPU  EST START",
+        "NAME                    WAITED  GPU  EST START",
         "team-a/train            2h      2    unknown",
         r"team-b/pr\x1b[2Jobe,\n  -       0.5  2026-11-20T12:00:05Z",
     ]
