@@ -28,7 +28,7 @@ CHUNK: Final = 25_000
 """AppWrappers in a transaction."""
 LONGEST: Final = timedelta(days=1)
 """No life is as long."""
-OF_THE_DELETED_FOR: Final = 1_000_000_000
+OF_THE_PRESENT: Final = 1_000_000_000
 """The number of the first of those who are still there."""
 CLUSTERS: Final = ("hub", "east", "north", "west")
 
@@ -67,7 +67,7 @@ def write_past(url: str, past: Past, say: Say = lambda _: None) -> None:
 
 def write_present(url: str, waiting: int, running: int, now: datetime | None = None) -> None:
     """Add AppWrappers that wait and run now; no cluster has any of them, so no dispatcher may be started on it."""
-    now, following = (now or datetime.now(UTC)).replace(microsecond=0), OF_THE_DELETED_FOR
+    now, following = (now or datetime.now(UTC)).replace(microsecond=0), OF_THE_PRESENT
     with psycopg.connect(url, autocommit=True) as connection:
         for life, count in ((lives.WAITING, waiting), (lives.RUNNING, running)):
             if count:
@@ -143,7 +143,7 @@ def _write_chunk(connection: psycopg.Connection, numbers: range, begin: datetime
     with connection.transaction():
         connection.execute("DROP TABLE IF EXISTS chunk")
         connection.execute(_CHUNK, values)
-        connection.execute("ANALYZE chunk")
+        connection.execute("ANALYZE chunk (life)")
         for statement in (_EVENTS, _APPWRAPPERS, _ATTEMPTS, _OBJECTS):
             connection.execute(statement)
 
@@ -151,6 +151,8 @@ def _write_chunk(connection: psycopg.Connection, numbers: range, begin: datetime
 def _move(connection: psycopg.Connection, before: datetime) -> None:
     """Move to the past as the leader does; a chunk of which nobody is left leaves no dead rows behind."""
     with connection.transaction():
+        # They were empty a moment ago, and may be known as such.
+        connection.execute("ANALYZE appwrapper (uid, phase, phase_since), attempt (uid)")
         connection.execute(_MOVE_APPWRAPPERS, [before])
         connection.execute(_MOVE_ATTEMPTS, [before])
         left = connection.execute(_LEFT, [before]).fetchone()

@@ -144,6 +144,7 @@ FILTERED: Final[Sequence[Question]] = (
     ),
     Question("utilisation_hourly, 7 days", f"SELECT * FROM utilisation_hourly WHERE hour >= {SINCE}", 7),
     Question("queue_depth_5m, 7 days", f"SELECT * FROM queue_depth_5m WHERE at >= {SINCE}", 7),
+    Question("clusters_now", "SELECT * FROM clusters_now"),
     Question("cluster_events, 30 days", f"SELECT * FROM cluster_events WHERE at >= {SINCE}", 30),
 )
 
