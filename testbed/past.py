@@ -1,0 +1,424 @@
+"""A fortnight of two teams on two clusters, in a database: the same whenever and wherever it is made.
+
+Who submits what, how long it would run, and what happens to clusters is written here. Who goes when, where to, and why
+the others wait is what the dispatcher's own planning says; its lifecycle makes the steps, and its stores write them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import heapq
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from functools import partial
+from itertools import count
+from typing import Final
+
+import psycopg
+from psycopg import sql
+
+from dispatcher.api.names import WORKLOAD_GROUP
+from dispatcher.api.selector import parse_selector
+from dispatcher.api.submitter import Submitter
+from dispatcher.controller.dispatch import change_of
+from dispatcher.core import beginnings, choice, lifecycle
+from dispatcher.core.beginnings import Newcomer
+from dispatcher.core.capacity import CapacityLedger, Node, Pod, PodPhase
+from dispatcher.core.choice import Closed, Site, Where
+from dispatcher.core.gang import Gang, PodSet
+from dispatcher.core.lifecycle import Verdict
+from dispatcher.core.line import Line
+from dispatcher.core.placement import Policy
+from dispatcher.core.record import ACTIVE, Change, Phase, Record
+from dispatcher.core.resources import Resources
+from dispatcher.core.samples import CapacitySample, Moment, stock_of
+from dispatcher.core.standing import Standing
+from dispatcher.store import migrate
+from dispatcher.store.chronicle import Chronicle
+from dispatcher.store.clusters import ClusterStore
+from dispatcher.store.database import Database
+from dispatcher.store.leadership import Leadership
+from dispatcher.store.queue import QueueStore
+from testbed.postgres import drop_database, url_of
+
+FIRST_DAY: Final = datetime(2026, 3, 18, tzinfo=UTC)
+END: Final = datetime(2026, 4, 1, 9, tzinfo=UTC)
+"""When the story is told: what waits and runs does so up to then."""
+
+SAMPLED: Final = (FIRST_DAY + timedelta(days=9), FIRST_DAY + timedelta(days=11))
+"""Two days of samples; a fortnight of them would take longer to write than all the rest."""
+PERIOD: Final = timedelta(minutes=5)
+BOUND: Final = timedelta(minutes=10)
+GRACE: Final = timedelta(minutes=30)
+"""How long east may be silent before what runs there is given up."""
+
+RAY: Final = ("ray.io/v1", "RayCluster")
+FAILED_PODS: Final = Verdict(
+    "FoundFailedPods", "Found 1 failed, 3 running, and 0 succeeded pods; expected 4 pods"
+)
+LOST_PODS: Final = Verdict(
+    "MinPodsNotRunning",
+    "Insufficient number of Running and Completed pods, minimum=8, running=5, completed=0.",
+)
+SILENT: Final = "its API server does not answer: Cannot connect to host east:6443"
+
+
+class End(Enum):
+    """How a run comes to its end, if its cluster is not lost before."""
+
+    COMPLETES = "completes"
+    FAILS = "fails"
+    LOSES_PODS = "loses pods"
+    EXCEEDS_QUOTA = "exceeds quota"
+
+
+Runs = tuple[tuple[float, End], ...]
+"""The hours that each attempt takes and its end; the last holds for all that follow."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """What somebody submits, and what becomes of it wherever it goes."""
+
+    day: int
+    time: str
+    team: str
+    user: str
+    name: str
+    gpus: int
+    runs: Runs
+    priority: int = 0
+    selector: str = ""
+
+    @property
+    def at(self) -> datetime:
+        """When it is submitted."""
+        return clock(self.day, self.time)
+
+    @property
+    def uid(self) -> str:
+        """The uid of its AppWrapper."""
+        return str(uuid.uuid5(uuid.NAMESPACE_URL, f"{self.at.isoformat()} {self.team}/{self.name}"))
+
+
+def clock(day: int, time: str) -> datetime:
+    """A time of a day of the story; the first is 1."""
+    hours, minutes = time.split(":")
+    return FIRST_DAY + timedelta(days=day - 1, hours=int(hours), minutes=int(minutes))
+
+
+def completes(hours: float) -> Runs:
+    """One run, to its end."""
+    return ((hours, End.COMPLETES),)
+
+
+JOBS: Final = (
+    Job(1, "08:00", "vision", "ada", "pretrain-1", 16, completes(60)),
+    Job(1, "09:00", "vision", "bob", "resnet-50", 8, completes(12)),
+    Job(1, "10:00", "speech", "cleo", "asr-1", 8, completes(18)),
+    Job(2, "09:00", "speech", "cleo", "asr-2", 8, completes(18)),
+    Job(3, "10:00", "vision", "bob", "detector", 4, ((6, End.FAILS),)),
+    Job(4, "11:10", "vision", "bob", "detector", 4, completes(18)),
+    Job(4, "12:00", "speech", "cleo", "tts-1", 8, ((5.2, End.LOSES_PODS), (12, End.COMPLETES))),
+    Job(7, "22:00", "vision", "bob", "resnet-101", 8, completes(28), selector="gpu=a100"),
+    Job(8, "08:00", "vision", "ada", "pretrain-2", 16, completes(35)),
+    Job(8, "08:05", "vision", "bob", "detector-2", 8, completes(22)),
+    Job(8, "12:00", "speech", "cleo", "asr-3", 8, completes(8)),
+    Job(8, "18:00", "speech", "cleo", "hotfix", 4, completes(7), priority=10),
+    Job(9, "18:00", "speech", "cleo", "tts-2", 8, completes(9)),
+    Job(9, "22:00", "speech", "cleo", "asr-4", 8, completes(8)),
+    Job(10, "06:00", "speech", "cleo", "asr-5", 8, completes(12), selector="gpu=h100"),
+    Job(11, "14:30", "vision", "bob", "detector-3", 4, completes(7), selector="gpu=h100"),
+    Job(11, "15:00", "speech", "cleo", "asr-6", 8, completes(8), selector="gpu=a100"),
+    Job(11, "15:30", "speech", "cleo", "prepare", 0, completes(2)),
+    Job(11, "16:00", "vision", "bob", "resnet-152", 8, completes(14)),
+    Job(12, "11:00", "speech", "cleo", "asr-7", 8, ((0, End.EXCEEDS_QUOTA), (24, End.COMPLETES))),
+    Job(12, "12:00", "vision", "ada", "sweep", 32, completes(10)),
+    Job(14, "12:00", "vision", "bob", "tune", 8, completes(40)),
+    Job(14, "18:00", "vision", "ada", "finetune", 16, completes(40)),
+    Job(15, "06:30", "speech", "cleo", "asr-8", 8, completes(10)),
+    Job(15, "08:00", "vision", "bob", "detector-4", 4, completes(6), selector="gpu=h100"),
+)
+
+
+@contextlib.contextmanager
+def past_database(server_url: str) -> Iterator[str]:
+    """Make the database, yield its URL, and drop it."""
+    name = f"aw_past_{uuid.uuid4().hex}"
+    with psycopg.connect(server_url, autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    try:
+        url = url_of(server_url, name)
+        migrate_at(url, END)
+        asyncio.run(_live(url))
+        yield url
+    finally:
+        drop_database(server_url, name)
+
+
+def migrate_at(url: str, now: datetime) -> None:
+    """Bring a database to the newest schema, for whose views it is `now` for ever.
+
+    They ask Postgres for the time; while they are made, a function of that name of ours is found first.
+    """
+    stopped = sql.SQL(
+        "CREATE FUNCTION public.statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE RETURN {}::timestamptz"
+    )
+    with psycopg.connect(url) as connection:
+        connection.execute(stopped.format(now.isoformat()))
+    joint = "&" if "?" in url else "?"
+    migrate.migrate(f"{url}{joint}options=-c%20search_path%3Dpublic,pg_catalog")
+
+
+async def _live(url: str) -> None:
+    database = Database(url)
+    try:
+        leadership = Leadership(database, "leader", lease=timedelta(minutes=10))
+        await leadership.acquire()
+        await Story(database, leadership).tell()
+    finally:
+        await database.close()
+
+
+@dataclass(slots=True)
+class Cluster:
+    """A cluster: what it has, and why it takes nobody now."""
+
+    labels: dict[str, str]
+    ledger: CapacityLedger
+    seconds_to_create: int
+    closed: Closed | None = None
+
+    @property
+    def is_reachable(self) -> bool:
+        """False while its API server is silent."""
+        return self.closed is None or self.closed.reason != choice.UNREACHABLE
+
+
+def make_cluster(nodes: int, gpu: str, seconds_to_create: int) -> Cluster:
+    """Nodes of 128 cores, 1 TiB and 8 GPUs each, with somebody else's pod on the first."""
+    ledger = CapacityLedger()
+    each = Resources({"cpu": 128_000, "memory": 2**40, "nvidia.com/gpu": 8})
+    for number in range(nodes):
+        ledger.set_node(Node(f"node-{number}", each))
+    others = Resources({"cpu": 4_000, "memory": 16 * 2**30})
+    ledger.set_pod(Pod("monitoring", others, "node-0", PodPhase.RUNNING))
+    return Cluster({"gpu": gpu}, ledger, seconds_to_create)
+
+
+def make_gang(gpus: int) -> Gang:
+    """A pod for each GPU; without any, four pods of eight cores."""
+    each = {"cpu": 4_000, "memory": 24 * 2**30, "nvidia.com/gpu": 1}
+    pods, requests = (gpus, each) if gpus else (4, {"cpu": 8_000, "memory": 32 * 2**30})
+    return Gang(Resources(requests) * pods, pods, (PodSet(pods, Resources(requests)),))
+
+
+Action = Callable[[datetime], Awaitable[None]]
+
+
+@dataclass
+class Story:
+    """The dispatcher's part is played by its own planning and stores, time by what is due next."""
+
+    database: Database
+    leadership: Leadership
+    clusters: dict[str, Cluster] = field(
+        default_factory=lambda: {"east": make_cluster(2, "a100", 4), "west": make_cluster(1, "h100", 9)}
+    )
+
+    def __post_init__(self) -> None:
+        self._queue = QueueStore(self.database, lambda: self.leadership.lease)
+        self._chronicle = Chronicle(self.database, lambda: self.leadership.lease)
+        self._notes = ClusterStore(self.database, lambda: self.leadership.lease)
+        self._line = Line()
+        self._records: dict[str, Record] = {}
+        self._jobs = {job.uid: job for job in JOBS}
+        self._due: list[tuple[datetime, int, Action]] = []
+        self._order = count()
+        self._last: list[CapacitySample] = []
+
+    async def tell(self) -> None:
+        """Live it up to its end, and keep house as the leader does."""
+        await self._queue.ensure_partitions(FIRST_DAY)
+        self._script()
+        while self._due and self._due[0][0] <= END:
+            now, _, action = heapq.heappop(self._due)
+            await action(now)
+            await self._cycle(now)
+        await self._queue.move_deleted(END - timedelta(days=1), most=500)
+
+    def _script(self) -> None:
+        for name in self.clusters:
+            self._at(FIRST_DAY, partial(self._notes.recognise_cluster, name, f"uid-of-{name}"))
+        for job in JOBS:
+            self._at(job.at, partial(self._submit, job))
+        self._at(clock(10, "02:14"), self._east_falls_silent)
+        self._at(clock(10, "02:14") + GRACE, self._east_is_given_up)
+        self._at(clock(10, "08:40"), self._east_answers)
+        self._at(clock(11, "14:00"), self._west_is_cordoned)
+        self._at(clock(11, "17:30"), self._west_is_opened)
+        moments = range((SAMPLED[1] - SAMPLED[0]) // PERIOD)
+        for number in moments:
+            self._at(SAMPLED[0] + number * PERIOD, self._sample)
+
+    def _at(self, when: datetime, action: Action) -> None:
+        heapq.heappush(self._due, (when, next(self._order), action))
+
+    async def _cycle(self, now: datetime) -> None:
+        sites = {
+            name: Site(name, each.ledger.snapshot(), each.labels, each.closed)
+            for name, each in self.clusters.items()
+        }
+        for outcome in self._line.plan(sites, Policy.BEST_EFFORT_FIFO, BOUND, now):
+            change = change_of(outcome, now)
+            if change:
+                self._follow(await self._commit(change), now)
+
+    def _follow(self, record: Record, now: datetime) -> None:
+        """See to what comes of a decision by itself."""
+        if record.phase is Phase.DISPATCHING:
+            cluster = self.clusters[_cluster_of(record)]
+            self._at(now + timedelta(seconds=cluster.seconds_to_create), self._if_still(record, self._create))
+        elif record.blocked_since == now:
+            self._at(now + BOUND, _nothing)
+
+    def _if_still(self, record: Record, step: Callable[[Record, datetime], Awaitable[None]]) -> Action:
+        """The step, unless that attempt is over by then."""
+
+        async def act(now: datetime) -> None:
+            there = self._records[record.uid]
+            if there.attempts == record.attempts and there.holds_capacity:
+                await step(there, now)
+
+        return act
+
+    async def _submit(self, job: Job, now: datetime) -> None:
+        newcomer = Newcomer(
+            uid=job.uid,
+            group=WORKLOAD_GROUP,
+            namespace=job.team,
+            name=job.name,
+            created_at=now,
+            spec=b"{}",
+            spec_hash="story",
+            priority=job.priority,
+            where=Where(parse_selector(job.selector, ""), namespace=job.team, kinds=frozenset({RAY})),
+            submitter=Submitter(job.user, (f"team-{job.team}",)),
+        )
+        await self._commit(beginnings.submit(newcomer, make_gang(job.gpus), now))
+
+    async def _create(self, record: Record, now: datetime) -> None:
+        hours, end = _run_of(self._jobs[record.uid], record)
+        if end is End.EXCEEDS_QUOTA:
+            await self._exceed_quota(record, now)
+            return
+        record = await self._commit(lifecycle.created(record, (), now))
+        started = now + timedelta(seconds=30 + 6 * record.gang.pods)
+        self._at(started, self._if_still(record, self._start))
+        self._at(started + timedelta(hours=hours), self._if_still(record, self._end))
+
+    async def _exceed_quota(self, record: Record, now: datetime) -> None:
+        said = f"RayCluster {record.name}: exceeded quota: gpus, requested: 8, used: 4, limited: 8"
+        again = now + timedelta(minutes=5)
+        await self._commit(lifecycle.postpone_creation(record, (), said, again, now))
+        self._at(now + timedelta(seconds=2), self._if_still(record, self._remove))
+        self._at(again, _nothing)
+
+    async def _start(self, record: Record, now: datetime) -> None:
+        await self._commit(lifecycle.mark_running(record, now))
+
+    async def _end(self, record: Record, now: datetime) -> None:
+        if not self.clusters[_cluster_of(record)].is_reachable:
+            return
+        match _run_of(self._jobs[record.uid], record):
+            case _, End.FAILS:
+                await self._commit(lifecycle.fail(record, FAILED_PODS, now))
+                self._at(now + timedelta(minutes=3), self._if_still(record, self._remove))
+            case _, End.LOSES_PODS:
+                again = now + timedelta(minutes=5)
+                await self._commit(lifecycle.preempt(record, LOST_PODS, again, 600, now))
+                self._at(now + timedelta(seconds=40), self._if_still(record, self._remove))
+                self._at(again, _nothing)
+            case _:
+                await self._commit(lifecycle.complete(record, (), now + timedelta(days=7), now))
+        self._at(now + timedelta(days=1), partial(self._delete, record.uid))
+
+    async def _remove(self, record: Record, now: datetime) -> None:
+        await self._commit(lifecycle.removed(record, now))
+
+    async def _delete(self, uid: str, now: datetime) -> None:
+        if self._records[uid].phase in {Phase.COMPLETED, Phase.FAILED}:
+            await self._commit(lifecycle.delete(self._records[uid], now))
+
+    async def _east_falls_silent(self, now: datetime) -> None:
+        self.clusters["east"].closed = Closed(choice.UNREACHABLE, SILENT)
+        await self._notes.note_unreachable("east", now, SILENT)
+        for record in self._active_in("east"):
+            await self._commit(lifecycle.fall_ill(record, choice.UNREACHABLE, SILENT, now))
+
+    async def _east_is_given_up(self, now: datetime) -> None:
+        said = f"east has not answered for {GRACE / timedelta(seconds=1):g} s"
+        for record in self._active_in("east"):
+            record = await self._commit(lifecycle.abandon(record, said, now))
+            self._at(record.eligible_at or now, _nothing)
+
+    async def _east_answers(self, now: datetime) -> None:
+        self.clusters["east"].closed = None
+        await self._notes.note_reachable("east", now)
+
+    async def _west_is_cordoned(self, now: datetime) -> None:
+        self.clusters["west"].closed = Closed(choice.CORDONED, "new switches")
+        await self._notes.note_standing("west", Standing(is_cordoned=True, said="new switches"), now)
+
+    async def _west_is_opened(self, now: datetime) -> None:
+        self.clusters["west"].closed = None
+        await self._notes.note_standing("west", Standing(), now)
+
+    async def _sample(self, now: datetime) -> None:
+        here = {name: stock_of(each.ledger) for name, each in self.clusters.items() if each.is_reachable}
+        moment = Moment(self._records.values(), here)
+        for _ in moment.count():
+            pass
+        capacities = moment.capacities(each for each in self._last if each.cluster not in here)
+        self._last = capacities
+        await self._chronicle.sample(now, capacities, moment.queues())
+
+    def _active_in(self, cluster: str) -> list[Record]:
+        return [
+            record
+            for record in self._records.values()
+            if record.phase in ACTIVE and _cluster_of(record) == cluster
+        ]
+
+    async def _commit(self, change: Change) -> Record:
+        """Write a step, and remember what it makes of queue and capacity."""
+        (record,) = (await self._queue.commit([change])).accepted
+        self._records[record.uid] = record
+        if record.phase is Phase.QUEUED:
+            self._line.put(record)
+        else:
+            self._line.remove(record.uid)
+        for each in self.clusters.values():
+            each.ledger.release(record.uid)
+        if record.holds_capacity:
+            self.clusters[_cluster_of(record)].ledger.reserve(record.uid, record.gang.demand)
+        return record
+
+
+async def _nothing(now: datetime) -> None:
+    """Only have a cycle run then."""
+
+
+def _run_of(job: Job, record: Record) -> tuple[float, End]:
+    return job.runs[min(record.attempts, len(job.runs)) - 1]
+
+
+def _cluster_of(record: Record) -> str:
+    return record.attempt.cluster if record.attempt else ""
+
+
+__all__ = ["END", "JOBS", "migrate_at", "past_database"]
