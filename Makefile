@@ -77,8 +77,9 @@ dev: $(READY) ## The same set-up left running, to play with by kubectl and psql;
 	@$(BIN)/python -m testbed.dev
 
 .PHONY: docs
-docs: $(READY) ## Write docs/lifecycle.md anew from the table in dispatcher/core/transitions.py
+docs: $(READY) ## Write docs/lifecycle.md anew, and the answers in docs/history.md
 	@$(BIN)/python docs/generate_lifecycle.py
+	@PYTHONPATH=. $(BIN)/python docs/generate_history.py
 
 .PHONY: bench
 bench: control-plane ## Measure dispatched AppWrappers per second, also beside three analysts of a small history

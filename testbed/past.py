@@ -50,7 +50,7 @@ END: Final = datetime(2026, 4, 1, 9, tzinfo=UTC)
 """When the story is told: what waits and runs does so up to then."""
 
 SAMPLED: Final = (FIRST_DAY + timedelta(days=9), FIRST_DAY + timedelta(days=11))
-"""Two days of samples; a fortnight of them would take longer to write than all the rest."""
+"""Two days of samples, beside the last; a fortnight of them would take longer to write than all the rest."""
 PERIOD: Final = timedelta(minutes=5)
 BOUND: Final = timedelta(minutes=10)
 GRACE: Final = timedelta(minutes=30)
@@ -261,9 +261,9 @@ class Story:
         self._at(clock(10, "08:40"), self._east_answers)
         self._at(clock(11, "14:00"), self._west_is_cordoned)
         self._at(clock(11, "17:30"), self._west_is_opened)
-        moments = range((SAMPLED[1] - SAMPLED[0]) // PERIOD)
-        for number in moments:
+        for number in range((SAMPLED[1] - SAMPLED[0]) // PERIOD):
             self._at(SAMPLED[0] + number * PERIOD, self._sample)
+        self._at(END, self._sample)
 
     def _at(self, when: datetime, action: Action) -> None:
         heapq.heappush(self._due, (when, next(self._order), action))

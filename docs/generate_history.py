@@ -1,0 +1,94 @@
+"""Writes the answers in docs/history.md anew: `make docs`, or `PYTHONPATH=. python docs/generate_history.py`.
+
+Each is what a command says of the fortnight in `testbed.past`, at its end; a test holds the page to that. A block of
+SQL is what `-` stands for in the commands of the next block; what a command says follows the line with its `$`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+from dispatcher.__main__ import kubectl_plugin, main
+from testbed.past import past_database
+from testbed.postgres import postgres_server
+
+PAGE: Final = Path(__file__).parent / "history.md"
+BEGIN: Final = "<!-- The answers from here on are made by docs/generate_history.py. -->\n"
+END: Final = "<!-- As far as here. -->\n"
+
+BLOCK: Final = re.compile(r"```(sql|console)\n(.*?)```", re.DOTALL)
+PROGRAMS: Final[dict[str, Callable[[], None]]] = {"dispatcher": main, "kubectl aw": kubectl_plugin}
+
+
+def answered(page: str, url: str) -> str:
+    """The page with what its commands say of the database at that URL."""
+    head, begin, rest = page.partition(BEGIN)
+    told, end, foot = rest.partition(END)
+    if not begin or not end:
+        raise SystemExit(f"{PAGE.name} has lost {BEGIN if not begin else END}")
+    question = ""
+
+    def block(found: re.Match[str]) -> str:
+        nonlocal question
+        if found[1] == "sql":
+            question = found[2]
+            return found[0]
+        return f"```console\n{''.join(_said(found[2], question))}```"
+
+    with _environment(url):
+        return f"{head}{begin}{BLOCK.sub(block, told)}{end}{foot}"
+
+
+def _said(block: str, question: str) -> Iterator[str]:
+    for command in re.findall(r"^\$ (.*)$", block, re.MULTILINE):
+        yield f"$ {command}\n{said(command, question)}"
+
+
+def said(command: str, stdin: str = "") -> str:
+    """What a command line says on stdout and stderr; it has to succeed."""
+    program, arguments = _parsed(command)
+    told, before = io.StringIO(), (sys.argv, sys.stdin)
+    sys.argv, sys.stdin = arguments, io.StringIO(stdin)
+    try:
+        with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
+            program()
+    except SystemExit as ended:
+        if ended.code:
+            raise SystemExit(f"{command}: {told.getvalue()}") from ended
+    finally:
+        sys.argv, sys.stdin = before
+    return told.getvalue()
+
+
+def _parsed(command: str) -> tuple[Callable[[], None], list[str]]:
+    """The program and its arguments, without what the shell reads them from."""
+    for name, program in PROGRAMS.items():
+        if command.startswith(f"{name} "):
+            typed = command.removeprefix(f"{name} ").partition(" < ")[0]
+            return program, [name, *shlex.split(typed)]
+    raise SystemExit(f"no command of ours: {command}")
+
+
+@contextlib.contextmanager
+def _environment(url: str) -> Iterator[None]:
+    before = os.environ.get("DISPATCHER_DATABASE_URL")
+    os.environ["DISPATCHER_DATABASE_URL"] = url
+    try:
+        yield
+    finally:
+        del os.environ["DISPATCHER_DATABASE_URL"]
+        if before is not None:
+            os.environ["DISPATCHER_DATABASE_URL"] = before
+
+
+if __name__ == "__main__":
+    with postgres_server() as server, past_database(server.url) as past:
+        PAGE.write_text(answered(PAGE.read_text(encoding="utf-8"), past), encoding="utf-8")

@@ -1,0 +1,61 @@
+"""docs/history.md shows what a run says, names every view and setting as it is, and links that lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from collections.abc import Callable
+from pathlib import Path
+
+import click
+import pytest
+import typer
+
+from dispatcher.__main__ import commands, plugin
+from dispatcher.settings import Settings
+from testbed.past import past_database
+from tests.postgres.changes import rows_of
+
+DOCS = Path(__file__).parents[2] / "docs"
+PAGE = (DOCS / "history.md").read_text(encoding="utf-8")
+PROGRAMS = {"dispatcher": typer.main.get_command(commands), "kubectl aw": typer.main.get_command(plugin)}
+TYPED = re.findall(r"(?:^\$ |`|^)(dispatcher|kubectl aw) ([^`\n]*)", PAGE, re.MULTILINE)
+
+
+# A new database at the newest schema, and a fortnight committed step by step.
+@pytest.mark.timeout(90)
+def test_answers_are_those_of_a_run(postgres_url: str) -> None:
+    answered: Callable[[str, str], str] = runpy.run_path(str(DOCS / "generate_history.py"))["answered"]
+    with past_database(postgres_url) as url:
+        assert answered(PAGE, url) == PAGE, "run `make docs`"
+
+
+def test_every_question_has_its_sql_and_an_answer() -> None:
+    questions = re.findall(r"\n### ([^\n]*\?)\n```sql\n[^`]*```\n```console\n\$ [^`]*```\n(?=\w|`)", PAGE)
+    assert len(questions) == 10
+    assert questions == re.findall(r"\n### ([^\n]*\?)\n", PAGE)
+
+
+def test_every_view_is_told_and_no_other(database_url: str) -> None:
+    views = "SELECT viewname::text FROM pg_views WHERE schemaname = 'history'"
+    assert set(re.findall(r"\n\| `(\w+)` \|", PAGE)) == {name for (name,) in rows_of(database_url, views)}
+
+
+def test_every_setting_on_it_is_one() -> None:
+    named = set(re.findall(r"DISPATCHER_[A-Z_]+", PAGE))
+    assert "DISPATCHER_HISTORY_DAYS" in named
+    assert named <= {f"DISPATCHER_{name.upper()}" for name in Settings.model_fields}
+
+
+@pytest.mark.parametrize(("program", "typed"), sorted({(program, typed) for program, typed in TYPED}))
+def test_every_command_on_it_is_one(program: str, typed: str) -> None:
+    command, words = PROGRAMS[program], typed.partition(" #")[0].partition(" < ")[0].split()
+    while isinstance(command, click.Group) and words and words[0] in command.commands:
+        command = command.commands[words.pop(0)]
+    options = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
+    assert command is not PROGRAMS[program]
+    assert {word for word in words if re.match(r"--?\w", word)} <= options
+
+
+def test_every_link_leads_somewhere() -> None:
+    assert [target for target in re.findall(r"\]\(([^)#]+)", PAGE) if not (DOCS / target).exists()] == []
