@@ -163,7 +163,7 @@ def _usage(by: Sequence[By], per: Per) -> TextClause:
         "sum(gpu_h) AS gpu_h, "
         f"100 * sum(gpu_h) / nullif(sum(sum(gpu_h)) OVER ({within}), 0) AS gpu_percent "
         "FROM (SELECT *, (hour AT TIME ZONE 'UTC')::date AS day FROM history.usage_hourly) AS used "
-        f"WHERE {_OF} AND hour >= :since AND hour < :until GROUP BY ({', '.join(keys)}) HAVING count(*) > 0 "
+        f"WHERE {_OF} AND hour >= :since AND hour < :until GROUP BY ({', '.join(keys)}) "
         f"ORDER BY {', '.join([*period, 'gpu_h DESC', 'cpu_h DESC', *keys])}"
     )
 

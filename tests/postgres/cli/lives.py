@@ -55,7 +55,7 @@ async def live(queue: QueueStore) -> Lives:
     await _committed(queue, lifecycle.removed(probe, lives.at(45)))
     fields = {"user": "alice", "queue": "night", "priority": 7}
     waiting = await _committed(queue, _submitted(WAITING, "team-a", "train", lives.waiting_since, **fields))
-    await _committed(queue, _then(make_block(waiting), lives.waiting_since + timedelta(minutes=1)))
+    await _committed(queue, _then(make_block(waiting), lives.waiting_since))
     return lives
 
 

@@ -159,7 +159,8 @@ async def test_an_account_that_cannot_be_confined_is_told_whose_url_to_give(
 
 async def test_a_query_leaves_nothing_behind(run: Run, database_url: str) -> None:
     assert (await run("sql", "SELECT 1")).code == 0
-    assert rows_of(database_url, "SELECT proname FROM pg_proc WHERE proname = 'answer'") == []
+    # Where a temporary function lived outlasts it, unless the transaction was taken back.
+    assert rows_of(database_url, "SELECT nspname FROM pg_namespace WHERE nspname ~ '^pg_temp'") == []
 
 
 async def test_a_query_that_takes_too_long_is_ended(run: Run, reader_url: str) -> None:
@@ -174,7 +175,14 @@ async def test_a_database_that_is_not_there_is_to_be_tried_again(run: Run) -> No
     assert "Connection refused" in ran.err
 
 
-@pytest.mark.parametrize("query", ["", "-- nothing", "SELECT FROM queue_now", "SELECT '\0'"])
-async def test_what_is_no_query_is_refused(run: Run, query: str) -> None:
-    ran = await run("sql", "-", stdin=query)
-    assert (ran.code, ran.out) == (1, "")
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("", "Postgres refuses it: syntax error at end of input."),
+        ("-- nothing", "Postgres refuses it: syntax error at end of input."),
+        ("SELECT FROM queue_now", "a query has to have a column"),
+        ("SELECT '\0'", "the query holds a NUL, which no SQL does"),
+    ],
+)
+async def test_what_is_no_query_is_refused(run: Run, query: str, why: str) -> None:
+    assert await run("sql", "-", stdin=query) == Ran(1, "", f"dispatcher: {why}\n")

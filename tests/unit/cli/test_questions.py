@@ -48,6 +48,10 @@ async def test_without_a_database_it_is_told_what_to_set(ask: Run, asked: list[s
     [
         (["history", "--since", "7"], "'7' is neither how long ago, such as 24h or 7d, nor a day or time"),
         (["usage", "--since", "1h", "--until", "2h"], "--since 1h is not before --until 2h"),
+        (
+            ["usage", "--since", "2026-11-01", "--until", "2026-11-01"],
+            "--since 2026-11-01 is not before --until",
+        ),
         (["waits", "--until", "2020-01-01"], "--since 7d is not before --until 2020-01-01"),
         (["sql", "SELECT 1", "--timeout", "soon"], "'soon' is no duration: a number and s, m, h, d or w"),
         (["sql", "SELECT 1", "--timeout", "25h"], "'25h' is no timeout: from 1 ms to a day"),
