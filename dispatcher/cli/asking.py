@@ -160,11 +160,13 @@ def since_until(since: str, until: str) -> Window:
 
 @contextmanager
 def patience() -> Iterator[None]:
-    """Tell what time may mend from what it may not."""
+    """Tell what time may mend from what it may not, and from what no database can be asked."""
     try:
         yield
     except StoreUnavailable as error:
         raise TryAgain(one_line(str(error))) from error
+    except UnicodeEncodeError as error:
+        raise typer.BadParameter("something of what was given is not UTF-8") from error
 
 
 @contextmanager

@@ -323,7 +323,7 @@ def sql(
     read those views and nothing else. It is one query: SELECT, WITH, VALUES or TABLE.
     """
     if query == "-":
-        query = sys.stdin.read()
+        query = sys.stdin.buffer.read().decode(errors="surrogateescape")
     most = limit or (ROWS_ON_TERMINAL if sys.stdout.isatty() else None)
     with patience():
         found = asyncio.run(answer(database_url, query, duration(timeout), most))

@@ -187,3 +187,26 @@ async def test_the_reader_is_told_the_same(
 async def test_a_database_that_is_not_there_is_to_be_tried_again(run: Run, question: list[str]) -> None:
     ran = await run(*question, "--database-url", "postgresql://nobody@127.0.0.1:1/nothing")
     assert (ran.code, ran.out) == (3, "")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [["sql", "SELECT '\udcff'"], ["queue", "--user", "\udcff"], ["show", "\udcff"]],
+    ids=lambda asked: asked[0],
+)
+async def test_what_is_not_utf_8_is_asked_wrongly(run: Run, asked: list[str]) -> None:
+    ran = await run(*asked)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.endswith("something of what was given is not UTF-8\n")
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT user_name, sum(gpu_h) FROM usage_hourly GROUP BY 1 ORDER BY 2 DESC",
+        "SELECT DISTINCT viewname FROM pg_views WHERE schemaname = current_schema",
+    ],
+)
+async def test_the_queries_of_the_help_run(run: Run, query: str) -> None:
+    assert query in (await run("sql", "--help")).out
+    assert (await run("sql", query)).code == 0
