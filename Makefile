@@ -84,7 +84,8 @@ docs: $(READY) ## Write docs/lifecycle.md anew, and the answers in docs/history.
 .PHONY: bench
 bench: control-plane ## Measure dispatched AppWrappers per second, also beside three analysts of a small history
 	$(BIN)/python -m benchmarks.throughput
-	$(BIN)/python -m benchmarks.analytics --appwrappers 20000 --days 60 --count 200 --singles 20 --rounds 1 --only dispatch
+	$(BIN)/python -m benchmarks.analytics --only dispatch \
+		--appwrappers 10000 --days 60 --count 150 --singles 10 --rounds 1
 
 .PHONY: bench-history
 bench-history: control-plane ## Measure answers about, and dispatch beside, a million AppWrappers of history (half an hour)

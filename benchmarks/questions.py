@@ -12,6 +12,7 @@ from dispatcher.store.reports import By, Of, Per, Report, Reports, Window
 VIEWS: Final = (
     "queue_now",
     "running_now",
+    "clusters_now",
     "job_history",
     "attempt_history",
     "state_intervals",

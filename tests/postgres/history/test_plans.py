@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks import past, plans
 from benchmarks.past import Past
-from benchmarks.questions import COMMANDS, FILTERED, Subject
+from benchmarks.questions import COMMANDS, FILTERED, LONG, UNFILTERED, VIEWS, Question, Subject
 from dispatcher.core.record import Phase
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
@@ -147,3 +147,18 @@ async def test_what_is_too_old_is_dropped_by_the_month_and_no_month_is_read_for_
     assert all(
         each.startswith(("DROP TABLE", "SET", "SELECT 1 FROM leader", "SELECT c.relname")) for each in others
     )
+
+
+@pytest.mark.parametrize("question", [*FILTERED, *UNFILTERED, *LONG], ids=lambda each: each.name)
+def test_the_reader_may_ask_what_the_benchmark_asks(
+    connection: psycopg.Connection, subject: Subject, question: Question
+) -> None:
+    connection.execute("SET ROLE dispatcher_reader")
+    assert plans.explain(connection, question.query, question.parameters(subject.uid))
+
+
+def test_the_benchmark_reads_every_view_whole_but_that_of_who_met_whom(
+    connection: psycopg.Connection,
+) -> None:
+    found = connection.execute("SELECT viewname FROM pg_views WHERE schemaname = 'history'").fetchall()
+    assert {*VIEWS, "overtakes"} == {name for (name,) in found}
