@@ -7,9 +7,9 @@ import runpy
 from collections.abc import Callable
 from pathlib import Path
 
-import click
 import pytest
-import typer
+import typer.core
+import typer.main
 
 from dispatcher.__main__ import commands, plugin
 from dispatcher.settings import Settings
@@ -50,7 +50,7 @@ def test_every_setting_on_it_is_one() -> None:
 @pytest.mark.parametrize(("program", "typed"), sorted({(program, typed) for program, typed in TYPED}))
 def test_every_command_on_it_is_one(program: str, typed: str) -> None:
     command, words = PROGRAMS[program], typed.partition(" #")[0].partition(" < ")[0].split()
-    while isinstance(command, click.Group) and words and words[0] in command.commands:
+    while isinstance(command, typer.core.TyperGroup) and words and words[0] in command.commands:
         command = command.commands[words.pop(0)]
     options = {option for each in command.params for option in (*each.opts, *each.secondary_opts)}
     assert command is not PROGRAMS[program]
