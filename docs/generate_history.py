@@ -56,7 +56,7 @@ def said(command: str, stdin: str = "") -> str:
     """What a command line says on stdout and stderr; it has to succeed."""
     program, arguments = _parsed(command)
     told, before = io.StringIO(), (sys.argv, sys.stdin)
-    sys.argv, sys.stdin = arguments, io.StringIO(stdin)
+    sys.argv, sys.stdin = arguments, io.TextIOWrapper(io.BytesIO(stdin.encode()))
     try:
         with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
             program()
