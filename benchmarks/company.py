@@ -70,7 +70,7 @@ async def _ask(url: str, question: Question, answers: Asked) -> None:
     async with await psycopg.AsyncConnection.connect(url) as connection:
         for limit in _LIMITS:
             await connection.execute(f"SET {limit} = 0".encode())
-        await connection.rollback()
+        await connection.commit()
         await connection.set_isolation_level(psycopg.IsolationLevel.REPEATABLE_READ)
         while True:
             started = time.monotonic()

@@ -71,6 +71,12 @@ def migrate(
     url = settings.database_url.get_secret_value()
     migrations.migrate(url)
     typer.echo(f"the database is at revision {migrations.current_revision(url)}")
+    if not migrations.has_reader(url):
+        typer.echo(
+            "There is no role dispatcher_reader, since this account may not make roles. docs/history.md says how "
+            "somebody makes it who may.",
+            err=True,
+        )
 
 
 @commands.command()

@@ -75,10 +75,10 @@ class Settings(BaseSettings):
     """For so long a member cluster may not answer before it counts as unreachable; nothing new goes there from the
     first answer that is missed. A restart of an API server takes less."""
 
-    sample_seconds: Annotated[int, Field(ge=1, le=86400)] = 300
+    sample_seconds: Annotated[int, Field(ge=1, le=600)] = 300
     """How often it is written down for history how full every cluster is and how long every queue, at multiples of it
     on the database's clock. Five minutes: fine enough for the curve of a day, and a hundred thousand rows a year for
-    each cluster and resource."""
+    each cluster and resource. At most ten: for longer no sample stands, and utilisation would have gaps."""
 
     concurrency: Annotated[int, Field(ge=1, le=1024)] = 32
     """How many AppWrappers of one cluster are reconciled at once, which bounds the connections to its API server. Each

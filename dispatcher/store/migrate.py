@@ -60,6 +60,15 @@ def current_revision(url: str) -> str | None:
         return MigrationContext.configure(connection).get_current_revision()
 
 
+def has_reader(url: str) -> bool:
+    """True if there is the role for people who only read: who may not make roles migrates without."""
+    with _connection(url) as connection:
+        found = connection.execute(
+            text("SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = 'dispatcher_reader')")
+        )
+        return bool(found.scalar_one())
+
+
 def newest_revision() -> str:
     """The revision this code was written for."""
     heads = ScriptDirectory.from_config(_config()).get_heads()

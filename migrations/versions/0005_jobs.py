@@ -526,7 +526,8 @@ COMMENTS = {
         },
     ),
     "failures_daily": (
-        "What came to nothing: attempts that failed, or were preempted, postponed, withdrawn or lost.",
+        "What came to nothing: attempts that failed, or were preempted, postponed, withdrawn or lost. Those that a "
+        "restored database missed are left out: nobody knows how they ended.",
         {
             "day": "The day, in UTC, on which they ended.",
             "queue": "Name of the queue.",

@@ -208,3 +208,25 @@ def test_every_column_of_the_views_for_people_has_a_comment(database_url: str) -
         "WHERE c.relnamespace = 'history'::regnamespace AND col_description(c.oid, a.attnum) IS NULL",
     )
     assert silent == []
+
+
+def test_an_owner_who_may_not_make_roles_migrates_all_the_same(postgres_url: str, empty_url: str) -> None:
+    owner = f"aw_owner_{uuid.uuid4().hex[:8]}"
+    database = empty_url.partition("?")[0].rpartition("/")[2]
+    with psycopg.connect(postgres_url, autocommit=True) as admin:
+        name = sql.Identifier(owner)
+        admin.execute(sql.SQL("CREATE ROLE {} LOGIN").format(name))
+        admin.execute(sql.SQL("ALTER DATABASE {} OWNER TO {}").format(sql.Identifier(database), name))
+        try:
+            migrate.migrate(with_user(empty_url, owner))
+            migrate.check_revision(empty_url)
+            assert rows_of(empty_url, "SELECT count(*) FROM history.job_history") == [(0,)]
+        finally:
+            admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(database)))
+            admin.execute(sql.SQL("DROP ROLE {}").format(name))
+
+
+def with_user(url: str, user: str) -> str:
+    """The same database for somebody else."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{user}@{rest.partition('@')[2]}"

@@ -105,7 +105,7 @@ def test_other_variables_of_that_prefix_are_no_mistake(monkeypatch: pytest.Monke
         ("cycle_seconds", -1),
         ("poll_seconds", 0),
         ("sample_seconds", 0),
-        ("sample_seconds", 86401),
+        ("sample_seconds", 601),
         ("concurrency", 0),
         ("concurrency", 1025),
         ("starvation_bound_seconds", -1),
