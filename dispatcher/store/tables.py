@@ -327,7 +327,7 @@ past_appwrapper: Final = Table(
     Column("memory_gib_h", Double, nullable=False),
     Column("gpu_h", Double, nullable=False),
     Index("ix_past_appwrapper_uid", "uid"),
-    Index("ix_past_appwrapper_namespace_name", "namespace", "name"),
+    Index("ix_past_appwrapper_name", "name", "namespace"),
     Index("ix_past_appwrapper_life", text("tstzrange(submitted_at, ended_at)"), postgresql_using="gist"),
     postgresql_partition_by="RANGE (ended_at)",
 )

@@ -121,7 +121,7 @@ CREATE TABLE past_appwrapper (
     gpu_h               double precision NOT NULL
 ) PARTITION BY RANGE (ended_at);
 CREATE INDEX ix_past_appwrapper_uid ON past_appwrapper (uid);
-CREATE INDEX ix_past_appwrapper_namespace_name ON past_appwrapper (namespace, name);
+CREATE INDEX ix_past_appwrapper_name ON past_appwrapper (name, namespace);
 CREATE INDEX ix_past_appwrapper_life ON past_appwrapper USING gist (tstzrange(submitted_at, ended_at));
 CREATE TABLE past_appwrapper_default PARTITION OF past_appwrapper DEFAULT;
 CREATE TABLE past_attempt (

@@ -62,6 +62,11 @@ def years(postgres_url: str, database_template: str) -> Iterator[psycopg.Connect
             id="job-by-name",
         ),
         pytest.param(
+            "SELECT * FROM history.job_history WHERE name = 'aw-7'",
+            {"past_appwrapper"},
+            id="job-by-name-wherever",
+        ),
+        pytest.param(
             "SELECT * FROM history.attempt_history WHERE uid = 'uid-7'", {"past_attempt"}, id="attempts"
         ),
         pytest.param("SELECT * FROM history.state_intervals WHERE uid = 'uid-7'", {"event"}, id="states"),
