@@ -177,9 +177,11 @@ class Admission:
                 attempt = await self._attempt_in(cluster, wrapped, view)
                 if attempt is not None:
                     found.append((attempt, cluster.name))
-        if view.is_held and not (are_all_asked and self._is_complete()):
-            raise errors.Unavailable("a member cluster may have objects of it, and cannot be asked now")
         attempt, name = max(found, default=(0, ""))
+        # What its status names is where its latest attempt is; else that may be where nobody can be asked.
+        is_certain = bool(attempt) and name == view.status.get("cluster")
+        if view.is_held and not is_certain and not (are_all_asked and self._is_complete()):
+            raise errors.Unavailable("a member cluster may have objects of it, and cannot be asked now")
         return (name, attempt) if attempt else None
 
     async def _attempt_in(self, cluster: Cluster, wrapped: WrappedObject, view: AppWrapperView) -> int | None:

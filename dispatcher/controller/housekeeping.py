@@ -13,6 +13,8 @@ from typing import Final, Protocol
 
 from dispatcher import errors, log
 
+FIRST_SECONDS: Final = 60.0
+"""For so long a new leader has more urgent things to do."""
 PAUSE_SECONDS: Final = 3600.0
 AT_ONCE: Final = 500
 BREATH_SECONDS: Final = 0.05
@@ -37,7 +39,7 @@ class Store(Protocol):
 
 
 class Housekeeping:
-    """Does all that is due, once an hour."""
+    """Does all that is due, a minute after it began to lead and then once an hour."""
 
     def __init__(self, store: Store, now: Callable[[], datetime], keep: timedelta) -> None:
         self._store = store
@@ -50,6 +52,7 @@ class Housekeeping:
 
     async def run(self) -> None:
         """Keep house until cancelled."""
+        await asyncio.sleep(FIRST_SECONDS)
         while True:
             await self.keep()
             await asyncio.sleep(PAUSE_SECONDS)

@@ -37,45 +37,43 @@ _MONTH: Final = re.compile(r"[a-z_]+_(\d{4})_(\d{2})")
 
 async def ensure_partitions(database: Database, lease: Lease, now: datetime) -> list[str]:
     """Make the partitions of this month and the next ones; return the names of those that were missing."""
-    missing = []
-    for table, column in PARTITIONED.items():
-        for month in _months_from(now):
-            name = f"{table}_{month:%Y_%m}"
-            async with database.fenced(lease.epoch, lease.holder) as connection:
-                if await _is_absent(connection, name):
-                    await connection.execute(MOST_WAIT)
-                    await _make_partition(connection, table, column, name, month)
-                    missing.append(name)
+    wanted = {
+        f"{table}_{month:%Y_%m}": (table, month) for table in PARTITIONED for month in _months_from(now)
+    }
+    async with database.reading() as connection:
+        known = {name for table in PARTITIONED for name in await _partitions_of(connection, table)}
+    missing = [name for name in wanted if name not in known]
+    if missing:
+        async with database.fenced(lease.epoch, lease.holder) as connection:
+            await connection.execute(MOST_WAIT)
+            for name in missing:
+                await _make_partition(connection, name, *wanted[name])
     return missing
 
 
 async def drop_expired(database: Database, lease: Lease, now: datetime, keep: timedelta) -> list[str]:
     """Drop the months that ended longer than `keep` ago; return their names. Raises if one is being read."""
-    dropped = []
-    for table, column in PARTITIONED.items():
-        async with database.reading() as connection:
-            found = await connection.scalars(_PARTITIONS, {"table": table})
-            old = sorted(name for name in found if _is_over(name, now - keep))
-        for name in old:
-            async with database.fenced(lease.epoch, lease.holder) as connection:
-                await connection.execute(MOST_WAIT)
-                await connection.execute(text(f"DROP TABLE {name}"))
-            dropped.append(name)
+    async with database.reading() as connection:
+        known = [name for table in PARTITIONED for name in sorted(await _partitions_of(connection, table))]
+    expired = [name for name in known if _is_over(name, now - keep)]
+    for name in expired:
         async with database.fenced(lease.epoch, lease.holder) as connection:
+            await connection.execute(MOST_WAIT)
+            await connection.execute(text(f"DROP TABLE {name}"))
+    async with database.fenced(lease.epoch, lease.holder) as connection:
+        for table, column in PARTITIONED.items():
             limit = {"limit": _month_of(now - keep)}
             await connection.execute(text(f"DELETE FROM {table}_default WHERE {column} < :limit"), limit)
-    return dropped
+    return expired
 
 
-async def _is_absent(connection: AsyncConnection, name: str) -> bool:
-    found = await connection.execute(text("SELECT to_regclass(:name) IS NULL"), {"name": name})
-    return bool(found.scalar_one())
+async def _partitions_of(connection: AsyncConnection, table: str) -> list[str]:
+    return list(await connection.scalars(_PARTITIONS, {"table": table}))
 
 
-async def _make_partition(
-    connection: AsyncConnection, table: str, column: str, name: str, month: datetime
-) -> None:
+async def _make_partition(connection: AsyncConnection, name: str, table: str, month: datetime) -> None:
     """Make it beside the table, move in what the default partition took in its stead, then attach it."""
+    column = PARTITIONED[table]
     bounds = {"start": month.isoformat(), "end": _next_month(month).isoformat()}
     await connection.execute(text(f"CREATE TABLE {name} (LIKE {table} INCLUDING DEFAULTS)"))
     await connection.execute(

@@ -12,7 +12,14 @@ from typing import TypeVar
 from testbed.processes import Process
 from testbed.proxy import Fault, Rules
 from testbed.proxy_postgres import Commit
-from tests.cluster.wires import Wires, changes_records, expire_lease, is_write, writes_anything
+from tests.cluster.wires import (
+    Wires,
+    changes_records,
+    expire_lease,
+    is_write,
+    keeps_house,
+    writes_anything,
+)
 
 T = TypeVar("T")
 CALM = {"lease_seconds": "15", "renew_seconds": "3"}
@@ -99,4 +106,4 @@ async def sweep(arm: Callable[[int], Awaitable[Strike]], step: Callable[[], Awai
 
 
 def _takes_over(commit: Commit) -> bool:
-    return writes_anything(commit) and not changes_records(commit)
+    return writes_anything(commit) and not (changes_records(commit) or keeps_house(commit))

@@ -118,8 +118,8 @@ async def test_killed_at_every_write_of_a_dispatch(mortal: Mortal, belt: Belt, w
 async def test_killed_at_every_commit_of_a_takeover(mortal: Mortal, belt: Belt, when: When) -> None:
     """One after the other: each successor comes one commit further than the one before it."""
     commits = mortal.takeover_commits()
-    # The lease, the cluster's identity, three partitions, whether the database was restored.
-    assert commits >= 6
+    # The lease, the cluster's identity, whether the database was restored.
+    assert commits >= 3
     strikes = [mortal.at_takeover(nth * (nth + 1) // 2, when) for nth in range(1, commits + 1)]
 
     await mortal.replace()

@@ -13,6 +13,7 @@ from dispatcher.store import migrate
 from testbed.processes import Process
 from tests.cluster.manifests import small_job
 from tests.cluster.world import World, example
+from tests.postgres.changes import forget_replay
 
 Json = dict[str, Any]
 
@@ -124,6 +125,7 @@ async def test_database_without_a_schema_is_a_clear_refusal(
     world: World, make_database: Callable[[], str]
 ) -> None:
     world.database_url = make_database()
+    forget_replay(world.database_url)
     migrate.downgrade(world.database_url, "base")
 
     process = await world.start_dispatcher()

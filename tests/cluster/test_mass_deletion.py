@@ -12,7 +12,7 @@ from tests.cluster.world import World
 
 COUNT = 150
 DELETED = "SELECT count(*) AS deleted FROM appwrapper WHERE phase = 'Deleted'"
-HELD = "SELECT name FROM attempt JOIN appwrapper USING (uid) WHERE ended_at IS NULL"
+HELD = "SELECT name FROM attempt JOIN appwrapper USING (uid) WHERE attempt.ended_at IS NULL"
 TOLD = "SELECT count(*) AS told FROM appwrapper WHERE phase = 'Queued' AND pending_reason IS NOT NULL"
 
 

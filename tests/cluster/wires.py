@@ -78,6 +78,14 @@ def changes_records(commit: Commit) -> bool:
     return any("INTO event " in statement for statement in commit.statements)
 
 
+def keeps_house(commit: Commit) -> bool:
+    """True for samples, and for what is made, moved or dropped of history: when it is due, whatever else goes on."""
+    said = " ".join(commit.statements)
+    return any(
+        each in said for each in ("INTO capacity_sample", "phase_since < ", "_default WHERE", "DROP TABLE")
+    )
+
+
 def writes_anything(commit: Commit) -> bool:
     """True for every fenced transaction, and for takeovers; not for renewals, releases and reads."""
     said = " ".join(commit.statements)

@@ -73,6 +73,7 @@ def forget_replay(url: str) -> None:
     """Take away the tests' own check: for what is no life, or of another schema than the newest."""
     with psycopg.connect(url) as connection:
         connection.execute("DROP FUNCTION check_replay CASCADE")
+        connection.execute("DROP FUNCTION replayed")
 
 
 def rows_of(url: str, query: LiteralString, *values: object) -> list[tuple[Any, ...]]:

@@ -52,8 +52,8 @@ POINTS = (
 )
 """Every write of that story."""
 
-TAKEOVER_COMMITS = 8
-"""The lease, the hub's identity, three partitions, whether it was restored, the identity of each member."""
+TAKEOVER_COMMITS = 5
+"""The lease, the hub's identity, whether it was restored, the identity of each member."""
 
 
 class Story:

@@ -1,0 +1,71 @@
+"""What keeps the database in order is done once an hour, and whoever is in its way only postpones it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+
+from dispatcher import errors
+from dispatcher.controller.housekeeping import AT_ONCE, Housekeeping
+from tests.builders import NOW
+
+KEEP = timedelta(days=400)
+DAY = timedelta(days=1)
+
+
+class Database:
+    """Remembers what was asked of it; what is in `fails` it cannot do."""
+
+    def __init__(self, deleted: int = 0, fails: dict[str, errors.StoreError] | None = None) -> None:
+        self.deleted = deleted
+        self.fails = fails or {}
+        self.asked: list[tuple[object, ...]] = []
+
+    async def ensure_partitions(self, now: datetime) -> list[str]:
+        self._note("make", now)
+        return []
+
+    async def move_deleted(self, before: datetime, most: int) -> int:
+        self._note("move", before, most)
+        moved = min(most, self.deleted)
+        self.deleted -= moved
+        return moved
+
+    async def drop_expired(self, now: datetime, keep: timedelta) -> list[str]:
+        self._note("drop", now, keep)
+        return []
+
+    def _note(self, what: str, *how: object) -> None:
+        self.asked.append((what, *how))
+        if what in self.fails:
+            raise self.fails[what]
+
+
+async def kept(database: Database) -> list[tuple[object, ...]]:
+    await Housekeeping(database, lambda: NOW, KEEP).keep()
+    return database.asked
+
+
+async def test_months_are_made_what_was_deleted_a_day_ago_is_moved_and_old_months_are_dropped() -> None:
+    asked = await kept(Database())
+    assert asked == [("make", NOW), ("move", NOW - DAY, AT_ONCE), ("drop", NOW, KEEP)]
+
+
+async def test_many_that_were_deleted_are_moved_part_by_part() -> None:
+    database = Database(deleted=2 * AT_ONCE + 1)
+    asked = await kept(database)
+    assert [what for what, *_ in asked] == ["make", "move", "move", "move", "move", "drop"]
+    assert database.deleted == 0
+
+
+@pytest.mark.parametrize("what", ["make", "move", "drop"])
+async def test_what_cannot_be_done_is_left_to_the_next_hour_and_holds_up_nothing_else(what: str) -> None:
+    asked = await kept(Database(fails={what: errors.StoreUnavailable("lock timeout")}))
+    assert [each for each, *_ in asked] == ["make", "move", "drop"]
+
+
+@pytest.mark.parametrize("what", ["make", "move", "drop"])
+async def test_who_leads_no_longer_keeps_no_house(what: str) -> None:
+    with pytest.raises(errors.Fenced):
+        await kept(Database(fails={what: errors.Fenced("epoch 1 is over")}))
