@@ -131,6 +131,8 @@ BEGIN
     ALTER ROLE dispatcher_reader SET statement_timeout = '30s';
     ALTER ROLE dispatcher_reader SET idle_in_transaction_session_timeout = '60s';
     ALTER ROLE dispatcher_reader SET lock_timeout = '1s';
+    -- One process for each who asks: the queue needs a core, too.
+    ALTER ROLE dispatcher_reader SET max_parallel_workers_per_gather = 0;
     ALTER ROLE dispatcher_reader SET default_transaction_read_only = on;
     ALTER ROLE dispatcher_reader SET search_path = history;
     -- So that the dispatcher's own account can put on this role for `dispatcher sql`.

@@ -30,3 +30,17 @@ def test_every_view_that_was_promised_can_be_read_by_the_reader(database_url: st
         "AND has_table_privilege('dispatcher_reader', oid, 'SELECT')",
     )
     assert {name for (name,) in readable} == views
+
+
+def test_who_only_reads_holds_up_nobody_for_long(database_url: str) -> None:
+    settings = rows_of(
+        database_url, "SELECT unnest(rolconfig) FROM pg_roles WHERE rolname = 'dispatcher_reader' ORDER BY 1"
+    )
+    assert [setting for (setting,) in settings] == [
+        "default_transaction_read_only=on",
+        "idle_in_transaction_session_timeout=60s",
+        "lock_timeout=1s",
+        "max_parallel_workers_per_gather=0",
+        "search_path=history",
+        "statement_timeout=30s",
+    ]
