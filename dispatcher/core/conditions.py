@@ -42,6 +42,9 @@ class Shown:
 
 NOTHING_BESIDE: Final = Shown()
 
+_ENDED: Final = frozenset({Phase.COMPLETED, Phase.FAILED})
+"""Phases that show the cluster of the last attempt: its logs and what is kept of it are there."""
+
 
 def project(record: Record, shown: Shown = NOTHING_BESIDE) -> dict[str, Any]:
     """The whole `status` of the AppWrapper behind `record`, as JSON; absent fields mean zero or unknown."""
@@ -56,7 +59,7 @@ def project(record: Record, shown: Shown = NOTHING_BESIDE) -> dict[str, Any]:
         "systempriority": record.priority,
     }
     status.update(_times(record))
-    if record.attempt and record.holds_capacity:
+    if record.attempt and (record.holds_capacity or record.phase in _ENDED):
         status["cluster"] = record.attempt.cluster
     if record.pending:
         status["waiting"] = _waiting(record.pending)

@@ -552,6 +552,9 @@ def release(record: Record, now: datetime) -> Change:
 
 # --- the one place where records change -----------------------------------------------------------
 
+_PODS_RUN: Final = frozenset({Phase.RUNNING, Phase.RUNNING_HOLD_COMPLETION})
+"""The phases in which the condition Running may be true; MCAD's other conditions stay true after an end."""
+
 
 def _step(
     record: Record,
@@ -567,6 +570,10 @@ def _step(
         raise IllegalTransition(f"{record.uid}: no transition from {record.phase} by {cause}")
     if target is not record.phase:
         fields["phase_since"] = now
+    if target not in _PODS_RUN:
+        fields["conditions"] = with_false(
+            fields.get("conditions", record.conditions), ConditionType.RUNNING, now
+        )
     after = replace(record, phase=target, version=record.version + 1, **fields)
     attempt = after.attempt if record.holds_capacity or after.holds_capacity else None
     event = Event(

@@ -1,6 +1,7 @@
 """What a record's conditions come to, step by step: one entry of each type, in order of first transition.
 
-On the way forward all of them stay true; one goes false only when its AppWrapper goes back, and keeps why it was true.
+On the way forward all of them stay true but Running, which is true only while the pods run. The others go false only
+when their AppWrapper goes back. A condition that goes false keeps the reason why it was true.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def blocked(conditions: Iterable[Condition], message: str, now: datetime) -> tup
 
 def gone_back(conditions: Iterable[Condition], now: datetime) -> tuple[Condition, ...]:
     """What it had come to and no longer is."""
-    for type_ in (ConditionType.DISPATCHED, ConditionType.RUNNING, ConditionType.RUNNING_HOLD_COMPLETION):
+    for type_ in (ConditionType.DISPATCHED, ConditionType.RUNNING_HOLD_COMPLETION):
         conditions = with_false(conditions, type_, now)
     return tuple(conditions)
 

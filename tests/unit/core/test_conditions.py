@@ -178,9 +178,11 @@ def test_same_record_gives_the_same_status_as_json_too(phase: Phase) -> None:
     assert json.loads(json.dumps(status)) == status
 
 
-def test_cluster_is_shown_while_capacity_is_held_there() -> None:
+def test_cluster_is_shown_while_capacity_is_held_there_and_after_the_end() -> None:
     shown = {phase for phase in Phase if "cluster" in project(make_record(phase))}
     assert shown == {
+        Phase.COMPLETED,
+        Phase.FAILED,
         Phase.DISPATCHING,
         Phase.DISPATCHED,
         Phase.RUNNING,
@@ -209,6 +211,7 @@ RAN = [
     ("Dispatched", "True", "AppWrapperRunnable", ""),
     ("Running", "True", "PodsRunning", ""),
 ]
+OVER = [*RAN[:-1], ("Running", "False", "PodsRunning", "")]
 GONE_BACK = [
     *BEFORE,
     ("Dispatched", "False", "AppWrapperRunnable", ""),
@@ -229,7 +232,7 @@ STORIES = [
         id="some-is-done",
     ),
     pytest.param(
-        make_record(Phase.COMPLETED), [*RAN, ("Completed", "True", "PodsCompleted", "")], id="completed"
+        make_record(Phase.COMPLETED), [*OVER, ("Completed", "True", "PodsCompleted", "")], id="completed"
     ),
     pytest.param(make_preempted(), [*GONE_BACK, CANDIDATE], id="being-taken-back"),
     pytest.param(REQUEUED, [*GONE_BACK, CANDIDATE, TAKEN_BACK], id="taken-back"),
@@ -241,14 +244,14 @@ STORIES = [
         [*GONE_BACK, CANDIDATE, ("Backoff", "False", "PreemptionTriggered", "too few pods")],
         id="dispatched-again",
     ),
-    pytest.param(make_failing_run(), RAN, id="failing"),
+    pytest.param(make_failing_run(), OVER, id="failing"),
     pytest.param(
-        make_failed_run(), [*RAN, ("Failed", "True", "FailedComponent", "it failed")], id="failed-by-itself"
+        make_failed_run(), [*OVER, ("Failed", "True", "FailedComponent", "it failed")], id="failed-by-itself"
     ),
     pytest.param(
         make_failed_run(reason="DispatchDeadlineExceeded"),
         [
-            *RAN,
+            *OVER,
             ("PreemptCandidate", "True", "DispatchDeadlineExceeded", "it failed"),
             ("Failed", "True", "DispatchDeadlineExceeded", "it failed"),
         ],
@@ -283,7 +286,7 @@ STORIES = [
 
 
 @pytest.mark.parametrize(("record", "conditions"), STORIES)
-def test_conditions_stay_true_on_the_way_forward_and_turn_false_only_on_the_way_back(
+def test_running_is_true_while_pods_run_and_the_others_turn_false_only_on_the_way_back(
     record: Record, conditions: list[tuple[str, str, str, str]]
 ) -> None:
     assert conditions_of(record) == conditions

@@ -278,6 +278,8 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
         assert not {ConditionType.COMPLETED, ConditionType.FAILED} <= true
         assert (ConditionType.SUSPENDED in true) <= (self.record.phase in {Phase.SUSPENDED, Phase.DELETED})
         assert (ConditionType.RUNNING in true) <= (ConditionType.DISPATCHED in true)
+        runs = self.record.phase in {Phase.RUNNING, Phase.RUNNING_HOLD_COMPLETION}
+        assert (ConditionType.RUNNING in true) <= runs
 
     @invariant()
     def capacity_is_held_exactly_while_an_attempt_lives(self) -> None:
