@@ -91,7 +91,7 @@ class Accounts:
         dispatched = {
             each["metadata"]["uid"]
             for each in lists.appwrappers
-            if (each.get("status") or {}).get("cluster") and "deletionTimestamp" not in each["metadata"]
+            if _is_dispatched(each.get("status") or {}) and "deletionTimestamp" not in each["metadata"]
         }
         ending = {self._root(pod["metadata"]["uid"]) for pod in lists.pods if is_live(pod)}
         return dispatched | ((ending & self.demands.keys()) - existing)
@@ -100,6 +100,11 @@ class Accounts:
         while uid in self._above:
             uid = self._above[uid]
         return uid
+
+
+def _is_dispatched(status: Json) -> bool:
+    """It has a cluster, and has not ended there."""
+    return bool(status.get("cluster")) and status.get("state") not in {"Completed", "Failed"}
 
 
 def is_usable(node: Json) -> bool:
