@@ -49,7 +49,11 @@ check: $(READY) ## Format, lint, types, imports; changes nothing
 	$(BIN)/lint-imports
 
 .PHONY: test
-test: control-plane codeflare-sdk ## All tests, on a real Postgres and real control planes
+test: control-plane codeflare-sdk ## All tests but the exhaustive ones, on a real Postgres and real control planes
+	$(BIN)/pytest -m "not exhaustive"
+
+.PHONY: test-all
+test-all: control-plane codeflare-sdk ## All tests; run it once before an issue is called resolved
 	$(BIN)/pytest
 
 .PHONY: test-unit
