@@ -23,6 +23,7 @@ from dispatcher import errors, log
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.controller.admission import Admission
 from dispatcher.controller.announcer import Announcer
+from dispatcher.controller.author_check import AuthorCheck, watch_policy
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.committer import Committer
 from dispatcher.controller.connector import Pace
@@ -43,7 +44,8 @@ from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.placement import Policy
 from dispatcher.core.record import ACTIVE, Record
-from dispatcher.kube.client import ClusterClient, own_namespace
+from dispatcher.kube.access_reviews import is_allowed, is_author_policy_bound
+from dispatcher.kube.client import ClusterClient, known_namespace, own_namespace
 from dispatcher.kube.discovery import cluster_uid
 from dispatcher.kube.events import EventRecorder
 from dispatcher.kube.kubeconfig import Connection
@@ -401,6 +403,8 @@ class Session:
             self._clock.now,
             self._fleet.is_complete,
             believes_stamps=self._settings.submitter == "annotation",
+            denied_namespaces=denied_namespaces(self._settings),
+            authors=self._check_authors(tasks),
         )
         for view in self._hub.views():
             if self._roster.get(view.uid) is None:
@@ -459,6 +463,26 @@ class Session:
         tasks.create_task(Reconciler(parts).run(), name="reconciler")
         self._wake_dispatch()
 
+    def _check_authors(self, tasks: asyncio.TaskGroup) -> AuthorCheck | None:
+        """Have it made sure that authors may create what they wrap, by whom the settings name."""
+        match self._settings.author_check:
+            case "review":
+                authors = AuthorCheck(
+                    lambda access: is_allowed(self._client, access),
+                    self._clusters,
+                    self._fleet.is_complete,
+                    lambda uid: self._hub.view(uid) is not None,
+                    self._queue.add,
+                    time.monotonic,
+                )
+                tasks.create_task(authors.run(), name="author-check")
+                return authors
+            case "policy":
+                note = self._metrics.author_policy_missing.set
+                bound = is_author_policy_bound
+                tasks.create_task(watch_policy(lambda: bound(self._client), note), name="author-policy")
+        return None
+
     async def _prepare_terms(self, specs: Specs) -> None:
         """Every gang that runs is looked at first of all, and each look needs its terms."""
         active = [record for record in self._roster.records() if record.phase in ACTIVE]
@@ -482,6 +506,12 @@ class Session:
     def _look_and_plan(self, uid: str) -> None:
         self._queue.add(uid)
         self._dispatch.wake()
+
+
+def denied_namespaces(settings: Settings) -> frozenset[str]:
+    """Where nothing is dispatched. Its own namespace, `default` because nothing says which it is, is not meant."""
+    named = {each.strip() for each in settings.denied_namespaces.split(",")}
+    return frozenset({*named, known_namespace(settings.namespace)} - {""})
 
 
 def _innermost(error: BaseException) -> BaseException:

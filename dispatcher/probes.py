@@ -67,6 +67,11 @@ class Metrics(Collector):
         self.registry = CollectorRegistry()
         self.figures: Callable[[], Figures] = Figures
         self.leading = Gauge("dispatcher_leading", "1 while this process leads", registry=self.registry)
+        self.author_policy_missing = Gauge(
+            "dispatcher_author_policy_missing",
+            "1 if authors are to be checked by a policy of the API server that is not installed",
+            registry=self.registry,
+        )
         self.cycle_seconds = Histogram(
             "dispatcher_cycle_seconds",
             "Duration of one dispatch cycle, its commit included",

@@ -88,11 +88,30 @@ class Settings(BaseSettings):
     """What says who submitted an AppWrapper: its namespace alone, or its annotation `dispatcher.codeflare.dev/user`.
     The namespace, because anybody can write the annotation where `manifests/submitter-policy.yaml` is not enforced."""
 
+    author_check: Literal["policy", "review", "off"] = "policy"
+    """Who makes sure that authors may create what their AppWrappers wrap: the API server, by
+    `manifests/author-policy.yaml`; the dispatcher, which asks by SubjectAccessReview for the user whom the annotation
+    names, and refuses an AppWrapper that names none; or nobody. The policy, because its refusal reaches the author at
+    once and costs the dispatcher nothing."""
+
+    denied_namespaces: str = "kube-system,kube-public,kube-node-lease"
+    """Namespaces, separated by commas, whose AppWrappers are Failed at once, beside the dispatcher's own where that is
+    known. Kubernetes' own, because pods there may do what no user of a queue should."""
+
     log_level: str = "info"
     """Least level that is logged: debug, info, warning or error."""
 
     log_format: Literal["auto", "json", "console"] = "auto"
     """`json`, `console`, or `auto`: console on a terminal, else JSON."""
+
+    @model_validator(mode="after")
+    def _review_knows_whom_to_ask_about(self) -> Self:
+        if self.author_check == "review" and self.submitter != "annotation":
+            raise ValueError(
+                "author_check review asks what the submitter may do, and submitter namespace names no user: apply "
+                "manifests/submitter-policy.yaml and set submitter to annotation"
+            )
+        return self
 
     @model_validator(mode="after")
     def _lease_leaves_room(self) -> Self:

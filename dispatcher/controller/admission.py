@@ -18,12 +18,14 @@ from dispatcher.api.mistakes import SpecError
 from dispatcher.api.names import CLUSTER_PREFERENCE, CLUSTER_SELECTOR, HUB_CLUSTER
 from dispatcher.api.selector import selector_of
 from dispatcher.api.submitter import UNKNOWN, Submitter
+from dispatcher.controller.author_check import AuthorCheck
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.committer import Committer
 from dispatcher.controller.hub import Hub
 from dispatcher.controller.roster import Roster
 from dispatcher.controller.specs import Specs, owner_of_newcomer
 from dispatcher.core import beginnings
+from dispatcher.core.authorization import check_namespace
 from dispatcher.core.beginnings import Kept, Newcomer
 from dispatcher.core.choice import ANYWHERE, Where
 from dispatcher.core.demand import gang_of
@@ -41,7 +43,8 @@ class Admission:
 
     `is_complete` says whether every cluster there is can be asked what it has, `believes_stamps` that nobody but a
     policy of the API server can have written who submitted an AppWrapper. One that was deleted is taken in, too, if a
-    member has something of it.
+    member has something of it. In `denied_namespaces` nothing is dispatched. `authors`, if there are, say whether an
+    author may create what is wrapped.
     """
 
     def __init__(
@@ -58,6 +61,8 @@ class Admission:
         is_complete: Callable[[], bool] = lambda: True,
         *,
         believes_stamps: bool = False,
+        denied_namespaces: frozenset[str] = frozenset(),
+        authors: AuthorCheck | None = None,
     ) -> None:
         self._hub = hub
         self._roster = roster
@@ -70,6 +75,8 @@ class Admission:
         self._now = now
         self._is_complete = is_complete
         self._believes_stamps = believes_stamps
+        self._denied_namespaces = denied_namespaces
+        self._authors = authors
         self._uids: set[str] = set()
         self._failed: set[str] = set()
         self._unsure: set[str] = set()
@@ -133,15 +140,18 @@ class Admission:
         self._on_failed(view.uid)
         return None
 
-    async def _read(self, view: AppWrapperView) -> Change:
+    async def _read(self, view: AppWrapperView) -> Change | None:
+        """Read one newcomer; None of one whose author's rights are being asked about, who comes again."""
         try:
             spec, newcomer, gang = self._parse(view)
+            ended = _recall(view, newcomer, gang, self._now())
+            if ended is not None:
+                return ended
+            if not self._may_be_dispatched(view, newcomer, spec):
+                return None
         except SpecError as error:
             message = f"{view.namespace}/{view.name} creation failure: {error}"
             return beginnings.reject(_newcomer(view, self._submitter(view)), message, self._now())
-        ended = _recall(view, newcomer, gang, self._now())
-        if ended is not None:
-            return ended
         running = await self._find_running(view, spec)
         if running is not None:
             cluster, attempt = running
@@ -161,6 +171,17 @@ class Admission:
         spec = self._specs.parse(view.spec, view.spec_hash, view.namespace)
         gang, where = gang_of(spec), _where(view, spec)
         return spec, _newcomer(view, self._submitter(view), spec, where), gang
+
+    def _may_be_dispatched(self, view: AppWrapperView, newcomer: Newcomer, spec: AppWrapperSpec) -> bool:
+        """False while that is not known; `SpecError` if it may not.
+
+        Asked also about one that seems to run: anybody can make an object that looks like one of ours, and what is
+        missing of an AppWrapper that is adopted would be created.
+        """
+        check_namespace(view.namespace, self._denied_namespaces)
+        if self._authors is None:
+            return True
+        return self._authors.may_wrap(view.uid, newcomer.submitter, view.namespace, spec)
 
     def _submitter(self, view: AppWrapperView) -> Submitter:
         return view.submitter if self._believes_stamps else UNKNOWN

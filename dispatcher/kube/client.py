@@ -50,8 +50,13 @@ _POD_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/name
 
 def own_namespace(given: str) -> str:
     """The namespace this runs in: as given, else the pod's, else `default`."""
+    return known_namespace(given) or "default"
+
+
+def known_namespace(given: str) -> str:
+    """The namespace this runs in: as given, else the pod's; empty if neither says."""
     if given or not _POD_NAMESPACE.is_file():
-        return given or "default"
+        return given
     return _POD_NAMESPACE.read_text(encoding="utf-8").strip()
 
 

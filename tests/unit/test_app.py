@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 
 from dispatcher.__main__ import main
-from dispatcher.app import Clock, WriteFence
+from dispatcher.app import Clock, WriteFence, denied_namespaces
 from dispatcher.errors import StoreUnavailable
+from dispatcher.settings import Settings
 from tests.builders import NOW, at
 
 
@@ -137,3 +138,20 @@ def test_what_cannot_work_is_one_line_and_exit_code_1(
         main()
     assert caught.value.code == 1
     assert capsys.readouterr().err == f"dispatcher: {line}\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "denied"),
+    [
+        pytest.param({}, {"kube-system", "kube-public", "kube-node-lease"}, id="its-own-is-not-known"),
+        pytest.param(
+            {"namespace": "hub"}, {"hub", "kube-system", "kube-public", "kube-node-lease"}, id="its-own"
+        ),
+        pytest.param({"namespace": "default", "denied_namespaces": ""}, {"default"}, id="its-own-alone"),
+        pytest.param({"denied_namespaces": " a, b ,,"}, {"a", "b"}, id="as-they-are-typed"),
+    ],
+)
+def test_nothing_is_dispatched_in_the_systems_namespaces_and_its_own(
+    settings: dict[str, str], denied: set[str]
+) -> None:
+    assert denied_namespaces(Settings(**settings)) == denied  # type: ignore[arg-type]

@@ -56,6 +56,7 @@ async def test_metrics_are_those_of_the_moment() -> None:
         'dispatcher_api_writes_total{resource="rayclusters",verb="post"} 4.0',
         'dispatcher_appwrappers{phase="Queued"} 2.0',
         'dispatcher_appwrappers{phase="Running"} 1.0',
+        "dispatcher_author_policy_missing 0.0",
         'dispatcher_capacity_free{cluster="hub",resource="cpu"} -500.0',
         "dispatcher_events_dropped_total 5.0",
         "dispatcher_leading 1.0",

@@ -30,6 +30,8 @@ DEFAULTS: dict[str, Any] = {
     "sample_seconds": 300,
     "concurrency": 32,
     "submitter": "namespace",
+    "author_check": "policy",
+    "denied_namespaces": "kube-system,kube-public,kube-node-lease",
     "log_level": "info",
     "log_format": "auto",
 }
@@ -66,6 +68,13 @@ def test_defaults_are_the_documented_ones() -> None:
         ("DISPATCHER_SAMPLE_SECONDS", "60", "sample_seconds", 60),
         ("DISPATCHER_CONCURRENCY", "1", "concurrency", 1),
         ("DISPATCHER_SUBMITTER", "annotation", "submitter", "annotation"),
+        ("DISPATCHER_AUTHOR_CHECK", "off", "author_check", "off"),
+        (
+            "DISPATCHER_DENIED_NAMESPACES",
+            "kube-system, gpu-operator",
+            "denied_namespaces",
+            "kube-system, gpu-operator",
+        ),
         ("DISPATCHER_LOG_LEVEL", "debug", "log_level", "debug"),
         ("DISPATCHER_LOG_FORMAT", "json", "log_format", "json"),
     ],
@@ -113,6 +122,7 @@ def test_other_variables_of_that_prefix_are_no_mistake(monkeypatch: pytest.Monke
         ("kept_seconds", 366 * 86400 + 1),
         ("queue_policy", "FIFO"),
         ("submitter", "label"),
+        ("author_check", "on"),
         ("log_format", "xml"),
     ],
 )
@@ -120,6 +130,14 @@ def test_value_out_of_bounds_is_refused_by_its_name(name: str, value: object) ->
     with pytest.raises(ValidationError) as caught:
         Settings(**{name: value})  # type: ignore[arg-type]
     assert [error["loc"] for error in caught.value.errors()] == [(name,)]
+
+
+def test_review_of_authors_needs_to_know_who_they_are() -> None:
+    with pytest.raises(
+        ValidationError, match="submitter namespace names no user: apply manifests/submitter-policy"
+    ):
+        Settings(author_check="review")
+    assert Settings(author_check="review", submitter="annotation").author_check == "review"
 
 
 @pytest.mark.parametrize(

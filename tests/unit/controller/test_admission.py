@@ -53,6 +53,18 @@ async def test_one_that_never_can_be_dispatched_fails_with_the_reason(world: Wor
     assert "custompodresources" in record.message
 
 
+@pytest.mark.parametrize("status", [{}, {"canrun": True}], ids=["new", "seems-to-run"])
+async def test_one_in_a_namespace_that_is_denied_fails_at_once(world: World, status: Json) -> None:
+    world.server.on("GET", f"{PODS}/pod", answer(running(1)))
+    world.admission = world.make_admission(denied_namespaces=frozenset({"default"}))
+    record = await world.admit(make_appwrapper(status=status))
+    assert (record.phase, record.message) == (
+        Phase.FAILED,
+        'default/aw creation failure: metadata.namespace: nothing is dispatched in "default". '
+        "Submit the AppWrapper in another namespace.",
+    )
+
+
 @pytest.mark.parametrize("case", ["known", "deleting", "gone"])
 async def test_nothing_is_taken_in_twice_or_in_vain(world: World, case: str) -> None:
     metadata: Json = {"deletionTimestamp": "2026-11-20T09:00:00Z"} if case == "deleting" else {}

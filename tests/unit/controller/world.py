@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from dispatcher.controller.admission import Admission
+from dispatcher.controller.author_check import AuthorCheck
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.committer import Committer
 from dispatcher.controller.hub import Hub
@@ -91,7 +92,13 @@ class World:
         self.server.on("GET", ALL_PODS, answer(pods()))
         self.server.on("GET", PODS, answer(pods()))
 
-    def make_admission(self, *, believes_stamps: bool = False) -> Admission:
+    def make_admission(
+        self,
+        *,
+        believes_stamps: bool = False,
+        denied_namespaces: frozenset[str] = frozenset(),
+        authors: AuthorCheck | None = None,
+    ) -> Admission:
         """Who takes newcomers in."""
         return Admission(
             self.hub,
@@ -104,6 +111,8 @@ class World:
             self.comes_back,
             self.now,
             believes_stamps=believes_stamps,
+            denied_namespaces=denied_namespaces,
+            authors=authors,
         )
 
     def now(self) -> datetime:

@@ -1,0 +1,52 @@
+"""Asking an API server what a user may do.
+
+Source: https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dispatcher import errors
+from dispatcher.core.authorization import Access
+from dispatcher.kube.client import ClusterClient
+
+PATH: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+BINDING: Final = (
+    "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/author.dispatcher.codeflare.dev"
+)
+"""Of the policy in `manifests/author-policy.yaml`."""
+
+
+async def is_allowed(client: ClusterClient, access: Access) -> bool:
+    """Whether a user may do something, by all that the API server knows of the user's rights.
+
+    A ClusterError says nothing either way; `Forbidden` that the dispatcher may not ask.
+    """
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SubjectAccessReview",
+        "spec": {
+            "user": access.submitter.user,
+            "groups": list(access.groups),
+            "resourceAttributes": {
+                "namespace": access.namespace,
+                "group": access.group,
+                "resource": access.resource,
+                "verb": access.verb,
+            },
+        },
+    }
+    match await client.create(PATH, review):
+        case {"status": {"allowed": bool(allowed)}}:
+            return allowed
+    raise errors.Unavailable(f"POST {PATH}: the answer makes no sense")
+
+
+async def is_author_policy_bound(client: ClusterClient) -> bool:
+    """Whether the API server is to refuse AppWrappers whose authors may not create what they wrap."""
+    try:
+        binding = await client.get(BINDING)
+    except errors.NotFound:
+        return False
+    return "Deny" in ((binding.get("spec") or {}).get("validationActions") or ())

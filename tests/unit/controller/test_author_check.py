@@ -1,0 +1,281 @@
+"""Authors are asked about beside intake: nobody waits for another's answer, and nothing goes without one."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from dispatcher import errors
+from dispatcher.api.names import FINALIZER, GROUPS_ANNOTATION, USER_ANNOTATION
+from dispatcher.controller.author_check import (
+    ANSWER_SECONDS,
+    AT_ONCE_IN_A_NAMESPACE,
+    POLICY_SECONDS,
+    AuthorCheck,
+    watch_policy,
+)
+from dispatcher.controller.cluster import Cluster
+from dispatcher.core.authorization import Access
+from dispatcher.core.capacity import CapacityLedger
+from dispatcher.core.record import Phase, Record
+from tests.builders import make_appwrapper, make_template
+from tests.fakes import FakeApiServer, answer, client_of, refusal
+from tests.unit.controller.wire import MISSING, PODS, job, secret
+from tests.unit.controller.world import World
+from tests.unit.virtual_time import monotonic, until
+
+Json = dict[str, Any]
+
+WIDGET = make_template("Widget", "example.com/v1", name="w")
+
+
+class Rights:
+    """What users may do, by resource; `asked` is what was asked, `reply` answers in place of the rights."""
+
+    def __init__(self, *resources: str) -> None:
+        self.resources = set(resources)
+        self.asked: list[Access] = []
+        self.reply: Callable[[Access], Awaitable[bool]] | None = None
+
+    async def __call__(self, access: Access) -> bool:
+        self.asked.append(access)
+        return await self.reply(access) if self.reply else access.resource in self.resources
+
+
+@asynccontextmanager
+async def checking(world: World, rights: Rights, *, is_complete: bool = True) -> AsyncIterator[AuthorCheck]:
+    """An intake that has authors checked, whose answers bring newcomers back as the reconciler does."""
+    authors = AuthorCheck(
+        rights,
+        world.clusters,
+        lambda: is_complete,
+        lambda uid: world.hub.view(uid) is not None,
+        lambda uid: world.admission.add(uid),
+        monotonic,
+    )
+    world.admission = world.make_admission(believes_stamps=True, authors=authors)
+    async with asyncio.TaskGroup() as tasks:
+        running = [tasks.create_task(authors.run()), tasks.create_task(world.admission.run())]
+        yield authors
+        for task in running:
+            task.cancel()
+
+
+def submitted(name: str, *templates: Json, user: str = "alice", **metadata: Any) -> Json:  # noqa: ANN401
+    annotations = {USER_ANNOTATION: user, GROUPS_ANNOTATION: "vision"} if user else {}
+    return make_appwrapper(name, *templates, annotations=annotations, **metadata)
+
+
+async def taken_in(world: World, raw: Json) -> Record:
+    """The record of an AppWrapper, once there is one."""
+    uid = world.show(raw).uid
+    world.admission.add(uid)
+    await until(lambda: world.roster.get(uid) is not None)
+    return world.record(uid)
+
+
+async def test_appwrapper_is_queued_if_its_author_may_create_all_that_it_wraps(world: World) -> None:
+    rights = Rights("pods", "jobs")
+    async with checking(world, rights):
+        record = await taken_in(world, submitted("aw", make_template(), job()))
+    assert (record.phase, record.user) == (Phase.QUEUED, "alice")
+    assert [(each.resource, each.group, each.namespace, each.verb) for each in rights.asked] == [
+        ("pods", "", "default", "create"),
+        ("jobs", "batch", "default", "create"),
+    ]
+
+
+async def test_appwrapper_is_failed_if_its_author_may_not_create_one_kind(world: World) -> None:
+    async with checking(world, Rights("pods")):
+        record = await taken_in(world, submitted("aw", make_template(), secret()))
+    assert (record.phase, record.reason) == (Phase.FAILED, "ItemCreationFailure.")
+    assert record.message == (
+        "default/aw creation failure: spec.resources.GenericItems[1]: alice may not create secrets in namespace "
+        "default. Ask an administrator for that right, then submit the AppWrapper anew."
+    )
+
+
+async def test_rights_are_each_authors_own(world: World) -> None:
+    rights = Rights()
+
+    async def alices(access: Access) -> bool:
+        return access.submitter.user == "alice"
+
+    rights.reply = alices
+    async with checking(world, rights):
+        phases = [
+            (await taken_in(world, submitted(user, make_template(), user=user))).phase
+            for user in ("alice", "bob")
+        ]
+    assert phases == [Phase.QUEUED, Phase.FAILED]
+
+
+async def test_appwrapper_whose_author_nobody_knows_is_failed(world: World) -> None:
+    rights = Rights("pods")
+    async with checking(world, rights):
+        record = await taken_in(world, submitted("aw", user=""))
+    assert (record.phase, rights.asked) == (Phase.FAILED, [])
+    assert "does not say who submitted the AppWrapper" in record.message
+
+
+async def test_what_has_ended_is_not_asked_about(world: World) -> None:
+    rights = Rights()
+    done = {"state": "Completed", "conditions": [{"type": "Completed", "status": "True"}]}
+    async with checking(world, rights):
+        record = await taken_in(world, submitted("aw", user="", status=done))
+    assert (record.phase, rights.asked) == (Phase.COMPLETED, [])
+
+
+async def test_one_that_seems_to_run_is_asked_about(world: World) -> None:
+    """Whoever may create pods can make one that looks like ours, and would be given the Secret beside it."""
+    rights = Rights("pods")
+    async with checking(world, rights):
+        record = await taken_in(
+            world, submitted("aw", make_template(), secret(), status={"canrun": True}, finalizers=[FINALIZER])
+        )
+    assert record.phase is Phase.FAILED
+    assert world.server.requests("GET", f"{PODS}/pod") == []
+
+
+async def test_same_answer_serves_many_for_some_seconds(world: World) -> None:
+    rights = Rights("pods")
+    async with checking(world, rights):
+        for number in range(5):
+            await taken_in(world, submitted(f"aw{number}"))
+        assert len(rights.asked) == 1
+
+        rights.resources.clear()
+        await asyncio.sleep(ANSWER_SECONDS)
+        assert (await taken_in(world, submitted("later"))).phase is Phase.FAILED
+
+
+async def test_question_that_fails_is_asked_again_and_nothing_goes_meanwhile(world: World) -> None:
+    rights = Rights("pods")
+    failures: list[Exception] = [errors.Unavailable("no"), errors.Forbidden("no"), ValueError("no")]
+
+    async def at_last(access: Access) -> bool:
+        if failures:
+            raise failures.pop()
+        return True
+
+    rights.reply = at_last
+    with capture_logs() as logs:
+        async with checking(world, rights):
+            started = monotonic()
+            record = await taken_in(world, submitted("aw"))
+    assert (record.phase, len(rights.asked)) == (Phase.QUEUED, 4)
+    assert monotonic() - started >= 0.1 + 0.2 + 0.4
+    assert [each["event"] for each in logs].count("author_check_failed") == 3
+
+
+async def test_nobody_waits_for_answers_about_another_namespace(world: World) -> None:
+    rights = Rights("pods")
+    hangs = asyncio.Event()
+
+    async def slowly(access: Access) -> bool:
+        if access.namespace == "slow":
+            await hangs.wait()
+        return True
+
+    rights.reply = slowly
+    async with checking(world, rights):
+        for number in range(40):
+            raw = submitted(f"slow{number}", make_template(), user=f"user{number}", namespace="slow")
+            world.admission.add(world.show(raw).uid)
+        record = await taken_in(world, submitted("aw"))
+        assert (record.phase, monotonic() < 1) == (Phase.QUEUED, True)
+        assert [each.namespace for each in rights.asked].count("slow") == AT_ONCE_IN_A_NAMESPACE
+        hangs.set()
+        await until(lambda: len(world.admitted) == 41)
+
+
+async def test_one_that_is_gone_is_forgotten(world: World) -> None:
+    rights = Rights("pods")
+
+    async def never(_: Access) -> bool:
+        world.hide("uid-of-aw")
+        raise errors.Unavailable("no")
+
+    rights.reply = never
+    async with checking(world, rights) as authors:
+        world.admission.add(world.show(submitted("aw")).uid)
+        await asyncio.sleep(60)
+        assert (len(rights.asked), authors.waiting) == (1, 0)
+
+
+# --- kinds -------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def west(world: World) -> AsyncIterator[FakeApiServer]:
+    """A member cluster, which is asked which kinds it serves."""
+    async with FakeApiServer() as west, client_of(west) as client:
+        world.clusters["west"] = Cluster("west", client, CapacityLedger(), world.wake_dispatch, world.wake)
+        yield west
+
+
+def widget(name: str) -> Json:
+    raw = submitted(name, WIDGET)
+    raw["spec"]["resources"]["GenericItems"][0]["custompodresources"] = []
+    return raw
+
+
+async def test_kind_is_known_by_the_resource_that_some_cluster_has_it_as(
+    world: World, west: FakeApiServer
+) -> None:
+    resources = [{"name": "widgetry", "kind": "Widget", "namespaced": True}]
+    west.on("GET", "/apis/example.com/v1", answer({"resources": resources}))
+    rights = Rights("widgetry")
+    async with checking(world, rights):
+        record = await taken_in(world, widget("aw"))
+    assert (record.phase, [each.resource for each in rights.asked]) == (Phase.QUEUED, ["widgetry"])
+
+
+async def test_kind_that_no_cluster_serves_is_refused(world: World) -> None:
+    async with checking(world, Rights()):
+        record = await taken_in(world, widget("aw"))
+    assert record.phase is Phase.FAILED
+    assert "no cluster serves Widget in version example.com/v1, so nobody may create it" in record.message
+
+
+@pytest.mark.parametrize("reason", ["silent", "not-connected"])
+async def test_kind_is_not_refused_before_every_cluster_was_asked(
+    world: World, west: FakeApiServer, reason: str
+) -> None:
+    west.on(
+        "GET", "/apis/example.com/v1", MISSING if reason == "not-connected" else refusal(500, "InternalError")
+    )
+    async with checking(world, Rights(), is_complete=reason == "silent"):
+        world.admission.add(world.show(widget("aw")).uid)
+        await asyncio.sleep(60)
+    assert world.admitted == []
+
+
+# --- the policy --------------------------------------------------------------------------------------
+
+
+async def test_policy_that_is_missing_is_told_once_until_it_is_there() -> None:
+    replies: list[object] = [False, errors.Unavailable("no"), False, True, False]
+    noted: list[bool] = []
+
+    async def is_bound() -> bool:
+        reply = replies.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return bool(reply)
+
+    with capture_logs() as logs, contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(POLICY_SECONDS * (len(replies) - 0.5)):
+            await watch_policy(is_bound, noted.append)
+    assert noted == [True, True, False, True]
+    assert [each["event"] for each in logs] == [
+        "author_policy_missing",
+        "author_policy_unknown",
+        "author_policy_missing",
+    ]
