@@ -14,9 +14,10 @@ import json
 import os
 import shlex
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -30,6 +31,10 @@ from testbed.processes import Ending, Process, ProcessDied, Supervisor
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 CRDS: Final = (*sorted((ROOT / "crds").glob("*.yaml")), *sorted((ROOT / "testbed" / "crds").glob("*.yaml")))
+POLICIES: Final = tuple(ROOT / "manifests" / f"{each}-policy.yaml" for each in ("admission", "author"))
+"""What an operator applies on the hub; the API server enforces it some seconds later."""
+NAMESPACE: Final = "appwrapper-dispatcher"
+"""The dispatcher's own, as in those: it has the kubeconfigs of members, and no AppWrappers."""
 NODES: Final = 3
 GPU_NODE: Final = Shape(cpu="8", memory="61Gi", gpu=1)
 """One example gang of two GPUs fits on three of these; two gangs do not."""
@@ -134,6 +139,7 @@ class Stack:
         for plane in planes:
             self._parts.callback(plane.down)
         up_all(planes)
+        apply(self.plane, POLICIES)
         for plane in planes:
             name = f", {plane.name}" if self.members else ""
             say(f"Kubernetes {VERSION.removeprefix('v')}{name}: {describe(plane.wanted)}")
@@ -172,6 +178,7 @@ class Stack:
             "HOME": str(self.folder),
             "DISPATCHER_KUBECONFIG": str(self.plane.kubeconfig),
             "DISPATCHER_DATABASE_URL": self.database_url,
+            "DISPATCHER_NAMESPACE": NAMESPACE,
         }
 
     def write_exports(self) -> Path:
@@ -188,7 +195,8 @@ class Stack:
 
     def exports(self) -> list[str]:
         """Lines that make a shell mean this stack; the folder put on its PATH has kubectl and psql."""
-        values = {**self.plane.environment, "DISPATCHER_DATABASE_URL": self.database_url}
+        own = {"DISPATCHER_DATABASE_URL": self.database_url, "DISPATCHER_NAMESPACE": NAMESPACE}
+        values = {**self.plane.environment, **own}
         lines = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
         return [*lines, f'export PATH={shlex.quote(str(self.folder / "bin"))}:"$PATH"']
 
@@ -216,6 +224,14 @@ class Stack:
         process = self._supervisor.start(name, argv, env=self.environment, cwd=ROOT)
         self._parts.callback(self._supervisor.stop, process)
         self._operators[plane.name] = process
+
+
+def apply(plane: Plane, manifests: Sequence[Path]) -> None:
+    """Apply manifests as an operator does; raises `NotReady` with what kubectl says if it refuses."""
+    files = [argument for path in manifests for argument in ("-f", str(path))]
+    done = subprocess.run([str(plane.kubectl), "apply", *files], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise NotReady(f"{plane.name}: the manifests were not applied: {done.stderr.strip()}")
 
 
 async def crash(plane: Plane) -> None:

@@ -58,6 +58,8 @@ async def fleet(
             await planes[name].create_namespace(world.namespace)
             members[name] = World(supervisor, planes[name], member, world.namespace, world.database_url)
         fleet = Fleet(world, members)
+        own = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": fleet.namespace}}
+        made = await client.create("/api/v1/namespaces", own)
         yield fleet
         world.stop_dispatchers()
         for name in await fleet.declared():
@@ -65,6 +67,7 @@ async def fleet(
         await let_go(world)
         for member_world in members.values():
             await member_world.demolish()
+        await client.delete(f"/api/v1/namespaces/{made['metadata']['name']}", made["metadata"]["uid"])
 
 
 @pytest.fixture

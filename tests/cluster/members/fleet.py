@@ -21,13 +21,13 @@ OFTEN = {"probe_seconds": "0.5", "unreachable_seconds": "2", "read_timeout_secon
 class Fleet:
     """A hub and its members by name; each member has the namespace of the test.
 
-    `namespace` is the dispatcher's own, which has the Secrets: the test's, unless it is told otherwise.
+    `namespace` is the dispatcher's own, which has the Secrets and no AppWrappers.
     """
 
     def __init__(self, hub: World, members: dict[str, World]) -> None:
         self.hub = hub
         self.members = members
-        self.namespace = hub.namespace
+        self.namespace = f"{hub.namespace}-own"
 
     async def start_dispatcher(self, **settings: str) -> Process:
         """Run a dispatcher on the hub."""

@@ -33,7 +33,7 @@ async def test_gangs_that_hang_in_one_member_take_nobody_elses_turn(fleet: Fleet
     async with ApiProxy.of(fleet.members["west"].plane) as wire:
         kubeconfig = wire.kubeconfig(fleet.members["west"].plane).read_bytes()
         await fleet.declare("west", labels={"at": "west"}, kubeconfig=kubeconfig)
-        await fleet.hub.start_dispatcher(namespace=fleet.hub.namespace, **PATIENT)
+        await fleet.hub.start_dispatcher(namespace=fleet.namespace, **PATIENT)
         await fleet.hub.create(bound_for("west", "first"))
         await fleet.hub.until_state("first", "Running")
         hanging = wire.rules.on(lambda _: True, Fault(before=Gate()), times=sys.maxsize)
