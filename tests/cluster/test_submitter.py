@@ -38,6 +38,9 @@ PLURALS = {
 }
 OLDER = f"{collection('default')}/older"
 """An AppWrapper, of another manager, that was created before there were policies."""
+UNSTAMPED = f"{collection('default')}/unstamped"
+"""Another, ours."""
+OWN_NAMESPACE = "appwrapper-dispatcher"
 FORGED = {USER_ANNOTATION: "root", GROUPS_ANNOTATION: "system:masters"}
 ALICES = {USER_ANNOTATION: "alice", GROUPS_ANNOTATION: "vision\nllm"}
 ADMINS = {USER_ANNOTATION: "admin", GROUPS_ANNOTATION: "system:masters"}
@@ -51,6 +54,8 @@ def policies(plane: Plane) -> Iterator[None]:
     """The operators' policies, from when they are enforced; they are no longer when the last test has ended."""
     older = appwrapper({"resources": {"GenericItems": [item(config_map("a"))]}, "managedBy": "example.com/a"})
     plane.client.request("POST", collection("default"), older | {"metadata": {"name": "older"}})
+    ours = appwrapper({"resources": {"GenericItems": [item(config_map("a"))]}, "suspend": True})
+    plane.client.request("POST", collection("default"), ours | {"metadata": {"name": "unstamped"}})
     documents = [
         (f"{REGISTRATION}/{PLURALS[each['kind']]}/{each['metadata']['name']}", each)
         for each in yaml.safe_load_all(POLICIES.read_text())
@@ -63,6 +68,7 @@ def policies(plane: Plane) -> Iterator[None]:
         plane.client.request("DELETE", path)
     until(lambda: written(plane) == {False} and not is_kept(plane))
     plane.client.request("DELETE", OLDER)
+    plane.client.request("DELETE", UNSTAMPED)
 
 
 def until(is_so: Callable[[], bool]) -> None:
@@ -309,3 +315,69 @@ async def test_dispatcher_records_who_submitted_what_it_takes_in(
 
     (row,) = await rows(world, "SELECT user_name, user_groups FROM appwrapper WHERE name = 'train'")
     assert (row["user_name"], row["user_groups"]) == believed
+
+
+@pytest.fixture
+async def bob(plane: Plane, api: Api, namespace: str) -> Person:
+    """May submit AppWrappers in the namespace, and nothing else."""
+    rbac, group = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{namespace}", "rbac.authorization.k8s.io"
+    verbs = ["create", "get", "patch"]
+    rules = [{"apiGroups": ["workload.codeflare.dev"], "resources": ["appwrappers"], "verbs": verbs}]
+    await api.request("POST", f"{rbac}/roles", {"metadata": {"name": "submitters"}, "rules": rules})
+    body = {
+        "metadata": {"name": "submitters"},
+        "roleRef": {"apiGroup": group, "kind": "Role", "name": "submitters"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "bob"}],
+    }
+    await api.request("POST", f"{rbac}/rolebindings", body)
+    return Person(plane, namespace, "bob", ("llm",))
+
+
+async def test_dispatcher_that_reviews_authors_refuses_what_the_author_may_not_create(
+    world: World, alice: Person, bob: Person
+) -> None:
+    """What bob writes into the annotation, alice's name, is of no help to bob."""
+    await world.start_dispatcher(submitter="annotation", author_check="review", namespace=OWN_NAMESPACE)
+    await alice.apply(small_job("alices"))
+    await bob.apply(bent(small_job("bobs"), {USER_ANNOTATION: "alice"}))
+    await world.until_state("alices", "Running")
+    status = await world.until_shown("bobs", "Failed")
+
+    failed = next(each for each in status["conditions"] if each["type"] == "Failed")
+    assert failed["message"] == (
+        f"{world.namespace}/bobs creation failure: spec.resources.GenericItems[0]: bob may not create jobs.batch in "
+        f"namespace {world.namespace}. Ask an administrator for that right, then submit the AppWrapper anew."
+    )
+    assert await world.names("Job") == {"alices"}
+
+
+async def test_appwrapper_that_is_older_than_the_stamp_is_refused_where_authors_are_reviewed(
+    world: World, plane: Plane
+) -> None:
+    """Nobody knows whose it is."""
+    await world.start_dispatcher(submitter="annotation", author_check="review", namespace=OWN_NAMESPACE)
+
+    async def refused() -> str | None:
+        status = plane.client.get(UNSTAMPED).get("status") or {}
+        return str(status.get("conditions")) if status.get("state") == "Failed" else None
+
+    assert "does not say who submitted the AppWrapper" in await world.until(refused, "it is refused")
+
+
+@pytest.mark.parametrize("where", ["kube-public", OWN_NAMESPACE])
+async def test_nothing_is_dispatched_in_the_systems_and_the_dispatchers_own_namespace(
+    world: World, plane: Plane, where: str
+) -> None:
+    """Also where no policy refuses it at the door."""
+    await plane.create_namespace(where)
+    path = f"{collection(where)}/misplaced"
+    await world.start_dispatcher(namespace=OWN_NAMESPACE)
+    body = appwrapper({"resources": {"GenericItems": [item(config_map("a"))]}}, name="misplaced")
+    await asyncio.to_thread(plane.client.request, "POST", collection(where), body)
+
+    async def refused() -> str | None:
+        status = plane.client.get(path).get("status") or {}
+        return str(status.get("conditions")) if status.get("state") == "Failed" else None
+
+    assert f'nothing is dispatched in "{where}"' in await world.until(refused, "it is refused")
+    await asyncio.to_thread(plane.client.request, "DELETE", path)
