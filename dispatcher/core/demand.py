@@ -1,26 +1,35 @@
 """What an AppWrapper asks for, from what its author declared and what its templates say.
 
-Declared demand (`custompodresources`) is believed, as in MCAD, and it alone is charged. How many pods must
-run, and the shapes that have to fit nodes, come from the templates where those can be read: what is declared
-may add up to the right total in pods that never exist. v1beta2's `podSets` declare less, only which templates
-there are and how many pods are made of each: they are needed for kinds we do not know, and for the others
-they must agree with what we find.
+Declared demand (`custompodresources`) is a claim. Where the template can be read, each item is charged the
+larger of declared and derived, resource by resource, and a kind that makes no pods is charged nothing; the
+rule `TRUSTED` charges what is declared and nothing else, as MCAD did. A kind whose pods cannot be derived is
+charged what is declared for it. A declaration that is not charged as written makes a warning for its author.
+
+How many pods must run, and the shapes that have to fit nodes, come from the templates where those can be read:
+what is declared may add up to the right total in pods that never exist. v1beta2's `podSets` declare less, only
+which templates there are and how many pods are made of each: they are needed for kinds we do not know, and for
+the others they must agree with what we find.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Final
 
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, TemplatePodSet, WrappedObject
 from dispatcher.api.mistakes import SpecError, quoted
 from dispatcher.core.gang import Gang, PodSet
+from dispatcher.core.placement import in_words
 from dispatcher.core.podsets import KINDS, UNTOLD, Kind, Pods, TemplateError, pod_set_at, pods_of
 from dispatcher.core.quantity import QuantityError, resource_amounts
-from dispatcher.core.resources import LARGEST_AMOUNT, Resources
+from dispatcher.core.resources import LARGEST_AMOUNT, NOTHING, Resources
 
 _DECLARATION: Final = "custompodresources: [{replicas: 2, requests: {cpu: 1, memory: 2Gi}}]"
 _POD_SETS: Final = "podSets: [{path: template.spec.template, replicas: 2}]"
+_MOST_NAMED: Final = 8
+"""Resources that a warning names."""
 _MOST_POD_SETS: Final = 8
 """Of one component; the upstream of v1beta2 takes no more either, because Kueue does not."""
 
@@ -29,13 +38,46 @@ class DemandError(SpecError):
     """A spec whose demand cannot be told, so that it can never be dispatched as written."""
 
 
-def gang_of(spec: AppWrapperSpec) -> Gang:
+class Rule(StrEnum):
+    """How a declaration is charged where the template says what the pods ask for."""
+
+    LARGER = "larger"
+    """The larger of declared and derived, of each resource; a kind without pods is charged nothing."""
+    TRUSTED = "trusted"
+    """What is declared, whatever the template says, as in MCAD."""
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """The gang as it is charged, and a sentence for each declaration that is not what its template says."""
+
+    gang: Gang
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The share of one wrapped object; `claimed` is the total of its declaration, charged or not."""
+
+    gang: Gang
+    claimed: Resources = NOTHING
+    warning: str = ""
+
+
+def gang_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER) -> Gang:
     """Tell the whole of what has to fit at once; DemandError, and nothing else, if that cannot be told."""
-    parts = [_part(wrapped, spec) for wrapped in spec.wrapped]
-    demand = _total((part.demand, 1) for part in parts)
-    pods = spec.min_available or sum(part.pods for part in parts)
-    _check_sizes(demand, pods)
-    return Gang(demand, pods, tuple(pod_set for part in parts for pod_set in part.pod_sets))
+    return charge_of(spec, rule).gang
+
+
+def charge_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER) -> Charge:
+    """Tell what is charged for a gang by `rule`, and what to warn of; DemandError if that cannot be told."""
+    parts = [_part(wrapped, spec, rule) for wrapped in spec.wrapped]
+    gangs = [part.gang for part in parts]
+    demand = _total((gang.demand, 1) for gang in gangs)
+    pods = spec.min_available or sum(gang.pods for gang in gangs)
+    _check_sizes(demand.highest(_total((part.claimed, 1) for part in parts)), pods)
+    gang = Gang(demand, pods, tuple(pod_set for gang in gangs for pod_set in gang.pod_sets))
+    return Charge(gang, tuple(part.warning for part in parts if part.warning))
 
 
 def pods_by_item(spec: AppWrapperSpec) -> tuple[int, ...]:
@@ -45,23 +87,77 @@ def pods_by_item(spec: AppWrapperSpec) -> tuple[int, ...]:
 
 def _pods_or_none(wrapped: WrappedObject, spec: AppWrapperSpec) -> int:
     try:
-        return _part(wrapped, spec).pods
+        return _part(wrapped, spec, Rule.LARGER).gang.pods
     except DemandError:
         return 0  # admitted by an earlier release
 
 
-def _part(wrapped: WrappedObject, spec: AppWrapperSpec) -> Gang:
+def _part(wrapped: WrappedObject, spec: AppWrapperSpec, rule: Rule) -> _Part:
     """Tell the share of one wrapped object."""
     if wrapped.pod_sets:
-        return _gang(_pointed_out(wrapped, spec))
+        return _Part(_gang(_pointed_out(wrapped, spec)))
     if wrapped.declared is None:
-        return _gang(_derived(wrapped, spec))
-    if not wrapped.declared:
-        return Gang()
+        return _Part(_gang(_derived(wrapped, spec)))
+    if not wrapped.declared and rule is Rule.TRUSTED:
+        return _Part(Gang())
+    return _declared_part(wrapped, spec, rule)
+
+
+def _declared_part(wrapped: WrappedObject, spec: AppWrapperSpec, rule: Rule) -> _Part:
+    """Weigh a declaration against the template."""
     path = f"{spec.path_of(wrapped)}.custompodresources"
-    declared = tuple(_declared(one, f"{path}[{index}]") for index, one in enumerate(wrapped.declared))
-    found = _derived_or(wrapped, declared)
-    return Gang(_gang(_all_members(declared)).demand, found.members, found.sets)
+    declared = tuple(_declared(one, f"{path}[{index}]") for index, one in enumerate(wrapped.declared or ()))
+    claimed = _gang(_all_members(declared)).demand
+    found = _found(wrapped, declared, spec)
+    if found is None:
+        stand_ins = tuple(pod_set for pod_set in declared if pod_set.count)
+        return _Part(_gang(_all_members(stand_ins)), claimed)
+    derived, makes_pods = _gang(found).demand, _makes_pods(wrapped)
+    if rule is Rule.TRUSTED:
+        charged = claimed
+    else:
+        charged = claimed.highest(derived) if makes_pods else NOTHING
+    warning = ""
+    if not makes_pods and claimed != charged:
+        warning = f"{path}: a {wrapped.kind} makes no pods, so nothing is charged for it"
+    elif derived and claimed != derived:  # what makes no pods for now may be declared as what it will be
+        warning = f"{path}: {_differing(claimed, derived)}; {_HOW_CHARGED[rule]} is charged"
+    return _Part(Gang(charged, found.members, found.sets), claimed, warning)
+
+
+_HOW_CHARGED: Final = {Rule.LARGER: "the larger", Rule.TRUSTED: "what is declared"}
+
+
+def _found(wrapped: WrappedObject, declared: tuple[PodSet, ...], spec: AppWrapperSpec) -> Pods | None:
+    """What the template says; None where it cannot be read and the declaration has to stand in for it.
+
+    An empty declaration cannot: it would make a template that we do not understand free of charge.
+    """
+    kind = KINDS.get((wrapped.group, wrapped.kind))
+    if kind is None:
+        return None
+    try:
+        return pods_of(kind, wrapped.template)
+    except TemplateError as error:
+        if declared:
+            return None
+        raise _unreadable(wrapped, spec, error) from error
+
+
+def _makes_pods(wrapped: WrappedObject) -> bool:
+    """False of a kind that is known to make none, ever."""
+    kind = KINDS.get((wrapped.group, wrapped.kind))
+    return kind is None or bool(kind.rules)
+
+
+def _differing(claimed: Resources, derived: Resources) -> str:
+    """Both numbers of each resource in which a declaration and its template differ."""
+    names = sorted(name for name in {*claimed, *derived} if claimed[name] != derived[name])
+    told = ", ".join(
+        f"{name}: {in_words(name, claimed[name])} declared, {in_words(name, derived[name])} by the template"
+        for name in names[:_MOST_NAMED]
+    )
+    return told if len(names) <= _MOST_NAMED else f"{told}, and {len(names) - _MOST_NAMED} more"
 
 
 def _gang(pods: Pods) -> Gang:
@@ -80,18 +176,12 @@ def _derived(wrapped: WrappedObject, spec: AppWrapperSpec) -> Pods:
     try:
         return pods_of(kind, wrapped.template)
     except TemplateError as error:
-        path = f"{spec.path_of(wrapped)}.{_template_field(spec)}.{error.path}"
-        raise DemandError(path, error.problem, _remedy_for_unreadable(spec)) from error
+        raise _unreadable(wrapped, spec, error) from error
 
 
-def _derived_or(wrapped: WrappedObject, declared: tuple[PodSet, ...]) -> Pods:
-    """Prefer the template's shapes; what was declared stands in for what we cannot read."""
-    kind = KINDS.get((wrapped.group, wrapped.kind))
-    readable = _all_members(tuple(pod_set for pod_set in declared if pod_set.count))
-    try:
-        return readable if kind is None else pods_of(kind, wrapped.template)
-    except TemplateError:
-        return readable
+def _unreadable(wrapped: WrappedObject, spec: AppWrapperSpec, error: TemplateError) -> DemandError:
+    path = f"{spec.path_of(wrapped)}.{_template_field(spec)}.{error.path}"
+    return DemandError(path, error.problem, _remedy_for_unreadable(spec))
 
 
 def _pointed_out(wrapped: WrappedObject, spec: AppWrapperSpec) -> Pods:

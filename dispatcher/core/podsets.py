@@ -419,7 +419,21 @@ def _kubeflow_job(replica_specs: str, *injections: Injection) -> Kind:
 _REPLICATED = Kind((PodRule("spec", "template", _replicas),))
 
 _PODLESS: Final = {
-    "": ("ConfigMap", "PersistentVolumeClaim", "Secret", "Service", "ServiceAccount"),
+    "": (
+        "ConfigMap",
+        "Endpoints",
+        "LimitRange",
+        "PersistentVolumeClaim",
+        "PodTemplate",
+        "ResourceQuota",
+        "Secret",
+        "Service",
+        "ServiceAccount",
+    ),
+    "apps": ("ControllerRevision",),
+    "autoscaling": ("HorizontalPodAutoscaler",),
+    "coordination.k8s.io": ("Lease",),
+    "discovery.k8s.io": ("EndpointSlice",),
     "networking.k8s.io": ("Ingress", "NetworkPolicy"),
     "policy": ("PodDisruptionBudget",),
     "rbac.authorization.k8s.io": ("Role", "RoleBinding"),

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, WrappedObject, parse_spec
-from dispatcher.core.demand import DemandError, gang_of
+from dispatcher.core.demand import Charge, DemandError, Rule, charge_of, gang_of
 from dispatcher.core.gang import Gang, PodSet, Toleration
 from dispatcher.core.podsets import KINDS
 from dispatcher.core.resources import LARGEST_AMOUNT, NOTHING, Resources
@@ -88,6 +88,14 @@ def test_undeclared_demand_is_derived_from_the_template(template: Mapping[str, A
         ("v1", "Secret"),
         ("v1", "ServiceAccount"),
         ("v1", "PersistentVolumeClaim"),
+        ("v1", "Endpoints"),
+        ("v1", "LimitRange"),
+        ("v1", "PodTemplate"),
+        ("v1", "ResourceQuota"),
+        ("apps/v1", "ControllerRevision"),
+        ("autoscaling/v2", "HorizontalPodAutoscaler"),
+        ("coordination.k8s.io/v1", "Lease"),
+        ("discovery.k8s.io/v1", "EndpointSlice"),
         ("networking.k8s.io/v1", "Ingress"),
         ("networking.k8s.io/v1", "NetworkPolicy"),
         ("rbac.authorization.k8s.io/v1", "Role"),
@@ -127,9 +135,92 @@ def test_min_available_says_how_many_pods_must_run_but_not_how_much_is_asked_for
     assert gang_of(appwrapper(deployment(replicas=4), min_available=3)) == Gang(CPU * 4, 3, (PodSet(4, CPU),))
 
 
-def test_declared_demand_is_believed_while_count_and_shapes_come_from_the_template() -> None:
-    spec = appwrapper(deployment(replicas=4), declared=(pods(2, cpu=7), pods(1, memory="1Ki")))
-    assert gang_of(spec) == Gang(Resources({"cpu": 14000, "memory": 1024}), 4, (PodSet(4, CPU),))
+@pytest.mark.parametrize(
+    ("declared", "charged"),
+    [
+        pytest.param((pods(2, cpu=7),), {"cpu": 14000}, id="declared-is-larger"),
+        pytest.param((pods(1, cpu=1),), {"cpu": 4000}, id="derived-is-larger"),
+        pytest.param((pods(4, cpu=1),), {"cpu": 4000}, id="both-are-equal"),
+        pytest.param((pods(1, cpu=1, gpu=3),), {"cpu": 4000, "gpu": 3}, id="each-resource-by-itself"),
+        pytest.param((pods(3, cpu=1), pods(2, cpu=1)), {"cpu": 5000}, id="all-that-is-declared-of-an-item"),
+        pytest.param((), {"cpu": 4000}, id="nothing-declared"),
+    ],
+)
+def test_larger_of_declared_and_derived_is_charged_and_the_pods_come_from_the_template(
+    declared: tuple[DeclaredPodSet, ...], charged: dict[str, int]
+) -> None:
+    spec = appwrapper(deployment(replicas=4), declared=declared)
+    assert gang_of(spec) == Gang(Resources(charged), 4, (PodSet(4, CPU),))
+
+
+def test_larger_is_found_item_by_item() -> None:
+    over, under = (pods(2, cpu=7),), (pods(1, cpu=1),)
+    items = (WrappedObject(0, deployment(replicas=4), over), WrappedObject(1, deployment(replicas=4), under))
+    assert gang_of(AppWrapperSpec(items)).demand == Resources({"cpu": 14000 + 4000})
+
+
+def test_trusted_declaration_alone_is_charged_as_mcad_did() -> None:
+    for declared, charged in (((pods(1, cpu=1),), 1000), ((pods(2, cpu=7),), 14000)):
+        spec = appwrapper(deployment(replicas=4), declared=declared)
+        assert gang_of(spec, Rule.TRUSTED) == Gang(Resources({"cpu": charged}), 4, (PodSet(4, CPU),))
+    assert gang_of(appwrapper(deployment(replicas=4), declared=()), Rule.TRUSTED) == Gang()
+    service = appwrapper(obj("v1", "Service"), declared=(pods(2, cpu=1),))
+    assert charge_of(service, Rule.TRUSTED) == Charge(Gang(CPU * 2))
+
+
+AT = "spec.resources.GenericItems[0].custompodresources"
+
+
+@pytest.mark.parametrize(
+    ("template", "declared", "rule", "warning"),
+    [
+        pytest.param(
+            deployment(replicas=4),
+            (pods(2, cpu=7, memory="2Gi"),),
+            Rule.LARGER,
+            f"{AT}: cpu: 14 declared, 4 by the template, memory: 4Gi declared, 0 by the template; "
+            "the larger is charged",
+            id="more",
+        ),
+        pytest.param(
+            deployment(replicas=4),
+            (),
+            Rule.LARGER,
+            f"{AT}: cpu: 0 declared, 4 by the template; the larger is charged",
+            id="nothing",
+        ),
+        pytest.param(
+            deployment(replicas=4),
+            (pods(1, cpu="1500m"),),
+            Rule.TRUSTED,
+            f"{AT}: cpu: 1500m declared, 4 by the template; what is declared is charged",
+            id="trusted",
+        ),
+        pytest.param(deployment(replicas=4), (pods(4, cpu=1),), Rule.LARGER, "", id="the-same"),
+        pytest.param(
+            obj("v1", "ConfigMap"),
+            (pods(1000, gpu=1),),
+            Rule.LARGER,
+            f"{AT}: a ConfigMap makes no pods, so nothing is charged for it",
+            id="no-pods",
+        ),
+        pytest.param(obj("v1", "ConfigMap"), (pods(1, cpu=0),), Rule.LARGER, "", id="no-pods-and-no-demand"),
+        pytest.param(job(suspend=True), (pods(1, cpu=1),), Rule.LARGER, "", id="suspended"),
+        pytest.param(obj("example.com/v1", "Simulation"), (pods(2, cpu=1),), Rule.LARGER, "", id="unknown"),
+    ],
+)
+def test_declaration_that_is_not_what_the_template_says_is_told(
+    template: Mapping[str, Any], declared: tuple[DeclaredPodSet, ...], rule: Rule, warning: str
+) -> None:
+    charge = charge_of(appwrapper(template, declared=declared), rule)
+    assert charge.warnings == ((warning,) if warning else ())
+
+
+def test_warning_names_a_few_resources_of_many() -> None:
+    many = {f"example.com/r{number}": 1 for number in range(30)}
+    [warning] = charge_of(appwrapper(job(), declared=(DeclaredPodSet(1, many, {}),))).warnings
+    assert warning.count(" declared, ") == 8
+    assert ", and 23 more; the larger is charged" in warning
 
 
 def test_declared_count_and_shapes_stand_in_for_a_kind_we_cannot_read() -> None:
@@ -142,13 +233,30 @@ def test_declared_count_and_shapes_stand_in_for_a_template_we_cannot_read() -> N
     assert gang_of(spec) == Gang(CPU * 2, 2, (PodSet(2, CPU),))
 
 
-def test_declared_demand_of_a_kind_without_pods_is_reserved_but_no_pod_is_waited_for() -> None:
-    assert gang_of(appwrapper(obj("v1", "Service"), declared=(pods(2, cpu=1),))) == Gang(CPU * 2)
+@pytest.mark.parametrize("kind", ["ConfigMap", "Secret", "Service", "PodTemplate"])
+def test_declaration_on_a_kind_without_pods_is_not_charged(kind: str) -> None:
+    assert gang_of(appwrapper(obj("v1", kind), declared=(pods(1000, gpu=1),))) == Gang()
 
 
-def test_declaring_an_empty_list_asks_for_nothing() -> None:
+def test_declaration_on_a_kind_without_pods_is_checked_all_the_same() -> None:
+    assert "'-1' is negative" in refusal(appwrapper(obj("v1", "Secret"), declared=(pods(1, cpu="-1"),)))
+    too_much = pods(2, memory=str(2**62))
+    assert "more memory in total" in refusal(appwrapper(obj("v1", "Secret"), declared=(too_much,)))
+
+
+def test_declaration_stands_for_what_makes_no_pods_for_now() -> None:
+    for template in (job(suspend=True), deployment(replicas=0), job(parallelism=0)):
+        assert gang_of(appwrapper(template, declared=(pods(2, cpu=1),))) == Gang(CPU * 2)
+
+
+def test_declaring_an_empty_list_asks_for_nothing_where_nothing_can_be_derived() -> None:
     assert gang_of(appwrapper(obj("example.com/v1", "Dashboard"), declared=())) == Gang()
-    assert gang_of(appwrapper(deployment(replicas=4), declared=())) == Gang()
+
+
+def test_declaring_an_empty_list_does_not_stand_in_for_a_template_we_cannot_read() -> None:
+    message = refusal(appwrapper(deployment(replicas="many"), declared=()))
+    assert message.startswith("spec.resources.GenericItems[0].generictemplate.spec.replicas: must be a whole")
+    assert gang_of(appwrapper(deployment(replicas="many"), declared=()), Rule.TRUSTED) == Gang()
 
 
 def test_declared_limit_stands_for_a_request_that_is_absent_or_zero() -> None:

@@ -155,9 +155,10 @@ def test_suspended_job_makes_no_pods() -> None:
     assert gang(ray_job(SMALL, suspend=True)) == Gang()
 
 
-def test_declared_demand_of_a_ray_job_is_believed_while_its_submitter_is_not_waited_for() -> None:
-    found = gang(ray_job(SMALL), DeclaredPodSet(2, {"cpu": 3}, {}))
-    assert found == Gang(Resources({"cpu": 6000}), 2, (HEAD_POD, WORKER_POD, SUBMITTER_POD))
+def test_larger_declared_demand_of_a_ray_job_is_charged_while_its_submitter_is_not_waited_for() -> None:
+    found = gang(ray_job(SMALL), DeclaredPodSet(2, {"cpu": 3, "memory": "2Gi"}, {}))
+    declared = Resources({"cpu": 6000, "memory": 4 * 2**30})
+    assert found == Gang(declared, 2, (HEAD_POD, WORKER_POD, SUBMITTER_POD))
 
 
 @pytest.mark.parametrize(
