@@ -165,6 +165,10 @@ class AppWrapperSpec:
         """Where the user wrote it, for messages."""
         return _entry_path(self.spelling, wrapped.index)
 
+    def template_path_of(self, wrapped: WrappedObject) -> str:
+        """Where the user wrote its template, for messages."""
+        return _template_path(self.spelling, wrapped.index)
+
 
 def spec_hash(spec: bytes) -> str:
     """The name under which a spec is kept, as JSON: equal ones are kept once."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
@@ -37,6 +37,11 @@ class Newcomer:
     expected_seconds: int = 0
     where: Where = ANYWHERE
     submitter: Submitter = UNKNOWN
+    warnings: tuple[str, ...] = ()
+    """What is not done as its author wrote it, in sentences: the first line of its history says so."""
+
+
+_CARRYING_WARNINGS: Final = frozenset({Cause.SUBMITTED, Cause.SUBMITTED_SUSPENDED, Cause.ADOPTED})
 
 
 def submit(newcomer: Newcomer, gang: Gang, now: datetime) -> Change:
@@ -144,13 +149,14 @@ def _first(newcomer: Newcomer, cause: Cause, now: datetime, **fields: object) ->
         phase_since=now,
         version=1,
     )
+    warning = one_line("; ".join(newcomer.warnings)) if cause in _CARRYING_WARNINGS else ""
     after = replace(record, **fields)  # type: ignore[arg-type]  # fields are Record's own, by keyword
     event = Event(
         at=now,
         cause=cause,
         from_phase=None,
         to_phase=target,
-        message=after.message,
+        message=after.message or warning,
         cluster=after.attempt.cluster if after.attempt else "",
         attempt=after.attempts,
     )

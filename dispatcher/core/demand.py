@@ -113,10 +113,8 @@ def _declared_part(wrapped: WrappedObject, spec: AppWrapperSpec, rule: Rule) -> 
         stand_ins = tuple(pod_set for pod_set in declared if pod_set.count)
         return _Part(_gang(_all_members(stand_ins)), claimed)
     derived, makes_pods = _gang(found).demand, _makes_pods(wrapped)
-    if rule is Rule.TRUSTED:
-        charged = claimed
-    else:
-        charged = claimed.highest(derived) if makes_pods else NOTHING
+    larger = claimed.highest(derived) if makes_pods else NOTHING
+    charged = claimed if rule is Rule.TRUSTED else larger
     warning = ""
     if not makes_pods and claimed != charged:
         warning = f"{path}: a {wrapped.kind} makes no pods, so nothing is charged for it"
@@ -180,7 +178,7 @@ def _derived(wrapped: WrappedObject, spec: AppWrapperSpec) -> Pods:
 
 
 def _unreadable(wrapped: WrappedObject, spec: AppWrapperSpec, error: TemplateError) -> DemandError:
-    path = f"{spec.path_of(wrapped)}.{_template_field(spec)}.{error.path}"
+    path = f"{spec.template_path_of(wrapped)}.{error.path}"
     return DemandError(path, error.problem, _remedy_for_unreadable(spec))
 
 
@@ -247,10 +245,6 @@ def _remedy_for_unreadable(spec: AppWrapperSpec) -> str:
     if spec.spelling == "v1beta2":
         return "Correct the template"
     return f"Correct the template, or declare what its pods ask for beside it, such as `{_DECLARATION}`"
-
-
-def _template_field(spec: AppWrapperSpec) -> str:
-    return "generictemplate" if spec.spelling == "v1beta1" else "template"
 
 
 def _declared(declared: DeclaredPodSet, path: str) -> PodSet:

@@ -56,8 +56,8 @@ class PodSet:
 class Gang:
     """The whole of what must fit at once.
 
-    `demand` is the total that the capacity check uses: see `core.demand`. `pods` is how many pods must run for the gang to be Running. `pod_sets` are the shapes,
-    from the templates where they can be read.
+    `demand` is the total that the capacity check uses: see `core.demand`. `pods` is how many pods must run for
+    the gang to be Running. `pod_sets` are the shapes, from the templates where they can be read.
     """
 
     demand: Resources = NOTHING

@@ -6,8 +6,9 @@ templates the item's index. Annotations: the hub's id and the item's index. The 
 and in a member cluster a ConfigMap for each attempt, its anchor. Labels prove nothing alone, anybody can write them:
 `whose` believes the owner reference and uses the labels to tell one attempt from another.
 
-Into the pod templates goes also what a quota manager has added to the pods (`TemplatePodSet.info`). Whatever in a
-template is not what Kubernetes would take is left as it is, for the API server to refuse in its own words.
+Fields that are the server's to write, and finalizers, are not created: see `core.serverfields`. Into the pod
+templates goes also what a quota manager has added to the pods (`TemplatePodSet.info`). Whatever in a template is
+not what Kubernetes would take is left as it is, for the API server to refuse in its own words.
 """
 
 from __future__ import annotations
@@ -23,21 +24,10 @@ from dispatcher.api import names
 from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.api.syntax import LONGEST_LABEL, is_qualified_name
 from dispatcher.core.record import ObjectRef
+from dispatcher.core.serverfields import STATUS, is_pod_template, without_server_fields
 
 Json = dict[str, Any]
 
-_SERVER_FIELDS: Final = (
-    "uid",
-    "resourceVersion",
-    "generation",
-    "creationTimestamp",
-    "deletionTimestamp",
-    "deletionGracePeriodSeconds",
-    "managedFields",
-    "selfLink",
-    "generateName",
-    "ownerReferences",
-)
 _LONGEST_GENERATED_NAME: Final = 63  # as the API server's own: Services, Jobs and others take no longer ones
 _HASH_LENGTH: Final = 10
 _ROOT: Final = "template"
@@ -142,11 +132,10 @@ _ANCHOR: Final = re.compile(re.escape(names.ANCHOR_PREFIX) + "(.+)-[0-9]{1,10}")
 
 def build(wrapped: WrappedObject, owner: Owner) -> Json:
     """The object to create; the user's template is not changed."""
-    template = {key: value for key, value in wrapped.template.items() if key != "status"}
+    template = {key: value for key, value in wrapped.template.items() if key != STATUS}
     built: Json = _with_pods_marked(template, _ROOT, _PodMarks.of(wrapped, owner))
-    metadata = {
-        key: value for key, value in (built.get("metadata") or {}).items() if key not in _SERVER_FIELDS
-    }
+    metadata = without_server_fields(built.get("metadata") or {})
+    metadata.pop("generateName", None)
     metadata["name"] = reference(wrapped, owner).name
     metadata["namespace"] = owner.namespace
     metadata["ownerReferences"] = [owner.reference()]
@@ -250,9 +239,9 @@ class _PodMarks:
 
     def put_on(self, template: Json, path: str) -> Json:
         informed = _informed(template, self.infos.get(path, {}))
-        metadata = dict(informed.get("metadata") or {})
+        metadata = without_server_fields(informed.get("metadata") or {})
         metadata["labels"] = _labelled(metadata.get("labels"), self.labels)
-        return {**informed, "metadata": metadata}
+        return {**{key: value for key, value in informed.items() if key != STATUS}, "metadata": metadata}
 
 
 def _with_pods_marked(value: Any, path: str, marks: _PodMarks) -> Any:  # noqa: ANN401  # any JSON
@@ -262,7 +251,7 @@ def _with_pods_marked(value: Any, path: str, marks: _PodMarks) -> Any:  # noqa: 
     if not isinstance(value, dict):
         return value
     copied = {key: _with_pods_marked(entry, f"{path}.{key}", marks) for key, entry in value.items()}
-    return marks.put_on(copied, path) if _is_pod_template(copied) else copied
+    return marks.put_on(copied, path) if is_pod_template(copied) else copied
 
 
 def _informed(template: Json, info: Mapping[str, Any]) -> Json:
@@ -287,17 +276,6 @@ def _append(part: Json, key: str, added: object) -> None:
     own = part.get(key) or []
     if added and isinstance(added, list) and isinstance(own, list):
         part[key] = [*own, *added]
-
-
-def _is_pod_template(value: Mapping[str, Any]) -> bool:
-    """What is malformed is none: it is left for the API server to refuse in its own words."""
-    spec, metadata = value.get("spec"), value.get("metadata") or {}
-    if not isinstance(spec, dict) or not isinstance(metadata, dict):
-        return False
-    if not isinstance(metadata.get("labels"), dict | None):
-        return False
-    containers = spec.get("containers")
-    return isinstance(containers, list) and bool(containers)
 
 
 def _labelled(labels: Mapping[str, str] | None, marks: Mapping[str, str]) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """Which steps users are told of by a Kubernetes Event: few, because each is a write to the API server.
 
-Dispatched, Running, Completed, Failed, Requeued, Suspended, and the first time it has to wait. All else is in the
-status and in history.
+Dispatched, Running, Completed, Failed, Requeued, Suspended, the first time it has to wait, and what is not done as
+it was written. All else is in the status and in history.
 """
 
 from __future__ import annotations
@@ -26,7 +26,10 @@ def notice_of(change: Change) -> Notice | None:
     """What to tell of a step, if anything."""
     after = change.after
     cluster = after.attempt.cluster if after.attempt else ""
-    match change.events[-1].cause:
+    event = change.events[-1]
+    match event.cause:
+        case Cause.SUBMITTED | Cause.SUBMITTED_SUSPENDED | Cause.ADOPTED if event.message:
+            return Notice("SpecAdjusted", event.message, warning=True)
         case Cause.CREATED:
             count = len(after.attempt.objects) if after.attempt else 0
             return Notice("Dispatched", f"every wrapped object ({count}) was created in cluster {cluster}")

@@ -9,6 +9,7 @@ import pytest
 
 from dispatcher.api.appwrapper import TemplatePodSet, WrappedObject
 from dispatcher.api.syntax import is_qualified_name
+from dispatcher.core.drift import differences
 from dispatcher.core.manifest import (
     Anchor,
     Owner,
@@ -236,26 +237,46 @@ def test_objects_name_that_is_no_label_is_left_out_of_the_labels(name: str) -> N
     assert built["metadata"]["labels"] == MARKS
 
 
-def test_what_only_the_server_sets_is_dropped_and_the_rest_of_the_metadata_kept() -> None:
-    kept: Json = {"name": "x", "finalizers": ["example.com/keep"]}
-    dropped: Json = {
-        "uid": "1",
-        "resourceVersion": "2",
-        "generation": 3,
-        "creationTimestamp": "2020-01-01T00:00:00Z",
-        "deletionTimestamp": "2020-01-01T00:00:00Z",
-        "deletionGracePeriodSeconds": 30,
-        "managedFields": [],
-        "selfLink": "/x",
-        "generateName": "y-",
-        "ownerReferences": [{"kind": "Deployment", "uid": "of-another", "controller": True}],
-    }
-    template = {**make_template(**kept, **dropped), "status": {"phase": "Running"}}
+NOT_CREATED: Json = {
+    "uid": "1",
+    "resourceVersion": "2",
+    "generation": 3,
+    "creationTimestamp": "2020-01-01T00:00:00Z",
+    "deletionTimestamp": "2020-01-01T00:00:00Z",
+    "deletionGracePeriodSeconds": 30,
+    "finalizers": ["example.com/keep"],
+    "managedFields": [],
+    "selfLink": "/x",
+    "ownerReferences": [{"kind": "Deployment", "uid": "of-another", "controller": True}],
+}
 
+
+def test_what_only_the_server_sets_is_dropped_and_the_rest_of_the_metadata_kept() -> None:
+    kept: Json = {"name": "x", "annotations": {"a": "b"}}
+    template = {
+        **make_template(**kept, **NOT_CREATED, generateName="y-"),
+        "status": {"phase": "Running"},
+    }
+    assert build(make_wrapped(template), make_owner()) == build(
+        make_wrapped(make_template(**kept)), make_owner()
+    )
+
+
+def test_what_only_the_server_sets_is_dropped_from_pod_templates_and_kept_elsewhere() -> None:
+    def job(**metadata: object) -> Json:
+        template = {**pod_template(), "metadata": {"name": "x", "generateName": "y-", **metadata}}
+        spec = {"template": template, "claim": {"metadata": {"finalizers": ["a/b"]}}, "status": {"a": "b"}}
+        return {**make_template("Job", "batch/v1"), "spec": spec}
+
+    template = job(**NOT_CREATED)
+    template["spec"]["template"]["status"] = {"phase": "Running"}
     built = build(make_wrapped(template), make_owner())
 
-    assert built == build(make_wrapped(make_template(**kept)), make_owner())
-    assert built["metadata"]["finalizers"] == ["example.com/keep"]
+    assert built == build(make_wrapped(job()), make_owner())
+    assert built["spec"]["template"]["metadata"]["generateName"] == "y-"
+    assert built["spec"]["claim"] == {"metadata": {"finalizers": ["a/b"]}}
+    assert built["spec"]["status"] == {"a": "b"}
+    assert differences(built, built) == {}
 
 
 @pytest.mark.parametrize("metadata", [{"name": "x"}, {"name": "x", "namespace": "default"}])

@@ -64,6 +64,11 @@ TOLD = [
         id="taken-back",
     ),
     pytest.param(
+        beginnings.submit(make_newcomer(warnings=("a: is too much", "b: is not created")), make_gang(), at(0)),
+        Notice("SpecAdjusted", "a: is too much; b: is not created", warning=True),
+        id="submitted-with-warnings",
+    ),
+    pytest.param(
         lifecycle.suspend(make_record(), at(1)),
         Notice("Suspended", "its user holds it back"),
         id="suspended-while-it-waited",
