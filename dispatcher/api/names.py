@@ -58,6 +58,12 @@ USER_ANNOTATION: Final = f"{PREFIX}/user"
 GROUPS_ANNOTATION: Final = f"{PREFIX}/groups"
 """Beside `USER_ANNOTATION`: the groups of that user, one a line."""
 
+MAX_PRIORITY: Final = f"{PREFIX}/max-priority"
+"""On a namespace: the highest priority that counts of its AppWrappers."""
+
+MAX_PRIORITY_SLOPE: Final = f"{PREFIX}/max-priority-slope"
+"""Beside `MAX_PRIORITY`: the highest priorityslope that counts."""
+
 ANCHOR_PREFIX: Final = "appwrapper-"
 """Of the name of the ConfigMap that owns all that one attempt creates in a member cluster; then uid and number."""
 

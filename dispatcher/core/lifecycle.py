@@ -101,10 +101,18 @@ def line_up(record: Record, pending: Pending, now: datetime) -> Change | None:
     )
 
 
-def reprioritise(record: Record, priority: int, slope: float, now: datetime) -> Change:
-    """Move it in the queue."""
+def reprioritise(record: Record, priority: int, slope: float, now: datetime, cut: str = "") -> Change:
+    """Move it in the queue; `cut` says what of its wish does not count."""
     note = f"priority {record.priority} → {priority}, slope {record.priority_slope:g} → {slope:g}"
-    return _step(record, Cause.REPRIORITISED, now, note=note, priority=priority, priority_slope=slope)
+    return _step(
+        record,
+        Cause.REPRIORITISED,
+        now,
+        told_reason=words.PRIORITY_CAPPED if cut else "",
+        note=f"{note}: {cut}" if cut else note,
+        priority=priority,
+        priority_slope=slope,
+    )
 
 
 def redirect(record: Record, where: Where, now: datetime) -> Change:

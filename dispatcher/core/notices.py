@@ -30,6 +30,8 @@ def notice_of(change: Change) -> Notice | None:
     match event.cause:
         case Cause.SUBMITTED | Cause.SUBMITTED_SUSPENDED | Cause.ADOPTED if event.message:
             return Notice("SpecAdjusted", event.message, warning=True)
+        case Cause.REPRIORITISED if event.reason:
+            return Notice(event.reason, event.message, warning=True)
         case Cause.CREATED:
             count = len(after.attempt.objects) if after.attempt else 0
             return Notice("Dispatched", f"every wrapped object ({count}) was created in cluster {cluster}")

@@ -64,9 +64,16 @@ TOLD = [
         id="taken-back",
     ),
     pytest.param(
-        beginnings.submit(make_newcomer(warnings=("a: is too much", "b: is not created")), make_gang(), at(0)),
+        beginnings.submit(
+            make_newcomer(warnings=("a: is too much", "b: is not created")), make_gang(), at(0)
+        ),
         Notice("SpecAdjusted", "a: is too much; b: is not created", warning=True),
         id="submitted-with-warnings",
+    ),
+    pytest.param(
+        lifecycle.reprioritise(make_record(), 5, 0, at(1), "priority 9 counts as 5"),
+        Notice("PriorityCapped", "priority 0 → 5, slope 0 → 0: priority 9 counts as 5", warning=True),
+        id="asked-for-too-much",
     ),
     pytest.param(
         lifecycle.suspend(make_record(), at(1)),
@@ -80,6 +87,7 @@ TOLD = [
     ),
 ]
 UNTOLD = [
+    pytest.param(lifecycle.reprioritise(make_record(), 5, 0, at(1)), id="another-priority"),
     pytest.param(beginnings.submit(make_newcomer(), make_gang(), at(0)), id="submitted"),
     pytest.param(lifecycle.suspend(make_record(Phase.RUNNING), at(4)), id="being-suspended"),
     pytest.param(
