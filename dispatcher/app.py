@@ -32,6 +32,8 @@ from dispatcher.controller.figures import gather
 from dispatcher.controller.fleet import Concerned, Fleet
 from dispatcher.controller.housekeeping import Housekeeping
 from dispatcher.controller.hub import Hub
+from dispatcher.controller.limits import Limits, QueueBound
+from dispatcher.controller.namespaces import Namespaces
 from dispatcher.controller.parts import Parts
 from dispatcher.controller.reconciler import Reconciler
 from dispatcher.controller.reporter import Reporter
@@ -42,8 +44,10 @@ from dispatcher.controller.specs import Specs
 from dispatcher.controller.sweep import Sweep
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.capacity import CapacityLedger
+from dispatcher.core.ceilings import Ceiling
+from dispatcher.core.demand import Rule
 from dispatcher.core.placement import Policy
-from dispatcher.core.record import ACTIVE, Record
+from dispatcher.core.record import ACTIVE, Phase, Record
 from dispatcher.kube.access_reviews import is_allowed, is_author_policy_bound
 from dispatcher.kube.client import ClusterClient, known_namespace, own_namespace
 from dispatcher.kube.discovery import cluster_uid
@@ -301,10 +305,18 @@ class Session:
             Pace(settings.probe_seconds, settings.unreachable_seconds),
         )
         self._clusters = self._fleet.clusters
-        self._roster = Roster(self._fleet.ledgers)
+        self._roster = Roster(self._fleet.ledgers, self._place_freed)
         self._recorder = EventRecorder(client, time.monotonic)
         self._committer = Committer(self._store, self._roster, Announcer(metrics, self._recorder).announce)
         self._hub = Hub(client, self._cluster.discovery, self._queue.add)
+        self._admission: Admission | None = None
+        default = Ceiling(settings.max_priority, settings.max_priority_slope)
+        self._namespaces = Namespaces(client, default, self._ceiling_changed)
+        self._limits = Limits(
+            Rule(settings.declared_demand),
+            self._namespaces.ceiling_of,
+            QueueBound(settings.queued_per_namespace, self._roster.count_standing, self._queue.add),
+        )
         self._sweep: Sweep | None = None
         self._restoration: Restoration | None = None
         self._dispatch = Dispatch(
@@ -374,11 +386,13 @@ class Session:
             self._cluster.learn(record)
         tasks.create_task(self._cluster.run(), name="cluster")
         tasks.create_task(self._hub.run(), name="hub")
+        tasks.create_task(self._namespaces.run(), name="namespaces")
         tasks.create_task(self._fleet.run(), name="fleet")
         tasks.create_task(self._committer.run(), name="committer")
         tasks.create_task(self._recorder.run(), name="events")
         await self._cluster.wait_until_known()
         await self._hub.wait_until_known()
+        await self._namespaces.wait_until_known()
         await self._fleet.wait_until_answered()
         await self._work(tasks, hub_id, life)
 
@@ -391,7 +405,7 @@ class Session:
 
     async def _work(self, tasks: asyncio.TaskGroup, hub_id: str, life: Incarnation) -> None:
         specs = Specs(self._store, timedelta(seconds=self._settings.kept_seconds))
-        admission = Admission(
+        self._admission = admission = Admission(
             self._hub,
             self._roster,
             self._committer,
@@ -405,6 +419,7 @@ class Session:
             believes_stamps=self._settings.submitter == "annotation",
             denied_namespaces=denied_namespaces(self._settings),
             authors=self._check_authors(tasks),
+            limits=self._limits,
         )
         for view in self._hub.views():
             if self._roster.get(view.uid) is None:
@@ -425,7 +440,9 @@ class Session:
         if not life.is_settled:
             await self._restoration.begin()
             tasks.create_task(self._restoration.run(), name="restoration")
-        reporter = Reporter(self._hub, self._roster, self._clusters, self._queue, time.monotonic)
+        reporter = Reporter(
+            self._hub, self._roster, self._clusters, self._queue, time.monotonic, self._limits.bound
+        )
         parts = Parts(
             hub=self._hub,
             hub_id=hub_id,
@@ -443,6 +460,7 @@ class Session:
             leads_nowhere=self._fleet.leads_nowhere,
             note_mishap=self._fleet.note_mishap,
             is_left_alone=self._restoration.is_left_alone,
+            limits=self._limits,
         )
         await self._prepare_terms(specs)
         for uid in self._roster.uids():
@@ -496,6 +514,17 @@ class Session:
 
     def _wake_dispatch(self) -> None:
         self._dispatch.wake()
+
+    def _place_freed(self, namespace: str) -> None:
+        """One of a namespace has left the queue: another one may come in."""
+        if self._admission is not None:
+            self._admission.recall(namespace)
+
+    def _ceiling_changed(self, namespace: str) -> None:
+        """What counts of the priorities of a namespace is another matter now."""
+        for record in self._roster.records():
+            if record.namespace == namespace and record.phase in {Phase.QUEUED, Phase.SUSPENDED}:
+                self._queue.add(record.uid)
 
     async def _settle(self) -> None:
         await incarnation.settle(self._database, self._leadership.lease)

@@ -52,6 +52,24 @@ class Settings(BaseSettings):
     poll_seconds: Annotated[float, Field(gt=0, le=600)] = 10.0
     """Longest time between two dispatch cycles, should a wake-up be lost."""
 
+    declared_demand: Literal["larger", "trusted"] = "larger"
+    """How `custompodresources` are charged where the template says what its pods ask for: the larger of the two, of
+    each resource, or what is declared alone, as MCAD did. The larger, so that nobody gets what he does not declare,
+    and a kind that makes no pods holds nothing."""
+
+    max_priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
+    """The highest priority that counts, in namespaces whose annotation `dispatcher.codeflare.dev/max-priority` says
+    nothing else. No bound, as in MCAD: which priorities are in use is not ours to know."""
+
+    max_priority_slope: Annotated[float, Field(ge=0, le=1e9)] | None = None
+    """The highest `priorityslope` that counts, in namespaces whose annotation
+    `dispatcher.codeflare.dev/max-priority-slope` says nothing else. No bound; but 0 where the priority has one, which
+    any slope would pass after a while."""
+
+    queued_per_namespace: Annotated[int, Field(ge=1, le=10**9)] = 5000
+    """How many AppWrappers of a namespace may be queued or suspended; the rest waits outside the queue, by age, and
+    costs nothing there. Far more than people submit by hand, and a tenth of what one dispatcher is measured with."""
+
     queue_policy: Literal["BestEffortFIFO", "StrictFIFO"] = "BestEffortFIFO"
     """BestEffortFIFO lets those that fit pass one that does not; StrictFIFO keeps the order at any price. The
     default keeps GPUs busy; `starvation_bound_seconds` bounds what it costs the one that is passed."""

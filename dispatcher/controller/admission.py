@@ -22,13 +22,14 @@ from dispatcher.controller.author_check import AuthorCheck
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.committer import Committer
 from dispatcher.controller.hub import Hub
+from dispatcher.controller.limits import Limits
 from dispatcher.controller.roster import Roster
 from dispatcher.controller.specs import Specs, owner_of_newcomer
 from dispatcher.core import beginnings
 from dispatcher.core.authorization import check_namespace
 from dispatcher.core.beginnings import Kept, Newcomer
 from dispatcher.core.choice import ANYWHERE, Where
-from dispatcher.core.demand import gang_of
+from dispatcher.core.demand import charge_of
 from dispatcher.core.gang import Gang
 from dispatcher.core.record import Change, Record
 from dispatcher.kube.appwrappers import AppWrapperView
@@ -63,6 +64,7 @@ class Admission:
         believes_stamps: bool = False,
         denied_namespaces: frozenset[str] = frozenset(),
         authors: AuthorCheck | None = None,
+        limits: Limits | None = None,
     ) -> None:
         self._hub = hub
         self._roster = roster
@@ -77,15 +79,22 @@ class Admission:
         self._believes_stamps = believes_stamps
         self._denied_namespaces = denied_namespaces
         self._authors = authors
+        self._limits = limits or Limits()
         self._uids: set[str] = set()
         self._failed: set[str] = set()
         self._unsure: set[str] = set()
         self._wake = asyncio.Event()
 
     def add(self, uid: str) -> None:
-        """Have a newcomer taken in with the next batch."""
-        self._uids.add(uid)
-        self._wake.set()
+        """Have a newcomer taken in with the next batch, unless it has to wait outside the queue."""
+        if not self._limits.bound.is_deferred(uid):
+            self._uids.add(uid)
+            self._wake.set()
+
+    def recall(self, namespace: str) -> None:
+        """There is room for one more of a namespace: have the oldest taken in that waits outside."""
+        if self._limits.bound.waits_in(namespace):
+            self._wake.set()
 
     def is_unsure(self, uid: str) -> bool:
         """True if an AppWrapper is on its way out, and a member that may have something of it could not be asked."""
@@ -99,12 +108,16 @@ class Admission:
             await self.admit_all()
 
     async def admit_all(self) -> None:
-        """Take in every newcomer known now."""
+        """Take in every newcomer known now, as far as there is room for it."""
+        bound = self._limits.bound
+        self._uids.update(bound.call())
         while self._uids:
             views = sorted(filter(None, map(self._hub.view, self._uids)), key=_creation_order)
             self._uids.clear()
             for start in range(0, len(views), LARGEST_BATCH):
                 await self._admit(views[start : start + LARGEST_BATCH])
+                bound.settle()
+            self._uids.update(bound.call())
 
     async def _admit(self, views: list[AppWrapperView]) -> None:
         wanted = [
@@ -141,7 +154,10 @@ class Admission:
         return None
 
     async def _read(self, view: AppWrapperView) -> Change | None:
-        """Read one newcomer; None of one whose author's rights are being asked about, who comes again."""
+        """Read one newcomer; None of one that comes again: its author's rights are asked about, or there is no room."""
+        bound, may_be_somewhere = self._limits.bound, self._may_be_somewhere(view)
+        if not (may_be_somewhere or bound.admits(view)):
+            return None
         try:
             spec, newcomer, gang = self._parse(view)
             ended = _recall(view, newcomer, gang, self._now())
@@ -156,7 +172,15 @@ class Admission:
         if running is not None:
             cluster, attempt = running
             return beginnings.adopt(newcomer, gang, cluster, attempt, self._now())
+        if may_be_somewhere and not bound.admits(view):
+            return None
         return beginnings.submit(newcomer, gang, self._now())
+
+    def _may_be_somewhere(self, view: AppWrapperView) -> bool:
+        """True if it looks as if it had run: what does, or did, takes no place in the queue."""
+        if view.is_held or view.status.get("canrun") or told_end(view) is not None:
+            return True
+        return any(cluster.pod_counts(view.uid).live for cluster in self._clusters.values())
 
     async def _read_leaving(self, view: AppWrapperView) -> Change | None:
         """Take in one that was deleted only to remove what a member has of it; None if none has anything."""
@@ -169,8 +193,9 @@ class Admission:
 
     def _parse(self, view: AppWrapperView) -> tuple[AppWrapperSpec, Newcomer, Gang]:
         spec = self._specs.parse(view.spec, view.spec_hash, view.namespace)
-        gang, where = gang_of(spec), _where(view, spec)
-        return spec, _newcomer(view, self._submitter(view), spec, where), gang
+        charge, where = charge_of(spec, self._limits.rule), _where(view, spec)
+        newcomer = _newcomer(view, self._submitter(view), spec, where)
+        return spec, self._limits.apply(newcomer, spec, charge), charge.gang
 
     def _may_be_dispatched(self, view: AppWrapperView, newcomer: Newcomer, spec: AppWrapperSpec) -> bool:
         """False while that is not known; `SpecError` if it may not.

@@ -11,6 +11,7 @@ from dispatcher.controller.admission import Admission
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.committer import Committer
 from dispatcher.controller.hub import Hub
+from dispatcher.controller.limits import Limits
 from dispatcher.controller.reporter import Reporter
 from dispatcher.controller.roster import Roster
 from dispatcher.controller.specs import Specs, owner_of
@@ -85,6 +86,7 @@ class Parts:
     leads_nowhere: Callable[[Where], bool] = _always
     note_mishap: Callable[[str], None] = _none
     is_left_alone: Callable[[str], bool] = _never
+    limits: Limits = field(default_factory=Limits)
     patience: Patience = field(default_factory=Patience)
 
     async def commit(self, change: Change) -> None:

@@ -170,7 +170,7 @@ class Reconciler:
         if view is None and record is not None and not parts.hub.can_tell(record.group):
             return Observation(record, True, now)
         wanted = view is not None and not view.deleting and (record is not None or view.is_ours)
-        asked = view.asked if view else None
+        asked = parts.limits.lower(view.namespace, view.asked) if view else None
         terms, sight = await self._sight(record)
         return Observation(
             record=record,
@@ -234,11 +234,17 @@ class Reconciler:
         elif asked is not None and decision.step is Step.REDIRECT:
             change = lifecycle.redirect(record, where_asked(record, asked), now)
         elif asked is not None:
-            change = lifecycle.reprioritise(record, asked.priority, asked.priority_slope, now)
+            cut = self._cut(record)
+            change = lifecycle.reprioritise(record, asked.priority, asked.priority_slope, now, cut)
         else:
             return
         await self._parts.commit(change)
         self._parts.wake_dispatch()
+
+    def _cut(self, record: Record) -> str:
+        """What does not count of the priority that is asked for now."""
+        view = self._parts.hub.view(record.uid)
+        return self._parts.limits.cut(record.namespace, view.asked) if view and view.asked else ""
 
 
 def _sight_of(record: Record, terms: Terms, cluster: Cluster, drift: str) -> Sight:

@@ -16,8 +16,10 @@ from dispatcher import errors, log
 from dispatcher.api.conditions import ConditionType
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.hub import Hub
+from dispatcher.controller.limits import QueueBound
 from dispatcher.controller.roster import Roster
 from dispatcher.controller.workqueue import WorkQueue
+from dispatcher.core import deferral
 from dispatcher.core.conditions import POD_COUNTS, Shown, project
 from dispatcher.core.record import Phase, Record
 from dispatcher.kube.appwrappers import AppWrapperView
@@ -48,18 +50,25 @@ class Reporter:
         clusters: Mapping[str, Cluster],
         queue: WorkQueue,
         monotonic: Callable[[], float],
+        bound: QueueBound | None = None,
     ) -> None:
         self._hub = hub
         self._roster = roster
         self._clusters = clusters
         self._queue = queue
         self._monotonic = monotonic
+        self._bound = QueueBound() if bound is None else bound
         self._written: dict[str, _Written] = {}
         self._creating_since: dict[str, float] = {}
 
     async def report(self, uid: str) -> None:
         """Bring the status of one AppWrapper up to its record, if there is something to tell."""
         record, view = self._roster.get(uid), self._hub.view(uid)
+        if view is None:
+            self._bound.forget(uid)
+        elif record is None and self._bound.is_deferred(uid):
+            await self._report_deferred(view)
+            return
         if record is None or view is None or (view.deleting and not view.is_held):
             self._written.pop(uid, None)
             self._creating_since.pop(uid, None)
@@ -71,6 +80,13 @@ class Reporter:
         if status == shown or self._only_counts_too_soon(uid, status, shown):
             return
         await self._write(view, status)
+
+    async def _report_deferred(self, view: AppWrapperView) -> None:
+        """Say once that it waits outside the queue."""
+        components = view.has_components
+        status = deferral.status(view.namespace, self._bound.most, has_components=components)
+        if status != self._shown(view):
+            await self._write(view, status)
 
     def _is_due(self, record: Record) -> bool:
         """False while the next step is about to change what would be written."""

@@ -7,18 +7,27 @@ charged to its cluster's ledger in the same breath, so capacity and queue never 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Final
 
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.line import Line
 from dispatcher.core.record import Phase, Record
 
+_STANDING: Final = frozenset({Phase.QUEUED, Phase.SUSPENDED})
+"""Phases in which an AppWrapper costs a place in the queue, though it holds nothing in any cluster."""
+
 
 class Roster:
-    """Records by uid, those that are queued in `line`, and the reservations that follow from them."""
+    """Records by uid, those that are queued in `line`, and the reservations that follow from them.
 
-    def __init__(self, ledgers: Mapping[str, CapacityLedger]) -> None:
+    `on_left` is told the namespace of each that is queued or suspended no more.
+    """
+
+    def __init__(
+        self, ledgers: Mapping[str, CapacityLedger], on_left: Callable[[str], None] = lambda _namespace: None
+    ) -> None:
         self.line = Line()
         self._ledgers = ledgers
         self._records: dict[str, Record] = {}
@@ -26,6 +35,8 @@ class Roster:
         self._unsent: dict[str, int] = {}
         self._withheld: frozenset[str] = frozenset()
         self._holders: Counter[str] = Counter()
+        self._standing: Counter[str] = Counter()
+        self._on_left = on_left
 
     def load(self, records: Iterable[Record]) -> None:
         """Take in what the database held at takeover."""
@@ -44,6 +55,7 @@ class Roster:
             self._records[record.uid] = record
         self._line_up(record)
         self._charge(record)
+        self._stand(before, record)
 
     def withhold(self, uids: Collection[str]) -> None:
         """From now on these, and no others, take no turn in the queue: they may run already, nobody knows where."""
@@ -88,6 +100,10 @@ class Roster:
         """How many AppWrappers hold capacity of a cluster, known or not."""
         return self._holders[cluster]
 
+    def count_standing(self, namespace: str) -> int:
+        """How many AppWrappers of a namespace are queued or suspended."""
+        return self._standing[namespace]
+
     def charge_anew(self, cluster: str) -> None:
         """The ledger of a cluster is another one now, or there is none any more."""
         for record in self._records.values():
@@ -106,6 +122,17 @@ class Roster:
             self._unsent[after.uid] = after.attempts
         elif after.phase is not Phase.DISPATCHING:
             self.note_sent(after.uid)
+
+    def _stand(self, before: Record | None, after: Record) -> None:
+        stood = before is not None and before.phase in _STANDING
+        stands = after.phase in _STANDING
+        if stands and not stood:
+            self._standing[after.namespace] += 1
+        elif stood and not stands:
+            self._standing[after.namespace] -= 1
+            if not self._standing[after.namespace]:
+                del self._standing[after.namespace]
+            self._on_left(after.namespace)
 
     def _count(self, record: Record | None, by: int) -> None:
         if record is not None and record.attempt and record.holds_capacity:

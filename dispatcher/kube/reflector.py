@@ -76,6 +76,8 @@ class Reflector(Generic[T]):
         """Set once a complete list was seen: from then on what is absent from `items` was absent then."""
         self.answered = asyncio.Event()
         """Set once the API server said anything: a list, or that it has no such kind."""
+        self.heard = asyncio.Event()
+        """Set with `answered`, and also once the API server said that we may not look."""
         self.reconnects = 0
         self._client = client
         self._locate = locate
@@ -115,11 +117,14 @@ class Reflector(Generic[T]):
                 # An API server that has just started answers 404 for kinds it will serve in a moment, so
                 # nothing is forgotten. Where a kind is really removed, its objects were deleted before it.
                 self.answered.set()
+                self.heard.set()
                 self._report(error, "not_served", log.LEVELS["info"], failures)
             case errors.Expired():
                 _log.info("watch_expired", watch=self.name)
             case _:
                 self._report(error, "list_failed", log.LEVELS["warning"], failures)
+                if self.is_forbidden:
+                    self.heard.set()
 
     def _report(self, error: errors.ClusterError, event: str, level: int, failures: int) -> None:
         """Say it once for each sort of error, and at debug level while that sort goes on."""
@@ -159,6 +164,7 @@ class Reflector(Generic[T]):
             self._upsert(uid, version, item)
         self.synced.set()
         self.answered.set()
+        self.heard.set()
         self._on_listed()
         return reached
 

@@ -18,6 +18,7 @@ class FakeStore(QueueStore):
 
     def __init__(self, verdict: Verdict = lambda _change: "") -> None:
         self.batches: list[list[tuple[str, str]]] = []
+        self.changes: list[Change] = []
         self.records: dict[str, Record] = {}
         self.specs: dict[str, bytes] = {}
         self.gate = asyncio.Event()
@@ -41,6 +42,7 @@ class FakeStore(QueueStore):
             return CommitResult(stale=(change.after.uid,))
         if verdict:
             return CommitResult(refused=(Refusal(change.after.uid, verdict),))
+        self.changes.append(change)
         if change.spec is not None:
             self.specs[change.after.spec_hash] = change.spec
         seq = change.after.enqueue_seq or len(self.records) + 1

@@ -262,3 +262,21 @@ def test_one_that_is_withheld_is_charged_as_any_other() -> None:
     assert ledger.free() == Resources({"cpu": 7000})
     roster.withhold([])
     assert list(roster.queued()) == []
+
+
+def test_those_that_stand_in_the_queue_are_counted_by_namespace() -> None:
+    left: list[str] = []
+    roster = Roster({}, left.append)
+    queued = make_record(namespace="team")
+    for record in (queued, make_record(Phase.SUSPENDED, "b", namespace="team"), make_record(name="c")):
+        roster.put(record)
+    assert [roster.count_standing(name) for name in ("team", "default", "none")] == [2, 1, 0]
+    roster.put(replace(queued, priority=5))
+    assert left == []
+    roster.put(lifecycle.dispatch(queued, "hub", at(1)).after)
+    roster.put(lifecycle.delete(make_record(name="c"), at(1)).after)
+    assert (left, roster.count_standing("team"), roster.count_standing("default")) == (
+        ["team", "default"],
+        1,
+        0,
+    )

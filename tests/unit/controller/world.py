@@ -14,6 +14,7 @@ from dispatcher.controller.author_check import AuthorCheck
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.committer import Committer
 from dispatcher.controller.hub import Hub
+from dispatcher.controller.limits import MOST_QUEUED, Limits, QueueBound
 from dispatcher.controller.parts import Parts
 from dispatcher.controller.reconciler import Reconciler
 from dispatcher.controller.reporter import Reporter
@@ -22,6 +23,7 @@ from dispatcher.controller.specs import Specs
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core import lifecycle
 from dispatcher.core.capacity import CapacityLedger
+from dispatcher.core.ceilings import NO_CEILING, Ceiling
 from dispatcher.core.lifecycle import Verdict
 from dispatcher.core.record import Change, Phase, Record
 from dispatcher.kube.appwrappers import AppWrapperView, decode
@@ -58,7 +60,10 @@ class World:
         self.ledger = CapacityLedger()
         self.ledger.set_node(make_core_node("n1", cpu=8000))
         self.queue = WorkQueue(monotonic, lambda uid: self.roster.cluster_of(uid), AT_ONCE)
-        self.roster = Roster({"hub": self.ledger})
+        self.roster = Roster({"hub": self.ledger}, lambda namespace: self.admission.recall(namespace))
+        self.ceilings: dict[str, Ceiling] = {}
+        self.bound = QueueBound(MOST_QUEUED, self.roster.count_standing, self.queue.add)
+        self.limits = Limits(ceiling_of=lambda name: self.ceilings.get(name, NO_CEILING), bound=self.bound)
         self.cluster = Cluster("hub", self.client, self.ledger, self.wake_dispatch, self.wake)
         self.clusters = {"hub": self.cluster}
         self.hub = Hub(self.client, self.cluster.discovery, self.queue.add)
@@ -71,7 +76,7 @@ class World:
         self.admitted: list[str] = []
         self.failed: list[str] = []
         self.admission = self.make_admission()
-        self.reporter = Reporter(self.hub, self.roster, self.clusters, self.queue, monotonic)
+        self.reporter = Reporter(self.hub, self.roster, self.clusters, self.queue, monotonic, self.bound)
         self.parts = Parts(
             hub=self.hub,
             hub_id="the-hub",
@@ -84,6 +89,7 @@ class World:
             queue=self.queue,
             wake_dispatch=self.wake_dispatch,
             now=self.now,
+            limits=self.limits,
         )
         self.reconciler = Reconciler(self.parts)
         for path, kinds in SERVES.items():
@@ -113,6 +119,7 @@ class World:
             believes_stamps=believes_stamps,
             denied_namespaces=denied_namespaces,
             authors=authors,
+            limits=self.limits,
         )
 
     def now(self) -> datetime:

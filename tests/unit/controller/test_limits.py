@@ -1,0 +1,244 @@
+"""What one namespace may have: of the queue, of priority, and of what it declares."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from dispatcher.api.names import FINALIZER
+from dispatcher.core import lifecycle
+from dispatcher.core.ceilings import Ceiling
+from dispatcher.core.manifest import build
+from dispatcher.core.record import Phase, Record
+from dispatcher.core.transitions import Cause
+from dispatcher.kube.appwrappers import AppWrapperView
+from tests.builders import make_appwrapper, make_owner, make_template, make_wrapped
+from tests.fakes import answer
+from tests.unit.controller.wire import PODS, job
+from tests.unit.controller.world import World
+
+Json = dict[str, Any]
+
+
+def numbered(number: int, **fields: Any) -> Json:  # noqa: ANN401
+    """One of a series of AppWrappers, each a second younger than the one before."""
+    made = f"2026-11-20T08:58:{number:02}Z"
+    return make_appwrapper(f"aw-{number}", creationTimestamp=made, uid=f"uid-{number}", **fields)
+
+
+async def submit(world: World, *numbers: int, **fields: Any) -> list[AppWrapperView]:  # noqa: ANN401
+    views = [world.show(numbered(number, **fields)) for number in numbers]
+    for view in views:
+        world.admission.add(view.uid)
+    await world.admission.admit_all()
+    return views
+
+
+async def dispatch(world: World, number: int) -> None:
+    """Have it leave the queue."""
+    await world.commit(lifecycle.dispatch(world.record(f"uid-{number}"), "hub", world.now()))
+
+
+def first_event(world: World) -> tuple[str, str]:
+    """The cause of the last change, and what is said of it."""
+    event = world.store.changes[-1].events[0]
+    return event.cause, event.message
+
+
+# --- how much it may queue -----------------------------------------------------------------------------
+
+
+async def test_those_beyond_the_bound_wait_outside_and_come_in_by_age(world: World) -> None:
+    world.bound.most = 2
+    await submit(world, 4, 2, 1, 3)
+    assert world.admitted == ["aw-1", "aw-2"]
+    assert [world.roster.get(f"uid-{number}") for number in (3, 4)] == [None, None]
+    assert len(list(world.roster.queued())) == 2
+
+    await dispatch(world, 2)
+    await world.admission.admit_all()
+    assert world.admitted == ["aw-1", "aw-2", "aw-3"]
+    await dispatch(world, 1)
+    await dispatch(world, 3)
+    await world.admission.admit_all()
+    assert world.admitted == ["aw-1", "aw-2", "aw-3", "aw-4"]
+    assert len(world.bound) == 0
+
+
+async def test_one_that_leaves_the_queue_wakes_the_one_that_waits_outside(world: World) -> None:
+    world.bound.most = 1
+    await submit(world, 1, 2)
+    intake = asyncio.create_task(world.admission.run())
+    await dispatch(world, 1)
+    await asyncio.sleep(0.1)  # virtual
+    intake.cancel()
+    assert world.admitted == ["aw-1", "aw-2"]
+
+
+async def test_one_that_comes_while_others_wait_outside_does_not_pass_them(world: World) -> None:
+    world.bound.most = 1
+    await submit(world, 1, 3)
+    await dispatch(world, 1)
+    await submit(world, 5)
+    assert world.admitted == ["aw-1", "aw-3"]
+    await dispatch(world, 3)
+    await submit(world, 4)
+    assert world.admitted == ["aw-1", "aw-3", "aw-4"], "the older of the two, though it came later"
+
+
+async def test_bound_counts_each_namespace_by_itself_and_those_that_are_suspended(world: World) -> None:
+    world.bound.most = 1
+    await submit(world, 1, spec={"suspend": True})
+    await submit(world, 2)
+    await submit(world, 3, namespace="other")
+    assert world.admitted == ["aw-1", "aw-3"]
+
+
+async def test_what_has_run_or_ended_takes_no_place(world: World) -> None:
+    world.bound.most = 1
+    running = build(make_wrapped(), make_owner(uid="uid-2"))
+    world.server.on(
+        "GET", f"{PODS}/pod", answer({**running, "metadata": {**running["metadata"], "uid": "p"}})
+    )
+    done = {"state": "Completed", "conditions": [{"type": "Completed", "status": "True"}]}
+    await submit(world, 1)
+    await submit(world, 2, status={"canrun": True})
+    await submit(world, 3, status=done)
+    assert [world.record(f"uid-{number}").phase for number in (2, 3)] == [Phase.DISPATCHING, Phase.COMPLETED]
+
+
+@pytest.mark.parametrize(
+    "fields", [{"finalizers": [FINALIZER]}, {"status": {"canrun": True}}], ids=["finalizer", "canrun"]
+)
+async def test_marks_of_having_run_are_no_way_around_the_bound(world: World, fields: Json) -> None:
+    world.bound.most = 1
+    await submit(world, 1)
+    await submit(world, 2, **fields)
+    assert world.admitted == ["aw-1"]
+
+
+async def test_one_that_is_rejected_leaves_its_place_to_the_next(world: World) -> None:
+    world.bound.most = 1
+    views = [
+        world.show(
+            {**numbered(0), "spec": make_appwrapper("bad", make_template("Widget", "example.com/v1"))["spec"]}
+        ),
+        world.show(numbered(1)),
+    ]
+    for view in views:
+        world.admission.add(view.uid)
+    await world.admission.admit_all()
+    assert world.record("uid-0").phase is Phase.FAILED
+    assert world.record("uid-1").phase is Phase.QUEUED
+
+
+async def test_one_outside_is_told_so_once_and_by_its_status(world: World) -> None:
+    world.bound.most = 1
+    await submit(world, 1, 2)
+    await world.reconcile("uid-2", times=3)
+    [written] = world.statuses()
+    assert written["waiting"]["reason"] == "NamespaceQueueFull"
+    assert world.store.batches == [[("aw-1", "submitted")]]
+
+    world.show(numbered(2, status=written, resourceVersion="9"))
+    await world.reconcile("uid-2", times=3)
+    assert len(world.statuses()) == 1
+
+
+async def test_leader_that_finds_it_told_already_writes_nothing(world: World) -> None:
+    world.bound.most = 1
+    await submit(world, 1, 2)
+    await world.reconcile("uid-2")
+    [written] = world.statuses()
+    world.bound.forget("uid-2")  # as in the memory of a new leader
+    await submit(world, 2, status=written)
+    await world.reconcile("uid-2")
+    assert len(world.statuses()) == 1
+    assert world.bound.is_deferred("uid-2")
+
+
+async def test_one_outside_that_is_deleted_is_forgotten(world: World) -> None:
+    world.bound.most = 1
+    await submit(world, 1, 2, 3)
+    world.hide("uid-2")
+    await world.reconcile("uid-2")
+    assert len(world.bound) == 1
+    await dispatch(world, 1)
+    await world.admission.admit_all()
+    assert world.admitted == ["aw-1", "aw-3"]
+
+
+async def test_one_outside_that_goes_unseen_lets_the_next_in(world: World) -> None:
+    world.bound.most = 1
+    await submit(world, 1, 2, 3)
+    world.hide("uid-2")
+    await dispatch(world, 1)
+    await world.admission.admit_all()
+    assert world.admitted == ["aw-1", "aw-3"]
+
+
+# --- how urgent it may be ------------------------------------------------------------------------------
+
+
+async def test_priority_above_the_ceiling_counts_as_the_ceiling_and_is_told(world: World) -> None:
+    world.ceilings["default"] = Ceiling(100, 0.5)
+    record = await world.admit(make_appwrapper(spec={"priority": 900, "priorityslope": 2}))
+    assert (record.priority, record.priority_slope) == (100, 0.5)
+    said = "priority 900 counts as 100 and priorityslope 2 counts as 0.5, the ceiling of namespace default"
+    assert first_event(world) == (Cause.SUBMITTED, said)
+    await world.forget_wakes()
+    await world.reconcile(record.uid)
+    assert world.record(record.uid).version == record.version, "and stays so"
+
+
+async def ask_for(world: World, priority: int) -> Record:
+    view = world.show(make_appwrapper(spec={"priority": priority}))
+    await world.reconcile(view.uid)
+    return world.record(view.uid)
+
+
+async def test_new_priority_counts_up_to_the_ceiling(world: World) -> None:
+    world.ceilings["default"] = Ceiling(100)
+    await world.admit(make_appwrapper(spec={"priority": 5}))
+    assert (await ask_for(world, 60)).priority == 60
+    assert first_event(world) == (Cause.REPRIORITISED, "priority 5 → 60, slope 0 → 0")
+    assert (await ask_for(world, 900)).priority == 100
+    said = "priority 60 → 100, slope 0 → 0: priority 900 counts as 100, the ceiling of namespace default"
+    assert first_event(world) == (Cause.REPRIORITISED, said)
+    before = len(world.store.changes)
+    assert (await ask_for(world, 901)).priority == 100
+    assert len(world.store.changes) == before
+
+
+async def test_ceiling_that_changes_moves_what_waits(world: World) -> None:
+    record = await world.admit(make_appwrapper(spec={"priority": 900}))
+    world.ceilings["default"] = Ceiling(10)
+    await world.reconcile(record.uid)
+    assert world.record(record.uid).priority == 10
+    world.ceilings["default"] = Ceiling(1000)
+    await world.reconcile(record.uid)
+    assert world.record(record.uid).priority == 900
+
+
+# --- what it declares ----------------------------------------------------------------------------------
+
+
+async def test_declaration_that_is_not_what_the_template_says_is_charged_and_told(world: World) -> None:
+    items = [{"generictemplate": job(), "custompodresources": []}]
+    view = world.show(make_appwrapper(spec={"resources": {"GenericItems": items}}))
+    world.admission.add(view.uid)
+    await world.admission.admit_all()
+    assert dict(world.record(view.uid).gang.demand) == {"cpu": 1000}
+    said = (
+        "spec.resources.GenericItems[0].custompodresources: cpu: 0 declared, 1 by the template; "
+        "the larger is charged"
+    )
+    assert first_event(world) == (Cause.SUBMITTED, said)
+
+
+async def test_finalizers_of_a_template_are_told(world: World) -> None:
+    await world.admit(make_appwrapper("aw", make_template(name="pod", finalizers=["a/b"])))
+    said = "not created: spec.resources.GenericItems[0].generictemplate.metadata.finalizers"
+    assert first_event(world) == (Cause.SUBMITTED, said)

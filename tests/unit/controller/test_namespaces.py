@@ -1,0 +1,88 @@
+"""Ceilings are what namespaces say, and what they said last."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from dispatcher.api.names import MAX_PRIORITY
+from dispatcher.controller.namespaces import PATH, Namespaces
+from dispatcher.core.ceilings import Ceiling
+from dispatcher.kube.client import METADATA_LIST, ClusterClient
+from tests.fakes import FakeApiServer, answer, never, refusal, watch
+from tests.unit.virtual_time import until
+
+Json = dict[str, Any]
+DEFAULT = Ceiling(7)
+
+
+def namespace(name: str, version: int = 1, **annotations: str) -> Json:
+    keys = {key.replace("_", "-"): value for key, value in annotations.items()}
+    ours = {f"dispatcher.codeflare.dev/{key}": value for key, value in keys.items()}
+    metadata = {"uid": name, "name": name, "resourceVersion": str(version), "annotations": ours}
+    return {"metadata": metadata}
+
+
+@asynccontextmanager
+async def running(namespaces: Namespaces) -> AsyncIterator[None]:
+    task = asyncio.create_task(namespaces.run())
+    try:
+        await namespaces.wait_until_known()
+        yield
+    finally:
+        task.cancel()
+
+
+async def test_ceilings_follow_the_annotations(server: FakeApiServer, client: ClusterClient) -> None:
+    listed = [namespace("low", max_priority="1"), namespace("plain")]
+    events = [
+        {"type": "MODIFIED", "object": namespace("low", 6, max_priority="2", max_priority_slope="0.5")},
+        {"type": "MODIFIED", "object": namespace("low", 7, max_priority="2", max_priority_slope="0.5")},
+        {"type": "ADDED", "object": namespace("bad", 8, max_priority="high")},
+        {"type": "MODIFIED", "object": namespace("plain", 9)},
+    ]
+    server.on(
+        "GET",
+        PATH,
+        answer({"metadata": {"resourceVersion": "5"}, "items": listed}),
+        watch(*events),
+        watch(
+            {"type": "MODIFIED", "object": namespace("low", 10)},
+            {"type": "DELETED", "object": namespace("bad", 11)},
+        ),
+        never,
+    )
+    told: list[tuple[str, Ceiling]] = []
+    with capture_logs() as logs:
+        namespaces = Namespaces(
+            client, DEFAULT, lambda name: told.append((name, namespaces.ceiling_of(name)))
+        )
+        async with running(namespaces):
+            assert namespaces.ceiling_of("plain") == namespaces.ceiling_of("unheard-of") == DEFAULT
+            await until(lambda: len(told) == 5)
+    assert told == [
+        ("low", Ceiling(1)),
+        ("low", Ceiling(2, 0.5)),
+        ("bad", Ceiling(0)),
+        ("low", DEFAULT),
+        ("bad", DEFAULT),
+    ]
+    assert [each["annotation"] for each in logs if each["event"] == "ceiling_unreadable"] == [MAX_PRIORITY]
+    assert server.requests("GET", PATH)[0].headers["Accept"] == METADATA_LIST
+
+
+@pytest.mark.parametrize("status", [403, 404])
+async def test_nobody_waits_for_what_may_not_be_listed(
+    server: FakeApiServer, client: ClusterClient, status: int
+) -> None:
+    server.on("GET", PATH, refusal(status, "Forbidden" if status == 403 else "NotFound"))
+    namespaces = Namespaces(client, DEFAULT, lambda _name: None)
+    with capture_logs() as logs:
+        async with running(namespaces):
+            assert namespaces.ceiling_of("low") == DEFAULT
+    assert ("ceilings_unknown" in [each["event"] for each in logs]) is (status == 403)
