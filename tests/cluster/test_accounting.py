@@ -213,7 +213,7 @@ class Run:
                 appwrapper(name, item(pods, custompodresources=over)),
                 derived + Counter(memory=count * 1024**3),
             ),
-            (appwrapper(name, item(pods, custompodresources=under)), Counter(cpu=50)),
+            (appwrapper(name, item(pods, custompodresources=under)), Counter(cpu=max(50, count * cpu))),
             (appwrapper(name, item(bound_to_dead_node(name, f"{cpu}m"))), Counter(cpu=cpu)),
             (ray, Counter(RAY_DEMAND)),
             (never_starting(ray), Counter(RAY_DEMAND)),

@@ -217,6 +217,27 @@ class World:
         async with self._history() as history:
             return [entry.reason for entry in await history.timeline(self.namespace, name)]
 
+    async def messages(self, name: str) -> list[str]:
+        """What history says in words, in order."""
+        async with self._history() as history:
+            return [entry.message for entry in await history.timeline(self.namespace, name)]
+
+    async def event(self, name: str, reason: str) -> Json:
+        """The Kubernetes Event of that reason about an AppWrapper, once there is one."""
+
+        async def look() -> Json | None:
+            found = await self.client.get(f"/api/v1/namespaces/{self.namespace}/events")
+            return next(
+                (
+                    each
+                    for each in found["items"]
+                    if (each["involvedObject"]["name"], each["reason"]) == (name, reason)
+                ),
+                None,
+            )
+
+        return await self.until(look, f"an Event {reason} about {name}")
+
     async def queue_now(self) -> list[QueueEntry]:
         """Who waits, the first to go first."""
         async with self._history() as history:

@@ -31,9 +31,10 @@ def plane(supervisor: Supervisor) -> Iterator[Plane]:
 
 
 @pytest.fixture
-async def suite(world: World) -> Suite:
-    """A running dispatcher, and what MCAD's suite does with it."""
-    return Suite(world, await world.start_dispatcher(**OFTEN))
+async def suite(request: pytest.FixtureRequest, world: World) -> Suite:
+    """A running dispatcher, with settings of the test's if it has any, and what MCAD's suite does with it."""
+    settings: dict[str, str] = getattr(request, "param", {})
+    return Suite(world, await world.start_dispatcher(**OFTEN, **settings))
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from testbed.processes import Process
 from tests.cluster.figures import cycles_of
 from tests.cluster.manifests import appwrapper, deployment, item
@@ -20,6 +22,9 @@ MCAD_NAME_LABEL = "appwrapper.mcad.ibm.com"
 
 OFTEN = {"poll_seconds": "0.1"}
 """Cycles come often, so that they can be counted."""
+
+TRUSTING = pytest.mark.parametrize("suite", [{"declared_demand": "trusted"}], indirect=True, ids=["trusting"])
+"""For cases of MCAD's that declare less than their templates ask for: the dispatcher believes them, as MCAD did."""
 
 
 class Suite:

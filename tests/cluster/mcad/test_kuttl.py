@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.cluster.manifests import appwrapper, changed, item, job
-from tests.cluster.mcad.suite import Suite, conditions, declaring, two_deployed
+from tests.cluster.mcad.suite import TRUSTING, Suite, conditions, declaring, two_deployed
 
 Json = dict[str, Any]
 
@@ -47,6 +47,7 @@ async def test_job_without_quota_completes(suite: Suite) -> None:
     assert status["queuejobstate"] == "Completed"
 
 
+@TRUSTING
 async def test_job_that_is_done_beside_one_that_cannot_be_scheduled_holds_the_completion(
     suite: Suite,
 ) -> None:

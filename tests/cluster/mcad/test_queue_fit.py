@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.cluster.manifests import appwrapper, changed, item, job, pod
-from tests.cluster.mcad.suite import OFTEN, Suite, declaring, two_deployed
+from tests.cluster.mcad.suite import OFTEN, TRUSTING, Suite, declaring, two_deployed
 from tests.cluster.world import World
 
 
@@ -67,6 +67,7 @@ async def test_declared_pods_that_agree_with_the_template_run(suite: Suite) -> N
     await suite.until_ready("aw-deployment-2-550-vs-550-cpu", 2)
 
 
+@TRUSTING
 async def test_declaring_too_little_lets_pods_be_made_that_no_node_has_room_for(suite: Suite) -> None:
     """MCAD Bad Custom Pod Resources vs. Deployment Pod Resource Not Queuing Test."""
     await suite.fill()
@@ -76,6 +77,26 @@ async def test_declaring_too_little_lets_pods_be_made_that_no_node_has_room_for(
     await suite.until_unschedulable("aw-deployment-2-425-vs-426-cpu", 2)
     phases = [each["status"]["phase"] for each in await suite.pods("aw-deployment-2-425-vs-426-cpu")]
     assert phases == ["Pending", "Pending"]
+
+
+async def test_declaring_too_little_waits_for_what_its_pods_ask_for_and_is_told_both_numbers(
+    suite: Suite,
+) -> None:
+    """The same case by default."""
+    name = "aw-deployment-2-425-vs-426-cpu"
+    await suite.fill()
+
+    await suite.apply(declaring(name, 2, "425m", "426m"))
+
+    status = await suite.stays_without_pods(name)
+    assert status["waiting"]["message"] == "cluster hub: cpu: needs 852m, 850m free"
+    said = (
+        "spec.resources.GenericItems[0].custompodresources: cpu: 850m declared, 852m by the template; "
+        "the larger is charged"
+    )
+    told = await suite.world.event(name, "SpecAdjusted")
+    assert (told["type"], told["message"]) == ("Warning", said)
+    assert (await suite.world.messages(name))[0] == said
 
 
 async def test_declaring_too_much_waits_though_its_pods_would_have_room(suite: Suite) -> None:

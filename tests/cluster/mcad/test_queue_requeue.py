@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.cluster.manifests import appwrapper, item, job, pod
-from tests.cluster.mcad.suite import Suite, conditions, declaring
+from tests.cluster.mcad.suite import TRUSTING, Suite, conditions, declaring
 from tests.cluster.world import World
 
 Json = dict[str, Any]
@@ -97,6 +97,7 @@ async def test_gang_that_no_node_has_room_for_makes_way_for_one_that_fits(suite:
     assert "preempted" in await suite.world.causes("aw-ff-deployment-1-850-cpu")
 
 
+@TRUSTING
 async def test_gang_that_runs_in_part_is_requeued_for_the_pod_that_cannot_be_scheduled(suite: Suite) -> None:
     """The other half of MCAD's check: enough pods run, but not all have a node."""
     await suite.fill()

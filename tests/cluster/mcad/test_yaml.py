@@ -21,7 +21,7 @@ from testbed import nodes
 from testbed.nodes import Shape
 from testbed.plane import Plane
 from testbed.processes import Supervisor
-from tests.cluster.mcad.suite import Suite
+from tests.cluster.mcad.suite import TRUSTING, Suite
 from tests.cluster.world import World
 
 Json = dict[str, Any]
@@ -150,8 +150,9 @@ SUCCEEDED = {"0006-aw-init-containers": 3, "0008-aw-default": 1}
 """How many pods have succeeded in the end, whether or not completionstatus waits for them."""
 
 
+@TRUSTING
 async def test_deployments_run_and_jobs_complete_beside_them(shelf: Shelf) -> None:
-    """READY and SUCCEEDED, at once: what they declare is 1650m of 1950m."""
+    """READY and SUCCEEDED, at once: what they declare is 1650m of 1950m, and what their pods ask for 2650m."""
     running, ending = await shelf.apply(*READY), await shelf.apply(*SUCCEEDED)
 
     for each, pods in zip(running, READY.values(), strict=True):
@@ -160,6 +161,15 @@ async def test_deployments_run_and_jobs_complete_beside_them(shelf: Shelf) -> No
     for each, pods in zip(ending, SUCCEEDED.values(), strict=True):
         status = await each.until_shown("Completed")
         assert (status["Succeeded"], status.get("numberOfRequeueings", 0)) == (pods, 0)
+
+
+async def test_job_that_declares_one_of_its_three_pods_completes_where_there_is_room_for_all(
+    shelf: Shelf,
+) -> None:
+    (each,) = await shelf.apply("0006-aw-init-containers")
+
+    status = await each.until_shown("Completed")
+    assert (status["Succeeded"], status.get("numberOfRequeueings", 0)) == (3, 0)
 
 
 async def test_jobs_complete_whatever_quota_they_name_and_beside_one_that_is_too_large(
