@@ -59,7 +59,7 @@ WAITS_FOR = (
     constants(placement)
     | constants(choice)
     | first_words("Pending")
-    | {words.PREEMPTION_TRIGGERED, "CreationPostponed", words.CLUSTER_LOST}
+    | {words.PREEMPTION_TRIGGERED, "CreationPostponed", words.CLUSTER_LOST, words.NAMESPACE_QUEUE_FULL}
 )
 """Why one waits: the planner's reasons, and what `lifecycle` says of one that went back."""
 
