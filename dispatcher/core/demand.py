@@ -22,7 +22,16 @@ from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, TemplatePo
 from dispatcher.api.mistakes import SpecError, quoted
 from dispatcher.core.gang import Gang, PodSet
 from dispatcher.core.placement import in_words
-from dispatcher.core.podsets import KINDS, UNTOLD, Kind, Pods, TemplateError, pod_set_at, pods_of
+from dispatcher.core.podsets import (
+    KINDS,
+    UNTOLD,
+    Kind,
+    Pods,
+    TemplateError,
+    is_template_of,
+    pod_set_at,
+    pods_of,
+)
 from dispatcher.core.quantity import QuantityError, resource_amounts
 from dispatcher.core.resources import LARGEST_AMOUNT, NOTHING, Resources
 
@@ -30,6 +39,7 @@ _DECLARATION: Final = "custompodresources: [{replicas: 2, requests: {cpu: 1, mem
 _POD_SETS: Final = "podSets: [{path: template.spec.template, replicas: 2}]"
 _MOST_NAMED: Final = 8
 """Resources that a warning names."""
+_REMEDY_FOR_PATH: Final = "Name where the pod template is, beginning with `template` for the wrapped object"
 _MOST_POD_SETS: Final = 8
 """Of one component; the upstream of v1beta2 takes no more either, because Kueue does not."""
 
@@ -191,7 +201,19 @@ def _pointed_out(wrapped: WrappedObject, spec: AppWrapperSpec) -> Pods:
     pod_sets = tuple(_at(one, wrapped, f"{path}[{index}]") for index, one in enumerate(wrapped.pod_sets))
     told = _all_members(tuple(pod_set for pod_set in pod_sets if pod_set.count))
     kind = KINDS.get((wrapped.group, wrapped.kind))
-    return told if kind is None else _agreed(told, kind, wrapped, spec)
+    if kind is None:
+        return told
+    agreed = _agreed(told, kind, wrapped, spec)
+    _check_places(kind, wrapped, path)
+    return agreed
+
+
+def _check_places(kind: Kind, wrapped: WrappedObject, path: str) -> None:
+    """Refuse paths to what the API server does not know as a pod template of a kind that we know."""
+    for index, one in enumerate(wrapped.pod_sets):
+        if not is_template_of(kind, wrapped.template, one.path):
+            problem = f"{quoted(one.path)} is not where {_named(wrapped)} has a pod template"
+            raise DemandError(f"{path}[{index}].path", problem, _REMEDY_FOR_PATH)
 
 
 def _at(pod_set: TemplatePodSet, wrapped: WrappedObject, path: str) -> PodSet:
@@ -206,8 +228,7 @@ def _astray(path: str, error: TemplateError) -> tuple[str, str]:
     """Tell a path that leads to no pod template from one that leads to a bad one."""
     if error.path != path:
         return f"the template at {quoted(path)} cannot be read: {error}", "Correct the template"
-    remedy = "Name where the pod template is, beginning with `template` for the wrapped object"
-    return f"{quoted(path)} {error.problem}", remedy
+    return f"{quoted(path)} {error.problem}", _REMEDY_FOR_PATH
 
 
 def _agreed(told: Pods, kind: Kind, wrapped: WrappedObject, spec: AppWrapperSpec) -> Pods:

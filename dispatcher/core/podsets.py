@@ -210,6 +210,18 @@ def pods_of(kind: Kind, wrapped: Mapping[str, Any]) -> Pods:
     )
 
 
+def is_template_of(kind: Kind, wrapped: Mapping[str, Any], path: str) -> bool:
+    """Whether this path, at which there is a pod template, is where an object of this kind has one; also suspended."""
+    root, pointed_out = Field(wrapped), template_at(wrapped, path).value
+    try:
+        groups = [
+            (rule, group) for rule in kind.rules if rule.applies(root) for group in root.each(rule.groups)
+        ]
+        return any(group.at(rule.template).value is pointed_out for rule, group in groups)
+    except TemplateError:
+        return False
+
+
 def pod_set_at(wrapped: Mapping[str, Any], path: str, count: int) -> PodSet:
     """Tell what so many pods of the template at this path ask for; TemplateError if there is none."""
     template = template_at(wrapped, path)

@@ -147,3 +147,41 @@ def test_absurd_replicas_are_refused_without_being_counted_out() -> None:
     huge = obj("example.com/v1", "X", main=template("9223372036854775"))
     message = refusal(huge, at("template.spec.main", 2**31 - 1))
     assert message.startswith("spec: asks for more cpu in total than can be counted")
+
+
+OTHER_DEPLOYMENT = obj("apps/v1", "Deployment", template=template(), other=template())
+SUSPENDED_JOB = obj("batch/v1", "Job", suspend=True, template=template(), other=template(64))
+CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x"}, "data": {"x": template()}}
+KUBEFLOW_JOB = obj("kubeflow.org/v1", "PyTorchJob", pytorchReplicaSpecs={"Worker": {"template": template()}})
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "path", "replicas", "kind"),
+    [
+        pytest.param(
+            OTHER_DEPLOYMENT, "template.spec.other", 1, "a Deployment (apps)", id="beside-the-right-one"
+        ),
+        pytest.param(SUSPENDED_JOB, "template.spec.other", 3, "a Job (batch)", id="of-one-that-is-suspended"),
+        pytest.param(CONFIG_MAP, "template.data.x", 0, "a ConfigMap", id="of-a-kind-without-pods"),
+        pytest.param(
+            {**SUSPENDED_JOB, "spec": {**SUSPENDED_JOB["spec"], "suspend": True, "template": None}},
+            "template.spec.other",
+            3,
+            "a Job (batch)",
+            id="of-one-that-has-none",
+        ),
+    ],
+)
+def test_pod_set_whose_path_is_not_where_a_kind_we_know_has_pods_is_refused(
+    wrapped: Mapping[str, Any], path: str, replicas: int, kind: str
+) -> None:
+    """The API server would drop such a field, and capacity would be reserved for pods that never come."""
+    assert refusal(wrapped, at(path, replicas)) == (
+        f'spec.components[0].podSets[0].path: "{path}" is not where {kind} has a pod template. Name where the pod '
+        "template is, beginning with `template` for the wrapped object."
+    )
+
+
+def test_pod_sets_name_templates_by_key_as_well() -> None:
+    path = "template.spec.pytorchReplicaSpecs.Worker.template"
+    assert gang(KUBEFLOW_JOB, at(path)) == gang(KUBEFLOW_JOB)
