@@ -110,7 +110,7 @@ async def tenant(plane: Plane, namespace: str) -> AsyncIterator[Api]:
         yield connected
 
 
-def wrapped(kind: str, **metadata: str) -> Json:
+def wrapped(kind: str, **metadata: str | None) -> Json:
     """An object of a kind, `Kind.group`, of which nothing is known but the kind."""
     name, _, group = kind.partition(".")
     return {
@@ -243,6 +243,14 @@ async def test_kind_that_is_not_listed_is_refused_to_everybody(
     )
 
 
+async def test_entry_without_an_object_is_refused(admin: Api, namespace: str) -> None:
+    body = appwrapper({"resources": {"GenericItems": [{}]}})
+
+    assert await said(admin, namespace, body) == (
+        "spec: wraps an object without a kind: give it apiVersion and kind"
+    )
+
+
 async def test_kind_is_known_once_it_is_listed(admin: Api, namespace: str) -> None:
     path = f"{CONFIG_MAPS}/appwrapper-kinds"
     body = of_items(UNLISTED)
@@ -302,7 +310,8 @@ async def test_object_for_another_namespace_is_refused(admin: Api, namespace: st
         "spec: wraps an object for namespace other: leave metadata.namespace of wrapped objects out, they are created "
         "beside their AppWrapper"
     )
-    assert await said(admin, namespace, of(wrapped("Pod", namespace=namespace))) == TAKEN
+    for same in (namespace, "", None):
+        assert await said(admin, namespace, of(wrapped("Pod", namespace=same))) == TAKEN
 
 
 @pytest.mark.parametrize("where", ["kube-system", "kube-public", "kube-node-lease", OWN_NAMESPACE])
