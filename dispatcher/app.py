@@ -18,6 +18,7 @@ import time
 import uuid
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from pathlib import Path
 
 from dispatcher import errors, log
 from dispatcher.api.names import HUB_CLUSTER
@@ -49,7 +50,7 @@ from dispatcher.core.demand import Rule
 from dispatcher.core.placement import Policy
 from dispatcher.core.record import ACTIVE, Phase, Record
 from dispatcher.kube.access_reviews import is_allowed, is_author_policy_bound
-from dispatcher.kube.client import ClusterClient, known_namespace, own_namespace
+from dispatcher.kube.client import POD_NAMESPACE, ClusterClient, own_namespace, pod_namespace
 from dispatcher.kube.discovery import cluster_uid
 from dispatcher.kube.events import EventRecorder
 from dispatcher.kube.kubeconfig import Connection
@@ -537,10 +538,14 @@ class Session:
         self._dispatch.wake()
 
 
-def denied_namespaces(settings: Settings) -> frozenset[str]:
-    """Where nothing is dispatched. Its own namespace, `default` because nothing says which it is, is not meant."""
+def denied_namespaces(settings: Settings, pod: Path = POD_NAMESPACE) -> frozenset[str]:
+    """Where nothing is dispatched: where Kubernetes runs, where members' kubeconfigs are, and where this pod is.
+
+    The pod's namespace has its ServiceAccount and the database's URL. `default` is not meant if it only stands for a
+    namespace that nobody named.
+    """
     named = {each.strip() for each in settings.denied_namespaces.split(",")}
-    return frozenset({*named, known_namespace(settings.namespace)} - {""})
+    return frozenset({*named, settings.namespace, pod_namespace(pod)} - {""})
 
 
 def _innermost(error: BaseException) -> BaseException:

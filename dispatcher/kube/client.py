@@ -45,19 +45,17 @@ _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 Json = dict[str, Any]
 
 
-_POD_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
+POD_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/namespace")
 
 
 def own_namespace(given: str) -> str:
     """The namespace this runs in: as given, else the pod's, else `default`."""
-    return known_namespace(given) or "default"
+    return given or pod_namespace() or "default"
 
 
-def known_namespace(given: str) -> str:
-    """The namespace this runs in: as given, else the pod's; empty if neither says."""
-    if given or not _POD_NAMESPACE.is_file():
-        return given
-    return _POD_NAMESPACE.read_text(encoding="utf-8").strip()
+def pod_namespace(path: Path = POD_NAMESPACE) -> str:
+    """The namespace of the pod this runs in; empty if it runs in none."""
+    return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
 
 
 def always() -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,8 @@ from dispatcher.app import Clock, WriteFence, denied_namespaces
 from dispatcher.errors import StoreUnavailable
 from dispatcher.settings import Settings
 from tests.builders import NOW, at
+
+NO_POD = Path("/nowhere")
 
 
 class Monotonic:
@@ -154,4 +157,12 @@ def test_what_cannot_work_is_one_line_and_exit_code_1(
 def test_nothing_is_dispatched_in_the_systems_namespaces_and_its_own(
     settings: dict[str, str], denied: set[str]
 ) -> None:
-    assert denied_namespaces(Settings(**settings)) == denied  # type: ignore[arg-type]
+    assert denied_namespaces(Settings(**settings), NO_POD) == denied  # type: ignore[arg-type]
+
+
+def test_nothing_is_dispatched_where_its_pod_is(tmp_path: Path) -> None:
+    """Also if it has the members' kubeconfigs elsewhere: its ServiceAccount and the database's URL are there."""
+    pod = tmp_path / "namespace"
+    pod.write_text("hub\n")
+    assert denied_namespaces(Settings(namespace="secrets", denied_namespaces=""), pod) == {"hub", "secrets"}
+    assert denied_namespaces(Settings(denied_namespaces=""), pod) == {"hub"}
