@@ -462,6 +462,7 @@ class Session:
             note_mishap=self._fleet.note_mishap,
             is_left_alone=self._restoration.is_left_alone,
             limits=self._limits,
+            denied_namespaces=denied_namespaces(self._settings),
         )
         await self._prepare_terms(specs)
         for uid in self._roster.uids():

@@ -8,10 +8,12 @@ from datetime import timedelta
 from typing import Final
 
 from dispatcher import errors, log
+from dispatcher.api.mistakes import SpecError
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.parts import Parts
 from dispatcher.controller.specs import owner_of
 from dispatcher.core import lifecycle
+from dispatcher.core.authorization import check_namespace
 from dispatcher.core.choice import Where
 from dispatcher.core.decision import retry_pause
 from dispatcher.core.manifest import Anchor, Owner
@@ -33,8 +35,15 @@ async def create(parts: Parts, record: Record) -> None:
     if cluster is None:
         await _withdraw(parts, record, "its cluster cannot be reached")
         return
+    objects = record.attempt.objects if record.attempt else ()
+    try:
+        check_namespace(
+            record.namespace, parts.denied_namespaces
+        )  # one of an earlier release was not asked at intake
+    except SpecError as error:
+        await _refuse(parts, record, objects, str(error))
+        return
     if parts.queue.failures(record.uid) >= MOST_FAILURES:
-        objects = record.attempt.objects if record.attempt else ()
         await parts.commit(_postponed(parts, record, objects, "the API server kept failing to create it"))
         return
     owner = await _owner_there(parts, record, cluster)

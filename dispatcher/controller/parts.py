@@ -87,6 +87,7 @@ class Parts:
     note_mishap: Callable[[str], None] = _none
     is_left_alone: Callable[[str], bool] = _never
     limits: Limits = field(default_factory=Limits)
+    denied_namespaces: frozenset[str] = frozenset()
     patience: Patience = field(default_factory=Patience)
 
     async def commit(self, change: Change) -> None:

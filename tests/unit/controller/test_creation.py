@@ -125,6 +125,20 @@ async def test_appwrapper_is_held_before_its_anchor_is_made_and_that_before_anyt
     )
 
 
+async def test_nothing_is_made_in_a_namespace_that_is_denied(east: East) -> None:
+    """Also of one that was taken in before it was."""
+    await east.dispatched(TRAIN)
+    denying = replace(east.parts, denied_namespaces=frozenset({"default"}))
+    await creation.create(denying, east.world.record(UID))
+    record = east.world.record(UID)
+    assert (record.phase, east.server.requests("POST"), east.world.server.requests("PATCH", AW)) == (
+        Phase.FAILING,
+        [],
+        [],
+    )
+    assert 'nothing is dispatched in "default"' in record.message
+
+
 @pytest.mark.parametrize(
     ("reply", "error"),
     [(refusal(500, "InternalError"), errors.Unavailable), (refusal(409, "Conflict"), errors.Conflict)],
