@@ -11,13 +11,14 @@ from typing import Any
 import pytest
 
 from dispatcher.api.annotations import ADMISSION_GRACE, FORCE_DELETION_GRACE, RETRY_LIMIT
-from dispatcher.api.names import UID_LABEL
+from dispatcher.api.names import GROUPS_ANNOTATION, UID_LABEL, USER_ANNOTATION
 from testbed.nodes import NODES, Shape, create, name_of
 from testbed.plane import RBAC, Plane
 from testbed.processes import Supervisor
 from tests.cluster.conftest import CHECKOUT
 from tests.cluster.manifests import (
     appwrapper,
+    bent,
     config_map,
     deployment,
     item,
@@ -233,6 +234,28 @@ async def test_namespaces_are_made_with_the_right_that_the_manifest_has_ready(
 
     assert (await elsewhere.until_state("two", "Running"))["cluster"] == "west"
     assert guarded.refused() == []
+
+
+async def test_authors_are_reviewed_with_the_right_that_the_manifest_has_ready(
+    guarded: Guarded, tmp_path: Path
+) -> None:
+    ready = "# - {apiGroups: [authorization.k8s.io], resources: [subjectaccessreviews], verbs: [create]}"
+    written = identities.HUB.read_text()
+    assert written.count(ready) == 1
+    manifest = tmp_path / "hub.yaml"
+    manifest.write_text(written.replace(ready, ready.removeprefix("# ")))
+    await identities.apply(guarded.hub.plane, manifest)
+    await guarded.declare("west")
+    process = await guarded.start_dispatcher(submitter="annotation", author_check="review")
+
+    may, may_not = {USER_ANNOTATION: "root", GROUPS_ANNOTATION: "system:masters"}, {USER_ANNOTATION: "bob"}
+    await guarded.hub.create(bent(gang("may", 1), may))
+    await guarded.hub.create(bent(gang("may-not", 1), may_not))
+
+    await guarded.hub.until_state("may", "Running")
+    told = conditions(await guarded.hub.until_shown("may-not", "Failed"))["Failed"]
+    assert "bob may not create jobs.batch in namespace" in told[2]
+    assert (guarded.refused(), complaints(process)) == ([], [])
 
 
 async def test_gang_is_told_that_its_namespace_may_not_be_made(guarded: Guarded, elsewhere: World) -> None:
