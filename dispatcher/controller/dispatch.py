@@ -91,9 +91,9 @@ class Dispatch:
     async def cycle(self) -> None:
         """Decide for everything that is queued, once."""
         with self._metrics.cycle_seconds.time():
-            now = self._now()
             line, rules = self._roster.line, self._rules
             await self._known.get_ready(line.wheres())
+            now = self._now()  # a gang that arrived while the cycle waited must not be dispatched before that
             sites = self._known.sites(line.wheres())
             outcomes = line.plan(sites, rules.policy, rules.starvation_bound, now)
             self._planned_at = now

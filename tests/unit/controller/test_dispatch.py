@@ -33,19 +33,33 @@ class HubAlone:
         return {"hub": Site("hub", self._hub.ledger.snapshot())} if self._hub.is_known else {}
 
 
-def dispatch_of(world: World, rules: Rules | None = None, *, known: bool = True) -> Dispatch:
+def dispatch_of(
+    world: World, rules: Rules | None = None, *, known: bool = True, clusters: HubAlone | None = None
+) -> Dispatch:
     if known:
         for reflector in (world.cluster._nodes, world.cluster._pods):  # noqa: SLF001  # as if both were listed
             reflector.synced.set()
     return Dispatch(
         world.roster,
         world.committer,
-        HubAlone(world.cluster),
+        clusters or HubAlone(world.cluster),
         world.admitted.append,
         world.now,
         Metrics(),
         rules or Rules(),
     )
+
+
+class SlowToAnswer(HubAlone):
+    """A gang is submitted while the clusters are being asked what they serve, which takes a second."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.cluster)
+        self._world = world
+
+    async def get_ready(self, _wheres: Iterable[Where]) -> None:
+        await asyncio.sleep(1)
+        submit(self._world, 1, phase_since=self._world.now())
 
 
 @asynccontextmanager
@@ -173,3 +187,12 @@ async def test_telling_a_long_queue_to_wait_gives_way_to_what_is_new_and_goes_on
     await dispatch.cycle()
     await dispatch.cycle()
     assert [len(batch) for batch in world.store.batches] == [LARGEST_BATCH, LARGEST_BATCH]
+
+
+async def test_gang_submitted_while_the_cycle_waits_is_not_dispatched_before_it_was_submitted(
+    world: World,
+) -> None:
+    await dispatch_of(world, clusters=SlowToAnswer(world)).cycle()
+    record = world.record("uid-of-aw-0")
+    assert record.attempt is not None
+    assert record.attempt.decided_at == at(1) == world.now()
