@@ -114,12 +114,13 @@ class Line:
         self._regard(sites)
         self._line_up_eligible(now)
         protected = self._protected(policy, bound, now)
-        uids = tuple(record.uid for record in protected)
-        last = self._last if (self._last.sites, self._last.protected) == (sites, uids) else _Memory()
+        # Also what they require: it decides where capacity is kept for them, and so what others are refused.
+        kept_for = tuple((record.uid, record.shape) for record in protected)
+        last = self._last if (self._last.sites, self._last.protected) == (sites, kept_for) else _Memory()
         if last.is_quiet and not self._changed and not self._sloped:
             return []
         planning = Planning(sites, last.refusals)
-        seen = _Pass(planning, planning.protect(protected, uids))
+        seen = _Pass(planning, planning.protect(protected, {record.uid for record in protected}))
         if policy is Policy.STRICT_FIFO:
             self._pass_up_to_head(seen, now)
         else:
@@ -128,7 +129,7 @@ class Line:
         self._changed = False
         self._last = _Memory()
         if not planning.has_placed:
-            self._last = _Memory(sites, uids, planning.refusals, is_quiet=not news)
+            self._last = _Memory(sites, kept_for, planning.refusals, is_quiet=not news)
         return news
 
     def _protected(self, policy: Policy, bound: timedelta, now: datetime) -> list[Record]:
@@ -235,7 +236,7 @@ class _Memory:
     """What a pass that placed nothing was asked, and what it answered; `is_quiet` if that was news to nobody."""
 
     sites: Mapping[str, Site] | None = None
-    protected: tuple[str, ...] = ()
+    protected: tuple[tuple[str, Shape], ...] = ()
     refusals: Mapping[Shape, Refusal] = field(default_factory=dict)
     is_quiet: bool = False
 

@@ -17,7 +17,16 @@ from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.choice import Closed, Site, Where
 from dispatcher.core.gang import Gang, PodSet, Taint, Toleration
 from dispatcher.core.line import Line
-from dispatcher.core.placement import Impossible, Outcome, Placed, Planning, Policy, Waiting, plan
+from dispatcher.core.placement import (
+    RESERVED,
+    Impossible,
+    Outcome,
+    Placed,
+    Planning,
+    Policy,
+    Waiting,
+    plan,
+)
 from dispatcher.core.queueing import in_order, next_eligible, starved
 from dispatcher.core.record import Change, Phase, Record
 from dispatcher.core.resources import Resources
@@ -48,9 +57,26 @@ class SameAsFromScratch(RuleBasedStateMachine):
         self.seconds = 0
         self.arrived = 0
 
-    @initialize(policy=st.sampled_from(Policy))
-    def begin(self, policy: Policy) -> None:
+    @initialize(
+        policy=st.sampled_from([Policy.BEST_EFFORT_FIFO, Policy.BEST_EFFORT_FIFO, Policy.STRICT_FIFO]),
+        starving=st.lists(st.tuples(GANGS, WHERES), max_size=2),
+        cpus=st.tuples(st.integers(0, 5), st.integers(0, 5)),
+    )
+    def begin(self, policy: Policy, starving: list[tuple[Gang, Where]], cpus: tuple[int, int]) -> None:
+        """Two clusters with something on each, and perhaps gangs that have been blocked for too long."""
         self.policy = policy
+        for ledger, cpu in zip(self.ledgers.values(), cpus, strict=True):
+            node = make_core_node("n1")
+            ledger.set_node(replace(node, allocatable=Resources({"cpu": 5, "gpu": 2})))
+            ledger.reserve("others", Resources({"cpu": cpu}))
+        for gang, where in starving:
+            self.arrived += 1
+            name = f"aw-{self.arrived}"
+            self.put(
+                make_record(
+                    name=name, gang=gang, where=where, enqueue_seq=self.arrived, blocked_since=at(-20)
+                )
+            )
 
     @rule(
         gang=GANGS,
@@ -115,6 +141,20 @@ class SameAsFromScratch(RuleBasedStateMachine):
             record = self.records[data.draw(st.sampled_from(sorted(self.records)))]
             self.put(replace(record, where=where))
 
+    @rule(data=st.data(), where=WHERES, priority=st.integers(0, 2), slope=st.sampled_from([0.0, 0.5]))
+    def a_protected_gang_is_changed_between_two_cycles(
+        self, data: st.DataObject, where: Where, priority: int, slope: float
+    ) -> None:
+        """All else stays: a cycle might take what the one before found out for still true."""
+        self.a_cycle_runs(0, 1.0)
+        self.a_cycle_runs(0, 1.0)
+        starving = starved(self.records.values(), self.now, BOUND)
+        if starving:
+            record = self.records[data.draw(st.sampled_from(sorted(starving)))]
+            redirected = lifecycle.redirect(record, where, self.now).after
+            self.put(lifecycle.reprioritise(redirected, priority, slope, self.now).after)
+            self.a_cycle_runs(0, 1.0)
+
     @rule(seconds=st.sampled_from([0, 1, 12]), accepted=st.sampled_from([0.0, 0.5, 1.0, 1.0]))
     def a_cycle_runs(self, seconds: int, accepted: float) -> None:
         self.seconds += seconds
@@ -160,7 +200,7 @@ class SameAsFromScratch(RuleBasedStateMachine):
 
 
 TestSameAsFromScratch = SameAsFromScratch.TestCase
-TestSameAsFromScratch.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+TestSameAsFromScratch.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 
 
 def plan_of(line: Line, cpu: int) -> list[Outcome]:
@@ -297,6 +337,34 @@ def test_pass_in_which_nobody_fits_looks_at_one_record_of_each_gang_and_requirem
     monkeypatch.setattr(Planning, "place", counted)
     assert line.plan(few(sites, 1001), Policy.BEST_EFFORT_FIFO, BOUND, at(2)) == []
     assert looks == 6
+
+
+def test_what_was_refused_for_the_sake_of_a_protected_gang_is_decided_anew_once_that_is_redirected() -> None:
+    line, east, west = Line(), parse_selector("region=eu", ""), parse_selector("region=us", "")
+    starving = make_record(
+        name="starving", gang=make_gang(cpu=9000), where=Where(east), blocked_since=at(-20), enqueue_seq=1
+    )
+    small = make_record(name="small", gang=make_gang(cpu=1000), where=Where(east), enqueue_seq=2)
+    line.put(starving)
+    line.put(small)
+
+    def sites() -> dict[str, Site]:
+        snapshots = {"east": make_snapshot(cpu=9000), "west": make_snapshot(cpu=9000)}
+        for snapshot in snapshots.values():
+            snapshot.take(Resources({"cpu": 1000}))
+        labels = {"east": {"region": "eu"}, "west": {"region": "us"}}
+        return {name: Site(name, each, labels[name]) for name, each in snapshots.items()}
+
+    tell(line, line.plan(sites(), Policy.BEST_EFFORT_FIFO, BOUND, at(1)))
+    now_waiting = {record.name: record for record in line}
+    assert now_waiting["small"].pending is not None
+    assert now_waiting["small"].pending.reason == RESERVED
+
+    line.put(lifecycle.redirect(now_waiting["starving"], Where(west), at(2)).after)
+    placed = line.plan(sites(), Policy.BEST_EFFORT_FIFO, BOUND, at(3))
+    assert [(each.record.name, type(each)) for each in placed if isinstance(each, Placed)] == [
+        ("small", Placed)
+    ]
 
 
 def few(count: int, cpu: int) -> dict[str, Site]:
