@@ -9,18 +9,28 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Final, Protocol
 
 from dispatcher.controller.committer import LARGEST_BATCH, Committer
 from dispatcher.controller.roster import Roster
+from dispatcher.controller.slices import Slices
 from dispatcher.core import lifecycle
 from dispatcher.core.choice import Site, Where
+from dispatcher.core.line import News, outcome_of
 from dispatcher.core.placement import Behind, Impossible, Outcome, Placed, Policy, Waiting
+from dispatcher.core.recheck import still_fitting
 from dispatcher.core.record import Change
 from dispatcher.probes import Metrics
+
+MOST_TELLING: Final = 1.0
+"""For so many seconds, at most, those that wait are told so though there is something new to decide."""
+MOST_REJECTIONS: Final = 2000
+"""So many reasons of clusters are written at once: a batch of that is made, and put into rows, within some ms."""
+LEAST_BATCH: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +65,7 @@ class Dispatch:
         now: Callable[[], datetime],
         metrics: Metrics,
         rules: Rules,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._roster = roster
         self._committer = committer
@@ -63,6 +74,7 @@ class Dispatch:
         self._now = now
         self._metrics = metrics
         self._rules = rules
+        self._monotonic = monotonic
         self._wake = asyncio.Event()
         self._planned_at: datetime | None = None
 
@@ -94,29 +106,58 @@ class Dispatch:
             line, rules = self._roster.line, self._rules
             await self._known.get_ready(line.wheres())
             now = self._now()  # a gang that arrived while the cycle waited must not be dispatched before that
+            begun, slices = self._monotonic(), Slices(self._monotonic)
             sites = self._known.sites(line.wheres())
-            outcomes = line.plan(sites, rules.policy, rules.starvation_bound, now)
+            news = await slices.run(line.plan_in_steps(sites, rules.policy, rules.starvation_bound, now))
             self._planned_at = now
-            for batch in _batches(outcomes):
-                await self._decide(batch, now)
-                if self._wake.is_set() and not any(isinstance(each, Placed) for each in batch):
+            # Who plans for seconds tells for as long before it plans again, or nobody would ever be told.
+            enough = self._monotonic() + min(self._monotonic() - begun, MOST_TELLING) * bool(slices.pauses)
+            for batch in _batches(news, len(sites)):
+                await self._decide(batch, now, slices)
+                is_news = self._wake.is_set() and self._monotonic() >= enough
+                if is_news and not any(isinstance(each, Placed) for each in batch):
                     return  # there is something new to decide; those not told yet are news to the next cycle
 
-    async def _decide(self, outcomes: Sequence[Outcome], now: datetime) -> None:
-        changes = [change for outcome in outcomes if (change := change_of(outcome, now))]
-        for record in await self._committer.commit_all(changes):
+    async def _decide(self, batch: Sequence[News], now: datetime, slices: Slices) -> None:
+        changes: dict[str, Change | None] = {each.record.uid: None for each in batch}
+        for news in batch:
+            # Those that changed while the queue was planned are for the next cycle.
+            if not isinstance(news, Placed) and self._roster.line.holds(news.record):
+                changes[news.record.uid] = change_of(outcome_of(news), now)
+                await slices.give_way()
+        for placed in self._still_placed([each for each in batch if isinstance(each, Placed)], slices):
+            changes[placed.record.uid] = change_of(placed, now)
+        for record in await self._committer.commit_all([each for each in changes.values() if each]):
             self._on_decided(record.uid)
+        slices.pauses += 1  # the database was waited for
+        slices.begin()
+
+    def _still_placed(self, placed: Sequence[Placed], slices: Slices) -> Sequence[Placed]:
+        """Those whose cluster takes them still, if others had a turn since the clusters were looked at.
+
+        Nothing may be waited for between this and the commit.
+        """
+        if not placed or not slices.pauses:
+            return placed
+        line = self._roster.line
+        unchanged = [each for each in placed if line.holds(each.record)]
+        found = still_fitting(unchanged, self._known.sites(line.wheres()))
+        if len(found) < len(placed):
+            self.wake()
+        return found
 
 
-def _batches(outcomes: list[Outcome]) -> Iterator[list[Outcome]]:
+def _batches(news: list[News], clusters: int) -> Iterator[list[News]]:
     """In queue order; but if one does not hold them all, those to be dispatched go first.
 
-    To make all the changes of a long queue at once would keep everybody else from the event loop for seconds.
+    To make all the changes of a long queue at once would keep everybody else from the event loop for seconds; and the
+    more clusters there are, the more there is to be written of each that waits.
     """
-    if len(outcomes) > LARGEST_BATCH:
-        outcomes = sorted(outcomes, key=lambda outcome: not isinstance(outcome, Placed))
-    for start in range(0, len(outcomes), LARGEST_BATCH):
-        yield outcomes[start : start + LARGEST_BATCH]
+    size = max(LEAST_BATCH, min(LARGEST_BATCH, MOST_REJECTIONS // max(1, clusters)))
+    if len(news) > size:
+        news = sorted(news, key=lambda each: not isinstance(each, Placed))
+    for start in range(0, len(news), size):
+        yield news[start : start + size]
 
 
 def change_of(outcome: Outcome, now: datetime) -> Change | None:

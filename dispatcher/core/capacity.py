@@ -173,8 +173,8 @@ class CapacitySnapshot:
         self._charged = charged
         self._reserve = reserve
         # Gangs with the same tolerations see the same, and there are few of those among many gangs.
-        self._views: dict[_Tolerations, tuple[Resources, Resources]] = {}
-        self._free: dict[_Tolerations, Resources] = {}
+        self._views: dict[Tolerations, tuple[Resources, Resources]] = {}
+        self._free: dict[Tolerations, Resources] = {}
 
     def __eq__(self, other: object) -> bool:
         """True if every gang would be told the same by both."""
@@ -187,7 +187,7 @@ class CapacitySnapshot:
 
     def free_for(self, gang: Gang | None) -> Resources:
         """Say what `gang` may take (None: anyone, on every usable node); negative amounts are debts."""
-        tolerations = _tolerations(gang)
+        tolerations = tolerations_of(gang)
         free = self._free.get(tolerations)
         if free is None:
             free = self._free[tolerations] = self._view(gang, tolerations)[0] - self._charged
@@ -195,12 +195,17 @@ class CapacitySnapshot:
 
     def total_for(self, gang: Gang | None) -> Resources:
         """Say what `gang` could take if nothing else were in the cluster."""
-        return self._view(gang, _tolerations(gang))[1]
+        return self._view(gang, tolerations_of(gang))[1]
 
     def take(self, demand: Resources) -> None:
         """Charge `demand` to every view from now on, as the ledger will once it is reserved."""
         self._charged += demand
         self._free.clear()
+
+    @property
+    def taints(self) -> frozenset[tuple[Taint, ...]]:
+        """The scheduling taints by which its nodes differ: all that tolerations can distinguish here."""
+        return frozenset(pool.taints for pool in self._pools)
 
     def copy(self) -> CapacitySnapshot:
         """Return one that can be taken from without changing this one."""
@@ -210,7 +215,7 @@ class CapacitySnapshot:
         """Return one in which so much is never given away: it is neither free nor part of the total, for anyone."""
         return CapacitySnapshot(self._pools, self._charged, self._reserve + reserve)
 
-    def _view(self, gang: Gang | None, tolerations: _Tolerations) -> tuple[Resources, Resources]:
+    def _view(self, gang: Gang | None, tolerations: Tolerations) -> tuple[Resources, Resources]:
         """Free, before anything is charged, and total of what gangs with these tolerations see, less the reserve."""
         view = self._views.get(tolerations)
         if view is None:
@@ -443,10 +448,11 @@ class _Share:
 
 
 _Key = TypeVar("_Key")
-_Tolerations = tuple[tuple[Toleration, ...], ...] | None
+Tolerations = tuple[tuple[Toleration, ...], ...] | None
+"""The tolerations of each pod set; None is anyone."""
 
 
-def _tolerations(gang: Gang | None) -> _Tolerations:
+def tolerations_of(gang: Gang | None) -> Tolerations:
     """All of a gang that decides which nodes it may use; None is anyone."""
     return None if gang is None else tuple(pod_set.tolerations for pod_set in gang.pod_sets)
 

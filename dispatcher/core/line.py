@@ -1,11 +1,13 @@
 """The queue kept ready for the next pass: what `plan` says of it, at the cost of what changed.
 
 `in_order` and `plan` are the definition, from scratch: they sort and look at every record. A `Line` comes to
-the same decisions (a property test holds the two together), but keeps the queue between passes in order, by
-shape (the gang and what it requires of a cluster), and by what each AppWrapper was last told. So a pass in which
-nobody fits looks at one record of each distinct shape, and names only those to whom the answer is news. While the
-clusters stay as they were, the answers are remembered; and if nothing at all has changed since a pass that had no
-news, neither has this one.
+the same decisions (a property test holds the two together), but keeps the queue between passes by equivalence
+class (see `classes`), in order, and by what each AppWrapper was last told. So a pass in which nobody fits looks at
+one record of each class, and names only those to whom the answer is news. While the clusters stay as they were, the
+answers are remembered; and if nothing at all has changed since a pass that had no news, neither has this one.
+
+A pass over a long queue takes seconds, so it is made in steps, between which the event loop serves others. What is
+put or removed meanwhile takes part in the next pass.
 
 Two kinds of record are looked at in every pass nevertheless: those with a slope, for their order changes with
 time, and in a strict queue those before the head, which can never fit.
@@ -14,36 +16,60 @@ time, and in a strict queue those before the head, which can never fit.
 from __future__ import annotations
 
 import heapq
-from bisect import bisect_left, insort
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
-from dispatcher.api.names import HUB_CLUSTER
-from dispatcher.core.choice import ANYWHERE, Site, Where
-from dispatcher.core.lifecycle import Told, told, told_by
-from dispatcher.core.placement import Behind, Outcome, Placed, Planning, Policy, Refusal, Waiting, behind
-from dispatcher.core.queueing import Rank, next_eligible, rank, starved
+from dispatcher.core import steps
+from dispatcher.core.choice import Site, Where
+from dispatcher.core.classes import Asked, Classes, ClassKey
+from dispatcher.core.lifecycle import Told, told
+from dispatcher.core.placement import Behind, Outcome, Placed, Planning, Policy, Refused, behind
+from dispatcher.core.queueing import Rank, rank, starved
 from dispatcher.core.record import Record, Shape
+from dispatcher.core.steps import Steps
 
 Key = tuple[Rank, str]
 """Where a record stands; the uid makes it unlike any other."""
 
 
-class Line:
-    """Queued records. The clock that `plan` is given never goes back.
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """One that no cluster takes now; `outcome` puts it into words."""
 
-    What they require of a cluster counts only where there are members: on the hub alone there is nothing to choose.
-    """
+    record: Record
+    refused: Refused
+    is_head: bool = False
+
+    def outcome(self) -> Outcome:
+        """The outcome of a pass for its record."""
+        return self.refused.of(self.record, is_head=self.is_head)
+
+
+News = Placed | Waits | Behind
+"""An outcome of a pass; if it is one of many refusals, not in words yet."""
+
+
+def outcome_of(news: News) -> Outcome:
+    """Put it into words: with many clusters, that takes a tenth of a millisecond."""
+    return news.outcome() if isinstance(news, Waits) else news
+
+
+class Line:
+    """Queued records. The clock that `plan` is given never goes back."""
 
     def __init__(self) -> None:
-        self._has_choice = False
         self._records: dict[str, Record] = {}
-        self._shapes: dict[Shape, _Shape] = {}
-        self._sloped: dict[str, Record] = {}
-        self._postponed: dict[str, Record] = {}
+        self._asked = Asked()
+        self._postponed: list[tuple[datetime, str]] = []
+        self._inbox: dict[str, Record | None] = {}
+        # What takes part in a pass, which changes only when one begins.
+        self._lined_up: dict[str, tuple[Record, _Class]] = {}
+        self._classes = Classes()
+        self._by_key: dict[ClassKey, _Class] = {}
         self._blocked: dict[str, Record] = {}
-        self._changed = True
+        self._sloped = 0
         self._last = _Memory()
 
     def __iter__(self) -> Iterator[Record]:
@@ -52,183 +78,301 @@ class Line:
 
     def put(self, record: Record) -> None:
         """Take in a queued record, or what has become of one that is queued still."""
-        self.remove(record.uid)
-        self._changed = True
-        self._records[record.uid] = record
-        if record.blocked_since:
-            self._blocked[record.uid] = record
+        self._forget(record.uid)
+        self._records[record.uid] = self._inbox[record.uid] = record
+        self._asked.add(record.where)
         if record.eligible_at:
-            self._postponed[record.uid] = record
-        else:
-            self._line_up(record)
+            insort(self._postponed, (record.eligible_at, record.uid))
 
     def remove(self, uid: str) -> None:
         """Forget a record that is queued no longer; safe to repeat."""
-        record = self._records.pop(uid, None)
-        if record is None:
-            return
-        self._changed = True
-        self._blocked.pop(uid, None)
-        if self._postponed.pop(uid, None) or self._sloped.pop(uid, None):
-            return
-        shape = self._shapes[self._shape(record)]
-        shape.remove(record)
-        if not shape.keys:
-            del self._shapes[self._shape(record)]
+        if self._forget(uid):
+            self._inbox[uid] = None
 
-    def wheres(self) -> Iterator[Where]:
-        """What those that are lined up require, in no order; cheap once there were members at the last pass."""
-        if not self._has_choice:
-            yield from {record.where for record in self._records.values()}
-            return
-        yield from {where for _, where in self._shapes}
-        yield from {record.where for record in self._sloped.values()}
+    def holds(self, record: Record) -> bool:
+        """True if it is queued, and this is the last that is known of it."""
+        return self._records.get(record.uid) is record
 
-    def _regard(self, sites: Mapping[str, Site]) -> None:
-        """Tell shapes apart by what they require, if there is something to choose from."""
-        has_choice = bool(sites.keys() - {HUB_CLUSTER})
-        if has_choice == self._has_choice:
-            return
-        records = list(self._records.values())
-        for record in records:
-            self.remove(record.uid)
-        self._has_choice = has_choice
-        for record in records:
-            self.put(record)
-
-    def _shape(self, record: Record) -> Shape:
-        return record.shape if self._has_choice else (record.gang, ANYWHERE)
+    def wheres(self) -> Iterable[Where]:
+        """Requirements that name every namespace and kind that is required, in no order; not each that there is."""
+        return self._asked
 
     def next_eligible(self, now: datetime) -> datetime | None:
         """When the next record becomes eligible that is queued but may not be dispatched yet."""
-        return next_eligible(self._postponed.values(), now)
+        following = bisect_right(self._postponed, now, key=_due)
+        return self._postponed[following][0] if following < len(self._postponed) else None
 
     def plan(
         self, sites: Mapping[str, Site], policy: Policy, bound: timedelta, now: datetime
     ) -> list[Outcome]:
+        """All steps of `plan_in_steps` at once, and the outcomes in words."""
+        return list(map(outcome_of, steps.run(self.plan_in_steps(sites, policy, bound, now))))
+
+    def plan_in_steps(
+        self, sites: Mapping[str, Site], policy: Policy, bound: timedelta, now: datetime
+    ) -> Steps[list[News]]:
         """The outcomes of a pass that are news to their AppWrappers, in queue order.
 
-        `bound` is how long one may be blocked at the head before it is protected. The snapshots are used up
-        by what is placed.
+        It is about the queue of this moment, whatever is put or removed until its steps are over; all of them must be
+        run, and one pass at a time. `bound` is how long one may be blocked at the head before it is protected. The
+        snapshots are used up by what is placed.
         """
-        self._regard(sites)
-        self._line_up_eligible(now)
-        protected = self._protected(policy, bound, now)
+        self._take_due(now)
+        inbox, self._inbox = self._inbox, {}
+        return self._plan(inbox, sites, policy, bound, now)
+
+    # --- what there is ---------------------------------------------------------------------------------------
+
+    def _forget(self, uid: str) -> bool:
+        record = self._records.pop(uid, None)
+        if record is None:
+            return False
+        self._asked.remove(record.where)
+        if record.eligible_at:
+            due = record.eligible_at, uid
+            at = bisect_left(self._postponed, due)
+            if at < len(self._postponed) and self._postponed[at] == due:
+                del self._postponed[at]
+        return True
+
+    def _take_due(self, now: datetime) -> None:
+        """Those that may be dispatched from now on are news to the queue."""
+        until = bisect_right(self._postponed, now, key=_due)
+        for _, uid in self._postponed[:until]:
+            self._inbox[uid] = self._records[uid]
+        del self._postponed[:until]
+
+    def _take_in(self, inbox: Mapping[str, Record | None], now: datetime) -> Steps[None]:
+        for part in steps.in_parts(inbox.items()):
+            for uid, record in part:
+                self._leave(uid)
+                if record is not None and _is_eligible(record, now):
+                    self._line_up(record)
+            yield
+
+    def _line_up(self, record: Record) -> None:
+        key = self._classes.add(record)
+        self._enter(record, key)
+        self._sloped += bool(record.priority_slope)
+        if record.blocked_since:
+            self._blocked[record.uid] = record
+
+    def _leave(self, uid: str) -> None:
+        record = self._exit(uid)
+        if record is None:
+            return
+        self._classes.remove(record)
+        self._sloped -= bool(record.priority_slope)
+        self._blocked.pop(uid, None)
+
+    def _enter(self, record: Record, key: ClassKey) -> None:
+        class_ = self._by_key.get(key)
+        if class_ is None:
+            class_ = self._by_key[key] = _Class(key)
+        class_.add(record)
+        self._lined_up[record.uid] = record, class_
+
+    def _exit(self, uid: str) -> Record | None:
+        record, class_ = self._lined_up.pop(uid, (None, None))
+        if record is not None and class_ is not None:
+            class_.remove(record)
+            if class_.is_empty:
+                del self._by_key[class_.key]
+        return record
+
+    def _regard(self, sites: Mapping[str, Site]) -> Steps[None]:
+        """Tell gangs apart by what these clusters distinguish."""
+        moved = yield from self._classes.follow(sites)
+        for part in steps.in_parts(moved):
+            for uid in part:
+                record = self._exit(uid)
+                if record is not None:
+                    self._enter(record, self._classes.key(record))
+            yield
+
+    # --- a pass ----------------------------------------------------------------------------------------------
+
+    def _plan(
+        self,
+        inbox: Mapping[str, Record | None],
+        sites: Mapping[str, Site],
+        policy: Policy,
+        bound: timedelta,
+        now: datetime,
+    ) -> Steps[list[News]]:
+        yield from self._regard(sites)
+        yield from self._take_in(inbox, now)
+        protected = yield from self._protected(policy, bound, now)
         # Also what they require: it decides where capacity is kept for them, and so what others are refused.
         kept_for = tuple((record.uid, record.shape) for record in protected)
         last = self._last if (self._last.sites, self._last.protected) == (sites, kept_for) else _Memory()
-        if last.is_quiet and not self._changed and not self._sloped:
+        if last.is_quiet and not inbox and not self._sloped:
             return []
-        planning = Planning(sites, last.refusals)
-        seen = _Pass(planning, planning.protect(protected, {record.uid for record in protected}))
+        planning = Planning(sites, self._class_of, last.refusals)
+        seen = _Pass(planning)
+        yield from seen.protect(protected)
         if policy is Policy.STRICT_FIFO:
-            self._pass_up_to_head(seen, now)
+            yield from self._pass_up_to_head(seen, now)
         else:
-            self._pass_by_shape(seen, now)
-        news = sorted(filter(_is_news, seen.outcomes.values()), key=lambda each: rank(each.record, now))
-        self._changed = False
+            yield from self._pass_by_class(seen, now)
+        news = yield from _in_rank_order(seen.news(), now)
         self._last = _Memory()
         if not planning.has_placed:
             self._last = _Memory(sites, kept_for, planning.refusals, is_quiet=not news)
         return news
 
-    def _protected(self, policy: Policy, bound: timedelta, now: datetime) -> list[Record]:
+    def _class_of(self, record: Record) -> _Class:
+        return self._lined_up[record.uid][1]
+
+    def _protected(self, policy: Policy, bound: timedelta, now: datetime) -> Steps[list[Record]]:
         """Those that have been blocked for too long, in order."""
         if policy is Policy.STRICT_FIFO:
             return []
-        uids = starved(self._blocked.values(), now, bound) - self._postponed.keys()
-        return sorted((self._records[uid] for uid in uids), key=lambda record: rank(record, now))
+        uids = starved(self._blocked.values(), now, bound)
+        if not uids:
+            return []
+        keys = yield from steps.in_order(_key(self._blocked[uid], now) for uid in uids)
+        return [self._blocked[uid] for _, uid in keys]
 
-    def _pass_up_to_head(self, seen: _Pass, now: datetime) -> None:
+    def _pass_up_to_head(self, seen: _Pass, now: datetime) -> Steps[None]:
         """One by one up to the first that waits; nobody behind it is looked at."""
-        sloped = sorted(_key(record, now) for record in self._sloped.values())
-        for _, uid in heapq.merge(sloped, *(shape.keys for shape in self._shapes.values())):
-            if isinstance(seen.look_at(self._records[uid]), Waiting):
-                break
+        frontier = yield from self._frontier(frozenset(), now)
+        while seen.head is None and (candidate := frontier.pop()) is not None:
+            (_, uid), stream = candidate
+            seen.look_at(self._lined_up[uid][0])
+            yield from frontier.go_on(stream)
         if seen.head is not None:
             answer = behind(seen.head, seen.head)
-            for shape in self._shapes.values():
-                self._tell(shape, answer, seen)
-            for record in self._sloped.values():
-                seen.outcomes.setdefault(record.uid, replace(answer, record=record))
+            for class_ in self._by_key.values():
+                yield from self._tell(class_, answer, seen)
 
-    def _pass_by_shape(self, seen: _Pass, now: datetime) -> None:
-        """In order; but once one of a shape does not fit, none does, and the shape is answered as a whole.
+    def _pass_by_class(self, seen: _Pass, now: datetime) -> Steps[None]:
+        """In order; but once one of a class does not fit, none does, and the class is answered as a whole.
 
-        Those that are protected were decided before and stand for themselves, as do those with a slope.
+        Those that are protected were decided before and stand for themselves.
         """
-        protected = frozenset(seen.outcomes)
-        alone = {uid: self._records[uid] for uid in protected} | self._sloped
-        heap = [candidates for shape in self._shapes.values() for candidates in shape.candidates(protected)]
-        heap += [(_key(record, now), iter(()), None) for record in alone.values()]
-        heapq.heapify(heap)
-        refused: list[tuple[_Shape, Outcome]] = []
-        while heap:
-            (_, uid), keys, shape = heap[0]
-            outcome = seen.look_at(self._records[uid])
-            following = next(keys, None) if isinstance(outcome, Placed) else None
-            if shape is not None and not isinstance(outcome, Placed):
-                refused.append((shape, outcome))
-            if following is None:
-                heapq.heappop(heap)
-            else:
-                heapq.heapreplace(heap, (following, keys, shape))
-        for refused_shape, refusal in refused:
-            self._tell(refused_shape, refusal, seen)
+        frontier = yield from self._frontier(frozenset(seen.outcomes), now)
+        refused: dict[_Class, Refused] = {}
+        while (candidate := frontier.pop()) is not None:
+            (_, uid), stream = candidate
+            record, class_ = self._lined_up[uid]
+            if class_ in refused and uid not in seen.protected:
+                continue
+            answer = seen.look_at(record)
+            if isinstance(answer, Placed):
+                yield from frontier.go_on(stream)
+            elif uid not in seen.protected:
+                refused[class_] = answer
+            yield
+        for class_, answer in refused.items():
+            yield from self._tell(class_, answer, seen)
 
-    def _tell(self, shape: _Shape, answer: Outcome, seen: _Pass) -> None:
-        """Give the answer to all of the shape who do not know it and were not looked at themselves."""
-        for known, uids in shape.told.items():
-            if not _is_known(known, answer):
-                for uid in uids:
+    def _frontier(self, alone: frozenset[str], now: datetime) -> Steps[_Frontier]:
+        """The first of each class, and those who stand alone, in order."""
+        heads: list[Candidate] = [(_key(self._lined_up[uid][0], now), _Stream(iter(()))) for uid in alone]
+        for class_ in self._by_key.values():
+            keys = (key for key in class_.keys if key[1] not in alone) if alone else iter(class_.keys)
+            if (first := next(keys, None)) is not None:
+                heads.append((first, _Stream(keys)))
+            if class_.sloped:
+                sloped = yield from _keys(class_.sloped, alone, now)
+                if sloped:
+                    heads.append((min(sloped), _Stream(iter(()), sloped)))
+            elif len(heads) % steps.PART == 0:
+                yield
+        return _Frontier((yield from steps.in_order(heads, key=_place)))
+
+    def _tell(self, class_: _Class, answer: Refused | Behind, seen: _Pass) -> Steps[None]:
+        """Give the answer to all of the class who do not know it and were not looked at themselves."""
+        yield
+        for known, uids in class_.told.items():
+            if _is_known(known, answer):
+                continue
+            for part in steps.in_parts(uids):
+                for uid in part:
                     if uid not in seen.outcomes:
-                        seen.outcomes[uid] = replace(answer, record=self._records[uid])
-
-    def _line_up(self, record: Record) -> None:
-        if record.priority_slope:
-            self._sloped[record.uid] = record
-            return
-        shape = self._shapes.get(self._shape(record))
-        if shape is None:
-            shape = self._shapes[self._shape(record)] = _Shape()
-        shape.add(record)
-
-    def _line_up_eligible(self, now: datetime) -> None:
-        for record in [each for each in self._postponed.values() if _is_eligible(each, now)]:
-            del self._postponed[record.uid]
-            self._line_up(record)
-            self._changed = True
+                        record = self._lined_up[uid][0]
+                        seen.outcomes[uid] = (
+                            Waits(record, answer)
+                            if isinstance(answer, Refused)
+                            else Behind(record, answer.pending)
+                        )
+                yield
 
 
-Candidates = tuple[Key, Iterator[Key], "_Shape | None"]
-"""The first to be looked at, those of its shape that follow, and the shape; None for who stands alone."""
+class _Class:
+    """Records of one equivalence class: in order, and by what they were told. Those with a slope are in no order."""
 
+    __slots__ = ("key", "keys", "sloped", "told")
 
-class _Shape:
-    """Records of one shape: in order, and by what they were told."""
-
-    __slots__ = ("keys", "told")
-
-    def __init__(self) -> None:
+    def __init__(self, key: ClassKey) -> None:
+        self.key = key
         self.keys: list[Key] = []
-        self.told: dict[Told, set[str]] = {}
+        self.sloped: dict[str, Record] = {}
+        self.told: dict[Told, dict[str, None]] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.told
 
     def add(self, record: Record) -> None:
-        insort(self.keys, _static_key(record))
-        self.told.setdefault(told(record), set()).add(record.uid)
+        if record.priority_slope:
+            self.sloped[record.uid] = record
+        else:
+            insort(self.keys, _static_key(record))
+        self.told.setdefault(told(record), {})[record.uid] = None
 
     def remove(self, record: Record) -> None:
-        del self.keys[bisect_left(self.keys, _static_key(record))]
+        if record.priority_slope:
+            del self.sloped[record.uid]
+        else:
+            del self.keys[bisect_left(self.keys, _static_key(record))]
         known = told(record)
-        self.told[known].discard(record.uid)
+        del self.told[known][record.uid]
         if not self.told[known]:
             del self.told[known]
 
-    def candidates(self, but: frozenset[str]) -> list[Candidates]:
-        """Itself, unless nobody is left in it."""
-        keys = (key for key in self.keys if key[1] not in but) if but else iter(self.keys)
-        first = next(keys, None)
-        return [] if first is None else [(first, keys, self)]
+
+class _Stream:
+    """Those that follow in one class: in order already, or to be sorted should one of them be placed."""
+
+    __slots__ = ("keys", "unsorted")
+
+    def __init__(self, keys: Iterator[Key], unsorted: list[Key] | None = None) -> None:
+        self.keys = keys
+        self.unsorted = unsorted
+
+
+Candidate = tuple[Key, _Stream]
+"""One that may be the next to be looked at, and those that follow it."""
+
+
+class _Frontier:
+    """Hands out candidates in order; those that follow one that was looked at are added as they come up."""
+
+    def __init__(self, heads: Iterator[Candidate]) -> None:
+        self._heads = heads
+        self._head = next(heads, None)
+        self._following: list[tuple[Key, int, _Stream]] = []
+
+    def pop(self) -> Candidate | None:
+        """The next in order."""
+        head = self._head
+        if self._following and (head is None or self._following[0][0] < head[0]):
+            key, _, stream = heapq.heappop(self._following)
+            return key, stream
+        self._head = next(self._heads, None)
+        return head
+
+    def go_on(self, stream: _Stream) -> Steps[None]:
+        """Have the next of a stream come up, if there is one."""
+        if stream.unsorted is not None:
+            stream.keys, stream.unsorted = (yield from steps.in_order(stream.unsorted)), None
+            next(stream.keys)  # that one was looked at
+        following = next(stream.keys, None)
+        if following is not None:
+            heapq.heappush(self._following, (following, id(stream), stream))
+        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,47 +381,93 @@ class _Memory:
 
     sites: Mapping[str, Site] | None = None
     protected: tuple[tuple[str, Shape], ...] = ()
-    refusals: Mapping[Shape, Refusal] = field(default_factory=dict)
+    refusals: Mapping[object, Refused] = field(default_factory=dict)
     is_quiet: bool = False
 
 
 class _Pass:
     """What was decided so far, by uid, and who is the first that waits."""
 
-    def __init__(self, planning: Planning, protected: Mapping[str, Placed | Refusal]) -> None:
-        self.outcomes: dict[str, Outcome] = dict(protected)
+    def __init__(self, planning: Planning) -> None:
+        self.outcomes: dict[str, News] = {}
+        self.protected: dict[str, Placed | Refused] = {}
         self.head: Record | None = None
         self._planning = planning
-        self._protected = protected
 
-    def look_at(self, record: Record) -> Placed | Refusal:
+    def protect(self, records: list[Record]) -> Steps[None]:
+        """Decide for those that are protected, who are in order, before all others."""
+        for record in records:
+            self.protected |= self._planning.protect([record], {record.uid})
+            yield
+        for record in records:
+            answer = self.protected[record.uid]
+            self.outcomes[record.uid] = Waits(record, answer) if isinstance(answer, Refused) else answer
+
+    def look_at(self, record: Record) -> Placed | Refused:
         """Decide for the next in order."""
-        outcome = self._protected.get(record.uid) or self._planning.place(record)
-        self.outcomes[record.uid] = outcome
-        if self.head is None and isinstance(outcome, Waiting):
+        answer = self.protected.get(record.uid) or self._planning.place(record)
+        if isinstance(answer, Placed):
+            self.outcomes[record.uid] = answer
+            return answer
+        is_head = self.head is None and answer.may_fit_later
+        if is_head:
             self.head = record
-            self.outcomes[record.uid] = replace(outcome, is_head=True)
-        return outcome
+        self.outcomes[record.uid] = Waits(record, answer, is_head)
+        return answer
+
+    def news(self) -> Iterator[News]:
+        """What its AppWrapper does not know yet."""
+        return filter(_is_news, self.outcomes.values())
 
 
-def _is_known(known: Told, answer: Outcome) -> bool:
+def _in_rank_order(news: Iterator[News], now: datetime) -> Steps[list[News]]:
+    keyed: list[tuple[Key, News]] = []
+    for part in steps.in_parts(news):
+        keyed += [(_key(each.record, now), each) for each in part]
+        yield
+    found: list[News] = []
+    for sorted_part in steps.in_parts((yield from steps.in_order(keyed, key=_place))):
+        found += [each for _, each in sorted_part]
+        yield
+    return found
+
+
+def _keys(records: Mapping[str, Record], but: frozenset[str], now: datetime) -> Steps[list[Key]]:
+    keys: list[Key] = []
+    for part in steps.in_parts(records.values()):
+        keys += [_key(record, now) for record in part if record.uid not in but]
+        yield
+    return keys
+
+
+def _is_known(known: Told, answer: Placed | Refused | Behind) -> bool:
     """True if one who was told `known` learns nothing from the answer."""
     match answer:
         case Placed():
             return False
         case Behind():
             return known.reason == answer.pending.reason
-        case _:
-            return known == told_by(answer.pending)
+        case Refused():
+            return known == Told(*answer.nearest, is_backoff=True)
 
 
-def _is_news(outcome: Outcome) -> bool:
-    becomes_head = isinstance(outcome, Waiting) and outcome.is_head and not outcome.record.blocked_since
-    return becomes_head or not _is_known(told(outcome.record), outcome)
+def _is_news(news: News) -> bool:
+    if not isinstance(news, Waits):
+        return not _is_known(told(news.record), news)
+    becomes_head = news.is_head and not news.record.blocked_since
+    return becomes_head or not _is_known(told(news.record), news.refused)
 
 
 def _is_eligible(record: Record, now: datetime) -> bool:
     return record.eligible_at is None or record.eligible_at <= now
+
+
+def _due(postponed: tuple[datetime, str]) -> datetime:
+    return postponed[0]
+
+
+def _place(keyed: tuple[Key, object]) -> Key:
+    return keyed[0]
 
 
 def _key(record: Record, now: datetime) -> Key:

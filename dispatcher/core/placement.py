@@ -7,32 +7,33 @@ for too long is placed virtually first on one cluster that it may go to: there, 
 demand, of the resources it asks for. Everything else stays open to them, and one gang a cluster is protected so.
 
 A gang that no cluster would take even if it were empty is told why of each, blocks nobody and is never protected:
-it waits for the clusters to change, not for others to finish. Equal gangs that require the same are decided once a
-pass: free capacity only shrinks within a pass, so once one of a shape does not fit, none does.
+it waits for the clusters to change, not for others to finish. Gangs that no cluster tells apart (see `classes`) are
+refused once a pass: free capacity only shrinks within a pass, so once one of a class does not fit, none does.
 
 The hub alone is a cluster like any other, except for the words: without members, nothing is said of clusters.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from dispatcher.api import names
+from dispatcher.core.capacity import Tolerations, tolerations_of
 from dispatcher.core.choice import (
     ANYWHERE,
     NOT_SELECTED,
     Rejection,
-    Score,
     Site,
     Where,
     rejection,
     score,
 )
+from dispatcher.core.classes import class_of
 from dispatcher.core.gang import Gang
-from dispatcher.core.record import Pending, Record, Shape
+from dispatcher.core.record import Pending, Record
 from dispatcher.core.resources import Resources
 
 INSUFFICIENT: Final = "InsufficientResources"
@@ -108,7 +109,7 @@ def plan(
 
     The snapshots of `sites`, which are by name, are used up by what is placed.
     """
-    planning = Planning(sites)
+    planning = Planning(sites, lambda record: class_of(record, sites))
     records = list(queue)
     early = {} if policy is Policy.STRICT_FIFO else planning.protect(records, starved)
     head: Record | None = None
@@ -117,10 +118,13 @@ def plan(
         if head is not None and policy is Policy.STRICT_FIFO:
             outcomes.append(behind(record, head))
             continue
-        outcome = early.get(record.uid) or planning.place(record)
-        if head is None and isinstance(outcome, Waiting):
-            head, outcome = record, replace(outcome, is_head=True)
-        outcomes.append(outcome)
+        answer = early.get(record.uid) or planning.place(record)
+        if isinstance(answer, Placed):
+            outcomes.append(answer)
+            continue
+        is_head = head is None and answer.may_fit_later
+        head = record if is_head else head
+        outcomes.append(answer.of(record, is_head=is_head))
     return outcomes
 
 
@@ -133,63 +137,71 @@ class Planning:
     """What one pass has given away and keeps back so far.
 
     `remembered` are the refusals of a pass before that was asked the same: the same sites, of which it placed
-    nothing, and the same that are protected. They hold until this one places something.
+    nothing, and the same that are protected. They hold until this one places something. Refusals are shared by
+    equivalence class, which `classify` tells of a record.
     """
 
-    def __init__(self, sites: Mapping[str, Site], remembered: Mapping[Shape, Refusal] | None = None) -> None:
+    def __init__(
+        self,
+        sites: Mapping[str, Site],
+        classify: Callable[[Record], Hashable],
+        remembered: Mapping[Hashable, Refused] | None = None,
+    ) -> None:
         self.has_placed = False
-        self.refusals: dict[Shape, Refusal] = {}
+        self.refusals: dict[Hashable, Refused] = {}
         self._sites = [sites[name] for name in sorted(sites)]
+        self._by_name = sites
+        self._classify = classify
         self._has_members = sites.keys() != {names.HUB_CLUSTER}
         self._allowed: dict[Where, _Allowed] = {}
         self._kept: dict[str, Record] = {}
         self._remembered = remembered or {}
+        self._views: dict[Tolerations, _View] = {}
+        self._changed: list[str] = []
 
-    def protect(self, records: Iterable[Record], starved: Collection[str]) -> dict[str, Placed | Refusal]:
+    def protect(self, records: Iterable[Record], starved: Collection[str]) -> dict[str, Placed | Refused]:
         """Place the starved first, or keep one cluster's capacity for each; the outcomes by uid."""
-        outcomes: dict[str, Placed | Refusal] = {}
+        outcomes: dict[str, Placed | Refused] = {}
         for record in records if starved else ():
             if record.uid not in starved:
                 continue
             outcome = outcomes[record.uid] = self.place(record)
-            if isinstance(outcome, Waiting):
+            if isinstance(outcome, Refused) and outcome.may_fit_later:
                 self._keep_for(record)
         return outcomes
 
-    def place(self, record: Record) -> Placed | Refusal:
-        """Take what it needs, or say why that cannot be; equal shapes are refused alike."""
-        shape = record.shape
-        known = self.refusals.get(shape)
+    def place(self, record: Record) -> Placed | Refused:
+        """Take what it needs, or say why that cannot be; gangs of one class are refused alike."""
+        key = self._classify(record)
+        known = self.refusals.get(key)
         if known is not None:
-            return replace(known, record=record)
-        remembered = self._remembered.get(shape) if self._remembered else None
-        outcome = replace(remembered, record=record) if remembered else self._place(record)
+            return known
+        outcome = (self._remembered.get(key) if self._remembered else None) or self._place(record)
         if isinstance(outcome, Placed):
             self.has_placed, self._remembered = True, {}
         else:
-            self.refusals[shape] = outcome
+            self.refusals[key] = outcome
         return outcome
 
     def _keep_for(self, record: Record) -> None:
         """The first site it would fit if empty: the same in every pass, so that what is kept adds up."""
+        view = self._view(record.gang)
         for site in self._allow(record.where).sites:
-            if site.name not in self._kept and record.gang.demand.fits_in(
-                site.snapshot.total_for(record.gang)
-            ):
+            if site.name not in self._kept and record.gang.demand.fits_in(view.total[site.name]):
                 self._kept[site.name] = record
+                self._changed.append(site.name)
                 return
 
-    def _place(self, record: Record) -> Placed | Refusal:
-        gang, allowed = record.gang, self._allow(record.where)
-        fitting = [site for site in allowed.sites if gang.demand.fits_in(self._available(site, gang))]
-        if fitting:
-            best = min(fitting, key=lambda site: self._score(record, site))
-            message = self._why_no_other(gang, best, fitting, allowed)
-            best.snapshot.take(gang.demand)
-            return Placed(record, best.name, message)
-        if not self._sites:
-            return Waiting(record, Pending(NO_CLUSTER, "no cluster has reported its capacity yet"))
-        return self._refuse(record, allowed)
+    def _place(self, record: Record) -> Placed | Refused:
+        gang, allowed, view = record.gang, self._allow(record.where), self._view(record.gang)
+        fitting = [site for site in allowed.sites if gang.demand.fits_in(view.available[site.name])]
+        if not fitting:
+            return Refused(gang, allowed, view, has_sites=bool(self._sites), has_members=self._has_members)
+        best = min(fitting, key=lambda site: score(gang, record.where, site, view.available[site.name]))
+        message = _why_no_other(gang, best, fitting, allowed, view)
+        best.snapshot.take(gang.demand)
+        self._changed.append(best.name)
+        return Placed(record, best.name, message)
 
     def _allow(self, where: Where) -> _Allowed:
         """Part the sites into those that may be asked for capacity, and those that refuse whoever requires this."""
@@ -202,40 +214,27 @@ class Planning:
             known = self._allowed[where] = _Allowed(sites, rejections)
         return known
 
-    def _score(self, record: Record, site: Site) -> Score:
-        return score(record.gang, record.where, site, self._available(site, record.gang))
+    def _view(self, gang: Gang) -> _View:
+        """What gangs with these tolerations see of each site at this moment of the pass."""
+        tolerations = tolerations_of(gang)
+        known = self._views.get(tolerations)
+        changed = self._by_name if known is None else self._changed[known.changes :]
+        if known is None or changed:
+            known = self._views[tolerations] = self._looked_at(gang, known or _NOTHING_SEEN, set(changed))
+        return known
 
-    def _available(self, site: Site, gang: Gang) -> Resources:
-        """What is free for `gang`, less what is kept there for somebody, of the resources that one asks for."""
-        free = site.snapshot.free_for(gang)
-        kept = self._kept.get(site.name)
-        return free - kept.gang.demand if kept else free
-
-    def _why_no_other(self, gang: Gang, best: Site, fitting: Sequence[Site], allowed: _Allowed) -> str:
-        """It fills the others that it fits less well; the rest refuse it, or have too little."""
-        full = [self._shortage(gang, site) for site in allowed.sites if site not in fitting]
-        also = [f"it fits {site.name}, too" for site in fitting if site is not best]
-        refused = _in_short(sorted([*allowed.rejections, *full], key=lambda each: each.cluster))
-        return "; ".join([*also[:MOST_NAMED], *([refused] if refused else ())])
-
-    def _refuse(self, record: Record, allowed: _Allowed) -> Refusal:
-        """It waits if there is a site that it would fit when empty."""
-        shortages = [self._shortage(record.gang, site) for site in allowed.sites]
-        pending = _pending([*allowed.rejections, *shortages], self._has_members)
-        may_fit_later = any(each.reason != LARGER_THAN_CLUSTER for each in shortages)
-        return Waiting(record, pending) if may_fit_later else Impossible(record, pending)
-
-    def _shortage(self, gang: Gang, site: Site) -> Rejection:
-        """Why the capacity of a site is not enough; that it is not is known."""
-        total = site.snapshot.total_for(gang)
-        if not gang.demand.fits_in(total):
-            return explain(LARGER_THAN_CLUSTER, gang, site.name, total)
-        free = site.snapshot.free_for(gang)
-        if not gang.demand.fits_in(free):
-            return explain(INSUFFICIENT, gang, site.name, free)
-        keeper = self._kept[site.name].key
-        message = f"what is free there is kept for {keeper}, which has waited too long"
-        return Rejection(site.name, RESERVED, message)
+    def _looked_at(self, gang: Gang, view: _View, names_: Iterable[str]) -> _View:
+        """The view with the sites of these names as they are now; refusals hold on to the one before."""
+        free, available, total = dict(view.free), dict(view.available), dict(view.total)
+        kept = dict(view.kept)
+        for name in names_:
+            snapshot, keeper = self._by_name[name].snapshot, self._kept.get(name)
+            free[name], total[name] = snapshot.free_for(gang), snapshot.total_for(gang)
+            available[name] = free[name]
+            if keeper is not None:
+                available[name] -= keeper.gang.demand
+                kept[name] = keeper
+        return _View(len(self._changed), free, available, total, kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,10 +245,127 @@ class _Allowed:
     rejections: tuple[Rejection, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _View:
+    """What gangs with equal tolerations see of each site, by name, after so many changes within the pass.
+
+    `available` is what is free less what is kept there for somebody, of the resources that one asks for.
+    """
+
+    changes: int
+    free: Mapping[str, Resources]
+    available: Mapping[str, Resources]
+    total: Mapping[str, Resources]
+    kept: Mapping[str, Record] = field(default_factory=dict)
+
+
+_NOTHING_SEEN: Final = _View(0, {}, {}, {})
+
+
+class Nearest(NamedTuple):
+    """What a refusal is about: the rejection of the cluster that comes nearest to taking the gang."""
+
+    reason: str
+    resource: str
+    cluster: str
+
+
+class Refused:
+    """No cluster takes a gang now. What it is about is known at once, the words are found when somebody asks.
+
+    Most refusals are no news to anybody, and to put one into words takes longer than to come to it.
+    """
+
+    __slots__ = (
+        "_allowed",
+        "_gang",
+        "_has_members",
+        "_has_sites",
+        "_pending",
+        "_view",
+        "may_fit_later",
+        "nearest",
+    )
+
+    def __init__(
+        self, gang: Gang, allowed: _Allowed, view: _View, *, has_sites: bool, has_members: bool
+    ) -> None:
+        self._gang = gang
+        self._allowed = allowed
+        self._view = view
+        self._has_sites = has_sites
+        self._has_members = has_members
+        self._pending: Pending | None = None
+        self.may_fit_later = not has_sites
+        """True if there is a site that it would fit when empty: then it waits."""
+        self.nearest = self._find_nearest()
+
+    @property
+    def pending(self) -> Pending:
+        """Why it is refused, in words."""
+        if self._pending is None:
+            self._pending = self._explain()
+        return self._pending
+
+    def of(self, record: Record, *, is_head: bool = False) -> Refusal:
+        """The outcome for a record that is refused so."""
+        if self.may_fit_later:
+            return Waiting(record, self.pending, is_head)
+        return Impossible(record, self.pending)
+
+    def _find_nearest(self) -> Nearest:
+        if not self._has_sites:
+            return Nearest(NO_CLUSTER, "", "")
+        found = [(_distance(each.reason), each.cluster, each.reason) for each in self._allowed.rejections]
+        for site in self._allowed.sites:
+            reason = _why_short(self._gang, site.name, self._view)
+            self.may_fit_later |= reason != LARGER_THAN_CLUSTER
+            found.append((_distance(reason), site.name, reason))
+        _, name, reason = min(found)
+        resource = ""
+        if reason in {INSUFFICIENT, LARGER_THAN_CLUSTER}:
+            resource = _scarcest(
+                self._gang, (self._view.free if reason == INSUFFICIENT else self._view.total)[name]
+            )
+        return Nearest(reason, resource, name)
+
+    def _explain(self) -> Pending:
+        if not self._has_sites:
+            return Pending(NO_CLUSTER, "no cluster has reported its capacity yet")
+        shortages = [_shortage(self._gang, site.name, self._view) for site in self._allowed.sites]
+        return _pending([*self._allowed.rejections, *shortages], self._has_members)
+
+
+def _why_no_other(gang: Gang, best: Site, fitting: Sequence[Site], allowed: _Allowed, view: _View) -> str:
+    """It fills the others that it fits less well; the rest refuse it, or have too little."""
+    full = [_shortage(gang, site.name, view) for site in allowed.sites if site not in fitting]
+    also = [f"it fits {site.name}, too" for site in fitting if site is not best]
+    refused = _in_short(sorted([*allowed.rejections, *full], key=lambda each: each.cluster))
+    return "; ".join([*also[:MOST_NAMED], *([refused] if refused else ())])
+
+
+def _why_short(gang: Gang, cluster: str, view: _View) -> str:
+    """The reason why the capacity of a cluster is not enough; that it is not is known."""
+    if not gang.demand.fits_in(view.total[cluster]):
+        return LARGER_THAN_CLUSTER
+    return RESERVED if gang.demand.fits_in(view.free[cluster]) else INSUFFICIENT
+
+
+def _shortage(gang: Gang, cluster: str, view: _View) -> Rejection:
+    """Why the capacity of a cluster is not enough, in words."""
+    reason = _why_short(gang, cluster, view)
+    if reason == LARGER_THAN_CLUSTER:
+        return explain(reason, gang, cluster, view.total[cluster])
+    if reason == INSUFFICIENT:
+        return explain(reason, gang, cluster, view.free[cluster])
+    message = f"what is free there is kept for {view.kept[cluster].key}, which has waited too long"
+    return Rejection(cluster, RESERVED, message)
+
+
 def _pending(rejections: Iterable[Rejection], has_members: bool) -> Pending:
     """All of them, and in words those that come nearest; of these the first is what it is about."""
     by_name = sorted(rejections, key=lambda each: each.cluster)
-    by_hope = sorted(by_name, key=_distance)
+    by_hope = sorted(by_name, key=lambda each: _distance(each.reason))
     nearest = by_hope[0]
     if not has_members:
         message = f"cluster {nearest.cluster}: {nearest.message}"
@@ -259,9 +375,9 @@ def _pending(rejections: Iterable[Rejection], has_members: bool) -> Pending:
     )
 
 
-def _distance(rejected: Rejection) -> int:
+def _distance(reason: str) -> int:
     """How far it is from being dispatched there: what others free, what operators mend, and what neither can."""
-    return _DISTANCES.get(rejected.reason, 1)
+    return _DISTANCES.get(reason, 1)
 
 
 _DISTANCES: Final = {
@@ -281,15 +397,18 @@ def _in_short(rejections: Sequence[Rejection]) -> str:
 def explain(reason: str, gang: Gang, cluster: str, available: Resources) -> Rejection:
     """Why `gang` does not fit `available` of `cluster`, about the resource it is relatively shortest of."""
     shortfall = gang.demand.shortfall(available)
-    resource = max(
-        sorted(shortfall), key=lambda name: shortfall[name] * 10**6 // gang.demand[name], default=""
-    )
     what = "free" if reason == INSUFFICIENT else "in all of it"
     parts = [
         f"{name}: needs {in_words(name, gang.demand[name])}, {in_words(name, available[name])} {what}"
         for name in sorted(shortfall)
     ]
-    return Rejection(cluster, reason, "; ".join(parts), resource)
+    return Rejection(cluster, reason, "; ".join(parts), _scarcest(gang, available))
+
+
+def _scarcest(gang: Gang, available: Resources) -> str:
+    """The resource that `gang` is relatively shortest of, the first by name if several are."""
+    shortfall = gang.demand.shortfall(available)
+    return max(sorted(shortfall), key=lambda name: shortfall[name] * 10**6 // gang.demand[name], default="")
 
 
 def in_words(resource: str, amount: int) -> str:

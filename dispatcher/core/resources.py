@@ -71,7 +71,12 @@ class Resources(Mapping[str, int]):
 
     def fits_in(self, free: Mapping[str, int]) -> bool:
         """True if every amount asked for is there; what is not asked for may be in debt."""
-        return all(amount <= free.get(name, 0) for name, amount in self._amounts.items() if amount > 0)
+        # No generator, and no call for each amount: a cycle asks this for every gang and cluster.
+        there = free._amounts if isinstance(free, Resources) else free  # noqa: SLF001  # its own
+        for name, amount in self._amounts.items():  # noqa: SIM110
+            if amount > 0 and amount > there.get(name, 0):
+                return False
+        return True
 
     def shortfall(self, free: Mapping[str, int]) -> Resources:
         """Per resource how much is missing for this demand to fit; empty if it fits."""

@@ -47,6 +47,7 @@ def dispatch_of(
         world.now,
         Metrics(),
         rules or Rules(),
+        monotonic,
     )
 
 

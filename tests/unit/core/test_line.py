@@ -16,20 +16,21 @@ from dispatcher.core import lifecycle
 from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.choice import Closed, Site, Where
 from dispatcher.core.gang import Gang, PodSet, Taint, Toleration
-from dispatcher.core.line import Line
+from dispatcher.core.line import Line, outcome_of
 from dispatcher.core.placement import (
-    RESERVED,
     Impossible,
     Outcome,
     Placed,
     Planning,
     Policy,
+    Refused,
     Waiting,
     plan,
 )
 from dispatcher.core.queueing import in_order, next_eligible, starved
 from dispatcher.core.record import Change, Phase, Record
 from dispatcher.core.resources import Resources
+from dispatcher.core.steps import run
 from tests.builders import at, make_core_node, make_gang, make_record, make_sites, make_snapshot
 from tests.unit.core.clusters import KNOWN, WHERES, Known
 
@@ -317,54 +318,60 @@ def test_what_was_remembered_no_longer_holds_once_a_cluster_is_open_again() -> N
     assert [type(each) for each in line.plan(opened, Policy.BEST_EFFORT_FIFO, BOUND, at(3))] == [Placed]
 
 
-@pytest.mark.parametrize("sites", [1, 4])
-def test_pass_in_which_nobody_fits_looks_at_one_record_of_each_gang_and_requirement(
-    sites: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("clusters", "without_namespace", "classes"),
+    [
+        pytest.param(1, frozenset[str](), 2, id="one-cluster"),
+        pytest.param(4, frozenset[str](), 2, id="namespaces-that-all-have-tell-nobody-apart"),
+        pytest.param(4, frozenset({"team-2"}), 4, id="a-namespace-that-one-lacks-does"),
+    ],
+)
+def test_pass_in_which_nobody_fits_looks_at_one_record_of_each_class_that_some_cluster_distinguishes(
+    clusters: int, without_namespace: frozenset[str], classes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line, looks = Line(), 0
     for number in range(60):
-        where = Where(namespace=f"team-{number % 3}")
-        gang = make_gang(cpu=5000 + number % 2)
-        line.put(make_record(name=f"aw-{number}", gang=gang, where=where, enqueue_seq=number))
-    tell(line, line.plan(few(sites, 1000), Policy.BEST_EFFORT_FIFO, BOUND, at(1)))
-    place = Planning.place
+        where = Where(namespace=f"team-{number % 3}", prefers=parse_selector(f"rack={number % 5}", ""))
+        gang = replace(make_gang(cpu=5000 + number % 2), pods=number)
+        slope = 0.5 if number % 7 == 0 else 0.0
+        record = make_record(name=f"aw-{number}", gang=gang, where=where, enqueue_seq=number)
+        line.put(replace(record, priority_slope=slope))
 
-    def counted(self: Planning, record: Record) -> Placed | Waiting | Impossible:
+    def sites(cpu: int) -> dict[str, Site]:
+        found = few(clusters, cpu)
+        found["c0"] = replace(found["c0"], missing_namespaces=without_namespace)
+        return found
+
+    tell(line, line.plan(sites(1000), Policy.BEST_EFFORT_FIFO, BOUND, at(1)))
+    place = Planning._place  # noqa: SLF001  # what is counted is how often clusters are asked
+
+    def counted(self: Planning, record: Record) -> Placed | Refused:
         nonlocal looks
         looks += 1
         return place(self, record)
 
-    monkeypatch.setattr(Planning, "place", counted)
-    assert line.plan(few(sites, 1001), Policy.BEST_EFFORT_FIFO, BOUND, at(2)) == []
-    assert looks == 6
+    monkeypatch.setattr(Planning, "_place", counted)
+    assert line.plan(sites(1001), Policy.BEST_EFFORT_FIFO, BOUND, at(2)) == []
+    assert looks == classes
 
 
-def test_what_was_refused_for_the_sake_of_a_protected_gang_is_decided_anew_once_that_is_redirected() -> None:
-    line, east, west = Line(), parse_selector("region=eu", ""), parse_selector("region=us", "")
-    starving = make_record(
-        name="starving", gang=make_gang(cpu=9000), where=Where(east), blocked_since=at(-20), enqueue_seq=1
-    )
-    small = make_record(name="small", gang=make_gang(cpu=1000), where=Where(east), enqueue_seq=2)
-    line.put(starving)
-    line.put(small)
+def test_what_comes_and_goes_while_a_pass_is_made_takes_part_in_the_next() -> None:
+    line = Line()
+    for number in range(300):
+        line.put(make_record(name=f"aw-{number}", gang=make_gang(cpu=1000 + number), enqueue_seq=number))
+    sites = make_sites(hub=make_snapshot(cpu=500))
+    steps = line.plan_in_steps(sites, Policy.BEST_EFFORT_FIFO, BOUND, at(1))
+    for _ in range(3):
+        next(steps)
+    line.put(make_record(name="late", gang=make_gang(cpu=1), enqueue_seq=1000))
+    line.remove("uid-of-aw-7")
+    news = [outcome_of(each) for each in run(steps)]
+    assert [each.record.name for each in news] == [f"aw-{number}" for number in range(300)]
+    assert [line.holds(each.record) for each in news].index(False) == 7
 
-    def sites() -> dict[str, Site]:
-        snapshots = {"east": make_snapshot(cpu=9000), "west": make_snapshot(cpu=9000)}
-        for snapshot in snapshots.values():
-            snapshot.take(Resources({"cpu": 1000}))
-        labels = {"east": {"region": "eu"}, "west": {"region": "us"}}
-        return {name: Site(name, each, labels[name]) for name, each in snapshots.items()}
-
-    tell(line, line.plan(sites(), Policy.BEST_EFFORT_FIFO, BOUND, at(1)))
-    now_waiting = {record.name: record for record in line}
-    assert now_waiting["small"].pending is not None
-    assert now_waiting["small"].pending.reason == RESERVED
-
-    line.put(lifecycle.redirect(now_waiting["starving"], Where(west), at(2)).after)
-    placed = line.plan(sites(), Policy.BEST_EFFORT_FIFO, BOUND, at(3))
-    assert [(each.record.name, type(each)) for each in placed if isinstance(each, Placed)] == [
-        ("small", Placed)
-    ]
+    tell(line, [each for each in news if line.holds(each.record)])
+    placed = line.plan(make_sites(hub=make_snapshot(cpu=500)), Policy.BEST_EFFORT_FIFO, BOUND, at(2))
+    assert [each.record.name for each in placed] == ["late"]
 
 
 def few(count: int, cpu: int) -> dict[str, Site]:
