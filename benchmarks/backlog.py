@@ -30,7 +30,11 @@ from dispatcher.api.names import HUB_CLUSTER, WORKLOAD_GROUP
 from dispatcher.controller.announcer import Announcer
 from dispatcher.controller.committer import Committer
 from dispatcher.controller.dispatch import Dispatch, Rules
+from dispatcher.controller.garbage import short_collections
+from dispatcher.controller.member import asked_kinds
 from dispatcher.controller.roster import Roster
+from dispatcher.controller.slices import Slices
+from dispatcher.controller.takeover import load
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core import beginnings
 from dispatcher.core.beginnings import Newcomer
@@ -38,7 +42,7 @@ from dispatcher.core.capacity import CapacityLedger, Node, Pod, PodPhase
 from dispatcher.core.choice import Site, Where
 from dispatcher.core.gang import Gang, PodSet, Taint, Toleration
 from dispatcher.core.record import Change
-from dispatcher.core.resources import Resources
+from dispatcher.core.resources import NOTHING, Resources
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.events import EventRecorder
 from dispatcher.probes import Metrics
@@ -48,6 +52,8 @@ from dispatcher.store.partitions import ensure_partitions
 from dispatcher.store.queue import CommitResult, QueueStore
 
 SHAPES: Final = 300
+SIZES: Final = 10
+JOB: Final = ("batch/v1", "Job")
 ADMITTED_AT_ONCE: Final = 200
 TICK_SECONDS: Final = 0.001
 GI: Final = 2**30
@@ -65,6 +71,8 @@ class Mix(StrEnum):
     SHARED = "300 shapes"
     DISTINCT = "all distinct"
     SLOPED = "300 shapes, all with a slope"
+    SIZES = "10 sizes"
+    DISTINCT_SLOPED = "all distinct, all with a slope"
 
 
 class Life(StrEnum):
@@ -82,15 +90,23 @@ class Backlog:
     nodes: int
     mix: Mix
     repeats: int = 9
+    clusters: int = 0
+    """Member clusters, each with so many nodes; none is the hub alone."""
+    namespaces: int = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Seconds by the wall and by this process's processor; the longest for which nothing else was served."""
+    """Seconds by the wall and by this process's processor; the longest for which nothing else was served.
+
+    Also that by both: by the wall, others on the machine count, too.
+    """
 
     wall: float
     cpu: float
     longest_block: float
+    longest_stretch: float = 0.0
+    """Seconds of processor time between two chances of the event loop, at most."""
     committing: float = 0.0
     """Seconds by the wall, of them, in which the database was being waited for."""
 
@@ -100,25 +116,29 @@ class Taken:
 
 def shape(number: int, mix: Mix) -> Gang:
     """The gang of the AppWrapper of that number; every third asks for GPUs. None fits a full cluster."""
-    kind = number if mix is Mix.DISTINCT else number * 7919 % SHAPES
+    kind = number * 7919 % {Mix.SIZES: SIZES}.get(mix, SHAPES)
+    if mix in {Mix.DISTINCT, Mix.DISTINCT_SLOPED}:
+        kind = number
     pods, cpu, gpu = 1 + kind % 8, 1000 * (1 + kind // 8 % 16), (kind % 3 == 0) * (1 + kind % 4)
     each = Resources({"cpu": cpu, "memory": GI + kind * 2**20, "nvidia.com/gpu": gpu})
     return Gang(each * pods, pods, (PodSet(pods, each, (GPU_TOLERATION,) if gpu else ()),))
 
 
-def submission(number: int, mix: Mix, now: datetime) -> Change:
+def submission(number: int, mix: Mix, now: datetime, namespaces: int = 20) -> Change:
     """An AppWrapper taken in; priorities from 0 to 9, one created each second."""
     spec = b'{"shape": %d}' % number
+    namespace = f"team-{number % namespaces}"
     newcomer = Newcomer(
         uid=f"00000000-0000-4000-8000-{number:012d}",
         group=WORKLOAD_GROUP,
-        namespace=f"team-{number % 20}",
+        namespace=namespace,
         name=f"gang-{number}",
         created_at=CREATED + timedelta(seconds=number),
         spec=spec,
         spec_hash=spec_hash(spec),
         priority=number * 31 % 10,
-        priority_slope=0.001 if mix is Mix.SLOPED else 0.0,
+        priority_slope=0.001 * (1 + number % 7) if mix in {Mix.SLOPED, Mix.DISTINCT_SLOPED} else 0.0,
+        where=Where(namespace=namespace, kinds=frozenset({JOB})),
     )
     return beginnings.submit(newcomer, shape(number, mix), now)
 
@@ -149,6 +169,33 @@ class HubAlone:
         return {HUB_CLUSTER: Site(HUB_CLUSTER, self._ledger.snapshot())}
 
 
+class Members:
+    """What is known of members that were listed, each with all namespaces; the API servers alone are missing."""
+
+    def __init__(self, ledgers: Mapping[str, CapacityLedger], namespaces: int) -> None:
+        self._ledgers = ledgers
+        self._namespaces = {name: {f"team-{each}" for each in range(namespaces)} for name in ledgers}
+
+    async def get_ready(self, wheres: Iterable[Where]) -> None:
+        """Every kind was asked for before."""
+        asked_kinds(set(wheres))
+
+    def sites(self, wheres: Iterable[Where]) -> Mapping[str, Site]:
+        """Each member, as it is now."""
+        asked = set(wheres)
+        kinds, namespaces = asked_kinds(asked), frozenset(where.namespace for where in asked)
+        return {
+            name: Site(
+                name,
+                ledger.snapshot().without(NOTHING),
+                {"name": name},
+                missing_kinds=kinds - {JOB},
+                missing_namespaces=namespaces - self._namespaces[name],
+            )
+            for name, ledger in self._ledgers.items()
+        }
+
+
 # --- measuring ---------------------------------------------------------------------------------------
 
 
@@ -172,10 +219,11 @@ class Meter:
     def __init__(self, store: TimedStore) -> None:
         self._store = store
         self._longest = 0.0
+        self._longest_stretch = 0.0
 
     async def measure(self, work: Awaitable[object]) -> Taken:
         """Await it."""
-        self._longest = 0.0
+        self._longest = self._longest_stretch = 0.0
         ticker = asyncio.create_task(self._tick())
         await asyncio.sleep(2 * TICK_SECONDS)
         wall, cpu, committing = time.perf_counter(), time.process_time(), self._store.committing
@@ -185,19 +233,24 @@ class Meter:
         ticker.cancel()
         with suppress(asyncio.CancelledError):
             await ticker
-        return Taken(wall, cpu, self._longest, self._store.committing - committing)
+        return Taken(wall, cpu, self._longest, self._longest_stretch, self._store.committing - committing)
 
     async def _tick(self) -> None:
         while True:
-            before = time.perf_counter()
+            before, used = time.perf_counter(), time.thread_time()
             await asyncio.sleep(TICK_SECONDS)
             self._longest = max(self._longest, time.perf_counter() - before - TICK_SECONDS)
+            self._longest_stretch = max(self._longest_stretch, time.thread_time() - used)
 
 
 def median(taken: Sequence[Taken]) -> Taken:
     """The one in the middle by processor time, with the longest block of all."""
     middle = sorted(taken, key=lambda each: each.cpu)[len(taken) // 2]
-    return replace(middle, longest_block=max(each.longest_block for each in taken))
+    return replace(
+        middle,
+        longest_block=max(each.longest_block for each in taken),
+        longest_stretch=max(each.longest_stretch for each in taken),
+    )
 
 
 def memory() -> int:
@@ -216,11 +269,14 @@ class Bench:
         self._backlog = backlog
         self._store = store
         self._meter = Meter(store)
-        self._ledger = full_cluster(backlog.nodes)
-        self._roster = Roster({HUB_CLUSTER: self._ledger})
+        names = [f"member-{number:02}" for number in range(backlog.clusters)] or [HUB_CLUSTER]
+        ledgers = {name: full_cluster(backlog.nodes) for name in names}
+        self._ledger = ledgers[names[0]]
+        self._roster = Roster(ledgers)
         metrics, recorder = Metrics(), EventRecorder(client, time.monotonic)
         self.committer = Committer(store, self._roster, Announcer(metrics, recorder).announce)
-        keys, known = WorkQueue(time.monotonic), HubAlone(self._ledger)
+        keys = WorkQueue(time.monotonic)
+        known = Members(ledgers, backlog.namespaces) if backlog.clusters else HubAlone(self._ledger)
         self._dispatch = Dispatch(self._roster, self.committer, known, keys.add, _now, metrics, Rules())
 
     async def first_life(self) -> dict[str, Taken]:
@@ -251,10 +307,13 @@ class Bench:
     async def _take_in(self, numbers: Sequence[int]) -> None:
         for start in range(0, len(numbers), ADMITTED_AT_ONCE):
             batch = numbers[start : start + ADMITTED_AT_ONCE]
-            await self.committer.commit_all([submission(each, self._backlog.mix, _now()) for each in batch])
+            await self.committer.commit_all([self._submission(each) for each in batch])
+
+    def _submission(self, number: int) -> Change:
+        return submission(number, self._backlog.mix, _now(), self._backlog.namespaces)
 
     async def _load(self) -> None:
-        self._roster.load(await self._store.load_live())
+        await load(self._roster, self._store, Slices(time.monotonic))
 
     async def _repeat(self, before: Callable[[int], None]) -> Taken:
         taken = []
@@ -282,6 +341,11 @@ class Bench:
 async def live(url: str, life: Life, backlog: Backlog) -> dict[str, Any]:
     """One life on that database; its figures."""
     before = memory()
+    with short_collections(time.monotonic):
+        return await _measured(url, life, backlog, before)
+
+
+async def _measured(url: str, life: Life, backlog: Backlog, before: int) -> dict[str, Any]:
     async with _bench(url, backlog) as bench:
         figures = await (bench.first_life() if life is Life.FIRST else bench.restart())
         loaded = memory()

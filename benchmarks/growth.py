@@ -38,17 +38,25 @@ Measures core and store with a long queue, on a real Postgres and without an API
 The mixes: 300 distinct gangs, as in a real cluster; the worst case of all distinct; and 300 where every
 AppWrapper has a priority slope, so that their order changes with time.
 
+A crowd is the longest queue over 5,000 namespaces in front of 20 full member clusters: 10 sizes of gangs, all
+distinct, and all distinct with a slope each. "Longest stretch" is the processor time that passed, at most, between
+two turns of a timer of a millisecond, garbage collection included: unlike the block it does not count what others
+on the machine take away.
+
 Each figure is the processor time of the process, which others on the machine disturb least; where it waits
 for the database, time by the wall. Cycles are the median of several. Postgres flushes nothing to disk here.
 """
 
 EXAMPLES = """\
 examples:
-  python -m benchmarks.growth                                  about six minutes
+  python -m benchmarks.growth                                  about nine minutes
   python -m benchmarks.growth --queued 1000 5000 --nodes 100   to try it
   python -m benchmarks.growth --output growth.json
 """
 
+MIXES: Final = (Mix.SHARED, Mix.DISTINCT, Mix.SLOPED)
+CROWDS: Final = (Mix.SIZES, Mix.DISTINCT, Mix.DISTINCT_SLOPED)
+CROWD: Final = {"nodes": 50, "clusters": 20, "namespaces": 5000, "repeats": 3}
 CYCLES: Final = ("cycle, nothing changed", "cycle, capacity changed", "cycle, one arrived")
 LIFE_SECONDS: Final = 900
 
@@ -76,6 +84,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with EmbeddedPostgres() as postgres:
             wanted = backlogs(options.queued, options.nodes, options.mix)
             # One by one: what was measured before a failure is shown nevertheless.
+            wanted += crowds(max(options.queued), options.crowd)
             measured.extend(measure(postgres.url, each) for each in wanted)
     except KeyboardInterrupt:
         return 130
@@ -103,17 +112,30 @@ def parser() -> argparse.ArgumentParser:
         "--nodes", type=int, nargs="+", default=[1_000, 5_000], metavar="N", help="(default: 1000 5000)"
     )
     top.add_argument(
-        "--mix", type=Mix, nargs="+", default=list(Mix), help=" | ".join(repr(each.value) for each in Mix)
+        "--mix", type=Mix, nargs="*", default=MIXES, help=" | ".join(repr(each.value) for each in Mix)
+    )
+    top.add_argument(
+        "--crowd", type=Mix, nargs="*", default=CROWDS, help="mixes in front of 20 clusters (default: three)"
     )
     top.add_argument("--output", metavar="FILE.json", help="write every figure there as JSON")
     return top
 
 
 def backlogs(queued: Sequence[int], nodes: Sequence[int], mixes: Sequence[Mix]) -> list[Backlog]:
-    """Every queue on the fewest nodes, and the longest on more: each step changes one thing."""
+    """Every queue on the fewest nodes, and of the first mix the longest on more: each step changes one thing."""
     few, *more = sorted(nodes)
-    sizes = [(each, few) for each in sorted(queued)] + [(max(queued), each) for each in more]
-    return [Backlog(each, count, mix) for mix in mixes for each, count in sizes]
+    sizes = [(each, few) for each in sorted(queued)]
+    larger = [(max(queued), each) for each in more]
+    return [
+        Backlog(each, count, mix)
+        for mix in mixes
+        for each, count in (sizes + larger if mix is mixes[0] else sizes)
+    ]
+
+
+def crowds(queued: int, mixes: Sequence[Mix]) -> list[Backlog]:
+    """The longest queue over many namespaces, in front of many clusters."""
+    return [Backlog(queued, mix=mix, **CROWD) for mix in mixes]
 
 
 def measure(server_url: str, backlog: Backlog) -> Measured:
@@ -141,7 +163,8 @@ def _live(url: str, life: Life, backlog: Backlog) -> Figures:
     )
     if ended.returncode != 0:
         raise BenchmarkFailed(f"{life} of {backlog}:\n{ended.stderr.decode()[-2000:]}")
-    what = f"{backlog.queued} queued, {backlog.nodes} nodes, {backlog.mix}: {life}"
+    before = f"{backlog.clusters} clusters of " if backlog.clusters else ""
+    what = f"{backlog.queued} queued, {before}{backlog.nodes} nodes, {backlog.mix}: {life}"
     print(f"{what}: {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)
     figures: Figures = orjson.loads(ended.stdout)
     return figures
@@ -162,8 +185,27 @@ def as_json(measured: Sequence[Measured]) -> dict[str, Any]:
 
 def as_tables(measured: Sequence[Measured]) -> str:
     """A table for each mix, a column for each size, and how the columns grow from the first."""
-    mixes = list(dict.fromkeys(each.backlog.mix for each in measured))
-    return "\n\n".join(_table(mix, [each for each in measured if each.backlog.mix is mix]) for mix in mixes)
+    alone = [each for each in measured if not each.backlog.clusters]
+    mixes = list(dict.fromkeys(each.backlog.mix for each in alone))
+    tables = [_table(mix, [each for each in alone if each.backlog.mix is mix]) for mix in mixes]
+    crowded = [each for each in measured if each.backlog.clusters]
+    return "\n\n".join([*tables, *([crowd_table(crowded)] if crowded else [])])
+
+
+def crowd_table(measured: Sequence[Measured]) -> str:
+    """A column for each mix: longest stretch, and the processor time of all of it, in milliseconds."""
+    first = measured[0].backlog
+    about = f"{first.queued} queued, {first.clusters} clusters, {first.namespaces} namespaces"
+    lines = [f"{about}: longest stretch ms / CPU ms", _line("", [each.backlog.mix for each in measured])]
+    parts = [("first", name) for name in ("taking in", "full plan")]
+    parts += [("restart", name) for name in ("loading", "first cycle", *CYCLES)]
+    for life, name in parts:
+        taken = [getattr(each, life)["taken"][name] for each in measured]
+        lines.append(
+            _line(name, [f"{_ms(each['longest_stretch']):.0f} / {_ms(each['cpu']):.0f}" for each in taken])
+        )
+    lines.append(_line("load average at its start", [f"{each.load:.1f}" for each in measured]))
+    return "\n".join(lines)
 
 
 def _table(mix: Mix, measured: Sequence[Measured]) -> str:
@@ -190,9 +232,11 @@ def rows(measured: Measured) -> dict[str, float]:
         "  without commit, wall ms": _ms(plan["wall"] - plan["committing"]),
         "  all of it, CPU ms": _ms(plan["cpu"]),
         "  longest block ms": _ms(plan["longest_block"]),
+        "  longest stretch ms": _ms(plan.get("longest_stretch", 0.0)),
         "restart, wall ms": _ms(loading["wall"] + cycle["wall"]),
         "  loading, CPU ms": _ms(loading["cpu"]),
         "  loading, longest block ms": _ms(loading["longest_block"]),
+        "  loading, longest stretch ms": _ms(loading.get("longest_stretch", 0.0)),
         "  first cycle, CPU ms": _ms(cycle["cpu"]),
     }
     for name in CYCLES:
@@ -209,6 +253,7 @@ def _cycle(name: str, taken: Mapping[str, float]) -> dict[str, float]:
     return {
         f"{name}, CPU ms": _ms(taken["cpu"]),
         "  longest block ms" + " " * len(name): _ms(taken["longest_block"]),
+        "  longest stretch ms" + " " * len(name): _ms(taken.get("longest_stretch", 0.0)),
     }
 
 
@@ -217,7 +262,7 @@ def _ms(seconds: float) -> float:
 
 
 def _line(name: str, values: Sequence[str]) -> str:
-    return f"{name.rstrip():<34}" + "".join(f"{value:>18}" for value in values)
+    return f"{name.rstrip():<34}" + "".join(f"{value:>20}" for value in values)
 
 
 if __name__ == "__main__":

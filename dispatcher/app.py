@@ -31,6 +31,7 @@ from dispatcher.controller.connector import Pace
 from dispatcher.controller.dispatch import Dispatch, Rules
 from dispatcher.controller.figures import gather
 from dispatcher.controller.fleet import Concerned, Fleet
+from dispatcher.controller.garbage import look_at_all_again, short_collections
 from dispatcher.controller.housekeeping import Housekeeping
 from dispatcher.controller.hub import Hub
 from dispatcher.controller.limits import Limits, QueueBound
@@ -41,8 +42,10 @@ from dispatcher.controller.reporter import Reporter
 from dispatcher.controller.restoration import Restoration
 from dispatcher.controller.roster import Roster
 from dispatcher.controller.sampler import Sampler
+from dispatcher.controller.slices import Slices
 from dispatcher.controller.specs import Specs
 from dispatcher.controller.sweep import Sweep
+from dispatcher.controller.takeover import for_each, load
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.ceilings import Ceiling
@@ -248,9 +251,10 @@ class Application:
         )
         self._health.watches_ready = session.watches_ready
         self._metrics.figures = session.figures
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._renew(), name="renew")
-            await session.start(tasks)
+        with short_collections(time.monotonic):
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._renew(), name="renew")
+                await session.start(tasks)
 
     async def _renew(self) -> None:
         """Renew until cancelled, or until the lease is lost."""
@@ -357,15 +361,16 @@ class Session:
         """A member has come, or come back, or gone: what it is charged with, and who is there, to be looked at."""
         self._roster.charge_anew(name)
         cluster = self._clusters.get(name)
+        if cluster is None:
+            look_at_all_again()
         if cluster is not None and self._sweep is not None:
             self._sweep.wake()
         if cluster is not None and self._restoration is not None:
             self._restoration.wake()
-        for record in self._roster.records():
-            if record.attempt is not None and record.attempt.cluster == name:
-                if cluster is not None:
-                    cluster.learn(record)
-                self._queue.add(record.uid)
+        for record in self._roster.records_in(name):
+            if cluster is not None:
+                cluster.learn(record)
+            self._queue.add(record.uid)
 
     def figures(self) -> Figures:
         """What it knows now, for a scrape."""
@@ -380,11 +385,11 @@ class Session:
         await self._housekeeping.prepare()
         life = await self._recognise_database()
         hub_id = str(await self._store.hub_id())
-        self._roster.load(await self._store.load_live())
+        slices = Slices(time.monotonic)
+        await load(self._roster, self._store, slices)
         known = self._known_clusters
         self._fleet.remember(await known.unreachable_clusters(), await known.declared_members())
-        for record in self._roster.records():
-            self._cluster.learn(record)
+        await for_each(self._roster.records(), self._cluster.learn, slices)
         tasks.create_task(self._cluster.run(), name="cluster")
         tasks.create_task(self._hub.run(), name="hub")
         tasks.create_task(self._namespaces.run(), name="namespaces")
@@ -422,9 +427,8 @@ class Session:
             authors=self._check_authors(tasks),
             limits=self._limits,
         )
-        for view in self._hub.views():
-            if self._roster.get(view.uid) is None:
-                admission.add(view.uid)
+        unknown = (view.uid for view in self._hub.views() if self._roster.get(view.uid) is None)
+        await for_each(unknown, admission.add, Slices(time.monotonic))
         await admission.admit_all()
         self._restoration = Restoration(
             self._hub,
@@ -465,8 +469,7 @@ class Session:
             denied_namespaces=denied_namespaces(self._settings),
         )
         await self._prepare_terms(specs)
-        for uid in self._roster.uids():
-            self._queue.add(uid)
+        await for_each(self._roster.uids(), self._queue.add, Slices(time.monotonic))
         tasks.create_task(admission.run(), name="admission")
         tasks.create_task(self._dispatch.run(), name="dispatch")
         self._sweep = Sweep(

@@ -37,6 +37,7 @@ class Roster:
         self._holders: Counter[str] = Counter()
         self._standing: Counter[str] = Counter()
         self._on_left = on_left
+        self._by_cluster: dict[str, dict[str, None]] = {}
 
     def load(self, records: Iterable[Record]) -> None:
         """Take in what the database held at takeover."""
@@ -49,10 +50,7 @@ class Roster:
         self._note_dispatch(before, record)
         self._count(before, -1)
         self._count(record, 1)
-        if record.phase is Phase.DELETED:
-            self._records.pop(record.uid, None)
-        else:
-            self._records[record.uid] = record
+        self._file(before, None if record.phase is Phase.DELETED else record)
         self._line_up(record)
         self._charge(record)
         self._stand(before, record)
@@ -96,6 +94,10 @@ class Roster:
         """Every record, in no order."""
         return self._records.values()
 
+    def records_in(self, cluster: str) -> list[Record]:
+        """The records whose last attempt was in a cluster, in no order; it costs as much as there are of them."""
+        return [self._records[uid] for uid in self._by_cluster.get(cluster, ())]
+
     def count_holders(self, cluster: str) -> int:
         """How many AppWrappers hold capacity of a cluster, known or not."""
         return self._holders[cluster]
@@ -106,10 +108,19 @@ class Roster:
 
     def charge_anew(self, cluster: str) -> None:
         """The ledger of a cluster is another one now, or there is none any more."""
-        for record in self._records.values():
-            if record.attempt and record.attempt.cluster == cluster:
-                self._charged.pop(record.uid, None)
-                self._charge(record)
+        for record in self.records_in(cluster):
+            self._charged.pop(record.uid, None)
+            self._charge(record)
+
+    def _file(self, before: Record | None, after: Record | None) -> None:
+        if before is not None and before.attempt is not None:
+            del self._by_cluster[before.attempt.cluster][before.uid]
+        if before is not None and after is None:
+            del self._records[before.uid]
+        if after is not None:
+            self._records[after.uid] = after
+            if after.attempt is not None:
+                self._by_cluster.setdefault(after.attempt.cluster, {})[after.uid] = None
 
     def _line_up(self, record: Record) -> None:
         if record.phase is Phase.QUEUED and record.uid not in self._withheld:

@@ -215,7 +215,7 @@ class Line:
             yield from self._pass_up_to_head(seen, now)
         else:
             yield from self._pass_by_class(seen, now)
-        news = yield from _in_rank_order(seen.news(), now)
+        news = yield from _news_in_order(seen.outcomes.values(), now)
         self._last = _Memory()
         if not planning.has_placed:
             self._last = _Memory(sites, kept_for, planning.refusals, is_quiet=not news)
@@ -415,15 +415,12 @@ class _Pass:
         self.outcomes[record.uid] = Waits(record, answer, is_head)
         return answer
 
-    def news(self) -> Iterator[News]:
-        """What its AppWrapper does not know yet."""
-        return filter(_is_news, self.outcomes.values())
 
-
-def _in_rank_order(news: Iterator[News], now: datetime) -> Steps[list[News]]:
+def _news_in_order(outcomes: Iterable[News], now: datetime) -> Steps[list[News]]:
+    """Those outcomes that their AppWrappers do not know yet."""
     keyed: list[tuple[Key, News]] = []
-    for part in steps.in_parts(news):
-        keyed += [(_key(each.record, now), each) for each in part]
+    for part in steps.in_parts(outcomes):
+        keyed += [(_key(each.record, now), each) for each in part if _is_news(each)]
         yield
     found: list[News] = []
     for sorted_part in steps.in_parts((yield from steps.in_order(keyed, key=_place))):

@@ -448,8 +448,17 @@ def _pending_of(row: Mapping[Any, Any]) -> Pending | None:
         message=row["pending_message"],
         resource=row["pending_resource"],
         cluster=row["pending_cluster"],
-        clusters=tuple(Rejection(**each) for each in row["pending_clusters"]),
+        clusters=tuple(
+            _rejection(each["cluster"], each["reason"], each["message"], each["resource"])
+            for each in row["pending_clusters"]
+        ),
     )
+
+
+@functools.lru_cache(maxsize=100_000)
+def _rejection(cluster: str, reason: str, message: str, resource: str) -> Rejection:
+    """The same value for all that are told the same: with many clusters, most of a queue's memory would be these."""
+    return Rejection(cluster, reason, message, resource)
 
 
 def _ailment_of(row: Mapping[Any, Any]) -> Ailment | None:
