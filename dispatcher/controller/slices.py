@@ -14,7 +14,7 @@ from dispatcher.core.steps import Steps
 T = TypeVar("T")
 
 SLICE_SECONDS: Final = 0.005
-"""Long beside what a switch costs, and short beside all that waits: a timer that is due comes up after three of them."""
+"""Long beside what a switch costs, and short beside all that waits: a timer that is due waits for three of them."""
 
 
 class Slices:

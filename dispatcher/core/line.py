@@ -231,7 +231,7 @@ class Line:
         uids = starved(self._blocked.values(), now, bound)
         if not uids:
             return []
-        keys = yield from steps.in_order(_key(self._blocked[uid], now) for uid in uids)
+        keys = yield from steps.in_order([_key(self._blocked[uid], now) for uid in uids], key=_itself)
         return [self._blocked[uid] for _, uid in keys]
 
     def _pass_up_to_head(self, seen: _Pass, now: datetime) -> Steps[None]:
@@ -258,7 +258,7 @@ class Line:
             record, class_ = self._lined_up[uid]
             if class_ in refused and uid not in seen.protected:
                 continue
-            answer = seen.look_at(record)
+            answer = seen.look_at(record, is_told_with_class=uid not in seen.protected)
             if isinstance(answer, Placed):
                 yield from frontier.go_on(stream)
             elif uid not in seen.protected:
@@ -367,7 +367,7 @@ class _Frontier:
     def go_on(self, stream: _Stream) -> Steps[None]:
         """Have the next of a stream come up, if there is one."""
         if stream.unsorted is not None:
-            stream.keys, stream.unsorted = (yield from steps.in_order(stream.unsorted)), None
+            stream.keys, stream.unsorted = (yield from steps.in_order(stream.unsorted, key=_itself)), None
             next(stream.keys)  # that one was looked at
         following = next(stream.keys, None)
         if following is not None:
@@ -403,7 +403,7 @@ class _Pass:
             answer = self.protected[record.uid]
             self.outcomes[record.uid] = Waits(record, answer) if isinstance(answer, Refused) else answer
 
-    def look_at(self, record: Record) -> Placed | Refused:
+    def look_at(self, record: Record, *, is_told_with_class: bool = False) -> Placed | Refused:
         """Decide for the next in order."""
         answer = self.protected.get(record.uid) or self._planning.place(record)
         if isinstance(answer, Placed):
@@ -412,7 +412,9 @@ class _Pass:
         is_head = self.head is None and answer.may_fit_later
         if is_head:
             self.head = record
-        self.outcomes[record.uid] = Waits(record, answer, is_head)
+        # What its whole class is told later need not be noted: of a long queue that would be a lot to throw away.
+        if is_head or not is_told_with_class:
+            self.outcomes[record.uid] = Waits(record, answer, is_head)
         return answer
 
 
@@ -461,6 +463,10 @@ def _is_eligible(record: Record, now: datetime) -> bool:
 
 def _due(postponed: tuple[datetime, str]) -> datetime:
     return postponed[0]
+
+
+def _itself(key: Key) -> Key:
+    return key
 
 
 def _place(keyed: tuple[Key, object]) -> Key:

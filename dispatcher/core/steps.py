@@ -36,11 +36,11 @@ def in_parts(items: Iterable[T], size: int = PART) -> Iterator[list[T]]:
         yield part
 
 
-def in_order(items: Iterable[T], key: Callable[[T], Any] | None = None) -> Steps[Iterator[T]]:
+def in_order(items: Iterable[T], key: Callable[[T], Any]) -> Steps[Iterator[T]]:
     """Sort the items: parts at once, and the whole while it is read, which costs a few comparisons for each item."""
     parts = []
     for part in in_parts(items):
-        part.sort(key=key)  # type: ignore[type-var,arg-type]  # without a key the items are comparable
+        part.sort(key=key)
         parts.append(part)
         yield
-    return iter(parts[0]) if len(parts) == 1 else heapq.merge(*parts, key=key)  # type: ignore[type-var]
+    return iter(parts[0]) if len(parts) == 1 else heapq.merge(*parts, key=key)

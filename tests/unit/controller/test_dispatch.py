@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from itertools import count
 from typing import Any
 
 from dispatcher.controller.cluster import Cluster
@@ -197,3 +198,55 @@ async def test_gang_submitted_while_the_cycle_waits_is_not_dispatched_before_it_
     record = world.record("uid-of-aw-0")
     assert record.attempt is not None
     assert record.attempt.decided_at == at(1) == world.now()
+
+
+class Shrinking(HubAlone):
+    """Somebody else's pod takes a node while a long queue is planned."""
+
+    looks = 0
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.cluster)
+        self._world = world
+
+    def sites(self, wheres: Iterable[Where]) -> dict[str, Site]:
+        self.looks += 1
+        if self.looks == 2:
+            self._world.ledger.reserve("another", make_gang(cpu=6000).demand)
+        return super().sites(wheres)
+
+
+def impatient(world: World, clusters: HubAlone) -> Dispatch:
+    """Every look at its clock finds a slice over."""
+    dispatch = dispatch_of(world, clusters=clusters)
+    clock = count()
+    dispatch._monotonic = lambda: float(next(clock))  # noqa: SLF001  # the clock of the slices alone
+    return dispatch
+
+
+async def test_placement_that_no_longer_fits_when_it_is_to_be_committed_is_left_to_the_next_cycle(
+    world: World,
+) -> None:
+    submit(world, 2, 2)
+    dispatch = impatient(world, Shrinking(world))
+    await dispatch.cycle()
+    assert phases(world) == {"aw-0": "Dispatching", "aw-1": "Queued"}
+    assert world.ledger.free()["cpu"] == 0
+
+    await dispatch.cycle()
+    record = world.record("uid-of-aw-1")
+    assert record.pending is not None
+    assert record.pending.reason == "InsufficientResources"
+
+
+async def test_gang_that_changes_while_the_queue_is_planned_is_left_to_the_next_cycle(world: World) -> None:
+    submit(world, 1)
+    dispatch = impatient(world, HubAlone(world.cluster))
+    cycle = asyncio.create_task(dispatch.cycle())
+    await asyncio.sleep(0)
+    submit(world, 9)
+    await cycle
+    assert (phases(world), world.store.batches) == ({"aw-0": "Queued"}, [])
+
+    await dispatch.cycle()
+    assert world.store.batches == [[("aw-0", "blocked")]]

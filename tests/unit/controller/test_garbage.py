@@ -1,0 +1,45 @@
+"""What the collector of garbage looks at again, and what no more."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from itertools import count
+
+import pytest
+
+from dispatcher.controller.garbage import look_at_all_again, no_collections, short_collections
+
+
+@pytest.fixture(autouse=True)
+def _as_before() -> Iterator[None]:
+    yield
+    gc.unfreeze()
+
+
+def test_what_survived_a_collection_that_took_long_is_not_looked_at_again() -> None:
+    clock = count()
+    with short_collections(lambda: float(next(clock))):
+        kept = [[number] for number in range(1000)]
+        before = gc.get_freeze_count()
+        gc.collect()
+        assert gc.get_freeze_count() >= before + len(kept)
+    assert (gc.get_freeze_count(), gc.callbacks) == (0, [])
+
+
+def test_what_survived_a_short_one_is() -> None:
+    with short_collections(lambda: 0.0):
+        kept = [[number] for number in range(1000)]
+        before = gc.get_freeze_count()
+        gc.collect()
+        assert gc.get_freeze_count() < before + len(kept)
+
+
+def test_nothing_is_collected_while_much_is_made_nor_looked_at_afterwards() -> None:
+    with no_collections():
+        assert not gc.isenabled()
+        kept = [[number] for number in range(1000)]
+    assert gc.isenabled()
+    assert gc.get_freeze_count() >= len(kept)
+    look_at_all_again()
+    assert gc.get_freeze_count() == 0

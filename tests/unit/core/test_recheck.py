@@ -1,0 +1,43 @@
+"""What was placed is asked for again: nothing that no longer fits is committed, and all of it together fits."""
+
+from __future__ import annotations
+
+import pytest
+
+from dispatcher.api.selector import parse_selector
+from dispatcher.core.choice import Closed, Site, Where
+from dispatcher.core.placement import Placed
+from dispatcher.core.recheck import still_fitting
+from tests.builders import make_gang, make_record, make_sites, make_snapshot
+
+SMALL = Placed(make_record(name="small", gang=make_gang(cpu=2000)), "east")
+LARGE = Placed(make_record(name="large", gang=make_gang(cpu=6000)), "east")
+BERLIN = Placed(make_record(name="berlin", where=Where(parse_selector("city=berlin", ""))), "east")
+
+
+@pytest.mark.parametrize(
+    ("placed", "sites", "found"),
+    [
+        pytest.param([SMALL, LARGE], make_sites(east=make_snapshot(cpu=8000)), [SMALL, LARGE], id="all-fit"),
+        pytest.param([SMALL, LARGE], make_sites(east=make_snapshot(cpu=7000)), [SMALL], id="not-together"),
+        pytest.param([LARGE, SMALL], make_sites(east=make_snapshot(cpu=5000)), [SMALL], id="one-too-large"),
+        pytest.param([SMALL], make_sites(west=make_snapshot(cpu=8000)), [], id="cluster-is-gone"),
+        pytest.param(
+            [SMALL],
+            {"east": Site("east", make_snapshot(cpu=8000), closed=Closed("ClusterCordoned", "new racks"))},
+            [],
+            id="cluster-was-closed",
+        ),
+        pytest.param(
+            [BERLIN], {"east": Site("east", make_snapshot(cpu=8000), {"city": "rome"})}, [], id="relabelled"
+        ),
+        pytest.param(
+            [Placed(BERLIN.record, "hub")],
+            make_sites(hub=make_snapshot(cpu=8000)),
+            [Placed(BERLIN.record, "hub")],
+            id="hub-alone-is-not-chosen",
+        ),
+    ],
+)
+def test_still_fitting(placed: list[Placed], sites: dict[str, Site], found: list[Placed]) -> None:
+    assert still_fitting(placed, sites) == found
