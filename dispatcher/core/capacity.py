@@ -15,6 +15,8 @@ events, each of which costs as much as there are resource names and no more. The
 - A gang sees only nodes whose taints all of its pods tolerate. Outstanding demand has no node yet, so all of
   it is charged to every view: until the pods are bound, a gang may look as if it would land on the nodes of
   another. That errs towards waiting, never towards overcommitment.
+- Pods of DaemonSets and static pods never end, so their requests are no part of what can ever become free: an empty
+  cluster has its allocatable less those (`attainable`).
 - Pods are not charged for the node resource `pods`, and no demand is derived for it; who declares it is held
   to it against the allocatable of the nodes and what other AppWrappers declared.
 
@@ -27,7 +29,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from dispatcher.core.gang import Gang, Taint, Toleration
 from dispatcher.core.resources import NOTHING, Resources
@@ -84,7 +86,8 @@ class Pod:
 
     `owner` is the uid of its AppWrapper, confirmed by the owner chain; None means foreign, or not confirmed.
     `claim` is the one it says it is of, as long as nobody has confirmed or denied it. `exit_codes` are those of a
-    Failed pod's containers, without zeros, ascending; `unscheduled` goes with the plight of that name.
+    Failed pod's containers, without zeros, ascending; `unscheduled` goes with the plight of that name. `never_ends` is
+    true for a pod of a DaemonSet and for a static pod: it stays as long as its node, or comes back there.
     """
 
     uid: str
@@ -96,6 +99,7 @@ class Pod:
     plight: Plight = Plight.NONE
     exit_codes: tuple[int, ...] = ()
     unscheduled: Unscheduled | None = None
+    never_ends: bool = False
 
     @property
     def live(self) -> bool:
@@ -106,6 +110,11 @@ class Pod:
     def occupies_node(self) -> bool:
         """True while its requests are taken from the node it is bound to."""
         return bool(self.node) and self.live
+
+    @property
+    def is_permanent(self) -> bool:
+        """True while it takes from its node what no gang can ever have; the pods of an AppWrapper end with it."""
+        return self.never_ends and self.occupies_node and self.owner is None and self.claim is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +160,13 @@ def account(
     return free
 
 
+def attainable(nodes: Iterable[Node], pods: Iterable[Pod], gang: Gang | None = None) -> Resources:
+    """Say what `gang` could have once all that ends has ended (None: on every usable node); the definition of it."""
+    open_nodes = {node.name: node for node in nodes if node.usable and _may_use(gang, node.taints)}
+    total = _sum(node.allocatable for node in open_nodes.values())
+    return total - _sum(pod.requests for pod in pods if pod.is_permanent and pod.node in open_nodes)
+
+
 def count_pods(pods: Iterable[Pod], is_down: Callable[[str], bool]) -> PodCounts:
     """Count pods from scratch, of whoever they are; `is_down` knows the nodes that are known and not Ready."""
     tally = _Tally()
@@ -173,7 +189,7 @@ class CapacitySnapshot:
         self._charged = charged
         self._reserve = reserve
         # Gangs with the same tolerations see the same, and there are few of those among many gangs.
-        self._views: dict[Tolerations, tuple[Resources, Resources]] = {}
+        self._views: dict[Tolerations, _View] = {}
         self._free: dict[Tolerations, Resources] = {}
 
     def __eq__(self, other: object) -> bool:
@@ -190,12 +206,20 @@ class CapacitySnapshot:
         tolerations = tolerations_of(gang)
         free = self._free.get(tolerations)
         if free is None:
-            free = self._free[tolerations] = self._view(gang, tolerations)[0] - self._charged
+            free = self._free[tolerations] = self._view(gang, tolerations).free - self._charged
         return free
 
     def total_for(self, gang: Gang | None) -> Resources:
-        """Say what `gang` could take if nothing else were in the cluster."""
-        return self._view(gang, tolerations_of(gang))[1]
+        """Say what there is for `gang`, if nothing at all were in the cluster."""
+        return self._view(gang, tolerations_of(gang)).total
+
+    def permanent_for(self, gang: Gang | None) -> Resources:
+        """Say how much of the total is taken by pods that never end."""
+        return self._view(gang, tolerations_of(gang)).permanent
+
+    def attainable_for(self, gang: Gang | None) -> Resources:
+        """Say what `gang` could have once all that ends has ended: the total less what never ends."""
+        return self._view(gang, tolerations_of(gang)).attainable
 
     def take(self, demand: Resources) -> None:
         """Charge `demand` to every view from now on, as the ledger will once it is reserved."""
@@ -215,13 +239,16 @@ class CapacitySnapshot:
         """Return one in which so much is never given away: it is neither free nor part of the total, for anyone."""
         return CapacitySnapshot(self._pools, self._charged, self._reserve + reserve)
 
-    def _view(self, gang: Gang | None, tolerations: Tolerations) -> tuple[Resources, Resources]:
-        """Free, before anything is charged, and total of what gangs with these tolerations see, less the reserve."""
+    def _view(self, gang: Gang | None, tolerations: Tolerations) -> _View:
+        """What gangs with these tolerations see, less the reserve."""
         view = self._views.get(tolerations)
         if view is None:
             pools = [pool for pool in self._pools if _may_use(gang, pool.taints)]
-            free, total = _sum(pool.free for pool in pools), _sum(pool.total for pool in pools)
-            view = self._views[tolerations] = free - self._reserve, total - self._reserve
+            view = self._views[tolerations] = _View(
+                free=_sum(pool.free for pool in pools) - self._reserve,
+                total=_sum(pool.total for pool in pools) - self._reserve,
+                permanent=_sum(pool.permanent for pool in pools),
+            )
         return view
 
 
@@ -235,6 +262,7 @@ class CapacityLedger:
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}
         self._used: dict[str, Resources] = {}
+        self._permanent: dict[str, Resources] = {}
         self._owners: dict[str, Counter[str]] = {}
         self._pools: dict[tuple[Taint, ...], Pool] = {}
         self._shares: dict[str, _Share] = {}
@@ -329,7 +357,9 @@ class CapacityLedger:
             return
         taints = _scheduling_taints(node)
         free = node.allocatable - self._used.get(node.name, NOTHING)
-        pool = self._pools.get(taints, Pool(taints)).changed(sign, node.allocatable * sign, free * sign)
+        permanent = self._permanent.get(node.name, NOTHING)
+        pool = self._pools.get(taints, Pool(taints))
+        pool = pool.changed(sign, node.allocatable * sign, free * sign, permanent * sign)
         if pool.nodes:
             self._pools[taints] = pool
         else:
@@ -338,7 +368,7 @@ class CapacityLedger:
     def _count_pod(self, pod: Pod, sign: int) -> None:
         taken = pod.requests * sign if pod.occupies_node else NOTHING
         if taken:
-            self._use_node(pod.node, taken)
+            self._use_node(pod.node, taken, is_permanent=pod.is_permanent)
         if pod.owner is not None:
             share = self._shares.setdefault(pod.owner, _Share())
             share.count(pod, sign)
@@ -359,16 +389,14 @@ class CapacityLedger:
         if not owners:
             del self._owners[node]
 
-    def _use_node(self, name: str, taken: Resources) -> None:
-        used = self._used.get(name, NOTHING) + taken
-        if used:
-            self._used[name] = used
-        else:
-            del self._used[name]
+    def _use_node(self, name: str, taken: Resources, *, is_permanent: bool) -> None:
+        permanent = taken if is_permanent else NOTHING
+        _add_amounts(self._used, name, taken)
+        _add_amounts(self._permanent, name, permanent)
         node = self._nodes.get(name)
         if node is not None and node.usable:
             taints = _scheduling_taints(node)
-            self._pools[taints] = self._pools[taints].changed(0, NOTHING, taken * -1)
+            self._pools[taints] = self._pools[taints].changed(0, NOTHING, taken * -1, permanent)
 
     def _set_demand(self, appwrapper: str, demand: Resources | None) -> None:
         share = self._shares.setdefault(appwrapper, _Share())
@@ -387,16 +415,38 @@ class CapacityLedger:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The usable nodes that have the same scheduling taints; `free` is before any outstanding demand."""
+    """The usable nodes that have the same scheduling taints; `free` is before any outstanding demand.
+
+    `permanent` is how much of the total is taken by pods that never end.
+    """
 
     taints: tuple[Taint, ...]
     nodes: int = 0
     total: Resources = NOTHING
     free: Resources = NOTHING
+    permanent: Resources = NOTHING
 
-    def changed(self, nodes: int, total: Resources, free: Resources) -> Pool:
+    def changed(self, nodes: int, total: Resources, free: Resources, permanent: Resources) -> Pool:
         """Return it with so much more of each."""
-        return Pool(self.taints, self.nodes + nodes, self.total + total, self.free + free)
+        return Pool(
+            self.taints,
+            self.nodes + nodes,
+            self.total + total,
+            self.free + free,
+            self.permanent + permanent if permanent else self.permanent,
+        )
+
+
+class _View(NamedTuple):
+    """What the gangs with the same tolerations see; `free` is before anything is charged."""
+
+    free: Resources
+    total: Resources
+    permanent: Resources
+
+    @property
+    def attainable(self) -> Resources:
+        return self.total - self.permanent if self.permanent else self.total
 
 
 @dataclass(slots=True)
@@ -474,6 +524,17 @@ def _add(counter: Counter[_Key], key: _Key, sign: int) -> None:
     counter[key] += sign
     if not counter[key]:
         del counter[key]
+
+
+def _add_amounts(amounts: dict[str, Resources], key: str, more: Resources) -> None:
+    """Add to what is there, and forget what there is none of."""
+    if not more:
+        return
+    there = amounts.get(key, NOTHING) + more
+    if there:
+        amounts[key] = there
+    else:
+        del amounts[key]
 
 
 def _sum(parts: Iterable[Resources]) -> Resources:

@@ -22,6 +22,8 @@ NODES_PATH = "/api/v1/nodes"
 PODS_PATH = "/api/v1/pods"
 
 
+_MIRROR: Final = "kubernetes.io/config.mirror"
+
 LONGEST_MESSAGE: Final = 1024
 """How much is kept of what the scheduler says of a pod; it may say something of every node."""
 
@@ -73,11 +75,25 @@ def decode_pod(raw: Json) -> PodView:
             plight=Plight.UNSCHEDULABLE if unscheduled else _plight(raw, status, phase, node),
             exit_codes=_exit_codes(status) if phase is PodPhase.FAILED else (),
             unscheduled=unscheduled,
+            never_ends=_never_ends(metadata),
         ),
         claimed_by=claimed_by and intern(claimed_by),
         controller=_controller(metadata),
         names_appwrapper=claimed_by is None and names.MCAD_NAME_LABEL in labels,
     )
+
+
+def _never_ends(metadata: Mapping[str, Any]) -> bool:
+    """True of a pod of a DaemonSet, which is made anew on its node, and of the mirror of a static pod.
+
+    Source: https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/ and
+    https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-config-mirror
+    """
+    controller = controller_of(metadata) or {}
+    is_of_daemon_set = controller.get("kind") == "DaemonSet" and str(controller.get("apiVersion")).startswith(
+        "apps/"
+    )
+    return is_of_daemon_set or _MIRROR in (metadata.get("annotations") or {})
 
 
 def _plight(raw: Json, status: Mapping[str, Any], phase: PodPhase, node: str) -> Plight:

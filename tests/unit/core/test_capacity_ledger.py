@@ -17,6 +17,7 @@ from dispatcher.core.capacity import (
     PodPhase,
     Unscheduled,
     account,
+    attainable,
     count_pods,
 )
 from dispatcher.core.gang import Gang, PodSet, Taint, Toleration
@@ -47,6 +48,8 @@ PODS = st.builds(
     node=st.just("") | NODE_NAMES,
     phase=st.sampled_from(PodPhase),
     owner=st.none() | APPWRAPPERS,
+    claim=st.none() | APPWRAPPERS,
+    never_ends=st.booleans(),
     plight=st.sampled_from(Plight),
     exit_codes=st.sampled_from([(), (1,), (1, 137)]),
     unscheduled=st.none() | st.builds(Unscheduled, pod=POD_UIDS),
@@ -129,6 +132,16 @@ class LedgerAgainstDefinition(RuleBasedStateMachine):
             free = account(self.nodes.values(), pods, self.reservations, view)
             assert self.ledger.free(view) == snapshot.free_for(view) == free
             assert self.ledger.total(view) == account(self.nodes.values(), [], {}, view)
+
+    @invariant()
+    def attainable_is_what_is_free_once_all_that_ends_has_ended(self) -> None:
+        lasting = [pod for pod in self.pods.values() if pod.never_ends and not (pod.owner or pod.claim)]
+        snapshot = self.ledger.snapshot()
+        for view in VIEWS:
+            expected = account(self.nodes.values(), lasting, {}, view)
+            assert attainable(self.nodes.values(), self.pods.values(), view) == expected
+            assert snapshot.attainable_for(view) == expected
+            assert snapshot.permanent_for(view) == snapshot.total_for(view) - expected
 
     @invariant()
     def pods_are_counted_by_owner_as_a_count_from_scratch_would(self) -> None:

@@ -68,6 +68,28 @@ def test_foreign_pod_that_is_just_created_claims_nothing() -> None:
     assert decode_pod(raw) == PodView(Pod("p", Resources()), claimed_by=None, controller=None)
 
 
+@pytest.mark.parametrize(
+    ("raw", "never_ends"),
+    [
+        pytest.param(make_pod(), False, id="of-nobody"),
+        pytest.param(make_pod(controller=RAYCLUSTER), False, id="of-a-gang"),
+        pytest.param(
+            make_pod(controller={"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "log", "uid": "u"}),
+            True,
+            id="of-a-daemonset",
+        ),
+        pytest.param(
+            make_pod(controller={"apiVersion": "ads.io/v1", "kind": "DaemonSet", "name": "log", "uid": "u"}),
+            False,
+            id="of-another-kind-of-that-name",
+        ),
+        pytest.param(make_pod(annotations={"kubernetes.io/config.mirror": "hash"}), True, id="static"),
+    ],
+)
+def test_pod_of_a_daemonset_and_static_pod_never_end(raw: dict[str, Any], never_ends: bool) -> None:
+    assert decode_pod(raw).pod.never_ends is never_ends
+
+
 @pytest.mark.parametrize("phase", PodPhase)
 def test_every_phase_of_a_pod_is_understood(phase: PodPhase) -> None:
     assert decode_pod(make_pod(phase=phase.value)).pod.phase is phase
