@@ -47,6 +47,7 @@ from dispatcher.controller.specs import Specs
 from dispatcher.controller.sweep import Sweep
 from dispatcher.controller.takeover import for_each, load
 from dispatcher.controller.workqueue import WorkQueue
+from dispatcher.core.backfill import Bounds
 from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.ceilings import Ceiling
 from dispatcher.core.demand import Rule
@@ -310,7 +311,10 @@ class Session:
             Pace(settings.probe_seconds, settings.unreachable_seconds),
         )
         self._clusters = self._fleet.clusters
-        self._roster = Roster(self._fleet.ledgers, self._place_freed)
+        self._specs = Specs(self._store, timedelta(seconds=settings.kept_seconds))
+        self._roster = Roster(
+            self._fleet.ledgers, self._place_freed, self._bounds_of_reservations(), self._specs.limit_of
+        )
         self._recorder = EventRecorder(client, time.monotonic)
         self._committer = Committer(self._store, self._roster, Announcer(metrics, self._recorder).announce)
         self._hub = Hub(client, self._cluster.discovery, self._queue.add)
@@ -337,6 +341,12 @@ class Session:
                 least=settings.cycle_seconds,
                 most=settings.poll_seconds,
             ),
+        )
+
+    def _bounds_of_reservations(self) -> Bounds:
+        return Bounds(
+            timedelta(seconds=self._settings.reservation_bound_seconds),
+            timedelta(seconds=self._settings.starvation_bound_seconds),
         )
 
     def _make_cluster(self, name: str, client: ClusterClient) -> Cluster:
@@ -410,7 +420,7 @@ class Session:
         return life
 
     async def _work(self, tasks: asyncio.TaskGroup, hub_id: str, life: Incarnation) -> None:
-        specs = Specs(self._store, timedelta(seconds=self._settings.kept_seconds))
+        specs = self._specs
         self._admission = admission = Admission(
             self._hub,
             self._roster,

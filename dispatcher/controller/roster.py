@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import timedelta
 from typing import Final
 
 from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.core.backfill import Backfill, Bounds, Running
 from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.line import Line
 from dispatcher.core.record import Phase, Record
@@ -22,19 +24,24 @@ _STANDING: Final = frozenset({Phase.QUEUED, Phase.SUSPENDED})
 class Roster:
     """Records by uid, those that are queued in `line`, and the reservations that follow from them.
 
-    `on_left` is told the namespace of each that is queued or suspended no more.
+    `on_left` is told the namespace of each that is queued or suspended no more. `bounds` are those of backfill
+    reservations; `limit_of` says how long an AppWrapper may run, None if unknown.
     """
 
     def __init__(
-        self, ledgers: Mapping[str, CapacityLedger], on_left: Callable[[str], None] = lambda _namespace: None
+        self,
+        ledgers: Mapping[str, CapacityLedger],
+        on_left: Callable[[str], None] = lambda _namespace: None,
+        bounds: Bounds | None = None,
+        limit_of: Callable[[Record], timedelta | None] = lambda _: None,
     ) -> None:
-        self.line = Line()
+        self.line = Line(Backfill(bounds or Bounds(), Running(self.holders, limit_of)))
         self._ledgers = ledgers
         self._records: dict[str, Record] = {}
         self._charged: dict[str, str] = {}
         self._unsent: dict[str, int] = {}
         self._withheld: frozenset[str] = frozenset()
-        self._holders: Counter[str] = Counter()
+        self._holders: dict[str, dict[str, Record]] = {}
         self._standing: Counter[str] = Counter()
         self._on_left = on_left
         self._by_cluster: dict[str, dict[str, None]] = {}
@@ -48,8 +55,7 @@ class Roster:
         """Replace what is known of one AppWrapper by what was just committed."""
         before = self._records.get(record.uid)
         self._note_dispatch(before, record)
-        self._count(before, -1)
-        self._count(record, 1)
+        self._note_holder(before, record)
         self._file(before, None if record.phase is Phase.DELETED else record)
         self._line_up(record)
         self._charge(record)
@@ -100,7 +106,11 @@ class Roster:
 
     def count_holders(self, cluster: str) -> int:
         """How many AppWrappers hold capacity of a cluster, known or not."""
-        return self._holders[cluster]
+        return len(self._holders.get(cluster, ()))
+
+    def holders(self, cluster: str) -> Iterable[Record]:
+        """The AppWrappers that hold capacity of a cluster, known or not, in no order."""
+        return self._holders.get(cluster, {}).values()
 
     def count_standing(self, namespace: str) -> int:
         """How many AppWrappers of a namespace are queued or suspended."""
@@ -145,9 +155,11 @@ class Roster:
                 del self._standing[after.namespace]
             self._on_left(after.namespace)
 
-    def _count(self, record: Record | None, by: int) -> None:
-        if record is not None and record.attempt and record.holds_capacity:
-            self._holders[record.attempt.cluster] += by
+    def _note_holder(self, before: Record | None, after: Record) -> None:
+        if before is not None and before.attempt:
+            self._holders.get(before.attempt.cluster, {}).pop(before.uid, None)
+        if after.attempt and after.holds_capacity:
+            self._holders.setdefault(after.attempt.cluster, {})[after.uid] = after
 
     def _charge(self, record: Record) -> None:
         cluster = record.attempt.cluster if record.attempt and record.holds_capacity else None

@@ -41,6 +41,7 @@ class Specs:
         self._kept = kept
         self._parsed: OrderedDict[tuple[str, str], AppWrapperSpec] = OrderedDict()
         self._terms: OrderedDict[tuple[str, FaultTolerance], Terms] = OrderedDict()
+        self._limits: OrderedDict[str, timedelta] = OrderedDict()
 
     def parse(self, spec: bytes, spec_hash: str, namespace: str) -> AppWrapperSpec:
         """The parsed spec; raises `SpecError` for one that can never be dispatched."""
@@ -84,7 +85,18 @@ class Specs:
             known = self._terms[key] = terms_of(await self.of(record), tolerance, self._kept)
             while len(self._terms) > MOST_TERMS:
                 self._terms.popitem(last=False)
+            self._note_limit(record.spec_hash, known.limit)
         return known
+
+    def limit_of(self, record: Record) -> timedelta | None:
+        """How long an AppWrapper may run from its dispatch; None if for ever, or if nobody asked for its terms yet."""
+        return self._limits.get(record.spec_hash)
+
+    def _note_limit(self, spec_hash: str, limit: timedelta | None) -> None:
+        if limit is not None:
+            self._limits[spec_hash] = limit
+            while len(self._limits) > MOST_TERMS:
+                self._limits.popitem(last=False)
 
 
 def owner_of(record: Record, hub_id: str) -> Owner:

@@ -17,6 +17,7 @@ from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.mistakes import one_line
 from dispatcher.api.selector import Selector
+from dispatcher.core.backfill import note_of
 from dispatcher.core.choice import Where
 from dispatcher.core.milestones import blocked, gone_back, held_back, with_false, with_true
 from dispatcher.core.record import (
@@ -43,13 +44,15 @@ YIELD: Final = timedelta(seconds=1)
 class Told(NamedTuple):
     """What an AppWrapper's status says of its waiting, as far as a change of it is news; all empty if nothing.
 
-    Amounts are not in it: they change with every neighbour.
+    Amounts are not in it: they change with every neighbour. `reservation` is what is said of the capacity that is kept
+    for it, which is the same for as long as it is kept there.
     """
 
     reason: str = ""
     resource: str = ""
     cluster: str = ""
     is_backoff: bool = False
+    reservation: str = ""
 
 
 def told(record: Record) -> Told:
@@ -58,12 +61,14 @@ def told(record: Record) -> Told:
     is_backoff = backoff is not None and backoff.status
     if pending is None:
         return Told(is_backoff=is_backoff)
-    return Told(pending.reason, pending.resource, pending.cluster, is_backoff)
+    return Told(pending.reason, pending.resource, pending.cluster, is_backoff, note_of(pending))
 
 
 def told_by(pending: Pending) -> Told:
     """What `block` tells."""
-    return Told(pending.reason, pending.resource, pending.cluster, is_backoff=True)
+    return Told(
+        pending.reason, pending.resource, pending.cluster, is_backoff=True, reservation=note_of(pending)
+    )
 
 
 # --- the steps ---------------------------------------------------------------------------------------
@@ -72,7 +77,7 @@ def told_by(pending: Pending) -> Told:
 def block(record: Record, pending: Pending, now: datetime, *, is_head: bool = False) -> Change | None:
     """Note that a cycle evaluated it and it must wait; None if that is known already.
 
-    Only a new reason, resource or cluster counts as news: amounts that change with every neighbour do not.
+    Only a new reason, resource, cluster or reservation counts as news: amounts that change with every neighbour do not.
     `is_head` starts the time after which it is protected from those who pass it by.
     """
     blocked_since = record.blocked_since or (now if is_head else None)

@@ -22,9 +22,10 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 from dispatcher.core import steps
+from dispatcher.core.backfill import Backfill, Reservation
 from dispatcher.core.choice import Site, Where
 from dispatcher.core.classes import Asked, Classes, ClassKey
-from dispatcher.core.lifecycle import Told, told
+from dispatcher.core.lifecycle import Told, told, told_by
 from dispatcher.core.placement import Behind, Outcome, Placed, Planning, Policy, Refused, behind
 from dispatcher.core.queueing import Rank, rank, starved
 from dispatcher.core.record import Record, Shape
@@ -59,7 +60,8 @@ def outcome_of(news: News) -> Outcome:
 class Line:
     """Queued records. The clock that `plan` is given never goes back."""
 
-    def __init__(self) -> None:
+    def __init__(self, backfill: Backfill | None = None) -> None:
+        self._backfill = backfill or Backfill()
         self._records: dict[str, Record] = {}
         self._asked = Asked()
         self._postponed: list[tuple[datetime, str]] = []
@@ -92,6 +94,11 @@ class Line:
     def holds(self, record: Record) -> bool:
         """True if it is queued, and this is the last that is known of it."""
         return self._records.get(record.uid) is record
+
+    @property
+    def reservations(self) -> Mapping[str, Reservation]:
+        """The backfill reservations of the last pass, by the uid of the gang."""
+        return self._backfill.reservations
 
     def wheres(self) -> Iterable[Where]:
         """Requirements that name every namespace and kind that is required, in no order; not each that there is."""
@@ -203,14 +210,16 @@ class Line:
         yield from self._regard(sites)
         yield from self._take_in(inbox, now)
         protected = yield from self._protected(policy, bound, now)
-        # Also what they require: it decides where capacity is kept for them, and so what others are refused.
-        kept_for = tuple((record.uid, record.shape) for record in protected)
+        reservations = self._backfill.renew(protected, sites, now)
+        yield
+        # Also what they require: it decides where they are refused, and so what others are.
+        kept_for = tuple((each.uid, each.shape, reservations.get(each.uid)) for each in protected)
         last = self._last if (self._last.sites, self._last.protected) == (sites, kept_for) else _Memory()
         if last.is_quiet and not inbox and not self._sloped:
             return []
         planning = Planning(sites, self._class_of, last.refusals)
         seen = _Pass(planning)
-        yield from seen.protect(protected)
+        yield from seen.protect(protected, reservations)
         if policy is Policy.STRICT_FIFO:
             yield from self._pass_up_to_head(seen, now)
         else:
@@ -380,7 +389,7 @@ class _Memory:
     """What a pass that placed nothing was asked, and what it answered; `is_quiet` if that was news to nobody."""
 
     sites: Mapping[str, Site] | None = None
-    protected: tuple[tuple[str, Shape], ...] = ()
+    protected: tuple[tuple[str, Shape, Reservation | None], ...] = ()
     refusals: Mapping[object, Refused] = field(default_factory=dict)
     is_quiet: bool = False
 
@@ -394,10 +403,10 @@ class _Pass:
         self.head: Record | None = None
         self._planning = planning
 
-    def protect(self, records: list[Record]) -> Steps[None]:
+    def protect(self, records: list[Record], reservations: Mapping[str, Reservation]) -> Steps[None]:
         """Decide for those that are protected, who are in order, before all others."""
         for record in records:
-            self.protected |= self._planning.protect([record], {record.uid})
+            self.protected |= self._planning.protect([record], reservations)
             yield
         for record in records:
             answer = self.protected[record.uid]
@@ -409,7 +418,7 @@ class _Pass:
         if isinstance(answer, Placed):
             self.outcomes[record.uid] = answer
             return answer
-        is_head = self.head is None and answer.may_fit_later
+        is_head = self.head is None and answer.may_be_head
         if is_head:
             self.head = record
         # What its whole class is told later need not be noted: of a long queue that would be a lot to throw away.
@@ -446,6 +455,8 @@ def _is_known(known: Told, answer: Placed | Refused | Behind) -> bool:
             return False
         case Behind():
             return known.reason == answer.pending.reason
+        case Refused(reservation=Reservation()):
+            return known == told_by(answer.pending)
         case Refused():
             return known == Told(*answer.nearest, is_backoff=True)
 

@@ -4,11 +4,13 @@ A pass admits as many as fit, whole, in queue order, each to the cluster that su
 happens to those behind one that does not fit is the queue's policy: BestEffortFIFO passes it by, StrictFIFO stops
 there. Passing by could starve a large gang under a stream of small ones, so one that has been blocked at the head
 for too long is placed virtually first on one cluster that it may go to: there, others get what is free less its
-demand, of the resources it asks for. Everything else stays open to them, and one gang a cluster is protected so.
+demand, of the resources it asks for. Everything else stays open to them, and one gang a cluster is protected so. On
+which cluster, and for how long, is `backfill`'s to say.
 
-A gang that no cluster would take even if it were empty is told why of each, blocks nobody and is never protected:
-it waits for the clusters to change, not for others to finish. Gangs that no cluster tells apart (see `classes`) are
-refused once a pass: free capacity only shrinks within a pass, so once one of a class does not fit, none does.
+A gang that no cluster would take even if all that ends had ended is told why of each, blocks nobody and is never
+protected: it waits for the clusters to change, not for others to finish. Gangs that no cluster tells apart (see
+`classes`) are refused once a pass: free capacity only shrinks within a pass, so once one of a class does not fit, none
+does.
 
 The hub alone is a cluster like any other, except for the words: without members, nothing is said of clusters.
 """
@@ -16,11 +18,13 @@ The hub alone is a cluster like any other, except for the words: without members
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, NamedTuple
 
 from dispatcher.api import names
+from dispatcher.core.backfill import LONG_AGO, Backfill, Reservation, noted
 from dispatcher.core.capacity import Tolerations, tolerations_of
 from dispatcher.core.choice import (
     ANYWHERE,
@@ -34,14 +38,14 @@ from dispatcher.core.choice import (
 from dispatcher.core.classes import class_of
 from dispatcher.core.gang import Gang
 from dispatcher.core.record import Pending, Record
-from dispatcher.core.resources import Resources
+from dispatcher.core.resources import NOTHING, Resources
 
 INSUFFICIENT: Final = "InsufficientResources"
 """It would fit an empty cluster, but not what is free now."""
 RESERVED: Final = "ReservedForAnother"
 """It would fit what is free, but that is being kept for a gang that has waited at the head for too long."""
 LARGER_THAN_CLUSTER: Final = "LargerThanCluster"
-"""It would not fit the cluster even if that were empty."""
+"""It would not fit the cluster even if all that ends there had ended."""
 NO_CLUSTER: Final = "NoCluster"
 """No cluster has reported its capacity yet."""
 BEHIND_HEAD: Final = "AwaitingHeadOfLine"
@@ -104,14 +108,19 @@ def plan(
     sites: Mapping[str, Site],
     policy: Policy = Policy.BEST_EFFORT_FIFO,
     starved: Collection[str] = (),
+    reservations: Mapping[str, Reservation] | None = None,
 ) -> list[Outcome]:
     """One outcome for each record of `queue`, which is in order; `starved` are the uids to be protected.
 
-    The snapshots of `sites`, which are by name, are used up by what is placed.
+    What is kept for them is what `reservations` say, by uid; if nothing is handed in, they begin now. The snapshots of
+    `sites`, which are by name, are used up by what is placed.
     """
     planning = Planning(sites, lambda record: class_of(record, sites))
     records = list(queue)
-    early = {} if policy is Policy.STRICT_FIFO else planning.protect(records, starved)
+    protected = [] if policy is Policy.STRICT_FIFO else [each for each in records if each.uid in starved]
+    if reservations is None:
+        reservations = Backfill().renew(protected, sites, LONG_AGO)
+    early = planning.protect(protected, reservations)
     head: Record | None = None
     outcomes: list[Outcome] = []
     for record in records:
@@ -122,7 +131,7 @@ def plan(
         if isinstance(answer, Placed):
             outcomes.append(answer)
             continue
-        is_head = head is None and answer.may_fit_later
+        is_head = head is None and answer.may_be_head
         head = record if is_head else head
         outcomes.append(answer.of(record, is_head=is_head))
     return outcomes
@@ -159,15 +168,19 @@ class Planning:
         self._views: dict[Tolerations, _View] = {}
         self._changed: list[str] = []
 
-    def protect(self, records: Iterable[Record], starved: Collection[str]) -> dict[str, Placed | Refused]:
-        """Place the starved first, or keep one cluster's capacity for each; the outcomes by uid."""
+    def protect(
+        self, starved: Iterable[Record], reservations: Mapping[str, Reservation]
+    ) -> dict[str, Placed | Refused]:
+        """Place the starved first, or keep for each what is reserved for it; the outcomes by uid."""
         outcomes: dict[str, Placed | Refused] = {}
-        for record in records if starved else ():
-            if record.uid not in starved:
-                continue
-            outcome = outcomes[record.uid] = self.place(record)
-            if isinstance(outcome, Refused) and outcome.may_fit_later:
-                self._keep_for(record)
+        for record in starved:
+            answer, reservation = self.place(record), reservations.get(record.uid)
+            if isinstance(answer, Refused) and answer.may_fit_later and reservation is not None:
+                answer = answer.reserved(reservation)
+                if not reservation.is_resting:
+                    self._kept[reservation.cluster] = record
+                    self._changed.append(reservation.cluster)
+            outcomes[record.uid] = answer
         return outcomes
 
     def place(self, record: Record) -> Placed | Refused:
@@ -182,15 +195,6 @@ class Planning:
         else:
             self.refusals[key] = outcome
         return outcome
-
-    def _keep_for(self, record: Record) -> None:
-        """The first site it would fit if empty: the same in every pass, so that what is kept adds up."""
-        view = self._view(record.gang)
-        for site in self._allow(record.where).sites:
-            if site.name not in self._kept and record.gang.demand.fits_in(view.total[site.name]):
-                self._kept[site.name] = record
-                self._changed.append(site.name)
-                return
 
     def _place(self, record: Record) -> Placed | Refused:
         gang, allowed, view = record.gang, self._allow(record.where), self._view(record.gang)
@@ -225,16 +229,16 @@ class Planning:
 
     def _looked_at(self, gang: Gang, view: _View, names_: Iterable[str]) -> _View:
         """The view with the sites of these names as they are now; refusals hold on to the one before."""
-        free, available, total = dict(view.free), dict(view.available), dict(view.total)
-        kept = dict(view.kept)
+        free, available, kept = dict(view.free), dict(view.available), dict(view.kept)
+        attainable, permanent = dict(view.attainable), dict(view.permanent)
         for name in names_:
             snapshot, keeper = self._by_name[name].snapshot, self._kept.get(name)
-            free[name], total[name] = snapshot.free_for(gang), snapshot.total_for(gang)
-            available[name] = free[name]
+            attainable[name], permanent[name] = snapshot.attainable_for(gang), snapshot.permanent_for(gang)
+            free[name] = available[name] = snapshot.free_for(gang)
             if keeper is not None:
                 available[name] -= keeper.gang.demand
                 kept[name] = keeper
-        return _View(len(self._changed), free, available, total, kept)
+        return _View(len(self._changed), free, available, attainable, permanent, kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,17 +253,19 @@ class _Allowed:
 class _View:
     """What gangs with equal tolerations see of each site, by name, after so many changes within the pass.
 
-    `available` is what is free less what is kept there for somebody, of the resources that one asks for.
+    `available` is what is free less what is kept there for somebody, of the resources that one asks for. `attainable`
+    is what is free once all that ends has ended, and `permanent` what never ends.
     """
 
     changes: int
     free: Mapping[str, Resources]
     available: Mapping[str, Resources]
-    total: Mapping[str, Resources]
+    attainable: Mapping[str, Resources]
+    permanent: Mapping[str, Resources]
     kept: Mapping[str, Record] = field(default_factory=dict)
 
 
-_NOTHING_SEEN: Final = _View(0, {}, {}, {})
+_NOTHING_SEEN: Final = _View(0, {}, {}, {}, {})
 
 
 class Nearest(NamedTuple):
@@ -285,6 +291,7 @@ class Refused:
         "_view",
         "may_fit_later",
         "nearest",
+        "reservation",
     )
 
     def __init__(
@@ -296,16 +303,29 @@ class Refused:
         self._has_sites = has_sites
         self._has_members = has_members
         self._pending: Pending | None = None
+        self.reservation: Reservation | None = None
+        """What is kept for it, if that is the refusal of one gang alone."""
         self.may_fit_later = not has_sites
-        """True if there is a site that it would fit when empty: then it waits."""
+        """True if there is a site that it would fit once all that ends there has ended: then it waits."""
         self.nearest = self._find_nearest()
+
+    @property
+    def may_be_head(self) -> bool:
+        """True if it waits, and is not one whose reservation ended without being complete: the next has its turn."""
+        return self.may_fit_later and not (self.reservation and self.reservation.is_resting)
 
     @property
     def pending(self) -> Pending:
         """Why it is refused, in words."""
         if self._pending is None:
             self._pending = self._explain()
-        return self._pending
+        return noted(self._pending, self.reservation) if self.reservation else self._pending
+
+    def reserved(self, reservation: Reservation) -> Refused:
+        """The same for the gang with that reservation, and for no other."""
+        alone = copy(self)
+        alone.reservation = reservation
+        return alone
 
     def of(self, record: Record, *, is_head: bool = False) -> Refusal:
         """The outcome for a record that is refused so."""
@@ -325,7 +345,7 @@ class Refused:
         resource = ""
         if reason in {INSUFFICIENT, LARGER_THAN_CLUSTER}:
             resource = _scarcest(
-                self._gang, (self._view.free if reason == INSUFFICIENT else self._view.total)[name]
+                self._gang, (self._view.free if reason == INSUFFICIENT else self._view.attainable)[name]
             )
         return Nearest(reason, resource, name)
 
@@ -346,7 +366,7 @@ def _why_no_other(gang: Gang, best: Site, fitting: Sequence[Site], allowed: _All
 
 def _why_short(gang: Gang, cluster: str, view: _View) -> str:
     """The reason why the capacity of a cluster is not enough; that it is not is known."""
-    if not gang.demand.fits_in(view.total[cluster]):
+    if not gang.demand.fits_in(view.attainable[cluster]):
         return LARGER_THAN_CLUSTER
     return RESERVED if gang.demand.fits_in(view.free[cluster]) else INSUFFICIENT
 
@@ -355,7 +375,7 @@ def _shortage(gang: Gang, cluster: str, view: _View) -> Rejection:
     """Why the capacity of a cluster is not enough, in words."""
     reason = _why_short(gang, cluster, view)
     if reason == LARGER_THAN_CLUSTER:
-        return explain(reason, gang, cluster, view.total[cluster])
+        return explain(reason, gang, cluster, view.attainable[cluster], view.permanent[cluster])
     if reason == INSUFFICIENT:
         return explain(reason, gang, cluster, view.free[cluster])
     message = f"what is free there is kept for {view.kept[cluster].key}, which has waited too long"
@@ -394,12 +414,18 @@ def _in_short(rejections: Sequence[Rejection]) -> str:
     return ", ".join(named) + (f" and {more} more" if more else "")
 
 
-def explain(reason: str, gang: Gang, cluster: str, available: Resources) -> Rejection:
-    """Why `gang` does not fit `available` of `cluster`, about the resource it is relatively shortest of."""
+def explain(
+    reason: str, gang: Gang, cluster: str, available: Resources, permanent: Resources = NOTHING
+) -> Rejection:
+    """Why `gang` does not fit `available` of `cluster`, about the resource it is relatively shortest of.
+
+    `permanent` is what never becomes available there, beside it.
+    """
     shortfall = gang.demand.shortfall(available)
     what = "free" if reason == INSUFFICIENT else "in all of it"
     parts = [
         f"{name}: needs {in_words(name, gang.demand[name])}, {in_words(name, available[name])} {what}"
+        f"{_taken_for_ever(name, available[name], permanent[name])}"
         for name in sorted(shortfall)
     ]
     return Rejection(cluster, reason, "; ".join(parts), _scarcest(gang, available))
@@ -409,6 +435,13 @@ def _scarcest(gang: Gang, available: Resources) -> str:
     """The resource that `gang` is relatively shortest of, the first by name if several are."""
     shortfall = gang.demand.shortfall(available)
     return max(sorted(shortfall), key=lambda name: shortfall[name] * 10**6 // gang.demand[name], default="")
+
+
+def _taken_for_ever(resource: str, available: int, permanent: int) -> str:
+    if not permanent:
+        return ""
+    taken, total = in_words(resource, permanent), in_words(resource, available + permanent)
+    return f" (of {total}, {taken} are taken by DaemonSets and static pods)"
 
 
 def in_words(resource: str, amount: int) -> str:

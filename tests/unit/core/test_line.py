@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from dispatcher.api.selector import parse_selector
 from dispatcher.controller.dispatch import change_of
 from dispatcher.core import lifecycle
+from dispatcher.core.backfill import Backfill, Bounds, Running
 from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.choice import Closed, Site, Where
 from dispatcher.core.gang import Gang, PodSet, Taint, Toleration
@@ -53,10 +54,16 @@ class SameAsFromScratch(RuleBasedStateMachine):
         super().__init__()
         self.ledgers = {"east": CapacityLedger(), "west": CapacityLedger()}
         self.known: dict[str, Known] = {}
-        self.line = Line()
+        self.running: dict[str, list[Record]] = {"east": [], "west": []}
+        self.line, self.backfill = Line(self.make_backfill()), self.make_backfill()
         self.records: dict[str, Record] = {}
         self.seconds = 0
         self.arrived = 0
+
+    def make_backfill(self) -> Backfill:
+        """One that moves and ends its reservations often."""
+        bounds = Bounds(timedelta(seconds=5), timedelta(seconds=3))
+        return Backfill(bounds, Running(lambda name: self.running[name]))
 
     @initialize(
         policy=st.sampled_from([Policy.BEST_EFFORT_FIFO, Policy.BEST_EFFORT_FIFO, Policy.STRICT_FIFO]),
@@ -182,7 +189,11 @@ class SameAsFromScratch(RuleBasedStateMachine):
 
     def from_scratch(self) -> list[Change]:
         queue = in_order(self.records.values(), self.now)
-        outcomes = plan(queue, self.sites(), self.policy, starved(queue, self.now, BOUND))
+        uids = frozenset() if self.policy is Policy.STRICT_FIFO else starved(queue, self.now, BOUND)
+        reservations = self.backfill.renew(
+            [each for each in queue if each.uid in uids], self.sites(), self.now
+        )
+        outcomes = plan(queue, self.sites(), self.policy, uids, reservations)
         return [change for each in outcomes if (change := change_of(each, self.now))]
 
     def commit(self, change: Change) -> None:
@@ -194,6 +205,7 @@ class SameAsFromScratch(RuleBasedStateMachine):
             del self.records[after.uid]
             self.line.remove(after.uid)
             self.ledgers[after.attempt.cluster].reserve(after.uid, after.gang.demand)
+            self.running[after.attempt.cluster].append(after)
 
     def put(self, record: Record) -> None:
         self.records[record.uid] = record

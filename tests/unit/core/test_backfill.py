@@ -1,0 +1,325 @@
+"""Backfill reservations: where capacity is kept, for how long, and what comes after."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from dispatcher.api.selector import parse_selector
+from dispatcher.core import lifecycle
+from dispatcher.core.backfill import (
+    LAST_RESORT,
+    Backfill,
+    Bounds,
+    Option,
+    Reservation,
+    Running,
+    estimated_end,
+    following,
+    note_of,
+    noted,
+    renewed,
+    soonest,
+)
+from dispatcher.core.capacity import CapacityLedger, Node
+from dispatcher.core.choice import Closed, Rejection, Site, Where
+from dispatcher.core.placement import Impossible, Outcome, Placed, Waiting, plan
+from dispatcher.core.record import Pending, Phase, Record
+from dispatcher.core.resources import Resources
+from tests.builders import at, make_gang, make_record, make_sites, make_snapshot
+from tests.unit.core.month import HOUR, MINUTE, cpus, make_cluster
+
+BOUNDS = Bounds(kept=HOUR, rest=10 * MINUTE)
+BEGUN = Reservation("a", at(0), at(3600), at(0), ("a",))
+BOTH = (Option(at(10), "a"), Option(at(20), "b"))
+NEVER = Option(LAST_RESORT, "a")
+
+
+def running_since(seconds: float, phase: Phase = Phase.RUNNING, expected: int = 0, cpu: int = 1000) -> Record:
+    """Dispatched so many seconds after `NOW`."""
+    record = make_record(phase, gang=make_gang(cpu=cpu), expected_seconds=expected)
+    assert record.attempt is not None
+    return replace(record, attempt=replace(record.attempt, decided_at=at(seconds)))
+
+
+# --- when the capacity of what runs is free ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("expected", "limit", "end"),
+    [
+        pytest.param(0, None, 200, id="as-long-again-as-it-has-run"),
+        pytest.param(150, None, 150, id="when-its-user-expects"),
+        pytest.param(0, 120, 120, id="at-its-limit"),
+        pytest.param(150, 120, 120, id="at-the-first-of-both"),
+        pytest.param(90, 120, 120, id="at-its-limit-when-it-takes-longer-than-expected"),
+        pytest.param(90, None, 200, id="it-takes-longer-than-expected"),
+        pytest.param(90, 80, 200, id="its-limit-is-over-and-it-still-runs"),
+    ],
+)
+def test_end_is_estimated_from_what_was_written_else_from_how_long_it_has_run(
+    expected: int, limit: float | None, end: float
+) -> None:
+    record = running_since(0, expected=expected)
+    allowed = timedelta(seconds=limit) if limit else None
+    assert estimated_end(record, allowed, at(100)) == at(end)
+
+
+def test_gang_that_is_being_removed_ends_now_and_one_whose_clock_is_ahead_too() -> None:
+    removing = [running_since(0, phase) for phase in (Phase.DELETING, Phase.FAILING, Phase.SUSPENDING)]
+    assert {estimated_end(record, HOUR, at(100)) for record in removing} == {at(100)}
+    assert estimated_end(running_since(130), None, at(100)) == at(100)
+    assert estimated_end(running_since(0, Phase.DISPATCHING), None, at(100)) == at(200)
+
+
+@pytest.mark.parametrize(
+    ("demand", "fits_at"),
+    [
+        pytest.param(2, at(0), id="now"),
+        pytest.param(3, at(5), id="with-the-first-that-ends"),
+        pytest.param(5, at(9), id="with-the-second"),
+        pytest.param(6, LAST_RESORT, id="only-if-others-end"),
+    ],
+)
+def test_gang_fits_once_enough_has_ended_in_the_order_of_the_ends(demand: int, fits_at: datetime) -> None:
+    ends = [(at(9), cpus(2)), (at(5), cpus(1))]
+    assert soonest(cpus(demand), cpus(2), ends, at(0)) == fits_at
+
+
+# --- one reservation after another ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("before", "options", "after"),
+    [
+        pytest.param(None, (), None, id="nothing-to-keep"),
+        pytest.param(None, BOTH, BEGUN, id="the-best-first"),
+        pytest.param(
+            replace(BEGUN, since=at(-3600), until=at(0), began=at(-3600)),
+            BOTH,
+            Reservation("b", at(0), at(3600), at(-3600), ("a", "b")),
+            id="then-the-next-best-that-was-not-tried",
+        ),
+        pytest.param(
+            Reservation("b", at(-3600), at(0), at(-7200), ("a", "b")),
+            BOTH,
+            Reservation("", at(0), at(7200), at(-7200), ("a", "b"), doublings=1),
+            id="then-others-for-as-long-as-it-was-kept",
+        ),
+        pytest.param(
+            replace(BEGUN, until=at(0), began=at(-60)),
+            (),
+            Reservation("", at(0), at(600), at(-60), ("a",), doublings=1),
+            id="but-at-least-for-the-rest",
+        ),
+        pytest.param(
+            Reservation("", at(-600), at(0), at(-7200), ("a", "b"), doublings=1),
+            BOTH,
+            Reservation("a", at(0), at(7200), at(0), ("a",), doublings=1),
+            id="then-again-with-twice-the-bound",
+        ),
+        pytest.param(
+            Reservation("", at(-600), at(0), at(-7200), ("a",), doublings=9),
+            BOTH,
+            Reservation("a", at(0), at(16 * 3600), at(0), ("a",), doublings=9),
+            id="but-not-for-ever-longer",
+        ),
+        pytest.param(
+            Reservation("", at(-600), at(0), at(-7200), ("a", "b"), doublings=1),
+            (),
+            Reservation("", at(-600), at(0), at(-7200), ("a", "b"), doublings=1),
+            id="it-rests-on-while-there-is-nothing-to-keep",
+        ),
+        pytest.param(
+            None, (NEVER,), replace(BEGUN, is_hopeful=False), id="a-last-resort-is-kept-without-much-hope"
+        ),
+        pytest.param(
+            Reservation("a", at(-3600), at(0), at(-3600), ("a",), is_hopeful=False, fruitless=2),
+            (NEVER,),
+            Reservation("", at(0), at(4 * 3600), at(-3600), ("a",), is_hopeful=False, fruitless=3),
+            id="and-then-the-pause-doubles-instead-of-the-bound",
+        ),
+    ],
+)
+def test_reservation_that_is_over_is_followed_by(
+    before: Reservation | None, options: tuple[Option, ...], after: Reservation | None
+) -> None:
+    assert following(before, options, at(0), BOUNDS) == after
+
+
+# --- from one cycle to the next ------------------------------------------------------------------------------
+
+
+def busy(cpu: int = 8000, free: int = 0) -> CapacityLedger:
+    """A cluster of so many cpus, of which `free` are left by what runs."""
+    ledger = CapacityLedger()
+    ledger.set_node(Node("n1", Resources({"cpu": cpu})))
+    ledger.reserve("running", Resources({"cpu": cpu - free}))
+    return ledger
+
+
+def sites_of(**free: int) -> dict[str, Site]:
+    return make_sites(**{name: busy(free=cpu).snapshot() for name, cpu in free.items()})
+
+
+LARGE = make_record(name="large", gang=make_gang(cpu=8000))
+OTHER = make_record(name="other", gang=make_gang(cpu=8000))
+
+
+def kept(reservations: Mapping[str, Reservation]) -> dict[str, str]:
+    return {uid.removeprefix("uid-of-"): each.cluster for uid, each in reservations.items()}
+
+
+def test_capacity_is_kept_where_the_gang_is_estimated_to_fit_soonest() -> None:
+    runs = {"a": [running_since(-86400, cpu=8000)], "b": [running_since(-60, cpu=8000)], "c": []}
+    running = Running(lambda name: runs[name])
+    reservations = renewed({}, [LARGE, OTHER], sites_of(a=0, b=0, c=0), running, at(0), BOUNDS)
+    assert kept(reservations) == {"large": "b", "other": "a"}
+
+
+def test_limit_is_asked_for_where_the_record_does_not_know_it() -> None:
+    runs = {name: [running_since(-86400, cpu=8000)] for name in ("a", "b")}
+    runs["b"] = [replace(runs["b"][0], uid="limited")]
+    running = Running(lambda name: runs[name], lambda each: 25 * HOUR if each.uid == "limited" else None)
+    assert kept(renewed({}, [LARGE], sites_of(a=0, b=0), running, at(0), BOUNDS)) == {"large": "b"}
+
+
+def test_tie_is_settled_by_name_and_kept_though_another_cluster_looks_better_later() -> None:
+    backfill = Backfill(BOUNDS)
+    assert kept(backfill.renew([LARGE], sites_of(a=0, b=0), at(0))) == {"large": "a"}
+    assert kept(backfill.renew([LARGE], sites_of(a=0, b=8000), at(3599))) == {"large": "a"}
+    assert kept(backfill.renew([LARGE], sites_of(a=0, b=8000), at(3600))) == {"large": "b"}
+    assert kept(backfill.renew([LARGE], sites_of(a=0, b=0), at(7200))) == {"large": ""}
+    assert kept(backfill.renew([], sites_of(a=0, b=0), at(7201))) == {}
+    assert kept(backfill.renew([LARGE], sites_of(a=0, b=0), at(7202))) == {"large": "a"}
+
+
+def test_one_that_stands_goes_before_one_that_begins_whatever_their_order() -> None:
+    backfill = Backfill(BOUNDS)
+    backfill.renew([OTHER], sites_of(a=0), at(0))
+    assert kept(backfill.renew([LARGE, OTHER], sites_of(a=0), at(1))) == {"other": "a"}
+    assert kept(backfill.renew([LARGE, OTHER], sites_of(a=0), at(3600))) == {"large": "a", "other": ""}
+    assert kept(backfill.renew([LARGE, OTHER], sites_of(a=0), at(7200))) == {"large": "", "other": "a"}
+
+
+@pytest.mark.parametrize(
+    ("site", "cluster"),
+    [
+        pytest.param({"closed": Closed("ClusterUnreachable", "timed out")}, "a", id="silent-for-a-moment"),
+        pytest.param({"closed": Closed("ClusterCordoned", "new racks")}, "b", id="cordoned"),
+        pytest.param({"closed": Closed("ClusterDraining", "it is being emptied")}, "b", id="being-emptied"),
+        pytest.param({"snapshot": make_snapshot(cpu=4000)}, "b", id="too-small-now"),
+        pytest.param({"missing_namespaces": frozenset({"team"})}, "b", id="not-for-it-any-more"),
+    ],
+)
+def test_reservation_leaves_a_cluster_that_is_out_of_the_question_before_its_bound(
+    site: dict[str, object], cluster: str
+) -> None:
+    backfill, record = Backfill(BOUNDS), replace(LARGE, where=Where(namespace="team"))
+    sites = sites_of(a=0, b=0)
+    backfill.renew([record], sites, at(0))
+    sites["a"] = replace(sites["a"], **site)  # type: ignore[arg-type]  # Site's own fields
+    assert kept(backfill.renew([record], sites, at(1))) == {"large": cluster}
+    del sites["a"]
+    assert kept(backfill.renew([record], sites, at(2))) == {"large": "b"}
+
+
+def test_nothing_is_kept_where_the_gang_may_not_go_and_on_the_hub_alone_there_is_no_choice() -> None:
+    record = replace(LARGE, where=Where(selector=parse_selector("region=eu", "")))
+    assert kept(renewed({}, [record], sites_of(a=0), Running(), at(0), BOUNDS)) == {}
+    assert kept(renewed({}, [record], sites_of(hub=0), Running(), at(0), BOUNDS)) == {"large": "hub"}
+
+
+def test_nothing_is_kept_where_daemonsets_take_what_is_needed() -> None:
+    sites = make_sites(
+        a=make_cluster(1, 8, daemons=0.1).snapshot(), b=make_cluster(1, 8, foreign=1).snapshot()
+    )
+    assert kept(renewed({}, [LARGE], sites, Running(), at(0), BOUNDS)) == {"large": "b"}
+
+
+# --- in the plan ---------------------------------------------------------------------------------------------
+
+
+def planned(sites: dict[str, Site], reservation: Reservation | None, *others: Record) -> list[Outcome]:
+    reservations = {LARGE.uid: reservation} if reservation else {}
+    return plan([LARGE, *others], sites, starved={LARGE.uid}, reservations=reservations)
+
+
+SMALL = make_record(name="small")
+
+
+def test_what_is_kept_on_one_cluster_is_told_to_the_gang_and_open_elsewhere() -> None:
+    large, small = planned(sites_of(a=2000, b=1000), replace(BEGUN, cluster="b", tried=("a", "b")), SMALL)
+    assert isinstance(large, Waiting)
+    assert large.pending == Pending(
+        "InsufficientResources",
+        "a (cpu: needs 8, 2 free), b (cpu: needs 8, 1 free); a backfill reservation keeps capacity for it on b "
+        "until 2026-11-20 09:58:06 UTC, after a was not complete in time",
+        "cpu",
+        "b",
+        clusters=(
+            Rejection("a", "InsufficientResources", "cpu: needs 8, 2 free", "cpu"),
+            Rejection("b", "InsufficientResources", "cpu: needs 8, 1 free", "cpu"),
+        ),
+    )
+    assert large.is_head
+    assert isinstance(small, Placed)
+    assert small.cluster == "a"
+
+
+def test_gang_whose_reservation_ended_keeps_nothing_and_the_next_is_the_head() -> None:
+    rests = following(replace(BEGUN, until=at(0)), (), at(0), BOUNDS)
+    other, small = make_record(name="other", gang=make_gang(cpu=3000)), SMALL
+    outcomes = planned(sites_of(hub=1000), rests, other, small)
+    assert [(type(each), getattr(each, "is_head", None)) for each in outcomes] == [
+        (Waiting, False),
+        (Waiting, True),
+        (Placed, None),
+    ]
+
+
+def test_gang_that_fits_is_placed_whatever_is_reserved() -> None:
+    (outcome,) = planned(sites_of(a=0, b=8000), BEGUN)
+    assert isinstance(outcome, Placed)
+    assert outcome.cluster == "b"
+
+
+def test_each_reservation_is_told_once_and_makes_one_event() -> None:
+    record = lifecycle.block(make_record(), WAITS_ON_A, at(1))
+    assert record is not None
+    begun, again, moved, over = [
+        lifecycle.block(record.after, pending, at(2))
+        for pending in (
+            noted(WAITS_ON_A, BEGUN),
+            WAITS_ON_A,
+            noted(WAITS_ON_A, replace(BEGUN, cluster="b")),
+            noted(WAITS_ON_A, replace(BEGUN, cluster="")),
+        )
+    ]
+    assert again is None
+    for change in (begun, moved, over):
+        assert change is not None
+        assert [(event.cause, event.message) for event in change.events] == [
+            ("blocked", change.after.pending.message if change.after.pending else "")
+        ]
+        assert lifecycle.block(change.after, change.after.pending or WAITS_ON_A, at(3)) is None
+        assert lifecycle.block(change.after, WAITS_ON_A, at(3)) is not None
+
+
+WAITS_ON_A = Pending("InsufficientResources", "cluster a: cpu: needs 8, 0 free", "cpu", "a")
+
+
+def test_what_is_said_of_a_reservation_is_found_again_in_the_message() -> None:
+    assert note_of(WAITS_ON_A) == ""
+    assert note_of(noted(WAITS_ON_A, BEGUN)) == BEGUN.words
+
+
+def test_gang_that_needs_what_daemonsets_take_is_told_how_much_that_is() -> None:
+    (outcome,) = plan([LARGE], make_sites(hub=make_cluster(1, 8, daemons=0.25).snapshot()))
+    said = (
+        "cluster hub: cpu: needs 8, 7750m in all of it (of 8, 250m are taken by DaemonSets and static pods)"
+    )
+    assert outcome == Impossible(LARGE, Pending("LargerThanCluster", said, "cpu", "hub"))

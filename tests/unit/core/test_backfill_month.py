@@ -1,0 +1,152 @@
+"""A month of random arrivals: a gang that can fit is never passed by for longer than its bounds say."""
+
+from __future__ import annotations
+
+import random
+from datetime import timedelta
+
+import pytest
+
+from dispatcher.core.backfill import Bounds
+from dispatcher.core.placement import Policy
+from tests.builders import at, make_gang
+from tests.unit.core.month import FOREVER, HOUR, MINUTE, STARVATION, World, make_cluster, stream
+
+MONTH = at(30 * 86400)
+SECOND = timedelta(seconds=1)
+
+
+# --- what was found -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", Policy)
+def test_gang_that_needs_what_daemonsets_take_leaves_the_cluster_to_others_for_the_whole_month(
+    policy: Policy,
+) -> None:
+    """Three pods of 8 cpus, on three nodes of 8 with 100m of DaemonSets each: 23.7 of 24 cpus were kept, for ever."""
+    world = World({"hub": make_cluster(3, 8, daemons=0.1)}, policy=policy)
+    world.submit(at(0), "small-before", make_gang(cpu=1000), HOUR)
+    world.submit(at(1), "large", make_gang(3, cpu=8000), HOUR)
+    small = stream(world, 30, HOUR, 2 * HOUR)
+
+    world.run_out(MONTH)
+
+    assert "large" not in world.dispatched
+    assert [name for name in small if name not in world.dispatched] == []
+    assert world.told["large"] == [
+        "cluster hub: cpu: needs 24, 23700m in all of it (of 24, 300m are taken by DaemonSets and static pods)"
+    ]
+
+
+def test_capacity_is_kept_where_no_permanent_job_holds_half_of_it() -> None:
+    """The permanent job is on the first cluster by name; 13,745 younger jobs passed on the other in a month."""
+    world = World({"a": make_cluster(1, 8), "b": make_cluster(1, 8)})
+    world.submit(at(-10 * 86400), "permanent", make_gang(cpu=4000), FOREVER)
+    small = stream(world, 7, 20 * MINUTE, 5 * HOUR)
+    arrives = at(6 * 3600)
+    world.submit(arrives, "large", make_gang(cpu=8000), HOUR)
+
+    world.run_out(at(7 * 86400))
+
+    assert (world.dispatched["permanent"][1], world.dispatched["large"][1]) == ("a", "b")
+    assert world.wait_of("large") <= STARVATION + 5 * HOUR
+    begun = sorted(world.dispatched[name][0] for name in small if name in world.dispatched)
+    assert len([when for when in begun if arrives < when < world.dispatched["large"][0]]) < 20
+    assert world.told["large"][-1].endswith(
+        "; a backfill reservation keeps capacity for it on b until 2026-11-20 21:49:06 UTC"
+    )
+
+
+# --- a month of whatever comes -----------------------------------------------------------------------------------
+
+SEEDS = (1, 2)
+LONGEST = 5 * HOUR
+PERMANENT = 3
+
+
+def random_month(seed: int, clusters: int, bounds: Bounds, policy: Policy) -> World:
+    """More small jobs than there is room for, a few that never end, and now and then a gang for a whole cluster."""
+    chance = random.Random(seed)  # noqa: S311 - repeatable
+    sizes = {f"c{number}": chance.choice((2, 3)) for number in range(clusters)}
+    ledgers = {name: make_cluster(nodes, 8, daemons=0.1) for name, nodes in sizes.items()}
+    world = World(ledgers, bounds, policy)
+    for number in range(PERMANENT):
+        when = at(chance.uniform(0, 2 * 86400))
+        world.submit(when, f"permanent-{number}", make_gang(cpu=2000), FOREVER)
+    largest = max(sizes.values()) * 7900 - PERMANENT * 2000
+    moment = at(0)
+    while moment < MONTH:
+        moment += timedelta(seconds=chance.expovariate(clusters / 3600))
+        run = timedelta(seconds=chance.uniform(60, LONGEST.total_seconds()))
+        if chance.random() < 0.03:
+            cpu = chance.randint(largest // 2, largest)
+            world.submit(moment, f"large-{cpu}-{moment}", make_gang(cpu=cpu), run)
+        else:
+            world.submit(
+                moment, f"small-{moment}", make_gang(cpu=chance.choice((1000, 2000, 4000, 6000))), run
+            )
+    return world
+
+
+@pytest.mark.parametrize("clusters", [1, 2, 3])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_every_gang_that_can_fit_goes_within_the_bounds_of_becoming_head(seed: int, clusters: int) -> None:
+    bounds = Bounds(kept=LONGEST + HOUR, rest=STARVATION)
+    world = random_month(seed, clusters, bounds, Policy.BEST_EFFORT_FIFO)
+
+    world.run_out(MONTH)
+
+    waits = waits_of_heads(world)
+    assert len(waits) > 10
+    assert max(waits) > STARVATION
+    # A wrong cluster costs its bound; on the right one the longest run is outlasted.
+    assert max(waits) <= STARVATION + (clusters - 1) * bounds.kept + LONGEST
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_runs_longer_than_the_bound_are_outlasted_because_the_bound_grows(seed: int) -> None:
+    bounds = Bounds(kept=HOUR, rest=STARVATION)
+    world = random_month(seed, 2, bounds, Policy.BEST_EFFORT_FIFO)
+
+    world.run_out(MONTH)
+
+    # Rounds of 1, 2, 4 hours on each of two clusters, as long a rest after each, and the round that outlasts them.
+    assert max(waits_of_heads(world)) <= STARVATION + 2 * (2 + 4 + 8) * HOUR + 8 * HOUR + LONGEST
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_strict_head_waits_for_the_longest_run_at_most(seed: int) -> None:
+    world = random_month(seed, 2, Bounds(), Policy.STRICT_FIFO)
+    world.run_out(MONTH)
+    assert max(waits_of_heads(world)) <= LONGEST
+
+
+def waits_of_heads(world: World) -> list[timedelta]:
+    """How long each waited that was ever the head; of those that wait still, until the end of the month."""
+    return [
+        world.wait_of(name) if name in world.dispatched else MONTH - since
+        for name, since in world.headed.items()
+    ]
+
+
+def test_gang_that_a_permanent_job_keeps_out_leaves_others_half_of_the_time_and_is_told_of_it() -> None:
+    world = World({"hub": make_cluster(1, 8)})
+    world.submit(at(0), "permanent", make_gang(cpu=1000), FOREVER)
+    world.submit(at(1), "large", make_gang(cpu=8000), HOUR)
+    small = stream(world, 30, HOUR, 30 * MINUTE)
+
+    kept, is_kept, last = timedelta(0), False, at(0)
+    for now in world.run(MONTH):
+        kept += is_kept * (now - last)
+        is_kept, last = any(not each.is_resting for each in world.roster.line.reservations.values()), now
+
+    assert "large" not in world.dispatched
+    assert kept <= 0.55 * (MONTH - at(0))
+    assert len([name for name in small if name in world.dispatched]) > 0.9 * len(small)
+    notes = [message.partition("; a backfill reservation ")[2] for message in world.told["large"]]
+    assert [note for note in notes if note][:4] == [
+        "keeps capacity for it on hub until 2026-11-20 15:08:07 UTC",
+        "on hub was not complete within its bound and ended; the next begins after 2026-11-20 21:08:07 UTC",
+        "keeps capacity for it on hub until 2026-11-21 09:08:07 UTC",
+        "on hub was not complete within its bound and ended; the next begins after 2026-11-21 21:08:07 UTC",
+    ]
