@@ -129,17 +129,17 @@ def estimated_end(record: Record, limit: timedelta | None, now: datetime) -> dat
 def soonest(
     demand: Resources, free: Resources, ends: Iterable[tuple[datetime, Resources]], now: datetime
 ) -> datetime:
-    """When `demand` will fit in what is `free` now and what `ends`; LAST_RESORT if that does not suffice."""
+    """When `demand` will fit in what is `free` now and what `ends`, in order; LAST_RESORT if that does not suffice."""
     if demand.fits_in(free):
         return now
-    for end, ended in sorted(ends, key=itemgetter(0)):
+    for end, ended in ends:
         free += ended
         if demand.fits_in(free):
             return end
     return LAST_RESORT
 
 
-def may_keep(record: Record, site: Site, *, has_members: bool) -> bool:
+def may_keep(record: Record, site: Site, has_members: bool) -> bool:
     """True if the gang may go to that cluster, and fits there beside what never ends."""
     is_open = not has_members or rejection(record.where, site) is None
     return is_open and record.gang.demand.fits_in(site.snapshot.attainable_for(record.gang))
@@ -207,13 +207,11 @@ class Running:
     in_cluster: Callable[[str], Iterable[Record]] = lambda _: ()
     limit_of: Callable[[Record], timedelta | None] = lambda _: None
 
-    def fits_at(self, record: Record, site: Site, now: datetime) -> datetime:
-        """When a gang is estimated to fit that cluster."""
-        ends = [
-            (estimated_end(other, self.limit_of(other), now), other.gang.demand)
-            for other in self.in_cluster(site.name)
-        ]
-        return soonest(record.gang.demand, site.snapshot.free_for(record.gang), ends, now)
+    def ends(self, cluster: str, now: datetime) -> list[tuple[datetime, Resources]]:
+        """When each of a cluster is estimated to end, and what that frees; the first to end first."""
+        records = self.in_cluster(cluster)
+        ends = [(estimated_end(each, self.limit_of(each), now), each.gang.demand) for each in records]
+        return sorted(ends, key=itemgetter(0))
 
 
 def renewed(
@@ -235,13 +233,23 @@ def renewed(
         if record.uid in known and _stands(known[record.uid], record, sites, now)
     }
     taken = {each.cluster for each in reservations.values()}
+    open_sites = {name: sites[name] for name in sites if name not in taken}
+    ends: dict[str, list[tuple[datetime, Resources]]] = {}
+
+    def fits_at(record: Record, site: Site) -> datetime:
+        if site.name not in ends:
+            ends[site.name] = running.ends(site.name, now)
+        return soonest(record.gang.demand, site.snapshot.free_for(record.gang), ends[site.name], now)
+
     for record in starved:
-        if record.uid not in reservations:
-            options = _best_first(record, sites, taken, running, now)
-            begun = following(known.get(record.uid), options, now, bounds)
-            if begun is not None:
-                reservations[record.uid] = begun
-                taken.add(begun.cluster)
+        if record.uid in reservations:
+            continue
+        possible = [site for site in open_sites.values() if may_keep(record, site, _has_members(sites))]
+        options = sorted(Option(fits_at(record, site), site.name) for site in possible)
+        begun = following(known.get(record.uid), options, now, bounds)
+        if begun is not None:
+            reservations[record.uid] = begun
+            open_sites.pop(begun.cluster, None)
     return reservations
 
 
@@ -255,16 +263,7 @@ def _stands(reservation: Reservation, record: Record, sites: Mapping[str, Site],
         return False
     if site.closed is not None and site.closed.reason in _TRANSIENT:
         return record.where.selector.matches(site.labels)
-    return may_keep(record, site, has_members=_has_members(sites))
-
-
-def _best_first(
-    record: Record, sites: Mapping[str, Site], taken: Iterable[str], running: Running, now: datetime
-) -> list[Option]:
-    has_members = _has_members(sites)
-    free = [sites[name] for name in sites.keys() - set(taken)]
-    possible = [site for site in free if may_keep(record, site, has_members=has_members)]
-    return sorted(Option(running.fits_at(record, site, now), site.name) for site in possible)
+    return may_keep(record, site, _has_members(sites))
 
 
 def _has_members(sites: Mapping[str, Site]) -> bool:
