@@ -2,8 +2,8 @@
 
 Each trouble counts either from the dispatch, while the gang has never run, or from when it was first noted in
 the record; what cures itself before its grace is over is forgotten. MCAD's checks apply where `minAvailable` was
-written, v1beta2's to components. Without either a gang is taken back only for what cannot cure itself: no pod at
-all, or pods that it had and lost.
+written, v1beta2's to components. Without either a gang is taken back only for what does not cure itself: no pod at
+all, pods that it had and lost, or a pod for which there is no node.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ def shortage(record: Record, terms: Terms, pods: PodCounts, done: Collection[int
     if found is None:
         return None
     reason, message, grace = found
-    trouble = Trouble(reason, message, Remedy.REQUEUE, _due(record, reason, grace))
+    due = _due(record, reason, grace, from_note=_lacks_only_nodes(record, terms, pods))
+    trouble = Trouble(reason, message, Remedy.REQUEUE, due)
     if reason == words.FOUND_FAILED_PODS and terms.is_terminal(pods.exit_codes):
         codes = ", ".join(map(str, sorted(pods.exit_codes)))
         return Trouble(reason, f"{message}, with exit code {codes}", Remedy.FAIL, trouble.due)
@@ -156,7 +157,18 @@ def _shortage(record: Record, terms: Terms, pods: PodCounts, *, some_are_done: b
         return words.INSUFFICIENT_PODS_READY, f"{message}: there is none", terms.admission_grace
     if _is_ill(record, terms, pods):
         return words.INSUFFICIENT_PODS_READY, _with_lost(message, pods), terms.warmup_grace
+    if pods.unschedulable:
+        failed = words.PODS_FAILED_SCHEDULING_MESSAGE.format(failed=pods.unschedulable, running=running(pods))
+        return words.INSUFFICIENT_PODS_READY, f"{message}: {failed}", terms.warmup_grace
     return None
+
+
+def _lacks_only_nodes(record: Record, terms: Terms, pods: PodCounts) -> bool:
+    """True if nothing else is wrong with a gang nobody asked to look after than that pods of it have no node.
+
+    Such a pod may be made long after the dispatch, as by a StatefulSet, and have its node a moment later.
+    """
+    return pods.unschedulable > 0 and not terms.min_available and not _is_ill(record, terms, pods)
 
 
 def _is_ill(record: Record, terms: Terms, pods: PodCounts) -> bool:
@@ -179,12 +191,12 @@ def running(pods: PodCounts) -> int:
     return max(0, pods.running - pods.lost)
 
 
-def _due(record: Record, reason: str, grace: timedelta) -> datetime | None:
-    """Counted from the dispatch until it has run, or some of it is done; then from when it was noted."""
+def _due(record: Record, reason: str, grace: timedelta, *, from_note: bool) -> datetime | None:
+    """Counted from the dispatch until it has run, or some of it is done; then, or if asked for, from the note."""
     if record.unhealthy is not None and is_the_same(record.unhealthy.reason, reason):
         return record.unhealthy.since + grace
     is_under_way = _has_run(record) or record.phase is Phase.RUNNING_HOLD_COMPLETION
-    return None if is_under_way else _dispatched_at(record) + grace
+    return None if is_under_way or from_note else _dispatched_at(record) + grace
 
 
 def is_the_same(noted: str, reason: str) -> bool:

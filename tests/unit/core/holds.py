@@ -71,7 +71,7 @@ def _is_in_trouble(seen: Observation) -> bool:
 
 def _its_first_pods_are_coming(seen: Observation) -> bool:
     pods = seen.sight.pods
-    if _has_run(seen) or _asks_for_pods(seen) or pods.lost:
+    if _has_run(seen) or _asks_for_pods(seen) or pods.lost or pods.unschedulable:
         return False
     try_again = all(item.ends for item in seen.terms.items if item.pods)
     return pods.live > 0 and bool(pods.pending or not pods.failed or try_again)

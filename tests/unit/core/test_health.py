@@ -216,8 +216,10 @@ def test_wait_for_enough_pods_grows_with_each_requeuing(requeuings: int, wait: i
 
 
 def test_minavailable_of_0_asks_for_no_check_of_mcad() -> None:
-    pods = PodCounts(pending=3, unschedulable=3)
-    assert health.shortage(NEVER_RAN, make_terms(min_available=0), pods) is None
+    assert health.shortage(NEVER_RAN, make_terms(min_available=0), PENDING) is None
+    trouble = health.shortage(NEVER_RAN, make_terms(min_available=0), PodCounts(pending=3, unschedulable=3))
+    assert trouble is not None
+    assert trouble.reason == NOT_READY
 
 
 # --- without minAvailable ---------------------------------------------------------------------------
@@ -316,6 +318,45 @@ def test_gang_without_minavailable_is_taken_back_only_for_what_does_not_cure_its
     assert trouble == Trouble(reason, message, Remedy.REQUEUE, due)
     noted = health.shortage(ill(record, reason), kept, pods)
     assert noted == Trouble(reason, message, Remedy.REQUEUE, at(60) + minutes(grace))
+
+
+STUCK = "2 of 3 pods run: Pods failed scheduling failed=1, running=2."
+
+
+@pytest.mark.parametrize(
+    ("record", "pods", "found"),
+    [
+        pytest.param(
+            NEVER_RAN, PodCounts(running=2, pending=1, unschedulable=1), STUCK, id="one-has-no-node"
+        ),
+        pytest.param(
+            NEVER_RAN,
+            PodCounts(pending=3, starting=2, unschedulable=1),
+            "0 of 3 pods run: Pods failed scheduling failed=1, running=0.",
+            id="one-has-no-node-while-the-others-start",
+        ),
+        pytest.param(NEVER_RAN, PodCounts(running=2, pending=1, starting=1), None, id="one-starts-slowly"),
+        pytest.param(NEVER_RAN, PodCounts(running=2, pending=1), None, id="one-is-not-looked-at-yet"),
+        pytest.param(
+            NEVER_RAN, PodCounts(running=3, pending=1, unschedulable=1), None, id="one-more-than-it-needs"
+        ),
+        pytest.param(
+            RAN, PodCounts(running=3, pending=1, unschedulable=1), None, id="an-autoscaler-asks-for-one-more"
+        ),
+        pytest.param(
+            RAN, PodCounts(running=3, pending=1, starting=1), None, id="one-more-of-an-autoscaler-starts"
+        ),
+    ],
+)
+def test_pod_without_a_node_is_not_waited_for_longer_than_the_grace(
+    record: Record, pods: PodCounts, found: str | None
+) -> None:
+    """The grace counts from when it was noted: a pod may be made, and find no node at first, long after the others."""
+    terms = make_terms(SERVER, warmup_grace=minutes(7))
+    trouble = health.shortage(record, terms, pods)
+    assert trouble == (Trouble(NOT_READY, found, Remedy.REQUEUE, None) if found else None)
+    noted = health.shortage(ill(record, NOT_READY), terms, pods)
+    assert noted == (Trouble(NOT_READY, found, Remedy.REQUEUE, at(60) + minutes(7)) if found else None)
 
 
 HALF_DONE: list[Any] = [
