@@ -28,10 +28,11 @@ from operator import itemgetter
 from typing import Final, NamedTuple
 
 from dispatcher.api import names
-from dispatcher.core import choice
+from dispatcher.core import choice, steps
 from dispatcher.core.choice import Site, rejection
 from dispatcher.core.record import ACTIVE, Pending, Phase, Record
 from dispatcher.core.resources import Resources
+from dispatcher.core.steps import Steps
 
 MOST_DOUBLINGS: Final = 4
 """How often a bound, or a pause, doubles: by default to four days, longer than all but a few runs."""
@@ -43,6 +44,9 @@ LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 _TRANSIENT: Final = frozenset({choice.NOT_REPORTED, choice.UNREACHABLE})
 """Why a cluster is closed that may be open again in a moment; nobody takes what is kept there meanwhile."""
+
+End = tuple[datetime, Resources]
+"""When capacity is free again, and how much."""
 
 _RUNS: Final = ACTIVE | {Phase.DISPATCHING}
 
@@ -126,16 +130,18 @@ def estimated_end(record: Record, limit: timedelta | None, now: datetime) -> dat
     return min(ends, default=now + max(now - started, timedelta(0)))
 
 
-def soonest(
-    demand: Resources, free: Resources, ends: Iterable[tuple[datetime, Resources]], now: datetime
-) -> datetime:
+def soonest(demand: Resources, free: Resources, ends: Iterable[End], now: datetime) -> datetime:
     """When `demand` will fit in what is `free` now and what `ends`, in order; LAST_RESORT if that does not suffice."""
-    if demand.fits_in(free):
+    missing = dict(demand.shortfall(free))
+    if not missing:
         return now
-    for end, ended in ends:
-        free += ended
-        if demand.fits_in(free):
-            return end
+    for when, ended in ends:
+        for name in missing.keys() & ended.keys():
+            missing[name] -= ended[name]
+            if missing[name] <= 0:
+                del missing[name]
+        if not missing:
+            return when
     return LAST_RESORT
 
 
@@ -191,7 +197,7 @@ def _rest(round_: Reservation, now: datetime, bounds: Bounds) -> Reservation:
 
 
 def _doubled(duration: timedelta, times: int) -> timedelta:
-    return duration * 2 ** min(times, MOST_DOUBLINGS)
+    return duration * (1 << min(times, MOST_DOUBLINGS))
 
 
 _NONE: Final = Reservation("", LONG_AGO, LONG_AGO, LONG_AGO, is_hopeful=False)
@@ -207,11 +213,14 @@ class Running:
     in_cluster: Callable[[str], Iterable[Record]] = lambda _: ()
     limit_of: Callable[[Record], timedelta | None] = lambda _: None
 
-    def ends(self, cluster: str, now: datetime) -> list[tuple[datetime, Resources]]:
+    def ends(self, cluster: str, now: datetime) -> Steps[list[End]]:
         """When each of a cluster is estimated to end, and what that frees; the first to end first."""
-        records = self.in_cluster(cluster)
-        ends = [(estimated_end(each, self.limit_of(each), now), each.gang.demand) for each in records]
-        return sorted(ends, key=itemgetter(0))
+        ends: list[End] = []
+        for part in steps.in_parts(list(self.in_cluster(cluster))):
+            ends += [(estimated_end(each, self.limit_of(each), now), each.gang.demand) for each in part]
+            yield
+        ends.sort(key=itemgetter(0))
+        return ends
 
 
 def renewed(
@@ -221,7 +230,7 @@ def renewed(
     running: Running,
     now: datetime,
     bounds: Bounds,
-) -> dict[str, Reservation]:
+) -> Steps[dict[str, Reservation]]:
     """The reservations of this cycle by uid, given those of the last one; `starved` are in order.
 
     At most one is kept on a cluster. One that stands goes before one that begins, whatever their order: else a
@@ -234,22 +243,24 @@ def renewed(
     }
     taken = {each.cluster for each in reservations.values()}
     open_sites = {name: sites[name] for name in sites if name not in taken}
-    ends: dict[str, list[tuple[datetime, Resources]]] = {}
-
-    def fits_at(record: Record, site: Site) -> datetime:
-        if site.name not in ends:
-            ends[site.name] = running.ends(site.name, now)
-        return soonest(record.gang.demand, site.snapshot.free_for(record.gang), ends[site.name], now)
-
+    ends: dict[str, list[End]] = {}
     for record in starved:
         if record.uid in reservations:
             continue
-        possible = [site for site in open_sites.values() if may_keep(record, site, _has_members(sites))]
-        options = sorted(Option(fits_at(record, site), site.name) for site in possible)
-        begun = following(known.get(record.uid), options, now, bounds)
+        options = []
+        for site in open_sites.values():
+            if may_keep(record, site, _has_members(sites)):
+                if site.name not in ends:
+                    ends[site.name] = yield from running.ends(site.name, now)
+                free = site.snapshot.free_for(record.gang)
+                fits_at = soonest(record.gang.demand, free, ends[site.name], now)
+                options.append(Option(fits_at, site.name))
+                yield
+        begun = following(known.get(record.uid), sorted(options), now, bounds)
         if begun is not None:
             reservations[record.uid] = begun
             open_sites.pop(begun.cluster, None)
+        yield
     return reservations
 
 
@@ -281,7 +292,14 @@ class Backfill:
     def renew(
         self, starved: Sequence[Record], sites: Mapping[str, Site], now: datetime
     ) -> Mapping[str, Reservation]:
+        """All steps of `renew_in_steps` at once."""
+        return steps.run(self.renew_in_steps(starved, sites, now))
+
+    def renew_in_steps(
+        self, starved: Sequence[Record], sites: Mapping[str, Site], now: datetime
+    ) -> Steps[Mapping[str, Reservation]]:
         """The reservations of the cycle at `now`, for those that are starved, in order."""
         if starved or self.reservations:
-            self.reservations = renewed(self.reservations, starved, sites, self.running, now, self.bounds)
+            known = self.reservations
+            self.reservations = yield from renewed(known, starved, sites, self.running, now, self.bounds)
         return self.reservations

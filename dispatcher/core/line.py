@@ -210,8 +210,7 @@ class Line:
         yield from self._regard(sites)
         yield from self._take_in(inbox, now)
         protected = yield from self._protected(policy, bound, now)
-        reservations = self._backfill.renew(protected, sites, now)
-        yield
+        reservations = yield from self._backfill.renew_in_steps(protected, sites, now)
         # Also what they require: it decides where they are refused, and so what others are.
         kept_for = tuple((each.uid, each.shape, reservations.get(each.uid)) for each in protected)
         last = self._last if (self._last.sites, self._last.protected) == (sites, kept_for) else _Memory()

@@ -222,6 +222,8 @@ def test_those_who_hold_capacity_of_a_cluster_are_counted(phase: Phase) -> None:
     roster.put(dispatched(make_record(name="c")))
     counts = {name: roster.count_holders(name) for name in ("hub", "east", "west")}
     assert counts == {"hub": 2 if phase in HOLDING else 0, "east": 1, "west": 0}
+    assert {name: len(list(roster.holders(name))) for name in counts} == counts
+    assert [record.name for record in roster.holders("east")] == ["c"]
 
 
 def test_one_that_goes_elsewhere_or_ends_is_counted_there_no_longer() -> None:

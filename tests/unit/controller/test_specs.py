@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -35,9 +36,9 @@ def store() -> AskedStore:
     return AskedStore()
 
 
-def stored(store: AskedStore, name: str) -> Record:
+def stored(store: AskedStore, name: str, spec: dict[str, Any] | None = None) -> Record:
     """A gang that runs, whose spec only the database has."""
-    view = decode(make_appwrapper(name, make_template(name=name)))
+    view = decode(make_appwrapper(name, make_template(name=name), spec=spec))
     store.specs[view.spec_hash] = view.spec
     return replace(make_record(Phase.RUNNING, name), spec_hash=view.spec_hash)
 
@@ -50,6 +51,15 @@ async def test_terms_are_made_once_for_each_content_and_what_its_annotations_say
     bent = await kept.terms_of(record, FaultTolerance(success_ttl=timedelta(seconds=5)))
     assert bent == replace(terms, kept_completed=timedelta(seconds=5))
     assert store.questions == [1]
+
+
+async def test_limit_of_a_gang_is_known_once_its_terms_were_asked_for(store: AskedStore) -> None:
+    spec = {"schedulingSpec": {"dispatchDuration": {"limit": 90}}}
+    limited, unlimited, kept = stored(store, "limited", spec), stored(store, "unlimited"), Specs(store)
+    assert kept.limit_of(limited) is None
+    for record in (limited, unlimited):
+        await kept.terms_of(record, NO_ANNOTATIONS)
+    assert [kept.limit_of(record) for record in (limited, unlimited)] == [timedelta(seconds=90), None]
 
 
 async def test_terms_that_were_prepared_cost_one_question_for_many(

@@ -62,10 +62,10 @@ class World:
         self._awaited: set[datetime] = set()
         self._runs: dict[str, timedelta] = {}
 
-    def submit(self, when: datetime, name: str, gang: Gang, run: timedelta, **fields: object) -> None:
+    def submit(self, when: datetime, name: str, gang: Gang, run: timedelta) -> None:
         """Have it arrive then; it holds its capacity for `run` once it was dispatched."""
         number = next(self._numbers)
-        record = replace(make_record(name=name, gang=gang), created_at=when, enqueue_seq=number, **fields)
+        record = replace(make_record(name=name, gang=gang), created_at=when, enqueue_seq=number)
         self._runs[record.uid] = run
         heapq.heappush(self._events, (when, number, record))
 

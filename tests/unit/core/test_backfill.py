@@ -21,7 +21,6 @@ from dispatcher.core.backfill import (
     following,
     note_of,
     noted,
-    renewed,
     soonest,
 )
 from dispatcher.core.capacity import CapacityLedger, Node
@@ -176,7 +175,7 @@ def kept(reservations: Mapping[str, Reservation]) -> dict[str, str]:
 def test_capacity_is_kept_where_the_gang_is_estimated_to_fit_soonest() -> None:
     runs = {"a": [running_since(-86400, cpu=8000)], "b": [running_since(-60, cpu=8000)], "c": []}
     running = Running(lambda name: runs[name])
-    reservations = renewed({}, [LARGE, OTHER], sites_of(a=0, b=0, c=0), running, at(0), BOUNDS)
+    reservations = Backfill(BOUNDS, running).renew([LARGE, OTHER], sites_of(a=0, b=0, c=0), at(0))
     assert kept(reservations) == {"large": "b", "other": "a"}
 
 
@@ -184,7 +183,7 @@ def test_limit_is_asked_for_where_the_record_does_not_know_it() -> None:
     runs = {name: [running_since(-86400, cpu=8000)] for name in ("a", "b")}
     runs["b"] = [replace(runs["b"][0], uid="limited")]
     running = Running(lambda name: runs[name], lambda each: 25 * HOUR if each.uid == "limited" else None)
-    assert kept(renewed({}, [LARGE], sites_of(a=0, b=0), running, at(0), BOUNDS)) == {"large": "b"}
+    assert kept(Backfill(BOUNDS, running).renew([LARGE], sites_of(a=0, b=0), at(0))) == {"large": "b"}
 
 
 def test_tie_is_settled_by_name_and_kept_though_another_cluster_looks_better_later() -> None:
@@ -229,15 +228,15 @@ def test_reservation_leaves_a_cluster_that_is_out_of_the_question_before_its_bou
 
 def test_nothing_is_kept_where_the_gang_may_not_go_and_on_the_hub_alone_there_is_no_choice() -> None:
     record = replace(LARGE, where=Where(selector=parse_selector("region=eu", "")))
-    assert kept(renewed({}, [record], sites_of(a=0), Running(), at(0), BOUNDS)) == {}
-    assert kept(renewed({}, [record], sites_of(hub=0), Running(), at(0), BOUNDS)) == {"large": "hub"}
+    assert kept(Backfill(BOUNDS, Running()).renew([record], sites_of(a=0), at(0))) == {}
+    assert kept(Backfill(BOUNDS, Running()).renew([record], sites_of(hub=0), at(0))) == {"large": "hub"}
 
 
 def test_nothing_is_kept_where_daemonsets_take_what_is_needed() -> None:
     sites = make_sites(
         a=make_cluster(1, 8, daemons=0.1).snapshot(), b=make_cluster(1, 8, foreign=1).snapshot()
     )
-    assert kept(renewed({}, [LARGE], sites, Running(), at(0), BOUNDS)) == {"large": "b"}
+    assert kept(Backfill(BOUNDS, Running()).renew([LARGE], sites, at(0))) == {"large": "b"}
 
 
 # --- in the plan ---------------------------------------------------------------------------------------------
