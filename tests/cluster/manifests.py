@@ -86,6 +86,13 @@ def statefulset(name: str, replicas: int = 1, cpu: str = "100m") -> Json:
     return {**template, "kind": "StatefulSet", "spec": {**template["spec"], "serviceName": name}}
 
 
+def daemonset(name: str, cpu: str = "100m") -> Json:
+    """One pod on each node."""
+    template = deployment(name, 1, cpu)
+    spec = {key: value for key, value in template["spec"].items() if key != "replicas"}
+    return {**template, "kind": "DaemonSet", "spec": spec}
+
+
 def service(name: str) -> Json:
     """A service of nobody's pods."""
     spec = {"selector": {"app": name}, "ports": [{"port": 80}]}

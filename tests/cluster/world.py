@@ -40,9 +40,19 @@ PLURALS = {
     "PersistentVolumeClaim": "api/v1/{}/persistentvolumeclaims",
     "Deployment": "apis/apps/v1/{}/deployments",
     "StatefulSet": "apis/apps/v1/{}/statefulsets",
+    "DaemonSet": "apis/apps/v1/{}/daemonsets",
     "Job": "apis/batch/v1/{}/jobs",
 }
-MAKERS_OF_PODS = ("AppWrapper", "McadAppWrapper", "RayCluster", "Deployment", "StatefulSet", "Job", "Pod")
+MAKERS_OF_PODS = (
+    "AppWrapper",
+    "McadAppWrapper",
+    "RayCluster",
+    "Deployment",
+    "StatefulSet",
+    "DaemonSet",
+    "Job",
+    "Pod",
+)
 
 
 def example(name: str) -> Json:
