@@ -35,6 +35,7 @@ from dispatcher.controller.garbage import look_at_all_again, short_collections
 from dispatcher.controller.housekeeping import Housekeeping
 from dispatcher.controller.hub import Hub
 from dispatcher.controller.limits import Limits, QueueBound
+from dispatcher.controller.membership import MembersUnknown
 from dispatcher.controller.namespaces import Namespaces
 from dispatcher.controller.parts import Parts
 from dispatcher.controller.reconciler import Reconciler
@@ -69,6 +70,8 @@ from dispatcher.store.leadership import Leadership, Lease
 from dispatcher.store.queue import QueueStore
 
 RETRY_SECONDS = 1.0
+LONGEST_RETRY_SECONDS = 30.0
+"""The longest pause of a replica that gave up leadership because it could not list the MemberClusters."""
 
 _log = log.get("app")
 
@@ -137,6 +140,7 @@ class Application:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._stopping = False
+        self._unlucky_terms = 0
         self._health = Health()
         self._metrics = Metrics()
         self._clock = Clock(time.monotonic)
@@ -201,14 +205,16 @@ class Application:
                 self._granted(asked_at, lease)
                 await self._term(client)
         if not self._stopping:
-            await asyncio.sleep(RETRY_SECONDS)
+            await asyncio.sleep(retry_pause(self._unlucky_terms))
 
     async def _term(self, client: ClusterClient) -> None:
         """Lead until something takes that from us."""
         try:
             await self._lead(client, await self._recognise(client))
         except* (errors.StoreError, errors.ClusterError) as group:
-            self._troubled("leadership_ended", _innermost(group))
+            ended_by = _innermost(group)
+            self._unlucky_terms = self._unlucky_terms + 1 if isinstance(ended_by, MembersUnknown) else 0
+            self._troubled("leadership_ended", ended_by)
         await self._step_down()
 
     async def _recognise(self, client: ClusterClient) -> str:
@@ -250,7 +256,7 @@ class Application:
             self._metrics,
             self._fence.is_open,
         )
-        self._health.watches_ready = session.watches_ready
+        self._health.watches_ready, self._health.concern = session.watches_ready, session.concern
         self._metrics.figures = session.figures
         with short_collections(time.monotonic):
             async with asyncio.TaskGroup() as tasks:
@@ -308,7 +314,7 @@ class Session:
             Concerned(self._wake_dispatch, self._take_in_member),
             self._count_running,
             clock.now,
-            Pace(settings.probe_seconds, settings.unreachable_seconds),
+            Pace(settings.probe_seconds, settings.unreachable_seconds, settings.unlisted_seconds),
         )
         self._clusters = self._fleet.clusters
         self._specs = Specs(self._store, timedelta(seconds=settings.kept_seconds))
@@ -390,6 +396,10 @@ class Session:
         """True once every watch has its first complete answer."""
         return self._cluster.is_known and all(each.answered.is_set() for each in self._hub.reflectors)
 
+    def concern(self) -> str:
+        """What keeps it from its work, in a sentence; empty if nothing does."""
+        return self._fleet.problem
+
     async def start(self, tasks: asyncio.TaskGroup) -> None:
         """Load, watch, take in what is there, and only then decide and act."""
         await self._housekeeping.prepare()
@@ -398,7 +408,9 @@ class Session:
         slices = Slices(time.monotonic)
         await load(self._roster, self._store, slices)
         known = self._known_clusters
-        self._fleet.remember(await known.unreachable_clusters(), await known.declared_members())
+        self._fleet.remember(
+            await known.unreachable_clusters(), await known.declared_members(), self._roster.occupied()
+        )
         await for_each(self._roster.records(), self._cluster.learn, slices)
         tasks.create_task(self._cluster.run(), name="cluster")
         tasks.create_task(self._hub.run(), name="hub")
@@ -560,6 +572,14 @@ def denied_namespaces(settings: Settings, pod: Path = POD_NAMESPACE) -> frozense
     """
     named = {each.strip() for each in settings.denied_namespaces.split(",")}
     return frozenset({*named, settings.namespace, pod_namespace(pod)} - {""})
+
+
+def retry_pause(unlucky_terms: int) -> float:
+    """Seconds before this replica tries to lead again, after so many terms in a row that it had to give up.
+
+    In the pause another replica takes the lease, if there is one.
+    """
+    return min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 2.0 ** min(unlucky_terms, 10))
 
 
 def _innermost(error: BaseException) -> BaseException:

@@ -34,6 +34,8 @@ class Health:
     role: Role = Role.STARTING
     problem: str = "it has not reached the database yet"
     watches_ready: Callable[[], bool] = field(default=lambda: False)
+    concern: Callable[[], str] = field(default=str)
+    """What keeps a leader from its work though its watches are there, in a sentence; empty if nothing does."""
 
     def verdict(self) -> tuple[bool, str]:
         """Whether it is ready, and a line that says what it is or what is missing."""
@@ -41,6 +43,8 @@ class Health:
             return False, f"{self.role}: {self.problem}"
         if self.role is Role.LEADER and not self.watches_ready():
             return False, "leader: waiting for the first complete lists of AppWrappers, nodes and pods"
+        if self.role is Role.LEADER and (concern := self.concern()):
+            return False, f"leader: {concern}"
         return self.role is not Role.STARTING, str(self.role)
 
 

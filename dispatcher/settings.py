@@ -99,6 +99,11 @@ class Settings(BaseSettings):
     """For so long a member cluster may not answer before it counts as unreachable; nothing new goes there from the
     first answer that is missed. A restart of an API server takes less."""
 
+    unlisted_seconds: Annotated[float, Field(ge=1, le=3600)] = 60.0
+    """Seconds for which a leader may be unable to list the MemberClusters, while members are known, before it gives up
+    leadership for another replica that may be able to. A minute: an API server restarts, and a role that is being
+    replaced is back, in less; giving up earlier helps nobody, since nothing is dispatched meanwhile."""
+
     sample_seconds: Annotated[int, Field(ge=1, le=600)] = 300
     """How often it is written down for history how full every cluster is and how long every queue, at multiples of it
     on the database's clock. Five minutes: fine enough for the curve of a day, and a hundred thousand rows a year for

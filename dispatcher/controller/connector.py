@@ -43,10 +43,14 @@ class Unreadable(errors.SettingsError):
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often, in seconds, a member is asked whether it is there; after how long without an answer it is not."""
+    """How often, in seconds, a member is asked whether it is there; after how long without an answer it is not.
+
+    `unlisted` is for how long the MemberClusters may not be readable before leadership is given up.
+    """
 
     probe: float = 5.0
     patience: float = 15.0
+    unlisted: float = 60.0
 
 
 class Memory(Protocol):

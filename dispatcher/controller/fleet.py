@@ -20,6 +20,7 @@ from dispatcher.api.names import HUB_CLUSTER, MEMBERS_PATH
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.connector import Connector, Memory, Pace, Surroundings
 from dispatcher.controller.member import Member, asked_kinds, closed_by_hand
+from dispatcher.controller.membership import MEMBERS_UNKNOWN, Membership
 from dispatcher.core import choice
 from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.choice import Closed, Site, Where, leads_nowhere
@@ -95,8 +96,9 @@ class Fleet:
         self._mistaken: dict[str, Mistaken] = {}
         self._changed = asyncio.Event()
         self._declared: Reflector[MemberCluster | Mistaken] = Reflector(
-            "memberclusters", client, _members_path, _decode, self._note_change
+            "memberclusters", client, _members_path, _decode, self._note_change, on_listed=self._note_listed
         )
+        self._membership = Membership(self._declared, _seconds)
         self._connector = Connector(
             Surroundings(
                 hub=client,
@@ -124,13 +126,22 @@ class Fleet:
         return bool(self._declared.items)
 
     @property
-    def _is_told_all(self) -> bool:
-        """True once it is known which members are declared: who may not look at MemberClusters has none."""
-        return self._declared.answered.is_set() or self._declared.is_forbidden
+    def problem(self) -> str:
+        """Why it is not known, or not currently known, which members are declared; empty while it is."""
+        return self._membership.problem
 
-    def remember(self, silent: Mapping[str, datetime], declared: Collection[str] = ()) -> None:
-        """Take in since when clusters have been silent, and which were declared, as whoever led before noted it."""
+    def remember(
+        self,
+        silent: Mapping[str, datetime],
+        declared: Collection[str] = (),
+        occupied: Collection[str] = (),
+    ) -> None:
+        """Take in what the database knows of members, as whoever led before noted it.
+
+        Since when each has been silent, which were declared, and which are occupied: have gangs of ours.
+        """
         self._silent, self._noted = dict(silent), set(declared)
+        self._membership.remember({*declared, *occupied} - {HUB_CLUSTER})
 
     async def run(self) -> None:
         """Watch what is declared and keep each member connected, until cancelled."""
@@ -139,6 +150,7 @@ class Fleet:
                 tasks.create_task(self._declared.run(), name="memberclusters")
                 tasks.create_task(self._look_after(), name="members")
                 tasks.create_task(self._keep_noted(), name="standings")
+                tasks.create_task(self._check_membership(), name="membership")
                 while True:
                     self._settle(tasks)
                     await self._changed.wait()
@@ -147,13 +159,15 @@ class Fleet:
             await self._connector.close()
 
     async def wait_until_answered(self) -> None:
-        """Return once each member has joined or is known not to, or when that takes too long."""
-        while not self._is_told_all:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(ASK_AGAIN_SECONDS):
-                    await self._declared.answered.wait()
+        """Return once each member has joined or is known not to, or when that takes too long.
+
+        Members that are unknown by then are left alone until they are listed, and nothing is dispatched.
+        """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_ANSWER_SECONDS):
+                while not self._membership.is_known:
+                    await asyncio.sleep(ASK_AGAIN_SECONDS)
+                self._membership.settle()
                 await asyncio.sleep(0)  # what was listed is settled by then
                 while any(map(self.is_joining, self._members)):
                     await self._joined.wait()
@@ -174,7 +188,9 @@ class Fleet:
     def sites(self, wheres: Iterable[Where]) -> dict[str, Site]:
         """What is known of each cluster now, for a pass over those who require `wheres`."""
         if not self.has_members:
-            return {HUB_CLUSTER: Site(HUB_CLUSTER, self._hub.ledger.snapshot())} if self._hub.is_known else {}
+            closed = None if self._membership.is_known else MEMBERS_UNKNOWN
+            hub = Site(HUB_CLUSTER, self._hub.ledger.snapshot(), closed=closed)
+            return {HUB_CLUSTER: hub} if self._hub.is_known else {}
         asked, now = set(wheres), self._now()
         kinds, namespaces = asked_kinds(asked), frozenset(where.namespace for where in asked)
         sites = {name: member.site(kinds, namespaces, now) for name, member in self._members.items()}
@@ -188,13 +204,16 @@ class Fleet:
 
         The hub is among them also if it only has gangs from before.
         """
-        stocks: dict[str, Stock | None] = dict.fromkeys(self._mistaken)
+        unknown = () if self._membership.is_known else self._membership.remembered
+        stocks: dict[str, Stock | None] = dict.fromkeys((*self._mistaken, *unknown))
         if not self.has_members or self._count_running(HUB_CLUSTER):
             stocks[HUB_CLUSTER] = stock_of(self._hub.ledger) if self._hub.is_known else None
         return stocks | {name: member.stock() for name, member in self._members.items()}
 
     def leads_nowhere(self, where: Where) -> bool:
-        """True if no cluster that is declared will ever take whoever requires this."""
+        """True if no cluster that is declared will ever take whoever requires this; false while they are unknown."""
+        if not self._membership.is_known:
+            return False
         if not self.has_members:
             return bool(where.ruled_out)
         return leads_nowhere(where, {name: member.declared.labels for name, member in self._members.items()})
@@ -204,7 +223,8 @@ class Fleet:
         member = self._members.get(name)
         if member is not None:
             return member.loss()
-        if name == HUB_CLUSTER or not self._declared.answered.is_set() or name in self._mistaken:
+        is_told = self._membership.is_listed or self._membership.is_undeclarable
+        if name == HUB_CLUSTER or not is_told or name in self._mistaken:
             return None
         message = f"cluster {name} is not declared any more; what runs there may go on"
         return Loss(OnClusterLost.WAIT, self._now(), message, is_undeclared=True)
@@ -215,13 +235,14 @@ class Fleet:
             self._members[name].mishaps.append(self._now())
 
     def is_complete(self) -> bool:
-        """True if every member that is declared can be asked what it has."""
-        return not self._mistaken and all(member.cluster is not None for member in self._members.values())
+        """True if every member that is declared can be asked what it has; false while they are unknown."""
+        is_known = self._membership.is_known and not self._mistaken
+        return is_known and all(member.cluster is not None for member in self._members.values())
 
     def is_joining(self, name: str) -> bool:
         """True while a member is being connected, or may yet turn out to be declared: nobody knows how it is."""
         member = self._members.get(name)
-        return member.is_joining if member else name != HUB_CLUSTER and not self._is_told_all
+        return member.is_joining if member else name != HUB_CLUSTER and not self._membership.is_known
 
     # --- what is declared ------------------------------------------------------------------------------------
 
@@ -313,7 +334,7 @@ class Fleet:
 
     async def _keep_noted(self) -> None:
         """Have it noted how each cluster stands whenever that may have changed; one at a time keeps the order."""
-        await self._declared.answered.wait()
+        await self._declared.synced.wait()  # a refusal does not say that those are gone which were declared
         while True:
             self._stirred.clear()
             for member in list(self._members.values()):
@@ -332,6 +353,16 @@ class Fleet:
             member.noted = standing
             self._noted.add(member.name)
             await self._memory.note_standing(member.name, standing, self._now())
+
+    async def _check_membership(self) -> None:
+        """Raise `MembersUnknown` when the MemberClusters could not be listed for too long."""
+        while True:
+            self._membership.check(self._pace.unlisted)
+            await asyncio.sleep(self._pace.probe)
+
+    def _note_listed(self) -> None:
+        self._membership.note_listed()
+        self._concerned.on_capacity()  # an empty list, too, says where gangs may go
 
     async def _look_after(self) -> None:
         """Now and then tell of each member in its own status, and have those looked at whose member is lost by now."""
@@ -364,6 +395,10 @@ class Fleet:
     ) -> None:
         if old != new:  # its status is our own
             self._changed.set()
+
+
+def _seconds() -> float:
+    return asyncio.get_running_loop().time()
 
 
 async def _members_path() -> str:

@@ -116,6 +116,10 @@ class Roster:
         """How many AppWrappers of a namespace are queued or suspended."""
         return self._standing[namespace]
 
+    def occupied(self) -> set[str]:
+        """The names of the clusters in which something of an AppWrapper exists or is to; the hub is among them."""
+        return set(map(self.cluster_of, self._records))
+
     def charge_anew(self, cluster: str) -> None:
         """The ledger of a cluster is another one now, or there is none any more."""
         for record in self.records_in(cluster):

@@ -37,6 +37,8 @@ KIND_MISSING: Final = "KindNotInstalled"
 """The cluster does not serve the kind of a wrapped object."""
 NAMESPACE_MISSING: Final = "NamespaceMissing"
 """The cluster does not have the AppWrapper's namespace, and it may not be created there."""
+MEMBERS_UNKNOWN: Final = "MembersUnknown"
+"""The MemberClusters cannot be listed, so nobody knows which clusters there are."""
 NAME_TAKEN: Final = "NameTaken"
 """An object that is not ours has the name of a wrapped object there."""
 

@@ -89,12 +89,13 @@ class Reflector(Generic[T]):
         self._versions: dict[str, str] = {}
         self._latest = ""
         self._followed = False
-        self._trouble: type[errors.ClusterError] | None = None
+        self.trouble: errors.ClusterError | None = None
+        """What kept it from a list or a watch the last time that was tried; None once a watch has shown anything."""
 
     @property
     def is_forbidden(self) -> bool:
         """True while the API server says that we may not look."""
-        return self._trouble is errors.Forbidden
+        return type(self.trouble) is errors.Forbidden
 
     async def run(self) -> None:
         """List and watch until cancelled; failures are retried with growing, jittered pauses."""
@@ -128,8 +129,8 @@ class Reflector(Generic[T]):
 
     def _report(self, error: errors.ClusterError, event: str, level: int, failures: int) -> None:
         """Say it once for each sort of error, and at debug level while that sort goes on."""
-        said = self._trouble is type(error)
-        self._trouble = type(error)
+        said = type(self.trouble) is type(error)
+        self.trouble = error
         _log.log(
             log.LEVELS["debug"] if said else level,
             event,
@@ -140,8 +141,8 @@ class Reflector(Generic[T]):
 
     def _mark_followed(self) -> None:
         self._followed = True
-        if self._trouble is not None:
-            self._trouble = None
+        if self.trouble is not None:
+            self.trouble = None
             _log.info("watch_works_again", watch=self.name)
 
     async def _relist(self, path: str) -> str:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher.__main__ import main
-from dispatcher.app import Clock, WriteFence, denied_namespaces
+from dispatcher.app import Clock, WriteFence, denied_namespaces, retry_pause
 from dispatcher.errors import StoreUnavailable
 from dispatcher.settings import Settings
 from tests.builders import NOW, at
@@ -25,6 +25,11 @@ class Monotonic:
 
     def __call__(self) -> float:
         return self.seconds
+
+
+@pytest.mark.parametrize(("terms", "seconds"), [(0, 1), (1, 2), (2, 4), (5, 30), (5000, 30)])
+def test_replica_that_gave_up_leadership_leaves_it_to_another_for_a_while(terms: int, seconds: float) -> None:
+    assert retry_pause(terms) == seconds
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from dispatcher.probes import Figures, Health, Metrics, Role, serve
 LISTS = "leader: waiting for the first complete lists of AppWrappers, nodes and pods"
 
 
-def leader(*, lists: bool, problem: str = "") -> Health:
-    return Health(Role.LEADER, problem, watches_ready=lambda: lists)
+def leader(*, lists: bool, problem: str = "", concern: str = "") -> Health:
+    return Health(Role.LEADER, problem, watches_ready=lambda: lists, concern=lambda: concern)
 
 
 VERDICTS = [
@@ -23,6 +23,9 @@ VERDICTS = [
     ),
     pytest.param(leader(lists=False), False, LISTS, id="leader-before-its-lists"),
     pytest.param(leader(lists=True), True, "leader", id="leader"),
+    pytest.param(
+        leader(lists=True, concern="no members"), False, "leader: no members", id="leader-kept-from-its-work"
+    ),
     pytest.param(leader(lists=True, problem="lost"), False, "leader: lost", id="leader-in-trouble"),
 ]
 

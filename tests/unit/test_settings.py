@@ -32,6 +32,7 @@ DEFAULTS: dict[str, Any] = {
     "history_days": 400.0,
     "probe_seconds": 5.0,
     "unreachable_seconds": 15.0,
+    "unlisted_seconds": 60.0,
     "sample_seconds": 300,
     "concurrency": 32,
     "submitter": "namespace",

@@ -282,3 +282,11 @@ def test_those_that_stand_in_the_queue_are_counted_by_namespace() -> None:
         1,
         0,
     )
+
+
+def test_clusters_that_have_something_of_an_appwrapper_are_occupied() -> None:
+    roster, _ = hub()
+    roster.put(lifecycle.dispatch(make_record(uid="1"), "east", at(1)).after)
+    roster.put(make_record(Phase.QUEUED, uid="2"))
+    roster.put(replace(lifecycle.dispatch(make_record(uid="3"), "west", at(1)).after, phase=Phase.FAILED))
+    assert roster.occupied() == {"east", "hub"}

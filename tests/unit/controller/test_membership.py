@@ -1,0 +1,161 @@
+"""MemberClusters that cannot be listed: unknown while the database knows members, and none while it never had any."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from dispatcher.api.names import MEMBERS_PATH
+from dispatcher.controller.membership import MEMBERS_UNKNOWN, MembersUnknown
+from dispatcher.core.choice import ANYWHERE, MEMBERS_UNKNOWN as REASON
+from dispatcher.core.placement import Impossible, plan
+from dispatcher.kube.client import ClusterClient
+from tests.builders import make_record
+from tests.fakes import FakeApiServer, Reply, never, refusal
+from tests.unit.controller.members import collection, declaration
+from tests.unit.controller.test_fleet import FAILS, Bench, benching, running
+from tests.unit.controller.wire import MISSING
+from tests.unit.virtual_time import monotonic, until
+
+FORBIDDEN = refusal(403, "Forbidden")
+UNREADABLE = [
+    pytest.param(FORBIDDEN, id="forbidden"),
+    pytest.param(MISSING, id="no-such-kind"),
+    pytest.param(FAILS, id="server-error"),
+    pytest.param(never, id="no-answer"),
+]
+
+
+@pytest.fixture
+async def idle(server: FakeApiServer, client: ClusterClient) -> AsyncIterator[Bench]:
+    """A hub and two members, whose fleet does not run yet; the hub itself is known."""
+    async with benching(server, client) as bench:
+        hub = asyncio.create_task(bench.itself.run())
+        await bench.itself.wait_until_known()
+        yield bench
+        hub.cancel()
+        await asyncio.gather(hub, return_exceptions=True)
+
+
+def is_left_alone(bench: Bench, name: str = "east") -> bool:
+    """True if nothing is done about a member, nothing concluded from its absence, and nothing dispatched anywhere."""
+    fleet = bench.fleet
+    assert [(each.name, each.closed) for each in fleet.sites([ANYWHERE]).values()] == [
+        ("hub", MEMBERS_UNKNOWN)
+    ]
+    assert (
+        fleet.is_complete(),
+        fleet.leads_nowhere(replace(ANYWHERE, ruled_out=frozenset({("hub", "x")}))),
+    ) == (
+        False,
+        False,
+    )
+    assert fleet.stocks()[name] is None
+    return fleet.is_joining(name) and fleet.loss_of(name) is None
+
+
+@pytest.mark.parametrize("reply", UNREADABLE)
+async def test_members_that_cannot_be_listed_are_unknown_while_the_database_knows_them(
+    idle: Bench, reply: Reply
+) -> None:
+    idle.fleet.remember({}, {"east"})
+    idle.hub.on("GET", MEMBERS_PATH, reply)
+    async with running(idle):
+        begun = monotonic()
+        await idle.fleet.wait_until_answered()
+        assert monotonic() - begun == pytest.approx(10, abs=0.5)
+        assert is_left_alone(idle)
+        assert "the database knows east" in idle.fleet.problem
+        assert idle.memory.standings == []
+
+        idle.hub.on("GET", MEMBERS_PATH, collection(declaration("east")))
+        await until(lambda: "east" in idle.fleet.clusters)
+        assert (idle.fleet.problem, idle.fleet.is_joining("east"), idle.fleet.is_complete()) == (
+            "",
+            False,
+            True,
+        )
+        assert [site.closed for site in idle.fleet.sites([ANYWHERE]).values()] == [None]
+
+
+async def test_members_with_gangs_of_ours_are_known_though_none_was_declared_last(idle: Bench) -> None:
+    idle.fleet.remember({}, (), {"hub", "east"})
+    idle.hub.on("GET", MEMBERS_PATH, MISSING)
+    async with running(idle):
+        await idle.fleet.wait_until_answered()
+        assert is_left_alone(idle)
+
+
+async def test_hub_with_gangs_of_its_own_alone_has_no_members(idle: Bench) -> None:
+    idle.fleet.remember({}, (), {"hub"})
+    idle.hub.on("GET", MEMBERS_PATH, MISSING)
+    async with running(idle):
+        await idle.fleet.wait_until_answered()
+        await asyncio.sleep(300)  # virtual
+        assert (idle.fleet.problem, idle.fleet.is_complete()) == ("", True)
+        assert idle.fleet.sites([ANYWHERE])["hub"].closed is None
+
+
+async def test_hub_without_members_has_none_when_its_api_server_falls_silent(idle: Bench) -> None:
+    idle.hub.on("GET", MEMBERS_PATH, FORBIDDEN, FORBIDDEN, FAILS)
+    async with running(idle):
+        await idle.fleet.wait_until_answered()
+        await asyncio.sleep(300)  # virtual
+        assert (idle.fleet.problem, idle.fleet.sites([ANYWHERE])["hub"].closed) == ("", None)
+
+
+@pytest.mark.parametrize("reply", UNREADABLE)
+async def test_leadership_is_given_up_when_members_stay_unknown(idle: Bench, reply: Reply) -> None:
+    idle.fleet.remember({}, {"east"})
+    idle.hub.on("GET", MEMBERS_PATH, reply)
+    async with running(idle) as fleet:
+        await asyncio.sleep(54)  # virtual
+        assert not fleet.done()
+        await asyncio.wait([fleet], timeout=12)
+        with pytest.raises(BaseExceptionGroup) as caught:
+            await fleet
+    assert caught.group_contains(MembersUnknown, match="cannot be listed")
+
+
+@pytest.mark.parametrize("reply", [FORBIDDEN, MISSING])
+async def test_members_stay_known_when_they_cannot_be_listed_any_more(idle: Bench, reply: Reply) -> None:
+    idle.hub.on("GET", MEMBERS_PATH, collection(declaration("east")))
+    async with running(idle) as fleet:
+        await until(lambda: "east" in idle.fleet.clusters)
+        await asyncio.sleep(1)  # virtual
+        idle.hub.on("GET", MEMBERS_PATH, reply)
+        await until(lambda: idle.fleet.problem)
+        assert "any more" in idle.fleet.problem
+        assert ("east" in idle.fleet.clusters, idle.fleet.loss_of("east"), idle.fleet.is_joining("west")) == (
+            True,
+            None,
+            False,
+        )
+        assert idle.fleet.sites([ANYWHERE])["east"].closed is None
+        await asyncio.wait([fleet], timeout=72)
+        with pytest.raises(BaseExceptionGroup) as caught:
+            await fleet
+    assert caught.group_contains(MembersUnknown)
+
+
+async def test_server_error_after_a_list_is_no_reason_to_give_up(idle: Bench) -> None:
+    idle.hub.on("GET", MEMBERS_PATH, collection(declaration("east")))
+    async with running(idle) as fleet:
+        await until(lambda: "east" in idle.fleet.clusters)
+        idle.hub.on("GET", MEMBERS_PATH, FAILS)
+        await asyncio.sleep(250)  # virtual: the watch has ended by then
+        assert (fleet.done(), idle.fleet.problem) == (False, "")
+
+
+async def test_queue_is_told_why_nothing_is_dispatched(idle: Bench) -> None:
+    idle.fleet.remember({}, {"east"})
+    idle.hub.on("GET", MEMBERS_PATH, FORBIDDEN)
+    record = make_record()
+    async with running(idle):
+        await idle.fleet.wait_until_answered()
+        (outcome,) = plan([record], idle.fleet.sites([record.where]))
+    assert isinstance(outcome, Impossible)
+    assert (outcome.pending.reason, outcome.pending.cluster) == (REASON, "hub")
