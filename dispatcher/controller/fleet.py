@@ -166,7 +166,9 @@ class Fleet:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_ANSWER_SECONDS):
                 while not self._membership.is_known:
-                    await asyncio.sleep(ASK_AGAIN_SECONDS)
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(ASK_AGAIN_SECONDS):
+                            await self._declared.synced.wait()
                 self._membership.settle()
                 await asyncio.sleep(0)  # what was listed is settled by then
                 while any(map(self.is_joining, self._members)):

@@ -10,7 +10,8 @@ import pytest
 
 from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.controller.membership import MEMBERS_UNKNOWN, MembersUnknown
-from dispatcher.core.choice import ANYWHERE, MEMBERS_UNKNOWN as REASON
+from dispatcher.core.choice import ANYWHERE
+from dispatcher.core.choice import MEMBERS_UNKNOWN as REASON
 from dispatcher.core.placement import Impossible, plan
 from dispatcher.kube.client import ClusterClient
 from tests.builders import make_record
