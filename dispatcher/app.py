@@ -470,6 +470,14 @@ class Session:
         reporter = Reporter(
             self._hub, self._roster, self._clusters, self._queue, time.monotonic, self._limits.bound
         )
+        self._sweep = Sweep(
+            self._clusters,
+            self._roster,
+            self._hub,
+            hub_id,
+            self._store.deleted_among,
+            restored_at=life.restored_at,
+        )
         parts = Parts(
             hub=self._hub,
             hub_id=hub_id,
@@ -489,19 +497,12 @@ class Session:
             is_left_alone=self._restoration.is_left_alone,
             limits=self._limits,
             denied_namespaces=denied_namespaces(self._settings),
+            removes=self._sweep.removes,
         )
         await self._prepare_terms(specs)
         await for_each(self._roster.uids(), self._queue.add, Slices(time.monotonic))
         tasks.create_task(admission.run(), name="admission")
         tasks.create_task(self._dispatch.run(), name="dispatch")
-        self._sweep = Sweep(
-            self._clusters,
-            self._roster,
-            self._hub,
-            hub_id,
-            self._store.deleted_among,
-            restored_at=life.restored_at,
-        )
         tasks.create_task(self._sweep.run(), name="sweep")
         tasks.create_task(self._housekeeping.run(), name="housekeeping")
         tasks.create_task(self._make_sampler().run(), name="samples")

@@ -146,11 +146,9 @@ async def _give_up(parts: Parts, record: Record, made: tuple[ObjectRef, ...], ou
     """One object could not be created: for good, for now, or for a moment."""
     match outcome:
         case InTheWay(message):
-            _log.info("in_the_way", appwrapper=record.key, uid=record.uid, detail=message)
-            if _has_waited_long(parts, record):
-                await parts.commit(_postponed(parts, record, made, message))
-            else:
-                parts.look_again(record)
+            await _wait_for_name(parts, record, made, message)
+        case NameTaken(left_by=left_by, going=message) if left_by and parts.removes(*left_by):
+            await _wait_for_name(parts, record, made, message)
         case Postponed(message):
             await parts.commit(_postponed(parts, record, made, message))
         case NameTaken(message):
@@ -159,6 +157,15 @@ async def _give_up(parts: Parts, record: Record, made: tuple[ObjectRef, ...], ou
             await _refuse(parts, record, made, message)
         case Created():
             raise AssertionError("a created object is no reason to give up")
+
+
+async def _wait_for_name(parts: Parts, record: Record, made: tuple[ObjectRef, ...], message: str) -> None:
+    """Try again soon; an object that stays in the way has the capacity given back for a while."""
+    _log.info("in_the_way", appwrapper=record.key, uid=record.uid, detail=message)
+    if _has_waited_long(parts, record):
+        await parts.commit(_postponed(parts, record, made, message))
+    else:
+        parts.look_again(record)
 
 
 async def _go_elsewhere(parts: Parts, record: Record, made: tuple[ObjectRef, ...], message: str) -> None:

@@ -66,6 +66,10 @@ def _always(_where: Where) -> bool:
     return True
 
 
+def _keeps(_appwrapper: str, _attempt: int) -> bool:
+    return False
+
+
 @dataclass(frozen=True, slots=True)
 class Parts:
     """Everything the reconciler and its acts share."""
@@ -88,6 +92,7 @@ class Parts:
     is_left_alone: Callable[[str], bool] = _never
     limits: Limits = field(default_factory=Limits)
     denied_namespaces: frozenset[str] = frozenset()
+    removes: Callable[[str, int], bool] = _keeps
     patience: Patience = field(default_factory=Patience)
 
     async def commit(self, change: Change) -> None:

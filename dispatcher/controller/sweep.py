@@ -19,11 +19,14 @@ from dispatcher import errors, log
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.hub import Hub
 from dispatcher.controller.roster import Roster
+from dispatcher.core.record import Phase
 from dispatcher.kube.anchors import Found
 
 SWEEP_SECONDS: Final = 60.0
 LARGEST_SHARE: Final = 20
 """In percent of the anchors in a cluster."""
+LEAST_SECONDS: Final = 1.0
+"""Between two sweeps: gangs that wait for a name wake it again and again."""
 FEW: Final = 5
 """So many may always go: a fifth of two would be none."""
 
@@ -70,13 +73,27 @@ class Sweep:
         """A member has come back: look at once."""
         self._wake.set()
 
+    def removes(self, appwrapper: str, attempt: int) -> bool:
+        """True if what an attempt left in a member is going, or will be removed: that is looked for at once.
+
+        Of one that the database does not know it is true as well, though a large share of those is left alone.
+        """
+        record, view = self._roster.get(appwrapper), self._hub.view(appwrapper)
+        if (record and record.phase is Phase.DELETING) or (view and view.deleting):
+            return True
+        is_left = self._standing(appwrapper, attempt) is not Standing.LIVE
+        if is_left:
+            self.wake()
+        return is_left
+
     async def run(self) -> None:
         """Sweep until cancelled."""
         while True:
             members = [each for each in self._clusters.values() if each.is_member]
             await asyncio.gather(*map(self._sweep_if_it_answers, members))
+            await asyncio.sleep(LEAST_SECONDS)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._pause()):
+                async with asyncio.timeout(max(0.0, self._pause() - LEAST_SECONDS)):
                     await self._wake.wait()
             self._wake.clear()
 
@@ -91,7 +108,7 @@ class Sweep:
     async def sweep(self, cluster: Cluster) -> None:
         """Remove what is over in one member; the list is complete, or nothing is removed."""
         ours = [found async for found in cluster.anchors.all() if found.hub_id == self._hub_id]
-        standing = [(found, self._standing(found)) for found in ours if not found.deleting]
+        standing = [(found, self._standing_of(found)) for found in ours if not found.deleting]
         over = [found for found, each in standing if each is Standing.OVER]
         unknown = [found for found, each in standing if each is Standing.UNKNOWN]
         deleted = await self._deleted_among({found.appwrapper for found in unknown}) if unknown else set()
@@ -102,7 +119,7 @@ class Sweep:
             _log.warning("too_many_unknown", cluster=cluster.name, unknown=len(unknown), all=len(ours))
             unknown = []
         for found in (*over, *unknown):
-            if self._standing(found) is Standing.LIVE:
+            if self._standing_of(found) is Standing.LIVE:
                 continue  # since we looked: each deletion takes its time
             _log.info("swept", cluster=cluster.name, anchor=f"{found.namespace}/{found.name}")
             await cluster.anchors.delete(found)
@@ -119,15 +136,18 @@ class Sweep:
         self._spared[cluster.name] = names
         return [found for found in unknown if found.created_at > self._spared_until]
 
-    def _standing(self, found: Found) -> Standing:
-        record = self._roster.get(found.appwrapper)
+    def _standing_of(self, found: Found) -> Standing:
+        return self._standing(found.appwrapper, found.attempt)
+
+    def _standing(self, appwrapper: str, attempt: int) -> Standing:
+        record = self._roster.get(appwrapper)
         if record is None:
             # Not taken in yet, or not to be told: the hub's own list is not complete.
-            may_come = self._hub.view(found.appwrapper) is not None or not self._hub.can_tell_all
+            may_come = self._hub.view(appwrapper) is not None or not self._hub.can_tell_all
             return Standing.LIVE if may_come else Standing.UNKNOWN
-        if found.attempt > record.attempts:
+        if attempt > record.attempts:
             return Standing.UNKNOWN
         # By its number alone: the cluster it was dispatched to may go by another name now.
-        if record.attempt is None or record.attempt.number != found.attempt:
+        if record.attempt is None or record.attempt.number != attempt:
             return Standing.OVER
         return Standing.LIVE if record.holds_capacity or record.kept_until else Standing.OVER

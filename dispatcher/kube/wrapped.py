@@ -34,6 +34,13 @@ from dispatcher.kube.client import MERGE_PATCH, METADATA_LIST, ClusterClient, Js
 from dispatcher.kube.discovery import Discovery, Kind
 
 
+class Mark(NamedTuple):
+    """What an object says of itself: the AppWrapper that owns it, and the number of the attempt that made it."""
+
+    appwrapper: str
+    attempt: int
+
+
 @dataclass(frozen=True, slots=True)
 class Created:
     """It exists, and it is this attempt's; `ref` has its uid."""
@@ -64,9 +71,15 @@ class RefusedForGood:
 
 @dataclass(frozen=True, slots=True)
 class NameTaken:
-    """An object that is not ours has the name, in this cluster; the message names it."""
+    """An object that is not ours has the name, in this cluster; the message names it.
+
+    `left_by` is there if the object says that an attempt of this very hub made it; `going` is the message if that
+    attempt is over.
+    """
 
     message: str
+    left_by: Mark | None = None
+    going: str = ""
 
 
 Creation = Created | InTheWay | Postponed | NameTaken | RefusedForGood
@@ -82,13 +95,6 @@ _log = log.get("wrapped")
 
 
 PAGE: Final = 500
-
-
-class Mark(NamedTuple):
-    """What an object says of itself: the AppWrapper that owns it, and the number of the attempt that made it."""
-
-    appwrapper: str
-    attempt: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,7 +267,7 @@ class WrappedObjects:
             case Whose.ANOTHER_APPWRAPPER:
                 if not await self._owner_stays(found):
                     return InTheWay(f"{_title(ref)} of a deleted AppWrapper is going")
-                return _collision(ref)
+                return _collision(ref, _left_by(found, owner))
             case Whose.FOREIGN:
                 return _collision(ref)
 
@@ -347,10 +353,20 @@ def _last_seen(event: Json) -> str:
     return max(filter(None, times), default="")
 
 
-def _collision(ref: ObjectRef) -> NameTaken:
-    return NameTaken(
-        f"{_title(ref)} exists already and is not this AppWrapper's; delete it or choose another name"
-    )
+def _collision(ref: ObjectRef, left_by: Mark | None = None) -> NameTaken:
+    message = f"{_title(ref)} exists already and is not this AppWrapper's; delete it or choose another name"
+    going = f"{_title(ref)} of an attempt that is over is to be removed" if left_by else ""
+    return NameTaken(message, left_by, going)
+
+
+def _left_by(found: Json, owner: Owner) -> Mark | None:
+    """The attempt of this hub under whose anchor an object is; None if it is under no anchor, or another hub's."""
+    metadata = found["metadata"]
+    controller, appwrapper = controller_of(metadata) or {}, owned_by(metadata)
+    hub_id = (metadata.get("annotations") or {}).get(names.HUB_ANNOTATION)
+    if appwrapper is None or controller.get("kind") != "ConfigMap" or hub_id != owner.hub_id:
+        return None
+    return Mark(appwrapper, int(str(controller["name"]).rpartition("-")[2]))
 
 
 def _with_uid(ref: ObjectRef, found: Json) -> ObjectRef:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -14,15 +15,15 @@ from dispatcher import errors
 from dispatcher.api.names import FINALIZER
 from dispatcher.controller import creation
 from dispatcher.controller.cluster import Cluster
-from dispatcher.controller.creation import MOST_FAILURES
+from dispatcher.controller.creation import LONGEST_IN_THE_WAY, MOST_FAILURES
 from dispatcher.controller.parts import Parts
 from dispatcher.core import lifecycle
 from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.choice import Where, leads_nowhere
 from dispatcher.core.lifecycle import CREATION_POSTPONED
-from dispatcher.core.manifest import anchor_name
+from dispatcher.core.manifest import Anchor, anchor_name, build
 from dispatcher.core.record import Pending, Phase, Record
-from tests.builders import make_appwrapper, make_metadata
+from tests.builders import make_appwrapper, make_metadata, make_owner, make_wrapped
 from tests.fakes import FakeApiServer, Reply, answer, client_of, hang_up, refusal, text
 from tests.unit.controller.wire import APPWRAPPERS, JOBS, MISSING, job, made, secret
 from tests.unit.controller.world import SERVES, World
@@ -55,6 +56,7 @@ class East:
         self.cluster = cluster
         self.order: list[str] = []
         self.mishaps: list[str] = []
+        self.over: set[tuple[str, int]] = set()
         self.labels: dict[str, dict[str, str]] = {}
         for path, kinds in SERVES.items():
             resources = [{"name": name, "kind": kind, "namespaced": True} for name, kind in kinds.items()]
@@ -81,7 +83,12 @@ class East:
     @property
     def parts(self) -> Parts:
         """The world's, as they are where these members are declared."""
-        return replace(self.world.parts, note_mishap=self.mishaps.append, leads_nowhere=self._leads_nowhere)
+        return replace(
+            self.world.parts,
+            note_mishap=self.mishaps.append,
+            leads_nowhere=self._leads_nowhere,
+            removes=lambda appwrapper, attempt: (appwrapper, attempt) in self.over,
+        )
 
     def _leads_nowhere(self, where: Where) -> bool:
         return leads_nowhere(where, self.labels) if self.labels else bool(where.ruled_out)
@@ -415,6 +422,48 @@ async def test_gang_that_only_one_cluster_may_have_fails_with_the_words_of_that_
         Phase.FAILING,
         f"default/aw creation failure: {IN_THE_WAY}",
     )
+
+
+PREDECESSOR = make_owner("predecessor", attempt=3)
+
+
+def has_leftover(server: FakeApiServer, hub: str = "the-hub") -> None:
+    """Have a Job of that name be under an anchor of another AppWrapper, which is there still."""
+    anchored = replace(
+        PREDECESSOR, hub_id=hub, anchor=Anchor(anchor_name("uid-of-predecessor", 3), "uid-of-theirs")
+    )
+    server.on("POST", JOBS, TAKEN)
+    server.on("GET", f"{JOBS}/train", answer({**build(make_wrapped(TRAIN), anchored)}))
+    server.on(
+        "GET",
+        f"{CONFIGMAPS}/{anchor_name('uid-of-predecessor', 3)}",
+        answer({"metadata": make_metadata("x", uid="uid-of-theirs")}),
+    )
+
+
+async def test_name_that_a_deleted_appwrapper_left_behind_is_waited_for(east: East) -> None:
+    east.labels = {"east": {}}
+    east.over.add(("uid-of-predecessor", 3))
+    await east.dispatched()
+    has_leftover(east.server)
+    await east.world.forget_wakes()
+    assert (await east.creates()).phase is Phase.DISPATCHING
+    assert await east.world.is_woken_within(1)
+    await asyncio.sleep(LONGEST_IN_THE_WAY.total_seconds())  # virtual
+    postponed = await east.creates()
+    assert (postponed.phase, postponed.where.ruled_out) == (Phase.REQUEUEING, frozenset())
+    assert "Job default/train of an attempt that is over is to be removed" in postponed.message
+
+
+@pytest.mark.parametrize("hub", ["the-hub", "another-hub"])
+async def test_name_that_another_appwrapper_has_is_taken(east: East, hub: str) -> None:
+    east.labels = {"east": {}}
+    if hub != "the-hub":
+        east.over.add(("uid-of-predecessor", 3))
+    await east.dispatched()
+    has_leftover(east.server, hub)
+    failing = await east.creates()
+    assert (failing.phase, failing.message) == (Phase.FAILING, f"default/aw creation failure: {IN_THE_WAY}")
 
 
 async def test_hub_without_members_refuses_a_name_that_is_taken_as_ever(east: East) -> None:

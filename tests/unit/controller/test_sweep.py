@@ -301,6 +301,51 @@ async def test_what_becomes_known_during_a_sweep_stays(world: World, sweep: Swee
     assert east.deleted == [anchor_name("uid-1", 1)]
 
 
+# --- what is to be removed ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("record", "removes"),
+    [
+        pytest.param(in_east(make_record(Phase.RUNNING)), False, id="runs"),
+        pytest.param(in_east(make_record(Phase.COMPLETED)), False, id="completed-and-kept"),
+        pytest.param(in_east(make_record(Phase.DELETING)), True, id="is-being-deleted"),
+        pytest.param(in_east(make_record(Phase.FAILED)), True, id="failed"),
+        pytest.param(later_attempt(in_east(make_record(Phase.REQUEUEING))), True, id="dispatched-elsewhere"),
+        pytest.param(None, True, id="deleted-or-unknown"),
+    ],
+)
+async def test_objects_of_an_attempt_that_is_over_are_removed(
+    world: World, sweep: Sweep, record: Record | None, removes: bool
+) -> None:
+    if record is not None:
+        world.roster.put(record)
+    assert sweep.removes(UID, 1) is removes
+
+
+async def test_objects_of_an_appwrapper_that_may_yet_be_taken_in_are_not_removed(
+    world: World, sweep: Sweep
+) -> None:
+    world.show(make_appwrapper())
+    assert not sweep.removes(UID, 1)
+    world.show(make_appwrapper(deletionTimestamp="2026-11-20T09:00:00Z"))
+    assert sweep.removes(UID, 1)
+
+
+async def test_gang_that_waits_for_a_name_has_members_swept_at_once_and_not_more_than_once_a_second(
+    world: World, sweep: Sweep, east: Member
+) -> None:
+    world.clusters["east"] = east.cluster
+    async with running(sweep):
+        await asyncio.sleep(2)  # virtual
+        east.has(anchor())
+        for _ in range(30):
+            assert sweep.removes(UID, 1)
+            await asyncio.sleep(0.1)  # virtual
+        assert east.deleted
+        assert len(east.server.requests("GET", CONFIGMAPS)) <= 5
+
+
 # --- after a restore ---------------------------------------------------------------------------------------
 
 RESTORED = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)

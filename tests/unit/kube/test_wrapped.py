@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ import pytest
 from dispatcher import errors
 from dispatcher.api import names
 from dispatcher.core.endings import ObjectState, state_of
-from dispatcher.core.manifest import adoption, build, reference
+from dispatcher.core.manifest import Anchor, adoption, build, reference
 from dispatcher.core.record import ObjectRef
 from dispatcher.kube.client import MERGE_PATCH, METADATA_LIST, ClusterClient
 from dispatcher.kube.discovery import Discovery
@@ -53,6 +54,7 @@ def foreign(**metadata: object) -> Json:
 def wrapped(server: FakeApiServer, client: ClusterClient) -> WrappedObjects:
     """The wrapped objects of a cluster that serves RayClusters, AppWrappers, and ClusterRoles."""
     kinds = {
+        "/api/v1": ("configmaps", "ConfigMap", True),
         "/apis/ray.io/v1": ("rayclusters", "RayCluster", True),
         "/apis/workload.codeflare.dev/v1beta1": ("appwrappers", "AppWrapper", True),
         "/apis/rbac.authorization.k8s.io/v1": ("clusterroles", "ClusterRole", False),
@@ -63,14 +65,23 @@ def wrapped(server: FakeApiServer, client: ClusterClient) -> WrappedObjects:
     return WrappedObjects(client, Discovery(client))
 
 
-def script(server: FakeApiServer, *, post: Reply, get: Reply = MISSING, owner: Reply = MISSING) -> None:
+def script(
+    server: FakeApiServer,
+    *,
+    post: Reply,
+    get: Reply = MISSING,
+    owner: Reply = MISSING,
+    anchor: Reply = MISSING,
+) -> None:
     server.on("POST", COLLECTION, post)
     server.on("GET", OBJECT, get)
     server.on("DELETE", OBJECT, answer({}))
     server.on("GET", f"{APPWRAPPERS}/other", owner)
+    server.on("GET", "/api/v1/namespaces/default/configmaps/appwrapper-uid-of-other-7", anchor)
 
 
 OTHER = make_owner("other")
+ANCHORED = replace(OTHER, attempt=7, anchor=Anchor("appwrapper-uid-of-other-7", "a"))
 
 CREATIONS = [
     pytest.param(
@@ -121,6 +132,33 @@ CREATIONS = [
             "delete it or choose another name"
         ),
         id="of-another-appwrapper",
+    ),
+    pytest.param(
+        {"post": TAKEN, "get": answer(existing(ANCHORED)), "anchor": answer({"metadata": {"uid": "a"}})},
+        NameTaken(
+            "RayCluster default/ray exists already and is not this AppWrapper's; "
+            "delete it or choose another name",
+            Mark("uid-of-other", 7),
+            "RayCluster default/ray of an attempt that is over is to be removed",
+        ),
+        id="under-an-anchor-of-this-hub",
+    ),
+    pytest.param(
+        {
+            "post": TAKEN,
+            "get": answer(existing(replace(ANCHORED, hub_id="b"))),
+            "anchor": answer({"metadata": {"uid": "a"}}),
+        },
+        NameTaken(
+            "RayCluster default/ray exists already and is not this AppWrapper's; "
+            "delete it or choose another name"
+        ),
+        id="under-an-anchor-of-another-hub",
+    ),
+    pytest.param(
+        {"post": TAKEN, "get": answer(existing(ANCHORED))},
+        InTheWay("RayCluster default/ray of a deleted AppWrapper is going"),
+        id="whose-anchor-is-gone",
     ),
     pytest.param(
         {"post": TAKEN, "get": answer(existing(OTHER))},
