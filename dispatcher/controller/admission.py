@@ -7,17 +7,19 @@ already though the database does not know it (a fresh database, an MCAD replaced
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from datetime import datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeGuard
 
 from dispatcher import errors, log
-from dispatcher.api.appwrapper import AppWrapperSpec, WrappedObject
+from dispatcher.api.appwrapper import AppWrapperSpec
 from dispatcher.api.conditions import ConditionType, State
 from dispatcher.api.mistakes import SpecError
 from dispatcher.api.names import CLUSTER_PREFERENCE, CLUSTER_SELECTOR, HUB_CLUSTER
 from dispatcher.api.selector import selector_of
 from dispatcher.api.submitter import UNKNOWN, Submitter
+from dispatcher.controller.anchor_search import Sighting, Sightings, search
 from dispatcher.controller.author_check import AuthorCheck
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.committer import Committer
@@ -35,6 +37,10 @@ from dispatcher.core.record import Change, Record
 from dispatcher.kube.appwrappers import AppWrapperView
 
 LARGEST_BATCH = 200
+AT_ONCE: Final = 8
+"""Newcomers that are looked for on the hub at the same time."""
+SEARCH_PAUSE_SECONDS: Final = 1.0
+"""Least time between two rounds of searches, each of which lists anchors in every member."""
 
 _log = log.get("admission")
 
@@ -46,6 +52,9 @@ class Admission:
     policy of the API server can have written who submitted an AppWrapper. One that was deleted is taken in, too, if a
     member has something of it. In `denied_namespaces` nothing is dispatched. `authors`, if there are, say whether an
     author may create what is wrapped.
+
+    A newcomer that may run already is looked for in the clusters, apart from the others, which are not held up by
+    that. Anybody can write our finalizer: it is a reason to search, and proves nothing.
     """
 
     def __init__(
@@ -83,11 +92,16 @@ class Admission:
         self._uids: set[str] = set()
         self._failed: set[str] = set()
         self._unsure: set[str] = set()
+        self._awaited: set[str] = set()
+        self._searched: dict[str, AppWrapperView] = {}
         self._wake = asyncio.Event()
+        self._wake_search = asyncio.Event()
 
     def add(self, uid: str) -> None:
         """Have a newcomer taken in with the next batch, unless it has to wait outside the queue."""
-        if not self._limits.bound.is_deferred(uid):
+        if uid in self._searched:
+            self._awaited.add(uid)
+        elif not self._limits.bound.is_deferred(uid):
             self._uids.add(uid)
             self._wake.set()
 
@@ -97,50 +111,114 @@ class Admission:
             self._wake.set()
 
     def is_unsure(self, uid: str) -> bool:
-        """True if an AppWrapper is on its way out, and a member that may have something of it could not be asked."""
+        """True while a member that may have something of an AppWrapper was not asked, or could not be."""
         return uid in self._unsure
 
     async def run(self) -> None:
         """Take in batch after batch until cancelled."""
-        while True:
-            await self._wake.wait()
-            self._wake.clear()
-            await self.admit_all()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._run_searches(), name="admission-searches")
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                await self._admit_known()
 
     async def admit_all(self) -> None:
-        """Take in every newcomer known now, as far as there is room for it."""
+        """Take in every newcomer known now, as far as there is room; also those to be looked for in the clusters."""
+        await self._admit_known()
+        await self._search()
+
+    async def _run_searches(self) -> None:
+        while True:
+            await self._wake_search.wait()
+            self._wake_search.clear()
+            await self._search()
+            await asyncio.sleep(SEARCH_PAUSE_SECONDS)
+
+    async def _admit_known(self) -> None:
+        """Take in those of which nothing can run yet, and put the others down for a search."""
         bound = self._limits.bound
         self._uids.update(bound.call())
         while self._uids:
-            views = sorted(filter(None, map(self._hub.view, self._uids)), key=_creation_order)
+            views = sorted(filter(self._is_wanted, map(self._hub.view, self._uids)), key=_creation_order)
             self._uids.clear()
+            for view in views:
+                if self._may_run(view):
+                    self._put_down(view)
+            views = [view for view in views if view.uid not in self._searched]
             for start in range(0, len(views), LARGEST_BATCH):
-                await self._admit(views[start : start + LARGEST_BATCH])
+                batch = views[start : start + LARGEST_BATCH]
+                changes = [self._read_safely(view) for view in batch]
+                await self._commit([change for change in changes if change])
                 bound.settle()
             self._uids.update(bound.call())
 
-    async def _admit(self, views: list[AppWrapperView]) -> None:
-        wanted = [
-            view
-            for view in views
-            if view.is_ours and self._roster.get(view.uid) is None and (not view.deleting or view.is_held)
-        ]
-        self._failed.clear()
-        changes = [change for view in wanted if (change := await self._read_safely(view))]
+    def _is_wanted(self, view: AppWrapperView | None) -> TypeGuard[AppWrapperView]:
+        if view is None or not view.is_ours or self._roster.get(view.uid) is not None:
+            return False
+        return view.is_held or not view.deleting
+
+    async def _commit(self, changes: list[Change]) -> None:
         for record in await self._committer.commit_all(changes):
             self._on_admitted(record)
-        self._note_leaving({view.uid for view in wanted if view.deleting})
 
-    def _note_leaving(self, uids: set[str]) -> None:
-        """Those of which it is known now where they have something, or that they have nothing, may go."""
-        for uid in self._unsure & uids - self._failed:
-            self._on_failed(uid)
-        self._unsure = self._unsure - uids | self._failed & uids
+    # --- those that may run already ---------------------------------------------------------------------------
 
-    async def _read_safely(self, view: AppWrapperView) -> Change | None:
-        """Read one newcomer; one that cannot be read now comes back, and holds up no other."""
+    def _may_run(self, view: AppWrapperView) -> bool:
+        """True if something of it may be in a cluster: it has to be looked for before it is taken in."""
+        if told_end(view) is not None and not view.deleting:
+            return False
+        runs = any(cluster.pod_counts(view.uid).live for cluster in self._clusters.values())
+        return view.is_held or bool(view.status.get("canrun")) or runs
+
+    def _put_down(self, view: AppWrapperView) -> None:
+        self._searched[view.uid] = view
+        if view.uid in self._unsure:
+            self._awaited.add(view.uid)
+        if view.is_held:
+            self._unsure.add(view.uid)
+        self._wake_search.set()
+
+    async def _search(self) -> None:
+        """One round: find out where those are that were put down, and take them in."""
+        if not self._searched:
+            return
+        views = [view for uid in self._searched if self._is_wanted(view := self._hub.view(uid))]
+        gone = self._searched.keys() - {view.uid for view in views}
         try:
-            return await (self._read_leaving(view) if view.deleting else self._read(view))
+            are_all_asked = self._is_complete()
+            sightings = await search(self._clusters, {view.uid for view in views})
+            sightings.are_complete &= are_all_asked
+            limit = asyncio.Semaphore(AT_ONCE)
+            views.sort(key=_creation_order)
+            found = await asyncio.gather(*(self._find_safely(view, sightings, limit) for view in views))
+            changes = [each for each in found if each is not None]
+            for start in range(0, len(changes), LARGEST_BATCH):
+                await self._commit(changes[start : start + LARGEST_BATCH])
+                self._limits.bound.settle()
+        finally:
+            for uid in (*gone, *(view.uid for view in views)):
+                self._searched.pop(uid, None)
+        self._note_found(views, gone)
+
+    def _note_found(self, views: list[AppWrapperView], gone: set[str]) -> None:
+        """Those of which it is known now where they have something, or that they have nothing, may go."""
+        for view in views:
+            if view.uid in self._unsure and view.uid not in self._failed:
+                self._unsure.discard(view.uid)
+                if view.uid in self._awaited:
+                    self._on_failed(view.uid)
+        self._awaited -= gone.union(view.uid for view in views)
+        self._unsure = {uid for uid in self._unsure - gone if self._hub.view(uid)}
+        self._failed.clear()
+
+    async def _find_safely(
+        self, view: AppWrapperView, sightings: Sightings, limit: asyncio.Semaphore
+    ) -> Change | None:
+        """Look for one newcomer; one that cannot be looked for now comes back, and holds up no other."""
+        try:
+            async with limit:
+                return await self._find(view, sightings)
         except errors.StoreError:
             raise
         except errors.ClusterError as error:
@@ -153,10 +231,69 @@ class Admission:
         self._on_failed(view.uid)
         return None
 
-    async def _read(self, view: AppWrapperView) -> Change | None:
+    async def _find(self, view: AppWrapperView, sightings: Sightings) -> Change | None:
+        """Take one in where it is; one that was deleted only to remove what a member has of it.
+
+        None of one that comes again: its author's rights are asked about, or there is no room.
+        """
+        try:
+            spec, newcomer, gang = self._parse(view)
+            if not view.deleting and not self._may_be_dispatched(view, newcomer, spec):
+                self._failed.add(view.uid)
+                return None
+        except SpecError as error:
+            return None if view.deleting else self._reject(view, error)  # nothing was ever made of it
+        running = await self._find_running(view, spec, sightings)
+        if running is not None:
+            return beginnings.adopt(newcomer, gang, *running, self._now())
+        if view.deleting or not self._limits.bound.admits(view):
+            return None
+        return beginnings.submit(newcomer, gang, self._now())
+
+    async def _find_running(
+        self, view: AppWrapperView, spec: AppWrapperSpec, sightings: Sightings
+    ) -> tuple[str, int] | None:
+        """The cluster that has something of an AppWrapper new to the database, and the latest attempt it is of."""
+        found = [sightings.latest[view.uid]] if view.uid in sightings.latest else []
+        attempt = await self._attempt_on_hub(view, spec)
+        if attempt is not None:
+            found.append(Sighting(attempt, HUB_CLUSTER))
+        latest = max(found, default=None)
+        # What its status names is where its latest attempt is; else that may be where nobody can be asked.
+        is_certain = latest is not None and latest.cluster == view.status.get("cluster")
+        if view.is_held and not is_certain and not (sightings.are_complete and self._is_complete()):
+            raise errors.Unavailable("a member cluster may have objects of it, and cannot be asked now")
+        return (latest.cluster, latest.attempt) if latest else None
+
+    async def _attempt_on_hub(self, view: AppWrapperView, spec: AppWrapperSpec) -> int | None:
+        """The latest attempt that made an object on the hub.
+
+        An AppWrapper without any status never was dispatched there, whatever finalizers it bears: nothing is asked.
+        """
+        hub = self._clusters.get(HUB_CLUSTER)
+        if hub is None or not (view.status or hub.pod_counts(view.uid).live):
+            return None
+        attempts = []
+        for wrapped in spec.wrapped:
+            # A hub that takes no gangs itself gives no right to look there, and none was made there.
+            with contextlib.suppress(errors.Forbidden):
+                attempts.append(await hub.wrapped.attempt_of(wrapped, owner_of_newcomer(view, self._hub_id)))
+        return max((each for each in attempts if each is not None), default=None)
+
+    # --- reading one ------------------------------------------------------------------------------------------
+
+    def _read_safely(self, view: AppWrapperView) -> Change | None:
+        """Read one newcomer; one that cannot be read now comes back, and holds up no other."""
+        try:
+            return self._read(view)
+        except Exception:  # noqa: BLE001  # the loop's edge: one AppWrapper must not end the others
+            _log.exception("admission_failed", appwrapper=f"{view.namespace}/{view.name}", uid=view.uid)
+        self._on_failed(view.uid)
+        return None
+
+    def _read(self, view: AppWrapperView) -> Change | None:
         """Read one newcomer; None of one that comes again: its author's rights are asked about, or there is no room."""
-        bound, may_be_somewhere = self._limits.bound, self._may_be_somewhere(view)
-        if not (may_be_somewhere or bound.admits(view)):
+        if told_end(view) is None and not self._limits.bound.admits(view):
             return None
         try:
             spec, newcomer, gang = self._parse(view)
@@ -166,30 +303,12 @@ class Admission:
             if not self._may_be_dispatched(view, newcomer, spec):
                 return None
         except SpecError as error:
-            message = f"{view.namespace}/{view.name} creation failure: {error}"
-            return beginnings.reject(_newcomer(view, self._submitter(view)), message, self._now())
-        running = await self._find_running(view, spec)
-        if running is not None:
-            cluster, attempt = running
-            return beginnings.adopt(newcomer, gang, cluster, attempt, self._now())
-        if may_be_somewhere and not bound.admits(view):
-            return None
+            return self._reject(view, error)
         return beginnings.submit(newcomer, gang, self._now())
 
-    def _may_be_somewhere(self, view: AppWrapperView) -> bool:
-        """True if it looks as if it had run: what does, or did, takes no place in the queue."""
-        if view.is_held or view.status.get("canrun") or told_end(view) is not None:
-            return True
-        return any(cluster.pod_counts(view.uid).live for cluster in self._clusters.values())
-
-    async def _read_leaving(self, view: AppWrapperView) -> Change | None:
-        """Take in one that was deleted only to remove what a member has of it; None if none has anything."""
-        try:
-            spec, newcomer, gang = self._parse(view)
-        except SpecError:
-            return None  # nothing was ever made of it
-        running = await self._find_running(view, spec)
-        return beginnings.adopt(newcomer, gang, *running, self._now()) if running else None
+    def _reject(self, view: AppWrapperView, error: SpecError) -> Change:
+        message = f"{view.namespace}/{view.name} creation failure: {error}"
+        return beginnings.reject(_newcomer(view, self._submitter(view)), message, self._now())
 
     def _parse(self, view: AppWrapperView) -> tuple[AppWrapperSpec, Newcomer, Gang]:
         spec = self._specs.parse(view.spec, view.spec_hash, view.namespace)
@@ -210,35 +329,6 @@ class Admission:
 
     def _submitter(self, view: AppWrapperView) -> Submitter:
         return view.submitter if self._believes_stamps else UNKNOWN
-
-    async def _find_running(self, view: AppWrapperView, spec: AppWrapperSpec) -> tuple[str, int] | None:
-        """The cluster that has objects of an AppWrapper new to the database, and the latest attempt that made any."""
-        are_all_asked = self._is_complete()
-        found: list[tuple[int, str]] = []
-        for cluster in tuple(self._clusters.values()):  # one may come or go while another is asked
-            seems_to_run = view.is_held or view.status.get("canrun") or cluster.pod_counts(view.uid).live
-            if not seems_to_run:
-                continue
-            for wrapped in spec.wrapped:
-                attempt = await self._attempt_in(cluster, wrapped, view)
-                if attempt is not None:
-                    found.append((attempt, cluster.name))
-        attempt, name = max(found, default=(0, ""))
-        # What its status names is where its latest attempt is; else that may be where nobody can be asked.
-        is_certain = bool(attempt) and name == view.status.get("cluster")
-        if view.is_held and not is_certain and not (are_all_asked and self._is_complete()):
-            raise errors.Unavailable("a member cluster may have objects of it, and cannot be asked now")
-        return (name, attempt) if attempt else None
-
-    async def _attempt_in(self, cluster: Cluster, wrapped: WrappedObject, view: AppWrapperView) -> int | None:
-        try:
-            return await cluster.wrapped.attempt_of(wrapped, owner_of_newcomer(view, self._hub_id))
-        except errors.Forbidden:
-            if cluster.is_member:
-                raise
-            return (
-                None  # a hub that takes no gangs itself gives no right to look there, and none was made there
-            )
 
 
 def _where(view: AppWrapperView, spec: AppWrapperSpec) -> Where:

@@ -15,12 +15,13 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 from dispatcher import errors, log
 from dispatcher.api.conditions import State
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.controller.admission import ToldEnd, told_end
+from dispatcher.controller.anchor_search import Sighting
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.committer import Committer
 from dispatcher.controller.hub import Hub
@@ -38,13 +39,6 @@ AT_ONCE: Final = 8
 T = TypeVar("T")
 
 _log = log.get("restoration")
-
-
-class Sighting(NamedTuple):
-    """An attempt that has something in a cluster; the later of two is the greater."""
-
-    attempt: int
-    cluster: str
 
 
 @dataclass

@@ -6,7 +6,7 @@ gang with it, also one of which nobody knows any more.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -17,6 +17,8 @@ from dispatcher.core.manifest import Anchor, Owner, anchor_name, anchor_of, appw
 from dispatcher.kube.client import METADATA_LIST, ClusterClient, Json
 
 PAGE: Final = 500
+MOST_SELECTED: Final = 50
+"""So many AppWrappers fit the URL of a request, with room to spare."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,9 +97,12 @@ class Anchors:
                 return None
             raise _clear(error) from error
 
-    async def all(self) -> AsyncIterator[Found]:
-        """Every anchor there is, whosever hub's: a complete list, or an error."""
-        query = {"labelSelector": names.UID_LABEL, "limit": str(PAGE)}
+    async def all(self, of: Collection[str] = ()) -> AsyncIterator[Found]:
+        """Every anchor there is, whosever hub's: a complete list, or an error.
+
+        If only those of a few AppWrappers are asked for, by uid, the member sends no others; of many it sends all.
+        """
+        query = {"labelSelector": _selector(of), "limit": str(PAGE)}
         while True:
             page = await self._client.get("/api/v1/configmaps", query, accept=METADATA_LIST)
             for raw in page.get("items") or ():
@@ -115,6 +120,12 @@ class Anchors:
             await self._client.delete(_path(anchor.namespace, anchor.name), anchor.uid)
         except (errors.NotFound, errors.Conflict):
             return
+
+
+def _selector(uids: Collection[str]) -> str:
+    if 0 < len(uids) <= MOST_SELECTED:
+        return f"{names.UID_LABEL} in ({','.join(sorted(uids))})"
+    return names.UID_LABEL
 
 
 def _clear(error: errors.NotFound) -> errors.ClusterError:

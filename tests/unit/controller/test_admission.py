@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from typing import Any
@@ -9,16 +10,18 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from dispatcher.api.names import FINALIZER, GROUPS_ANNOTATION, USER_ANNOTATION
+from dispatcher.api.names import FINALIZER, GROUPS_ANNOTATION, UID_LABEL, USER_ANNOTATION
 from dispatcher.api.submitter import UNKNOWN, Submitter
+from dispatcher.controller.anchor_search import SEARCH_SECONDS
 from dispatcher.controller.cluster import Cluster
 from dispatcher.core.capacity import CapacityLedger
-from dispatcher.core.manifest import build
+from dispatcher.core.manifest import anchor_name, build
 from dispatcher.core.record import Phase
-from tests.builders import make_appwrapper, make_owner, make_template, make_wrapped
-from tests.fakes import FakeApiServer, answer, client_of, refusal
+from tests.builders import make_appwrapper, make_metadata, make_owner, make_template, make_wrapped
+from tests.fakes import FakeApiServer, Reply, answer, client_of, never, refusal
 from tests.unit.controller.wire import APPWRAPPERS, MISSING, PODS
 from tests.unit.controller.world import World
+from tests.unit.virtual_time import monotonic, until
 
 Json = dict[str, Any]
 UNKNOWN_KIND = make_template("Widget", "example.com/v1", name="w")
@@ -246,8 +249,7 @@ async def test_member_that_goes_while_it_is_asked_is_no_reason_to_fail(world: Wo
             del world.clusters["west"]
             return await MISSING(request)
 
-        far.on("GET", f"{PODS}/pod", goes)
-        far.on("GET", "/api/v1", answer({"resources": [{"name": "pods", "kind": "Pod", "namespaced": True}]}))
+        far.on("GET", CONFIGMAPS, goes)
         hub = world.clusters.pop("hub")
         world.clusters |= {"west": west, "hub": hub}
         world.server.on("GET", f"{PODS}/pod", MISSING)
@@ -257,19 +259,28 @@ async def test_member_that_goes_while_it_is_asked_is_no_reason_to_fail(world: Wo
 
 # --- what was deleted before it was known ----------------------------------------------------------------------
 
+CONFIGMAPS = "/api/v1/configmaps"
+
+
+def anchors(*found: tuple[str, int]) -> Reply:
+    """Replies a list of anchors, of these attempts by the uid of their AppWrappers."""
+    items = [
+        {"metadata": make_metadata(anchor_name(uid, attempt), labels={UID_LABEL: uid})}
+        for uid, attempt in found
+    ]
+    return answer({"metadata": {"resourceVersion": "1"}, "items": items})
+
+
 LEAVING: Json = {"finalizers": [FINALIZER], "deletionTimestamp": "2026-11-20T09:00:00Z"}
 
 
 @pytest.fixture
 async def west(world: World) -> AsyncIterator[FakeApiServer]:
-    """A member that serves pods, and has none; nor has the hub."""
+    """A member that has no anchors; nor has the hub anything."""
     async with FakeApiServer() as west, client_of(west) as client:
         world.clusters["west"] = Cluster("west", client, CapacityLedger(), world.wake_dispatch, world.wake)
-        west.on(
-            "GET", "/api/v1", answer({"resources": [{"name": "pods", "kind": "Pod", "namespaced": True}]})
-        )
-        for server in (world.server, west):
-            server.on("GET", f"{PODS}/pod", MISSING)
+        west.on("GET", CONFIGMAPS, anchors())
+        world.server.on("GET", f"{PODS}/pod", MISSING)
         yield west
 
 
@@ -289,7 +300,7 @@ async def comes(world: World, raw: Json) -> str:
 async def test_one_that_was_deleted_is_taken_in_to_remove_what_a_member_has_of_it(
     world: World, west: FakeApiServer
 ) -> None:
-    west.on("GET", f"{PODS}/pod", answer(running(2)))
+    west.on("GET", CONFIGMAPS, anchors(("uid-of-aw", 1), ("uid-of-aw", 2)))
     uid = await comes(world, make_appwrapper(**LEAVING))
     record = world.record(uid)
     assert record.attempt is not None
@@ -317,16 +328,105 @@ async def test_one_that_was_deleted_and_has_nothing_anywhere_is_let_go(
 async def test_one_that_was_deleted_is_not_let_go_before_every_member_was_asked(
     world: World, west: FakeApiServer
 ) -> None:
-    west.on("GET", f"{PODS}/pod", refusal(500, "InternalError"))
+    west.on("GET", CONFIGMAPS, refusal(500, "InternalError"))
     uid = await comes(world, make_appwrapper(**LEAVING))
     for _ in range(2):
         await world.reconcile(uid)
         await world.admission.admit_all()
     assert (let_go(world), world.failed) == (False, [uid] * 3)
 
-    west.on("GET", f"{PODS}/pod", MISSING)
+    west.on("GET", CONFIGMAPS, anchors())
     await world.reconcile(uid)
     await world.admission.admit_all()
     assert world.failed == [uid] * 4  # to come again
     await world.reconcile(uid)
     assert let_go(world)
+
+
+async def test_one_that_could_not_be_looked_for_is_not_let_go_when_it_is_deleted_later(
+    world: World, west: FakeApiServer
+) -> None:
+    west.on("GET", CONFIGMAPS, refusal(500, "InternalError"))
+    uid = await comes(world, make_appwrapper(finalizers=[FINALIZER]))
+    world.show(make_appwrapper(**LEAVING))
+    await world.reconcile(uid)
+    assert (let_go(world), world.roster.get(uid)) == (False, None)
+    west.on("GET", CONFIGMAPS, anchors((uid, 1)))
+    await world.admission.admit_all()
+    assert world.record(uid).phase is Phase.DISPATCHING
+
+
+# --- our finalizer, written by somebody else -------------------------------------------------------------------
+
+FORGED: Json = {"finalizers": [FINALIZER]}
+
+
+async def test_forged_finalizers_cost_one_list_of_each_member_and_nothing_on_the_hub(
+    world: World, west: FakeApiServer
+) -> None:
+    items = [make_template(name=f"pod-{number}") for number in range(256)]
+    for number in range(20):
+        world.admission.add(world.show(make_appwrapper(f"forged-{number}", *items, **FORGED)).uid)
+    await world.admission.admit_all()
+    assert len(world.admitted) == 20
+    assert (len(west.requests()), len(world.server.requests())) == (1, 0)
+    (asked,) = west.requests("GET", CONFIGMAPS)
+    assert asked.query["labelSelector"].startswith(f"{UID_LABEL} in (uid-of-forged-0,uid-of-forged-1,")
+
+
+async def test_many_forged_finalizers_still_cost_one_list(world: World, west: FakeApiServer) -> None:
+    for number in range(60):
+        world.admission.add(world.show(make_appwrapper(f"forged-{number}", **FORGED)).uid)
+    await world.admission.admit_all()
+    (asked,) = west.requests()
+    assert (asked.query["labelSelector"], len(world.admitted)) == (UID_LABEL, 60)
+
+
+async def test_newcomers_that_have_to_be_looked_for_hold_up_no_others(
+    world: World, west: FakeApiServer
+) -> None:
+    west.on("GET", CONFIGMAPS, never)
+    running = asyncio.create_task(world.admission.run())
+    for number in range(20):
+        world.admission.add(world.show(make_appwrapper(f"forged-{number}", **FORGED)).uid)
+    await until(lambda: west.requests("GET", CONFIGMAPS))
+    begun = monotonic()
+    for name in ("canary", "another"):
+        world.admission.add(world.show(make_appwrapper(name)).uid)
+        await until(lambda name=name: name in world.admitted)  # type: ignore[misc]
+    assert monotonic() - begun < 1
+    assert world.admitted == ["canary", "another"]
+    await until(lambda: len(world.failed) == 20)
+    assert monotonic() - begun < SEARCH_SECONDS + 2
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_forged_finalizer_of_one_that_never_ran_is_taken_off_when_it_is_deleted(
+    world: World, west: FakeApiServer
+) -> None:
+    uid = await comes(world, make_appwrapper(**FORGED))
+    assert world.record(uid).phase is Phase.QUEUED
+    world.show(make_appwrapper(**LEAVING))
+    await world.reconcile(uid, times=2)
+    patched = [each.path for each in world.server.requests("PATCH")]
+    assert (world.roster.get(uid), f"{APPWRAPPERS}/aw" in patched) == (None, True)
+
+
+async def test_one_that_a_member_has_is_adopted_there_though_its_first_status_was_never_written(
+    world: World, west: FakeApiServer
+) -> None:
+    west.on("GET", CONFIGMAPS, anchors(("uid-of-aw", 1)))
+    record = await world.admit(make_appwrapper(**FORGED))
+    assert record.attempt is not None
+    assert (record.phase, record.attempt.cluster) == (Phase.DISPATCHING, "west")
+
+
+async def test_one_that_went_on_from_a_member_to_the_hub_is_adopted_on_the_hub(
+    world: World, west: FakeApiServer
+) -> None:
+    west.on("GET", CONFIGMAPS, anchors(("uid-of-aw", 1)))
+    world.server.on("GET", f"{PODS}/pod", answer(running(2)))
+    record = await world.admit(make_appwrapper(status={"state": "Pending"}, **FORGED))
+    assert record.attempt is not None
+    assert (record.attempt.number, record.attempt.cluster) == (2, "hub")
