@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Any, Final
 
-from dispatcher import errors
 from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.controller.kind_survey import KindSurvey
 from dispatcher.core.capacity import CapacityLedger, Node, PodCounts, Unscheduled
 from dispatcher.core.choice import Kind
 from dispatcher.core.record import ObjectRef, Record
@@ -27,11 +26,6 @@ from dispatcher.kube.wrapped import WrappedObjects
 
 NAMESPACES_PATH: Final = "/api/v1/namespaces"
 METADATA_ONLY: Final = Extent(contents=False)
-
-SURVEY_SECONDS: Final = 10.0
-"""How often a kind that a member does not serve is looked for again."""
-NO_ANSWER_SECONDS: Final = 1.0
-"""The same where it did not say whether it serves it, as an API server that was only just started."""
 
 MOST_PENDING_PODS: Final = 10
 """How many pods of one AppWrapper are named with what keeps them from being scheduled; one is as good as all."""
@@ -73,11 +67,7 @@ class Cluster:
             self._namespace_changed,
             extent=METADATA_ONLY,
         )
-        self._asked_kinds: set[Kind] = set()
-        self._served_kinds: set[Kind] = set()
-        self._kinds_asked = asyncio.Event()
-        self._kinds_answered = asyncio.Event()
-        self._kinds_answered.set()
+        self._kinds = KindSurvey(self.discovery, on_capacity)
 
     @property
     def is_member(self) -> bool:
@@ -101,20 +91,15 @@ class Cluster:
 
     def missing_kinds(self, kinds: frozenset[Kind]) -> frozenset[Kind]:
         """Those of `kinds` it does not serve, or of which that is not known yet: that is asked, and told when known."""
-        self.ask_for_kinds(kinds)
-        return kinds - self._served_kinds
+        return self._kinds.missing(kinds)
 
     def was_asked_for(self, kinds: frozenset[Kind]) -> bool:
         """True if it was asked whether it serves all of `kinds`, though it may not have answered yet."""
-        return kinds <= self._asked_kinds
+        return self._kinds.was_asked_for(kinds)
 
-    def ask_for_kinds(self, kinds: frozenset[Kind]) -> asyncio.Event:
-        """Have it found out whether it serves `kinds`; what is set once that is known of all that were asked about."""
-        if not self.was_asked_for(kinds):
-            self._asked_kinds |= kinds
-            self._kinds_answered.clear()
-            self._kinds_asked.set()
-        return self._kinds_answered
+    def ask_for_kinds(self, kinds: frozenset[Kind]) -> KindSurvey:
+        """Have it found out whether it serves `kinds`; what is waited for is that this is known."""
+        return self._kinds.ask_for(kinds)
 
     def missing_namespaces(self, namespaces: frozenset[str]) -> frozenset[str]:
         """Those of `namespaces` it does not have; on the hub each AppWrapper has its namespace."""
@@ -134,7 +119,7 @@ class Cluster:
             tasks.create_task(self.owners.run(), name=f"{self.name}-owners")
             tasks.create_task(self.live_pods.run(), name=f"{self.name}-live-pods")
             tasks.create_task(self.objects.run(), name=f"{self.name}-objects")
-            tasks.create_task(self._survey(), name=f"{self.name}-kinds")
+            tasks.create_task(self._kinds.run(), name=f"{self.name}-kinds")
             tasks.create_task(self.comparisons.run(), name=f"{self.name}-comparisons")
             if self.is_member:
                 tasks.create_task(self._namespaces.run(), name=f"{self.name}-namespaces")
@@ -143,33 +128,6 @@ class Cluster:
         """Return once its nodes and pods were listed."""
         for each in self._needed:
             await each.synced.wait()
-
-    async def _survey(self) -> None:
-        """Find out which kinds it serves, of those that were asked about; the others are looked for now and then."""
-        pause = SURVEY_SECONDS
-        while True:
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(pause):
-                    await self._kinds_asked.wait()
-            self._kinds_asked.clear()
-            pause = await self._look_for_kinds()
-            if not self._kinds_asked.is_set():
-                self._kinds_answered.set()
-
-    async def _look_for_kinds(self) -> float:
-        """Look for those it is not known to serve; seconds until that is worth doing again."""
-        pause = SURVEY_SECONDS
-        for kind in sorted(self._asked_kinds - self._served_kinds):
-            try:
-                await self.discovery.find(*kind)
-            except errors.Unavailable:
-                pause = NO_ANSWER_SECONDS
-            except errors.ClusterError:
-                continue  # it does not serve it, or does not tell us
-            else:
-                self._served_kinds.add(kind)
-                self._on_capacity()
-        return pause
 
     def _namespace_changed(self, _uid: str, old: str | None, new: str | None) -> None:
         if old != new:

@@ -62,11 +62,11 @@ class Discovery:
         """The kind, or `NotFound` with a sentence for users if the cluster does not serve it."""
         known = self._kinds.get((api_version, kind))
         if known is None:
-            await self._load(api_version)
+            await self.load(api_version)
             known = self._kinds.get((api_version, kind))
         if known is None:
             # An API server that has just started does not serve every CRD yet: its "no" counts once it is ready.
-            await self._client.check_ready()
+            await self.check_ready()
             raise errors.NotFound(
                 f'no matches for kind "{kind}" in version "{api_version}": '
                 "install its CustomResourceDefinition, or correct apiVersion and kind"
@@ -77,7 +77,28 @@ class Discovery:
         """Ask for it anew next time: the API server has said that it does not know its path."""
         self._kinds.pop((kind.api_version, kind.kind), None)
 
-    async def _load(self, api_version: str) -> None:
+    def serves(self, kind: tuple[str, str]) -> bool:
+        """True if it is known that the cluster serves a kind, given by its apiVersion and name."""
+        return kind in self._kinds
+
+    async def check_ready(self) -> None:
+        """Return if the API server is ready, so that what it does not serve is not there; else raise `Unavailable`."""
+        await self._client.check_ready()
+
+    async def versions(self) -> frozenset[str] | None:
+        """Every group and version that is served, as apiVersions; None if the API server gives no such list."""
+        try:
+            listed = await self._client.get("/apis")
+        except (errors.NotFound, errors.Forbidden):
+            return None
+        try:
+            groups = [version["groupVersion"] for group in listed["groups"] for version in group["versions"]]
+        except (KeyError, TypeError) as error:
+            raise errors.Unavailable("GET /apis: the answer makes no sense") from error
+        return frozenset(["v1", *map(str, groups)])
+
+    async def load(self, api_version: str) -> None:
+        """Find out every kind of a group and version by one request; one that is not served has none."""
         root = "/apis" if "/" in api_version else "/api"
         try:
             listed = await self._client.get(f"{root}/{api_version}")

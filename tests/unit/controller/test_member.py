@@ -31,6 +31,7 @@ from dispatcher.core.resources import Resources
 from dispatcher.core.samples import Stock
 from dispatcher.core.standing import Standing
 from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.discovery import Kind
 from tests.builders import at, make_core_node
 
 EAST = MemberCluster("east", "uid-of-east", {"gpu": "a100"}, SecretKey("cluster-east"))
@@ -151,7 +152,8 @@ async def test_member_that_can_be_asked_is_not_lost(client: ClusterClient) -> No
 async def test_site_is_what_a_pass_has_to_know(client: ClusterClient) -> None:
     declared = replace(EAST, reserve={"cpu": "2"}, namespace_policy=NamespacePolicy.CREATE)
     cluster = make_cluster(client)
-    cluster._served_kinds.add(JOB)  # noqa: SLF001  # as if it had said so
+    served = Kind(*JOB, "jobs", namespaced=True)
+    cluster.discovery._kinds[JOB] = served  # noqa: SLF001  # as if it had said so
     member = make_member(declared=declared, cluster=cluster)
     member.mishaps.extend([at(0), at(1), at(2)])
     site = member.site(frozenset({JOB, RAY}), frozenset({"default", "team"}), at(601))
