@@ -36,6 +36,9 @@ The kinds we know are watched whatever else is wrapped: who wraps many odd kinds
 They are fewer than 50, in two watches at most.
 """
 
+IDLE_SECONDS: Final = 60.0
+"""After that a watch that was wanted for an object under creation, and is of no use, makes room for another."""
+
 _log = log.get("objects")
 
 
@@ -91,24 +94,29 @@ class WrappedWatches:
         self._too_many: set[_Kind] = set()
         self._expected: dict[str, tuple[ObjectRef, ...]] = {}
         self._ended: dict[str, ObjectState] = {}
-        self._begun: asyncio.Queue[Reflector[_Kept]] = asyncio.Queue()
+        self._users: Counter[tuple[str, str]] = Counter()
+        self._begun: asyncio.Queue[_Kind] = asyncio.Queue()
+        self._tasks: dict[_Kind, asyncio.Task[None]] = {}
+        self._wanted_at: dict[_Kind, float] = {}
 
     def want(self, api_version: str, kind: str, *, contents: bool = False) -> None:
         """Have a kind watched from now on, if `run` is running; free to repeat.
 
         `contents` asks for whole objects of a kind of which the metadata would do: somebody waits for a
         condition of one. A second watch serves it, and the first goes on. Want kinds of which there is an object:
-        of those that are in no table of ours `MOST_UNKNOWN_KINDS` are watched, and nothing is known of the others.
+        of those that are in no table of ours `MOST_UNKNOWN_KINDS` are watched, and nothing is known of the others
+        until a watch is given back, because no AppWrapper expects objects of its kind any more.
         """
         wanted = _Kind(api_version, kind, contents or _may_make_pods(api_version, kind))
         if wanted in self._watches or wanted in self._too_many:
             return
-        if not wanted.is_known and sum(not each.is_known for each in self._watches) == MOST_UNKNOWN_KINDS:
+        if not wanted.is_known and not self._has_room():
             self._too_many.add(wanted)
             _log.warning("too_many_kinds", kind=kind, api_version=api_version, watched=MOST_UNKNOWN_KINDS)
             return
         self._watches[wanted] = self._watch(wanted)
-        self._begun.put_nowait(self._watches[wanted])
+        self._wanted_at[wanted] = _now()
+        self._begun.put_nowait(wanted)
 
     def expect(self, appwrapper: str, refs: tuple[ObjectRef, ...]) -> None:
         """Tell of the AppWrapper after each complete list that lacks one of these objects; none ends it.
@@ -118,10 +126,12 @@ class WrappedWatches:
         """
         for gone in {ref.uid for ref in self._expected.get(appwrapper, ())} - {ref.uid for ref in refs}:
             self._ended.pop(gone, None)
+        before = _kinds_of(self._expected.get(appwrapper, ()))
         if refs:
             self._expected[appwrapper] = refs
         else:
             self._expected.pop(appwrapper, None)
+        self._count_users(before, _kinds_of(refs))
 
     def state(self, ref: ObjectRef) -> ObjectState | None:
         """What the object of that uid says of itself; None if that is not known."""
@@ -155,8 +165,55 @@ class WrappedWatches:
         """Watch what is wanted, until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
-                watch = await self._begun.get()
-                tasks.create_task(watch.run(), name=f"watch-{watch.name}")
+                kind = await self._begun.get()
+                watch = self._watches.get(kind)
+                if watch is not None and kind not in self._tasks:
+                    self._tasks[kind] = tasks.create_task(watch.run(), name=f"watch-{watch.name}")
+
+    def _has_room(self) -> bool:
+        """True if one more unknown kind may be watched; a kind that no AppWrapper expects makes room."""
+        watched = [each for each in self._watches if not each.is_known]
+        if len(watched) < MOST_UNKNOWN_KINDS:
+            return True
+        idle = next(filter(self._is_idle, watched), None)
+        if idle is not None:
+            self._give_back(idle)
+        return idle is not None
+
+    def _is_idle(self, kind: _Kind) -> bool:
+        """True if no AppWrapper expects objects of a kind, nor is about to."""
+        is_used = (kind.api_version, kind.kind) in self._users
+        return not is_used and _now() - self._wanted_at[kind] > IDLE_SECONDS
+
+    def _count_users(self, before: set[tuple[str, str]], after: set[tuple[str, str]]) -> None:
+        self._users.update(after - before)
+        self._users.subtract(before - after)
+        for used in before - after:
+            if not self._users[used]:
+                del self._users[used]
+                for contents in (True, False):
+                    self._give_back(_Kind(*used, contents))
+        if before - after:
+            self._want_the_rest()
+
+    def _give_back(self, kind: _Kind) -> None:
+        """End the watch of an unknown kind; nothing is known of its objects from now on."""
+        self._too_many.discard(kind)
+        if kind in self._watches and not kind.is_known:
+            del self._watches[kind]
+            del self._wanted_at[kind]
+            task = self._tasks.pop(kind, None)
+            if task is not None:
+                task.cancel()
+
+    def _want_the_rest(self) -> None:
+        """Watch kinds there was no room for, as far as there is now."""
+        for kind in sorted(self._too_many, key=lambda each: (each.name, each.contents)):
+            if sum(not each.is_known for each in self._watches) == MOST_UNKNOWN_KINDS:
+                return
+            self._too_many.discard(kind)
+            if (kind.api_version, kind.kind) in self._users:
+                self.want(kind.api_version, kind.kind, contents=kind.contents)
 
     def _best(self, ref: ObjectRef) -> Reflector[_Kept] | None:
         """The watch that knows most of an object: of its contents, if there is one."""
@@ -190,6 +247,14 @@ class WrappedWatches:
         for appwrapper, refs in self._expected.items():
             if any(kind.has(ref) and self.is_absent(ref) for ref in refs):
                 self._on_change(appwrapper)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _kinds_of(refs: tuple[ObjectRef, ...]) -> set[tuple[str, str]]:
+    return {(ref.api_version, ref.kind) for ref in refs}
 
 
 def _may_make_pods(api_version: str, kind: str) -> bool:

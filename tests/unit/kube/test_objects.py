@@ -422,3 +422,53 @@ async def test_others_are_watched_however_many_kinds_we_know_are_wrapped(
         wants_too_many(watches)
     assert len(watches.reconnects) == known + MOST_UNKNOWN_KINDS
     assert len(logged) == 1
+
+
+def widget(number: int) -> ObjectRef:
+    return ObjectRef(0, "example.com/v1", f"Widget{number}", "default", "x", f"uid-of-{number}")
+
+
+def serve_widgets(server: FakeApiServer, numbers: range) -> None:
+    kinds = [
+        {"name": f"widget{number}s", "kind": f"Widget{number}", "namespaced": True} for number in numbers
+    ]
+    server.on("GET", "/apis/example.com/v1", answer({"resources": kinds}))
+    for number in numbers:
+        script(server, f"/apis/example.com/v1/widget{number}s", page())
+
+
+async def test_watch_is_given_back_when_no_appwrapper_uses_its_kind(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    serve_widgets(server, range(MOST_UNKNOWN_KINDS + 1))
+    async with running(server, client) as it:
+        for number in range(MOST_UNKNOWN_KINDS + 1):
+            it.watches.want("example.com/v1", f"Widget{number}")
+            it.watches.expect(f"aw-{number}", (widget(number),))
+        it.watches.expect("aw-too", (widget(0),))
+        last = f"widget{MOST_UNKNOWN_KINDS}.example.com"
+        it.watches.expect("aw-0", ())
+        assert last not in it.watches.reconnects  # another still uses that kind
+        it.watches.expect("aw-too", ())
+        assert (last in it.watches.reconnects, "widget0.example.com" in it.watches.reconnects) == (
+            True,
+            False,
+        )
+        await until(lambda: server.requests("GET", f"/apis/example.com/v1/widget{MOST_UNKNOWN_KINDS}s"))
+
+        it.watches.want("example.com/v1", "Widget0")
+        it.watches.expect("aw-0", (widget(0),))
+        it.watches.expect("aw-1", ())
+        assert "widget0.example.com" in it.watches.reconnects
+
+
+async def test_watch_that_nobody_came_to_use_makes_room_after_a_while(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    watches = WrappedWatches(client, Discovery(client), lambda _: None)
+    for number in range(MOST_UNKNOWN_KINDS):
+        watches.want("example.com/v1", f"Widget{number}")
+    await asyncio.sleep(61)  # virtual
+    watches.want("example.com/v1", "Late")
+    assert "late.example.com" in watches.reconnects
+    assert len(watches.reconnects) == MOST_UNKNOWN_KINDS
