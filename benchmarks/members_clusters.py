@@ -83,7 +83,7 @@ class Clusters:
             "apiVersion": "dispatcher.codeflare.dev/v1alpha1",
             "kind": "MemberCluster",
             "metadata": {"name": name, "labels": {LABEL: name}},
-            "spec": {"kubeconfigSecretRef": {"name": f"cluster-{name}"}},
+            "spec": {"kubeconfigSecretRef": {"name": f"cluster-{name}"}, "acceptedNamespaces": "All"},
         }
         await self.hub.client.create(SECRETS, secret)
         await self.hub.client.create(MEMBERS_PATH, member)

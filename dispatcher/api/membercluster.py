@@ -33,6 +33,14 @@ class NamespacePolicy(StrEnum):
     CREATE = "Create"
 
 
+class AcceptedNamespaces(StrEnum):
+    """In which namespaces of a cluster gangs are created."""
+
+    LABELLED = "Labelled"
+    """In those that opted in, by the label `DISPATCH_LABEL`."""
+    ALL = "All"
+
+
 class OnClusterLost(StrEnum):
     """What becomes of the AppWrappers of a cluster that stays unreachable."""
 
@@ -65,6 +73,7 @@ class MemberCluster:
     cordon_reason: str = ""
     drain: bool = False
     namespace_policy: NamespacePolicy = NamespacePolicy.REQUIRE
+    accepted_namespaces: AcceptedNamespaces = AcceptedNamespaces.LABELLED
     reserve: Mapping[str, int | str] = field(default_factory=dict)
     on_lost: OnClusterLost = OnClusterLost.WAIT
     grace: timedelta = timedelta(seconds=DEFAULT_GRACE_SECONDS)
@@ -111,6 +120,9 @@ class WrittenMemberCluster(Written):
     cordon_reason: str = Field("", alias="cordonReason", max_length=LONGEST_REASON)
     drain: bool = False
     namespace_policy: NamespacePolicy = Field(NamespacePolicy.REQUIRE, alias="namespacePolicy", strict=False)
+    accepted_namespaces: AcceptedNamespaces = Field(
+        AcceptedNamespaces.LABELLED, alias="acceptedNamespaces", strict=False
+    )
     reserve: ResourceList = Field(default_factory=dict)
     on_lost: WrittenLoss = Field(WrittenLoss.model_construct(), alias="onClusterLost")
 
@@ -128,6 +140,7 @@ def parse_member_cluster(raw: Mapping[str, Any]) -> MemberCluster:
         cordon_reason=one_line(written.cordon_reason),
         drain=written.drain,
         namespace_policy=written.namespace_policy,
+        accepted_namespaces=written.accepted_namespaces,
         reserve=written.reserve,
         on_lost=written.on_lost.policy,
         grace=timedelta(seconds=written.on_lost.grace),

@@ -70,6 +70,10 @@ ANCHOR_PREFIX: Final = "appwrapper-"
 FINALIZER: Final = f"{PREFIX}/member-cluster"
 """On an AppWrapper of which a member cluster has, or may have, objects."""
 
+DISPATCH_LABEL: Final = f"{PREFIX}/dispatch"
+DISPATCH_ENABLED: Final = "enabled"
+"""The value of `DISPATCH_LABEL` by which a namespace of a member cluster takes gangs."""
+
 HUB_CLUSTER: Final = "hub"
 """The name of the cluster the dispatcher itself reads AppWrappers from."""
 

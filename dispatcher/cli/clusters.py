@@ -17,7 +17,7 @@ from typing import Final
 import typer
 
 from dispatcher import errors
-from dispatcher.api.membercluster import NamespacePolicy, OnClusterLost
+from dispatcher.api.membercluster import AcceptedNamespaces, NamespacePolicy, OnClusterLost
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.cli.asking import (
     NO_DATABASE,
@@ -34,6 +34,7 @@ from dispatcher.cli.hub import Hub, explained, missing
 from dispatcher.cli.joining import Wanted, changed, declared_secret, join
 from dispatcher.cli.listing import CLUSTERS, CLUSTERS_WIDE, NO_CLUSTERS, as_json, as_table, as_wide_table
 from dispatcher.cli.options import (
+    Accepted,
     Context,
     Force,
     Format,
@@ -136,6 +137,7 @@ def add(
     kubeconfig: Kubeconfig = None,
     context: Context = "",
     namespace_policy: Policy = None,
+    accepted_namespaces: Accepted = None,
     label: Labels = None,
     reserve: Reserve = None,
     on_lost: OnLost = None,
@@ -159,7 +161,7 @@ def add(
         raise typer.BadParameter("--context is one of a --kubeconfig: give that, too")
     wanted = Wanted(
         name=name,
-        spec=_spec(namespace_policy, reserve or [], on_lost, grace),
+        spec=_spec(namespace_policy, accepted_namespaces, reserve or [], on_lost, grace),
         labels=dict(each.split("=", 1) for each in label or []),
         kubeconfig=minified(kubeconfig.read(LARGEST_FILE + 1), context) if kubeconfig else None,
         secret=secret,
@@ -288,6 +290,7 @@ def _because(reason: str) -> Json:
 
 def _spec(
     namespace_policy: NamespacePolicy | None,
+    accepted_namespaces: AcceptedNamespaces | None,
     reserve: Sequence[str],
     on_lost: OnClusterLost | None,
     grace: int | None,
@@ -296,6 +299,8 @@ def _spec(
     spec: Json = {}
     if namespace_policy:
         spec["namespacePolicy"] = namespace_policy.value
+    if accepted_namespaces:
+        spec["acceptedNamespaces"] = accepted_namespaces.value
     if reserve:
         spec["reserve"] = dict(each.split("=", 1) for each in reserve)
     lost = {"policy": on_lost and on_lost.value, "graceSeconds": grace}

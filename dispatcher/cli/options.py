@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.api.membercluster import NamespacePolicy, OnClusterLost
+from dispatcher.api.membercluster import AcceptedNamespaces, NamespacePolicy, OnClusterLost
 from dispatcher.api.syntax import LONGEST_LABEL, is_qualified_name, is_subdomain
 from dispatcher.core.quantity import QuantityError, amount
 
@@ -86,6 +86,15 @@ Policy = Annotated[
     NamespacePolicy | None,
     typer.Option(
         help="Where an AppWrapper's namespace is missing: Require does not dispatch it there, Create makes it.",
+        show_default=False,
+    ),
+]
+Accepted = Annotated[
+    AcceptedNamespaces | None,
+    typer.Option(
+        "--accepted-namespaces",
+        help="Namespaces of the member that take gangs: Labelled ones (dispatcher.codeflare.dev/dispatch=enabled), or "
+        "All.",
         show_default=False,
     ),
 ]

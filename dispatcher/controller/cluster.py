@@ -6,8 +6,9 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
+from dispatcher.api import names
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.controller.kind_survey import KindSurvey
 from dispatcher.core.capacity import CapacityLedger, Node, PodCounts, Unscheduled
@@ -29,6 +30,13 @@ METADATA_ONLY: Final = Extent(contents=False)
 
 MOST_PENDING_PODS: Final = 10
 """How many pods of one AppWrapper are named with what keeps them from being scheduled; one is as good as all."""
+
+
+class Namespace(NamedTuple):
+    """A namespace of a member; one that is enabled takes gangs."""
+
+    name: str
+    is_enabled: bool
 
 
 class Cluster:
@@ -103,7 +111,16 @@ class Cluster:
 
     def missing_namespaces(self, namespaces: frozenset[str]) -> frozenset[str]:
         """Those of `namespaces` it does not have; on the hub each AppWrapper has its namespace."""
-        return namespaces - set(self._namespaces.items.values()) if self.is_member else frozenset()
+        if not self.is_member:
+            return frozenset()
+        return namespaces - {each.name for each in self._namespaces.items.values()}
+
+    def closed_namespaces(self, namespaces: frozenset[str]) -> frozenset[str]:
+        """Those of `namespaces` that it has, and that have not opted in to gangs by label; none on the hub."""
+        if not self.is_member:
+            return frozenset()
+        closed = {each.name for each in self._namespaces.items.values() if not each.is_enabled}
+        return namespaces & closed
 
     @property
     def reconnects(self) -> dict[str, int]:
@@ -129,7 +146,7 @@ class Cluster:
         for each in self._needed:
             await each.synced.wait()
 
-    def _namespace_changed(self, _uid: str, old: str | None, new: str | None) -> None:
+    def _namespace_changed(self, _uid: str, old: Namespace | None, new: Namespace | None) -> None:
         if old != new:
             self._on_capacity()
 
@@ -230,10 +247,13 @@ def _objects_in(cluster: str, record: Record) -> tuple[ObjectRef, ...]:
     return attempt.objects if attempt is not None and attempt.cluster == cluster else ()
 
 
-def _namespace(raw: Json) -> str | None:
-    """Its name; None of one that is on its way out."""
+def _namespace(raw: Json) -> Namespace | None:
+    """None of one that is on its way out."""
     metadata = raw["metadata"]
-    return None if "deletionTimestamp" in metadata else str(metadata["name"])
+    if "deletionTimestamp" in metadata:
+        return None
+    label = (metadata.get("labels") or {}).get(names.DISPATCH_LABEL)
+    return Namespace(str(metadata["name"]), is_enabled=label == names.DISPATCH_ENABLED)
 
 
 def _is_down(node: Node | None) -> bool:

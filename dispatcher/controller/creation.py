@@ -108,13 +108,13 @@ async def _answers(parts: Parts, record: Record, cluster: Cluster, owner: Owner)
 async def _anchored(parts: Parts, record: Record, cluster: Cluster, owner: Owner) -> Owner | None:
     """The owner with its anchor; None if there can be none now."""
     try:
-        return replace(owner, anchor=await _anchor_there(cluster, owner))
+        return replace(owner, anchor=await _anchor_there(parts, cluster, owner))
     except errors.Refused as error:
         await parts.commit(_postponed(parts, record, (), str(error)))
     return None
 
 
-async def _anchor_there(cluster: Cluster, owner: Owner) -> Anchor:
+async def _anchor_there(parts: Parts, cluster: Cluster, owner: Owner) -> Anchor:
     """The anchor of an attempt, in a namespace that is made for it where that is wanted."""
     try:
         return await cluster.anchors.bring_about(owner)
@@ -122,7 +122,7 @@ async def _anchor_there(cluster: Cluster, owner: Owner) -> Anchor:
         if not cluster.may_create_namespaces:
             said = f'cluster {cluster.name} has no namespace "{owner.namespace}"'
             raise errors.NotFound(said, error.reason) from error
-        await cluster.anchors.make_namespace(owner.namespace)
+        await cluster.anchors.make_namespace(owner.namespace, await parts.hub.copied_labels(owner.namespace))
         return await cluster.anchors.bring_about(owner)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
+from dispatcher.api import names
 from dispatcher.api.annotations import FaultTolerance
 from dispatcher.api.names import HUB_CLUSTER, LEGACY_GROUP, WORKLOAD_GROUP
 from dispatcher.core.record import Record
@@ -21,6 +22,10 @@ MOST_REMEMBERED: Final = 20_000
 one that was never taken in nobody will."""
 
 
+POD_SECURITY: Final = "pod-security.kubernetes.io/"
+"""Prefix of the labels that say what pods in a namespace may do."""
+
+
 @dataclass(frozen=True, slots=True)
 class _Group:
     api: AppWrappers
@@ -31,6 +36,7 @@ class Hub:
     """Where users write AppWrappers. `on_change` is told the uid of each that changed or went."""
 
     def __init__(self, client: ClusterClient, discovery: Discovery, on_change: Callable[[str], None]) -> None:
+        self._client = client
         self._on_change = on_change
         self._groups = {
             group: self._watch(client, discovery, group) for group in (WORKLOAD_GROUP, LEGACY_GROUP)
@@ -87,6 +93,17 @@ class Hub:
     def can_tell_all(self) -> bool:
         """True once every group was listed, or is known not to be served."""
         return all(each.reflector.answered.is_set() for each in self._groups.values())
+
+    async def copied_labels(self, namespace: str) -> dict[str, str]:
+        """The labels of a namespace that is made in a member: open to gangs, with the Pod Security of the hub's own.
+
+        Raises if the hub's namespace cannot be read: one made without its Pod Security labels would allow more.
+        Source: https://kubernetes.io/docs/concepts/security/pod-security-admission/#pod-security-admission-labels-for-namespaces
+        """
+        found = await self._client.get(f"/api/v1/namespaces/{namespace}")
+        labels = found["metadata"].get("labels") or {}
+        copied = {key: value for key, value in labels.items() if key.startswith(POD_SECURITY)}
+        return {**copied, names.DISPATCH_LABEL: names.DISPATCH_ENABLED}
 
     async def exists(self, record: Record) -> bool:
         """Ask the API server itself whether the AppWrapper is still there."""

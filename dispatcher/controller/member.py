@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from dispatcher import errors
-from dispatcher.api.membercluster import MemberCluster, NamespacePolicy
+from dispatcher.api.membercluster import AcceptedNamespaces, MemberCluster, NamespacePolicy
 from dispatcher.controller.cluster import Cluster
 from dispatcher.core import choice
 from dispatcher.core.capacity import CapacityLedger, CapacitySnapshot
@@ -92,9 +92,14 @@ class Member:
             closed=closed,
             missing_kinds=cluster.missing_kinds(kinds),
             missing_namespaces=cluster.missing_namespaces(namespaces),
+            closed_namespaces=self._closed_namespaces(cluster, namespaces),
             creates_namespaces=declared.namespace_policy is NamespacePolicy.CREATE,
             errors=self._recent_mishaps(now),
         )
+
+    def _closed_namespaces(self, cluster: Cluster, namespaces: frozenset[str]) -> frozenset[str]:
+        is_open = self.declared.accepted_namespaces is AcceptedNamespaces.ALL
+        return frozenset() if is_open else cluster.closed_namespaces(namespaces)
 
     def known(self, running: int) -> Known:
         """What its status is made of."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
+from dispatcher.api import names
 from dispatcher.api.selector import EVERYTHING, Selector
 from dispatcher.core.capacity import CapacitySnapshot
 from dispatcher.core.gang import Gang
@@ -37,6 +38,8 @@ KIND_MISSING: Final = "KindNotInstalled"
 """The cluster does not serve the kind of a wrapped object."""
 NAMESPACE_MISSING: Final = "NamespaceMissing"
 """The cluster does not have the AppWrapper's namespace, and it may not be created there."""
+NAMESPACE_NOT_ENABLED: Final = "NamespaceNotEnabled"
+"""The AppWrapper's namespace in the cluster has not opted in to gangs."""
 MEMBERS_UNKNOWN: Final = "MembersUnknown"
 """The MemberClusters cannot be listed, so nobody knows which clusters there are."""
 NAME_TAKEN: Final = "NameTaken"
@@ -113,6 +116,7 @@ class Site:
     missing_kinds: frozenset[Kind] = frozenset()
     missing_namespaces: frozenset[str] = frozenset()
     creates_namespaces: bool = False
+    closed_namespaces: frozenset[str] = frozenset()
     errors: int = 0
 
 
@@ -155,6 +159,9 @@ def _objections(where: Where, site: Site) -> Iterator[tuple[str, str]]:
         yield KIND_MISSING, f"it does not serve {kinds}"
     if where.namespace in site.missing_namespaces and not site.creates_namespaces:
         yield NAMESPACE_MISSING, f"it has no namespace {where.namespace}"
+    if where.namespace in site.closed_namespaces:
+        said = f"its namespace {where.namespace} takes no gangs: label it"
+        yield NAMESPACE_NOT_ENABLED, f"{said} {names.DISPATCH_LABEL}={names.DISPATCH_ENABLED} there"
     for cluster, message in sorted(where.ruled_out):
         if cluster == site.name:
             yield NAME_TAKEN, message

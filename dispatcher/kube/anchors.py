@@ -6,7 +6,7 @@ gang with it, also one of which nobody knows any more.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -41,9 +41,10 @@ class Anchors:
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
 
-    async def make_namespace(self, name: str) -> None:
-        """Create a namespace, unless it exists."""
-        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}
+    async def make_namespace(self, name: str, labels: Mapping[str, str]) -> None:
+        """Create a namespace with these labels, unless it exists."""
+        metadata = {"name": name, "labels": dict(labels)}
+        body = {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}
         try:
             await self._client.create("/api/v1/namespaces", body)
         except errors.AlreadyExists:

@@ -99,6 +99,7 @@ async def test_cluster_becomes_a_member(
             "cordoned": False,
             "drain": False,
             "namespacePolicy": "Require",
+            "acceptedNamespaces": "Labelled",
             "reserve": {"cpu": "2"},
             "onClusterLost": {"policy": "wait", "graceSeconds": 600},
         },

@@ -160,6 +160,7 @@ async def test_what_is_not_said_is_filled_in(api: Api, east: str) -> None:
         "cordoned": False,
         "drain": False,
         "namespacePolicy": "Require",
+        "acceptedNamespaces": "Labelled",
         "onClusterLost": {"policy": "wait", "graceSeconds": 600},
     }
     uid = stored["metadata"]["uid"]

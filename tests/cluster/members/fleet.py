@@ -54,6 +54,7 @@ class Fleet:
         await self._declare("hub", labels, {})
 
     async def _declare(self, name: str, labels: dict[str, str] | None, spec: Json) -> None:
+        spec = {"acceptedNamespaces": "All", **spec}  # unless a test is about those that opt in
         body = {"apiVersion": "dispatcher.codeflare.dev/v1alpha1", "kind": "MemberCluster", "spec": spec}
         await self.hub.client.create(
             MEMBERS_PATH, {**body, "metadata": {"name": name, "labels": labels or {}}}

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from dispatcher.api.membercluster import (
+    AcceptedNamespaces,
     MemberCluster,
     NamespacePolicy,
     OnClusterLost,
@@ -44,6 +45,7 @@ def parsed(spec: object, name: str = "east", **metadata: object) -> MemberCluste
                 "cordonReason": "rack 3\nmoves",
                 "drain": True,
                 "namespacePolicy": "Create",
+                "acceptedNamespaces": "All",
                 "reserve": {"cpu": 2, "memory": "1.5Gi", "nvidia.com/gpu": "1"},
                 "onClusterLost": {"policy": "requeue", "graceSeconds": 0},
             },
@@ -55,6 +57,7 @@ def parsed(spec: object, name: str = "east", **metadata: object) -> MemberCluste
                 cordon_reason="rack 3\\nmoves",
                 drain=True,
                 namespace_policy=NamespacePolicy.CREATE,
+                accepted_namespaces=AcceptedNamespaces.ALL,
                 reserve={"cpu": 2, "memory": "1.5Gi", "nvidia.com/gpu": "1"},
                 on_lost=OnClusterLost.REQUEUE,
                 grace=timedelta(0),
@@ -240,6 +243,7 @@ def test_defaults_of_the_schema_are_those_of_the_models() -> None:
     assert defaults == {
         "spec.kubeconfigSecretRef.key": "kubeconfig",
         "spec.namespacePolicy": "Require",
+        "spec.acceptedNamespaces": "Labelled",
         "spec.onClusterLost.policy": "wait",
         "spec.onClusterLost.graceSeconds": 600,
     }

@@ -109,6 +109,7 @@ async def test_everything_that_can_be_said_is_written(run: Run, new: FakeApiServ
 
     ran = await run(
         *("add", "east", "--kubeconfig", file, "--secret", "keys", "--namespace-policy", "Create"),
+        *("--accepted-namespaces", "All"),
         *("--label", "gpu=a100", "--label", "example.com/area=", "--reserve", "cpu=2"),
         *("--reserve", "nvidia.com/gpu=1", "--on-lost", "requeue", "--grace", "60"),
     )
@@ -119,6 +120,7 @@ async def test_everything_that_can_be_said_is_written(run: Run, new: FakeApiServ
         labels={"gpu": "a100", "example.com/area": ""},
         kubeconfigSecretRef={"name": "keys", "key": "kubeconfig"},
         namespacePolicy="Create",
+        acceptedNamespaces="All",
         reserve={"cpu": "2", "nvidia.com/gpu": "1"},
         onClusterLost={"policy": "requeue", "graceSeconds": 60},
     )

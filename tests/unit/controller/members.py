@@ -155,4 +155,8 @@ def declaration(name: str, *, labels: Json | None = None, uid: str = "", **spec:
     """A MemberCluster as the API server has it; its kubeconfig is in the Secret `cluster-NAME`, but for the hub."""
     reference = {} if name == "hub" else {"kubeconfigSecretRef": {"name": f"cluster-{name}"}}
     fields = {"uid": uid} if uid else {}
-    return {"metadata": make_metadata(name, labels=labels or {}, **fields), "spec": {**reference, **spec}}
+    accepted = {"acceptedNamespaces": "All"}
+    return {
+        "metadata": make_metadata(name, labels=labels or {}, **fields),
+        "spec": {**reference, **accepted, **spec},
+    }

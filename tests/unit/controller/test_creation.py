@@ -330,11 +330,32 @@ async def test_namespace_that_a_member_lacks_is_made_once_if_it_may_be(east: Eas
     east.cluster.may_create_namespaces = True
     east.on("POST", CONFIGMAPS, NO_NAMESPACE, answer(anchor()))
     east.on("POST", "/api/v1/namespaces", answer({}))
+    secured = {
+        "pod-security.kubernetes.io/enforce": "baseline",
+        "pod-security.kubernetes.io/warn": "restricted",
+    }
+    labels = {**secured, "team": "vision"}
+    east.world.server.on(
+        "GET", "/api/v1/namespaces/default", answer({"metadata": make_metadata("default", labels=labels)})
+    )
     while (await east.creates()).phase is Phase.DISPATCHING:
         assert await east.world.is_woken_within(1)
     assert east.world.record(UID).phase is Phase.DISPATCHED
     (asked,) = east.server.requests("POST", "/api/v1/namespaces")
-    assert asked.body["metadata"] == {"name": "default"}
+    made = {**secured, "dispatcher.codeflare.dev/dispatch": "enabled"}
+    assert asked.body["metadata"] == {"name": "default", "labels": made}
+
+
+async def test_namespace_is_not_made_while_that_of_the_hub_cannot_be_read(east: East) -> None:
+    await east.dispatched()
+    east.cluster.may_create_namespaces = True
+    east.on("POST", CONFIGMAPS, NO_NAMESPACE)
+    east.world.server.on(
+        "GET", "/api/v1/namespaces/default", refusal(403, "Forbidden", "cannot get namespaces")
+    )
+    record = await east.creates()
+    assert (record.phase, record.message) == (Phase.REQUEUEING, "cannot get namespaces")
+    assert east.server.requests("POST", "/api/v1/namespaces") == []
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,14 @@ from typing import Any
 import pytest
 
 from dispatcher import errors
-from dispatcher.api.membercluster import MemberCluster, NamespacePolicy, OnClusterLost, SecretKey
-from dispatcher.controller.cluster import Cluster
+from dispatcher.api.membercluster import (
+    AcceptedNamespaces,
+    MemberCluster,
+    NamespacePolicy,
+    OnClusterLost,
+    SecretKey,
+)
+from dispatcher.controller.cluster import Cluster, Namespace
 from dispatcher.controller.member import (
     CONNECTING,
     LISTING,
@@ -49,7 +55,8 @@ def make_cluster(client: ClusterClient, *, is_known: bool = True) -> Cluster:
     """A cluster of one node of 8 cpu and the namespace `default`."""
     cluster = Cluster("east", client, CapacityLedger(), lambda: None, lambda _appwrapper: None)
     cluster.ledger.set_node(make_core_node("n1", cpu=8000))
-    cluster._namespaces.items["uid-of-default"] = "default"  # noqa: SLF001  # as if it was listed
+    for name, is_enabled in (("default", True), ("private", False)):  # as if they were listed
+        cluster._namespaces.items[name] = Namespace(name, is_enabled=is_enabled)  # noqa: SLF001
     for each in cluster._needed if is_known else ():  # noqa: SLF001
         each.synced.set()
     return cluster
@@ -167,6 +174,18 @@ async def test_site_is_what_a_pass_has_to_know(client: ClusterClient) -> None:
         creates_namespaces=True,
         errors=2,
     )
+
+
+@pytest.mark.parametrize(
+    ("accepted", "closed"),
+    [(AcceptedNamespaces.LABELLED, frozenset({"private"})), (AcceptedNamespaces.ALL, frozenset[str]())],
+)
+async def test_namespaces_take_gangs_if_they_opted_in_or_if_all_do(
+    client: ClusterClient, accepted: AcceptedNamespaces, closed: frozenset[str]
+) -> None:
+    member = make_member(declared=replace(EAST, accepted_namespaces=accepted), cluster=make_cluster(client))
+    site = member.site(frozenset(), frozenset({"default", "private", "team"}), at(1))
+    assert (site.closed_namespaces, site.missing_namespaces) == (closed, frozenset({"team"}))
 
 
 @pytest.mark.parametrize(

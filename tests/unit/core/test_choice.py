@@ -57,6 +57,13 @@ def make_site(name: str = "east", cpu: int = 8000, gpu: int = 0, **known: Any) -
             id="namespace",
         ),
         pytest.param(
+            Where(namespace="team-a"),
+            {"closed_namespaces": frozenset({"team-a"}), "creates_namespaces": True},
+            "NamespaceNotEnabled",
+            "its namespace team-a takes no gangs: label it dispatcher.codeflare.dev/dispatch=enabled there",
+            id="namespace-that-has-not-opted-in",
+        ),
+        pytest.param(
             Where(ruled_out=frozenset({("west", "other"), ("east", "Job train is not ours")})),
             {},
             "NameTaken",

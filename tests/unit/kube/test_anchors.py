@@ -54,15 +54,19 @@ async def test_namespace_is_made_unless_it_exists(
     server: FakeApiServer, anchors: Anchors, reply: Reply
 ) -> None:
     server.on("POST", "/api/v1/namespaces", reply)
-    await anchors.make_namespace("default")
+    await anchors.make_namespace("default", {"a": "b"})
     (asked,) = server.requests()
-    assert asked.body == {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"}}
+    assert asked.body == {
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {"name": "default", "labels": {"a": "b"}},
+    }
 
 
 async def test_namespace_we_may_not_make_is_an_error(server: FakeApiServer, anchors: Anchors) -> None:
     server.on("POST", "/api/v1/namespaces", refusal(403, "Forbidden"))
     with pytest.raises(errors.Forbidden):
-        await anchors.make_namespace("default")
+        await anchors.make_namespace("default", {"a": "b"})
 
 
 # --- the anchor of an attempt --------------------------------------------------------------------------------
