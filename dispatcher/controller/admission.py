@@ -159,8 +159,16 @@ class Admission:
         return view.is_held or not view.deleting
 
     async def _commit(self, changes: list[Change]) -> None:
-        for record in await self._committer.commit_all(changes):
+        admitted = await self._committer.commit_all(changes)
+        for record in [*admitted, *await self._fail_unstorable(changes)]:
             self._on_admitted(record)
+
+    async def _fail_unstorable(self, changes: list[Change]) -> list[Record]:
+        """Fail newcomers that the database cannot hold as they are: otherwise they would silently vanish."""
+        left = [change.after for change in changes if self._roster.get(change.after.uid) is None]
+        return await self._committer.commit_all(
+            [beginnings.fail_unstorable(each, self._now()) for each in left]
+        )
 
     # --- those that may run already ---------------------------------------------------------------------------
 

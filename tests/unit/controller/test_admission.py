@@ -68,6 +68,16 @@ async def test_one_in_a_namespace_that_is_denied_fails_at_once(world: World, sta
     )
 
 
+async def test_one_that_the_database_cannot_hold_fails_and_is_told(world: World) -> None:
+    world.store.verdict = lambda change: "value too long" if change.after.priority == 9 else ""
+    record = await world.admit(make_appwrapper("aw", spec={"priority": 9}))
+    assert record.phase is Phase.FAILED
+    assert record.message == (
+        "default/aw creation failure: something in it is beyond what can be stored; the dispatcher's log says "
+        "what (change_refused)"
+    )
+
+
 @pytest.mark.parametrize("case", ["known", "deleting", "gone"])
 async def test_nothing_is_taken_in_twice_or_in_vain(world: World, case: str) -> None:
     metadata: Json = {"deletionTimestamp": "2026-11-20T09:00:00Z"} if case == "deleting" else {}
