@@ -4,7 +4,7 @@ A process is a candidate first. When it leads it loads the queue into memory, wa
 it is cancelled or may be behind the database (its lease lost, or the database gone); then everything in memory
 is dropped and it is a candidate again. So there is one way to start, and every failure of the database ends in it.
 
-The clock is the database's: read with each renewal, carried on by the monotonic clock in between.
+The clock is the database's (`core.clock`): read with each renewal, carried on by the monotonic clock in between.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import socket
 import time
 import uuid
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from dispatcher import errors, log
@@ -51,6 +51,7 @@ from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.backfill import Bounds
 from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.ceilings import Ceiling
+from dispatcher.core.clock import Clock
 from dispatcher.core.demand import Rule
 from dispatcher.core.placement import Policy
 from dispatcher.core.record import ACTIVE, Phase, Record
@@ -74,26 +75,6 @@ LONGEST_RETRY_SECONDS = 30.0
 """The longest pause of a replica that gave up leadership because it could not list the MemberClusters."""
 
 _log = log.get("app")
-
-
-class Clock:
-    """The database's time, carried on between renewals; it never goes back."""
-
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
-        self._anchor: tuple[datetime, float] | None = None
-
-    def set(self, database_now: datetime) -> None:
-        """Take the database's word for what time it is, unless that would turn time back."""
-        current = self.now() if self._anchor else database_now
-        self._anchor = max(database_now, current), self._monotonic()
-
-    def now(self) -> datetime:
-        """The time; only after the first `set`."""
-        if self._anchor is None:
-            raise errors.StoreUnavailable("the database's clock was never read")
-        moment, since = self._anchor
-        return moment + timedelta(seconds=self._monotonic() - since)
 
 
 class WriteFence:
@@ -143,7 +124,7 @@ class Application:
         self._unlucky_terms = 0
         self._health = Health()
         self._metrics = Metrics()
-        self._clock = Clock(time.monotonic)
+        self._clock = Clock(time.monotonic, _host_now)
         self._fence = WriteFence(settings.write_timeout_seconds, time.monotonic)
         lease = timedelta(seconds=settings.lease_seconds)
         self._database = Database(settings.database_url.get_secret_value(), idle_timeout=lease)
@@ -225,8 +206,16 @@ class Application:
         return uid
 
     def _granted(self, asked_at: float, lease: Lease) -> None:
+        was_followed = not self._clock.problem
         self._clock.set(lease.database_now)
         self._fence.extend(asked_at, lease.duration)
+        self._metrics.clock_off_seconds.set(self._clock.off.total_seconds())
+        if self._health.role is Role.LEADER:
+            self._health.problem = self._clock.problem
+        if was_followed and self._clock.problem:
+            _log.warning("clock_not_followed", error=self._clock.problem)
+        elif not (was_followed or self._clock.problem):
+            _log.info("clock_followed")
 
     def _troubled(self, event: str, error: BaseException) -> None:
         self._health.problem = str(error)
@@ -244,7 +233,7 @@ class Application:
 
     async def _lead(self, client: ClusterClient, uid: str) -> None:
         _log.info("leading", epoch=self._leadership.lease.epoch)
-        self._health.role, self._health.problem = Role.LEADER, ""
+        self._health.role, self._health.problem = Role.LEADER, self._clock.problem
         self._metrics.leading.set(1)
         session = Session(
             self._settings,
@@ -581,6 +570,11 @@ def retry_pause(unlucky_terms: int) -> float:
     In the pause another replica takes the lease, if there is one.
     """
     return min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 2.0 ** min(unlucky_terms, 10))
+
+
+def _host_now() -> datetime:
+    """The host's own time, which is held against the database's."""
+    return datetime.now(UTC)
 
 
 def _innermost(error: BaseException) -> BaseException:

@@ -152,7 +152,8 @@ def _first(newcomer: Newcomer, cause: Cause, now: datetime, **fields: object) ->
         group=newcomer.group,
         namespace=newcomer.namespace,
         name=newcomer.name,
-        created_at=newcomer.created_at,
+        # By the API server's clock, which may be ahead: nobody is taken in before being created.
+        created_at=min(newcomer.created_at, now),
         spec_hash=newcomer.spec_hash,
         priority=newcomer.priority,
         priority_slope=newcomer.priority_slope,
