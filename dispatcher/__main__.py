@@ -69,14 +69,16 @@ def migrate(
     """Bring the database to the schema this version needs. Safe to repeat, and beside a running dispatcher."""
     settings = _settings(database_url=database_url, log_level=log_level, log_format=log_format)
     url = settings.database_url.get_secret_value()
-    migrations.migrate(url)
+    left = migrations.migrate(url)
     typer.echo(f"the database is at revision {migrations.current_revision(url)}")
-    if not migrations.has_reader(url):
+    if left:
         typer.echo(
-            "There is no role dispatcher_reader, since this account may not make roles. docs/history.md says how "
-            "somebody makes it who may.",
+            "The roles of those who only read are not set up in full, since this account may not do it. Somebody who "
+            "may (docs/history.md, Who may) has to run, before this command is run again:",
             err=True,
         )
+        for statement in left:
+            typer.echo(f"{statement.strip()};", err=True)
 
 
 @commands.command()

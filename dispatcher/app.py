@@ -289,7 +289,12 @@ class Session:
         self._store = QueueStore(database, lambda: leadership.lease)
         self._known_clusters = ClusterStore(database, lambda: leadership.lease)
         self._queue = WorkQueue(time.monotonic, self._lane_of, settings.concurrency)
-        self._housekeeping = Housekeeping(self._store, clock.now, timedelta(days=settings.history_days))
+        self._housekeeping = Housekeeping(
+            self._store,
+            clock.now,
+            timedelta(days=settings.history_days),
+            timedelta(seconds=settings.reader_seconds),
+        )
         self._may_write = may_write
         self._cluster = self._make_cluster(HUB_CLUSTER, client)
         self._fleet = Fleet(
@@ -494,6 +499,7 @@ class Session:
         tasks.create_task(self._dispatch.run(), name="dispatch")
         tasks.create_task(self._sweep.run(), name="sweep")
         tasks.create_task(self._housekeeping.run(), name="housekeeping")
+        tasks.create_task(self._housekeeping.run_readers(), name="readers")
         tasks.create_task(self._make_sampler().run(), name="samples")
         tasks.create_task(Reconciler(parts).run(), name="reconciler")
         self._wake_dispatch()

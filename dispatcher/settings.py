@@ -89,8 +89,12 @@ class Settings(BaseSettings):
     shorter; 0 removes it at once. A week, as in AppWrapper v1beta2: over a weekend, and bounded."""
 
     history_days: Annotated[float, Field(ge=1, le=36600)] = 400.0
-    """How long history is kept, in days; it is dropped by whole months. With a year and a month, this month can
-    be compared with the same one of last year."""
+    """How long history is kept, in days; it is dropped by whole months, one a day at most. With a year and a month,
+    this month can be compared with the same one of last year."""
+
+    reader_seconds: Annotated[float, Field(ge=30, le=86400)] = 300.0
+    """Longest transaction of a role that only reads history, in seconds: the leader ends its session then, whatever
+    timeouts it has set for itself. Five minutes: ten times the reader's own timeout, and no harm to the queue yet."""
 
     probe_seconds: Annotated[float, Field(gt=0, le=300)] = 5.0
     """How often a member cluster is asked whether it is there, and its kubeconfig read again."""
