@@ -16,6 +16,7 @@ from dispatcher import errors, log
 from dispatcher.api import names
 from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.api.mistakes import one_line
+from dispatcher.api.redaction import without_values
 from dispatcher.core.drift import Differences, differences, edited, is_compared
 from dispatcher.core.endings import ObjectState, state_of
 from dispatcher.core.manifest import (
@@ -225,7 +226,8 @@ class WrappedObjects:
         except errors.ClusterError:
             return ""  # a hint: whoever asks does without
         newest: Json = max(page.get("items") or (), key=_last_seen, default={})
-        return one_line(": ".join(filter(None, (newest.get("reason"), newest.get("message")))))
+        said = without_values(str(newest.get("message") or ""))
+        return one_line(": ".join(filter(None, (newest.get("reason"), said))))
 
     async def _create(self, kind: Kind, wrapped: WrappedObject, owner: Owner) -> Created:
         path, built = kind.path(owner.namespace), build(wrapped, owner)
