@@ -14,7 +14,7 @@ from typing import Final
 
 HIDDEN: Final = "(not shown)"
 LONGEST_FREE_TEXT: Final = 512
-"""Characters of the words of a webhook or a policy; its author is trusted to quote no secrets, but not at any length."""
+"""Characters of the words of a webhook or a policy, whose author is trusted to quote no secrets."""
 LONGEST_DETAIL: Final = 1024
 SHORTEST_REPEATED: Final = 3
 """Characters of a value that is looked for elsewhere in the message; shorter ones are in every sentence."""
@@ -22,6 +22,8 @@ SHORTEST_REPEATED: Final = 3
 _FIELD_ERROR: Final = re.compile(r"\b(Invalid value|Unsupported value|Duplicate value|Not found|Too many): ")
 _STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*+"')
 _PLAIN: Final = re.compile(r"[-+.\w]+(?=: |, |\]|$)")
+_SENTENCE: Final = re.compile(r"[A-Za-z][\w'-]* [A-Za-z]")
+"""How a rule begins where the API server has left the value out by itself, as it does for rules of a CRD."""
 _OPENING: Final = {"{": "}", "[": "]", "(": ")"}
 _DENIED: Final = re.compile(r"\bdenied (?:the )?request: ")
 _UNDECODED: Final = re.compile(
@@ -54,6 +56,8 @@ def _without_bad_values(message: str) -> str:
     for error in _FIELD_ERROR.finditer(message):
         if error.start() < place:
             continue  # inside a value
+        if _SENTENCE.match(message, error.end()):
+            continue
         end = _end_of_value(message, error.end())
         values.add(message[error.end() : end])
         parts += (message[place : error.start()], error[1], f" {HIDDEN}")

@@ -93,6 +93,7 @@ SHAPES = [
     ),
 ]
 KEPT = [
+    'AppWrapper "t" is invalid: spec: Invalid value: Nested AppWrappers are forbidden: list what the inner one wraps',
     'pods "p" is forbidden: exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1',
     'pods "p" is forbidden: violates PodSecurity "restricted:latest": allowPrivilegeEscalation != false',
     'Pod "p" is invalid: spec.containers[0].image: Required value',
