@@ -98,13 +98,14 @@ def many_labels(size: int) -> dict[str, str]:
         pytest.param(
             appwrapper("t", item(job("j")), priorityslope=1e300),
             '[<nil>: Invalid value: "": Checked value must be of type number with format float in spec.priorityslope, '
-            "spec.priorityslope: Invalid value: 1e+300: spec.priorityslope in body should be less than or equal to 1e+12]",
+            "spec.priorityslope: Invalid value: 1e+300: spec.priorityslope in body should be less than or equal to "
+            "1e+12]",
             id="absurd-slope",
         ),
         pytest.param(
             appwrapper("t", item(job("j")), priorityslope=-1.1e12),
-            "spec.priorityslope: Invalid value: -1.1e+12: spec.priorityslope in body should be greater than or equal to "
-            "-1e+12",
+            "spec.priorityslope: Invalid value: -1.1e+12: spec.priorityslope in body should be greater than or equal "
+            "to -1e+12",
             id="slope-that-no-table-takes",
         ),
     ],
