@@ -17,6 +17,7 @@ from dispatcher.cli import clusters, completion, history
 from dispatcher.cli.asking import EXIT_CODES
 from dispatcher.settings import Settings
 from dispatcher.store import migrate as migrations
+from dispatcher.store.tls import check_verified
 
 commands = typer.Typer(
     name="dispatcher",
@@ -156,6 +157,8 @@ def _settings(**flags: str | int | None) -> Settings:
             "no database: set DISPATCHER_DATABASE_URL or --database-url to a libpq URL, such as "
             "postgresql://user:password@host:5432/dispatcher"
         )
+    if settings.database_tls == "verified":
+        check_verified(settings.database_url.get_secret_value())
     if settings.log_level not in log.LEVELS:
         raise errors.SettingsError(f"log level {settings.log_level!r}: choose one of {', '.join(log.LEVELS)}")
     log.configure(settings.log_level, settings.log_format)

@@ -12,14 +12,22 @@ from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
-class Settings(BaseSettings):
-    """The dispatcher's settings; frozen."""
+class DatabaseSettings(BaseSettings):
+    """Where the database is and how it may be reached: all that a command needs that only asks; frozen."""
 
     model_config = SettingsConfigDict(env_prefix="DISPATCHER_", frozen=True, extra="ignore")
 
     database_url: SecretStr = SecretStr("")
     """A libpq URL, `postgresql://user:password@host:port/name` or `…/name?host=/socket/folder`. No default:
     the queue must not start empty in the wrong place."""
+
+    database_tls: Literal["verified", "unverified"] = "verified"
+    """`verified` takes a database on another host only with `sslmode=verify-full`; a socket and the loopback always. It
+    is the default because the queue decides what is created; `unverified` is for a network that is trusted."""
+
+
+class Settings(DatabaseSettings):
+    """The dispatcher's settings; frozen."""
 
     kubeconfig: str = ""
     """Path of a kubeconfig. Empty: the `KUBECONFIG` variable, else the pod's own ServiceAccount."""

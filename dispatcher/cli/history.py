@@ -23,6 +23,7 @@ from dispatcher.cli.asking import (
     Until,
     User,
     ask,
+    check_way,
     epilog,
     laid_out,
     note,
@@ -324,6 +325,7 @@ def sql(
     """
     if query == "-":
         query = sys.stdin.buffer.read().decode(errors="surrogateescape")
+    check_way(database_url)
     most = limit or (ROWS_ON_TERMINAL if sys.stdout.isatty() else None)
     with patience():
         found = asyncio.run(answer(database_url, query, duration(timeout), most))

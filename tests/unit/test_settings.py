@@ -11,6 +11,7 @@ from dispatcher.settings import Settings
 
 DEFAULTS: dict[str, Any] = {
     "database_url": SecretStr(""),
+    "database_tls": "verified",
     "kubeconfig": "",
     "namespace": "",
     "listen_address": "127.0.0.1",
@@ -57,6 +58,7 @@ def test_defaults_are_the_documented_ones() -> None:
             "database_url",
             SecretStr("postgresql://host/name"),
         ),
+        ("DISPATCHER_DATABASE_TLS", "unverified", "database_tls", "unverified"),
         ("DISPATCHER_KUBECONFIG", "/etc/hub.kubeconfig", "kubeconfig", "/etc/hub.kubeconfig"),
         ("DISPATCHER_NAMESPACE", "gpu-hub", "namespace", "gpu-hub"),
         ("DISPATCHER_LISTEN_ADDRESS", "0.0.0.0", "listen_address", "0.0.0.0"),  # noqa: S104  # as in a pod
