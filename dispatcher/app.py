@@ -442,6 +442,7 @@ class Session:
             denied_namespaces=denied_namespaces(self._settings),
             authors=self._check_authors(tasks),
             limits=self._limits,
+            takes_secrets=self._settings.wrapped_secrets == "stored",
         )
         unknown = (view.uid for view in self._hub.views() if self._roster.get(view.uid) is None)
         await for_each(unknown, admission.add, Slices(time.monotonic))

@@ -139,6 +139,10 @@ class Settings(DatabaseSettings):
     """Namespaces, separated by commas, whose AppWrappers are Failed at once, beside the dispatcher's own where that is
     known. Kubernetes' own, because pods there may do what no user of a queue should."""
 
+    wrapped_secrets: Literal["refused", "stored"] = "refused"
+    """Whether an AppWrapper may wrap a Secret with values in it. `stored` keeps them in the database as they are, to be
+    read by its owner and in its backups; refused, because a Secret is as well created beside its AppWrapper."""
+
     log_level: str = "info"
     """Least level that is logged: debug, info, warning or error."""
 

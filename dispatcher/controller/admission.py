@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Final, NamedTuple, TypeGuard
 
@@ -19,6 +20,7 @@ from dispatcher.api.mistakes import SpecError
 from dispatcher.api.names import CLUSTER_PREFERENCE, CLUSTER_SELECTOR, HUB_CLUSTER
 from dispatcher.api.selector import selector_of
 from dispatcher.api.submitter import UNKNOWN, Submitter
+from dispatcher.api.wrapped_secrets import check_no_secret_values
 from dispatcher.controller.anchor_search import Sighting, Sightings, search
 from dispatcher.controller.author_check import AuthorCheck
 from dispatcher.controller.cluster import Cluster
@@ -74,6 +76,7 @@ class Admission:
         denied_namespaces: frozenset[str] = frozenset(),
         authors: AuthorCheck | None = None,
         limits: Limits | None = None,
+        takes_secrets: bool = False,
     ) -> None:
         self._hub = hub
         self._roster = roster
@@ -89,6 +92,7 @@ class Admission:
         self._denied_namespaces = denied_namespaces
         self._authors = authors
         self._limits = limits or Limits()
+        self._takes_secrets = takes_secrets
         self._uids: set[str] = set()
         self._failed: set[str] = set()
         self._unsure: set[str] = set()
@@ -312,6 +316,16 @@ class Admission:
                 return None
         except SpecError as error:
             return self._reject(view, error)
+        return self._submit(view, spec, newcomer, gang)
+
+    def _submit(self, view: AppWrapperView, spec: AppWrapperSpec, newcomer: Newcomer, gang: Gang) -> Change:
+        """Queue it, unless its spec holds values of Secrets: those are not kept, not even to say so."""
+        try:
+            if not self._takes_secrets:
+                check_no_secret_values(spec)
+        except SpecError as error:
+            message = f"{view.namespace}/{view.name} creation failure: {error}"
+            return replace(beginnings.reject(newcomer, message, self._now()), spec=None)
         return beginnings.submit(newcomer, gang, self._now())
 
     def _reject(self, view: AppWrapperView, error: SpecError) -> Change:

@@ -40,6 +40,7 @@ DEFAULTS: dict[str, Any] = {
     "submitter": "namespace",
     "author_check": "policy",
     "denied_namespaces": "kube-system,kube-public,kube-node-lease",
+    "wrapped_secrets": "refused",
     "log_level": "info",
     "log_format": "auto",
 }
@@ -90,6 +91,7 @@ def test_defaults_are_the_documented_ones() -> None:
             "denied_namespaces",
             "kube-system, gpu-operator",
         ),
+        ("DISPATCHER_WRAPPED_SECRETS", "stored", "wrapped_secrets", "stored"),
         ("DISPATCHER_LOG_LEVEL", "debug", "log_level", "debug"),
         ("DISPATCHER_LOG_FORMAT", "json", "log_format", "json"),
     ],
