@@ -38,7 +38,8 @@ from dispatcher.cli.story import as_text, as_value
 from dispatcher.cli.watching import EVERY, Every, Watch, watch
 from dispatcher.core.record import Phase
 from dispatcher.errors import CommandFailed
-from dispatcher.store.answers import READER, answer
+from dispatcher.store.answers import answer
+from dispatcher.store.reader import READER
 from dispatcher.store.reports import COLUMN_OF, By, Of, Per, Report, Story, Window
 
 ROWS_ON_TERMINAL: Final = 500

@@ -95,7 +95,7 @@ def _onwards(
         holder[key] = max(holder[key], latest(record))  # type: ignore[index]  # a list by number, or a dict by name
         return make(record, *given, **named)
 
-    return onwards
+    return cast("Callable[Concatenate[Record, P], Outcome]", onwards)
 
 
 def latest(record: Record) -> datetime:
