@@ -317,7 +317,7 @@ class Session:
         )
         self._recorder = EventRecorder(client, time.monotonic)
         self._committer = Committer(self._store, self._roster, Announcer(metrics, self._recorder).announce)
-        self._hub = Hub(client, self._cluster.discovery, self._queue.add)
+        self._hub = Hub(client, self._cluster.discovery, self._appwrapper_changed)
         self._admission: Admission | None = None
         default = Ceiling(settings.max_priority, settings.max_priority_slope)
         self._namespaces = Namespaces(client, default, self._ceiling_changed)
@@ -350,7 +350,17 @@ class Session:
         )
 
     def _make_cluster(self, name: str, client: ClusterClient) -> Cluster:
-        return Cluster(name, client, CapacityLedger(), self._wake_dispatch, self._queue.add)
+        return Cluster(name, client, CapacityLedger(), self._wake_dispatch, self._queue.add, self._home_of)
+
+    def _home_of(self, uid: str) -> str | None:
+        """The namespace of an AppWrapper, known as soon as the database or the hub has shown it."""
+        known = self._roster.get(uid) or self._hub.view(uid)
+        return known.namespace if known else None
+
+    def _appwrapper_changed(self, uid: str) -> None:
+        for cluster in self._clusters.values():
+            cluster.introduce(uid)
+        self._queue.add(uid)
 
     def _connect(self, to: Connection) -> ClusterClient:
         return ClusterClient.of(
@@ -381,6 +391,8 @@ class Session:
             if cluster is not None:
                 cluster.learn(record)
             self._queue.add(record.uid)
+        if cluster is not None:
+            cluster.introduce_all()
 
     def figures(self) -> Figures:
         """What it knows now, for a scrape."""

@@ -18,15 +18,19 @@ DispatcherError
         ├── Unauthorized    401: the credentials are not, or no longer, good
         ├── Forbidden       403
         ├── NotFound        404
+        │   └── ImpossibleName  nothing can have that name: it was not asked for
         ├── Conflict        409, a version or uid precondition that did not hold
         │   └── AlreadyExists
         ├── Expired         410: the resource version is too old, list again
         └── Invalid         400, 413, 415, 422: the object itself is wrong
 
-Adapters translate and chain (`raise … from error`); the controller catches by meaning.
+Adapters translate and chain (`raise … from error`); the controller catches by meaning. The text of a `ClusterError`
+is mostly somebody else's: it is made one printable line here, since it goes on into rows, statuses and logs.
 """
 
 from __future__ import annotations
+
+from dispatcher.text import name_of, one_line
 
 
 class DispatcherError(Exception):
@@ -74,7 +78,10 @@ class DataRefused(StoreError):
 
 
 class ClusterError(DispatcherError):
-    """A Kubernetes API server refused or failed."""
+    """A Kubernetes API server refused or failed; the message is one printable line."""
+
+    def __init__(self, message: str = "") -> None:
+        super().__init__(one_line(message))
 
 
 class Unavailable(ClusterError):
@@ -98,7 +105,7 @@ class Refused(ClusterError):
 
     def __init__(self, message: str, reason: str = "") -> None:
         super().__init__(message)
-        self.reason = reason
+        self.reason = name_of(reason)
 
 
 class Unauthorized(Refused):
@@ -111,6 +118,13 @@ class Forbidden(Refused):
 
 class NotFound(Refused):
     """404: no such object, or no such kind (then `reason` is empty: the server does not know the path)."""
+
+
+class ImpossibleName(NotFound):
+    """A name that is no segment of a path: no object has it, and nothing was sent."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, "NotFound")
 
 
 class Conflict(Refused):

@@ -1,9 +1,14 @@
-"""Logging: constant event names with keys and values, one line a decision, never an object or a secret."""
+"""Logging: constant event names with keys and values, one line a decision, never an object or a secret.
+
+Exceptions that nobody thought of are logged and counted here by the worker that goes on after one: for the whole
+process, as the log is.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections import Counter
 from typing import Final
 
 import structlog
@@ -38,3 +43,25 @@ def get(name: str) -> structlog.typing.FilteringBoundLogger:
     """The logger of one module; `name` is the word the log line carries as `component`."""
     logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(component=name)
     return logger
+
+
+_internal_errors: Final[Counter[str]] = Counter()
+
+
+def internal_error(worker: str, error: BaseException, **key: object) -> None:
+    """Log and count an exception that one key has caused; its worker goes on with the others.
+
+    `worker` is a constant: it is a label of the metric. `key` says which object the exception is about.
+    """
+    count_internal_error(worker)
+    get(worker).error("internal_error", **key, error=f"{type(error).__name__}: {error}"[:300], exc_info=error)
+
+
+def count_internal_error(worker: str) -> None:
+    """Count one that is logged in words of its own."""
+    _internal_errors[worker] += 1
+
+
+def internal_errors() -> dict[str, int]:
+    """Return how many such exceptions there were since the process began, by worker."""
+    return dict(_internal_errors)

@@ -18,6 +18,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
+from dispatcher import log
+
 
 class Role(StrEnum):
     """What this process is at the moment."""
@@ -120,6 +122,12 @@ class Metrics(Collector):
         )
         yield _counter(
             "dispatcher_events_dropped", "Kubernetes Events not written", [], {(): now.events_dropped}
+        )
+        yield _counter(
+            "dispatcher_internal_errors",
+            "Exceptions nobody thought of, by the worker that went on after them; the log has each",
+            ["worker"],
+            _by_name(log.internal_errors()),
         )
 
 

@@ -3,10 +3,10 @@
 import json
 import re
 from collections.abc import Mapping
-from typing import Final
 
-LONGEST_MESSAGE: Final = 4096
-"""Characters of a message that are kept. The status takes 32768 bytes, but nobody reads that much."""
+from dispatcher.text import LONGEST_MESSAGE, one_line
+
+__all__ = ["LONGEST_MESSAGE", "SpecError", "joined", "one_line", "quoted"]
 
 
 class SpecError(ValueError):
@@ -38,21 +38,3 @@ def quoted(value: object) -> str:
         return "a list"
     text = json.dumps(value, default=repr)
     return text if len(text) <= 80 else f"{text[:77]}..."
-
-
-def one_line(text: str) -> str:
-    """Make a text of any origin one printable line that every status and every database column takes.
-
-    API servers quote what they refuse, whatever its size and with any control characters in it. Of a long text
-    both ends are kept: the first says what is meant, the last what is wrong with it.
-    """
-    if not text.isprintable():
-        text = "".join(map(_escaped, text))
-    if len(text) <= LONGEST_MESSAGE:
-        return text
-    end = LONGEST_MESSAGE // 4
-    return f"{text[: LONGEST_MESSAGE - end - 1]}…{text[-end:]}"
-
-
-def _escaped(character: str) -> str:
-    return character if character.isprintable() else character.encode("unicode_escape").decode()

@@ -22,6 +22,7 @@ from dispatcher.api.names import (
     MEMBERS_PATH,
     PREFIX,
 )
+from dispatcher.kube import paths
 from dispatcher.kube.client import MERGE_PATCH, METADATA_LIST, ClusterClient, Json
 
 CRD_FILE: Final = "crds/dispatcher.codeflare.dev_memberclusters.yaml"
@@ -50,7 +51,7 @@ class Hub:
     async def find(self, name: str) -> Json | None:
         """The MemberCluster of that name, or None."""
         with _known():
-            return await _unless_missing(self.client, f"{MEMBERS_PATH}/{name}")
+            return await _unless_missing(self.client, f"{MEMBERS_PATH}/{paths.segment(name)}")
 
     async def member(self, name: str) -> Json:
         """The MemberCluster of that name, or `CommandFailed`."""
@@ -129,8 +130,8 @@ class Hub:
             ) from error
 
     def _secrets(self, name: str = "") -> str:
-        collection = f"/api/v1/namespaces/{self.namespace}/secrets"
-        return f"{collection}/{name}" if name else collection
+        collection = paths.collection("v1", "secrets", self.namespace)
+        return f"{collection}/{paths.segment(name)}" if name else collection
 
 
 @contextlib.contextmanager

@@ -39,8 +39,17 @@ class Namespace(NamedTuple):
     is_enabled: bool
 
 
+def _nowhere(_appwrapper: str) -> str | None:
+    """Where no AppWrapper is known none has pods."""
+    return None
+
+
 class Cluster:
-    """The hub itself is one, by the name `hub`. `on_pods` is told which AppWrapper's pods changed."""
+    """The hub itself is one, by the name `hub`. `on_pods` is told which AppWrapper's pods changed.
+
+    `home_of` knows the namespace of every AppWrapper there is, by its uid: pods elsewhere are not its own. One that
+    becomes known later is told of by `introduce`.
+    """
 
     def __init__(
         self,
@@ -49,22 +58,26 @@ class Cluster:
         ledger: CapacityLedger,
         on_capacity: Callable[[], None],
         on_pods: Callable[[str], None],
+        home_of: Callable[[str], str | None] = _nowhere,
     ) -> None:
         self.name = name
         self.ledger = ledger
         self.discovery = Discovery(client)
         self.wrapped = WrappedObjects(client, self.discovery)
-        self.anchors = Anchors(client)
+        self.anchors = Anchors(client, self._anchor_known)
         self.may_create_namespaces = False
         self.draining = ""
         """Why it is being emptied, in a sentence; empty as long as it is not."""
         self.objects = WrappedWatches(client, self.discovery, on_pods)
         self.comparisons = Comparisons(on_pods)
         self.live_pods = LivePods(client, on_pods, ledger.is_down, self._owner)
-        self.owners = Owners(client, self.discovery, self._owner_resolved)
+        anchor_root = self.anchors.root_of if self.is_member else None
+        self.owners = Owners(client, self.discovery, self._owner_resolved, home_of, anchor_root)
         self._on_capacity = on_capacity
         self._on_pods = on_pods
         self._waiting_pods: dict[str, set[str]] = defaultdict(set)
+        self._home_of = home_of
+        self._homeless_pods: dict[str, set[str]] = defaultdict(set)
         self._nodes = Reflector("nodes", client, _at(NODES_PATH), decode_node, self._node_changed)
         self._pods = Reflector("pods", client, _at(PODS_PATH), decode_pod, self._pod_changed)
         self._namespaces = Reflector(
@@ -167,9 +180,19 @@ class Cluster:
 
         Its kind is watched from now on; with `contents` in full, though it makes no pods (see `WrappedWatches`).
         """
-        self.owners.learn(ref.uid, appwrapper, ref.namespace)
+        self.owners.learn(ref.uid, appwrapper)
         self._owner_resolved(ref.uid)
         self.objects.want(ref.api_version, ref.kind, contents=contents)
+
+    def introduce(self, appwrapper: str) -> None:
+        """An AppWrapper is known from now on: pods that were of nobody until then may be its own. Free to repeat."""
+        for uid in self._homeless_pods.pop(appwrapper, ()):
+            self._count_anew(uid)
+
+    def introduce_all(self) -> None:
+        """The same of every AppWrapper that became known while nobody told of them here."""
+        for appwrapper in [each for each in self._homeless_pods if self._home_of(each) is not None]:
+            self.introduce(appwrapper)
 
     def pod_counts(self, appwrapper: str) -> PodCounts:
         """The pods of one AppWrapper in this cluster."""
@@ -194,17 +217,16 @@ class Cluster:
             self._on_capacity()
 
     def _pod_changed(self, uid: str, old: PodView | None, new: PodView | None) -> None:
+        if old is not None and (new is None or _claim(old) != _claim(new)):
+            self._no_longer_waits(uid, old)
         if new is None:
             self.ledger.remove_pod(uid)
-            self._no_longer_waits(uid, old)
         else:
             self._count(uid, new)
         freed = old is not None and old.pod.occupies_node and (new is None or not new.pod.occupies_node)
         if freed:
             self._on_capacity()
-        view = new or old
-        if view is not None:
-            owner = view.claimed_by or self._owner(view)
+        for owner in {self._concerned(view) for view in (old, new) if view is not None}:
             if owner is not None:
                 self._on_pods(owner)
 
@@ -214,32 +236,70 @@ class Cluster:
         if owner is None and view.controller is not None:
             # Also those without a claim: their maker may be known later, when its AppWrapper is adopted.
             self._waiting_pods[view.controller.uid].add(uid)
-            claim = view.claimed_by if self.owners.is_asked(view.controller.uid) else None
+            self._note_homeless(uid, view)
+            is_likely = self.owners.is_asked(view.controller) and self._is_at_home(view)
+            claim = view.claimed_by if is_likely else None
         self.ledger.set_pod(replace(view.pod, owner=owner, claim=claim))
+
+    def _concerned(self, view: PodView) -> str | None:
+        """The AppWrapper that wants to hear of a pod: also of one whose owners are not understood yet."""
+        return view.claimed_by if view.claimed_by and self._is_at_home(view) else self._owner(view)
+
+    def _is_at_home(self, view: PodView) -> bool:
+        """True of a pod that claims to be of an AppWrapper in its own namespace."""
+        if view.claimed_by is None or view.controller is None:
+            return False
+        return self.owners.is_at_home(view.claimed_by, view.controller.namespace)
+
+    def _note_homeless(self, uid: str, view: PodView) -> None:
+        """A pod of an AppWrapper that nobody knows yet, as one that MCAD dispatched, is counted again once it is known."""
+        named = self.owners.named_by(view.claimed_by, view.controller)
+        if named and self._home_of(named) is None:
+            self._homeless_pods[named].add(uid)
 
     def _owner(self, view: PodView) -> str | None:
         return self.owners.confirm(view.claimed_by, view.controller, view.names_appwrapper)
 
-    def _no_longer_waits(self, uid: str, view: PodView | None) -> None:
-        if view is None or view.controller is None:
+    def _no_longer_waits(self, uid: str, view: PodView) -> None:
+        if view.controller is None:
             return
-        waiting = self._waiting_pods.get(view.controller.uid)
-        if waiting is not None:
-            waiting.discard(uid)
-            if not waiting:
-                del self._waiting_pods[view.controller.uid]
+        _discard(self._waiting_pods, view.controller.uid, uid)
+        named = self.owners.named_by(view.claimed_by, view.controller)
+        if named:
+            _discard(self._homeless_pods, named, uid)
 
     def _owner_resolved(self, controller: str) -> None:
         """Pods that were seen before their owner was understood are counted anew."""
         for uid in self._waiting_pods.pop(controller, ()):
-            view = self._pods.items.get(uid)
-            if view is None:
-                continue
-            owner = self._owner(view)
-            self.ledger.set_pod(replace(view.pod, owner=owner))
-            if owner is not None:
-                self._on_pods(owner)
-                self._on_capacity()
+            self._count_anew(uid)
+
+    def _count_anew(self, uid: str) -> None:
+        view = self._pods.items.get(uid)
+        if view is None:
+            return
+        self._count(uid, view)
+        owner = self._owner(view)
+        if owner is not None:
+            self._on_pods(owner)
+            self._on_capacity()
+
+    def _anchor_known(self, uid: str, appwrapper: str) -> None:
+        """A wrapped Pod is controlled by the anchor itself."""
+        self.owners.learn(uid, appwrapper)
+        self._owner_resolved(uid)
+
+
+def _claim(view: PodView) -> tuple[str | None, ObjectRef | None]:
+    """What anybody who may patch the pod can change of it as often as he likes."""
+    return view.claimed_by, view.controller
+
+
+def _discard(pods: dict[str, set[str]], key: str, uid: str) -> None:
+    known = pods.get(key)
+    if known is not None:
+        known.discard(uid)
+        if not known:
+            del pods[key]
 
 
 def _objects_in(cluster: str, record: Record) -> tuple[ObjectRef, ...]:

@@ -21,6 +21,7 @@ from dispatcher.controller.member import CONNECTING, AnotherCluster, Member, Unl
 from dispatcher.core import choice
 from dispatcher.core.choice import Closed
 from dispatcher.core.standing import Standing
+from dispatcher.kube import paths
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import cluster_uid
 from dispatcher.kube.kubeconfig import Connection, connection
@@ -213,7 +214,7 @@ class Connector:
         where = f"{self._around.namespace}/{secret.name}"
         try:
             found = await self._around.hub.get(
-                f"/api/v1/namespaces/{self._around.namespace}/secrets/{secret.name}"
+                paths.item("v1", "secrets", self._around.namespace, secret.name)
             )
         except errors.ClusterError as error:
             if isinstance(error, errors.NotFound) and error.reason:

@@ -18,6 +18,7 @@ from dispatcher.core.choice import Where
 from dispatcher.core.decision import retry_pause
 from dispatcher.core.manifest import Anchor, Owner
 from dispatcher.core.record import Change, ObjectRef, Record
+from dispatcher.kube.anchors import taken
 from dispatcher.kube.wrapped import Created, Creation, InTheWay, NameTaken, Postponed, RefusedForGood
 
 LONGEST_IN_THE_WAY: Final = timedelta(seconds=30)
@@ -95,11 +96,15 @@ async def _answers(parts: Parts, record: Record, cluster: Cluster, owner: Owner)
     if not parts.roster.is_unsent(record):
         return True
     try:
-        await cluster.anchors.exists(owner)
+        is_taken = await cluster.anchors.exists(owner)
     except errors.Throttled:
         raise  # that is an answer
     except (errors.Unavailable, errors.Unauthorized, errors.Forbidden) as error:
         await _withdraw(parts, record, str(error))
+        return False
+    if is_taken:
+        # Nothing of this attempt was ever sent, so it is not ours, whatever marks it bears.
+        await parts.commit(_postponed(parts, record, (), str(taken(owner))))
         return False
     parts.roster.note_sent(record.uid)
     return True

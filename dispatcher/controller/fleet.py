@@ -28,6 +28,7 @@ from dispatcher.core.decision import Loss
 from dispatcher.core.memberstatus import status_of
 from dispatcher.core.samples import Stock, stock_of
 from dispatcher.core.standing import Standing
+from dispatcher.kube import paths
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.kubeconfig import Connection
 from dispatcher.kube.reflector import Reflector
@@ -384,7 +385,7 @@ class Fleet:
         status = status_of(member.known(self._count_running(member.name)))
         if status == member.told:
             return
-        path = f"{MEMBERS_PATH}/{member.name}/status"
+        path = f"{MEMBERS_PATH}/{paths.segment(member.name)}/status"
         test = {"op": "test", "path": "/metadata/uid", "value": member.declared.uid}
         try:
             await self._client.patch(path, [test, {"op": "add", "path": "/status", "value": status}])

@@ -127,7 +127,7 @@ def appwrapper_of(reference: Mapping[str, Any]) -> str | None:
     return None
 
 
-_ANCHOR: Final = re.compile(re.escape(names.ANCHOR_PREFIX) + "(.+)-[0-9]{1,10}")
+_ANCHOR: Final = re.compile(re.escape(names.ANCHOR_PREFIX) + "(.+)-[0-9]{1,9}")
 
 
 def build(wrapped: WrappedObject, owner: Owner) -> Json:
@@ -196,8 +196,17 @@ def whose(found: Mapping[str, Any], owner: Owner) -> Whose:
 
 def is_of_later_attempt(metadata: Mapping[str, Any], owner: Owner) -> bool:
     """True of an object of the AppWrapper that bears a greater number than the attempt that is `owner`."""
+    return (attempt_number(metadata) or 0) > owner.attempt
+
+
+def attempt_number(metadata: Mapping[str, Any]) -> int | None:
+    """The number of the attempt that an object bears; None if it bears none that an attempt can have."""
     marked = str((metadata.get("labels") or {}).get(names.ATTEMPT_LABEL))
-    return marked.isdecimal() and int(marked) > owner.attempt
+    return int(marked) if _NUMBER.fullmatch(marked) else None
+
+
+_NUMBER: Final = re.compile("[0-9]{1,9}")
+"""Some billions fewer than a column can hold, so that there is always a next one."""
 
 
 def owned_by(metadata: Mapping[str, Any]) -> str | None:
@@ -208,8 +217,9 @@ def owned_by(metadata: Mapping[str, Any]) -> str | None:
 
 def controller_of(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """The owner reference that controls an object, if any does."""
-    for candidate in metadata.get("ownerReferences") or ():
-        if candidate.get("controller"):
+    references = metadata.get("ownerReferences")
+    for candidate in references if isinstance(references, list) else ():
+        if isinstance(candidate, Mapping) and candidate.get("controller"):
             found: Mapping[str, Any] = candidate
             return found
     return None

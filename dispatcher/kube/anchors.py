@@ -2,11 +2,16 @@
 
 The ConfigMap, the anchor, owns all that its attempt creates, so the member's own garbage collector removes a whole
 gang with it, also one of which nobody knows any more.
+
+Anybody who may create ConfigMaps in that namespace can take the name, and copy our marks. So an anchor is known by the
+uid with which it was made, or first seen to bear our marks: another ConfigMap of that name is foreign from then on, and
+the first one stays ours whatever becomes of its marks.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
@@ -14,11 +19,15 @@ from typing import Final
 from dispatcher import errors
 from dispatcher.api import names
 from dispatcher.core.manifest import Anchor, Owner, anchor_name, anchor_of, appwrapper_of
+from dispatcher.kube import paths
+from dispatcher.kube.answers import items_of, one_object
 from dispatcher.kube.client import METADATA_LIST, ClusterClient, Json
 
 PAGE: Final = 500
 MOST_SELECTED: Final = 50
 """So many AppWrappers fit the URL of a request, with room to spare."""
+MOST_KNOWN: Final = 200_000
+"""Anchors whose uid is remembered; of one that is forgotten the marks are believed again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +45,14 @@ class Found:
 
 
 class Anchors:
-    """The anchors of one member cluster."""
+    """The anchors of one member cluster; `on_known` is told the uid of each, and the AppWrapper's."""
 
-    def __init__(self, client: ClusterClient) -> None:
+    def __init__(
+        self, client: ClusterClient, on_known: Callable[[str, str], None] = lambda _uid, _appwrapper: None
+    ) -> None:
         self._client = client
+        self._on_known = on_known
+        self._uids: OrderedDict[tuple[object, object], str] = OrderedDict()
 
     async def make_namespace(self, name: str, labels: Mapping[str, str]) -> None:
         """Create a namespace with these labels, unless it exists."""
@@ -51,7 +64,7 @@ class Anchors:
             return
 
     async def exists(self, owner: Owner) -> bool:
-        """True if there is an anchor of that attempt already; raises if nobody can say."""
+        """True if a ConfigMap has the name of that attempt's anchor already; raises if nobody can say."""
         name = anchor_name(owner.uid, owner.attempt)
         return await self._get(_path(owner.namespace, name)) is not None
 
@@ -60,7 +73,9 @@ class Anchors:
         wanted = anchor_of(owner)
         name = wanted["metadata"]["name"]
         try:
-            made = await self._client.create(_path(owner.namespace), wanted)
+            path = paths.collection("v1", "configmaps", owner.namespace)
+            made = one_object(await self._client.create(path, wanted), path)
+            self._know(made["metadata"], owner.uid)
         except errors.AlreadyExists:
             there = await self._get(_path(owner.namespace, name))
             if there is None:
@@ -71,8 +86,9 @@ class Anchors:
         metadata = made["metadata"]
         if "deletionTimestamp" in metadata:
             raise errors.Unavailable(f"the anchor {owner.namespace}/{name} is being deleted")
-        if (metadata.get("labels") or {}).get(names.UID_LABEL) != owner.uid:
-            raise errors.Invalid(f"ConfigMap {owner.namespace}/{name} exists already and is not ours")
+        if not self._is_ours(metadata, owner.uid):
+            raise taken(owner)
+        self._know(metadata, owner.uid)
         return Anchor(name, metadata["uid"])
 
     async def remove(self, namespace: str, name: str, appwrapper: str) -> bool:
@@ -81,8 +97,8 @@ class Anchors:
         if found is None:
             return True
         metadata = found["metadata"]
-        if (metadata.get("labels") or {}).get(names.UID_LABEL) != appwrapper:
-            return True  # not ours
+        if not self._is_ours(metadata, appwrapper):
+            return True
         if "deletionTimestamp" not in metadata:
             try:
                 await self._client.delete(_path(namespace, name), metadata["uid"])
@@ -90,9 +106,33 @@ class Anchors:
                 return False  # changed under our hands: the next look tells
         return False
 
+    def root_of(self, metadata: Json) -> str | None:
+        """The uid of the AppWrapper that this ConfigMap is an anchor of; None if it is none."""
+        found = _found(metadata)
+        if found is None or not self._is_ours(metadata, found.appwrapper):
+            return None
+        self._know(metadata, found.appwrapper)
+        return found.appwrapper
+
+    def _is_ours(self, metadata: Json, appwrapper: str) -> bool:
+        """By its uid, if that is known; else by the label, which anybody can write."""
+        known = self._uids.get((metadata.get("namespace"), metadata.get("name")))
+        if known is not None:
+            return bool(known == metadata["uid"])
+        return bool((metadata.get("labels") or {}).get(names.UID_LABEL) == appwrapper)
+
+    def _know(self, metadata: Json, appwrapper: str) -> None:
+        key = metadata.get("namespace"), metadata.get("name")
+        if self._uids.get(key) == metadata["uid"]:
+            return
+        self._uids[key] = metadata["uid"]
+        while len(self._uids) > MOST_KNOWN:
+            self._uids.popitem(last=False)
+        self._on_known(metadata["uid"], appwrapper)
+
     async def _get(self, path: str) -> Json | None:
         try:
-            return await self._client.get(path)
+            return one_object(await self._client.get(path), path)
         except errors.NotFound as error:
             if error.reason:
                 return None
@@ -106,9 +146,11 @@ class Anchors:
         query = {"labelSelector": _selector(of), "limit": str(PAGE)}
         while True:
             page = await self._client.get("/api/v1/configmaps", query, accept=METADATA_LIST)
-            for raw in page.get("items") or ():
+            for raw in items_of(page):
+                if names.UID_LABEL not in (raw["metadata"].get("labels") or {}):
+                    raise errors.Unavailable("the list of anchors makes no sense: that label was asked for")
                 found = _found(raw["metadata"])
-                if found:
+                if found and self._is_ours(raw["metadata"], found.appwrapper):
                     yield found
             token = page["metadata"].get("continue")
             if not token:
@@ -129,13 +171,26 @@ def _selector(uids: Collection[str]) -> str:
     return names.UID_LABEL
 
 
+def taken(owner: Owner) -> errors.Invalid:
+    """That somebody else has the name of an attempt's anchor: the next attempt has another one."""
+    name = anchor_name(owner.uid, owner.attempt)
+    return errors.Invalid(f"ConfigMap {owner.namespace}/{name} exists already and is not ours")
+
+
 def _clear(error: errors.NotFound) -> errors.ClusterError:
     """An API server that has no such object says so in its own words; a proxy's page is no answer."""
     return error if error.reason else errors.Unavailable(f"no clear answer: {error}")
 
 
 def _found(metadata: Json) -> Found | None:
-    """Read an anchor; None of a ConfigMap that only bears our label, such as a wrapped one."""
+    """Read an anchor; None of a ConfigMap that only bears our label, such as a wrapped one, or cannot be read."""
+    try:
+        return _read(metadata)
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _read(metadata: Json) -> Found | None:
     meant = appwrapper_of({"apiVersion": "v1", "kind": "ConfigMap", "name": metadata["name"]})
     if meant is None or meant != metadata["labels"].get(names.UID_LABEL):
         return None
@@ -151,6 +206,5 @@ def _found(metadata: Json) -> Found | None:
     )
 
 
-def _path(namespace: str, name: str = "") -> str:
-    collection = f"/api/v1/namespaces/{namespace}/configmaps"
-    return f"{collection}/{name}" if name else collection
+def _path(namespace: str, name: str) -> str:
+    return paths.item("v1", "configmaps", namespace, name)

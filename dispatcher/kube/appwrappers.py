@@ -21,6 +21,7 @@ from dispatcher.api.names import (
 )
 from dispatcher.api.submitter import UNKNOWN, Submitter, submitter_of
 from dispatcher.kube import depth
+from dispatcher.kube.answers import one_object
 from dispatcher.kube.client import MERGE_PATCH, ClusterClient, Json
 from dispatcher.kube.discovery import Discovery, Kind
 
@@ -111,7 +112,8 @@ class AppWrappers:
     async def exists(self, namespace: str, name: str, uid: str) -> bool:
         """Ask the API server itself; raises if it gives no clear answer."""
         try:
-            found = await self._client.get((await self._kind()).path(namespace, name))
+            path = (await self._kind()).path(namespace, name)
+            found = one_object(await self._client.get(path), path)
         except errors.NotFound as error:
             if error.reason:
                 return False
@@ -149,7 +151,7 @@ class AppWrappers:
         """Of this uid only, and of what was just read: `Conflict` if somebody else was faster; False if it is going."""
         path = (await self._kind()).path(view.namespace, view.name)
         try:
-            metadata = (await self._client.get(path))["metadata"]
+            metadata = one_object(await self._client.get(path), path)["metadata"]
         except errors.NotFound as error:
             if error.reason:
                 return False  # gone, with all its finalizers

@@ -29,7 +29,7 @@ from yarl import URL
 
 from dispatcher import errors
 from dispatcher.api.redaction import without_values
-from dispatcher.kube import depth
+from dispatcher.kube import depth, paths
 from dispatcher.kube.kubeconfig import Connection, api_client
 
 JSON: Final = "application/json"
@@ -261,10 +261,10 @@ class ClusterClient:
             raise errors.Unavailable(f"{what}: the connection was closed") from error
 
     def _url(self, path: str, query: Mapping[str, str] | None) -> URL:
-        # `encoded=True`: our paths are built from names the API server has accepted, and yarl would
-        # spend longer on quoting them than the rest of the call takes.
-        suffix = f"?{urlencode(query)}" if query else ""
-        return URL(f"{self._base}{path}{suffix}", encoded=True)
+        # `encoded=True`: `kube.paths` has quoted what it built, and yarl would spend longer on quoting it
+        # than the rest of the call takes.
+        suffix = f"?{urlencode(query, errors='replace')}" if query else ""
+        return URL(f"{self._base}{paths.checked(path)}{suffix}", encoded=True)
 
     async def _headers(self, accept: str = JSON) -> dict[str, str]:
         """Fresh headers: a pod's token and an OIDC token are re-read by the library when they are due."""

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from typing import Final
 
 from dispatcher import errors
+from dispatcher.api.syntax import LABEL
+from dispatcher.kube import paths
+from dispatcher.kube.answers import one_object
 from dispatcher.kube.client import ClusterClient
 
 _KEPT: Final = frozenset({"create", "get", "delete"})
-_UID: Final = re.compile("[!-~]{1,253}")
-"""What every database can hold."""
+_PLURAL: Final = re.compile(LABEL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,24 +33,24 @@ class Kind:
 
     def everywhere(self) -> str:
         """The path of its collection over all namespaces."""
-        return f"{self._root()}/{self.plural}"
+        return paths.collection(self.api_version, self.plural)
 
-    def path(self, namespace: str, name: str = "") -> str:
-        """The path of its collection in `namespace`, or of the object `name` there."""
-        scope = f"/namespaces/{namespace}" if self.namespaced else ""
-        return f"{self._root()}{scope}/{self.plural}" + (f"/{name}" if name else "")
+    def path(self, namespace: str, name: str | None = None) -> str:
+        """The path of its collection in `namespace`, or of the object `name` there.
 
-    def _root(self) -> str:
-        return f"/apis/{self.api_version}" if "/" in self.api_version else f"/api/{self.api_version}"
+        Raises `ImpossibleName` where there can be no such namespace or object.
+        """
+        if self.namespaced:
+            paths.segment(namespace)  # an empty one would mean all of them
+        collection = paths.collection(self.api_version, self.plural, namespace if self.namespaced else "")
+        return collection if name is None else f"{collection}/{paths.segment(name)}"
 
 
 async def cluster_uid(client: ClusterClient) -> str:
     """What tells one cluster from another, whatever its address: the uid of its kube-system namespace."""
     path = "/api/v1/namespaces/kube-system"
-    match await client.get(path):
-        case {"metadata": {"uid": str(uid)}} if _UID.fullmatch(uid):
-            return uid
-    raise errors.Unavailable(f"GET {path}: the answer makes no sense")
+    uid: str = one_object(await client.get(path), f"GET {path}")["metadata"]["uid"]
+    return uid
 
 
 class Discovery:
@@ -99,19 +101,28 @@ class Discovery:
 
     async def load(self, api_version: str) -> None:
         """Find out every kind of a group and version by one request; one that is not served has none."""
-        root = "/apis" if "/" in api_version else "/api"
         try:
-            listed = await self._client.get(f"{root}/{api_version}")
+            listed = await self._client.get(paths.root(api_version))
         except errors.NotFound:
             return
-        for resource in listed.get("resources") or ():
-            if "/" in resource["name"]:
-                continue  # a subresource
-            found = Kind(
-                api_version,
-                resource["kind"],
-                resource["name"],
-                namespaced=bool(resource["namespaced"]),
-                kept=set(resource.get("verbs", _KEPT)) >= _KEPT,
-            )
-            self._kinds[api_version, found.kind] = found
+        resources = listed.get("resources") if isinstance(listed, dict) else None
+        for resource in resources if isinstance(resources, list) else ():
+            found = _kind_of(api_version, resource)
+            if found is not None:
+                self._kinds[api_version, found.kind] = found
+
+
+def _kind_of(api_version: str, resource: object) -> Kind | None:
+    """A kind as an API server lists it; None of a subresource, and of what makes no sense: any server may be asked."""
+    match resource:
+        case {"name": str(plural), "kind": str(kind), "namespaced": bool(namespaced)}:
+            if not _PLURAL.fullmatch(plural):
+                return None
+            verbs = resource.get("verbs", _KEPT)
+            named = set(filter(_is_text, verbs)) if isinstance(verbs, list) else _KEPT
+            return Kind(api_version, kind, plural, namespaced=namespaced, kept=named >= _KEPT)
+    return None
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)

@@ -16,6 +16,7 @@ from typing import Final
 
 from dispatcher import errors
 from dispatcher.api import names
+from dispatcher.kube import paths
 from dispatcher.kube.client import ClusterClient, Json
 
 MOST_WAITING: Final = 200
@@ -93,7 +94,7 @@ class EventRecorder:
 
     async def _write(self, event: EventAbout) -> None:
         try:
-            await self._client.create(f"/api/v1/namespaces/{event.namespace}/events", _body(event))
+            await self._client.create(paths.collection("v1", "events", event.namespace), _body(event))
         except errors.ClusterError:
             self.dropped += 1
 

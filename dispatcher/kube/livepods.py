@@ -15,6 +15,7 @@ The pods of a gang that was not dispatched by us bear no label of ours. `count` 
 from __future__ import annotations
 
 import asyncio
+import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from dispatcher import errors, log
 from dispatcher.api import names
 from dispatcher.core.capacity import PodCounts, PodPhase, count_pods
 from dispatcher.core.manifest import controller_of
+from dispatcher.kube import paths
+from dispatcher.kube.answers import items_of
 from dispatcher.kube.client import JSON, METADATA_LIST, ClusterClient, Json
 from dispatcher.kube.nodes import PODS_PATH, PodView, decode_pod
 
@@ -144,12 +147,18 @@ class LivePods:
             left = await self._list()
         except errors.ClusterError as error:
             _log.warning("list_failed", error=str(error))
-            self._asked = {**self._listed, **self._asked}
-            self._wake.set()
+            self._ask_again()
+        except Exception as error:  # noqa: BLE001  # the loop's edge: one answer must not end the watches beside it
+            log.internal_error("livepods", error)
+            self._ask_again()
         else:
             self._answer(left, begun_at)
         finally:
             self._listed = {}
+
+    def _ask_again(self) -> None:
+        self._asked = {**self._listed, **self._asked}
+        self._wake.set()
 
     def _answer(self, left: dict[Claim, Left], begun_at: float) -> None:
         oldest = begun_at - SECONDS_KEPT
@@ -158,7 +167,10 @@ class LivePods:
         for claim, version in answered.items():
             self._answers[claim] = _Answer(version, left.get(claim, Left()), begun_at)
         for _, appwrapper in answered:
-            self._on_answer(appwrapper)
+            try:
+                self._on_answer(appwrapper)
+            except Exception as error:  # noqa: BLE001  # the others want to hear their answer, too
+                log.internal_error("livepods", error, appwrapper=appwrapper)
 
     async def _list(self) -> dict[Claim, Left]:
         """The items that have live pods, for those who asked."""
@@ -168,16 +180,17 @@ class LivePods:
         query = {"labelSelector": names.UID_LABEL, "fieldSelector": _LIVE}
         async for raw in self._pods(PODS_PATH, query, METADATA_LIST):
             metadata = raw["metadata"]
-            claim = (metadata["namespace"], metadata["labels"][names.UID_LABEL])
+            labels = metadata.get("labels") or {}
+            claim = (str(metadata.get("namespace")), str(labels.get(names.UID_LABEL)))
             if claim in self._listed and _is_live(raw):
-                live[claim].add(_item(metadata["labels"]))
+                live[claim].add(_item(labels))
                 if "deletionTimestamp" not in metadata:
-                    staying[claim].add(_item(metadata["labels"]))
+                    staying[claim].add(_item(labels))
         return {claim: Left(frozenset(items), frozenset(staying[claim])) for claim, items in live.items()}
 
     async def _of(self, claim: Claim) -> list[Json]:
         namespace, appwrapper = claim
-        path = f"/api/v1/namespaces/{namespace}/pods"
+        path = paths.collection("v1", "pods", namespace)
         labelled = [
             raw async for raw in self._pods(path, {"labelSelector": f"{names.UID_LABEL}={appwrapper}"})
         ]
@@ -207,7 +220,7 @@ class LivePods:
         query = {**selectors, "limit": str(PAGE)}
         while True:
             page = await self._client.get(path, query, accept=accept)
-            for raw in page.get("items") or ():
+            for raw in items_of(page):
                 if controller_of(raw["metadata"]) is not None:
                     yield raw
             token = page["metadata"].get("continue")
@@ -216,7 +229,7 @@ class LivePods:
             query = {**query, "continue": token}
 
     async def _force(self, metadata: Json) -> bool:
-        path = f"/api/v1/namespaces/{metadata['namespace']}/pods/{metadata['name']}"
+        path = paths.item("v1", "pods", metadata["namespace"], metadata["name"])
         try:
             await self._client.delete(path, metadata["uid"], grace_seconds=0)
         except (errors.NotFound, errors.Conflict):
@@ -232,14 +245,14 @@ def _decoded(raw: Json) -> PodView | None:
     """A pod as the watch keeps it; None if it cannot be read: then the watch leaves it out, too, and says so."""
     try:
         return decode_pod(raw)
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except Exception:  # noqa: BLE001  # whatever is written in one pod
         return None
 
 
 def _is_overdue(metadata: Json, now: datetime) -> bool:
     """True of one that was asked to go; the time that is noted of that includes the grace it was given."""
     gone_by = metadata.get("deletionTimestamp")
-    return gone_by is not None and datetime.fromisoformat(gone_by) <= now
+    return isinstance(gone_by, str) and datetime.fromisoformat(gone_by) <= now
 
 
 def _is_live(raw: Json) -> bool:
@@ -248,4 +261,7 @@ def _is_live(raw: Json) -> bool:
 
 def _item(labels: Json) -> int:
     written = str(labels.get(names.ITEM_LABEL))
-    return int(written) if written.isascii() and written.isdecimal() else UNKNOWN_ITEM
+    return int(written) if _ITEM.fullmatch(written) else UNKNOWN_ITEM
+
+
+_ITEM: Final = re.compile("[0-9]{1,9}")

@@ -11,12 +11,13 @@ from dispatcher.api import names
 from dispatcher.core.capacity import Node, Plight, Pod, PodPhase, Unscheduled
 from dispatcher.core.endings import End, state_of
 from dispatcher.core.gang import Taint
-from dispatcher.core.manifest import controller_of
 from dispatcher.core.podrequests import pod_requests
 from dispatcher.core.quantity import QuantityError, amount
 from dispatcher.core.record import ObjectRef
 from dispatcher.core.resources import Resources
 from dispatcher.kube.client import Json
+from dispatcher.kube.owners import controller_ref
+from dispatcher.text import name_of, one_line
 
 NODES_PATH = "/api/v1/nodes"
 PODS_PATH = "/api/v1/pods"
@@ -48,7 +49,7 @@ def decode_node(raw: Json) -> Node:
     status = raw.get("status") or {}
     ready = _condition(status, "Ready").get("status") == "True"
     return Node(
-        name=intern(raw["metadata"]["name"]),
+        name=intern(name_of(raw["metadata"]["name"])),
         allocatable=_amounts(status.get("allocatable") or {}),
         usable=ready and not spec.get("unschedulable"),
         taints=tuple(_taint(taint) for taint in spec.get("taints") or ()),
@@ -62,8 +63,8 @@ def decode_pod(raw: Json) -> PodView:
     spec = raw.get("spec") or {}
     status = raw.get("status") or {}
     labels = metadata.get("labels") or {}
-    claimed_by = labels.get(names.UID_LABEL)
-    node = intern(spec.get("nodeName") or "")
+    claimed_by = name_of(labels.get(names.UID_LABEL)) or None
+    node = intern(name_of(spec.get("nodeName")))
     phase = PodPhase(status.get("phase") or PodPhase.PENDING)
     unscheduled = _unscheduled(metadata["name"], status) if phase is PodPhase.PENDING and not node else None
     return PodView(
@@ -142,24 +143,24 @@ def _unscheduled(pod: str, status: Mapping[str, Any]) -> Unscheduled | None:
     condition = _condition(status, "PodScheduled")
     if condition.get("status") != "False" or condition.get("reason") != "Unschedulable":
         return None
-    message = condition.get("message") or ""
+    said = condition.get("message")
+    message = one_line(said[:LONGEST_MESSAGE], LONGEST_MESSAGE) if isinstance(said, str) else ""
     if any(all(word in message for word in words) for words in _CO_SCHEDULING):
         return None
-    since = condition.get("lastTransitionTime") or ""
-    return Unscheduled(pod, intern(message[:LONGEST_MESSAGE]), intern(since))
+    return Unscheduled(name_of(pod), intern(message), intern(name_of(condition.get("lastTransitionTime"))))
 
 
 def _controller(metadata: Mapping[str, Any]) -> ObjectRef | None:
-    found = controller_of(metadata)
+    found = controller_ref(metadata, metadata["namespace"])
     if found is None:
         return None
     return ObjectRef(
         item=-1,
-        api_version=intern(found["apiVersion"]),
-        kind=intern(found["kind"]),
-        namespace=intern(metadata["namespace"]),
-        name=intern(found["name"]),
-        uid=intern(found["uid"]),
+        api_version=intern(found.api_version),
+        kind=intern(found.kind),
+        namespace=intern(found.namespace),
+        name=intern(found.name),
+        uid=intern(found.uid),
     )
 
 
@@ -170,7 +171,7 @@ def _condition(status: Mapping[str, Any], type_: str) -> Mapping[str, Any]:
 
 
 def _taint(raw: Mapping[str, Any]) -> Taint:
-    return Taint(key=raw["key"], value=raw.get("value") or "", effect=raw["effect"])
+    return Taint(key=name_of(raw["key"]), value=name_of(raw.get("value")), effect=name_of(raw["effect"]))
 
 
 def _amounts(quantities: Mapping[str, Any]) -> Resources:

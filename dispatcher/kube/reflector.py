@@ -25,6 +25,7 @@ import orjson
 from dispatcher import errors, log
 from dispatcher.kube import depth
 from dispatcher.kube.client import JSON, METADATA, METADATA_LIST, ClusterClient, Json
+from dispatcher.text import name_of
 
 T = TypeVar("T")
 
@@ -110,6 +111,12 @@ class Reflector(Generic[T]):
                 # A list alone is no success: who may list but not watch would list everything without pause.
                 failures = 1 if self._followed else failures + 1
                 self._note(error, failures)
+                await asyncio.sleep(self._pause(failures))
+            except errors.StoreError:
+                raise
+            except Exception as error:  # noqa: BLE001  # the loop's edge: one watch must not end the others
+                failures += 1
+                log.internal_error("reflector", error, watch=self.name)
                 await asyncio.sleep(self._pause(failures))
 
     def _note(self, error: errors.ClusterError, failures: int) -> None:
@@ -249,21 +256,31 @@ class Reflector(Generic[T]):
         old = self.items.get(uid)
         self.items[uid] = item
         self._versions[uid] = version
-        self._on_change(uid, old, item)
+        self._tell(uid, old, item)
 
     def _read(self, raw: Json) -> T | None:
         try:
             return self._decode(raw)
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            name = raw["metadata"].get("name")
+        except Exception as error:  # noqa: BLE001  # whatever one object has caused must not end the others' watch
+            name = name_of(raw["metadata"].get("name"))
+            log.count_internal_error("reflector")
             _log.error("undecodable_object", watch=self.name, name=name, error=repr(error)[:300])
             return None
+
+    def _tell(self, uid: str, old: T | None, new: T | None) -> None:
+        """What a change means to somebody may fail; the store has it, and goes on."""
+        try:
+            self._on_change(uid, old, new)
+        except errors.StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001  # one object must not end the watch of the others
+            log.internal_error("reflector", error, watch=self.name, uid=uid)
 
     def _remove(self, uid: str) -> None:
         self._versions.pop(uid, None)
         old = self.items.pop(uid, None)
         if old is not None:
-            self._on_change(uid, old, None)
+            self._tell(uid, old, None)
 
     def _pause(self, failures: int) -> float:
         least, most = BACKOFF_SECONDS

@@ -15,7 +15,6 @@ from typing import Final, NamedTuple
 from dispatcher import errors, log
 from dispatcher.api import names
 from dispatcher.api.appwrapper import WrappedObject
-from dispatcher.api.mistakes import one_line
 from dispatcher.api.redaction import without_values
 from dispatcher.core.drift import Differences, differences, edited, is_compared
 from dispatcher.core.endings import ObjectState, state_of
@@ -23,6 +22,7 @@ from dispatcher.core.manifest import (
     Owner,
     Whose,
     adoption,
+    attempt_number,
     build,
     controller_of,
     is_of_later_attempt,
@@ -31,15 +31,19 @@ from dispatcher.core.manifest import (
     whose,
 )
 from dispatcher.core.record import ObjectRef
+from dispatcher.kube import paths
+from dispatcher.kube.answers import items_of, one_object
 from dispatcher.kube.client import MERGE_PATCH, METADATA_LIST, ClusterClient, Json
 from dispatcher.kube.discovery import Discovery, Kind
+from dispatcher.text import one_line, text_of
 
 
 class Mark(NamedTuple):
-    """What an object says of itself: the AppWrapper that owns it, and the number of the attempt that made it."""
+    """What an object says of itself: the AppWrapper that owns it, the attempt that made it, and where it is."""
 
     appwrapper: str
     attempt: int
+    namespace: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,10 +208,11 @@ class WrappedObjects:
         query = {"labelSelector": names.UID_LABEL, "limit": str(PAGE)}
         while True:
             page = await self._client.get(path, query, accept=METADATA_LIST)
-            for raw in page.get("items") or ():
+            for raw in items_of(page):
                 metadata = raw["metadata"]
-                if owned_by(metadata) == metadata["labels"][names.UID_LABEL]:
-                    yield Mark(metadata["labels"][names.UID_LABEL], _attempt_in(metadata))
+                appwrapper = (metadata.get("labels") or {}).get(names.UID_LABEL)
+                if appwrapper and owned_by(metadata) == appwrapper:
+                    yield Mark(appwrapper, _attempt_in(metadata), str(metadata.get("namespace")))
             token = page["metadata"].get("continue")
             if not token:
                 return
@@ -222,17 +227,18 @@ class WrappedObjects:
             "limit": str(_MOST_EVENTS),
         }
         try:
-            page = await self._client.get(f"/api/v1/namespaces/{ref.namespace}/events", query)
+            page = await self._client.get(paths.collection("v1", "events", ref.namespace), query)
         except errors.ClusterError:
             return ""  # a hint: whoever asks does without
-        newest: Json = max(page.get("items") or (), key=_last_seen, default={})
-        said = without_values(str(newest.get("message") or ""))
-        return one_line(": ".join(filter(None, (newest.get("reason"), said))))
+        newest: Json = max(_events(page), key=_last_seen, default={})
+        said = without_values(text_of(newest.get("message")))
+        return one_line(": ".join(filter(None, (text_of(newest.get("reason")), said))))
 
     async def _create(self, kind: Kind, wrapped: WrappedObject, owner: Owner) -> Created:
         path, built = kind.path(owner.namespace), build(wrapped, owner)
         try:
-            made = await self._client.insist(lambda: self._client.create(path, built), unless=_is_used_up)
+            answer = await self._client.insist(lambda: self._client.create(path, built), unless=_is_used_up)
+            made = one_object(answer, path)
         except errors.NotFound as error:
             if error.reason:
                 raise
@@ -316,7 +322,8 @@ class WrappedObjects:
         except errors.NotFound:
             return Kind(ref.api_version, ref.kind, "", namespaced=True), None
         try:
-            found = await self._client.get(kind.path(ref.namespace, ref.name))
+            path = kind.path(ref.namespace, ref.name)
+            found = one_object(await self._client.get(path), path)
         except errors.NotFound as error:
             if not error.reason:
                 self._discovery.forget(kind)
@@ -339,8 +346,7 @@ class WrappedObjects:
 
 def _attempt_in(metadata: Json) -> int:
     """1 if it bears no number."""
-    number = str((metadata.get("labels") or {}).get(names.ATTEMPT_LABEL))
-    return int(number) if number.isdecimal() else 1
+    return attempt_number(metadata) or 1
 
 
 def _is_used_up(error: errors.Forbidden) -> bool:
@@ -350,9 +356,15 @@ def _is_used_up(error: errors.Forbidden) -> bool:
 
 def _last_seen(event: Json) -> str:
     """When it happened last; the three times are of three generations of the Events API."""
-    series = event.get("series") or {}
-    times = (series.get("lastObservedTime"), event.get("lastTimestamp"), event.get("eventTime"))
-    return max(filter(None, times), default="")
+    series = event.get("series")
+    observed = series.get("lastObservedTime") if isinstance(series, dict) else None
+    times = (observed, event.get("lastTimestamp"), event.get("eventTime"))
+    return max(filter(None, map(text_of, times)), default="")
+
+
+def _events(page: Json) -> list[Json]:
+    items = page.get("items")
+    return [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
 
 
 def _collision(ref: ObjectRef, left_by: Mark | None = None) -> NameTaken:

@@ -135,6 +135,7 @@ async def test_latest_attempt_is_adopted_where_an_earlier_one_has_left_something
     templates = [make_template(name=name) for name in ("done", "runs", "also-done")]
     for template, number in zip(templates, (1, 3, 2), strict=True):
         built = build(make_wrapped(template), make_owner(attempt=number))
+        built["metadata"]["uid"] = f"uid-of-{template['metadata']['name']}"
         world.server.on("GET", f"{PODS}/{template['metadata']['name']}", answer(built))
     record = await world.admit(make_appwrapper("aw", *templates, status={"canrun": True}))
     assert record.attempt is not None
@@ -281,7 +282,7 @@ async def test_one_that_cannot_be_read_now_comes_back_and_holds_up_no_other(worl
 
 async def test_member_that_goes_while_it_is_asked_is_no_reason_to_fail(world: World) -> None:
     async with FakeApiServer() as far, client_of(far) as client:
-        west = Cluster("west", client, CapacityLedger(), world.wake_dispatch, world.wake)
+        west = Cluster("west", client, CapacityLedger(), world.wake_dispatch, world.wake, world.home_of)
 
         async def goes(request: web.Request) -> web.StreamResponse:
             del world.clusters["west"]
@@ -316,7 +317,9 @@ LEAVING: Json = {"finalizers": [FINALIZER], "deletionTimestamp": "2026-11-20T09:
 async def west(world: World) -> AsyncIterator[FakeApiServer]:
     """A member that has no anchors; nor has the hub anything."""
     async with FakeApiServer() as west, client_of(west) as client:
-        world.clusters["west"] = Cluster("west", client, CapacityLedger(), world.wake_dispatch, world.wake)
+        world.clusters["west"] = Cluster(
+            "west", client, CapacityLedger(), world.wake_dispatch, world.wake, world.home_of
+        )
         west.on("GET", CONFIGMAPS, anchors())
         world.server.on("GET", f"{PODS}/pod", MISSING)
         yield west

@@ -35,7 +35,10 @@ class Observed:
         self.capacity_changes = 0
         self.pods_of: list[str] = []
         self.on_pods: Callable[[str], object] = lambda _appwrapper: None
-        self.cluster = Cluster("hub", client, self.ledger, self._capacity_changed, self._pods_changed)
+        self.homes = {AW: "default"}
+        self.cluster = Cluster(
+            "hub", client, self.ledger, self._capacity_changed, self._pods_changed, self.homes.get
+        )
 
     def _capacity_changed(self) -> None:
         self.capacity_changes += 1

@@ -595,7 +595,7 @@ async def test_member_whose_watches_have_ended_begins_anew(bench: Bench) -> None
 
     def fail_once() -> None:
         bench.on_capacity = lambda: None
-        raise KeyError("what nobody thought of")
+        raise errors.StoreError("the one error that a watch does not outlive")
 
     bench.on_capacity = fail_once
     nodes.has(make_node("n2", cpu="8"))
@@ -609,7 +609,7 @@ async def test_member_whose_watches_have_ended_begins_anew(bench: Bench) -> None
 async def test_member_whose_watches_end_at_once_is_tried_again(bench: Bench) -> None:
     def fail_once() -> None:
         bench.on_capacity = lambda: None
-        raise KeyError("what nobody thought of")
+        raise errors.StoreError("the one error that a watch does not outlive")
 
     bench.on_capacity = fail_once
     member = bench.keep()

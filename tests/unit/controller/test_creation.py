@@ -108,7 +108,7 @@ class East:
 async def east(world: World) -> AsyncIterator[East]:
     """A member that answers."""
     async with FakeApiServer() as server, client_of(server) as client:
-        cluster = Cluster("east", client, CapacityLedger(), world.wake_dispatch, world.wake)
+        cluster = Cluster("east", client, CapacityLedger(), world.wake_dispatch, world.wake, world.home_of)
         yield East(world, server, cluster)
 
 

@@ -316,7 +316,9 @@ async def test_gangs_of_a_member_that_does_not_answer_hold_up_no_others(world: W
     async with FakeApiServer() as silent, client_of(silent, write_timeout=NEVER_SECONDS) as client:
         silent.on("POST", CONFIG_MAPS, never)
         silent.on("GET", "/api/v1/configmaps", answer({"metadata": {}, "items": []}))
-        world.clusters["west"] = Cluster("west", client, CapacityLedger(), world.wake_dispatch, world.wake)
+        world.clusters["west"] = Cluster(
+            "west", client, CapacityLedger(), world.wake_dispatch, world.wake, world.home_of
+        )
         for number in range(10 * AT_ONCE):
             held = make_appwrapper(f"west-{number}", FIRST, finalizers=[FINALIZER])
             record = await world.dispatched(held, "west")

@@ -47,7 +47,7 @@ class Restored:
     def __init__(self, world: World, east: FakeApiServer, client: ClusterClient) -> None:
         self.world = world
         self.server = east
-        self.east = Cluster("east", client, CapacityLedger(), world.wake_dispatch, world.wake)
+        self.east = Cluster("east", client, CapacityLedger(), world.wake_dispatch, world.wake, world.home_of)
         self.are_all_here = True
         self.settled = 0
         self.woken: list[str] = []

@@ -64,7 +64,7 @@ class World:
         self.ceilings: dict[str, Ceiling] = {}
         self.bound = QueueBound(MOST_QUEUED, self.roster.count_standing, self.queue.add)
         self.limits = Limits(ceiling_of=lambda name: self.ceilings.get(name, NO_CEILING), bound=self.bound)
-        self.cluster = Cluster("hub", self.client, self.ledger, self.wake_dispatch, self.wake)
+        self.cluster = Cluster("hub", self.client, self.ledger, self.wake_dispatch, self.wake, self.home_of)
         self.clusters = {"hub": self.cluster}
         self.hub = Hub(self.client, self.cluster.discovery, self.queue.add)
         self.committer = Committer(self.store, self.roster, lambda _change, _record: None)
@@ -126,6 +126,11 @@ class World:
 
     def now(self) -> datetime:
         return at(monotonic())
+
+    def home_of(self, uid: str) -> str | None:
+        """The namespace of an AppWrapper that the database or the hub knows."""
+        known = self.roster.get(uid) or self.hub.view(uid)
+        return known.namespace if known else None
 
     def comes_back(self, uid: str) -> None:
         self.failed.append(uid)

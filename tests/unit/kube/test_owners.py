@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from dispatcher import log
 from dispatcher.core.record import ObjectRef
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
@@ -58,10 +59,17 @@ def path(plural: str, name: str) -> str:
     return f"{APPS}/namespaces/default/{plural}/{name}"
 
 
+HOMES = {AW: "default", "another-appwrapper": "default"}
+
+
 @asynccontextmanager
-async def owners_of(client: ClusterClient) -> AsyncIterator[tuple[Owners, list[str]]]:
+async def owners_of(
+    client: ClusterClient,
+    homes: dict[str, str] = HOMES,
+    anchor_root: Callable[[Json], str | None] | None = None,
+) -> AsyncIterator[tuple[Owners, list[str]]]:
     resolved: list[str] = []
-    owners = Owners(client, Discovery(client), resolved.append)
+    owners = Owners(client, Discovery(client), resolved.append, homes.get, anchor_root)
     task = asyncio.create_task(owners.run())
     try:
         yield owners, resolved
@@ -215,7 +223,7 @@ async def test_pod_of_another_namespace_is_nobodys_whoever_it_says_controls_it(
     in_between = path("replicasets", "web-1").replace("default", "evil")
     server.on("GET", in_between, answer(owned("web-1", APPWRAPPER)))
     async with owners_of(client) as (owners, _):
-        owners.learn(DEPLOYMENT.uid, AW, "default")
+        owners.learn(DEPLOYMENT.uid, AW)
         assert owners.confirm(claim, forged, names_appwrapper=True) is None
         await asyncio.sleep(1)  # virtual
         assert owners.confirm(claim, forged, names_appwrapper=True) is None
@@ -283,3 +291,181 @@ async def test_owners_in_a_circle_end(server: FakeApiServer, client: ClusterClie
         owners.confirm(AW, REPLICASET)
         await until(lambda: resolved)
         assert owners.confirm(AW, REPLICASET) is None
+
+
+# --- what nobody checks ----------------------------------------------------------------------------------------
+
+HOSTILE = ["?", "", ".", "..", "../../secrets", "a/b", "%2e%2e", "#", "\0", "a\u202eb", "x" * 300]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_owner_whose_name_is_no_name_is_nobodys_and_ends_nothing(
+    server: FakeApiServer, client: ClusterClient, name: str
+) -> None:
+    """A GET of a collection would answer with a list, in which no object is."""
+    serve(server)
+    server.on("GET", path("replicasets", ""), answer({"metadata": {}, "items": []}))
+    server.on("GET", path("replicasets", "").rstrip("/"), answer({"metadata": {}, "items": []}))
+    async with owners_of(client) as (owners, resolved):
+        owners.confirm(AW, replace(REPLICASET, name=name, uid="uid-of-odd"))
+        owners.confirm(AW, REPLICASET)
+        await until(lambda: len(resolved) == 2)
+        assert owners.confirm(AW, replace(REPLICASET, name=name, uid="uid-of-odd")) is None
+        assert owners.confirm(AW, REPLICASET) == AW
+    namespace = path("replicasets", "x").removesuffix("/x")
+    assert all(
+        asked.path.startswith((f"{namespace}/", f"{APPS}/namespaces/default/deployments/"))
+        or asked.path == APPS
+        for asked in server.requests("GET")
+    )
+
+
+@pytest.mark.parametrize("api_version", ["v1?", "?", "apps/v1?watch=true", "../v1", "apps/v1/x", "", "v\0"])
+async def test_owner_of_a_version_that_is_none_is_nobodys_and_ends_nothing(
+    server: FakeApiServer, client: ClusterClient, api_version: str
+) -> None:
+    serve(server)
+    server.on("GET", "/readyz", answer({}))
+    async with owners_of(client) as (owners, resolved):
+        odd = replace(REPLICASET, api_version=api_version, uid="uid-of-odd")
+        owners.confirm(AW, odd)
+        owners.confirm(AW, REPLICASET)
+        await until(lambda: len(resolved) == 2)
+        assert (owners.confirm(AW, odd), owners.confirm(AW, REPLICASET)) == (None, AW)
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        pytest.param(
+            {"kind": "ReplicaSetList", "metadata": {"resourceVersion": "1"}, "items": []}, id="list"
+        ),
+        pytest.param({}, id="empty"),
+        pytest.param({"metadata": None}, id="null"),
+        pytest.param({"metadata": {"uid": 5}}, id="a-number"),
+        pytest.param({"metadata": {"uid": "a\0b"}}, id="a-nul"),
+        pytest.param([], id="no-object"),
+    ],
+)
+async def test_answer_that_is_no_object_is_no_answer(
+    server: FakeApiServer, client: ClusterClient, nonsense: object
+) -> None:
+    serve(server)
+    server.on("GET", path("replicasets", "web-1"), answer(nonsense), answer(owned("web-1", DEPLOYMENT)))
+    async with owners_of(client) as (owners, resolved):
+        owners.confirm(AW, REPLICASET)
+        await until(lambda: resolved)
+        assert owners.confirm(AW, REPLICASET) == AW
+
+
+@pytest.mark.parametrize(
+    "references",
+    [
+        pytest.param("yes", id="text"),
+        pytest.param([None], id="null"),
+        pytest.param([{"controller": True}], id="nothing-in-it"),
+        pytest.param(
+            [{"controller": True, "apiVersion": 1, "kind": [], "name": {}, "uid": None}], id="no-text"
+        ),
+    ],
+)
+async def test_chain_ends_at_an_owner_reference_that_cannot_be_read(
+    server: FakeApiServer, client: ClusterClient, references: object
+) -> None:
+    serve(server, deployment={"metadata": {"uid": DEPLOYMENT.uid, "ownerReferences": references}})
+    async with owners_of(client) as (owners, resolved):
+        owners.confirm(AW, REPLICASET)
+        await until(lambda: resolved)
+        assert owners.confirm(AW, REPLICASET) is None
+
+
+async def test_whatever_one_question_raises_is_counted_and_asked_again_and_the_others_are_answered(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    serve(server)
+    raised = []
+
+    def listens(uid: str) -> None:
+        if not raised:
+            raised.append(uid)
+            raise RuntimeError("nobody thought of this")
+
+    before = log.internal_errors().get("owners", 0)
+    owners = Owners(client, Discovery(client), listens, HOMES.get)
+    task = asyncio.create_task(owners.run())
+    owners.confirm(AW, REPLICASET)
+    await until(lambda: raised)
+    owners.confirm(AW, ref("ReplicaSet", "gone"))
+    await asyncio.sleep(2)  # virtual
+    assert not task.done()
+    assert owners.confirm(AW, REPLICASET) == AW
+    assert log.internal_errors()["owners"] == before + 1
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_reference_to_a_real_object_by_a_wrong_name_does_not_make_it_nobodys(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """Else one forged pod would take away from the gang whose ReplicaSet it names."""
+    serve(server)
+    forged = replace(REPLICASET, name="another")
+    server.on("GET", path("replicasets", "another"), answer(owned("another")))
+    async with owners_of(client) as (owners, resolved):
+        owners.confirm(AW, forged)
+        await until(lambda: resolved)
+        assert owners.confirm(AW, forged) is None
+        owners.confirm(AW, REPLICASET)
+        await until(lambda: len(resolved) == 2)
+        assert owners.confirm(AW, REPLICASET) == AW
+
+
+# --- where an AppWrapper is --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("claim", [AW, None])
+async def test_appwrapper_that_nobody_knows_has_no_pods_and_nobody_is_asked_about_them(
+    server: FakeApiServer, client: ClusterClient, claim: str | None
+) -> None:
+    serve(server)
+    homes: dict[str, str] = {}
+    async with owners_of(client, homes) as (owners, _):
+        owners.learn(DEPLOYMENT.uid, AW)
+        assert owners.confirm(claim, APPWRAPPER) is None
+        assert owners.confirm(claim, DEPLOYMENT) is None
+        owners.confirm(claim, REPLICASET)
+        await asyncio.sleep(1)  # virtual
+        assert server.asked == []
+        homes[AW] = "default"
+        assert owners.confirm(claim, APPWRAPPER) == AW
+        assert owners.confirm(claim, DEPLOYMENT) == AW
+
+
+ANCHOR = ObjectRef(-1, "v1", "ConfigMap", "default", f"appwrapper-{AW}-1", "uid-of-the-anchor")
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.mark.parametrize(
+    ("uid", "root"),
+    [
+        pytest.param(ANCHOR.uid, AW, id="the-anchor"),
+        pytest.param("made-up", None, id="an-anchor-by-its-name-alone"),
+    ],
+)
+async def test_in_a_member_an_anchor_is_believed_by_its_uid_and_a_reference_to_an_appwrapper_is_not(
+    server: FakeApiServer, client: ClusterClient, uid: str, root: str | None
+) -> None:
+    configmaps = {"name": "configmaps", "kind": "ConfigMap", "namespaced": True}
+    server.on("GET", "/api/v1", answer({"resources": [configmaps]}))
+    there = {"metadata": make_metadata(ANCHOR.name, uid=ANCHOR.uid)}
+    server.on("GET", f"{CONFIGMAPS}/{ANCHOR.name}", answer(there))
+    async with owners_of(client, anchor_root=lambda _metadata: AW) as (owners, resolved):
+        assert owners.confirm(AW, replace(ANCHOR, uid=uid)) is None
+        await until(lambda: resolved)
+        assert owners.confirm(AW, replace(ANCHOR, uid=uid)) == root
+        assert owners.confirm(AW, APPWRAPPER) is None
+
+
+async def test_on_the_hub_a_configmap_is_no_anchor(server: FakeApiServer, client: ClusterClient) -> None:
+    async with owners_of(client) as (owners, _):
+        assert owners.confirm(AW, ANCHOR) is None

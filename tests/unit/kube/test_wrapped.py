@@ -609,7 +609,7 @@ async def test_marks_are_those_of_every_object_that_an_appwrapper_owns_page_by_p
         "GET", EVERYWHERE, listed(existing(), only_labelled, token="more"), listed(of_another, of_a_third)
     )
 
-    assert await marks(wrapped) == [Mark("uid-of-aw", 2), Mark("uid-of-b", 7)]
+    assert await marks(wrapped) == [Mark("uid-of-aw", 2, "default"), Mark("uid-of-b", 7, "default")]
     asked = server.requests("GET", EVERYWHERE)
     assert [each.query for each in asked] == [
         {"labelSelector": names.UID_LABEL, "limit": "500"},

@@ -1,0 +1,44 @@
+"""What is asked of an answer before it is believed to be an object: any server may answer anything."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from dispatcher import errors
+from dispatcher.kube.client import Json
+
+_UID: Final = re.compile("[!-~]{1,253}")
+"""What every database can hold."""
+
+
+def one_object(answer: Json, path: str) -> Json:
+    """Return the answer to a request for one object; raises `Unavailable` if it is none, such as a list."""
+    match answer:
+        case {"metadata": {"uid": str(uid)}} if _UID.fullmatch(uid):
+            return answer
+    raise errors.Unavailable(f"{path}: the answer makes no sense")
+
+
+def items_of(page: Json) -> Iterator[Json]:
+    """Yield the objects of a page of a list; raises `Unavailable` for what is no list of objects.
+
+    What is left out would look as if it were gone, so nothing is.
+    """
+    match page:
+        case {"metadata": dict(), "items": None} | {"metadata": dict(), "items": []}:
+            return
+        case {"metadata": dict(), "items": list(items)} if all(map(_is_object, items)):
+            yield from items
+            return
+        case {"metadata": dict()} if "items" not in page:
+            return
+    raise errors.Unavailable("a list: the answer makes no sense")
+
+
+def _is_object(raw: object) -> bool:
+    match raw:
+        case {"metadata": {"name": str()}}:
+            return True
+    return False

@@ -1,0 +1,48 @@
+"""Text from outside, made safe for whatever it is written to: a log, a status, a column of text or JSON.
+
+API servers, kubelets, TLS libraries and users write what they like: a NUL, which Postgres holds in no column, half of
+a surrogate pair, which is no UTF-8, a line break, a mark that turns the reading direction, a megabyte. Each adapter
+passes such text through here where it enters, so nothing behind the adapters has to think of it.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+LONGEST_MESSAGE: Final = 4096
+"""Characters of a message that are kept, in UTF-8 at most four bytes each. The status takes 32768 bytes of one, but
+nobody reads that much."""
+
+LONGEST_NAME: Final = 253
+"""Characters of a name that are kept; Kubernetes has no longer ones."""
+
+
+def one_line(text: str, longest: int = LONGEST_MESSAGE) -> str:
+    """Return a text of any origin as one printable line of at most `longest` characters.
+
+    API servers quote what they refuse, whatever its size and with any control characters in it: those are shown as
+    escapes. Of a long text both ends are kept: the first says what is meant, the last what is wrong with it. A line
+    that is printable and short is returned as it is; what was returned once is never changed again.
+    """
+    if len(text) > 2 * longest:
+        text = text[:longest] + text[-longest:]  # what follows must not cost more than what is kept
+    if not text.isprintable():
+        text = "".join(map(_escaped, text))
+    if len(text) <= longest:
+        return text
+    end = longest // 4
+    return f"{text[: longest - end - 1]}…{text[-end:]}"
+
+
+def text_of(value: object, longest: int = LONGEST_MESSAGE) -> str:
+    """Return what a field of foreign JSON says in one printable line; nothing if it is no text."""
+    return one_line(value, longest) if isinstance(value, str) else ""
+
+
+def name_of(value: object) -> str:
+    """Return a name in foreign JSON (of an object, a kind, a label) in one printable line; nothing if it is no text."""
+    return text_of(value, LONGEST_NAME)
+
+
+def _escaped(character: str) -> str:
+    return character if character.isprintable() else character.encode("unicode_escape").decode()
