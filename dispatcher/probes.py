@@ -18,8 +18,6 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from prometheus_client.registry import Collector
 
-from dispatcher import log
-
 
 class Role(StrEnum):
     """What this process is at the moment."""
@@ -64,6 +62,7 @@ class Figures:
     reconnects: Mapping[tuple[str, ...], int] = field(default_factory=dict)
     writes: Mapping[tuple[str, ...], int] = field(default_factory=dict)
     events_dropped: int = 0
+    internal_errors: Mapping[str, int] = field(default_factory=dict)
 
 
 class Metrics(Collector):
@@ -127,7 +126,7 @@ class Metrics(Collector):
             "dispatcher_internal_errors",
             "Exceptions nobody thought of, by the worker that went on after them; the log has each",
             ["worker"],
-            _by_name(log.internal_errors()),
+            _by_name(now.internal_errors),
         )
 
 

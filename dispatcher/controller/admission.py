@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Final, NamedTuple, TypeGuard
@@ -37,6 +38,7 @@ from dispatcher.core.demand import charge_of
 from dispatcher.core.gang import Gang
 from dispatcher.core.record import Change, Record
 from dispatcher.kube.appwrappers import AppWrapperView
+from dispatcher.text import name_of, text_of
 
 LARGEST_BATCH = 200
 AT_ONCE: Final = 8
@@ -125,7 +127,18 @@ class Admission:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                await self._admit_known()
+                await self._safely(self._admit_known, self._uids)
+
+    async def _safely(self, step: Callable[[], Awaitable[None]], concerned: Iterable[str]) -> None:
+        uids = set(concerned)
+        try:
+            await step()
+        except errors.StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001  # the loop's edge: an AppWrapper that could not be taken in comes back
+            log.internal_error("admission", error)
+            for uid in uids:
+                self._on_failed(uid)
 
     async def admit_all(self) -> None:
         """Take in every newcomer known now, as far as there is room; also those to be looked for in the clusters."""
@@ -136,7 +149,7 @@ class Admission:
         while True:
             await self._wake_search.wait()
             self._wake_search.clear()
-            await self._search()
+            await self._safely(self._search, self._searched)
             await asyncio.sleep(SEARCH_PAUSE_SECONDS)
 
     async def _admit_known(self) -> None:
@@ -238,6 +251,7 @@ class Admission:
                 "admission_failed", appwrapper=f"{view.namespace}/{view.name}", uid=view.uid, error=str(error)
             )
         except Exception:  # noqa: BLE001  # the loop's edge: one AppWrapper must not end the others
+            log.count_internal_error("admission")
             _log.exception("admission_failed", appwrapper=f"{view.namespace}/{view.name}", uid=view.uid)
         self._failed.add(view.uid)
         self._on_failed(view.uid)
@@ -399,11 +413,12 @@ class ToldEnd(NamedTuple):
 
 def told_end(view: AppWrapperView) -> ToldEnd | None:
     """The end that the status of an AppWrapper tells of; None if it tells of none, or contradicts itself."""
-    conditions = view.status.get("conditions") or ()
-    said = {one.get("type"): one for one in conditions if one.get("status") == "True"}
+    conditions = view.status.get("conditions")
+    listed = [one for one in conditions if isinstance(one, dict)] if isinstance(conditions, list) else []
+    said = {name_of(one.get("type")): one for one in listed if one.get("status") == "True"}
     for state, type_ in _ENDS:
         if view.status.get("state") == state and type_ in said:
-            reason, message = said[type_].get("reason") or "", said[type_].get("message") or ""
+            reason, message = name_of(said[type_].get("reason")), text_of(said[type_].get("message"))
             return ToldEnd(state, reason, message, _kept_until(view))
     return None
 
@@ -433,4 +448,8 @@ def _kept_until(view: AppWrapperView) -> datetime | None:
 
 def _creation_order(view: AppWrapperView) -> tuple[datetime, int]:
     """Creation times have whole seconds; within one, the API server's own order decides."""
-    return view.created_at, int(view.resource_version)
+    version = view.resource_version
+    return view.created_at, int(version) if _VERSION.fullmatch(version) else 0
+
+
+_VERSION: Final = re.compile("[0-9]{1,20}")

@@ -252,7 +252,7 @@ class Cluster:
         return self.owners.is_at_home(view.claimed_by, view.controller.namespace)
 
     def _note_homeless(self, uid: str, view: PodView) -> None:
-        """A pod of an AppWrapper that nobody knows yet, as one that MCAD dispatched, is counted again once it is known."""
+        """A pod of an AppWrapper that nobody knows yet, as of an MCAD, is counted again once it is known."""
         named = self.owners.named_by(view.claimed_by, view.controller)
         if named and self._home_of(named) is None:
             self._homeless_pods[named].add(uid)

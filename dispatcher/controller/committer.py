@@ -86,6 +86,13 @@ class Committer:
         for change, future in batch:
             committed = accepted.get(change.after.uid)
             if committed is not None:
-                self._announce(change, committed)
+                self._announce_safely(change, committed)
             if not future.done():
                 future.set_result(committed)
+
+    def _announce_safely(self, change: Change, record: Record) -> None:
+        """What was committed stays so, whether or not it could be told."""
+        try:
+            self._announce(change, record)
+        except Exception as error:  # noqa: BLE001  # one change must not end the commits of the others
+            log.internal_error("committer", error, appwrapper=record.uid)

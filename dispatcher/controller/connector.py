@@ -119,6 +119,7 @@ class Connector:
                 self._shut(member, why(error))
                 await self._time(member, error)
             except Exception:  # noqa: BLE001  # the loop's edge: one member must not end the others
+                log.count_internal_error("connector")
                 _log.exception("member_failed", cluster=member.name)
                 self._shut(member, Closed(choice.UNREACHABLE, "it failed in a way nobody thought of"))
             await asyncio.sleep(self._around.pace.probe)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final, Protocol
 
+from dispatcher import errors, log
 from dispatcher.controller.committer import LARGEST_BATCH, Committer
 from dispatcher.controller.roster import Roster
 from dispatcher.controller.slices import Slices
@@ -77,6 +78,7 @@ class Dispatch:
         self._monotonic = monotonic
         self._wake = asyncio.Event()
         self._planned_at: datetime | None = None
+        self._failures = 0
 
     def wake(self) -> None:
         """Have a cycle run soon."""
@@ -90,8 +92,21 @@ class Dispatch:
                 async with asyncio.timeout(self._pause()):
                     await self._wake.wait()
             self._wake.clear()
+            await asyncio.sleep(await self._cycle_safely())
+
+    async def _cycle_safely(self) -> float:
+        """Run a cycle; the seconds before the next, more of them after each that nobody thought could fail."""
+        try:
             await self.cycle()
-            await asyncio.sleep(self._rules.least)
+        except errors.StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001  # the loop's edge: what runs must be looked after all the same
+            log.internal_error("dispatch", error)
+            self._failures += 1
+            self._wake.set()
+        else:
+            self._failures = 0
+        return min(self._rules.most, self._rules.least * 2.0 ** min(self._failures, 20))
 
     def _pause(self) -> float:
         """Seconds until a cycle is due even if nothing wakes it: none if somebody became eligible since the last."""
@@ -123,10 +138,10 @@ class Dispatch:
         for news in batch:
             # Those that changed while the queue was planned are for the next cycle.
             if not isinstance(news, Placed) and self._roster.line.holds(news.record):
-                changes[news.record.uid] = change_of(outcome_of(news), now)
+                changes[news.record.uid] = _change_safely(news, now)
                 await slices.give_way()
         for placed in self._still_placed([each for each in batch if isinstance(each, Placed)], slices):
-            changes[placed.record.uid] = change_of(placed, now)
+            changes[placed.record.uid] = _change_safely(placed, now)
         for record in await self._committer.commit_all([each for each in changes.values() if each]):
             self._on_decided(record.uid)
         slices.pauses += 1  # the database was waited for
@@ -158,6 +173,15 @@ def _batches(news: list[News], clusters: int) -> Iterator[list[News]]:
         news = sorted(news, key=lambda each: not isinstance(each, Placed))
     for start in range(0, len(news), size):
         yield news[start : start + size]
+
+
+def _change_safely(news: News, now: datetime) -> Change | None:
+    """Leave out one of which nothing can be made: the others are decided."""
+    try:
+        return change_of(outcome_of(news), now)
+    except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the cycle of the others
+        log.internal_error("dispatch", error, appwrapper=news.record.uid)
+        return None
 
 
 def change_of(outcome: Outcome, now: datetime) -> Change | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
+from dispatcher import log
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.hub import Hub
 from dispatcher.controller.roster import Roster
@@ -40,6 +41,7 @@ def gather(
         },
         writes=dict(client.writes),
         events_dropped=recorder.dropped,
+        internal_errors=log.internal_errors(),
     )
 
 

@@ -261,8 +261,14 @@ class Fleet:
         for name in forgotten:
             self._concerned.on_member(name)
         for each in wanted.values():
-            self._declare(each, tasks)
+            self._declare_safely(each, tasks)
         self._note_state()
+
+    def _declare_safely(self, declared: MemberCluster, tasks: asyncio.TaskGroup) -> None:
+        try:
+            self._declare(declared, tasks)
+        except Exception as error:  # noqa: BLE001  # the loop's edge: one member must not end the others
+            log.internal_error("fleet", error, cluster=declared.name)
 
     def _declare(self, declared: MemberCluster, tasks: asyncio.TaskGroup) -> None:
         name, member = declared.name, self._members.get(declared.name)
@@ -373,13 +379,19 @@ class Fleet:
             await asyncio.sleep(self._pace.probe)
             for member in list(self._members.values()):
                 self._notice_loss(member)
-            await asyncio.gather(*map(self._tell, list(self._members.values())))
+            await asyncio.gather(*map(self._tell_safely, list(self._members.values())))
 
     def _notice_loss(self, member: Member) -> None:
         loss = member.loss()
         if loss is not None and self._now() >= loss.due and not member.is_known_to_be_lost:
             member.is_known_to_be_lost = True
             self._concerned.on_member(member.name)
+
+    async def _tell_safely(self, member: Member) -> None:
+        try:
+            await self._tell(member)
+        except Exception as error:  # noqa: BLE001  # the loop's edge: one member must not end the others
+            log.internal_error("fleet", error, cluster=member.name)
 
     async def _tell(self, member: Member) -> None:
         status = status_of(member.known(self._count_running(member.name)))

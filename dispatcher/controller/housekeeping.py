@@ -106,3 +106,5 @@ class Housekeeping:
             raise
         except errors.StoreError as error:
             _log.warning(event, error=str(error))
+        except Exception as error:  # noqa: BLE001  # the loop's edge: none of this is urgent
+            log.internal_error("housekeeping", error, postponed=event)

@@ -12,7 +12,7 @@ import contextlib
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from dispatcher import errors
+from dispatcher import errors, log
 from dispatcher.core.choice import Kind
 from dispatcher.core.endings import ends
 from dispatcher.core.podsets import KINDS
@@ -93,6 +93,9 @@ class Lane:
             return NO_ANSWER_SECONDS
         except errors.ClusterError:
             return SURVEY_SECONDS  # it does not tell us
+        except Exception as error:  # noqa: BLE001  # one kind must not end the watches of the others
+            log.internal_error("kinds", error)
+            return NO_ANSWER_SECONDS
         return SURVEY_SECONDS
 
     async def _ask_about(self, versions: list[str]) -> None:

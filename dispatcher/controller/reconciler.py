@@ -59,6 +59,7 @@ class Reconciler:
             raise
         except Exception:  # noqa: BLE001  # the task's edge: one AppWrapper must not end the others
             pause = queue.add_failed(uid)
+            log.count_internal_error("reconciler")
             _log.exception("reconcile_failed", uid=uid, pause=round(pause, 1))
         else:
             if not self._is_newcomer(uid):  # that one succeeds when it is taken in

@@ -131,7 +131,17 @@ class Restoration:
         return search
 
     async def _wrapped_kinds(self) -> set[Kind]:
-        return {kind for record in self._unended() for kind in await self._kinds_of(record)}
+        return {kind for record in self._unended() for kind in await self._kinds_safely(record)}
+
+    async def _kinds_safely(self, record: Record) -> frozenset[Kind]:
+        """Of one whose spec cannot be read any more nothing was made, either, since that was so."""
+        try:
+            return await self._kinds_of(record)
+        except errors.StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the search for the others
+            log.internal_error("restoration", error, appwrapper=record.uid)
+            return frozenset()
 
     async def _kinds_of(self, record: Record) -> frozenset[Kind]:
         """The kinds an AppWrapper wraps; in a record of an earlier version there are none."""
@@ -143,7 +153,7 @@ class Restoration:
     async def _ask_member(self, cluster: Cluster, search: Search) -> None:
         try:
             async for found in cluster.anchors.all():
-                if found.hub_id == self._hub_id:
+                if found.hub_id == self._hub_id and self._is_at_home(found.appwrapper, found.namespace):
                     search.note(found.appwrapper, Sighting(found.attempt, cluster.name))
         except Exception as error:  # noqa: BLE001  # the loop's edge: one member must not end the others
             _log.warning("not_told", cluster=cluster.name, error=str(error))
@@ -152,13 +162,19 @@ class Restoration:
     async def _ask_hub(self, kind: Kind, search: Search) -> None:
         try:
             async for mark in self._clusters[HUB_CLUSTER].wrapped.marks(*kind):
-                search.note(mark.appwrapper, Sighting(mark.attempt, HUB_CLUSTER))
+                if self._is_at_home(mark.appwrapper, mark.namespace):
+                    search.note(mark.appwrapper, Sighting(mark.attempt, HUB_CLUSTER))
         except errors.Forbidden as error:
             # A hub that takes no gangs itself gives no right to look there, and none was made there.
             _log.info("not_looked_for", cluster=HUB_CLUSTER, kind=kind[1], error=str(error))
         except Exception as error:  # noqa: BLE001  # the loop's edge: one kind must not end the others
             _log.warning("not_told", cluster=HUB_CLUSTER, kind=kind[1], error=str(error))
             search.silent_kinds.add(kind)
+
+    def _is_at_home(self, appwrapper: str, namespace: str) -> bool:
+        """False of what was put into another namespace under the marks of an AppWrapper, which anybody can write."""
+        record = self._roster.get(appwrapper)
+        return record is not None and record.namespace == namespace
 
     # --- what follows -----------------------------------------------------------------------------------------
 
@@ -253,7 +269,9 @@ class Restoration:
         view = self._hub.view(record.uid)
         if search.are_members_silent and (view is None or view.is_held):
             return True
-        return bool(search.silent_kinds) and not search.silent_kinds.isdisjoint(await self._kinds_of(record))
+        return bool(search.silent_kinds) and not search.silent_kinds.isdisjoint(
+            await self._kinds_safely(record)
+        )
 
 
 async def _within(limit: asyncio.Semaphore, asking: Awaitable[T]) -> T:

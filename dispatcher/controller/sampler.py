@@ -58,6 +58,8 @@ class Sampler:
                 raise
             except errors.StoreError as error:
                 _log.warning("sample_missed", at=due.isoformat(), error=str(error))
+            except Exception as error:  # noqa: BLE001  # the loop's edge: history has a gap, no more
+                log.internal_error("sampler", error, at=due.isoformat())
 
     async def sample(self, at: datetime) -> None:
         """Write down what is so now, as of `at`."""

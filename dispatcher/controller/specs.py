@@ -14,6 +14,7 @@ from typing import Final
 
 import orjson
 
+from dispatcher import log
 from dispatcher.api.annotations import FaultTolerance
 from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
 from dispatcher.api.names import APPWRAPPER_VERSION
@@ -73,9 +74,16 @@ class Specs:
             loaded = await self._store.load_specs({record.spec_hash for record in part})
             for record in part:
                 if record.spec_hash in loaded:
-                    self.parse(loaded[record.spec_hash], record.spec_hash, record.namespace)
-                await self.terms_of(record, wanted[record.uid])
+                    await self._prepare(record, loaded[record.spec_hash], wanted[record.uid])
             await asyncio.sleep(0)
+
+    async def _prepare(self, record: Record, spec: bytes, tolerance: FaultTolerance) -> None:
+        """One that cannot be read any more fails when it is looked at, and keeps nobody from leading."""
+        try:
+            self.parse(spec, record.spec_hash, record.namespace)
+            await self.terms_of(record, tolerance)
+        except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the others
+            log.internal_error("specs", error, appwrapper=record.uid)
 
     async def terms_of(self, record: Record, tolerance: FaultTolerance) -> Terms:
         """The terms on which an AppWrapper is kept once it was dispatched."""

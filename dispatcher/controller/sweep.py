@@ -103,11 +103,12 @@ class Sweep:
         except (errors.ClusterError, errors.StoreError) as error:
             _log.info("sweep_failed", cluster=cluster.name, error=str(error))
         except Exception:  # noqa: BLE001  # the loop's edge: one member must not end the others
+            log.count_internal_error("sweep")
             _log.exception("sweep_failed", cluster=cluster.name)
 
     async def sweep(self, cluster: Cluster) -> None:
         """Remove what is over in one member; the list is complete, or nothing is removed."""
-        ours = [found async for found in cluster.anchors.all() if found.hub_id == self._hub_id]
+        ours = [found async for found in cluster.anchors.all() if self._is_ours(found)]
         standing = [(found, self._standing_of(found)) for found in ours if not found.deleting]
         over = [found for found, each in standing if each is Standing.OVER]
         unknown = [found for found, each in standing if each is Standing.UNKNOWN]
@@ -135,6 +136,11 @@ class Sweep:
             _log.warning("left_what_was_missed", cluster=cluster.name, number=len(names), anchors=told)
         self._spared[cluster.name] = names
         return [found for found in unknown if found.created_at > self._spared_until]
+
+    def _is_ours(self, found: Found) -> bool:
+        """False also of one in another namespace than its AppWrapper: we made none there."""
+        record = self._roster.get(found.appwrapper)
+        return found.hub_id == self._hub_id and (record is None or record.namespace == found.namespace)
 
     def _standing_of(self, found: Found) -> Standing:
         return self._standing(found.appwrapper, found.attempt)

@@ -86,6 +86,7 @@ class Comparisons:
             _not_compared(question, error)
         except Exception:  # noqa: BLE001  # the loop's edge: one object must not end the watches beside it
             self._note(question, self._known(question))
+            log.count_internal_error("comparisons")
             _log.exception("comparison_failed", **_named(question))
         else:
             known = self._answers.get(question.ref.uid)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from dispatcher import errors
+from dispatcher import errors, log
 from dispatcher.api import names
 from dispatcher.kube import paths
 from dispatcher.kube.client import ClusterClient, Json
@@ -97,6 +97,14 @@ class EventRecorder:
             await self._client.create(paths.collection("v1", "events", event.namespace), _body(event))
         except errors.ClusterError:
             self.dropped += 1
+        except Exception as error:  # noqa: BLE001  # the loop's edge: one Event must not end the others
+            self.dropped += 1
+            log.internal_error("events", error, appwrapper=event.uid)
+
+
+def _short(message: str) -> str:
+    """At most so many bytes; the API server counts those."""
+    return message.encode(errors="replace")[:LONGEST_MESSAGE].decode(errors="ignore")
 
 
 def _body(event: EventAbout) -> Json:
@@ -113,7 +121,7 @@ def _body(event: EventAbout) -> Json:
             "uid": event.uid,
         },
         "reason": event.reason,
-        "message": event.message[:LONGEST_MESSAGE],
+        "message": _short(event.message),
         "type": "Warning" if event.warning else "Normal",
         "source": {"component": names.FIELD_MANAGER},
         "reportingComponent": names.FIELD_MANAGER,

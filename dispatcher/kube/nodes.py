@@ -11,6 +11,7 @@ from dispatcher.api import names
 from dispatcher.core.capacity import Node, Plight, Pod, PodPhase, Unscheduled
 from dispatcher.core.endings import End, state_of
 from dispatcher.core.gang import Taint
+from dispatcher.core.manifest import controller_of
 from dispatcher.core.podrequests import pod_requests
 from dispatcher.core.quantity import QuantityError, amount
 from dispatcher.core.record import ObjectRef

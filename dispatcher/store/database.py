@@ -220,8 +220,8 @@ def _in_our_words(error: psycopg.Error | None) -> StoreError:
         return StoreError("the database driver failed")
     state = error.sqlstate or ""
     message = _message(error)
-    if state.startswith(_DATA_CLASSES):
-        return DataRefused(message)
+    if state.startswith(_DATA_CLASSES) or (not state and isinstance(error, psycopg.DataError)):
+        return DataRefused(message)  # without a state it is the driver that refuses, a NUL for instance
     if state in _ABSENT_SCHEMA:
         return SchemaMismatch(f"{message}; run: dispatcher migrate")
     if state.startswith(_PASSING) or isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):

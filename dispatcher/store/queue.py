@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import accumulate
@@ -158,13 +159,14 @@ class QueueStore:
     async def _commit_once(self, changes: Sequence[Change]) -> CommitResult:
         lease = self._lease()
         async with self._database.fenced(lease.epoch, lease.holder) as connection:
-            await _write_specs(connection, changes)
-            accepted = await _write_records(connection, changes)
-            written = [change for change in changes if change.after.uid in accepted]
-            await _write(connection, _ATTEMPTS, _all(rows.attempt_rows(each) for each in written), lease)
-            await _write(connection, _OBJECTS, _all(rows.object_rows(each) for each in written), lease)
-            events = _all(map(rows.event_rows, written))
-            await _write(connection, _EVENTS, events, lease)
+            with _mapped():
+                await _write_specs(connection, changes)
+                accepted = await _write_records(connection, changes)
+                written = [change for change in changes if change.after.uid in accepted]
+                await _write(connection, _ATTEMPTS, _all(rows.attempt_rows(each) for each in written), lease)
+                await _write(connection, _OBJECTS, _all(rows.object_rows(each) for each in written), lease)
+                events = _all(map(rows.event_rows, written))
+                await _write(connection, _EVENTS, events, lease)
         return CommitResult(
             accepted=tuple(
                 replace(each.after, enqueue_seq=accepted[each.after.uid] or each.after.enqueue_seq)
@@ -172,6 +174,15 @@ class QueueStore:
             ),
             stale=tuple(each.after.uid for each in changes if each.after.uid not in accepted),
         )
+
+
+@contextmanager
+def _mapped() -> Iterator[None]:
+    """A record that cannot be made a row is refused as one that the database refuses: alone, before the commit."""
+    try:
+        yield
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
+        raise DataRefused(f"{type(error).__name__}: {error}") from error
 
 
 # --- writing -----------------------------------------------------------------------------------------

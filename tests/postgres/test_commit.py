@@ -299,3 +299,11 @@ async def test_what_was_deleted_is_remembered_and_nothing_else_is_taken_for_dele
     gone, waits = await submitted(queue, "gone"), await submitted(queue, "waits")
     await queue.commit([lifecycle.delete(gone, LATER)])
     assert await queue.deleted_among([gone.uid, waits.uid, "never-seen"]) == {gone.uid}
+
+
+async def test_a_record_that_cannot_be_made_a_row_is_refused_alone(queue: QueueStore) -> None:
+    """Nothing was written by then, so nobody has to give up leading for it."""
+    bad = make_submit("bad", gang=replace(GANG, demand=None))
+    result = await queue.commit([make_submit("a"), bad, make_submit("b")])
+    assert [record.name for record in result.accepted] == ["a", "b"]
+    assert [refusal.uid for refusal in result.refused] == [bad.after.uid]

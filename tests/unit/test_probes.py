@@ -50,6 +50,7 @@ async def test_metrics_are_those_of_the_moment() -> None:
         reconnects={("hub", "pods"): 3},
         writes={("post", "rayclusters"): 4},
         events_dropped=5,
+        internal_errors={"owners": 6},
     )
     status, text = await get("metrics", Health(), metrics)
 
@@ -62,6 +63,7 @@ async def test_metrics_are_those_of_the_moment() -> None:
         "dispatcher_author_policy_missing 0.0",
         'dispatcher_capacity_free{cluster="hub",resource="cpu"} -500.0',
         "dispatcher_events_dropped_total 5.0",
+        'dispatcher_internal_errors_total{worker="owners"} 6.0',
         "dispatcher_leading 1.0",
         'dispatcher_queue_depth{reason="InsufficientResources"} 2.0',
         'dispatcher_watch_reconnects_total{cluster="hub",watch="pods"} 3.0',
