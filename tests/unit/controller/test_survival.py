@@ -1,0 +1,159 @@
+"""No worker of a leader ends because of one key: it says so, counts it, and goes on with the others."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dispatcher import errors, log
+from dispatcher.controller.committer import Committer
+from dispatcher.controller.dispatch import Dispatch, Rules
+from dispatcher.controller.roster import Roster
+from dispatcher.core import beginnings
+from dispatcher.core.choice import Site
+from dispatcher.core.record import Change, Phase, Record
+from dispatcher.probes import Metrics
+from tests.builders import at, make_appwrapper, make_gang, make_newcomer, make_record
+from tests.unit.controller.store import FakeStore
+from tests.unit.controller.test_dispatch import HubAlone
+from tests.unit.controller.test_housekeeping import Database, kept
+from tests.unit.controller.test_sampler import Bench
+from tests.unit.controller.world import World
+from tests.unit.virtual_time import monotonic, until
+
+NOBODY_THOUGHT = RuntimeError("nobody thought of this")
+
+
+@asynccontextmanager
+async def running(worker: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(worker)
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+def counted() -> Callable[[str], int]:
+    """How many errors of a worker were counted since the test began."""
+    before = log.internal_errors()
+    return lambda worker: log.internal_errors().get(worker, 0) - before.get(worker, 0)
+
+
+async def test_change_that_cannot_be_announced_is_committed_all_the_same(
+    counted: Callable[[str], int],
+) -> None:
+    def announce(change: Change, _record: Record) -> None:
+        if change.after.name == "odd":
+            raise NOBODY_THOUGHT
+
+    roster = Roster({})
+    committer = Committer(FakeStore(), roster, announce)
+    changes = [beginnings.submit(make_newcomer(name), make_gang(), at(0)) for name in ("odd", "fine")]
+    async with running(committer.run()) as task:
+        assert [record.name for record in await committer.commit_all(changes)] == ["odd", "fine"]
+        assert not task.done()
+    assert len(roster.uids()) == 2
+    assert counted("committer") == 1
+
+
+class Sites(HubAlone):
+    """What is known of the clusters, unless nobody can say for a while."""
+
+    failures = 0
+
+    def sites(self, _wheres: object) -> dict[str, Site]:
+        if self.failures:
+            self.failures -= 1
+            raise NOBODY_THOUGHT
+        return super().sites(())
+
+
+def dispatch_of(world: World) -> tuple[Dispatch, Sites]:
+    for reflector in (world.cluster._nodes, world.cluster._pods):  # noqa: SLF001  # as if both were listed
+        reflector.synced.set()
+    known = Sites(world.cluster)
+    rules = Rules(least=0.05, most=10)
+    decided = world.admitted.append
+    return Dispatch(world.roster, world.committer, known, decided, world.now, Metrics(), rules), known
+
+
+async def test_cycle_that_fails_is_run_again_later_each_time(
+    world: World, counted: Callable[[str], int]
+) -> None:
+    dispatch, known = dispatch_of(world)
+    known.failures = 12
+    world.roster.put(make_record(gang=make_gang(cpu=1000)))
+    async with running(dispatch.run()):
+        dispatch.wake()
+        await until(lambda: world.record("uid-of-aw").phase is Phase.DISPATCHING)
+    assert counted("dispatch") == 12
+    assert 20 < monotonic() < 120
+
+
+async def test_cycle_that_the_store_ends_is_not_run_again(world: World) -> None:
+    dispatch, _ = dispatch_of(world)
+    world.store.failure = errors.Fenced("another leads")
+    world.roster.put(make_record(gang=make_gang(cpu=1000)))
+    task = asyncio.create_task(dispatch.run())
+    dispatch.wake()
+    await asyncio.wait([task])
+    assert task.cancelled()  # with whoever waited for the committer
+
+
+async def test_sample_that_cannot_be_taken_is_missing_and_the_next_is_taken(
+    counted: Callable[[str], int],
+) -> None:
+    bench = Bench()
+    bench.chronicle.failure = NOBODY_THOUGHT
+    async with running(bench.sampler.run()) as task:
+        await asyncio.sleep(310)  # virtual
+        bench.chronicle.failure = None
+        await asyncio.sleep(300)  # virtual
+        assert not task.done()
+    assert [len(bench.chronicle.samples), counted("sampler")] == [1, 1]
+
+
+class Broken(Database):
+    """Fails in a way nobody thought of, whatever it is asked for."""
+
+    def _note(self, what: str, *how: object) -> None:
+        super()._note(what, *how)
+        raise NOBODY_THOUGHT
+
+
+async def test_house_that_cannot_be_kept_is_left_to_the_next_hour(counted: Callable[[str], int]) -> None:
+    assert [what for what, *_ in await kept(Broken())] == ["make", "move", "drop"]
+    assert counted("housekeeping") == 3
+
+
+async def test_newcomers_of_a_batch_that_fails_come_back(world: World, counted: Callable[[str], int]) -> None:
+    def admitted(_record: Record) -> None:
+        raise NOBODY_THOUGHT
+
+    admission = world.make_admission()
+    admission._on_admitted = admitted  # noqa: SLF001  # whoever is told fails
+    admission.add(world.show(make_appwrapper()).uid)
+    async with running(admission.run()) as task:
+        await until(lambda: world.failed)
+        assert not task.done()
+    assert (world.failed, counted("admission")) == (["uid-of-aw"], 1)
+
+
+async def test_spec_that_can_no_longer_be_read_keeps_nobody_from_leading(
+    world: World, counted: Callable[[str], int]
+) -> None:
+    """As after an upgrade that refuses what an earlier version took."""
+    fine = await world.created(make_appwrapper("fine"))
+    odd = replace(fine, uid="uid-of-odd", spec_hash="odd")
+    world.store.specs["odd"] = b'{"resources": 5}'
+    tolerance = world.hub.tolerance("nobody")
+    await world.specs.prepare({fine.uid: tolerance, odd.uid: tolerance}, [odd, fine])
+    assert counted("specs") == 1
+    assert await world.specs.terms_of(fine, tolerance)
