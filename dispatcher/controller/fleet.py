@@ -32,6 +32,7 @@ from dispatcher.kube import paths
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.kubeconfig import Connection
 from dispatcher.kube.reflector import Reflector
+from dispatcher.text import one_line
 
 FIRST_ANSWER_SECONDS: Final = 10.0
 """For so long a new leader waits for its members before it decides without those that did not answer."""
@@ -424,4 +425,4 @@ def _decode(raw: Json) -> MemberCluster | Mistaken:
     try:
         return parse_member_cluster(raw)
     except SpecError as error:
-        return Mistaken(raw["metadata"]["name"], str(error))
+        return Mistaken(raw["metadata"]["name"], one_line(str(error)))

@@ -22,6 +22,7 @@ from dispatcher.core.samples import Stock, stock_of
 from dispatcher.core.standing import Standing
 from dispatcher.kube.client import Json
 from dispatcher.kube.kubeconfig import Connection
+from dispatcher.text import one_line
 
 CONNECTING: Final = Closed(choice.NOT_REPORTED, "it is being connected")
 OPEN: Final = Closed("", "")
@@ -159,9 +160,9 @@ def why(error: Exception) -> Closed:
                 choice.CREDENTIALS_REFUSED, f"its API server does not accept our credentials: {error}"
             )
         case AnotherCluster():
-            return Closed(choice.ANOTHER_CLUSTER, str(error))
+            return Closed(choice.ANOTHER_CLUSTER, one_line(str(error)))
         case errors.SettingsError():
-            return Closed(choice.NOT_CONNECTED, str(error))
+            return Closed(choice.NOT_CONNECTED, one_line(str(error)))
         case Unlisted():
             return Closed(choice.UNREACHABLE, str(error))
         case errors.Throttled():

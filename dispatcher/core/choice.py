@@ -17,6 +17,7 @@ from dispatcher.api.selector import EVERYTHING, Selector
 from dispatcher.core.capacity import CapacitySnapshot
 from dispatcher.core.gang import Gang
 from dispatcher.core.resources import Resources
+from dispatcher.text import one_line
 
 NOT_SELECTED: Final = "ClusterNotSelected"
 """The AppWrapper's own selector does not match the cluster's labels."""
@@ -88,7 +89,7 @@ class Where:
     def without(self, cluster: str, message: str) -> Where:
         """The same, but for a cluster that is out of the question; `message` says why."""
         others = frozenset(each for each in self.ruled_out if each[0] != cluster)
-        return replace(self, ruled_out=others | {(cluster, message)})
+        return replace(self, ruled_out=others | {(cluster, one_line(message))})
 
 
 ANYWHERE: Final = Where()

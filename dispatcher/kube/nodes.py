@@ -118,8 +118,11 @@ def _is_stuck(status: Mapping[str, Any]) -> bool:
 
 def _exit_codes(status: Mapping[str, Any]) -> tuple[int, ...]:
     terminated = (state.get("terminated") or {} for state in _container_states(status))
-    codes = {each.get("exitCode") or 0 for each in terminated}
+    codes = {code for each in terminated if type(code := each.get("exitCode")) is int and code in _INT32}
     return tuple(sorted(codes - {0}))
+
+
+_INT32: Final = range(-(2**31), 2**31)
 
 
 def _container_states(status: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -382,6 +382,20 @@ async def test_gang_whose_anchor_is_refused_is_postponed(
     assert (east.server.requests("POST", JOBS), east.mishaps) == ([], ["east"])
 
 
+async def test_configmap_that_was_there_before_anything_was_sent_is_no_anchor_whatever_marks_it_bears(
+    east: East,
+) -> None:
+    """Whoever reads the AppWrapper knows its uid, and the next number."""
+    await east.dispatched()
+    east.on("GET", ANCHOR, answer(anchor()))
+    record = await east.creates()
+    assert (record.phase, record.message) == (
+        Phase.REQUEUEING,
+        f"ConfigMap default/{NAME} exists already and is not ours",
+    )
+    assert (east.server.requests("POST"), east.mishaps) == ([], ["east"])
+
+
 async def test_anchor_that_is_on_its_way_out_is_waited_for(east: East) -> None:
     await east.dispatched()
     east.on("POST", CONFIGMAPS, TAKEN)

@@ -217,6 +217,19 @@ async def test_attempt_the_database_knows_goes_on_as_it_does(
     assert await restored.begin() == before
 
 
+async def test_what_another_namespace_has_under_the_marks_of_an_appwrapper_is_nobodys(
+    world: World, restored: Restored
+) -> None:
+    """Anybody may write them there, and the number of an attempt that is to be believed."""
+    before = await world.admit(make_appwrapper())
+    restored.hold()
+    forged = pod_of(9)
+    forged["metadata"]["namespace"] = "evil"
+    world.server.on("GET", ALL_PODS, page([forged]))
+    restored.east_has(anchor(attempt=9, namespace="evil"))
+    assert await restored.begin() == before
+
+
 async def test_anchors_of_another_hub_are_nobodys(world: World, restored: Restored) -> None:
     before = await world.admit(make_appwrapper())
     restored.hold()

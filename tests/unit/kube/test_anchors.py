@@ -297,3 +297,57 @@ async def test_list_that_breaks_off_is_an_error_and_no_shorter_list(
     server.on("GET", EVERYWHERE, listed(there(), token="more"), reply)
     with pytest.raises(error):
         await everything(anchors)
+
+
+# --- who has the name ------------------------------------------------------------------------------------------
+
+
+async def test_configmap_that_took_the_place_of_an_anchor_is_foreign_whatever_marks_it_bears(
+    server: FakeApiServer, anchors: Anchors
+) -> None:
+    forged = there(uid="made-by-another")
+    server.on("POST", COLLECTION, answer(there(uid="of-the-anchor")), TAKEN)
+    server.on("GET", PATH, answer(forged))
+    server.on("GET", EVERYWHERE, listed(forged))
+    await anchors.bring_about(make_owner())
+    with pytest.raises(errors.Invalid, match="exists already and is not ours"):
+        await anchors.bring_about(make_owner())
+    assert await anchors.remove("default", NAME, "uid-of-aw")
+    assert anchors.root_of(forged["metadata"]) is None
+    assert await everything(anchors) == []
+    assert not server.requests("DELETE")
+
+
+async def test_anchor_whose_marks_were_taken_off_is_still_ours(
+    server: FakeApiServer, anchors: Anchors
+) -> None:
+    """Else what it owns would seem to be gone, and its capacity be given away."""
+    server.on("POST", COLLECTION, answer(there(uid="of-the-anchor")))
+    server.on("GET", PATH, answer(there(uid="of-the-anchor", labels=None)), refusal(404, "NotFound"))
+    server.on("DELETE", PATH, answer({}))
+    await anchors.bring_about(make_owner())
+    assert [await anchors.remove("default", NAME, "uid-of-aw") for _ in range(2)] == [False, True]
+
+
+async def test_uid_of_each_anchor_is_told_once(server: FakeApiServer, client: ClusterClient) -> None:
+    told: list[tuple[str, str]] = []
+    anchors = Anchors(client, lambda uid, appwrapper: told.append((uid, appwrapper)))
+    server.on("POST", COLLECTION, TAKEN)
+    server.on("GET", PATH, answer(there(uid="of-the-anchor")))
+    for _ in range(2):
+        await anchors.bring_about(make_owner())
+    assert told == [("of-the-anchor", "uid-of-aw")]
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {},
+        {"name": 5},
+        {"name": NAME},
+        {"name": NAME, "labels": []},
+        {**there()["metadata"], "creationTimestamp": 5},
+    ],
+)
+def test_metadata_that_makes_no_sense_is_of_no_anchor(anchors: Anchors, metadata: Json) -> None:
+    assert anchors.root_of(metadata) is None

@@ -1,0 +1,27 @@
+"""What members, kubelets and users write can be committed, whatever it is: no batch is refused because it quotes it."""
+
+from __future__ import annotations
+
+from dispatcher.core import lifecycle
+from dispatcher.core.choice import Rejection
+from dispatcher.core.record import Pending
+from dispatcher.store.queue import QueueStore
+from tests.edges import EDGES, NASTY
+from tests.postgres.changes import LATER, make_submit
+
+
+async def test_everything_that_was_kept_of_hostile_text_is_committed_in_one_batch(queue: QueueStore) -> None:
+    kept = sorted({text for edge in EDGES.values() for nasty in NASTY for text in edge(nasty)})
+    records = (await queue.commit([make_submit(f"aw-{n}") for n in range(len(kept))])).accepted
+    changes = []
+    for record, text in zip(records, kept, strict=True):
+        rejected = (Rejection("east", "NotReported", text, text),)
+        pending = Pending("NotReported", text, text, "east", rejected)
+        changes.append(lifecycle.block(record, pending, LATER))
+    result = await queue.commit([change for change in changes if change])
+    assert (result.refused, result.stale, len(result.accepted)) == ((), (), len(kept))
+    found = {record.uid: record for record in await queue.load_live()}
+    for record, text in zip(records, kept, strict=True):
+        pending_now = found[record.uid].pending
+        assert pending_now is not None
+        assert pending_now.message == text

@@ -1,0 +1,128 @@
+"""Whose pods are whose: a pod counts for an AppWrapper only in its namespace, from the first moment."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from dispatcher.api.names import HUB_ANNOTATION, UID_LABEL
+from dispatcher.controller.cluster import Cluster
+from dispatcher.core.capacity import CapacityLedger, PodCounts
+from dispatcher.kube.client import ClusterClient
+from tests.builders import make_metadata, make_node, make_owner, make_pod, make_record
+from tests.fakes import FakeApiServer, answer, never
+from tests.unit.controller.test_cluster import AW, event, has, running
+from tests.unit.virtual_time import until
+
+Json = dict[str, Any]
+
+APPWRAPPER = {"apiVersion": "workload.codeflare.dev/v1beta1", "kind": "AppWrapper", "name": "aw", "uid": AW}
+REPLICASET = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web", "uid": "uid-of-web"}
+ANCHOR = {"apiVersion": "v1", "kind": "ConfigMap", "name": f"appwrapper-{AW}-1", "uid": "uid-of-anchor"}
+
+
+@pytest.mark.parametrize("controller", [APPWRAPPER, REPLICASET])
+async def test_pod_of_another_namespace_neither_counts_for_an_appwrapper_nor_wakes_it_nor_lessens_its_demand(
+    server: FakeApiServer, client: ClusterClient, controller: Json
+) -> None:
+    """The moment matters: nothing that this leader has created or asked about says where the AppWrapper is."""
+    server.on("GET", "/apis/apps/v1", never)
+    has(server, "nodes", make_node("n1", cpu="8"))
+    has(server, "pods", make_pod("forged", cpu="1", of=AW, controller=controller, namespace="evil"))
+    async with running(client) as it:
+        it.ledger.reserve(AW, make_record().gang.demand)
+        await it.cluster.wait_until_known()
+        await asyncio.sleep(1)  # virtual
+        assert it.cluster.pod_counts(AW) == PodCounts()
+        assert it.pods_of == []
+        assert it.ledger.free()["cpu"] == 8000 - 1000 - 1000
+    assert server.requests("GET", "/apis/apps/v1") == []
+
+
+async def test_pod_at_home_lessens_the_demand_while_its_owner_is_asked_about(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on("GET", "/apis/apps/v1", never)
+    has(server, "nodes", make_node("n1", cpu="8"))
+    has(server, "pods", make_pod("fine", cpu="1", of=AW, controller=REPLICASET))
+    async with running(client) as it:
+        it.ledger.reserve(AW, make_record().gang.demand)
+        await it.cluster.wait_until_known()
+        assert it.ledger.free()["cpu"] == 8000 - 1000
+
+
+async def test_pod_elsewhere_does_not_lessen_the_demand_because_another_is_being_asked_about(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on("GET", "/apis/apps/v1", never)
+    has(server, "nodes", make_node("n1", cpu="8"))
+    fine = make_pod("fine", cpu="1", node="", of=AW, controller=REPLICASET)
+    forged = make_pod("forged", cpu="1", of=AW, controller=REPLICASET, namespace="evil")
+    has(server, "pods", fine, forged)
+    async with running(client) as it:
+        it.ledger.reserve(AW, make_record().gang.demand)
+        await it.cluster.wait_until_known()
+        assert it.ledger.free()["cpu"] == 8000 - 1000 - 1000
+
+
+@pytest.mark.parametrize("claim", [AW, None])
+async def test_pods_of_an_appwrapper_that_becomes_known_later_count_from_then_on(
+    server: FakeApiServer, client: ClusterClient, claim: str | None
+) -> None:
+    has(server, "nodes", make_node("n1", cpu="8"))
+    forged = make_pod("forged", of=claim, controller=APPWRAPPER, namespace="evil")
+    has(server, "pods", make_pod("fine", of=claim, controller=APPWRAPPER), forged)
+    async with running(client) as it:
+        it.homes.clear()
+        await it.cluster.wait_until_known()
+        assert (it.cluster.pod_counts(AW), it.pods_of) == (PodCounts(), [])
+        it.homes[AW] = "default"
+        it.cluster.introduce_all()
+        assert (it.cluster.pod_counts(AW), it.pods_of) == (PodCounts(running=1), [AW])
+        it.cluster.introduce(AW)
+        assert it.pods_of == [AW]
+
+
+async def test_pod_whose_claim_is_rewritten_again_and_again_is_remembered_once(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    rewritten = [
+        event("MODIFIED", make_pod("p", of=f"made-up-{n}", controller={**REPLICASET, "uid": f"rs-{n}"}), n)
+        for n in range(11, 61)
+    ]
+    has(server, "nodes", make_node("n1", cpu="8"))
+    has(server, "pods", make_pod("p", of="made-up", controller=REPLICASET), then=rewritten)
+    async with running(client) as it:
+        cluster = it.cluster
+        await until(lambda: "made-up-60" in cluster._homeless_pods)  # noqa: SLF001  # nothing tells what is kept
+        assert len(cluster._homeless_pods) == len(cluster._waiting_pods) == 1  # noqa: SLF001
+
+
+async def test_wrapped_pod_in_a_member_counts_by_the_uid_of_its_anchor_and_not_by_its_name(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    configmaps = {"name": "configmaps", "kind": "ConfigMap", "namespaced": True}
+    server.on("GET", "/api/v1", answer({"resources": [configmaps]}))
+    there = make_metadata(
+        ANCHOR["name"], uid=ANCHOR["uid"], labels={UID_LABEL: AW}, annotations={HUB_ANNOTATION: "the-hub"}
+    )
+    server.on("POST", "/api/v1/namespaces/default/configmaps", answer({"metadata": there}))
+    server.on("GET", f"/api/v1/namespaces/default/configmaps/{ANCHOR['name']}", answer({"metadata": there}))
+    has(server, "namespaces")
+    has(server, "nodes", make_node("n1", cpu="8"))
+    by_name = make_pod("forged", of=AW, controller={**ANCHOR, "uid": "made-up"})
+    by_kind = make_pod("also-forged", of=AW, controller=APPWRAPPER)
+    has(server, "pods", make_pod("fine", of=AW, controller=ANCHOR), by_name, by_kind)
+    told: list[str] = []
+    home = {AW: "default"}.get
+    cluster = Cluster("east", client, CapacityLedger(), lambda: None, told.append, home)
+    task = asyncio.create_task(cluster.run())
+    await cluster.wait_until_known()
+    await cluster.anchors.bring_about(make_owner())
+    await until(lambda: cluster.pod_counts(AW) == PodCounts(running=1))
+    await asyncio.sleep(1)  # virtual
+    assert cluster.pod_counts(AW) == PodCounts(running=1)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

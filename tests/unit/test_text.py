@@ -1,0 +1,62 @@
+"""Text of others is one printable line wherever it has entered, so that rows, statuses and logs can hold it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from dispatcher.core import lifecycle
+from dispatcher.core.choice import Rejection
+from dispatcher.core.record import Change, Pending
+from dispatcher.store import rows
+from dispatcher.text import LONGEST_MESSAGE, name_of, one_line, text_of
+from tests.builders import at, make_record
+from tests.edges import EDGES, NASTY
+
+texts = st.text(st.characters(), max_size=50) | st.sampled_from(NASTY)
+
+
+def is_safe(text: str) -> bool:
+    """True of what Postgres, JSON and a status can hold; a message of ours may have some words around it."""
+    return text.isprintable() and len(text) <= LONGEST_MESSAGE + 200 and bool(text.encode() or True)
+
+
+def change_with(text: str) -> Change:
+    """A step that says so in every column it can."""
+    pending = Pending("NotReported", text, "cpu", "east", (Rejection("east", "NotReported", text),))
+    change = lifecycle.block(make_record(), pending, at(1))
+    assert change is not None
+    return replace(change, after=replace(change.after, message=text))
+
+
+@pytest.mark.parametrize("edge", EDGES)
+@given(text=texts)
+@example(text="\0")
+@example(text="\ud800")
+def test_text_that_enters_anywhere_can_be_held_everywhere(edge: str, text: str) -> None:
+    for kept in EDGES[edge](text):
+        assert is_safe(kept)
+        change = change_with(kept)
+        assert change.before is not None
+        written = [rows.changed_row(change.before, change.after), *rows.event_rows(change)]
+        assert "\\u0000" not in rows.to_json(written).replace("\\\\", "")
+        json.loads(rows.to_json(written))
+
+
+@given(texts, st.integers(8, 500))
+def test_line_is_printable_bounded_and_left_alone_the_second_time(text: str, longest: int) -> None:
+    line = one_line(text, longest)
+    assert line.isprintable()
+    assert len(line) <= longest
+    assert one_line(line, longest) == line
+    if text.isprintable() and len(text) <= longest:
+        assert line == text
+
+
+@pytest.mark.parametrize("value", [None, 5, 1.5, True, [], {}, ["a"]])
+def test_what_is_no_text_says_nothing(value: object) -> None:
+    assert (text_of(value), name_of(value)) == ("", "")
