@@ -16,7 +16,7 @@ import signal
 import socket
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -135,10 +135,7 @@ class Application:
         )
 
     def stop(self) -> None:
-        """Begin nothing anew. Who calls this also cancels `run`.
-
-        The cancellation alone would not do: one that arrives together with the failure of a term is taken for it.
-        """
+        """Begin nothing anew. Who calls this also cancels `run`."""
         self._stopping = True
 
     async def run(self) -> None:
@@ -190,10 +187,12 @@ class Application:
 
     async def _term(self, client: ClusterClient) -> None:
         """Lead until something takes that from us."""
-        try:
+
+        async def lead() -> None:
             await self._lead(client, await self._recognise(client))
-        except* (errors.StoreError, errors.ClusterError) as group:
-            ended_by = _innermost(group)
+
+        ended_by = await until_over(lead)
+        if ended_by is not None:
             self._unlucky_terms = self._unlucky_terms + 1 if isinstance(ended_by, MembersUnknown) else 0
             self._troubled("leadership_ended", ended_by)
         await self._step_down()
@@ -264,6 +263,24 @@ class Application:
                 _log.warning("renewal_failed", error=str(error))
                 if not self._fence.is_open():
                     raise
+
+
+async def until_over(lead: Callable[[], Awaitable[None]]) -> BaseException | None:
+    """Run a term to its end; return the error of a store or cluster that has ended it, if one has.
+
+    A task group that fails already takes a cancellation for its own and, on Python 3.11, tells nobody. So whether we
+    are cancelled is asked once it is over.
+    """
+    ended = None
+    try:
+        await lead()
+    except* (errors.StoreError, errors.ClusterError) as group:
+        ended = _innermost(group)
+    await asyncio.sleep(0)  # Python 3.13 delivers it anew, here
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+    return ended
 
 
 class Session:

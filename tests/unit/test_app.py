@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from dispatcher.__main__ import main
-from dispatcher.app import WriteFence, denied_namespaces, retry_pause
+from dispatcher.app import WriteFence, denied_namespaces, retry_pause, until_over
+from dispatcher.errors import Fenced, Forbidden, StoreUnavailable
 from dispatcher.settings import Settings
 
 NO_POD = Path("/nowhere")
@@ -135,3 +137,71 @@ def test_nothing_is_dispatched_where_its_pod_is(tmp_path: Path) -> None:
     pod.write_text("hub\n")
     assert denied_namespaces(Settings(namespace="secrets", denied_namespaces=""), pod) == {"hub", "secrets"}
     assert denied_namespaces(Settings(denied_namespaces=""), pod) == {"hub"}
+
+
+# --- SIGTERM while a term fails ----------------------------------------------------------------------------------
+
+
+class Term:
+    """A term whose group fails, and whose other loop takes its time to end."""
+
+    def __init__(self, failure: Exception) -> None:
+        self.failure = failure
+        self.failing = asyncio.Event()
+        self.go_on = asyncio.Event()
+        self.steps: list[str] = []
+
+    async def lead(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._ends_slowly())
+            tasks.create_task(self._fails())
+            await asyncio.Event().wait()
+
+    async def _fails(self) -> None:
+        await asyncio.sleep(0)
+        raise self.failure
+
+    async def _ends_slowly(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.failing.set()
+            await self.go_on.wait()
+
+    async def run(self) -> None:
+        """As a process does that leads again and again."""
+        try:
+            while True:
+                ended = await until_over(self.lead)
+                self.steps.append(type(ended).__name__)
+                await asyncio.sleep(0)
+        finally:
+            await asyncio.sleep(0)  # stepping down takes a moment, and is not to be interrupted
+            self.steps.append("stepped down")
+
+
+@pytest.mark.parametrize("failure", [StoreUnavailable("gone"), Fenced("another leads"), Forbidden("no")])
+async def test_cancellation_that_arrives_while_a_term_fails_is_no_less_one(failure: Exception) -> None:
+    """A task group that fails already takes it for its own."""
+    term = Term(failure)
+    task = asyncio.create_task(term.run())
+    await term.failing.wait()
+    task.cancel()
+    await asyncio.sleep(0)
+    term.go_on.set()
+    await asyncio.wait([task], timeout=5)
+    assert task.cancelled()
+    assert term.steps == ["stepped down"]
+
+
+async def test_term_that_fails_is_over_and_the_next_may_begin() -> None:
+    term = Term(StoreUnavailable("gone"))
+    term.go_on.set()
+    assert await until_over(term.lead) is term.failure
+
+
+async def test_term_that_ends_in_another_way_is_not_passed_over() -> None:
+    term = Term(KeyError("nobody thought of this"))
+    term.go_on.set()
+    with pytest.raises(ExceptionGroup):
+        await until_over(term.lead)
