@@ -115,10 +115,10 @@ class Discovery:
 def _kind_of(api_version: str, resource: object) -> Kind | None:
     """A kind as an API server lists it; None of a subresource, and of what makes no sense: any server may be asked."""
     match resource:
-        case {"name": str(plural), "kind": str(kind), "namespaced": bool(namespaced)}:
+        case {"name": str(plural), "kind": str(kind), "namespaced": bool(namespaced), **rest}:
             if not _PLURAL.fullmatch(plural):
                 return None
-            verbs = resource.get("verbs", _KEPT)
+            verbs = rest.get("verbs")
             named = set(filter(_is_text, verbs)) if isinstance(verbs, list) else _KEPT
             return Kind(api_version, kind, plural, namespaced=namespaced, kept=named >= _KEPT)
     return None

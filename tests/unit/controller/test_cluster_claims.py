@@ -72,8 +72,8 @@ async def test_pods_of_an_appwrapper_that_becomes_known_later_count_from_then_on
     server: FakeApiServer, client: ClusterClient, claim: str | None
 ) -> None:
     has(server, "nodes", make_node("n1", cpu="8"))
-    forged = make_pod("forged", of=claim, controller=APPWRAPPER, namespace="evil")
-    has(server, "pods", make_pod("fine", of=claim, controller=APPWRAPPER), forged)
+    forged = make_pod("forged", of=claim or "", controller=APPWRAPPER, namespace="evil")
+    has(server, "pods", make_pod("fine", of=claim or "", controller=APPWRAPPER), forged)
     async with running(client) as it:
         it.homes.clear()
         await it.cluster.wait_until_known()

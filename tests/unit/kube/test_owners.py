@@ -383,7 +383,7 @@ async def test_whatever_one_question_raises_is_counted_and_asked_again_and_the_o
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     serve(server)
-    raised = []
+    raised: list[str] = []
 
     def listens(uid: str) -> None:
         if not raised:
