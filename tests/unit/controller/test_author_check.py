@@ -216,7 +216,9 @@ async def test_one_that_is_gone_is_forgotten(world: World) -> None:
 async def west(world: World) -> AsyncIterator[FakeApiServer]:
     """A member cluster, which is asked which kinds it serves."""
     async with FakeApiServer() as west, client_of(west) as client:
-        world.clusters["west"] = Cluster("west", client, CapacityLedger(), world.wake_dispatch, world.wake)
+        world.clusters["west"] = Cluster(
+            "west", client, CapacityLedger(), world.wake_dispatch, world.wake, world.home_of
+        )
         yield west
 
 
