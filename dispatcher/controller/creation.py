@@ -152,7 +152,9 @@ async def _give_up(parts: Parts, record: Record, made: tuple[ObjectRef, ...], ou
     match outcome:
         case InTheWay(message):
             await _wait_for_name(parts, record, made, message)
-        case NameTaken(left_by=left_by, going=message) if left_by and parts.removes(*left_by):
+        case NameTaken(left_by=left_by, going=message) if left_by and parts.removes(
+            left_by.appwrapper, left_by.attempt
+        ):
             await _wait_for_name(parts, record, made, message)
         case Postponed(message):
             await parts.commit(_postponed(parts, record, made, message))
