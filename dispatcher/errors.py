@@ -12,7 +12,8 @@ DispatcherError
 ├── IllegalTransition       the lifecycle table does not know this step: a defect, never an input
 └── ClusterError            a Kubernetes API server
     ├── Unavailable         no answer, a timeout or 5xx; the outcome of a write is unknown
-    │   └── Throttled       429: nothing was done, come back after `retry_after`
+    │   ├── Throttled       429: nothing was done, come back after `retry_after`
+    │   └── TooLarge        an answer beyond what we take in: it was not read
     ├── WriteForbiddenByFence   not sent at all: the lease may have run out
     └── Refused             an answer: nothing was done
         ├── Unauthorized    401: the credentials are not, or no longer, good
@@ -94,6 +95,10 @@ class Throttled(Unavailable):
     def __init__(self, message: str, retry_after: float = 1.0) -> None:
         super().__init__(message)
         self.retry_after = retry_after
+
+
+class TooLarge(Unavailable):
+    """An answer beyond `kube.bounds`, or compressed unasked: it was not read; whether a write happened is unknown."""
 
 
 class WriteForbiddenByFence(ClusterError):

@@ -2,8 +2,8 @@
 
 The library's generated calls are not used: they have no timeouts, hide error codes and build models that
 cost more than everything else here. What this client adds is small: every call has a total timeout, every
-answer is either JSON or an error of `dispatcher.errors`, and a write is sent only while `may_write()` holds,
-tested at the moment the request goes on the wire and not before.
+answer is either JSON within the bounds of `kube.bounds` or an error of `dispatcher.errors`, and a write is sent only
+while `may_write()` holds, tested at the moment its first byte goes on the wire.
 """
 
 from __future__ import annotations
@@ -22,14 +22,16 @@ from urllib.request import getproxies, proxy_bypass
 import aiohttp
 import orjson
 import yaml
+from aiohttp import connector
+from aiohttp.abc import AbstractStreamWriter
 from kubernetes_asyncio import config
 from kubernetes_asyncio.client import ApiClient, Configuration
 from kubernetes_asyncio.config.config_exception import ConfigException
 from yarl import URL
 
 from dispatcher import errors
-from dispatcher.api.redaction import without_values
-from dispatcher.kube import depth, paths
+from dispatcher.kube import bounds, paths
+from dispatcher.kube.bounds import LARGEST_REFUSAL, Allowance, Buffer
 from dispatcher.kube.kubeconfig import Connection, api_client
 
 JSON: Final = "application/json"
@@ -40,7 +42,7 @@ METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 """The same for a list."""
 
-_READ_BUFFER: Final = 2**21  # an object can be 1.5 MiB
+_READ_BUFFER: Final = 2**18
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
 
 Json = dict[str, Any]
@@ -87,6 +89,7 @@ class ClusterClient:
         self.writes: Counter[tuple[str, ...]] = Counter()
         """How many writes were sent, by verb and resource; a metric reads it."""
         self._is_closed = False
+        self._allowance = Allowance()
         self._session = _session(api, may_write, self.writes)
 
     @classmethod
@@ -119,9 +122,9 @@ class ClusterClient:
     async def close(self) -> None:
         """Close every connection, without waiting for a server to say goodbye: one that is gone never does."""
         self._is_closed = True
-        connector = self._api.rest_client.pool_manager.connector
-        if connector is not None:
-            await connector.close(abort_ssl=True)
+        pool = self._api.rest_client.pool_manager.connector
+        if pool is not None:
+            await pool.close(abort_ssl=True)
         await self._session.close()
         await self._api.close()
 
@@ -131,9 +134,18 @@ class ClusterClient:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def get(self, path: str, query: Mapping[str, str] | None = None, *, accept: str = JSON) -> Json:
-        """Read one object, or a page of a list."""
-        return await self._call("GET", path, query=query, accept=accept, timeout=self._read_timeout)
+    async def get(
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        accept: str = JSON,
+        loads: Callable[[bytes], Any] = bounds.loads,
+    ) -> Json:
+        """Read one object, or a page of a list; `TooLarge` past the bounds, those of `loads` included."""
+        return await self._call(
+            "GET", path, query=query, accept=accept, timeout=self._read_timeout, loads=loads
+        )
 
     async def check_ready(self) -> None:
         """Return if the API server says it is ready, else raise `Unavailable`."""
@@ -168,10 +180,15 @@ class ClusterClient:
         """POST; `AlreadyExists` if the name is taken."""
         return await self._call("POST", path, body=body, timeout=self._write_timeout)
 
-    async def patch(self, path: str, body: Json | list[Json], content_type: str = JSON_PATCH) -> Json:
-        """PATCH; a JSON patch unless told otherwise. `Invalid` if a `test` of it does not hold."""
+    async def patch(
+        self, path: str, body: Json | list[Json], content_type: str = JSON_PATCH, *, accept: str = JSON
+    ) -> Json:
+        """PATCH; a JSON patch unless told otherwise. `Invalid` if a `test` of it does not hold.
+
+        Of an object that may be large ask for its metadata only: an answer that is too large is none.
+        """
         return await self._call(
-            "PATCH", path, body=body, content_type=content_type, timeout=self._write_timeout
+            "PATCH", path, body=body, content_type=content_type, timeout=self._write_timeout, accept=accept
         )
 
     async def replace(self, path: str, body: Json) -> Json:
@@ -198,9 +215,13 @@ class ClusterClient:
     async def watch(
         self, path: str, query: Mapping[str, str], idle_timeout: float, *, accept: str = JSON
     ) -> AsyncIterator[bytes]:
-        """The lines of a watch, until the server ends it; `Unavailable` after `idle_timeout` seconds of silence."""
+        """The lines of a watch, until the server ends it; `Unavailable` after `idle_timeout` seconds of silence.
+
+        `TooLarge` for a line that is longer than an answer may be.
+        """
         timeout = aiohttp.ClientTimeout(total=None, connect=self._read_timeout, sock_read=idle_timeout)
-        with self._translated(f"WATCH {path}"):
+        what = f"WATCH {path}"
+        with self._translated(what), Buffer(self._allowance, what) as buffer:
             async with self._session.get(
                 self._url(path, query),
                 headers=await self._headers(accept),
@@ -209,8 +230,9 @@ class ClusterClient:
                 allow_redirects=False,
             ) as response:
                 if response.status != 200:
-                    raise _refusal("WATCH", path, response, await response.read())
-                async for line in _lines(response.content):
+                    raise _refusal("WATCH", path, response, await self._refusal_of(response, what))
+                _check_plain(response, what)
+                async for line in _lines(response.content, buffer):
                     yield line
 
     async def _call(
@@ -223,9 +245,11 @@ class ClusterClient:
         body: Json | list[Json] | None = None,
         content_type: str = JSON,
         accept: str = JSON,
+        loads: Callable[[bytes], Any] = bounds.loads,
     ) -> Json:
         encoded = None if body is None else orjson.dumps(body)
-        with self._translated(f"{method} {path}"):
+        what = f"{method} {path}"
+        with self._translated(what):
             headers = await self._headers(accept)
             if encoded is not None:
                 headers["Content-Type"] = content_type
@@ -238,11 +262,28 @@ class ClusterClient:
                 server_hostname=self._tls_server_name,
                 allow_redirects=False,
             ) as response:
-                answer = await response.read()
                 if not 200 <= response.status <= 299:
-                    raise _refusal(method, path, response, answer)
-            decoded: Json = depth.loads(answer)
+                    raise _refusal(method, path, response, await self._refusal_of(response, what))
+                answer = await self._body(response, what)
+            decoded: Json = loads(answer)
             return decoded
+
+    async def _body(self, response: aiohttp.ClientResponse, what: str) -> bytes:
+        """The whole answer, as it arrives, so that one that is too large never is in memory."""
+        _check_plain(response, what)
+        with Buffer(self._allowance, what) as buffer:
+            async for chunk in response.content.iter_any():
+                buffer.add(chunk)
+            return buffer.take()
+
+    async def _refusal_of(self, response: aiohttp.ClientResponse, what: str) -> bytes:
+        """As much of a refusal as anybody needs: its status says most."""
+        with Buffer(self._allowance, what, 2 * LARGEST_REFUSAL) as buffer:
+            left = 0 if _encoding(response) else LARGEST_REFUSAL
+            while left > 0 and (chunk := await response.content.readany()):
+                buffer.add(chunk[:left])
+                left -= len(chunk)
+            return buffer.take()
 
     @contextlib.contextmanager
     def _translated(self, what: str) -> Iterator[None]:
@@ -268,7 +309,12 @@ class ClusterClient:
 
     async def _headers(self, accept: str = JSON) -> dict[str, str]:
         """Fresh headers: a pod's token and an OIDC token are re-read by the library when they are due."""
-        headers = {"Accept": accept, "User-Agent": "appwrapper-dispatcher"}
+        headers = {
+            "Accept": accept,
+            # Compressed, 1.5 MB of an answer can be 3 GiB.
+            "Accept-Encoding": "identity",
+            "User-Agent": "appwrapper-dispatcher",
+        }
         settings = await self._api.configuration.auth_settings()
         bearer = settings.get("BearerToken")
         if bearer and bearer["value"]:
@@ -302,13 +348,31 @@ def _session(
     """A session over the library's own connector (its TLS and its pool) whose requests pass the write fence."""
 
     class FencedRequest(aiohttp.ClientRequest):
-        async def send(self, conn: Any) -> aiohttp.ClientResponse:  # noqa: ANN401  # aiohttp's private type
-            # Here the connection is ours already: nothing is awaited between this test and the bytes.
+        async def send(self, conn: connector.Connection) -> aiohttp.ClientResponse:
+            # While nothing was written the connection can be used for something else.
+            if self.method in _WRITES and not may_write():
+                raise self._stopped()
+            return await super().send(conn)
+
+        async def write_bytes(
+            self, writer: AbstractStreamWriter, conn: connector.Connection, content_length: int | None = None
+        ) -> None:
+            """Write headers and body: every write of ours has one, and aiohttp keeps its headers back until then.
+
+            On Python 3.11 aiohttp does this in a task of its own, which has to wait for its turn. Nothing is awaited
+            between this test and the first byte.
+            """
             if self.method in _WRITES:
                 if not may_write():
-                    raise errors.WriteForbiddenByFence(f"{self.method} {self.url.path} was not sent")
+                    # Raised to whoever waits for the answer: this may be a task that nobody waits for.
+                    assert conn.protocol is not None  # noqa: S101  # it was made for this
+                    conn.protocol.set_exception(self._stopped())
+                    return
                 writes[self.method.lower(), resource_of(self.url.raw_path)] += 1
-            return await super().send(conn)
+            await super().write_bytes(writer, conn, content_length)
+
+        def _stopped(self) -> errors.WriteForbiddenByFence:
+            return errors.WriteForbiddenByFence(f"{self.method} {self.url.path} was not sent")
 
     pool = api.rest_client.pool_manager
     return aiohttp.ClientSession(
@@ -318,6 +382,9 @@ def _session(
         # than the request, and refuse to send our token if that has something for the host.
         proxy=_proxy(api.configuration),
         read_bufsize=_READ_BUFFER,
+        auto_decompress=False,
+        # Nobody asked for cookies, and a jar has no bound.
+        cookie_jar=aiohttp.DummyCookieJar(),
         request_class=FencedRequest,
     )
 
@@ -348,18 +415,28 @@ def _is_cancelled() -> bool:
     return task is not None and task.cancelling() > 0
 
 
-async def _lines(content: aiohttp.StreamReader) -> AsyncIterator[bytes]:
-    """Line by line, however long: aiohttp's own lines end at twice the buffer, which an object can exceed."""
-    parts: list[bytes] = []
+async def _lines(content: aiohttp.StreamReader, buffer: Buffer) -> AsyncIterator[bytes]:
+    """Line by line: aiohttp's own lines end at twice its buffer, which an object can exceed."""
     async for chunk in content.iter_any():
-        *ended, rest = chunk.split(b"\n")
-        for line in ended:
-            yield b"".join((*parts, line, b"\n"))
-            parts = []
-        if rest:
-            parts.append(rest)
-    if parts:
-        yield b"".join(parts)
+        start = 0
+        while end := chunk.find(b"\n", start) + 1:
+            buffer.add(chunk[start:end])
+            yield buffer.take()
+            start = end
+        buffer.add(chunk[start:])
+    if rest := buffer.take():
+        yield rest
+
+
+def _encoding(response: aiohttp.ClientResponse) -> str:
+    """How an answer is compressed; empty if it is not."""
+    encoding = response.headers.get("Content-Encoding", "").strip().lower()
+    return "" if encoding == "identity" else encoding
+
+
+def _check_plain(response: aiohttp.ClientResponse, what: str) -> None:
+    if _encoding(response):
+        raise errors.TooLarge(f"{what}: the answer is compressed, which was not asked for")
 
 
 _BY_STATUS: Final[dict[int, type[errors.Refused]]] = {
@@ -377,11 +454,9 @@ _BY_STATUS: Final[dict[int, type[errors.Refused]]] = {
 
 
 def _refusal(method: str, path: str, response: aiohttp.ClientResponse, body: bytes) -> errors.ClusterError:
-    """The error that an answer other than 2xx means; the message is the API server's own, without values of fields."""
+    """The error that an answer other than 2xx means; the message is the API server's own."""
     status = _status_object(body)
-    message = without_values(
-        str(status.get("message") or body[:300].decode(errors="replace") or response.reason)
-    )
+    message = str(status.get("message") or body[:300].decode(errors="replace") or response.reason)
     reason = str(status.get("reason") or "")
     if response.status == 429:
         return errors.Throttled(message, _retry_after(response))

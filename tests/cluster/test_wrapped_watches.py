@@ -16,6 +16,7 @@ from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.core.endings import End, ObjectState
 from dispatcher.core.manifest import Owner
 from dispatcher.core.record import ObjectRef
+from dispatcher.kube import bounds
 from dispatcher.kube.client import JSON, MERGE_PATCH, ClusterClient
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.objects import WrappedWatches
@@ -35,8 +36,15 @@ class Overhearing(ClusterClient):
 
     heard: bytes = b""
 
-    async def get(self, path: str, query: Mapping[str, str] | None = None, *, accept: str = JSON) -> Json:
-        answer = await super().get(path, query, accept=accept)
+    async def get(
+        self,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        *,
+        accept: str = JSON,
+        loads: Callable[[bytes], Any] = bounds.loads,
+    ) -> Json:
+        answer = await super().get(path, query, accept=accept, loads=loads)
         self.heard += orjson.dumps(answer)
         return answer
 

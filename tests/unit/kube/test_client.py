@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -223,6 +224,30 @@ async def test_write_is_not_sent_if_the_fence_closes_while_it_waits_for_a_connec
             await write
 
     assert [each.method for each in server.asked] == ["GET"]
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="aiohttp writes without waiting for a turn there")
+@pytest.mark.parametrize("method", WRITES)
+async def test_write_is_not_sent_if_the_fence_closes_before_its_first_byte_is_written(
+    server: FakeApiServer, method: str
+) -> None:
+    """On Python 3.11 aiohttp writes in a task of its own, and others have their turn before it."""
+    is_open = True
+    server.on(method, "/x", answer({}))
+
+    def close() -> None:
+        nonlocal is_open
+        is_open = False
+
+    def may_write() -> bool:
+        asyncio.get_running_loop().call_soon(close)
+        return is_open
+
+    async with client_of(server, may_write=may_write) as client:
+        with pytest.raises(errors.WriteForbiddenByFence, match=f"{method} /x was not sent"):
+            await WRITES[method](client)  # type: ignore[misc]
+        assert not client.writes
+    assert server.asked == []
 
 
 async def test_connection_can_be_used_after_a_write_was_not_sent(server: FakeApiServer) -> None:

@@ -1,0 +1,99 @@
+"""How much of an API server's answers is taken in: bytes while they arrive, and values before they are parsed.
+
+A member cluster's API server may be anybody's, and what tenants write comes through an honest one as well. So nothing
+is decompressed, no answer and no line of a watch is held beyond a bound, all that one API server has us hold at once
+has a bound, and JSON that would become a multiple of itself in memory is not parsed. Past a bound `TooLarge` is raised.
+
+An honest API server with etcd's default bound stores at most 1.5 MiB of an object. As JSON that is at most some
+10 MiB, if it consists of characters that Go writes as six (`<`), or of nothing but the shortest of fields.
+"""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any, Final, Self
+
+from dispatcher.errors import TooLarge
+from dispatcher.kube import depth
+
+LARGEST_ANSWER: Final = 2**24
+"""Bytes of an answer, or of one line of a watch: more than any object that etcd stores has as JSON."""
+
+LARGEST_REFUSAL: Final = 2**22
+"""Bytes that are read of an answer other than 2xx. It may quote what it refuses, twice, and nobody needs the rest."""
+
+MOST_HELD: Final = 2**27
+"""Bytes that one API server may have us hold at once, in answers and lines that have not ended yet."""
+
+MOST_CONTAINERS: Final = 2**18
+"""Lists and objects in one answer. Each takes 56 to 232 bytes, and as little as 3 bytes of JSON."""
+
+MOST_VALUES: Final = 2**20
+"""Values in one answer; counted are commas, also those within strings."""
+
+
+class Allowance:
+    """What may still be held of the answers of one API server."""
+
+    def __init__(self, most: int = MOST_HELD) -> None:
+        self.left = most
+
+
+class Buffer:
+    """What has arrived of one answer; at most `most` bytes, taken from an allowance until it is left."""
+
+    def __init__(self, allowance: Allowance, what: str, most: int = LARGEST_ANSWER) -> None:
+        self._allowance = allowance
+        self._what = what
+        self._most = most
+        self._held = bytearray()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _type: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self.take()
+
+    def add(self, arrived: bytes) -> None:
+        """Hold these, too; raises `TooLarge` past a bound."""
+        if len(self._held) + len(arrived) > self._most:
+            raise TooLarge(f"{self._what}: the answer is larger than {in_mebibytes(self._most)}")
+        if len(arrived) > self._allowance.left:
+            raise TooLarge(f"{self._what}: its answers take more than {in_mebibytes(MOST_HELD)} at once")
+        self._allowance.left -= len(arrived)
+        self._held += arrived
+
+    def take(self) -> bytes:
+        """All that was held; from now on nothing is."""
+        taken = bytes(self._held)
+        self._allowance.left += len(taken)
+        self._held = bytearray()
+        return taken
+
+
+def loads(raw: bytes) -> Any:  # noqa: ANN401  # any JSON
+    """Parse JSON; `TooLarge` for what would take many times its size, `orjson.JSONDecodeError` for what is none."""
+    check_values(raw)
+    return depth.loads(raw)
+
+
+def check_values(raw: bytes) -> None:
+    """Raise `TooLarge` for JSON that would take many times its size when parsed."""
+    if len(raw) < 3 * MOST_CONTAINERS:
+        return  # it cannot have so many
+    if count_containers(raw) > MOST_CONTAINERS or raw.count(b",") > MOST_VALUES:
+        raise TooLarge(
+            f"an answer of {len(raw)} bytes has more than {MOST_CONTAINERS} lists and objects, or {MOST_VALUES} values"
+        )
+
+
+def count_containers(raw: bytes) -> int:
+    """Lists and objects in JSON; brackets within strings count as well."""
+    return raw.count(b"[") + raw.count(b"{")
+
+
+def in_mebibytes(size: int) -> str:
+    """A size for people."""
+    return f"{size / 2**20:g} MiB"

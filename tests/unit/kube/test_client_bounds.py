@@ -1,0 +1,215 @@
+"""What the client takes of an answer: nothing compressed, and no more than its bounds, whatever a server sends."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import tracemalloc
+from collections.abc import Awaitable, Callable
+
+import pytest
+from aiohttp import web
+
+from dispatcher import errors
+from dispatcher.kube.bounds import (
+    LARGEST_ANSWER,
+    LARGEST_REFUSAL,
+    MOST_CONTAINERS,
+    MOST_VALUES,
+    Allowance,
+    Buffer,
+    check_values,
+)
+from dispatcher.kube.client import ClusterClient
+from tests.fakes import FakeApiServer, Reply, answer, never, text
+from tests.unit.virtual_time import monotonic
+
+MEBIBYTE = 2**20
+FOREVER = 10**9
+
+
+def sending(
+    piece: bytes, times: int = FOREVER, *, status: int = 200, headers: dict[str, str] | None = None
+) -> Reply:
+    """Replies the same bytes again and again."""
+
+    async def reply(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(status=status, headers=headers)
+        await response.prepare(request)
+        for _ in range(times):
+            await response.write(piece)
+        return response
+
+    return reply
+
+
+async def dripping(request: web.Request) -> web.StreamResponse:
+    """Replies a byte every second."""
+    response = web.StreamResponse()
+    await response.prepare(request)
+    while True:
+        await response.write(b"[")
+        await asyncio.sleep(1)
+
+
+def bomb() -> Reply:
+    """Replies 32 MiB as 32 KiB, though nobody asked for that."""
+    return sending(gzip.compress(bytes(32 * MEBIBYTE)), 1, headers={"Content-Encoding": "gzip"})
+
+
+async def read(client: ClusterClient) -> object:
+    return await client.get("/x")
+
+
+async def write(client: ClusterClient) -> object:
+    return await client.create("/x", {})
+
+
+async def watch(client: ClusterClient) -> object:
+    return [line async for line in client.watch("/x", {}, idle_timeout=100)]
+
+
+CALLS = [pytest.param(read, id="read"), pytest.param(write, id="write"), pytest.param(watch, id="watch")]
+Call = Callable[[ClusterClient], Awaitable[object]]
+
+
+def on_every_call(server: FakeApiServer, reply: Reply) -> None:
+    server.on("GET", "/x", reply)
+    server.on("POST", "/x", reply)
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_nothing_is_decompressed(server: FakeApiServer, client: ClusterClient, call: Call) -> None:
+    on_every_call(server, bomb())
+    tracemalloc.start()
+    try:
+        with pytest.raises(errors.TooLarge, match="compressed"):
+            await call(client)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 * MEBIBYTE
+    assert server.asked[0].headers["Accept-Encoding"] == "identity"
+
+
+@pytest.mark.parametrize("call", CALLS)
+async def test_answer_without_end_is_given_up_at_the_bound(
+    server: FakeApiServer, client: ClusterClient, call: Call
+) -> None:
+    on_every_call(server, sending(b" " * MEBIBYTE))
+    with pytest.raises(errors.TooLarge, match=r"(GET|POST|WATCH) /x: the answer is larger than 16 MiB"):
+        await call(client)
+
+
+async def test_compressed_refusal_is_told_by_its_status(server: FakeApiServer, client: ClusterClient) -> None:
+    body = gzip.compress(bytes(MEBIBYTE))
+    server.on("GET", "/x", sending(body, 1, status=403, headers={"Content-Encoding": "gzip"}))
+    with pytest.raises(errors.Forbidden, match=r"^Forbidden$"):
+        await client.get("/x")
+
+
+async def test_refusal_without_end_is_told_by_its_status_and_beginning(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on("GET", "/x", sending(b"no" * LARGEST_REFUSAL, status=403))
+    with pytest.raises(errors.Forbidden) as caught:
+        await client.get("/x")
+    assert str(caught.value) == "no" * 150
+
+
+async def test_answer_that_drips_is_given_up_after_the_timeout(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on("GET", "/x", dripping)
+    began = monotonic()
+    with pytest.raises(errors.Unavailable, match="TimeoutError"):
+        await client.get("/x")
+    assert monotonic() - began == pytest.approx(10, abs=0.1)
+
+
+async def test_lines_are_bounded_one_by_one(server: FakeApiServer, client: ClusterClient) -> None:
+    line = b"x" * (9 * MEBIBYTE) + b"\n"
+    server.on("GET", "/x", sending(line, 5))
+    assert [len(each) async for each in client.watch("/x", {}, idle_timeout=100)] == [len(line)] * 5
+
+
+async def test_line_in_pieces_of_one_byte_is_one_line(server: FakeApiServer, client: ClusterClient) -> None:
+    server.on("GET", "/x", sending(b"y", 3000))
+    assert [line async for line in client.watch("/x", {}, idle_timeout=100)] == [b"y" * 3000]
+
+
+async def test_line_that_is_begun_and_left_holds_what_it_has_only_while_it_is_waited_for(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    async def begun(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(b"x" * (15 * MEBIBYTE))
+        return await never(request)
+
+    server.on("GET", "/x", begun)
+    for _ in range(10):  # more than all that may be held at once
+        with pytest.raises(errors.Unavailable, match="SocketTimeoutError"):
+            await watch(client)
+
+
+async def test_cookies_are_not_kept(server: FakeApiServer, client: ClusterClient) -> None:
+    async def biscuit(request: web.Request) -> web.StreamResponse:
+        return web.Response(body=b"{}", headers={"Set-Cookie": "a=b"})
+
+    server.on("GET", "/x", biscuit)
+    await client.get("/x")
+    await client.get("/x")
+    assert "Cookie" not in server.asked[1].headers
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["[" + "[]," * MOST_CONTAINERS + "0]", "[" + "{}," * MOST_CONTAINERS + "0]"],
+    ids=["lists", "objects"],
+)
+async def test_answer_that_would_grow_many_times_when_parsed_is_not_parsed(
+    server: FakeApiServer, client: ClusterClient, body: str
+) -> None:
+    server.on("GET", "/x", text(body, 200))
+    with pytest.raises(errors.TooLarge, match="lists and objects"):
+        await client.get("/x")
+
+
+@pytest.mark.parametrize(
+    ("raw", "is_refused"),
+    [
+        pytest.param(b"{}", False, id="small"),
+        pytest.param(b"[" + b"[]," * (MOST_CONTAINERS - 2) + b"[]]", False, id="as-many-lists-as-may-be"),
+        pytest.param(b"[" + b"[]," * (MOST_CONTAINERS - 1) + b"[]]", True, id="one-more"),
+        pytest.param(b"[" + b"1," * MOST_VALUES + b"1]", False, id="as-many-values"),
+        pytest.param(b"[" + b"1," * (MOST_VALUES + 1) + b"1]", True, id="one-more-value"),
+        pytest.param(b'["' + b"x" * LARGEST_ANSWER + b'"]', False, id="one-long-string"),
+    ],
+)
+def test_values_are_counted_before_they_are_parsed(raw: bytes, is_refused: bool) -> None:
+    if is_refused:
+        with pytest.raises(errors.TooLarge):
+            check_values(raw)
+    else:
+        check_values(raw)
+
+
+def test_all_that_one_server_has_us_hold_is_bounded_together() -> None:
+    allowance = Allowance(100)
+    with Buffer(allowance, "GET /x", 60) as first, Buffer(allowance, "GET /y", 60) as second:
+        first.add(b"x" * 60)
+        second.add(b"y" * 40)
+        with pytest.raises(errors.TooLarge, match="GET /y: its answers take more than"):
+            second.add(b"y")
+        with pytest.raises(errors.TooLarge, match="GET /x: the answer is larger"):
+            first.add(b"x")
+        assert (first.take(), allowance.left) == (b"x" * 60, 60)
+        second.add(b"y")
+    assert allowance.left == 100
+
+
+async def test_answer_as_large_as_may_be_is_read(server: FakeApiServer, client: ClusterClient) -> None:
+    long = "x" * (LARGEST_ANSWER - 8)
+    server.on("GET", "/x", answer({"a": long}))
+    assert await client.get("/x") == {"a": long}
