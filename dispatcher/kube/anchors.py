@@ -20,10 +20,10 @@ from dispatcher import errors
 from dispatcher.api import names
 from dispatcher.core.manifest import Anchor, Owner, anchor_name, anchor_of, appwrapper_of
 from dispatcher.kube import paths
-from dispatcher.kube.answers import items_of, one_object
+from dispatcher.kube.answers import one_object
 from dispatcher.kube.client import METADATA_LIST, ClusterClient, Json
+from dispatcher.kube.paging import pages
 
-PAGE: Final = 500
 MOST_SELECTED: Final = 50
 """So many AppWrappers fit the URL of a request, with room to spare."""
 MOST_KNOWN: Final = 200_000
@@ -143,19 +143,14 @@ class Anchors:
 
         If only those of a few AppWrappers are asked for, by uid, the member sends no others; of many it sends all.
         """
-        query = {"labelSelector": _selector(of), "limit": str(PAGE)}
-        while True:
-            page = await self._client.get("/api/v1/configmaps", query, accept=METADATA_LIST)
-            for raw in items_of(page):
+        query = {"labelSelector": _selector(of)}
+        async for page in pages(self._client, "/api/v1/configmaps", query, accept=METADATA_LIST):
+            for raw in page.items:
                 if names.UID_LABEL not in (raw["metadata"].get("labels") or {}):
                     raise errors.Unavailable("the list of anchors makes no sense: that label was asked for")
                 found = _found(raw["metadata"])
                 if found and self._is_ours(raw["metadata"], found.appwrapper):
                     yield found
-            token = page["metadata"].get("continue")
-            if not token:
-                return
-            query = {**query, "continue": token}
 
     async def delete(self, anchor: Found) -> None:
         """Delete one, if it is still the same."""

@@ -27,12 +27,11 @@ from dispatcher.api import names
 from dispatcher.core.capacity import PodCounts, PodPhase, count_pods
 from dispatcher.core.manifest import controller_of
 from dispatcher.kube import paths
-from dispatcher.kube.answers import items_of
 from dispatcher.kube.client import JSON, METADATA_LIST, ClusterClient, Json
 from dispatcher.kube.nodes import PODS_PATH, PodView, decode_pod
+from dispatcher.kube.paging import pages
 
 SECONDS_BETWEEN: Final = 1.0
-PAGE: Final = 500
 SECONDS_KEPT: Final = 15.0
 """For so long an answer is kept for who asked: under load it takes a while until that one's turn, but who comes
 much later, for another reason perhaps, must not be told what was true then."""
@@ -217,16 +216,10 @@ class LivePods:
 
     async def _pods(self, path: str, selectors: Mapping[str, str], accept: str = JSON) -> AsyncIterator[Json]:
         """Every selected pod that something controls, page by page."""
-        query = {**selectors, "limit": str(PAGE)}
-        while True:
-            page = await self._client.get(path, query, accept=accept)
-            for raw in items_of(page):
+        async for page in pages(self._client, path, selectors, accept=accept):
+            for raw in page.items:
                 if controller_of(raw["metadata"]) is not None:
                     yield raw
-            token = page["metadata"].get("continue")
-            if not token:
-                return
-            query = {**query, "continue": token}
 
     async def _force(self, metadata: Json) -> bool:
         path = paths.item("v1", "pods", metadata["namespace"], metadata["name"])

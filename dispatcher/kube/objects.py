@@ -14,9 +14,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from dispatcher import log
 from dispatcher.api import names
@@ -160,6 +160,11 @@ class WrappedWatches:
         for kind, watch in self._watches.items():
             counted[kind.name] += watch.reconnects
         return dict(counted)
+
+    @property
+    def watches(self) -> Collection[Reflector[Any]]:
+        """Those that were begun."""
+        return self._watches.values()
 
     async def run(self) -> None:
         """Watch what is wanted, until cancelled."""

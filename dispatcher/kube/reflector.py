@@ -8,14 +8,15 @@ the first list, or came and went between two, makes no difference: for that, `on
 It is never an answer to "does it exist?" before `synced` is set, and a cached absence is not proof of one afterwards.
 
 It refuses to guess: an object that `decode` cannot read is logged by its name and left out. It does not repeat
-itself: what keeps a watch from its list is logged when it begins and when it ends, not at every try.
+itself: what keeps a watch from its list is logged when it begins and when it ends, not at every try. What it is sent
+is bounded (`bounds`, `paging`), and others have their turn between any two objects.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
@@ -23,13 +24,16 @@ from typing import Any, Final, Generic, TypeVar
 import orjson
 
 from dispatcher import errors, log
-from dispatcher.kube import depth
+from dispatcher.kube import bounds
 from dispatcher.kube.client import JSON, METADATA, METADATA_LIST, ClusterClient, Json
+from dispatcher.kube.paging import MOST_LISTED, Page, ReadAlone, no_other_way, pages
+from dispatcher.kube.stretch import Stretch
 from dispatcher.text import name_of
 
 T = TypeVar("T")
 
-PAGE: Final = 500
+LONGEST_ID: Final = 256
+"""Characters of a uid or a resource version; Kubernetes' own have 36 at most."""
 WATCH_SECONDS: Final = (
     300,
     600,
@@ -70,6 +74,8 @@ class Reflector(Generic[T]):
         *,
         extent: Extent = EVERYTHING,
         on_listed: Callable[[], None] = lambda: None,
+        loads: Callable[[bytes], Any] = bounds.loads,
+        read_alone: ReadAlone = no_other_way,
     ) -> None:
         self.name = name
         self.items: dict[str, T] = {}
@@ -87,6 +93,8 @@ class Reflector(Generic[T]):
         self._on_listed = on_listed
         self._jitter = jitter
         self._extent = extent
+        self._loads = loads
+        self._read_alone = read_alone
         self._versions: dict[str, str] = {}
         self._latest = ""
         self._followed = False
@@ -97,6 +105,11 @@ class Reflector(Generic[T]):
     def is_forbidden(self) -> bool:
         """True while the API server says that we may not look."""
         return type(self.trouble) is errors.Forbidden
+
+    @property
+    def excess(self) -> str:
+        """What the API server sends that is beyond the bounds, in a sentence; empty while it keeps to them."""
+        return str(self.trouble) if isinstance(self.trouble, errors.TooLarge) else ""
 
     async def run(self) -> None:
         """List and watch until cancelled; failures are retried with growing, jittered pauses."""
@@ -155,21 +168,24 @@ class Reflector(Generic[T]):
     async def _relist(self, path: str) -> str:
         """Replace the store by a complete, consistent list and report what differs; its resource version."""
         fresh: dict[str, tuple[str, T | None]] = {}
-        query = {**self._extent.query, "limit": str(PAGE)}
+        reached, stretch = "", Stretch()
         accept = JSON if self._extent.contents else METADATA_LIST
-        while True:
-            page = await self._client.get(path, query, accept=accept)
+        listed = pages(self._client, path, self._extent.query, accept=accept, read_alone=self._read_alone)
+        async for page in listed:
+            reached = self._version(page)
+            # Read page by page: a list as it was sent is many times what is kept of it.
+            for raw in page.items:
+                with self._sensible():
+                    fresh[_short(raw["metadata"]["uid"])] = self._decoded(raw)
+                await stretch.pause_if_long()
             with self._sensible():
-                # Read page by page: a list as it was sent is many times what is kept of it.
-                fresh.update((raw["metadata"]["uid"], self._decoded(raw)) for raw in page.get("items") or ())
-                token, reached = page["metadata"].get("continue"), str(page["metadata"]["resourceVersion"])
-            if not token:
-                break
-            query = {**query, "continue": token}
+                fresh.update(self._kept(raw["metadata"]["uid"] for raw in page.left_out))
         for uid in [uid for uid in self.items if uid not in fresh]:
             self._remove(uid)
+            await stretch.pause_if_long()
         for uid, (version, item) in fresh.items():
             self._upsert(uid, version, item)
+            await stretch.pause_if_long()
         self.synced.set()
         self.answered.set()
         self.heard.set()
@@ -186,9 +202,7 @@ class Reflector(Generic[T]):
                 failures = 0
                 if version == before:
                     await asyncio.sleep(1)  # an instant EOF must not become a busy loop
-            except errors.Expired:
-                raise
-            except errors.Refused:
+            except (errors.Refused, errors.TooLarge):
                 raise
             except errors.ClusterError as error:
                 self.reconnects += 1
@@ -208,28 +222,35 @@ class Reflector(Generic[T]):
         }
         accept = JSON if self._extent.contents else METADATA
         self._latest = version
+        stretch = Stretch()
         async for line in self._client.watch(path, query, idle_timeout=SILENCE_SECONDS, accept=accept):
             self._latest = self._apply(line)
             self._mark_followed()
+            await stretch.pause_if_long()
         return self._latest
 
     def _apply(self, line: bytes) -> str:
         """Apply one watch line; the resource version reached."""
         try:
-            event = depth.loads(line)
+            event = self._loads(line)
         except orjson.JSONDecodeError as error:
             raise errors.Unavailable(f"{self.name}: a watch line was cut: {error}") from error
         with self._sensible():
             kind, raw = event["type"], event["object"]
             if kind == "ERROR":
                 raise _watch_error(raw)
-            reached = str(raw["metadata"]["resourceVersion"])
-            uid = "" if kind == "BOOKMARK" else raw["metadata"]["uid"]
+            reached = _short(raw["metadata"]["resourceVersion"])
+            uid = "" if kind == "BOOKMARK" else _short(raw["metadata"]["uid"])
         if kind == "DELETED":
             self._remove(uid)
         elif uid:
             self._upsert(uid, *self._decoded(raw))
         return reached
+
+    def _version(self, page: Page) -> str:
+        if not page.version:
+            raise errors.Unavailable(f"{self.name}: the answer makes no sense: a list without a version")
+        return _short(page.version)
 
     @contextmanager
     def _sensible(self) -> Iterator[None]:
@@ -241,11 +262,15 @@ class Reflector(Generic[T]):
 
     def _decoded(self, raw: Json) -> tuple[str, T | None]:
         """The version of an object, and what is kept of it; what is known already is not read again."""
-        version = str(raw["metadata"]["resourceVersion"])
+        version = _short(raw["metadata"]["resourceVersion"])
         uid = raw["metadata"]["uid"]
         if self._versions.get(uid) == version:
             return version, self.items[uid]
         return version, self._read(raw)
+
+    def _kept(self, uids: Iterable[str]) -> Iterator[tuple[str, tuple[str, T | None]]]:
+        """What is known of objects that cannot be read now: they are still there."""
+        return ((uid, (self._versions[uid], self.items[uid])) for uid in uids if uid in self.items)
 
     def _upsert(self, uid: str, version: str, item: T | None) -> None:
         if self._versions.get(uid) == version:
@@ -254,6 +279,8 @@ class Reflector(Generic[T]):
             self._remove(uid)
             return
         old = self.items.get(uid)
+        if old is None and len(self.items) >= MOST_LISTED:
+            raise errors.TooLarge(f"{self.name}: there are more than {MOST_LISTED} objects")
         self.items[uid] = item
         self._versions[uid] = version
         self._tell(uid, old, item)
@@ -285,6 +312,14 @@ class Reflector(Generic[T]):
     def _pause(self, failures: int) -> float:
         least, most = BACKOFF_SECONDS
         return min(most, least * 2.0 ** min(failures, 10)) * (0.5 + self._jitter() / 2)
+
+
+def _short(identity: object) -> str:
+    """A uid or a resource version; what is longer is none, and would be kept."""
+    text = str(identity)
+    if len(text) > LONGEST_ID:
+        raise errors.TooLarge(f"an identity of {len(text)} characters")
+    return text
 
 
 def _watch_error(status: dict[str, Any]) -> errors.ClusterError:

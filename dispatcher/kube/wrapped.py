@@ -32,9 +32,10 @@ from dispatcher.core.manifest import (
 )
 from dispatcher.core.record import ObjectRef
 from dispatcher.kube import paths
-from dispatcher.kube.answers import items_of, one_object
+from dispatcher.kube.answers import one_object
 from dispatcher.kube.client import MERGE_PATCH, METADATA_LIST, ClusterClient, Json
 from dispatcher.kube.discovery import Discovery, Kind
+from dispatcher.kube.paging import pages
 from dispatcher.text import one_line, text_of
 
 
@@ -97,9 +98,6 @@ MOST_REMEMBERED: Final = 50_000
 """Objects of which it is known how they were when they were made; of the others what is missing is never drift."""
 
 _log = log.get("wrapped")
-
-
-PAGE: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,18 +203,13 @@ class WrappedObjects:
             path = (await self._discovery.find(api_version, kind)).everywhere()
         except errors.NotFound:
             return
-        query = {"labelSelector": names.UID_LABEL, "limit": str(PAGE)}
-        while True:
-            page = await self._client.get(path, query, accept=METADATA_LIST)
-            for raw in items_of(page):
+        query = {"labelSelector": names.UID_LABEL}
+        async for page in pages(self._client, path, query, accept=METADATA_LIST):
+            for raw in page.items:
                 metadata = raw["metadata"]
                 appwrapper = (metadata.get("labels") or {}).get(names.UID_LABEL)
                 if appwrapper and owned_by(metadata) == appwrapper:
                     yield Mark(appwrapper, _attempt_in(metadata), str(metadata.get("namespace")))
-            token = page["metadata"].get("continue")
-            if not token:
-                return
-            query = {**query, "continue": token}
 
     async def complaint(self, ref: ObjectRef) -> str:
         """The newest warning about an object as "Reason: message", in one line; '' if none, or none we can see."""

@@ -8,12 +8,16 @@ from contextlib import asynccontextmanager
 from itertools import pairwise
 from typing import Any
 
+import orjson
 import pytest
 from structlog.testing import capture_logs
 
 from dispatcher import errors
+from dispatcher.kube import reflector, stretch
+from dispatcher.kube.bounds import MOST_CONTAINERS
 from dispatcher.kube.client import METADATA, METADATA_LIST, ClusterClient
-from dispatcher.kube.reflector import EVERYTHING, PAGE, Extent, Reflector
+from dispatcher.kube.paging import PAGE
+from dispatcher.kube.reflector import EVERYTHING, Extent, Reflector
 from tests.fakes import FakeApiServer, answer, hang_up, never, refusal, text, watch
 from tests.unit.virtual_time import monotonic, until
 
@@ -454,3 +458,102 @@ async def test_trouble_of_another_sort_is_logged_again(server: FakeApiServer, cl
         async with watched(client):
             await asyncio.sleep(300)  # virtual
     assert [words(entry)[0] for entry in logged][:4] == ["warning", "debug", "warning", "debug"]
+
+
+# --- bounds ----------------------------------------------------------------------------------------------
+
+
+INTRICATE = b"[" + b"[]," * MOST_CONTAINERS + b"0]"
+
+
+async def test_object_too_large_to_be_read_keeps_no_other_from_being_seen(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    giant = {**thing("giant"), "lists": [[] for _ in range(MOST_CONTAINERS)]}
+    lists = [
+        *[answer(page(10, thing("a"), giant, thing("b")))] * 3,  # 500, 62, 7
+        answer(page(10, thing("a"), token="t1")),
+        answer(page(10, giant, token="t2")),
+        answer(page(10, {"metadata": giant["metadata"]}, token="t2")),
+        answer(page(10, thing("b"))),
+    ]
+    script(server, lists=lists, watches=[watch(then=never)])
+    async with watched(client) as it:
+        await it.reflector.synced.wait()
+        assert (it.items, it.reflector.excess) == ({"a": "a", "b": "a"}, "")
+
+
+async def test_object_that_grew_too_large_stays_as_it_was_last_seen(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """What cannot be read is still there: it must not be taken for deleted."""
+    giant = {**thing("a", 20), "lists": [[] for _ in range(MOST_CONTAINERS)]}
+    lists = [
+        answer(page(10, thing("a"))),
+        *[answer(page(20, giant))] * 4,
+        answer(page(20, {"metadata": giant["metadata"]})),
+    ]
+    script(server, lists=lists, watches=[watch(gone()), watch(then=never)])
+    async with watched(client) as it:
+        await until(lambda: len(it.lists) == 2)
+    assert it.told == [("a", None, "a")]
+    assert it.items == {"a": "a"}
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        pytest.param(b"x" * (2**24 + 1), "larger than 16 MiB", id="line-without-end"),
+        pytest.param(
+            b'{"type":"ADDED","object":{"lists":' + INTRICATE + b"}}\n",
+            "lists and objects",
+            id="intricate-line",
+        ),
+        pytest.param(
+            orjson.dumps(event("ADDED", thing("u" * 300, 11))) + b"\n", "of 300 characters", id="long-uid"
+        ),
+    ],
+)
+async def test_watch_beyond_the_bounds_is_told_until_a_new_list_and_watch_keep_to_them(
+    server: FakeApiServer, client: ClusterClient, line: bytes, said: str
+) -> None:
+    lists = [answer(page(10, thing("a"))), answer(page(20, thing("b")))]
+    script(server, lists=lists, watches=[watch(line, then=never), watch(bookmark(21), then=never)])
+    async with watched(client) as it:
+        await until(lambda: it.reflector.excess)
+        assert said in it.reflector.excess
+        await until(lambda: "b" in it.items and not it.reflector.excess)
+    assert it.items == {"b": "a"}
+
+
+async def test_watch_may_add_no_more_objects_than_a_list_may_have(
+    server: FakeApiServer, client: ClusterClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reflector, "MOST_LISTED", 3)
+    events = [event("ADDED", thing(f"t{number}", number)) for number in range(11, 20)]
+    script(server, lists=[answer(page(10, thing("a")))], watches=[watch(*events, then=never)])
+    async with watched(client) as it:
+        await until(lambda: it.reflector.excess)
+        assert "more than 3 objects" in it.reflector.excess
+        assert len(it.items) <= 3
+
+
+async def test_others_have_their_turn_while_a_list_is_read(
+    server: FakeApiServer, client: ClusterClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reflector, "Stretch", lambda: stretch.Stretch(0.0))
+    things = [thing(f"t{number}") for number in range(300)]
+    script(server, lists=[answer(page(10, *things))], watches=[never])
+    turns: list[int] = []
+
+    async def other() -> None:
+        while True:
+            turns.append(len(it.told))
+            await asyncio.sleep(0)
+
+    async with watched(client) as it:
+        task = asyncio.create_task(other())
+        await it.reflector.synced.wait()
+        task.cancel()
+    seen = sorted(set(turns))
+    assert max(after - before for before, after in pairwise(seen)) <= 2

@@ -1,0 +1,43 @@
+"""Long work in short stretches: others have their turn in between, and nobody's lease runs out meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Final, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+LONGEST_SECONDS: Final = 0.01
+
+LARGEST_HERE: Final = 2**15
+"""Bytes of JSON that are understood without a pause, in some milliseconds."""
+
+
+class Stretch:
+    """Work that others need not wait for; `clock` is in seconds."""
+
+    def __init__(
+        self, longest: float = LONGEST_SECONDS, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._longest = longest
+        self._clock = clock
+        self._began = clock()
+
+    async def pause_if_long(self) -> None:
+        """Let others have their turn if this one has lasted long enough; between any two items."""
+        if self._clock() - self._began >= self._longest:
+            await asyncio.sleep(0)
+            self._began = self._clock()
+
+
+async def aside(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What `work` comes to, a function of values; on one of that many bytes in a thread, if they are many.
+
+    Threads of Python take turns of five milliseconds: it is not done sooner, but others go on.
+    """
+    if size <= LARGEST_HERE:
+        return work(*args, **kwargs)
+    return await asyncio.to_thread(work, *args, **kwargs)
