@@ -110,6 +110,12 @@ class Cluster:
         """What we may not list, of what has to be known."""
         return [each.name for each in self._needed if each.is_forbidden]
 
+    @property
+    def excess(self) -> str:
+        """What its API server sends that is beyond the bounds of what is read, in a sentence; empty if nothing is."""
+        watches = [*self._needed, *self.objects.watches]
+        return next((each.excess for each in watches if each.excess), "")
+
     def missing_kinds(self, kinds: frozenset[Kind]) -> frozenset[Kind]:
         """Those of `kinds` it does not serve, or of which that is not known yet: that is asked, and told when known."""
         return self._kinds.missing(kinds)

@@ -169,9 +169,14 @@ class Connector:
                 await asyncio.wait(
                     {known, watching}, timeout=LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED
                 )
-                _check(watching)
+                _check(watching, cluster)
                 if cluster.forbidden or asyncio.get_running_loop().time() >= listed_by:
                     raise _unlisted(cluster)
+            if member.closed is not None and member.closed.reason == choice.ANSWERS_TOO_LARGE:
+                await asyncio.wait(
+                    {watching}, timeout=self._around.pace.probe
+                )  # its watches are seen after its lists
+                _check(watching, cluster)
         finally:
             known.cancel()
         await self._open(member)
@@ -191,7 +196,7 @@ class Connector:
         answered_at = loop.time()
         while True:
             await asyncio.wait([watching], timeout=pace.probe)
-            _check(watching)
+            _check(watching, member.cluster)
             with contextlib.suppress(Unreadable):
                 if connection(await self._read(secret)) != wanted:
                     self._shut(member, CONNECTING)
@@ -241,6 +246,7 @@ class Connector:
                 errors.Unauthorized()
                 | errors.Forbidden()
                 | errors.Throttled()
+                | errors.TooLarge()
                 | Unlisted()
                 | AnotherCluster()
             ):
@@ -275,10 +281,12 @@ class Connector:
         task.add_done_callback(self._closings.discard)
 
 
-def _check(watching: asyncio.Task[None]) -> None:
-    """Raise what has ended the watches, if anything has: without them nobody sees how a member is."""
+def _check(watching: asyncio.Task[None], cluster: Cluster | None) -> None:
+    """Raise what has ended the watches, or keeps one from being read: without them nobody sees how a member is."""
     if watching.done():
         watching.result()
+    if cluster is not None and cluster.excess:
+        raise errors.TooLarge(cluster.excess)
 
 
 def _unlisted(cluster: Cluster) -> errors.ClusterError:

@@ -165,6 +165,11 @@ def why(error: Exception) -> Closed:
             return Closed(choice.NOT_CONNECTED, one_line(str(error)))
         case Unlisted():
             return Closed(choice.UNREACHABLE, str(error))
+        case errors.TooLarge():
+            return Closed(
+                choice.ANSWERS_TOO_LARGE,
+                f"its API server sends more than an honest one does, which is not read: {error}",
+            )
         case errors.Throttled():
             return Closed(choice.UNREACHABLE, f"its API server is too busy to answer: {error}")
         case _:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 
 import pytest
+from aiohttp import web
 from structlog.testing import capture_logs
 
 from dispatcher import errors
@@ -18,6 +20,7 @@ from dispatcher.controller.member import CONNECTING, Member
 from dispatcher.core import choice
 from dispatcher.core.choice import Closed
 from dispatcher.core.standing import Standing
+from dispatcher.kube import paging
 from dispatcher.kube.client import ClusterClient
 from tests.builders import at, make_node
 from tests.fakes import FakeApiServer, Reply, answer, hang_up, never, refusal, text
@@ -638,3 +641,86 @@ async def test_member_that_is_kept_no_longer_leaves_nothing_behind(bench: Bench,
     assert member.cluster is None
     assert bench.told == ([] if path else ["east joined", "east left"])
     assert monotonic() < 2
+
+
+# --- what no honest API server sends --------------------------------------------------------------------------
+
+
+def endless(piece: bytes, headers: dict[str, str] | None = None) -> Reply:
+    async def reply(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(request)
+        while True:
+            await response.write(piece)
+
+    return reply
+
+
+def then_watch(listed: Reply, watched: Reply) -> Reply:
+    async def reply(request: web.Request) -> web.StreamResponse:
+        return await (watched if "watch" in request.query else listed)(request)
+
+    return reply
+
+
+NOTHING = answer({"metadata": {"resourceVersion": "1"}, "items": []})
+COMPRESSED = endless(gzip.compress(bytes(2**20)), {"Content-Encoding": "gzip"})
+SPACES = endless(b" " * 2**20)
+HOSTILE = [
+    pytest.param(KUBE_SYSTEM, COMPRESSED, "compressed", id="compressed"),
+    pytest.param(KUBE_SYSTEM, SPACES, "larger than 16 MiB", id="answer-without-end"),
+    pytest.param(NODES, SPACES, "larger than 16 MiB", id="page-without-end"),
+    pytest.param(NODES, then_watch(NOTHING, SPACES), "larger than 16 MiB", id="line-without-end"),
+    pytest.param("/api/v1/pods", then_watch(NOTHING, COMPRESSED), "compressed", id="compressed-watch"),
+    pytest.param(
+        "/api/v1/namespaces",
+        answer({"metadata": {"resourceVersion": "1", "continue": "more"}, "items": []}),
+        "more than 20 objects",
+        id="list-without-end",
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "reply", "said"), HOSTILE)
+async def test_member_that_sends_without_end_is_closed_with_that_reason_and_hurts_no_other(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, path: str, reply: Reply, said: str
+) -> None:
+    monkeypatch.setattr(paging, "MOST_LISTED", 20)
+    west = await bench.joined("west")
+    bench.members["east"].on("GET", path, reply)
+    east = bench.keep()
+    await until(lambda: east.closed not in (None, CONNECTING))
+    await asyncio.sleep(12)  # virtual: it is tried again and again
+    assert east.closed is not None
+    assert (east.closed.reason, said in east.closed.message) == (choice.ANSWERS_TOO_LARGE, True)
+    assert (east.cluster, east.unreachable_since, bench.memory.silences) == (None, None, [])
+    assert (west.closed, west.cluster is not None) == (None, True)
+
+    is_cluster(bench.members["east"], "uid-of-east")
+    await until(lambda: east.cluster and not east.closed)
+    # What its lists do not show, its watches show once it has joined. Then they have to be right before it joins again.
+    in_between = ["east joined", "east left"] if len(bench.told) > 2 else []
+    assert bench.told == ["west joined", *in_between, "east joined"]
+
+
+@pytest.mark.parametrize(
+    ("path", "reply"), [(KUBE_SYSTEM, COMPRESSED), (NODES, SPACES)], ids=["probe", "watch"]
+)
+async def test_member_that_begins_to_send_without_end_is_closed_and_left(
+    bench: Bench, path: str, reply: Reply
+) -> None:
+    turned = asyncio.Event()
+
+    async def until_turned(request: web.Request) -> web.StreamResponse:
+        await turned.wait()
+        return await reply(request)
+
+    nodes = answer({"metadata": {"resourceVersion": "1"}, "items": [make_node(cpu="8")]})
+    bench.members["east"].on("GET", NODES, then_watch(nodes, until_turned))
+    east, west = await bench.joined(), await bench.joined("west")
+    if path == KUBE_SYSTEM:
+        bench.members["east"].on("GET", path, reply)
+    turned.set()
+    await until(lambda: east.closed is not None and east.closed.reason == choice.ANSWERS_TOO_LARGE)
+    await until(lambda: east.cluster is None)
+    assert (west.closed, west.cluster is not None, east.unreachable_since) == (None, True, None)

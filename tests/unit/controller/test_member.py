@@ -272,6 +272,14 @@ def test_operator_closes_a_member_with_a_reason(fields: dict[str, Any], expected
             Closed(choice.UNREACHABLE, "its API server is too busy to answer: later"),
         ),
         (
+            errors.TooLarge("GET /x: the answer is larger than 16 MiB"),
+            Closed(
+                choice.ANSWERS_TOO_LARGE,
+                "its API server sends more than an honest one does, which is not read: "
+                "GET /x: the answer is larger than 16 MiB",
+            ),
+        ),
+        (
             errors.Unavailable("timeout"),
             Closed(choice.UNREACHABLE, "its API server does not answer: timeout"),
         ),

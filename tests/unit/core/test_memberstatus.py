@@ -68,6 +68,7 @@ CLOSED = [
     (choice.UNREACHABLE, "False", "Unknown"),
     (choice.ANOTHER_CLUSTER, "False", "Unknown"),
     (choice.CREDENTIALS_REFUSED, "True", "False"),
+    (choice.ANSWERS_TOO_LARGE, "True", "True"),
     (choice.CORDONED, "True", "True"),
     (choice.DRAINING, "True", "True"),
 ]
