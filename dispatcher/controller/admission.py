@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from dataclasses import replace
 from datetime import datetime
 from typing import Final, NamedTuple, TypeGuard
 
@@ -20,8 +19,8 @@ from dispatcher.api.conditions import ConditionType, State
 from dispatcher.api.mistakes import SpecError
 from dispatcher.api.names import CLUSTER_PREFERENCE, CLUSTER_SELECTOR, HUB_CLUSTER
 from dispatcher.api.selector import selector_of
+from dispatcher.api.sizes import refusal
 from dispatcher.api.submitter import UNKNOWN, Submitter
-from dispatcher.api.wrapped_secrets import check_no_secret_values
 from dispatcher.controller.anchor_search import Sighting, Sightings, search
 from dispatcher.controller.author_check import AuthorCheck
 from dispatcher.controller.cluster import Cluster
@@ -38,6 +37,7 @@ from dispatcher.core.demand import charge_of
 from dispatcher.core.gang import Gang
 from dispatcher.core.record import Change, Record
 from dispatcher.kube.appwrappers import AppWrapperView
+from dispatcher.kube.stretch import Stretch, aside
 from dispatcher.text import name_of, text_of
 
 LARGEST_BATCH = 200
@@ -45,6 +45,10 @@ AT_ONCE: Final = 8
 """Newcomers that are looked for on the hub at the same time."""
 SEARCH_PAUSE_SECONDS: Final = 1.0
 """Least time between two rounds of searches, each of which lists anchors in every member."""
+FOUND_AT_ONCE: Final = 32
+"""Those that were found are committed together; each has its spec in memory until then."""
+LARGEST_BATCH_BYTES: Final = 2**22
+"""Of specs that are in memory before they are committed, whatever their number."""
 
 _log = log.get("admission")
 
@@ -78,7 +82,6 @@ class Admission:
         denied_namespaces: frozenset[str] = frozenset(),
         authors: AuthorCheck | None = None,
         limits: Limits | None = None,
-        takes_secrets: bool = False,
     ) -> None:
         self._hub = hub
         self._roster = roster
@@ -94,7 +97,6 @@ class Admission:
         self._denied_namespaces = denied_namespaces
         self._authors = authors
         self._limits = limits or Limits()
-        self._takes_secrets = takes_secrets
         self._uids: set[str] = set()
         self._failed: set[str] = set()
         self._unsure: set[str] = set()
@@ -164,9 +166,7 @@ class Admission:
                     self._put_down(view)
             views = [view for view in views if view.uid not in self._searched]
             for start in range(0, len(views), LARGEST_BATCH):
-                batch = views[start : start + LARGEST_BATCH]
-                changes = [self._read_safely(view) for view in batch]
-                await self._commit([change for change in changes if change])
+                await self._admit(views[start : start + LARGEST_BATCH])
                 bound.settle()
             self._uids.update(bound.call())
 
@@ -175,17 +175,21 @@ class Admission:
             return False
         return view.is_held or not view.deleting
 
-    async def _commit(self, changes: list[Change]) -> None:
-        admitted = await self._committer.commit_all(changes)
-        for record in [*admitted, *await self._fail_unstorable(changes)]:
-            self._on_admitted(record)
+    async def _admit(self, views: list[AppWrapperView]) -> None:
+        changes: list[Change] = []
+        stretch = Stretch()
+        for view in views:
+            change = await self._read_safely(view)
+            changes += [change] if change else []
+            if sum(len(each.spec or b"") for each in changes) >= LARGEST_BATCH_BYTES:
+                await self._commit(changes)
+                changes = []
+            await stretch.pause_if_long()
+        await self._commit(changes)
 
-    async def _fail_unstorable(self, changes: list[Change]) -> list[Record]:
-        """Fail newcomers that the database cannot hold as they are: otherwise they would silently vanish."""
-        left = [change.after for change in changes if self._roster.get(change.after.uid) is None]
-        return await self._committer.commit_all(
-            [beginnings.fail_unstorable(each, self._now()) for each in left]
-        )
+    async def _commit(self, changes: list[Change]) -> None:
+        for record in await self._committer.commit_all(changes):
+            self._on_admitted(record)
 
     # --- those that may run already ---------------------------------------------------------------------------
 
@@ -216,10 +220,10 @@ class Admission:
             sightings.are_complete &= are_all_asked
             limit = asyncio.Semaphore(AT_ONCE)
             views.sort(key=_creation_order)
-            found = await asyncio.gather(*(self._find_safely(view, sightings, limit) for view in views))
-            changes = [each for each in found if each is not None]
-            for start in range(0, len(changes), LARGEST_BATCH):
-                await self._commit(changes[start : start + LARGEST_BATCH])
+            for start in range(0, len(views), FOUND_AT_ONCE):
+                part = views[start : start + FOUND_AT_ONCE]
+                found = await asyncio.gather(*(self._find_safely(view, sightings, limit) for view in part))
+                await self._commit([each for each in found if each is not None])
                 self._limits.bound.settle()
         finally:
             for uid in (*gone, *(view.uid for view in views)):
@@ -263,7 +267,7 @@ class Admission:
         None of one that comes again: its author's rights are asked about, or there is no room.
         """
         try:
-            spec, newcomer, gang = self._parse(view)
+            spec, newcomer, gang = await self._parse(view)
             if not view.deleting and not self._may_be_dispatched(view, newcomer, spec):
                 self._failed.add(view.uid)
                 return None
@@ -308,21 +312,27 @@ class Admission:
 
     # --- reading one ------------------------------------------------------------------------------------------
 
-    def _read_safely(self, view: AppWrapperView) -> Change | None:
+    async def _read_safely(self, view: AppWrapperView) -> Change | None:
         """Read one newcomer; one that cannot be read now comes back, and holds up no other."""
         try:
-            return self._read(view)
+            return await self._read(view)
+        except errors.StoreError:
+            raise
+        except errors.ClusterError as error:
+            _log.warning(
+                "admission_failed", appwrapper=f"{view.namespace}/{view.name}", uid=view.uid, error=str(error)
+            )
         except Exception:  # noqa: BLE001  # the loop's edge: one AppWrapper must not end the others
             _log.exception("admission_failed", appwrapper=f"{view.namespace}/{view.name}", uid=view.uid)
         self._on_failed(view.uid)
         return None
 
-    def _read(self, view: AppWrapperView) -> Change | None:
+    async def _read(self, view: AppWrapperView) -> Change | None:
         """Read one newcomer; None of one that comes again: its author's rights are asked about, or there is no room."""
         if told_end(view) is None and not self._limits.bound.admits(view):
             return None
         try:
-            spec, newcomer, gang = self._parse(view)
+            spec, newcomer, gang = await self._parse(view)
             ended = _recall(view, newcomer, gang, self._now())
             if ended is not None:
                 return ended
@@ -330,25 +340,22 @@ class Admission:
                 return None
         except SpecError as error:
             return self._reject(view, error)
-        return self._submit(view, spec, newcomer, gang)
-
-    def _submit(self, view: AppWrapperView, spec: AppWrapperSpec, newcomer: Newcomer, gang: Gang) -> Change:
-        """Queue it, unless its spec holds values of Secrets: those are not kept, not even to say so."""
-        try:
-            if not self._takes_secrets:
-                check_no_secret_values(spec)
-        except SpecError as error:
-            message = f"{view.namespace}/{view.name} creation failure: {error}"
-            return replace(beginnings.reject(newcomer, message, self._now()), spec=None)
         return beginnings.submit(newcomer, gang, self._now())
 
     def _reject(self, view: AppWrapperView, error: SpecError) -> Change:
         message = f"{view.namespace}/{view.name} creation failure: {error}"
         return beginnings.reject(_newcomer(view, self._submitter(view)), message, self._now())
 
-    def _parse(self, view: AppWrapperView) -> tuple[AppWrapperSpec, Newcomer, Gang]:
-        spec = self._specs.parse(view.spec, view.spec_hash, view.namespace)
-        charge, where = charge_of(spec, self._limits.rule), _where(view, spec)
+    async def _parse(self, seen: AppWrapperView) -> tuple[AppWrapperSpec, Newcomer, Gang]:
+        if seen.excess is not None:
+            raise refusal(seen.excess)
+        view = await self._hub.with_spec(seen)
+        if view is None:
+            raise errors.Unavailable("it has gone, and its deletion is on the way to us")
+        if view.excess is not None:
+            raise refusal(view.excess)
+        spec = await self._specs.parse(view.spec, view.spec_hash, view.namespace)
+        charge, where = await aside(len(view.spec), charge_of, spec, self._limits.rule), _where(view, spec)
         newcomer = _newcomer(view, self._submitter(view), spec, where)
         return spec, self._limits.apply(newcomer, spec, charge), charge.gang
 

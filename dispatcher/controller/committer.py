@@ -17,6 +17,8 @@ from dispatcher.core.record import Change, Record
 from dispatcher.store.queue import QueueStore
 
 LARGEST_BATCH: Final = 500
+LARGEST_BATCH_BYTES: Final = 2**22
+"""Of specs in one transaction, which are in memory several times until it is done. One spec alone may have more."""
 
 _log = log.get("committer")
 
@@ -62,11 +64,17 @@ class Committer:
     def _next_batch(self) -> list[tuple[Change, asyncio.Future[Record | None]]]:
         """What is committed next, in order; of two changes to one AppWrapper the second waits its turn."""
         batch: dict[str, tuple[Change, asyncio.Future[Record | None]]] = {}
-        left = []
+        left: list[tuple[Change, asyncio.Future[Record | None]]] = []
+        room = LARGEST_BATCH_BYTES
         for change, future in self._gathered:
-            if len(batch) < LARGEST_BATCH and change.after.uid not in batch:
+            size = len(change.spec or b"")
+            # Newcomers keep their order: once one has to wait for the next batch, those after it do, too.
+            fits = not size or not batch or 0 < size <= room
+            if len(batch) < LARGEST_BATCH and change.after.uid not in batch and fits:
                 batch[change.after.uid] = change, future
+                room -= size
             else:
+                room = 0 if size else room
                 left.append((change, future))
         self._gathered = left
         return list(batch.values())

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from dispatcher import errors
 from dispatcher.api import names
 from dispatcher.api.annotations import FaultTolerance
 from dispatcher.api.names import HUB_CLUSTER, LEGACY_GROUP, WORKLOAD_GROUP
+from dispatcher.controller.newspecs import NewSpecs
 from dispatcher.core.record import Record
+from dispatcher.kube import envelope
 from dispatcher.kube.appwrappers import NO_ANNOTATIONS, AppWrappers, AppWrapperView, decode
-from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.reflector import Reflector
 
@@ -33,11 +36,22 @@ class _Group:
 
 
 class Hub:
-    """Where users write AppWrappers. `on_change` is told the uid of each that changed or went."""
+    """Where users write AppWrappers. `on_change` is told the uid of each that changed or went.
 
-    def __init__(self, client: ClusterClient, discovery: Discovery, on_change: Callable[[str], None]) -> None:
+    Of those that `is_known` says yes to nobody will ask for the spec: the database has it.
+    """
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        discovery: Discovery,
+        on_change: Callable[[str], None],
+        is_known: Callable[[str], bool] = lambda _uid: False,
+    ) -> None:
         self._client = client
         self._on_change = on_change
+        self._is_known = is_known
+        self._new_specs = NewSpecs()
         self._groups = {
             group: self._watch(client, discovery, group) for group in (WORKLOAD_GROUP, LEGACY_GROUP)
         }
@@ -75,6 +89,19 @@ class Hub:
             if found is not None:
                 return found
         return None
+
+    async def with_spec(self, view: AppWrapperView) -> AppWrapperView | None:
+        """A newcomer with its spec, which is read again if memory has let it go; None if it has gone meanwhile."""
+        spec = view.spec or self._new_specs.get(view.uid)
+        if spec is not None or view.excess is not None:
+            return replace(view, spec=spec or b"")
+        try:
+            found = decode(await self._groups[view.group].api.read(view.namespace, view.name))
+        except errors.NotFound as error:
+            if error.reason:
+                return None
+            raise errors.Unavailable(f"{view.group} is not served: {error}") from error
+        return found if found.uid == view.uid else None
 
     def tolerance(self, uid: str) -> FaultTolerance:
         """What the annotations of an AppWrapper say; or said, if it went while we watched, until it is forgotten."""
@@ -123,10 +150,34 @@ class Hub:
 
     def _watch(self, client: ClusterClient, discovery: Discovery, group: str) -> _Group:
         api = AppWrappers(client, discovery, group)
-        reflector = Reflector(f"appwrappers.{group}", client, api.collection, decode, self._changed)
+
+        async def read_alone(listed: Json) -> Json:
+            return await api.read(listed["metadata"]["namespace"], listed["metadata"]["name"])
+
+        reflector = Reflector(
+            f"appwrappers.{group}",
+            client,
+            api.collection,
+            self._decode,
+            self._changed,
+            loads=envelope.loads,
+            read_alone=read_alone,
+        )
         return _Group(api, reflector)
 
+    def _decode(self, raw: Json) -> AppWrapperView:
+        """Without its spec: of all AppWrappers together they would be large."""
+        is_new = not self._is_known(raw["metadata"]["uid"])
+        view = decode(raw, with_spec=is_new)
+        if is_new and view.is_ours:
+            self._new_specs.put(view.uid, view.spec)
+        else:
+            self._new_specs.drop(view.uid)
+        return replace(view, spec=b"")
+
     def _changed(self, uid: str, old: AppWrapperView | None, new: AppWrapperView | None) -> None:
+        if new is None:
+            self._new_specs.drop(uid)
         if new is not None:
             self.forget(uid)
         elif old is not None and old.tolerance != NO_ANNOTATIONS:

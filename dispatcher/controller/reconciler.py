@@ -14,7 +14,6 @@ from dispatcher import errors, log
 from dispatcher.controller import creation, oversight, removal
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.drift import drift_of
-from dispatcher.controller.pacing import Pacing
 from dispatcher.controller.parts import Parts
 from dispatcher.core import lifecycle
 from dispatcher.core.decision import Decision, Loss, Observation, Step, decide, where_asked
@@ -29,6 +28,8 @@ _GOES_ON: Final = "what runs there may go on"
 
 REPORT_AGAIN_SECONDS: Final = 2.0
 """Pause before a status that could not be written is tried again."""
+LARGE_AGAIN_SECONDS: Final = 60.0
+"""The same for an AppWrapper that is too large to be read: a try costs the API server as much as hundreds of others."""
 
 _log = log.get("reconciler")
 
@@ -38,7 +39,6 @@ class Reconciler:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._pacing = Pacing()
 
     async def run(self) -> None:
         """Handle key after key until cancelled; how many at once is for the queue to say."""
@@ -112,7 +112,9 @@ class Reconciler:
             await self._parts.reporter.report(uid)
         except errors.ClusterError as error:
             _log.warning("report_failed", uid=uid, error=str(error))
-            self._parts.queue.add_later(uid, REPORT_AGAIN_SECONDS)
+            view = self._parts.hub.view(uid)
+            pause = LARGE_AGAIN_SECONDS if view is not None and view.excess else REPORT_AGAIN_SECONDS
+            self._parts.queue.add_later(uid, pause)
 
     async def _act(self, uid: str, seen: Observation, decision: Decision) -> None:
         """Carry out the step that is due."""
@@ -228,12 +230,8 @@ class Reconciler:
         self._parts.wake_dispatch()  # those behind it may have waited for it to move
 
     async def _follow(self, record: Record, seen: Observation, decision: Decision) -> None:
-        """Do what its user has asked for meanwhile; who asks again and again is followed once a second."""
+        """Do what its user has asked for meanwhile."""
         now, asked = self._parts.now(), seen.asked
-        wait = self._pacing.turn(record.uid, now)
-        if wait:
-            self._parts.queue.add_later(record.uid, wait)
-            return
         if decision.step is Step.SUSPEND:
             change = lifecycle.suspend(record, now, decision.done)
         elif decision.step is Step.RESUME:

@@ -4,10 +4,14 @@ Steps that follow at once are waited for, so that they share one write: a queued
 its first evaluation, one being created after its creation (or once that takes longer). Pod counts alone are
 written at most once a second. The first comparison is with what the API server shows, so a restart writes
 nothing; later ones with what we wrote last, as long as the watch has not caught up with it.
+
+Of an AppWrapper that is too large to be read a status takes the API server seconds to write: those wait for each other.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -60,6 +64,7 @@ class Reporter:
         self._bound = QueueBound() if bound is None else bound
         self._written: dict[str, _Written] = {}
         self._creating_since: dict[str, float] = {}
+        self._one_large = asyncio.Semaphore(1)
 
     async def report(self, uid: str) -> None:
         """Bring the status of one AppWrapper up to its record, if there is something to tell."""
@@ -130,7 +135,8 @@ class Reporter:
 
     async def _write(self, view: AppWrapperView, status: Status) -> None:
         try:
-            version = await self._hub.write_status(view, status)
+            async with self._one_large if view.excess else contextlib.nullcontext():
+                version = await self._hub.write_status(view, status)
         except errors.NotFound:
             return  # it was deleted meanwhile; its deletion is on the way to us
         except errors.Invalid as error:

@@ -6,11 +6,10 @@ small, specs are not.
 
 from __future__ import annotations
 
-import asyncio
 from collections import OrderedDict
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 import orjson
 
@@ -22,13 +21,21 @@ from dispatcher.core.manifest import Owner
 from dispatcher.core.record import Record
 from dispatcher.core.terms import KEPT, Terms, terms_of
 from dispatcher.kube.appwrappers import AppWrapperView
+from dispatcher.kube.stretch import Stretch, aside
 from dispatcher.store.queue import QueueStore
 
-MOST_PARSED: Final = 2000
-"""Specs kept parsed between admission and creation; the rest is read from the database again."""
+MOST_PARSED: Final = 2**23
+"""Bytes of specs, as JSON, that are kept parsed between admission and creation: there they take ten times as much, at
+worst thirty. It is a thousand of the usual, or thirty-two of the largest; the rest is read from the database again."""
 
 MOST_TERMS: Final = 50_000
-AT_ONCE: Final = 200
+AT_ONCE: Final = 16
+"""Specs asked for at once: 4 MiB at most."""
+
+
+class _Parsed(NamedTuple):
+    spec: AppWrapperSpec
+    length: int
 
 
 class Specs:
@@ -40,28 +47,38 @@ class Specs:
     def __init__(self, store: QueueStore, kept: timedelta = KEPT) -> None:
         self._store = store
         self._kept = kept
-        self._parsed: OrderedDict[tuple[str, str], AppWrapperSpec] = OrderedDict()
+        self._parsed: OrderedDict[tuple[str, str], _Parsed] = OrderedDict()
+        self._kept_bytes = 0
         self._terms: OrderedDict[tuple[str, FaultTolerance], Terms] = OrderedDict()
         self._limits: OrderedDict[str, timedelta] = OrderedDict()
 
-    def parse(self, spec: bytes, spec_hash: str, namespace: str) -> AppWrapperSpec:
+    async def parse(self, spec: bytes, spec_hash: str, namespace: str) -> AppWrapperSpec:
         """The parsed spec; raises `SpecError` for one that can never be dispatched."""
         known = self._parsed.get((spec_hash, namespace))
         if known is not None:
-            return known
-        parsed = parse_spec(orjson.loads(spec), namespace=namespace)
-        self._parsed[spec_hash, namespace] = parsed
-        while len(self._parsed) > MOST_PARSED:
-            self._parsed.popitem(last=False)
+            return known.spec
+        parsed = await aside(len(spec), _parse, spec, namespace)
+        self._keep((spec_hash, namespace), _Parsed(parsed, len(spec)))
         return parsed
 
     async def of(self, record: Record) -> AppWrapperSpec:
         """The spec an AppWrapper was submitted with."""
+        return (await self._of(record)).spec
+
+    async def _of(self, record: Record) -> _Parsed:
         known = self._parsed.get((record.spec_hash, record.namespace))
         if known is not None:
             return known
-        loaded = await self._store.load_specs([record.spec_hash])
-        return self.parse(loaded[record.spec_hash], record.spec_hash, record.namespace)
+        body = (await self._store.load_specs([record.spec_hash]))[record.spec_hash]
+        return _Parsed(await self.parse(body, record.spec_hash, record.namespace), len(body))
+
+    def _keep(self, key: tuple[str, str], parsed: _Parsed) -> None:
+        if key in self._parsed:
+            return  # another was faster
+        self._parsed[key] = parsed
+        self._kept_bytes += parsed.length
+        while self._kept_bytes > MOST_PARSED:
+            self._kept_bytes -= self._parsed.popitem(last=False)[1].length
 
     async def prepare(self, wanted: Mapping[str, FaultTolerance], records: Iterable[Record]) -> None:
         """Know the terms of many at once, as after a takeover: one question for `AT_ONCE`, not one for each.
@@ -69,18 +86,19 @@ class Specs:
         `wanted` is what the annotations of each say, by uid.
         """
         waiting = [record for record in records if record.uid in wanted]
+        stretch = Stretch()
         for start in range(0, len(waiting), AT_ONCE):
             part = waiting[start : start + AT_ONCE]
             loaded = await self._store.load_specs({record.spec_hash for record in part})
             for record in part:
                 if record.spec_hash in loaded:
                     await self._prepare(record, loaded[record.spec_hash], wanted[record.uid])
-            await asyncio.sleep(0)
+                await stretch.pause_if_long()
 
     async def _prepare(self, record: Record, spec: bytes, tolerance: FaultTolerance) -> None:
         """One that cannot be read any more fails when it is looked at, and keeps nobody from leading."""
         try:
-            self.parse(spec, record.spec_hash, record.namespace)
+            await self.parse(spec, record.spec_hash, record.namespace)
             await self.terms_of(record, tolerance)
         except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the others
             log.internal_error("specs", error, appwrapper=record.uid)
@@ -90,7 +108,10 @@ class Specs:
         key = record.spec_hash, tolerance
         known = self._terms.get(key)
         if known is None:
-            known = self._terms[key] = terms_of(await self.of(record), tolerance, self._kept)
+            parsed = await self._of(record)
+            known = self._terms[key] = await aside(
+                parsed.length, terms_of, parsed.spec, tolerance, self._kept
+            )
             while len(self._terms) > MOST_TERMS:
                 self._terms.popitem(last=False)
             self._note_limit(record.spec_hash, known.limit)
@@ -105,6 +126,10 @@ class Specs:
             self._limits[spec_hash] = limit
             while len(self._limits) > MOST_TERMS:
                 self._limits.popitem(last=False)
+
+
+def _parse(spec: bytes, namespace: str) -> AppWrapperSpec:
+    return parse_spec(orjson.loads(spec), namespace=namespace)
 
 
 def owner_of(record: Record, hub_id: str) -> Owner:

@@ -19,11 +19,13 @@ from dispatcher.api.names import (
     FINALIZER,
     OUR_MANAGERS,
 )
+from dispatcher.api.sizes import SpecSize
 from dispatcher.api.submitter import UNKNOWN, Submitter, submitter_of
-from dispatcher.kube import depth
+from dispatcher.kube import depth, envelope
 from dispatcher.kube.answers import one_object
-from dispatcher.kube.client import MERGE_PATCH, ClusterClient, Json
+from dispatcher.kube.client import MERGE_PATCH, METADATA, ClusterClient, Json
 from dispatcher.kube.discovery import Discovery, Kind
+from dispatcher.kube.envelope import Unread
 
 NO_ANNOTATIONS: Final = FaultTolerance()
 
@@ -32,6 +34,7 @@ NO_ANNOTATIONS: Final = FaultTolerance()
 class AppWrapperView:
     """What we keep of an AppWrapper; `spec` is its JSON, `status` what the API server last showed.
 
+    `spec` is empty where nobody needs it any more, and where `excess` says how large it is that is not acceptable.
     `asked` is what its spec asks for now of what may change, `tolerance` what its annotations say.
     """
 
@@ -55,6 +58,7 @@ class AppWrapperView:
     """It bears our finalizer: a member cluster has, or may have, objects of it."""
     submitter: Submitter = UNKNOWN
     """Who its annotations say created it, which anybody can write where no policy keeps them from it."""
+    excess: SpecSize | None = None
 
     @property
     def spec_hash(self) -> str:
@@ -62,10 +66,14 @@ class AppWrapperView:
         return spec_hash(self.spec)
 
 
-def decode(raw: Json) -> AppWrapperView:
-    """The view of one AppWrapper of either group."""
-    metadata, spec = raw["metadata"], raw.get("spec") or {}
+def decode(raw: Json, *, with_spec: bool = True) -> AppWrapperView:
+    """The view of one AppWrapper of either group; without its spec, and how large that is, if nobody will ask."""
+    metadata, read = raw["metadata"], raw.get("spec") or {}
     annotations = metadata.get("annotations") or {}
+    unread = read if isinstance(read, Unread) else None
+    spec: Json = {} if isinstance(read, Unread) else read
+    written = depth.dumps(spec) if with_spec and unread is None else b""
+    size = unread.size if unread else SpecSize.of(written)
     return AppWrapperView(
         uid=metadata["uid"],
         group=raw["apiVersion"].partition("/")[0],
@@ -75,15 +83,16 @@ def decode(raw: Json) -> AppWrapperView:
         resource_version=metadata["resourceVersion"],
         generation=metadata.get("generation", 0),
         deleting="deletionTimestamp" in metadata,
-        spec=depth.dumps(spec),
+        spec=written if size.is_acceptable else b"",
         status=raw.get("status") or {},
-        asked=asked(spec, annotations),
+        asked=None if unread else asked(spec, annotations),
         tolerance=_tolerance(annotations),
-        has_components=bool(spec.get("components")),
-        is_ours=spec.get("managedBy") in OUR_MANAGERS,
+        has_components=unread.has_components if unread else bool(spec.get("components")),
+        is_ours=unread.is_ours if unread else spec.get("managedBy") in OUR_MANAGERS,
         wishes={key: annotations[key] for key in _WISHES if key in annotations},
         is_held=FINALIZER in (metadata.get("finalizers") or ()),
         submitter=submitter_of(annotations),
+        excess=None if size.is_acceptable else size,
     )
 
 
@@ -113,12 +122,16 @@ class AppWrappers:
         """Ask the API server itself; raises if it gives no clear answer."""
         try:
             path = (await self._kind()).path(namespace, name)
-            found = one_object(await self._client.get(path), path)
+            found = one_object(await self._client.get(path, accept=METADATA), path)
         except errors.NotFound as error:
             if error.reason:
                 return False
             raise errors.Unavailable(f"{self.group} is not served: {error}") from error
         return bool(found["metadata"]["uid"] == uid)
+
+    async def read(self, namespace: str, name: str) -> Json:
+        """An AppWrapper as it is now, as `envelope.loads` reads it; `NotFound` if it is gone."""
+        return await self._client.get((await self._kind()).path(namespace, name), loads=envelope.loads)
 
     async def write_status(self, view: AppWrapperView, status: dict[str, Any]) -> str:
         """Replace the status, of this uid only: a successor of the same name is never touched.
@@ -131,7 +144,7 @@ class AppWrappers:
             {"op": "add", "path": "/status", "value": status},
         ]
         path = (await self._kind()).path(view.namespace, view.name)
-        written = await self._client.patch(f"{path}/status", patch)
+        written = await self._client.patch(f"{path}/status", patch, accept=METADATA)
         return str(written["metadata"]["resourceVersion"])
 
     async def hold(self, view: AppWrapperView) -> bool:
@@ -151,7 +164,7 @@ class AppWrappers:
         """Of this uid only, and of what was just read: `Conflict` if somebody else was faster; False if it is going."""
         path = (await self._kind()).path(view.namespace, view.name)
         try:
-            metadata = one_object(await self._client.get(path), path)["metadata"]
+            metadata = one_object(await self._client.get(path, accept=METADATA), path)["metadata"]
         except errors.NotFound as error:
             if error.reason:
                 return False  # gone, with all its finalizers
@@ -162,7 +175,7 @@ class AppWrappers:
         changed = list(dict.fromkeys(change(known)))
         if changed != known and (FINALIZER in known or "deletionTimestamp" not in metadata):
             body = {"uid": view.uid, "resourceVersion": metadata["resourceVersion"], "finalizers": changed}
-            await self._client.patch(path, {"metadata": body}, MERGE_PATCH)
+            await self._client.patch(path, {"metadata": body}, MERGE_PATCH, accept=METADATA)
         return "deletionTimestamp" not in metadata
 
     async def _kind(self) -> Kind:

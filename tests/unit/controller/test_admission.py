@@ -12,6 +12,7 @@ from aiohttp import web
 
 from dispatcher.api.names import FINALIZER, GROUPS_ANNOTATION, UID_LABEL, USER_ANNOTATION
 from dispatcher.api.submitter import UNKNOWN, Submitter
+from dispatcher.controller.admission import LARGEST_BATCH_BYTES
 from dispatcher.controller.anchor_search import SEARCH_SECONDS
 from dispatcher.controller.cluster import Cluster
 from dispatcher.core.capacity import CapacityLedger
@@ -65,44 +66,6 @@ async def test_one_in_a_namespace_that_is_denied_fails_at_once(world: World, sta
         Phase.FAILED,
         'default/aw creation failure: metadata.namespace: nothing is dispatched in "default". '
         "Submit the AppWrapper in another namespace.",
-    )
-
-
-SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"p": "hunter2"}}
-
-
-async def test_secret_with_values_is_refused_and_kept_nowhere(world: World) -> None:
-    record = await world.admit(make_appwrapper("aw", SECRET))
-    assert record.phase is Phase.FAILED
-    assert record.message.startswith(
-        "default/aw creation failure: spec.resources.GenericItems[0]: wraps a Secret with values"
-    )
-    assert world.store.specs == {}
-    await world.reconcile(record.uid)  # nothing asks for the spec of one that was refused
-    assert world.failed == []
-
-
-async def test_operator_may_say_that_secrets_are_stored(world: World) -> None:
-    world.admission = world.make_admission(takes_secrets=True)
-    record = await world.admit(make_appwrapper("aw", SECRET))
-    assert record.phase is Phase.QUEUED
-    assert b"hunter2" in world.store.specs[record.spec_hash]
-
-
-async def test_one_that_runs_with_a_secret_already_is_adopted_all_the_same(world: World) -> None:
-    built = build(make_wrapped(SECRET), make_owner())
-    world.server.on("GET", "/api/v1/namespaces/default/secrets/s", answer(built))
-    record = await world.admit(make_appwrapper("aw", SECRET, status={"canrun": True}))
-    assert record.phase is Phase.DISPATCHING
-
-
-async def test_one_that_the_database_cannot_hold_fails_and_is_told(world: World) -> None:
-    world.store.verdict = lambda change: "value too long" if change.after.priority == 9 else ""
-    record = await world.admit(make_appwrapper("aw", spec={"priority": 9}))
-    assert record.phase is Phase.FAILED
-    assert record.message == (
-        "default/aw creation failure: something in it is beyond what can be stored; the dispatcher's log says "
-        "what (change_refused)"
     )
 
 
@@ -471,3 +434,15 @@ async def test_one_that_went_on_from_a_member_to_the_hub_is_adopted_on_the_hub(
     record = await world.admit(make_appwrapper(status={"state": "Pending"}, **FORGED))
     assert record.attempt is not None
     assert (record.attempt.number, record.attempt.cluster) == (2, "hub")
+
+
+async def test_batch_has_a_largest_size_in_bytes_too(world: World) -> None:
+    """Thousands of AppWrappers at the bound must not be in memory at once."""
+    data = {"data": {"a": "x" * 200_000}}
+    for number in range(50):
+        template = make_template("ConfigMap", name=f"c-{number}") | data
+        world.admission.add(world.show(make_appwrapper(f"aw-{number:02}", template)).uid)
+    await world.admission.admit_all()
+    assert sorted(world.admitted) == [f"aw-{number:02}" for number in range(50)]
+    most = LARGEST_BATCH_BYTES // 200_000  # of a transaction; one more begins to be too many
+    assert [len(batch) for batch in world.store.batches] == [most, 1, most, 1, 50 - 2 * (most + 1)]

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
-from dispatcher.controller.committer import LARGEST_BATCH, Committer
+from dispatcher.controller.committer import LARGEST_BATCH, LARGEST_BATCH_BYTES, Committer
 from dispatcher.controller.roster import Roster
 from dispatcher.core import beginnings, lifecycle
 from dispatcher.core.record import Change, Record
@@ -159,3 +159,25 @@ async def test_who_gives_up_waiting_does_not_undo_what_is_committed() -> None:
         store.gate.set()
         await committer.commit(submitted("other"))
         assert set(roster.uids()) == {"uid-of-aw", "uid-of-other"}
+
+
+async def test_transaction_has_a_largest_size_in_bytes_too_and_newcomers_keep_their_order() -> None:
+    store = FakeStore()
+    sizes = [1, 1, 3, 2, 1, 0, 9, 1]  # in quarters of what a transaction may have
+    quarter = LARGEST_BATCH_BYTES // 4
+    changes = [
+        beginnings.submit(
+            make_newcomer(f"aw-{index}", spec=b"x" * quarter * size, spec_hash=str(index)), make_gang(), at(0)
+        )
+        for index, size in enumerate(sizes)
+    ]
+    async with committing(store) as (committer, _):
+        records = await committer.commit_all([replace(each, spec=each.spec or None) for each in changes])
+    assert [[name for name, _ in batch] for batch in store.batches] == [
+        ["aw-0", "aw-1", "aw-5"],
+        ["aw-2"],
+        ["aw-3", "aw-4"],
+        ["aw-6"],
+        ["aw-7"],
+    ]
+    assert sorted(record.name for record in records) == [f"aw-{index}" for index in range(8)]

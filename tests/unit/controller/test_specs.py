@@ -96,3 +96,17 @@ async def test_terms_that_are_too_many_are_made_again(
     again = await kept.terms_of(record, NO_ANNOTATIONS)
     assert again == first
     assert again is not first
+
+
+async def test_what_is_kept_parsed_is_bounded_in_bytes(
+    store: AskedStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records = [stored(store, f"aw-{number}") for number in range(3)]
+    monkeypatch.setattr(specs, "MOST_PARSED", 2 * len(store.specs[records[0].spec_hash]))
+    kept = Specs(store)
+    for record in records:
+        await kept.of(record)
+    store.questions.clear()
+    for record in reversed(records):
+        await kept.of(record)
+    assert store.questions == [1]  # the oldest had to go

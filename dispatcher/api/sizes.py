@@ -1,0 +1,52 @@
+"""How large the spec of an AppWrapper may be: more is refused, unread.
+
+What is read becomes ten to thirty times its size in memory, and everybody else waits while it is read. etcd alone
+would take 1.5 MiB, for which `[[],[],…]` is 42 MiB.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from dispatcher.api.mistakes import SpecError
+
+LARGEST_SPEC: Final = 2**18
+"""Bytes of JSON without white space. A gang of a hundred pods, each with its own template, has some 100,000."""
+
+MOST_CONTAINERS: Final = 2**14
+"""Lists and objects; brackets within strings count as well. In a spec of that size each has 16 bytes on average,
+of which no pod can be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class SpecSize:
+    """How large a spec is, in bytes and in lists and objects."""
+
+    length: int
+    containers: int
+
+    @property
+    def is_acceptable(self) -> bool:
+        """False of one that is refused unread."""
+        return self.length <= LARGEST_SPEC and self.containers <= MOST_CONTAINERS
+
+    @classmethod
+    def of(cls, spec: bytes) -> SpecSize:
+        """The size of a spec as JSON."""
+        return cls(len(spec), spec.count(b"[") + spec.count(b"{"))
+
+
+def refusal(size: SpecSize) -> SpecError:
+    """What the author of a spec is told that is not acceptable."""
+    if size.length > LARGEST_SPEC:
+        return SpecError(
+            "spec",
+            f"has {size.length} bytes of JSON; at most {LARGEST_SPEC} are taken",
+            "Keep files and data in ConfigMaps of their own, or on a volume, and mount them",
+        )
+    return SpecError(
+        "spec",
+        f"consists of {size.containers} lists and objects; at most {MOST_CONTAINERS} are taken",
+        "Keep data in ConfigMaps of their own, or on a volume, and mount them",
+    )
