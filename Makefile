@@ -99,6 +99,10 @@ bench-history: control-plane ## Measure answers about, and dispatch beside, a mi
 bench-growth: $(READY) ## Measure a cycle, a restart and memory with up to 50,000 queued (six minutes)
 	$(BIN)/python -m benchmarks.growth
 
+.PHONY: bench-largest
+bench-largest: $(READY) ## Measure what 100 of the largest AppWrappers, and 60 too large ones, cost those beside them
+	$(BIN)/python -m benchmarks.largest
+
 .PHONY: bench-canary
 bench-canary: control-plane ## Measure the wait of one that fits after 1000 that do not were deleted
 	$(BIN)/python -m benchmarks.canary

@@ -1,0 +1,265 @@
+"""`python -m benchmarks.largest`: what the largest AppWrappers cost those that wait beside them.
+
+An API server that is nothing but a list and a watch, in a process of its own, has a hundred AppWrappers as large as may
+be, and sixty that are too large and too intricate to be read. They are listed, watched and taken in as the leader does
+it, on a real Postgres, while a ticker notes for how long the event loop served nobody else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import orjson
+from aiohttp import web
+from kubernetes_asyncio.client import ApiClient, Configuration
+
+from benchmarks.backlog import Meter, TimedStore
+from benchmarks.processor import peak_memory
+from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.api.sizes import LARGEST_SPEC, MOST_CONTAINERS, SpecSize
+from dispatcher.controller.admission import Admission
+from dispatcher.controller.committer import Committer
+from dispatcher.controller.hub import Hub
+from dispatcher.controller.roster import Roster
+from dispatcher.controller.specs import Specs
+from dispatcher.core.capacity import CapacityLedger
+from dispatcher.core.record import Phase
+from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.discovery import Discovery
+from dispatcher.store.database import Database
+from dispatcher.store.leadership import Leadership
+from dispatcher.store.partitions import ensure_partitions
+from testbed.postgres import EmbeddedPostgres, clone_template, migrated_template
+
+ACCEPTABLE: Final = 100
+TOO_LARGE: Final = 60
+LISTS: Final = 466_000
+"""Empty lists in 1.4 MB of JSON."""
+PREFIX: Final = "/apis/workload.codeflare.dev/v1beta1"
+PATH: Final = f"{PREFIX}/appwrappers"
+
+Json = dict[str, Any]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, print what was measured, and return the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.largest", description=__doc__)
+    parser.parse_args(arguments)
+    context = multiprocessing.get_context("spawn")
+    port = context.Queue()
+    server = context.Process(target=serve, args=(port,), daemon=True)
+    server.start()
+    try:
+        with EmbeddedPostgres() as postgres:
+            url = clone_template(postgres.url, migrated_template(postgres.url), "largest")
+            asyncio.run(measure(f"http://127.0.0.1:{port.get(timeout=60)}", url))
+    finally:
+        server.kill()
+    return 0
+
+
+# --- the API server ---------------------------------------------------------------------------------------------
+
+
+def serve(port: Any) -> None:  # noqa: ANN401  # a queue of multiprocessing has no type
+    """Be an API server that has all of them when it is asked for a list, and shows all of them again in a watch."""
+    asyncio.run(_serve(port.put))
+
+
+async def _serve(tell: Callable[[int], None]) -> None:
+    things = [*map(acceptable, range(ACCEPTABLE)), *map(too_large, range(TOO_LARGE))]
+    written = [orjson.dumps(each, option=orjson.OPT_SORT_KEYS) for each in things]
+    by_name = {each["metadata"]["name"]: text for each, text in zip(things, written, strict=True)}
+
+    async def answer(request: web.BaseRequest) -> web.StreamResponse:
+        if request.path == "/readyz":
+            return web.Response(text="ok")
+        if request.path == PREFIX:
+            kinds = {"resources": [{"name": "appwrappers", "kind": "AppWrapper", "namespaced": True}]}
+            return web.Response(body=orjson.dumps(kinds))
+        if request.path != PATH:
+            text = by_name.get(request.path.rpartition("/")[2])
+            return web.Response(body=text) if text else web.Response(status=404, text="404 page not found\n")
+        return await (_watch if "watch" in request.query else _list)(request, written)
+
+    runner = web.ServerRunner(web.Server(answer, handler_cancellation=True))
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    tell(runner.addresses[0][1])
+    await asyncio.Event().wait()
+
+
+async def _list(request: web.BaseRequest, written: list[bytes]) -> web.StreamResponse:
+    start, limit = int(request.query.get("continue", "0")), int(request.query["limit"])
+    part = written[start : start + limit]
+    if "PartialObjectMetadata" in request.headers["Accept"]:
+        part = [orjson.dumps({"metadata": orjson.loads(each)["metadata"]}) for each in part]
+    token = str(start + limit) if start + limit < len(written) else ""
+    metadata = orjson.dumps({"continue": token, "resourceVersion": "1"})
+    response = web.StreamResponse()
+    await response.prepare(request)
+    await response.write(b'{"items":[' + b",".join(part) + b'],"metadata":' + metadata + b"}")
+    return response
+
+
+async def _watch(request: web.BaseRequest, written: list[bytes]) -> web.StreamResponse:
+    """Shows each again, changed: as a new version."""
+    response = web.StreamResponse()
+    await response.prepare(request)
+    for text in written:
+        changed = text.replace(b'"resourceVersion":"1"', b'"resourceVersion":"2"', 1)
+        await response.write(b'{"type":"MODIFIED","object":' + changed + b"}\n")
+    await asyncio.Event().wait()
+    return response
+
+
+def acceptable(number: int) -> Json:
+    """As large as may be: of many small parts, all of which have to be understood."""
+    containers = [
+        {"name": f"c{index}", "image": "i", "env": [], "resources": {"requests": {"cpu": "1m"}}}
+        for index in range(MOST_CONTAINERS // 5)
+    ]
+    template: Json = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": f"p{number}"},
+        "spec": {"containers": containers},
+    }
+    made = _appwrapper(f"acceptable-{number:03}", template)
+    fill = LARGEST_SPEC - SpecSize.of(orjson.dumps(made["spec"])).length - len('"annotations":{"a":""},')
+    template["metadata"]["annotations"] = {"a": "x" * fill}
+    assert SpecSize.of(orjson.dumps(made["spec"])).is_acceptable  # noqa: S101  # else it measures something else
+    return made
+
+
+def too_large(number: int) -> Json:
+    """1.4 MB of `[[],[],…]`."""
+    template = {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {"name": "c"},
+        "data": [[] for _ in range(LISTS)],
+    }
+    return _appwrapper(f"too-large-{number:03}", template)
+
+
+def _appwrapper(name: str, template: Json) -> Json:
+    metadata = {
+        "name": name,
+        "namespace": "default",
+        "uid": f"uid-of-{name}",
+        "resourceVersion": "1",
+        "creationTimestamp": "2026-01-01T00:00:00Z",
+    }
+    spec = {"resources": {"GenericItems": [{"generictemplate": template}]}}
+    return {
+        "apiVersion": "workload.codeflare.dev/v1beta1",
+        "kind": "AppWrapper",
+        "metadata": metadata,
+        "spec": spec,
+        "status": {},
+    }
+
+
+# --- what is measured ---------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Leader:
+    """What takes AppWrappers in, put together as `app` does it."""
+
+    client: ClusterClient
+    store: TimedStore
+
+    def __post_init__(self) -> None:
+        self.roster = Roster({HUB_CLUSTER: CapacityLedger()})
+        self.committer = Committer(self.store, self.roster, lambda _change, _record: None)
+        self.hub = Hub(self.client, Discovery(self.client), self.note, self.is_known)
+        self.failed: list[str] = []
+        self.changed = asyncio.Event()
+        self.admission = Admission(
+            self.hub,
+            self.roster,
+            self.committer,
+            {},
+            Specs(self.store),
+            "benchmark",
+            lambda _record: None,
+            self.failed.append,
+            lambda: datetime.now(UTC),
+        )
+
+    def is_known(self, uid: str) -> bool:
+        """True once it was taken in."""
+        return self.roster.get(uid) is not None
+
+    def note(self, _uid: str) -> None:
+        """One was shown."""
+        self.changed.set()
+
+    async def list_all(self) -> None:
+        """Return once all were listed; they are watched from then on."""
+        await self.hub.wait_until_known()
+
+    async def take_in(self) -> None:
+        """Have all of them taken in."""
+        for view in self.hub.views():
+            self.admission.add(view.uid)
+        await self.admission.admit_all()
+
+    async def see_again(self) -> None:
+        """Return once the watch has shown each as it was changed."""
+        while any(view.resource_version != "2" for view in self.hub.views()):
+            self.changed.clear()
+            await self.changed.wait()
+
+
+async def measure(server: str, url: str) -> None:
+    """List, take in and watch them, and say what that cost."""
+    database = Database(url, idle_timeout=timedelta(seconds=60))
+    leadership = Leadership(database, holder="benchmark", lease=timedelta(seconds=300))
+    lease = await leadership.acquire()
+    assert lease is not None  # noqa: S101  # the database is nobody else's
+    await ensure_partitions(database, lease, lease.database_now)
+    store = TimedStore(database, lambda: lease)
+    before = peak_memory(os.getpid())
+    async with ClusterClient(ApiClient(configuration=Configuration(host=server))) as client:
+        leader, meter = Leader(client, store), Meter(store)
+        tasks = [asyncio.create_task(leader.hub.run()), asyncio.create_task(leader.committer.run())]
+        began = time.perf_counter()
+        print(
+            f"{ACCEPTABLE} of {LARGEST_SPEC} bytes, {TOO_LARGE} of 1.4 MB of lists; {os.cpu_count()} processors"
+        )
+        for what, work in (
+            ("list", leader.list_all),
+            ("take in", leader.take_in),
+            ("watch", leader.see_again),
+        ):
+            taken = await meter.measure(work())
+            grown = (peak_memory(os.getpid()) - before) / 2**20
+            print(
+                f"{what:8} {taken.wall:7.1f} s, {taken.cpu:6.1f} s of processor, longest block "
+                f"{taken.longest_block * 1000:5.0f} ms, peak memory +{grown:.0f} MiB"
+            )
+        phases = [record.phase for record in leader.roster.records()]
+        print(
+            f"all      {time.perf_counter() - began:7.1f} s: {phases.count(Phase.QUEUED)} queued, "
+            f"{phases.count(Phase.FAILED)} refused, {len(leader.failed)} not taken in"
+        )
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    await database.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
