@@ -13,7 +13,6 @@ from dispatcher.__main__ import main
 from dispatcher.app import WriteFence, denied_namespaces, retry_pause, until_over
 from dispatcher.errors import Fenced, Forbidden, StoreUnavailable
 from dispatcher.settings import Settings
-from tests.builders import NOW, at
 
 NO_POD = Path("/nowhere")
 
@@ -37,40 +36,6 @@ def test_replica_that_gave_up_leadership_leaves_it_to_another_for_a_while(terms:
 def monotonic() -> Monotonic:
     """A clock that a test moves."""
     return Monotonic()
-
-
-def test_clock_carries_on_what_the_database_said(monotonic: Monotonic) -> None:
-    clock = Clock(monotonic)
-    clock.set(NOW)
-    assert clock.now() == NOW
-    monotonic.seconds += 2.5
-    assert clock.now() == at(2.5)
-
-
-def test_clock_takes_the_word_of_the_database_when_that_is_ahead(monotonic: Monotonic) -> None:
-    clock = Clock(monotonic)
-    clock.set(NOW)
-    monotonic.seconds += 1
-    clock.set(at(5))
-    assert clock.now() == at(5)
-    monotonic.seconds += 1
-    assert clock.now() == at(6)
-
-
-def test_clock_never_goes_back(monotonic: Monotonic) -> None:
-    clock = Clock(monotonic)
-    clock.set(NOW)
-    seen = [clock.now()]
-    for database_now in (at(10), at(3), at(-3600), at(12)):
-        monotonic.seconds += 1
-        clock.set(database_now)
-        seen.append(clock.now())
-    assert seen == [NOW, at(10), at(11), at(12), at(13)]
-
-
-def test_clock_that_was_never_set_tells_no_time(monotonic: Monotonic) -> None:
-    with pytest.raises(StoreUnavailable):
-        Clock(monotonic).now()
 
 
 LEASE = timedelta(seconds=15)
