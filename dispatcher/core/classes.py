@@ -51,6 +51,7 @@ class _Facts(NamedTuple):
     labels: Mapping[str, str]
     missing_kinds: frozenset[Kind]
     missing_namespaces: frozenset[str]
+    closed_namespaces: frozenset[str]
     creates_namespaces: bool
 
 
@@ -193,7 +194,13 @@ def _chosen_from(sites: Mapping[str, Site]) -> Mapping[str, Site]:
 
 
 def _facts(site: Site) -> _Facts:
-    return _Facts(site.labels, site.missing_kinds, site.missing_namespaces, site.creates_namespaces)
+    return _Facts(
+        site.labels,
+        site.missing_kinds,
+        site.missing_namespaces,
+        site.closed_namespaces,
+        site.creates_namespaces,
+    )
 
 
 class Asked:

@@ -20,6 +20,7 @@ class Known(TypedDict, total=False):
     closed: Closed | None
     missing_kinds: frozenset[tuple[str, str]]
     missing_namespaces: frozenset[str]
+    closed_namespaces: frozenset[str]
     creates_namespaces: bool
     errors: int
 
@@ -46,6 +47,7 @@ KNOWN = st.builds(
     closed=CLOSURES,
     missing_kinds=st.sampled_from([frozenset(), frozenset(), frozenset({RAY})]),
     missing_namespaces=st.sampled_from([frozenset(), frozenset({"team-b"})]),
+    closed_namespaces=st.sampled_from([frozenset(), frozenset(), frozenset({"team-a"})]),
     creates_namespaces=st.booleans(),
     errors=st.integers(0, 2),
 )

@@ -392,3 +392,20 @@ def few(count: int, cpu: int) -> dict[str, Site]:
     for snapshot in snapshots.values():
         snapshot.take(Resources({"cpu": 9000 - cpu}))
     return make_sites(**snapshots)
+
+
+def test_gangs_are_told_apart_by_namespaces_that_no_longer_take_gangs() -> None:
+    line = Line()
+    for number, namespace in enumerate(("team-a", "team-b")):
+        line.put(make_record(name=namespace, where=Where(namespace=namespace), enqueue_seq=number))
+
+    def placed(cpu: int, closed_namespaces: frozenset[str], second: int) -> list[str]:
+        sites = few(2, cpu)
+        sites = {name: replace(site, closed_namespaces=closed_namespaces) for name, site in sites.items()}
+        outcomes = line.plan(sites, Policy.BEST_EFFORT_FIFO, BOUND, at(second))
+        tell(line, outcomes)
+        return [outcome.record.name for outcome in outcomes if isinstance(outcome, Placed)]
+
+    assert placed(0, frozenset(), 1) == []
+    assert placed(9000, frozenset({"team-a"}), 2) == ["team-b"]
+    assert placed(9000, frozenset(), 3) == ["team-a"]
