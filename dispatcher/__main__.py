@@ -17,6 +17,7 @@ from dispatcher.cli import clusters, completion, history
 from dispatcher.cli.asking import EXIT_CODES
 from dispatcher.settings import Settings
 from dispatcher.store import migrate as migrations
+from dispatcher.store.tls import check_verified
 
 commands = typer.Typer(
     name="dispatcher",
@@ -69,14 +70,16 @@ def migrate(
     """Bring the database to the schema this version needs. Safe to repeat, and beside a running dispatcher."""
     settings = _settings(database_url=database_url, log_level=log_level, log_format=log_format)
     url = settings.database_url.get_secret_value()
-    migrations.migrate(url)
+    left = migrations.migrate(url)
     typer.echo(f"the database is at revision {migrations.current_revision(url)}")
-    if not migrations.has_reader(url):
+    if left:
         typer.echo(
-            "There is no role dispatcher_reader, since this account may not make roles. docs/history.md says how "
-            "somebody makes it who may.",
+            "The roles of those who only read are not set up in full, since this account may not do it. Somebody who "
+            "may (docs/history.md, Who may) has to run, before this command is run again:",
             err=True,
         )
+        for statement in left:
+            typer.echo(f"{statement.strip()};", err=True)
 
 
 @commands.command()
@@ -154,6 +157,8 @@ def _settings(**flags: str | int | None) -> Settings:
             "no database: set DISPATCHER_DATABASE_URL or --database-url to a libpq URL, such as "
             "postgresql://user:password@host:5432/dispatcher"
         )
+    if settings.database_tls == "verified":
+        check_verified(settings.database_url.get_secret_value())
     if settings.log_level not in log.LEVELS:
         raise errors.SettingsError(f"log level {settings.log_level!r}: choose one of {', '.join(log.LEVELS)}")
     log.configure(settings.log_level, settings.log_format)

@@ -4,7 +4,7 @@ A process is a candidate first. When it leads it loads the queue into memory, wa
 it is cancelled or may be behind the database (its lease lost, or the database gone); then everything in memory
 is dropped and it is a candidate again. So there is one way to start, and every failure of the database ends in it.
 
-The clock is the database's: read with each renewal, carried on by the monotonic clock in between.
+The clock is the database's (`core.clock`): read with each renewal, carried on by the monotonic clock in between.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import socket
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from dispatcher import errors, log
@@ -51,6 +51,7 @@ from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.backfill import Bounds
 from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.ceilings import Ceiling
+from dispatcher.core.clock import Clock
 from dispatcher.core.demand import Rule
 from dispatcher.core.placement import Policy
 from dispatcher.core.record import ACTIVE, Phase, Record
@@ -74,26 +75,6 @@ LONGEST_RETRY_SECONDS = 30.0
 """The longest pause of a replica that gave up leadership because it could not list the MemberClusters."""
 
 _log = log.get("app")
-
-
-class Clock:
-    """The database's time, carried on between renewals; it never goes back."""
-
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
-        self._anchor: tuple[datetime, float] | None = None
-
-    def set(self, database_now: datetime) -> None:
-        """Take the database's word for what time it is, unless that would turn time back."""
-        current = self.now() if self._anchor else database_now
-        self._anchor = max(database_now, current), self._monotonic()
-
-    def now(self) -> datetime:
-        """The time; only after the first `set`."""
-        if self._anchor is None:
-            raise errors.StoreUnavailable("the database's clock was never read")
-        moment, since = self._anchor
-        return moment + timedelta(seconds=self._monotonic() - since)
 
 
 class WriteFence:
@@ -143,7 +124,7 @@ class Application:
         self._unlucky_terms = 0
         self._health = Health()
         self._metrics = Metrics()
-        self._clock = Clock(time.monotonic)
+        self._clock = Clock(time.monotonic, _host_now)
         self._fence = WriteFence(settings.write_timeout_seconds, time.monotonic)
         lease = timedelta(seconds=settings.lease_seconds)
         self._database = Database(settings.database_url.get_secret_value(), idle_timeout=lease)
@@ -224,8 +205,16 @@ class Application:
         return uid
 
     def _granted(self, asked_at: float, lease: Lease) -> None:
+        was_followed = not self._clock.problem
         self._clock.set(lease.database_now)
         self._fence.extend(asked_at, lease.duration)
+        self._metrics.clock_off_seconds.set(self._clock.off.total_seconds())
+        if self._health.role is Role.LEADER:
+            self._health.problem = self._clock.problem
+        if was_followed and self._clock.problem:
+            _log.warning("clock_not_followed", error=self._clock.problem)
+        elif not (was_followed or self._clock.problem):
+            _log.info("clock_followed")
 
     def _troubled(self, event: str, error: BaseException) -> None:
         self._health.problem = str(error)
@@ -243,7 +232,7 @@ class Application:
 
     async def _lead(self, client: ClusterClient, uid: str) -> None:
         _log.info("leading", epoch=self._leadership.lease.epoch)
-        self._health.role, self._health.problem = Role.LEADER, ""
+        self._health.role, self._health.problem = Role.LEADER, self._clock.problem
         self._metrics.leading.set(1)
         session = Session(
             self._settings,
@@ -317,7 +306,12 @@ class Session:
         self._store = QueueStore(database, lambda: leadership.lease)
         self._known_clusters = ClusterStore(database, lambda: leadership.lease)
         self._queue = WorkQueue(time.monotonic, self._lane_of, settings.concurrency)
-        self._housekeeping = Housekeeping(self._store, clock.now, timedelta(days=settings.history_days))
+        self._housekeeping = Housekeeping(
+            self._store,
+            clock.now,
+            timedelta(days=settings.history_days),
+            timedelta(seconds=settings.reader_seconds),
+        )
         self._may_write = may_write
         self._cluster = self._make_cluster(HUB_CLUSTER, client)
         self._fleet = Fleet(
@@ -480,6 +474,7 @@ class Session:
             denied_namespaces=denied_namespaces(self._settings),
             authors=self._check_authors(tasks),
             limits=self._limits,
+            takes_secrets=self._settings.wrapped_secrets == "stored",
         )
         unknown = (view.uid for view in self._hub.views() if self._roster.get(view.uid) is None)
         await for_each(unknown, admission.add, Slices(time.monotonic))
@@ -537,6 +532,7 @@ class Session:
         tasks.create_task(self._dispatch.run(), name="dispatch")
         tasks.create_task(self._sweep.run(), name="sweep")
         tasks.create_task(self._housekeeping.run(), name="housekeeping")
+        tasks.create_task(self._housekeeping.run_readers(), name="readers")
         tasks.create_task(self._make_sampler().run(), name="samples")
         tasks.create_task(Reconciler(parts).run(), name="reconciler")
         self._wake_dispatch()
@@ -613,6 +609,11 @@ def retry_pause(unlucky_terms: int) -> float:
     In the pause another replica takes the lease, if there is one.
     """
     return min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 2.0 ** min(unlucky_terms, 10))
+
+
+def _host_now() -> datetime:
+    """The host's own time, which is held against the database's."""
+    return datetime.now(UTC)
 
 
 def _innermost(error: BaseException) -> BaseException:

@@ -77,6 +77,11 @@ class Metrics(Collector):
             "1 if authors are to be checked by a policy of the API server that is not installed",
             registry=self.registry,
         )
+        self.clock_off_seconds = Gauge(
+            "dispatcher_clock_off_seconds",
+            "How far the database's clock is ahead of the time that is kept, while it is not followed",
+            registry=self.registry,
+        )
         self.cycle_seconds = Histogram(
             "dispatcher_cycle_seconds",
             "Duration of one dispatch cycle, its commit included",

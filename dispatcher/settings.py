@@ -12,14 +12,22 @@ from pydantic import Field, SecretStr, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 
-class Settings(BaseSettings):
-    """The dispatcher's settings; frozen."""
+class DatabaseSettings(BaseSettings):
+    """Where the database is and how it may be reached: all that a command needs that only asks; frozen."""
 
     model_config = SettingsConfigDict(env_prefix="DISPATCHER_", frozen=True, extra="ignore")
 
     database_url: SecretStr = SecretStr("")
     """A libpq URL, `postgresql://user:password@host:port/name` or `…/name?host=/socket/folder`. No default:
     the queue must not start empty in the wrong place."""
+
+    database_tls: Literal["verified", "unverified"] = "verified"
+    """`verified` takes a database on another host only with `sslmode=verify-full`; a socket and the loopback always. It
+    is the default because the queue decides what is created; `unverified` is for a network that is trusted."""
+
+
+class Settings(DatabaseSettings):
+    """The dispatcher's settings; frozen."""
 
     kubeconfig: str = ""
     """Path of a kubeconfig. Empty: the `KUBECONFIG` variable, else the pod's own ServiceAccount."""
@@ -89,8 +97,12 @@ class Settings(BaseSettings):
     shorter; 0 removes it at once. A week, as in AppWrapper v1beta2: over a weekend, and bounded."""
 
     history_days: Annotated[float, Field(ge=1, le=36600)] = 400.0
-    """How long history is kept, in days; it is dropped by whole months. With a year and a month, this month can
-    be compared with the same one of last year."""
+    """How long history is kept, in days; it is dropped by whole months, one a day at most. With a year and a month,
+    this month can be compared with the same one of last year."""
+
+    reader_seconds: Annotated[float, Field(ge=30, le=86400)] = 300.0
+    """Longest transaction of a role that only reads history, in seconds: the leader ends its session then, whatever
+    timeouts it has set for itself. Five minutes: ten times the reader's own timeout, and no harm to the queue yet."""
 
     probe_seconds: Annotated[float, Field(gt=0, le=300)] = 5.0
     """How often a member cluster is asked whether it is there, and its kubeconfig read again."""
@@ -126,6 +138,10 @@ class Settings(BaseSettings):
     denied_namespaces: str = "kube-system,kube-public,kube-node-lease"
     """Namespaces, separated by commas, whose AppWrappers are Failed at once, beside the dispatcher's own where that is
     known. Kubernetes' own, because pods there may do what no user of a queue should."""
+
+    wrapped_secrets: Literal["refused", "stored"] = "refused"
+    """Whether an AppWrapper may wrap a Secret with values in it. `stored` keeps them in the database as they are, to be
+    read by its owner and in its backups; refused, because a Secret is as well created beside its AppWrapper."""
 
     log_level: str = "info"
     """Least level that is logged: debug, info, warning or error."""

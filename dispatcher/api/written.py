@@ -14,6 +14,9 @@ from dispatcher.api.mistakes import SpecError, joined, quoted
 from dispatcher.api.syntax import is_qualified_name
 
 INT32_MAX = 2**31 - 1
+STEEPEST = 1e12
+"""The largest priority slope, up or down: far beyond any use, and the database's bound. A priority that grows past a
+double would make the order of the whole queue unreadable."""
 
 
 class Written(BaseModel):
@@ -52,6 +55,7 @@ def _check_resource_name(value: object) -> object:
 
 Int32 = Annotated[int, Field(ge=-(2**31), le=INT32_MAX)]
 Count = Annotated[int, Field(ge=0, le=INT32_MAX)]
+Slope = Annotated[float, Field(ge=-STEEPEST, le=STEEPEST)]
 Quantity = Annotated[Any, BeforeValidator(_check_quantity)]
 ResourceName = Annotated[str, BeforeValidator(_check_resource_name)]
 ResourceList = dict[ResourceName, Quantity]
@@ -139,7 +143,7 @@ class WrittenAsked(Written):
     """The part of ``spec`` that may change after submission, in either spelling."""
 
     priority: Int32 = 0
-    priority_slope: float = Field(0.0, alias="priorityslope")
+    priority_slope: Slope = Field(0.0, alias="priorityslope")
     suspend: bool = False
 
 

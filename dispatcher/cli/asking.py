@@ -15,14 +15,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final, TypeVar
 
 import typer
+from pydantic import ValidationError
 
 from dispatcher.api.mistakes import one_line
 from dispatcher.cli.durations import NotWritten, duration, moment
 from dispatcher.cli.examples import examples
 from dispatcher.cli.reporting import Column, Shape, as_csv, as_json, as_table
-from dispatcher.errors import StoreUnavailable, TryAgain
+from dispatcher.errors import CommandFailed, SettingsError, StoreUnavailable, TryAgain
+from dispatcher.settings import DatabaseSettings
 from dispatcher.store.database import Database
 from dispatcher.store.reports import Report, Reports, Window
+from dispatcher.store.tls import check_verified
 
 TIMEOUT: Final = timedelta(seconds=30)
 SHORTEST_TIMEOUT: Final = timedelta(milliseconds=1)
@@ -58,6 +61,17 @@ def _checked_url(url: str) -> str:
     if not url:
         raise typer.BadParameter(NO_DATABASE)
     return url
+
+
+def check_way(url: str) -> None:
+    """Raise `CommandFailed` for a database on another host that is to be reached without verified TLS."""
+    try:
+        if DatabaseSettings().database_tls == "verified":
+            check_verified(url)
+    except ValidationError:
+        raise CommandFailed("DISPATCHER_DATABASE_TLS is neither verified nor unverified") from None
+    except SettingsError as error:
+        raise CommandFailed(str(error)) from error
 
 
 def _checked_timeout(written: str) -> str:
@@ -135,6 +149,7 @@ Timeout = Annotated[
 
 def ask(url: str, question: Callable[[Reports], Awaitable[Found]]) -> Found:
     """What the database answers; what time may mend is `TryAgain`."""
+    check_way(url)
 
     async def asked() -> Found:
         database = Database(

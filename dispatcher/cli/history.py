@@ -23,6 +23,7 @@ from dispatcher.cli.asking import (
     Until,
     User,
     ask,
+    check_way,
     epilog,
     laid_out,
     note,
@@ -37,7 +38,8 @@ from dispatcher.cli.story import as_text, as_value
 from dispatcher.cli.watching import EVERY, Every, Watch, watch
 from dispatcher.core.record import Phase
 from dispatcher.errors import CommandFailed
-from dispatcher.store.answers import READER, answer
+from dispatcher.store.answers import answer
+from dispatcher.store.reader import READER
 from dispatcher.store.reports import COLUMN_OF, By, Of, Per, Report, Story, Window
 
 ROWS_ON_TERMINAL: Final = 500
@@ -324,6 +326,7 @@ def sql(
     """
     if query == "-":
         query = sys.stdin.buffer.read().decode(errors="surrogateescape")
+    check_way(database_url)
     most = limit or (ROWS_ON_TERMINAL if sys.stdout.isatty() else None)
     with patience():
         found = asyncio.run(answer(database_url, query, duration(timeout), most))

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime
 from typing import Final, NamedTuple, TypeGuard
 
@@ -21,6 +22,7 @@ from dispatcher.api.names import CLUSTER_PREFERENCE, CLUSTER_SELECTOR, HUB_CLUST
 from dispatcher.api.selector import selector_of
 from dispatcher.api.sizes import refusal
 from dispatcher.api.submitter import UNKNOWN, Submitter
+from dispatcher.api.wrapped_secrets import check_no_secret_values
 from dispatcher.controller.anchor_search import Sighting, Sightings, search
 from dispatcher.controller.author_check import AuthorCheck
 from dispatcher.controller.cluster import Cluster
@@ -82,6 +84,7 @@ class Admission:
         denied_namespaces: frozenset[str] = frozenset(),
         authors: AuthorCheck | None = None,
         limits: Limits | None = None,
+        takes_secrets: bool = False,
     ) -> None:
         self._hub = hub
         self._roster = roster
@@ -97,6 +100,7 @@ class Admission:
         self._denied_namespaces = denied_namespaces
         self._authors = authors
         self._limits = limits or Limits()
+        self._takes_secrets = takes_secrets
         self._uids: set[str] = set()
         self._failed: set[str] = set()
         self._unsure: set[str] = set()
@@ -188,8 +192,16 @@ class Admission:
         await self._commit(changes)
 
     async def _commit(self, changes: list[Change]) -> None:
-        for record in await self._committer.commit_all(changes):
+        admitted = await self._committer.commit_all(changes)
+        for record in [*admitted, *await self._fail_unstorable(changes)]:
             self._on_admitted(record)
+
+    async def _fail_unstorable(self, changes: list[Change]) -> list[Record]:
+        """Fail newcomers that the database cannot hold as they are: otherwise they would silently vanish."""
+        left = [change.after for change in changes if self._roster.get(change.after.uid) is None]
+        return await self._committer.commit_all(
+            [beginnings.fail_unstorable(each, self._now()) for each in left]
+        )
 
     # --- those that may run already ---------------------------------------------------------------------------
 
@@ -340,6 +352,16 @@ class Admission:
                 return None
         except SpecError as error:
             return self._reject(view, error)
+        return self._submit(view, spec, newcomer, gang)
+
+    def _submit(self, view: AppWrapperView, spec: AppWrapperSpec, newcomer: Newcomer, gang: Gang) -> Change:
+        """Queue it, unless its spec holds values of Secrets: those are not kept, not even to say so."""
+        try:
+            if not self._takes_secrets:
+                check_no_secret_values(spec)
+        except SpecError as error:
+            message = f"{view.namespace}/{view.name} creation failure: {error}"
+            return replace(beginnings.reject(newcomer, message, self._now()), spec=None)
         return beginnings.submit(newcomer, gang, self._now())
 
     def _reject(self, view: AppWrapperView, error: SpecError) -> Change:

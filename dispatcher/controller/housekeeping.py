@@ -1,7 +1,8 @@
 """Keeps the database in order while it is used: months made ahead, deleted AppWrappers moved, old months dropped.
 
 None of it is urgent. Somebody who reads history for long may be in the way: then another hour will do. What the
-months would take in goes to the default partition meanwhile, so leading must not depend on them.
+months would take in goes to the default partition meanwhile, so leading must not depend on them. Beside that, sessions
+of readers that take too long are ended every few seconds.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ PAUSE_SECONDS: Final = 3600.0
 AT_ONCE: Final = 500
 BREATH_SECONDS: Final = 0.05
 """Between two batches of what is moved: those who wait to write go first."""
+READERS_EVERY_SECONDS: Final = 10.0
+"""How often sessions of readers are looked at: one that lifts its own timeouts holds back Postgres' clearing-up."""
 DELETED_FOR: Final = timedelta(days=1)
 """How long a deleted AppWrapper stays where it was: an API server may show it for a while."""
 
@@ -37,14 +40,24 @@ class Store(Protocol):
     async def move_deleted(self, before: datetime, most: int) -> int:
         """Move AppWrappers that were deleted before that, `most` at once; return how many were."""
 
+    async def end_overdue_readers(self, longest: timedelta) -> list[str]:
+        """End sessions of readers whose transactions take longer than that; return whose, and why."""
+
 
 class Housekeeping:
-    """Does all that is due, a minute after it began to lead and then once an hour."""
+    """Does all that is due, a minute after it began to lead and then once an hour; `run_readers` goes on beside it."""
 
-    def __init__(self, store: Store, now: Callable[[], datetime], keep: timedelta) -> None:
+    def __init__(
+        self,
+        store: Store,
+        now: Callable[[], datetime],
+        keep: timedelta,
+        longest_reading: timedelta = timedelta(minutes=5),
+    ) -> None:
         self._store = store
         self._now = now
         self._keep = keep
+        self._longest_reading = longest_reading
 
     async def prepare(self) -> None:
         """Make the months ahead: before the first event is written."""
@@ -56,6 +69,16 @@ class Housekeeping:
         while True:
             await self.keep()
             await asyncio.sleep(PAUSE_SECONDS)
+
+    async def run_readers(self) -> None:
+        """Keep readers within their bounds until cancelled."""
+        while True:
+            await self._postponable("readers_not_looked_at", self._end_readers())
+            await asyncio.sleep(READERS_EVERY_SECONDS)
+
+    async def _end_readers(self) -> None:
+        for ended in await self._store.end_overdue_readers(self._longest_reading):
+            _log.warning("reader_ended", session=ended)
 
     async def keep(self) -> None:
         """Do all that is due now."""

@@ -14,6 +14,7 @@ from dispatcher import errors, log
 from dispatcher.controller import creation, oversight, removal
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.drift import drift_of
+from dispatcher.controller.pacing import Pacing
 from dispatcher.controller.parts import Parts
 from dispatcher.core import lifecycle
 from dispatcher.core.decision import Decision, Loss, Observation, Step, decide, where_asked
@@ -39,6 +40,7 @@ class Reconciler:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._pacing = Pacing()
 
     async def run(self) -> None:
         """Handle key after key until cancelled; how many at once is for the queue to say."""
@@ -230,8 +232,12 @@ class Reconciler:
         self._parts.wake_dispatch()  # those behind it may have waited for it to move
 
     async def _follow(self, record: Record, seen: Observation, decision: Decision) -> None:
-        """Do what its user has asked for meanwhile."""
+        """Do what its user has asked for meanwhile; who asks again and again is followed once a second."""
         now, asked = self._parts.now(), seen.asked
+        wait = self._pacing.turn(record.uid, now)
+        if wait:
+            self._parts.queue.add_later(record.uid, wait)
+            return
         if decision.step is Step.SUSPEND:
             change = lifecycle.suspend(record, now, decision.done)
         elif decision.step is Step.RESUME:

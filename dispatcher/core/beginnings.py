@@ -69,6 +69,21 @@ def reject(newcomer: Newcomer, message: str, now: datetime) -> Change:
     )
 
 
+def fail_unstorable(record: Record, now: datetime) -> Change:
+    """Fail one that the database cannot hold as it is, by no more than its names."""
+    bare = Newcomer(
+        uid=record.uid,
+        group=record.group,
+        namespace=record.namespace,
+        name=record.name,
+        created_at=record.created_at,
+        spec=b"",
+        spec_hash="",
+    )
+    said = "something in it is beyond what can be stored; the dispatcher's log says what (change_refused)"
+    return replace(reject(bare, f"{record.key} creation failure: {said}", now), spec=None)
+
+
 class Kept(NamedTuple):
     """What is still there of an AppWrapper that has ended, and until when."""
 
@@ -137,7 +152,8 @@ def _first(newcomer: Newcomer, cause: Cause, now: datetime, **fields: object) ->
         group=newcomer.group,
         namespace=newcomer.namespace,
         name=newcomer.name,
-        created_at=newcomer.created_at,
+        # By the API server's clock, which may be ahead: nobody is taken in before being created.
+        created_at=min(newcomer.created_at, now),
         spec_hash=newcomer.spec_hash,
         priority=newcomer.priority,
         priority_slope=newcomer.priority_slope,

@@ -8,10 +8,12 @@ an argument.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import functools
+import inspect
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple
+from typing import Any, Concatenate, Final, NamedTuple, ParamSpec, TypeVar, cast
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
@@ -71,9 +73,49 @@ def told_by(pending: Pending) -> Told:
     )
 
 
+P = ParamSpec("P")
+Outcome = TypeVar("Outcome")
+
+
+def _onwards(
+    step: Callable[Concatenate[Record, P], Outcome],
+) -> Callable[Concatenate[Record, P], Outcome]:
+    """Have a step take the record's latest time for `now` if that is later: a record's times never run backwards.
+
+    They would if a new leader's clock is behind the former one's, and what is over before it began cannot be archived.
+    """
+    place = list(inspect.signature(step).parameters).index("now") - 1
+    make = cast("Callable[..., Outcome]", step)
+
+    @functools.wraps(step)
+    def onwards(record: Record, *args: P.args, **kwargs: P.kwargs) -> Outcome:
+        given: list[Any] = list(args)
+        named: dict[str, Any] = dict(kwargs)
+        holder, key = (given, place) if place < len(given) else (named, "now")
+        holder[key] = max(holder[key], latest(record))  # type: ignore[index]  # a list by number, or a dict by name
+        return make(record, *given, **named)
+
+    return cast("Callable[Concatenate[Record, P], Outcome]", onwards)
+
+
+def latest(record: Record) -> datetime:
+    """The latest time at which the record says that something happened."""
+    attempt, unhealthy = record.attempt, record.unhealthy
+    moments = [
+        record.phase_since,
+        record.blocked_since,
+        unhealthy.since if unhealthy else None,
+        *(condition.updated for condition in record.conditions),
+    ]
+    if attempt:
+        moments += (attempt.decided_at, attempt.created_at, attempt.started_at, attempt.ended_at)
+    return max(filter(None, moments))
+
+
 # --- the steps ---------------------------------------------------------------------------------------
 
 
+@_onwards
 def block(record: Record, pending: Pending, now: datetime, *, is_head: bool = False) -> Change | None:
     """Note that a cycle evaluated it and it must wait; None if that is known already.
 
@@ -97,6 +139,7 @@ def block(record: Record, pending: Pending, now: datetime, *, is_head: bool = Fa
     )
 
 
+@_onwards
 def line_up(record: Record, pending: Pending, now: datetime) -> Change | None:
     """Note that it was not looked at, because one before it waits; None if that is known already."""
     if told(record).reason == pending.reason:
@@ -106,6 +149,7 @@ def line_up(record: Record, pending: Pending, now: datetime) -> Change | None:
     )
 
 
+@_onwards
 def reprioritise(record: Record, priority: int, slope: float, now: datetime, cut: str = "") -> Change:
     """Move it in the queue; `cut` says what of its wish does not count."""
     note = f"priority {record.priority} → {priority}, slope {record.priority_slope:g} → {slope:g}"
@@ -120,6 +164,7 @@ def reprioritise(record: Record, priority: int, slope: float, now: datetime, cut
     )
 
 
+@_onwards
 def redirect(record: Record, where: Where, now: datetime) -> Change:
     """Have it go to other clusters from now on; where it is, if it is anywhere, it stays."""
     note = f"selector {_in_words(record.where.selector)} → {_in_words(where.selector)}"
@@ -132,6 +177,7 @@ def _in_words(selector: Selector) -> str:
     return str(selector) or "any"
 
 
+@_onwards
 def dispatch(record: Record, cluster: str, now: datetime, why: str = "") -> Change:
     """Commit it to `cluster`, and say why to no other: from here on its demand is charged there.
 
@@ -168,6 +214,7 @@ def _commit_to(
     )
 
 
+@_onwards
 def find_over(record: Record, message: str, now: datetime) -> Change:
     """End an attempt that was over already when the database was restored, nobody knows how."""
     attempt = replace(_live_attempt(record), ended_at=now, outcome="missed")
@@ -185,6 +232,7 @@ def find_over(record: Record, message: str, now: datetime) -> Change:
     )
 
 
+@_onwards
 def take_over(record: Record, cluster: str, number: int, now: datetime) -> Change:
     """Go on with an attempt that a restored database did not know of: what exists is kept, what is missing is made."""
     if number <= record.attempts:
@@ -196,12 +244,14 @@ def take_over(record: Record, cluster: str, number: int, now: datetime) -> Chang
     return _commit_to(record, Cause.FOUND_RUNNING, cluster, number, conditions, now)
 
 
+@_onwards
 def recall_completed(record: Record, kept_until: datetime | None, now: datetime) -> Change:
     """Believe a status that says Completed, which the database said, too, before it was restored."""
     conditions = with_true(record.conditions, ConditionType.COMPLETED, now, words.PODS_COMPLETED)
     return _recall(record, Cause.FOUND_COMPLETED, "completed", conditions, kept_until, now)
 
 
+@_onwards
 def recall_failed(
     record: Record, reason: str, message: str, kept_until: datetime | None, now: datetime
 ) -> Change:
@@ -246,6 +296,7 @@ def _carried(earlier: Attempt | None, cluster: str) -> tuple[ObjectRef, ...]:
     return tuple(ref for ref in earlier.objects if ref.done)
 
 
+@_onwards
 def created(record: Record, objects: tuple[ObjectRef, ...], now: datetime) -> Change:
     """Every wrapped object exists; `objects` carry their uids."""
     conditions = with_true(record.conditions, ConditionType.DISPATCHED, now, words.APPWRAPPER_RUNNABLE)
@@ -253,6 +304,7 @@ def created(record: Record, objects: tuple[ObjectRef, ...], now: datetime) -> Ch
     return _step(record, Cause.CREATED, now, conditions=conditions, attempt=attempt)
 
 
+@_onwards
 def mark_running(record: Record, now: datetime) -> Change:
     """As many of its pods run as it needs."""
     conditions = with_true(record.conditions, ConditionType.RUNNING, now, words.PODS_RUNNING)
@@ -260,6 +312,7 @@ def mark_running(record: Record, now: datetime) -> Change:
     return _step(record, Cause.PODS_RUNNING, now, conditions=conditions, attempt=attempt)
 
 
+@_onwards
 def fall_ill(record: Record, reason: str, message: str, now: datetime) -> Change:
     """Note that something is wrong with it: from now on, unless only what is said of it has changed."""
     known = record.unhealthy
@@ -268,16 +321,19 @@ def fall_ill(record: Record, reason: str, message: str, now: datetime) -> Change
     return _step(record, Cause.UNHEALTHY, now, told_reason=reason, note=ailment.message, unhealthy=ailment)
 
 
+@_onwards
 def recover(record: Record, now: datetime) -> Change:
     """What was wrong with it is no longer."""
     return _step(record, Cause.RECOVERED, now, unhealthy=None)
 
 
+@_onwards
 def note_done(record: Record, done: Collection[int], now: datetime) -> Change:
     """Remember what is done, though it shows nowhere yet: the objects that say so may be gone a moment later."""
     return _step(record, Cause.ITEMS_DONE, now, attempt=_with_done(_live_attempt(record), done))
 
 
+@_onwards
 def complete_some(record: Record, done: Collection[int], now: datetime) -> Change:
     """Some of its wrapped objects (`done`, by item) are done."""
     conditions = with_true(
@@ -287,6 +343,7 @@ def complete_some(record: Record, done: Collection[int], now: datetime) -> Chang
     return _step(record, Cause.SOME_COMPLETED, now, conditions=conditions, attempt=attempt)
 
 
+@_onwards
 def complete(record: Record, done: Collection[int], kept_until: datetime, now: datetime) -> Change:
     """All that ends is done and no pod lives: what is left of it is kept for a while."""
     conditions = with_true(record.conditions, ConditionType.COMPLETED, now, words.PODS_COMPLETED)
@@ -316,6 +373,7 @@ class Verdict:
         return one_line(self.message + self.detail)
 
 
+@_onwards
 def preempt(
     record: Record,
     verdict: Verdict,
@@ -348,6 +406,7 @@ def preempt(
     )
 
 
+@_onwards
 def fail(record: Record, verdict: Verdict, now: datetime) -> Change:
     """It failed while it was dispatched: what takes capacity is removed, then it has failed for good."""
     conditions = record.conditions
@@ -370,6 +429,7 @@ _FAILED_BY_ITSELF: Final = frozenset({words.FAILED_COMPONENT, words.MISSING_COMP
 """Reasons of failing for which nobody has to take it from its cluster."""
 
 
+@_onwards
 def suspend(record: Record, now: datetime, finished: Collection[int] = ()) -> Change:
     """Its user holds it back: at once if nothing of it exists, else once that is removed, but for `finished`."""
     if record.phase is Phase.QUEUED:
@@ -392,6 +452,7 @@ def suspend(record: Record, now: datetime, finished: Collection[int] = ()) -> Ch
     )
 
 
+@_onwards
 def resume(record: Record, now: datetime) -> Change:
     """Its user releases it: it stands in the queue where its age puts it."""
     conditions = with_false(record.conditions, ConditionType.SUSPENDED, now)
@@ -399,6 +460,7 @@ def resume(record: Record, now: datetime) -> Change:
     return _step(record, Cause.RESUMED, now, conditions=conditions)
 
 
+@_onwards
 def refuse_creation(record: Record, objects: tuple[ObjectRef, ...], message: str, now: datetime) -> Change:
     """A wrapped object can never be created: what exists of the attempt (`objects`) is to be removed."""
     message = one_line(message)
@@ -414,6 +476,7 @@ def refuse_creation(record: Record, objects: tuple[ObjectRef, ...], message: str
     )
 
 
+@_onwards
 def postpone_creation(
     record: Record, objects: tuple[ObjectRef, ...], message: str, eligible_at: datetime, now: datetime
 ) -> Change:
@@ -431,6 +494,7 @@ def postpone_creation(
     )
 
 
+@_onwards
 def rule_out(
     record: Record, objects: tuple[ObjectRef, ...], where: Where, message: str, now: datetime
 ) -> Change:
@@ -439,6 +503,7 @@ def rule_out(
     return replace(change, after=replace(change.after, where=where))
 
 
+@_onwards
 def withdraw(record: Record, message: str, eligible_at: datetime, now: datetime) -> Change:
     """Its cluster does not answer, and was asked for nothing yet: nothing is there that would have to be removed."""
     message = one_line(message)
@@ -458,6 +523,7 @@ def withdraw(record: Record, message: str, eligible_at: datetime, now: datetime)
     )
 
 
+@_onwards
 def removed(record: Record, now: datetime, kept_until: datetime | None = None) -> Change:
     """What an attempt had created is confirmed gone, but for what is kept for its logs until `kept_until`."""
     match record.phase:
@@ -499,6 +565,7 @@ def _back(record: Record, reason: str) -> Pending:
     return Pending(reason, record.message, cluster=_live_attempt(record).cluster)
 
 
+@_onwards
 def abandon(record: Record, message: str, now: datetime) -> Change:
     """Give up an attempt whose cluster was lost: it may run on there, and is removed once that is back."""
     message = one_line(message)
@@ -524,6 +591,7 @@ def abandon(record: Record, message: str, now: datetime) -> Change:
     )
 
 
+@_onwards
 def lose(record: Record, message: str, now: datetime) -> Change:
     """Fail with the cluster that was lost; what may run on there is removed once that is back."""
     message = one_line(message)
@@ -547,16 +615,19 @@ def _lost(record: Record, now: datetime) -> Attempt:
     return replace(_finished(_live_attempt(record), ()), ended_at=now, outcome="lost")
 
 
+@_onwards
 def expire(record: Record, now: datetime) -> Change:
     """What was kept of it after its end is removed."""
     return _step(record, Cause.EXPIRED, now, kept_until=None)
 
 
+@_onwards
 def delete(record: Record, now: datetime) -> Change:
     """The AppWrapper was deleted; what it holds, it holds until `release`."""
     return _step(record, Cause.DELETED, now, pending=None, unhealthy=None, kept_until=None)
 
 
+@_onwards
 def release(record: Record, now: datetime) -> Change:
     """Nothing of it is left in any cluster."""
     attempt = replace(_live_attempt(record), ended_at=now, outcome="deleted")

@@ -30,6 +30,7 @@ from kubernetes_asyncio.config.config_exception import ConfigException
 from yarl import URL
 
 from dispatcher import errors
+from dispatcher.api.redaction import without_values
 from dispatcher.kube import bounds, paths
 from dispatcher.kube.bounds import LARGEST_REFUSAL, Allowance, Buffer
 from dispatcher.kube.kubeconfig import Connection, api_client
@@ -454,9 +455,11 @@ _BY_STATUS: Final[dict[int, type[errors.Refused]]] = {
 
 
 def _refusal(method: str, path: str, response: aiohttp.ClientResponse, body: bytes) -> errors.ClusterError:
-    """The error that an answer other than 2xx means; the message is the API server's own."""
+    """The error that an answer other than 2xx means; the message is the API server's own, without values of fields."""
     status = _status_object(body)
-    message = str(status.get("message") or body[:300].decode(errors="replace") or response.reason)
+    message = without_values(
+        str(status.get("message") or body[:300].decode(errors="replace") or response.reason)
+    )
     reason = str(status.get("reason") or "")
     if response.status == 429:
         return errors.Throttled(message, _retry_after(response))

@@ -1,13 +1,14 @@
 """Kubernetes Events about AppWrappers: a courtesy, never at the expense of the work.
 
 A bounded queue feeds one sender with a limited rate; what does not fit is dropped and counted. An Event that
-cannot be written is not written.
+cannot be written is not written. Namespaces take turns, and where there is no room left, the one that has the most
+waiting gives way: who makes events by the thousand loses its own.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
@@ -45,18 +46,26 @@ class EventRecorder:
         self.dropped = 0
         self._client = client
         self._monotonic = monotonic
-        self._waiting: deque[EventAbout] = deque()
+        self._waiting: OrderedDict[str, deque[EventAbout]] = OrderedDict()
+        """By namespace, the one whose turn it is first; none is empty."""
         self._wake = asyncio.Event()
         self._tokens = float(BURST)
         self._filled_at = monotonic()
 
     def offer(self, event: EventAbout) -> None:
-        """Have an Event written if there is room for it."""
-        if len(self._waiting) >= MOST_WAITING:
-            self.dropped += 1
-            return
-        self._waiting.append(event)
+        """Have an Event written if there is room for it in its namespace's share."""
+        self._waiting.setdefault(event.namespace, deque()).append(event)
+        if sum(map(len, self._waiting.values())) > MOST_WAITING:
+            self._drop_newest_of_most()
         self._wake.set()
+
+    def _drop_newest_of_most(self) -> None:
+        # Of several with the most, the one that came last: a newcomer does not push out what waits already.
+        waiting = max(reversed(self._waiting.values()), key=len)
+        waiting.pop()
+        self.dropped += 1
+        if not waiting:
+            self._waiting.popitem()
 
     async def run(self) -> None:
         """Write until cancelled."""
@@ -65,7 +74,15 @@ class EventRecorder:
             self._wake.clear()
             while self._waiting:
                 await self._take_turn()
-                await self._write(self._waiting.popleft())
+                await self._write(self._next())
+
+    def _next(self) -> EventAbout:
+        """The oldest event of the namespace whose turn it is."""
+        namespace, waiting = self._waiting.popitem(last=False)
+        event = waiting.popleft()
+        if waiting:
+            self._waiting[namespace] = waiting
+        return event
 
     async def _take_turn(self) -> None:
         now = self._monotonic()

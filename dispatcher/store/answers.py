@@ -3,8 +3,8 @@
 It is read as a cursor, which only a query can be: no second statement, no SET, COMMIT or DELETE. It is answered in
 a read-only transaction, and with the rights of the role `dispatcher_reader` alone. Putting on that role is not
 enough for that, since a query may take it off again: `set_config('role', 'none', true)`. So it runs inside a
-function that the reader owns, where Postgres refuses to change roles. The function is temporary, and is taken back
-with the transaction that made it. Who logs in as the reader has nothing to take off, and needs no function.
+function that the reader owns (`history.answer`, made by `store.reader`), where Postgres refuses to change roles. Who
+logs in as the reader has nothing to take off, and needs no function.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from psycopg import sql
 
 from dispatcher.errors import CommandFailed, StoreUnavailable
 from dispatcher.store.database import connection_parameters, milliseconds, translated
+from dispatcher.store.reader import READER
 from dispatcher.store.reports import Report
 
-READER: Final = "dispatcher_reader"
 GRACE_SECONDS: Final = 10
 """Longer than its timeout a server is waited for, so that it is the one to say what happened."""
 
@@ -84,14 +84,14 @@ async def _standing(connection: Connection) -> tuple[str, bool]:
 
 async def _confine(connection: Connection) -> None:
     """Put on the reader's role, where it cannot be taken off again."""
-    try:
-        for statement in _CONFINE:
-            await connection.execute(statement)
-    except (psycopg.errors.InsufficientPrivilege, psycopg.errors.ReadOnlySqlTransaction) as error:
+    found = await connection.execute(_HAS_ANSWER)
+    if await found.fetchone() is None:
         raise CommandFailed(
-            f"this account cannot be kept to the rights of {READER} here ({error.diag.message_primary}): give a "
+            f"this account cannot be kept to the rights of {READER} here: run dispatcher migrate again, or give a "
             f"--database-url of {READER} itself"
-        ) from error
+        )
+    for statement in (f"SET LOCAL ROLE {READER}", _READ_ONLY):
+        await connection.execute(statement.encode())
 
 
 async def _answered(connection: Connection, statement: str, most: int | None, *, is_confined: bool) -> Report:
@@ -122,7 +122,7 @@ async def _from_inside(
     connection: Connection, statement: str, asked: int | None, types: Sequence[LiteralString]
 ) -> list[tuple[object, ...]]:
     shape = sql.SQL(", ").join(sql.SQL(f"c{number} {name}") for number, name in enumerate(types))
-    query = sql.SQL("SELECT * FROM pg_temp.answer(%s, %s) AS answer({})").format(shape)
+    query = sql.SQL("SELECT * FROM history.answer(%s, %s) AS answer({})").format(shape)
     found = await connection.execute(query, (statement, asked))
     return await found.fetchall()
 
@@ -161,7 +161,7 @@ def _refusal(error: psycopg.Error) -> str:
 
 
 _READ_ONLY: Final = "SET TRANSACTION READ ONLY"
-_SEARCH_PATH: Final = "SET LOCAL search_path = history"
+_SEARCH_PATH: Final = "SET LOCAL search_path = history, tenant"
 _WHO: Final = """
 SELECT session_user, session_user = %(reader)s,
        EXISTS (SELECT FROM pg_roles WHERE rolname = %(reader)s AND pg_has_role(session_user, oid, 'MEMBER'))
@@ -170,22 +170,4 @@ _TYPES: Final = """
 SELECT format_type(type, modifier)
 FROM unnest(%(oids)s::oid[], %(modifiers)s::integer[]) WITH ORDINALITY AS asked(type, modifier, place) ORDER BY place
 """
-_CONFINE: Final = (
-    f"SET LOCAL ROLE {READER}",
-    """
-    CREATE FUNCTION pg_temp.answer(query text, most bigint) RETURNS SETOF record
-    LANGUAGE plpgsql SECURITY DEFINER AS $$
-    DECLARE
-        found record;
-        told bigint := 0;
-    BEGIN
-        FOR found IN EXECUTE query LOOP
-            EXIT WHEN told = most;
-            told := told + 1;
-            RETURN NEXT found;
-        END LOOP;
-    END
-    $$
-    """,
-    _READ_ONLY,
-)
+_HAS_ANSWER: Final = "SELECT FROM pg_proc WHERE proname = 'answer' AND pronamespace = 'history'::regnamespace"

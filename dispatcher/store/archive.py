@@ -2,6 +2,9 @@
 
 What is moved is what `history.job_history` and `history.attempt_history` said of it a moment before: these views
 show both places, so nobody sees the difference. Its objects and its spec, of which history tells nothing, are removed.
+
+An attempt or a life that ended before it began, as a clock that was turned back could leave it, is taken to have lasted
+no time: past ones are indexed by their ranges of time, which must not end before they begin.
 """
 
 from __future__ import annotations
@@ -22,7 +25,14 @@ async def move_deleted(connection: AsyncConnection, before: datetime, most: int)
     if not uids:
         return 0
     values = {"uids": uids}
-    for statement in (_KEEP_ATTEMPTS, _KEEP_APPWRAPPERS, _REMOVE_OBJECTS, _REMOVE_ATTEMPTS):
+    for statement in (
+        _MEND_ATTEMPTS,
+        _MEND_APPWRAPPERS,
+        _KEEP_ATTEMPTS,
+        _KEEP_APPWRAPPERS,
+        _REMOVE_OBJECTS,
+        _REMOVE_ATTEMPTS,
+    ):
         await connection.execute(statement, values)
     hashes = set(await connection.scalars(_REMOVE_APPWRAPPERS, values))
     await connection.execute(_REMOVE_SPECS, {"hashes": list(hashes)})
@@ -32,6 +42,13 @@ async def move_deleted(connection: AsyncConnection, before: datetime, most: int)
 _DELETED: Final = text(
     "SELECT uid FROM appwrapper WHERE phase = 'Deleted' AND phase_since < :before "
     "ORDER BY phase_since LIMIT :most FOR UPDATE"
+)
+_MEND_ATTEMPTS: Final = text(
+    "UPDATE attempt SET ended_at = decided_at WHERE uid = ANY(:uids) AND ended_at < decided_at"
+)
+_MEND_APPWRAPPERS: Final = text(
+    "UPDATE appwrapper SET ended_at = least(created_at, taken_in_at) "
+    "WHERE uid = ANY(:uids) AND ended_at < least(created_at, taken_in_at)"
 )
 _KEEP_ATTEMPTS: Final = text("INSERT INTO past_attempt SELECT * FROM attempt_live WHERE uid = ANY(:uids)")
 _KEEP_APPWRAPPERS: Final = text("INSERT INTO past_appwrapper SELECT * FROM job_live WHERE uid = ANY(:uids)")

@@ -22,6 +22,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 from dispatcher.errors import SchemaMismatch
+from dispatcher.store import reader
 from dispatcher.store.database import sync_engine, translated
 
 LOCK: Final = 0x61776D6967726174
@@ -33,10 +34,18 @@ LOCK_TIMEOUT: Final = "15s"
 """Longest wait for another migration, or for a table in use."""
 
 
-def migrate(url: str, target: str = "head") -> None:
-    """Upgrade to revision `target`. Safe to repeat, and to run from several places at once."""
+def migrate(url: str, target: str = "head") -> tuple[str, ...]:
+    """Upgrade to revision `target`. Safe to repeat, and to run from several places at once.
+
+    At the newest revision the roles of those who only read are set up, too; what this account may not do about them
+    is returned as SQL for somebody who may.
+    """
     with _locked(url) as connection:
         command.upgrade(_config(connection), target)
+        if target != "head":
+            return ()
+        with translated():
+            return reader.set_up(url)
 
 
 def downgrade(url: str, target: str = "base") -> None:
@@ -58,15 +67,6 @@ def current_revision(url: str) -> str | None:
     """The revision a database is at; None before the first migration."""
     with _connection(url) as connection:
         return MigrationContext.configure(connection).get_current_revision()
-
-
-def has_reader(url: str) -> bool:
-    """True if there is the role for people who only read: who may not make roles migrates without."""
-    with _connection(url) as connection:
-        found = connection.execute(
-            text("SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = 'dispatcher_reader')")
-        )
-        return bool(found.scalar_one())
 
 
 def newest_revision() -> str:

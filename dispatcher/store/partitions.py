@@ -32,6 +32,8 @@ MONTHS_AHEAD: Final = 2
 MOST_WAIT: Final = text("SET LOCAL lock_timeout = '500ms'")
 """Whoever writes waits behind whoever waits to drop a month."""
 
+A_DAY: Final = timedelta(days=1)
+
 _MONTH: Final = re.compile(r"[a-z_]+_(\d{4})_(\d{2})")
 
 
@@ -52,17 +54,42 @@ async def ensure_partitions(database: Database, lease: Lease, now: datetime) -> 
 
 
 async def drop_expired(database: Database, lease: Lease, now: datetime, keep: timedelta) -> list[str]:
-    """Drop the months that ended longer than `keep` ago; return their names. Raises if one is being read."""
+    """Drop the oldest month that ended longer than `keep` ago; return its names. Raises if it is being read.
+
+    One month a day at most, over restarts, too: a clock that is wrong for a moment costs one month of history.
+    """
+    limit = _month_of(now - keep)
     async with database.reading() as connection:
         known = [name for table in PARTITIONED for name in sorted(await _partitions_of(connection, table))]
-    expired = [name for name in known if _is_over(name, now - keep)]
+        over = [month for name in known if (month := _month_in(name)) and month < limit]
+        for table, column in PARTITIONED.items():
+            oldest = text(f"SELECT min({column}) FROM {table}_default WHERE {column} < :limit")
+            late: datetime | None = await connection.scalar(oldest, {"limit": limit})
+            over += [_month_of(late)] if late else []
+    month = min(over, default=None)
+    is_due = await _take_turn(database, lease, now, month)
+    return await _drop_month(database, lease, month, known) if month and is_due else []
+
+
+async def _take_turn(database: Database, lease: Lease, now: datetime, month: datetime | None) -> bool:
+    """Whether that month may be dropped now; if so, that is noted, and it may be tried again until it is dropped."""
+    async with database.fenced(lease.epoch, lease.holder) as connection:
+        await connection.execute(_FORGET_THE_FUTURE, {"now": now})
+        if month is None:
+            return False
+        values = {"month": f"{month:%Y_%m}", "now": now, "day": A_DAY}
+        return (await connection.execute(_TAKE_TURN, values)).first() is not None
+
+
+async def _drop_month(database: Database, lease: Lease, month: datetime, known: list[str]) -> list[str]:
+    expired = [name for name in known if _month_in(name) == month]
     for name in expired:
         async with database.fenced(lease.epoch, lease.holder) as connection:
             await connection.execute(MOST_WAIT)
             await connection.execute(text(f"DROP TABLE {name}"))
     async with database.fenced(lease.epoch, lease.holder) as connection:
         for table, column in PARTITIONED.items():
-            limit = {"limit": _month_of(now - keep)}
+            limit = {"limit": _next_month(month)}
             await connection.execute(text(f"DELETE FROM {table}_default WHERE {column} < :limit"), limit)
     return expired
 
@@ -87,9 +114,10 @@ async def _make_partition(connection: AsyncConnection, name: str, table: str, mo
     await connection.execute(text(f"ALTER TABLE {table} ATTACH PARTITION {name} FOR VALUES {limits}"))
 
 
-def _is_over(name: str, limit: datetime) -> bool:
+def _month_in(name: str) -> datetime | None:
+    """The month that a partition of ours is of; None if its name is not of our making."""
     month = _MONTH.fullmatch(name)
-    return month is not None and _next_month(datetime(int(month[1]), int(month[2]), 1, tzinfo=UTC)) <= limit
+    return datetime(int(month[1]), int(month[2]), 1, tzinfo=UTC) if month else None
 
 
 def _month_of(moment: datetime) -> datetime:
@@ -110,4 +138,14 @@ def _next_month(month: datetime) -> datetime:
 _PARTITIONS: Final = text(
     "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
     "WHERE i.inhparent = to_regclass(:table)"
+)
+# A turn that was taken while the clock was ahead: it is taken to be of now, so that it ends in a day.
+_FORGET_THE_FUTURE: Final = text(
+    "UPDATE hub SET history_dropped_at = :now WHERE history_dropped_at > CAST(:now AS timestamptz)"
+)
+_TAKE_TURN: Final = text(
+    "UPDATE hub SET history_dropped_month = :month, "
+    "history_dropped_at = CASE WHEN history_dropped_month = :month THEN history_dropped_at ELSE :now END "
+    "WHERE history_dropped_month = :month OR history_dropped_at IS NULL "
+    "OR history_dropped_at <= CAST(:now AS timestamptz) - CAST(:day AS interval) RETURNING singleton"
 )

@@ -25,7 +25,7 @@ from dispatcher.core import steps
 from dispatcher.core.gang import Gang
 from dispatcher.core.record import Attempt, Change, ObjectRef, Record
 from dispatcher.errors import DataRefused
-from dispatcher.store import archive, partitions, rows
+from dispatcher.store import archive, partitions, reader, rows
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Lease
 
@@ -138,8 +138,12 @@ class QueueStore:
         return await partitions.ensure_partitions(self._database, self._lease(), now)
 
     async def drop_expired(self, now: datetime, keep: timedelta) -> list[str]:
-        """Drop the months of history that ended longer than `keep` ago; return their names."""
+        """Drop the oldest month of history that ended longer than `keep` ago, one a day; return its names."""
         return await partitions.drop_expired(self._database, self._lease(), now, keep)
+
+    async def end_overdue_readers(self, longest: timedelta) -> list[str]:
+        """End sessions of readers that take longer than that; return whose, and why."""
+        return await reader.end_overdue(self._database, longest)
 
     async def _commit_or_halve(self, changes: Sequence[Change]) -> CommitResult:
         """Find what the database refuses by halving: few transactions, even in a large batch."""

@@ -70,7 +70,18 @@ hub: Final = Table(
     _text("fingerprint"),
     _moment("restored_at", nullable=True),
     _moment("settled_at", nullable=True),
+    _text("history_dropped_month"),
+    _moment("history_dropped_at", nullable=True),
     CheckConstraint("singleton", name="one_row"),
+)
+
+history_grant: Final = Table(
+    "history_grant",
+    metadata,
+    Column("role_name", Text, nullable=False),
+    Column("namespace", Text, nullable=False),
+    PrimaryKeyConstraint("role_name", "namespace"),
+    comment="Which roles see which namespaces in the views of schema tenant.",
 )
 
 leader_lease: Final = Table(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
+import psycopg
+
 from dispatcher.core import lifecycle
 from dispatcher.core.lifecycle import Verdict
 from dispatcher.core.record import Change, Record
@@ -12,6 +14,7 @@ from tests.postgres.changes import (
     LATER,
     NOW,
     count_of,
+    forget_replay,
     make_created,
     make_dispatch,
     make_submit,
@@ -96,3 +99,24 @@ async def test_what_was_moved_is_still_known_to_be_deleted(queue: QueueStore) ->
     here = await committed(queue, make_submit("here"))
     await queue.move_deleted(TOMORROW, 500)
     assert await queue.deleted_among({gone.uid, here.uid, "unknown"}) == {gone.uid}
+
+
+async def test_one_that_ended_before_it_began_does_not_keep_the_others_from_being_moved(
+    queue: QueueStore, database_url: str
+) -> None:
+    gone = await lived(queue, "gone", b"turned back")
+    other = await lived(queue, "other", b"as it should be")
+    forget_replay(database_url)
+    with psycopg.connect(database_url) as connection:
+        for table in ("attempt", "appwrapper"):
+            turned_back = f"UPDATE {table} SET ended_at = '2026-01-01' WHERE uid = %s"
+            connection.execute(turned_back.encode(), [gone.uid])
+    assert await queue.move_deleted(TOMORROW, 500) == 2
+    assert {uid for (uid,) in rows_of(database_url, "SELECT uid FROM past_appwrapper")} == {
+        gone.uid,
+        other.uid,
+    }
+    lasted = rows_of(
+        database_url, "SELECT DISTINCT ended_at - decided_at FROM past_attempt WHERE uid = %s", gone.uid
+    )
+    assert lasted == [(timedelta(0),)]

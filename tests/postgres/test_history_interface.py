@@ -43,4 +43,5 @@ def test_who_only_reads_holds_up_nobody_for_long(database_url: str) -> None:
         "max_parallel_workers_per_gather=0",
         "search_path=history",
         "statement_timeout=30s",
+        "temp_file_limit=2GB",
     ]

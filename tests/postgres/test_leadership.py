@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime, timedelta
 
+import psycopg
 import pytest
 from sqlalchemy import text
 
@@ -65,6 +66,45 @@ async def test_takeover_after_the_lease_ran_out_starts_a_new_epoch_and_stops_the
     with pytest.raises(Fenced):
         _ = old.lease
     assert count_of(database_url, "appwrapper") == 0
+
+
+async def test_lease_that_a_clock_turned_back_has_left_is_taken_over_once_nobody_renews_it(
+    database: Database, other_database: Database, database_url: str
+) -> None:
+    gone = Leadership(database, "gone", lease=LONG)
+    await gone.acquire()
+    seconds = [0.0]
+    candidate = Leadership(other_database, "b", lease=LONG, monotonic=lambda: seconds[0])
+
+    def turn_back(by: str) -> None:
+        with psycopg.connect(database_url) as connection:
+            connection.execute("UPDATE leader_lease SET expires_at = expires_at + %s::interval", [by])
+
+    turn_back("30 days")
+    for moment in (0, 299, 300):
+        seconds[0] = moment
+        assert await candidate.acquire() is None
+    turn_back("15 seconds")  # as a leader does that is there, and renews
+    for moment in (301, 601):
+        seconds[0] = moment
+        assert await candidate.acquire() is None
+    seconds[0] = 602
+    lease = await candidate.acquire()
+    assert lease is not None
+    assert (lease.epoch, lease.holder) == (2, "b")
+    with pytest.raises(Fenced):
+        await gone.renew()
+
+
+async def test_lease_that_runs_is_not_taken_however_long_one_waits(
+    database: Database, other_database: Database
+) -> None:
+    await Leadership(database, "a", lease=LONG).acquire()
+    seconds = [0.0]
+    candidate = Leadership(other_database, "b", monotonic=lambda: seconds[0])
+    for moment in (0, 1e6):
+        seconds[0] = moment
+        assert await candidate.acquire() is None
 
 
 async def test_a_lease_that_ran_out_commits_nothing_even_if_nobody_took_over(

@@ -21,7 +21,7 @@ from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
 from testbed.postgres import drop_database, url_of
-from tests.postgres.changes import forget_replay, make_submit, rows_of
+from tests.postgres.changes import forget_replay, make_dispatch, make_submit, rows_of
 
 
 @pytest.fixture
@@ -101,6 +101,31 @@ async def test_what_runs_while_the_database_is_migrated_goes_on_and_can_go_back(
     ]
     await asyncio.to_thread(migrate.migrate, database_url)
     assert await loaded(database_url) == [RUNNING]
+
+
+async def test_what_an_older_release_left_ending_before_it_began_is_mended_and_goes_up_and_down(
+    database_url: str, queue: QueueStore
+) -> None:
+    forget_replay(database_url)
+    (record,) = (await queue.commit([make_submit()])).accepted
+    await queue.commit([make_dispatch(record)])
+    await asyncio.to_thread(migrate.downgrade, database_url, "0008")
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE attempt SET ended_at = '2026-01-01', outcome = 'failed'")
+        connection.execute(
+            "UPDATE appwrapper SET ended_at = '2026-01-01', outcome = 'failed', phase = 'Failed'"
+        )
+    await asyncio.to_thread(migrate.migrate, database_url)
+    await asyncio.to_thread(migrate.check, database_url)
+    ranges = (
+        "SELECT ended_at >= decided_at FROM attempt UNION ALL SELECT ended_at >= created_at FROM appwrapper"
+    )
+    assert rows_of(database_url, ranges) == [(True,), (True,)]
+    assert rows_of(database_url, "SELECT history_dropped_month, history_dropped_at FROM hub") == [("", None)]
+    await asyncio.to_thread(migrate.downgrade, database_url, "0008")
+    assert rows_of(database_url, "SELECT count(*) FROM attempt") == [(1,)]
+    await asyncio.to_thread(migrate.migrate, database_url)
+    await asyncio.to_thread(migrate.check, database_url)
 
 
 async def test_there_is_no_way_back_past_a_phase_that_the_older_code_cannot_load(

@@ -103,7 +103,8 @@ async def test_a_month_is_dropped_once_all_of_it_is_too_old_and_so_is_what_no_mo
     kept_until_then = datetime(2025, 9, 30, 23, 59, 59, tzinfo=UTC)
     assert await drop_expired(database, leadership.lease, kept_until_then + YEAR, YEAR) == []
     assert partitions_of(database_url) == {"event_2025_09": 1, "event_2025_10": 1, "event_default": 1}
-    dropped = await drop_expired(database, leadership.lease, datetime(2025, 10, 1, tzinfo=UTC) + YEAR, YEAR)
+    # A day after the turn that the row of no month took.
+    dropped = await drop_expired(database, leadership.lease, datetime(2025, 10, 2, tzinfo=UTC) + YEAR, YEAR)
     assert dropped == [f"{table}_2025_09" for table in PARTITIONED]
     assert partitions_of(database_url) == {"event_2025_10": 1, "event_default": 1}
 
@@ -118,6 +119,42 @@ async def test_who_reads_a_month_keeps_it_and_writers_wait_behind_the_drop_for_a
             await drop_expired(database, leadership.lease, NOW + YEAR, YEAR)
         assert (await queue.commit([make_submit()])).refused == ()
     assert "event_2025_10" in await drop_expired(database, leadership.lease, NOW + YEAR, YEAR)
+
+
+async def test_a_clock_far_ahead_costs_one_month_a_day_however_often_it_is_asked(
+    database: Database, leadership: Leadership, database_url: str
+) -> None:
+    await ensure_partitions(database, leadership.lease, NOW)
+    ahead = NOW + timedelta(days=20 * 365)
+    dropped = [await drop_expired(database, leadership.lease, ahead, YEAR) for _ in range(3)]
+    assert dropped == [[f"{table}_2026_11" for table in PARTITIONED], [], []]
+
+
+async def test_a_turn_that_was_taken_while_the_clock_was_ahead_ends_in_a_day_all_the_same(
+    database: Database, leadership: Leadership, database_url: str
+) -> None:
+    then = datetime(2025, 1, 5, tzinfo=UTC)
+    await ensure_partitions(database, leadership.lease, then)
+    assert await drop_expired(database, leadership.lease, NOW + 20 * YEAR, YEAR) != []
+    for hours, is_dropped in ((0, False), (23, False), (24, True)):
+        dropped = await drop_expired(database, leadership.lease, NOW + timedelta(hours=hours), YEAR)
+        assert bool(dropped) == is_dropped
+
+
+async def test_a_month_a_day_is_dropped_until_none_is_over(
+    queue: QueueStore, database: Database, leadership: Leadership, database_url: str
+) -> None:
+    await ensure_partitions(database, leadership.lease, datetime(2025, 1, 5, tzinfo=UTC))
+    now = datetime(2026, 11, 1, tzinfo=UTC)
+    dropped = [
+        await drop_expired(database, leadership.lease, now + timedelta(days=day), YEAR) for day in range(4)
+    ]
+    assert [[name for name in names if name.startswith("event_")] for names in dropped] == [
+        ["event_2025_01"],
+        ["event_2025_02"],
+        ["event_2025_03"],
+        [],
+    ]
 
 
 async def test_only_the_leader_drops_months(database: Database, leadership: Leadership) -> None:

@@ -11,6 +11,7 @@ from dispatcher.settings import Settings
 
 DEFAULTS: dict[str, Any] = {
     "database_url": SecretStr(""),
+    "database_tls": "verified",
     "kubeconfig": "",
     "namespace": "",
     "listen_address": "127.0.0.1",
@@ -30,6 +31,7 @@ DEFAULTS: dict[str, Any] = {
     "reservation_bound_seconds": 21600.0,
     "kept_seconds": 604800.0,
     "history_days": 400.0,
+    "reader_seconds": 300.0,
     "probe_seconds": 5.0,
     "unreachable_seconds": 15.0,
     "unlisted_seconds": 60.0,
@@ -38,6 +40,7 @@ DEFAULTS: dict[str, Any] = {
     "submitter": "namespace",
     "author_check": "policy",
     "denied_namespaces": "kube-system,kube-public,kube-node-lease",
+    "wrapped_secrets": "refused",
     "log_level": "info",
     "log_format": "auto",
 }
@@ -56,6 +59,7 @@ def test_defaults_are_the_documented_ones() -> None:
             "database_url",
             SecretStr("postgresql://host/name"),
         ),
+        ("DISPATCHER_DATABASE_TLS", "unverified", "database_tls", "unverified"),
         ("DISPATCHER_KUBECONFIG", "/etc/hub.kubeconfig", "kubeconfig", "/etc/hub.kubeconfig"),
         ("DISPATCHER_NAMESPACE", "gpu-hub", "namespace", "gpu-hub"),
         ("DISPATCHER_LISTEN_ADDRESS", "0.0.0.0", "listen_address", "0.0.0.0"),  # noqa: S104  # as in a pod
@@ -74,6 +78,7 @@ def test_defaults_are_the_documented_ones() -> None:
         ("DISPATCHER_STARVATION_BOUND_SECONDS", "0", "starvation_bound_seconds", 0.0),
         ("DISPATCHER_RESERVATION_BOUND_SECONDS", "90", "reservation_bound_seconds", 90.0),
         ("DISPATCHER_KEPT_SECONDS", "0", "kept_seconds", 0.0),
+        ("DISPATCHER_READER_SECONDS", "60", "reader_seconds", 60.0),
         ("DISPATCHER_PROBE_SECONDS", "1", "probe_seconds", 1.0),
         ("DISPATCHER_UNREACHABLE_SECONDS", "0", "unreachable_seconds", 0.0),
         ("DISPATCHER_SAMPLE_SECONDS", "60", "sample_seconds", 60),
@@ -86,6 +91,7 @@ def test_defaults_are_the_documented_ones() -> None:
             "denied_namespaces",
             "kube-system, gpu-operator",
         ),
+        ("DISPATCHER_WRAPPED_SECRETS", "stored", "wrapped_secrets", "stored"),
         ("DISPATCHER_LOG_LEVEL", "debug", "log_level", "debug"),
         ("DISPATCHER_LOG_FORMAT", "json", "log_format", "json"),
     ],

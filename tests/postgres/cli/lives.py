@@ -8,9 +8,9 @@ from typing import Final
 
 from dispatcher.core import beginnings, lifecycle
 from dispatcher.core.lifecycle import Verdict
-from dispatcher.core.record import Change, Record
+from dispatcher.core.record import Change, Pending, Record
 from dispatcher.store.queue import QueueStore
-from tests.postgres.changes import GANG, make_block, make_object
+from tests.postgres.changes import GANG, make_object
 
 GONE: Final = "00000000-0000-0000-0000-000000000001"
 FAILED: Final = "00000000-0000-0000-0000-000000000002"
@@ -43,7 +43,7 @@ async def live(queue: QueueStore) -> Lives:
     now = datetime.now(UTC).replace(microsecond=0)
     lives = Lives(now.replace(hour=10, minute=0, second=0) - timedelta(days=10), now - timedelta(hours=84))
     train = await _committed(queue, _submitted(GONE, "team-a", "train", lives.start, user="alice"))
-    train = await _committed(queue, _then(make_block(train), lives.at(5)))
+    train = await _committed(queue, _blocked(train, lives.at(5)))
     train = await _started(queue, train, "east", lives.at(60))
     train = await _committed(queue, lifecycle.complete(train, {0}, lives.at(180), lives.at(180)))
     await _committed(queue, lifecycle.delete(train, lives.at(240)))
@@ -55,7 +55,7 @@ async def live(queue: QueueStore) -> Lives:
     await _committed(queue, lifecycle.removed(probe, lives.at(45)))
     fields = {"user": "alice", "queue": "night", "priority": 7}
     waiting = await _committed(queue, _submitted(WAITING, "team-a", "train", lives.waiting_since, **fields))
-    await _committed(queue, _then(make_block(waiting), lives.waiting_since))
+    await _committed(queue, _blocked(waiting, lives.waiting_since))
     return lives
 
 
@@ -80,9 +80,10 @@ async def _started(queue: QueueStore, record: Record, cluster: str, at: datetime
     return await _committed(queue, lifecycle.mark_running(record, at + timedelta(minutes=1)))
 
 
-def _then(change: Change, at: datetime) -> Change:
-    (event,) = change.events
-    return replace(change, events=(replace(event, at=at),))
+def _blocked(record: Record, at: datetime) -> Change:
+    change = lifecycle.block(record, Pending("InsufficientResources", "lacks 1 cpu", "cpu", "hub"), at)
+    assert change is not None
+    return change
 
 
 async def _committed(queue: QueueStore, change: Change) -> Record:

@@ -132,3 +132,31 @@ def test_kubectl_is_told_what_may_come_next(
         complete_kubectl_plugin()
     assert ended.value.code == 0
     assert capsys.readouterr().out.split() == [*offered, ":4"]
+
+
+ELSEWHERE = "postgresql://ada:hunter2@db.example.org/dispatcher"
+
+
+@pytest.mark.parametrize(
+    "asked", [["queue"], ["sql", "SELECT 1"], ["clusters"], ["migrate"]], ids=lambda asked: asked[0]
+)
+async def test_database_on_another_host_is_not_asked_without_verified_tls(ask: Run, asked: list[str]) -> None:
+    ran = await ask(*asked, "--database-url", ELSEWHERE)
+    assert (ran.code, ran.out) == (1, "")
+    assert ran.err.startswith(
+        "dispatcher: the database URL leads to db.example.org with sslmode=prefer, so that"
+    )
+    assert "sslmode=verify-full" in ran.err
+    assert "hunter2" not in ran.err
+
+
+@pytest.mark.parametrize("asked", [["queue"], ["sql", "SELECT 1"]], ids=lambda asked: asked[0])
+async def test_operator_may_say_that_the_network_is_trusted(
+    ask: Run, asked: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DISPATCHER_DATABASE_TLS", "unverified")
+    ran = await ask(*asked, "--database-url", "postgresql://ada@db.invalid/dispatcher")
+    assert ran.code == 3
+    monkeypatch.setenv("DISPATCHER_DATABASE_TLS", "perhaps")
+    ran = await ask(*asked, "--database-url", ELSEWHERE)
+    assert ran == Ran(1, "", "dispatcher: DISPATCHER_DATABASE_TLS is neither verified nor unverified\n")

@@ -69,6 +69,44 @@ async def test_one_in_a_namespace_that_is_denied_fails_at_once(world: World, sta
     )
 
 
+SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"p": "hunter2"}}
+
+
+async def test_secret_with_values_is_refused_and_kept_nowhere(world: World) -> None:
+    record = await world.admit(make_appwrapper("aw", SECRET))
+    assert record.phase is Phase.FAILED
+    assert record.message.startswith(
+        "default/aw creation failure: spec.resources.GenericItems[0]: wraps a Secret with values"
+    )
+    assert world.store.specs == {}
+    await world.reconcile(record.uid)  # nothing asks for the spec of one that was refused
+    assert world.failed == []
+
+
+async def test_operator_may_say_that_secrets_are_stored(world: World) -> None:
+    world.admission = world.make_admission(takes_secrets=True)
+    record = await world.admit(make_appwrapper("aw", SECRET))
+    assert record.phase is Phase.QUEUED
+    assert b"hunter2" in world.store.specs[record.spec_hash]
+
+
+async def test_one_that_runs_with_a_secret_already_is_adopted_all_the_same(world: World) -> None:
+    built = build(make_wrapped(SECRET), make_owner())
+    world.server.on("GET", "/api/v1/namespaces/default/secrets/s", answer(built))
+    record = await world.admit(make_appwrapper("aw", SECRET, status={"canrun": True}))
+    assert record.phase is Phase.DISPATCHING
+
+
+async def test_one_that_the_database_cannot_hold_fails_and_is_told(world: World) -> None:
+    world.store.verdict = lambda change: "value too long" if change.after.priority == 9 else ""
+    record = await world.admit(make_appwrapper("aw", spec={"priority": 9}))
+    assert record.phase is Phase.FAILED
+    assert record.message == (
+        "default/aw creation failure: something in it is beyond what can be stored; the dispatcher's log says "
+        "what (change_refused)"
+    )
+
+
 @pytest.mark.parametrize("case", ["known", "deleting", "gone"])
 async def test_nothing_is_taken_in_twice_or_in_vain(world: World, case: str) -> None:
     metadata: Json = {"deletionTimestamp": "2026-11-20T09:00:00Z"} if case == "deleting" else {}

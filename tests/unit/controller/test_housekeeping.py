@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import datetime, timedelta
 
 import pytest
 
 from dispatcher import errors
-from dispatcher.controller.housekeeping import AT_ONCE, Housekeeping
+from dispatcher.controller.housekeeping import AT_ONCE, READERS_EVERY_SECONDS, Housekeeping
 from tests.builders import NOW
+from tests.unit.virtual_time import monotonic, until
 
 KEEP = timedelta(days=400)
 DAY = timedelta(days=1)
@@ -35,6 +37,10 @@ class Database:
     async def drop_expired(self, now: datetime, keep: timedelta) -> list[str]:
         self._note("drop", now, keep)
         return []
+
+    async def end_overdue_readers(self, longest: timedelta) -> list[str]:
+        self._note("end", longest)
+        return ["ada: advisory locks"]
 
     def _note(self, what: str, *how: object) -> None:
         self.asked.append((what, *how))
@@ -69,3 +75,15 @@ async def test_what_cannot_be_done_is_left_to_the_next_hour_and_holds_up_nothing
 async def test_who_leads_no_longer_keeps_no_house(what: str) -> None:
     with pytest.raises(errors.Fenced):
         await kept(Database(fails={what: errors.Fenced("epoch 1 is over")}))
+
+
+async def test_readers_are_looked_at_again_and_again_even_if_that_fails_once() -> None:
+    database = Database(fails={"end": errors.StoreUnavailable("gone")})
+    task = asyncio.create_task(Housekeeping(database, lambda: NOW, KEEP, timedelta(seconds=40)).run_readers())
+    await until(lambda: len(database.asked) == 2)
+    database.fails = {}
+    await until(lambda: len(database.asked) == 4)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    assert set(database.asked) == {("end", timedelta(seconds=40))}
+    assert monotonic() >= 3 * READERS_EVERY_SECONDS

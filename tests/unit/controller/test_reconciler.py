@@ -109,6 +109,7 @@ async def test_priority_that_is_set_back_to_what_was_submitted_is_a_change_like_
     world.show(make_appwrapper(spec={"priority": 20}))
     await world.reconcile(UID)
     world.show(make_appwrapper(spec={"priority": 5}))
+    await asyncio.sleep(1)  # of virtual time: wishes are followed once a second
     await world.reconcile(UID)
     assert world.record(UID).priority == 5
 

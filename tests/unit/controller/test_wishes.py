@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from dispatcher.core.record import HOLDING, Phase
 from tests.builders import make_appwrapper
 from tests.unit.controller.wire import job, made
 from tests.unit.controller.world import World
+from tests.unit.virtual_time import monotonic
 
 Json = dict[str, Any]
 
@@ -59,6 +61,7 @@ async def test_suspended_gang_is_removed_and_held_back_until_it_is_released(worl
 
     wakes = world.dispatch_wakes
     world.show(RELEASED)
+    await asyncio.sleep(1)  # of virtual time: wishes are followed once a second
     await world.reconcile(UID)
     assert world.record(UID).phase is Phase.QUEUED
     assert world.dispatch_wakes == wakes + 1
@@ -102,3 +105,20 @@ async def test_appwrapper_of_another_manager_is_neither_taken_in_nor_touched(
     await world.admission.admit_all()
     assert (world.admitted, world.store.batches) == ([], [])
     assert [each for each in world.server.asked if each.method != "GET"] == []
+
+
+async def test_priority_that_is_patched_in_a_loop_is_followed_once_a_second_and_the_last_value_wins(
+    world: World,
+) -> None:
+    await world.admit(RELEASED)
+    begun = monotonic()
+    for priority in range(1, 101):
+        world.show(make_appwrapper("aw", TRAIN, spec={"priority": priority}))
+        await world.reconcile(UID)
+    causes = [cause for batch in world.store.batches for _, cause in batch]
+    assert causes.count("reprioritised") == 1 + int(monotonic() - begun)
+    # It comes back by itself once it may be followed, and finds the last value.
+    while world.record(UID).priority != 100:
+        world.queue.done(await asyncio.wait_for(world.queue.get(), 1.1))
+        await world.reconcile(UID)
+    assert monotonic() - begun <= 2.2

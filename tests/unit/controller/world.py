@@ -104,6 +104,7 @@ class World:
         believes_stamps: bool = False,
         denied_namespaces: frozenset[str] = frozenset(),
         authors: AuthorCheck | None = None,
+        takes_secrets: bool = False,
     ) -> Admission:
         """Who takes newcomers in."""
         return Admission(
@@ -120,6 +121,7 @@ class World:
             denied_namespaces=denied_namespaces,
             authors=authors,
             limits=self.limits,
+            takes_secrets=takes_secrets,
         )
 
     def now(self) -> datetime:

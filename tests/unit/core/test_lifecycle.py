@@ -307,3 +307,45 @@ def test_history_says_what_happened_where_and_why(
     change = step_from(record_in(source), cause)
     assert change is not None
     assert change.events == (Event(LATER, cause, source, target, **fields),)  # type: ignore[arg-type]
+
+
+FROM_LATER = at(3600)
+"""When a former leader, whose clock was ahead, made the last step."""
+
+
+@pytest.mark.parametrize(
+    "transition",
+    # What is told of a head is a step of its own here, and made before.
+    [row for row in TRANSITIONS if row.source and row.cause in STEPS and row.cause != Cause.BECAME_HEAD],
+    ids=lambda row: f"{row.source}-{row.cause}",
+)
+def test_times_of_one_appwrapper_never_run_backwards(transition: Transition) -> None:
+    assert transition.source is not None
+    record = replace(make_record(transition.source), phase_since=FROM_LATER)
+    change = STEPS[transition.cause](record)
+    assert change is not None
+    after, before = change.after, record.attempt
+    moments = [each.at for each in change.events] + [after.phase_since]
+    moments += [each.updated for each in after.conditions if each not in record.conditions]
+    if after.attempt is not None:
+        pairs = (
+            (getattr(after.attempt, name), getattr(before, name, None))
+            for name in ("decided_at", "created_at", "started_at", "ended_at")
+        )
+        moments += [new for new, old in pairs if new is not None and new != old]
+    assert min(moments) >= FROM_LATER
+
+
+def test_latest_time_of_a_record_is_that_of_its_last_step_but_none_that_is_to_come() -> None:
+    running = make_record(Phase.RUNNING, eligible_at=at(1e6), kept_until=at(1e6))
+    assert lifecycle.latest(running) == running.phase_since
+    assert running.attempt is not None
+    ended = replace(running.attempt, ended_at=at(500))
+    assert lifecycle.latest(replace(running, attempt=ended)) == at(500)
+    ill = lifecycle.fall_ill(running, words.INSUFFICIENT_PODS_READY, "0 of 1", at(700)).after
+    assert lifecycle.latest(ill) == at(700)
+
+
+def test_nobody_is_submitted_before_being_created_though_the_api_servers_clock_is_ahead() -> None:
+    record = beginnings.submit(make_newcomer(created_at=at(86400)), make_gang(), LATER).after
+    assert record.created_at == LATER

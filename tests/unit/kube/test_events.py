@@ -105,3 +105,62 @@ async def test_events_are_written_at_a_limited_rate_after_a_burst(
             recorder.offer(EVENT)
         await until(lambda: len(server.requests("POST")) == BURST + 20)
     assert 20 / PER_SECOND <= monotonic() < 20 / PER_SECOND + 1.1
+
+
+def in_namespace(name: str, number: int = 0) -> EventAbout:
+    return replace(EVENT, namespace=name, name=f"aw-{number}")
+
+
+async def test_namespaces_take_turns_so_one_that_floods_delays_nobody_else(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    for name in ("noisy", "quiet", "calm"):
+        server.on("POST", f"/api/v1/namespaces/{name}/events", answer({}, 201))
+    recorder = EventRecorder(client, monotonic)
+    for number in range(100):
+        recorder.offer(in_namespace("noisy", number))
+    for number in range(2):
+        recorder.offer(in_namespace("quiet", number))
+        recorder.offer(in_namespace("calm", number))
+    task = asyncio.create_task(recorder.run())
+    await until(lambda: len(server.requests("POST")) >= 8)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    written = [request.body["metadata"] for request in server.requests("POST")[:8]]
+    assert [(each["namespace"], each["generateName"]) for each in written] == [
+        ("noisy", "aw-0."),
+        ("quiet", "aw-0."),
+        ("calm", "aw-0."),
+        ("noisy", "aw-1."),
+        ("quiet", "aw-1."),
+        ("calm", "aw-1."),
+        ("noisy", "aw-2."),
+        ("noisy", "aw-3."),
+    ]
+
+
+async def test_where_there_is_no_room_the_namespace_with_the_most_gives_way(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    for name in ("noisy", "quiet"):
+        server.on("POST", f"/api/v1/namespaces/{name}/events", answer({}, 201))
+    recorder = EventRecorder(client, monotonic)
+    for number in range(MOST_WAITING):
+        recorder.offer(in_namespace("noisy", number))
+    recorder.offer(in_namespace("quiet"))
+    assert recorder.dropped == 1
+    task = asyncio.create_task(recorder.run())
+    await until(lambda: len(server.requests("POST")) == MOST_WAITING)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    written = [request.body["metadata"]["namespace"] for request in server.requests("POST")]
+    assert (written[1], written.count("noisy")) == ("quiet", MOST_WAITING - 1)
+
+
+async def test_of_as_many_namespaces_as_there_is_room_none_pushes_out_another(client: ClusterClient) -> None:
+    recorder = EventRecorder(client, monotonic)
+    for number in range(MOST_WAITING + 3):
+        recorder.offer(in_namespace(f"ns-{number}"))
+    assert recorder.dropped == 3
+    recorder.offer(in_namespace("ns-0"))
+    assert recorder.dropped == 4

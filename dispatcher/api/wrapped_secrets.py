@@ -1,0 +1,43 @@
+"""Whether an AppWrapper carries the values of a Secret, which its spec is no place for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+from dispatcher.api.appwrapper import AppWrapperSpec
+from dispatcher.api.mistakes import SpecError
+
+_VALUES: Final = ("data", "stringData")
+
+
+def check_no_secret_values(spec: AppWrapperSpec) -> None:
+    """Raise `SpecError` if the spec wraps a Secret with values; the message quotes neither values nor keys."""
+    for wrapped in spec.wrapped:
+        if any(map(_has_values, _objects_in(wrapped.template))):
+            raise SpecError(
+                spec.path_of(wrapped),
+                "wraps a Secret with values, for all to read who may read AppWrappers or the dispatcher's database",
+                "Create the Secret beside the AppWrapper, and wrap what names it",
+            )
+
+
+def _objects_in(template: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The object itself, and those that a list holds, and theirs; templates are not deep (`check_template`)."""
+    yield template
+    items = template.get("items")
+    if str(template.get("kind")).endswith("List") and isinstance(items, list):
+        for item in items:
+            if isinstance(item, Mapping):
+                yield from _objects_in(item)
+
+
+def _has_values(template: Mapping[str, Any]) -> bool:
+    # In a list, each entry is of the list's kind where it does not say otherwise.
+    is_secret = template.get("kind") in ("Secret", "SecretList") and "/" not in str(
+        template.get("apiVersion")
+    )
+    entries = template.get("items") if template.get("kind") == "SecretList" else [template]
+    return is_secret and any(
+        entry.get(field) for entry in entries or () if isinstance(entry, Mapping) for field in _VALUES
+    )

@@ -1,0 +1,29 @@
+"""How often the wishes of an owner are followed: each writes history, and anybody can patch in a loop."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from datetime import datetime, timedelta
+from typing import Final
+
+FOLLOWED_EVERY: Final = timedelta(seconds=1)
+"""An AppWrapper's priority, selectors and `suspend` are followed once in so long: the last value wins, none is lost."""
+
+
+class Pacing:
+    """Gives each key a turn once in `every`."""
+
+    def __init__(self, every: timedelta = FOLLOWED_EVERY) -> None:
+        self._every = every
+        self._turns: OrderedDict[str, datetime] = OrderedDict()
+        """When each key had its last turn, the oldest first; those that are past waiting for are forgotten."""
+
+    def turn(self, key: str, now: datetime) -> float:
+        """0 if it is this key's turn, which is noted; else the seconds until it is."""
+        while self._turns and next(iter(self._turns.values())) + self._every <= now:
+            self._turns.popitem(last=False)
+        last = self._turns.get(key)
+        if last is not None:
+            return (last + self._every - now).total_seconds()
+        self._turns[key] = now
+        return 0.0

@@ -1,0 +1,95 @@
+"""The time that records are stamped with: the database's, carried on by the monotonic clock, never turned back.
+
+One bad reading must not make every deadline due and every month of history old. Time that is late does little harm,
+time that is early does much. So a reading that is ahead of what it should be by more than `LARGEST_STEP` is doubted,
+and the clock goes on by itself. Readings that go on saying the same are followed in the end, as the former one may have
+been wrong: soon if the host's own clock agrees, as after a host was suspended, else after an hour, in which an operator
+can look.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from typing import Final
+
+from dispatcher.errors import StoreUnavailable
+
+LARGEST_STEP: Final = timedelta(seconds=60)
+"""Readings are seconds apart and two good clocks drift by microseconds in that; the shortest grace is a minute."""
+
+AGREED_AFTER_SECONDS: Final = 60.0
+"""How long a doubted reading has to last if the host's clock agrees: twenty renewals, so no single bad reading."""
+
+SETTLED_AFTER_SECONDS: Final = 3600.0
+"""How long it has to last if the host's clock does not agree."""
+
+
+class Clock:
+    """The database's time, carried on between readings; it never goes back.
+
+    `monotonic` is in seconds. `wall` is the host's own time; without it no first reading is doubted.
+    """
+
+    def __init__(self, monotonic: Callable[[], float], wall: Callable[[], datetime] | None = None) -> None:
+        self._monotonic = monotonic
+        self._wall = wall
+        self._anchor: tuple[datetime, float] | None = None
+        self._doubted: tuple[timedelta, float] | None = None
+        self._off = timedelta(0)
+
+    def set(self, database_now: datetime) -> None:
+        """Take a reading of the database's clock, unless that would turn time back or leap ahead."""
+        if self._anchor is None:
+            self._begin(self._first(database_now))
+        off = database_now - self.now()
+        if off > LARGEST_STEP and not self._is_settled(off, database_now):
+            self._off = off
+            return
+        self._doubted = None
+        self._off = off if off < -LARGEST_STEP else timedelta(0)
+        self._begin(max(database_now, self.now()))
+
+    def now(self) -> datetime:
+        """The time; only after the first `set`."""
+        if self._anchor is None:
+            raise StoreUnavailable("the database's clock was never read")
+        moment, since = self._anchor
+        return moment + timedelta(seconds=self._monotonic() - since)
+
+    @property
+    def off(self) -> timedelta:
+        """How far the database's clock is ahead (behind, if below 0) and not followed; 0 while it is followed."""
+        return self._off
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the database's clock and what to do; empty while it is followed."""
+        if not self._off:
+            return ""
+        seconds = abs(round(self._off.total_seconds()))
+        if self._off > timedelta(0):
+            return (
+                f"the database's clock leapt ahead by {seconds} s and is not followed: correct it, or wait; it is "
+                f"followed after {SETTLED_AFTER_SECONDS / 60:g} minutes"
+            )
+        return (
+            f"the database's clock is behind by {seconds} s and is not followed back: correct it; if it is right now, "
+            "restart the dispatcher"
+        )
+
+    def _begin(self, moment: datetime) -> None:
+        self._anchor = moment, self._monotonic()
+
+    def _first(self, reading: datetime) -> datetime:
+        """The time to begin with: the database's, or the host's if that is much earlier."""
+        wall = self._wall() if self._wall else reading
+        return wall if reading - wall > LARGEST_STEP else reading
+
+    def _is_settled(self, off: timedelta, reading: datetime) -> bool:
+        """True once readings have said the same for long enough."""
+        now = self._monotonic()
+        if self._doubted is None or abs(off - self._doubted[0]) > LARGEST_STEP:
+            self._doubted = off, now
+        agrees = self._wall is not None and abs(self._wall() - reading) <= LARGEST_STEP
+        return now - self._doubted[1] >= (AGREED_AFTER_SECONDS if agrees else SETTLED_AFTER_SECONDS)

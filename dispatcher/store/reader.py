@@ -1,0 +1,179 @@
+"""The roles of those who only read history, and all that they may not do.
+
+`dispatcher_reader` sees every namespace, through the views of schema `history`; members of `dispatcher_tenant` see
+theirs, through those of schema `tenant`. Both share a server with the queue. So they get few connections and no means
+to fill its disk or to hold its locks: no temporary tables, no large objects, no advisory locks, bounded temporary
+files. Their timeouts they could lift themselves, so `end_overdue` is for the leader to call again and again.
+
+What an account may not set up by itself is left to somebody who may: `set_up` returns it as SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Final, LiteralString
+
+import psycopg
+from psycopg import sql
+from sqlalchemy import text
+
+from dispatcher.store.database import Database, connection_parameters
+
+READER: Final = "dispatcher_reader"
+TENANT: Final = "dispatcher_tenant"
+
+MOST_CONNECTIONS: Final = 20
+"""Of the reader at once: a dashboard and some people, and a fifth of what Postgres has by default."""
+
+TEMP_FILES: Final = "2GB"
+"""Of one session: a year of reports sorts in less, and a disk has more."""
+
+IDLE_SECONDS: Final = 60
+"""Longest silence in the middle of a transaction; the role's own timeout is the same, and ends it more politely."""
+
+LOCK_TIMEOUT: Final = "15s"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that has to be so: how to ask whether it is, and how to make it so."""
+
+    is_so: LiteralString
+    statement: LiteralString
+
+
+def set_up(url: str) -> tuple[str, ...]:
+    """Bring the roles to what this module promises; the statements that somebody else has to run. Safe to repeat."""
+    parameters = connection_parameters(url, lock_timeout=LOCK_TIMEOUT)
+    with psycopg.connect(**parameters, autocommit=True) as connection:  # type: ignore[arg-type]  # libpq's own names
+        return tuple(_left(connection))
+
+
+def _left(connection: psycopg.Connection) -> Iterator[str]:
+    for step in STEPS:
+        if _is_so(connection, step):
+            continue
+        statement = _written(connection, step.statement)
+        try:
+            # One that was made meanwhile, or that another database of this server changes now, is asked for again.
+            connection.execute(statement)
+        except psycopg.Error as error:
+            if (error.sqlstate or "")[:2] not in _NOT_DONE:
+                raise
+        if not _is_so(connection, step):
+            yield statement.as_string(connection)
+
+
+_NOT_DONE: Final = ("42", "XX", "23", "55")
+"""SQLSTATE classes: not allowed, changed by another at once, exists by now, in use."""
+
+
+def _is_so(connection: psycopg.Connection, step: Step) -> bool:
+    (is_so,) = connection.execute(step.is_so).fetchone() or (False,)
+    return bool(is_so)
+
+
+def _written(connection: psycopg.Connection, statement: LiteralString) -> sql.Composed:
+    database, me = connection.execute("SELECT current_database(), current_user").fetchone() or ("", "")
+    return sql.SQL(statement).format(database=sql.Identifier(database), me=sql.Identifier(me))
+
+
+_HELD: Final = (
+    "p.pronamespace = 'pg_catalog'::regnamespace AND "
+    "p.proname ~ '^(lo_.*|loread|lowrite|pg_(try_)?advisory_.*)$'"
+)
+"""Functions of large objects, which fill the disk, and of advisory locks, which fill the table of locks."""
+
+STEPS: Final = (
+    Step(
+        f"SELECT count(*) = 1 FROM pg_roles WHERE rolname = '{READER}'",
+        f"CREATE ROLE {READER} LOGIN",
+    ),
+    Step(
+        f"SELECT count(*) = 1 FROM pg_roles WHERE rolname = '{TENANT}'",
+        f"CREATE ROLE {TENANT} NOLOGIN",
+    ),
+    Step(
+        "SELECT coalesce(bool_and(has_schema_privilege(r.oid, n.oid, 'USAGE') AND has_table_privilege(r.oid, c.oid, "
+        "'SELECT')), false) FROM pg_namespace AS n JOIN pg_class AS c ON c.relnamespace = n.oid, pg_roles AS r "
+        f"WHERE n.nspname = 'tenant' AND c.relkind = 'v' AND r.rolname = '{TENANT}'",
+        f"GRANT USAGE ON SCHEMA tenant TO {TENANT}; GRANT SELECT ON ALL TABLES IN SCHEMA tenant TO {TENANT}",
+    ),
+    Step(
+        f"SELECT coalesce(bool_and(rolconnlimit >= 0), false) FROM pg_roles WHERE rolname = '{READER}'",
+        f"ALTER ROLE {READER} CONNECTION LIMIT {MOST_CONNECTIONS}",
+    ),
+    Step(
+        f"SELECT coalesce(bool_or(rolconfig::text LIKE '%temp_file_limit=%'), false) FROM pg_roles "
+        f"WHERE rolname = '{READER}'",
+        f"ALTER ROLE {READER} SET temp_file_limit = '{TEMP_FILES}'",
+    ),
+    Step(
+        "SELECT NOT has_database_privilege('public', current_database(), 'TEMPORARY')",
+        "REVOKE TEMPORARY ON DATABASE {database} FROM PUBLIC",
+    ),
+    Step(
+        f"SELECT NOT bool_or(has_function_privilege('public', p.oid, 'EXECUTE')) FROM pg_proc AS p WHERE {_HELD}",
+        # Whoever migrates takes an advisory lock; nobody else has a use for these.
+        "DO $$ DECLARE each regprocedure; owner name; BEGIN "
+        "SELECT pg_get_userbyid(datdba) INTO owner FROM pg_database WHERE datname = current_database(); "
+        f"FOR each IN SELECT p.oid::regprocedure FROM pg_proc AS p WHERE {_HELD} LOOP "
+        "EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO %I, %I', each, owner, current_user); "
+        "EXECUTE format('REVOKE EXECUTE ON FUNCTION %s FROM PUBLIC', each); END LOOP; END $$",
+    ),
+    Step(
+        "SELECT count(*) > 0 FROM pg_proc WHERE proname = 'answer' AND pronamespace = 'history'::regnamespace",
+        f"""
+        GRANT {READER} TO {{me}};
+        GRANT CREATE ON SCHEMA history TO {READER};
+        CREATE FUNCTION history.answer(query text, most bigint) RETURNS SETOF record
+        LANGUAGE plpgsql SECURITY DEFINER SET search_path = history, pg_temp AS $$
+        DECLARE
+            found record;
+            told bigint := 0;
+        BEGIN
+            FOR found IN EXECUTE query LOOP
+                EXIT WHEN told = most;
+                told := told + 1;
+                RETURN NEXT found;
+            END LOOP;
+        END
+        $$;
+        REVOKE EXECUTE ON FUNCTION history.answer(text, bigint) FROM PUBLIC;
+        ALTER FUNCTION history.answer(text, bigint) OWNER TO {READER};
+        REVOKE CREATE ON SCHEMA history FROM {READER}
+        """,
+    ),
+)
+
+
+async def end_overdue(database: Database, longest: timedelta) -> list[str]:
+    """End the sessions of readers and tenants that take too long or hold an advisory lock; return why, of each.
+
+    Of members of the two roles only those are ended that this account may end. The account itself, and who may do
+    what it may, are members, too, and are left alone.
+    """
+    values = {"readers": [READER, TENANT], "longest": longest, "idle": timedelta(seconds=IDLE_SECONDS)}
+    async with database.reading() as connection:
+        found = await connection.execute(_OVERDUE, values)
+        return [f"{row.usename}: {row.why}" for row in found if row.is_ended]
+
+
+_OVERDUE: Final = text(
+    "SELECT usename, why, pg_terminate_backend(pid) AS is_ended FROM ("
+    "  SELECT a.pid, a.usename, CASE"
+    "    WHEN a.state LIKE 'idle in transaction%' AND a.state_change < clock_timestamp() - CAST(:idle AS interval)"
+    "      THEN 'idle in a transaction'"
+    "    WHEN a.xact_start < clock_timestamp() - CAST(:longest AS interval) THEN 'a transaction that takes too long'"
+    "    WHEN EXISTS (SELECT FROM pg_locks AS l WHERE l.pid = a.pid AND l.locktype = 'advisory') THEN 'advisory locks'"
+    "  END AS why"
+    "  FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid"
+    "  WHERE a.datname = current_database() AND a.backend_type = 'client backend' AND NOT r.rolsuper"
+    "    AND NOT pg_has_role(r.oid, current_user, 'MEMBER')"
+    "    AND EXISTS (SELECT FROM pg_roles AS g WHERE g.rolname = ANY(:readers) AND pg_has_role(r.oid, g.oid, 'MEMBER'))"
+    "    AND (pg_has_role(current_user, r.oid, 'USAGE') OR pg_has_role(current_user, 'pg_signal_backend', 'USAGE'))"
+    "  OFFSET 0"
+    ") AS overdue WHERE why IS NOT NULL"
+)

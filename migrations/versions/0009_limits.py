@@ -1,0 +1,110 @@
+"""Bounds for those who read, views that a tenant may be given, and which month of history was dropped last.
+
+The schema `tenant` has the views of `history` that have a namespace, each cut down to the namespaces that
+`history_grant` gives to the role that asks, or to a role that it is a member of. The views are security barriers: no
+function of a query sees a row before that was decided. Roles and what they may not do are `dispatcher.store.reader`'s,
+which every `dispatcher migrate` goes through: roles belong to the server, and privileges may be given later.
+
+An attempt that ended before it began, as a clock that was turned back could leave it, lasted no time from now on.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from alembic import op
+
+revision = "0009"
+down_revision = "0008"
+branch_labels = None
+depends_on = None
+
+COLUMNS = """
+ALTER TABLE hub
+    ADD COLUMN history_dropped_month text NOT NULL DEFAULT '',
+    ADD COLUMN history_dropped_at timestamptz
+"""
+
+MEND = """
+UPDATE attempt SET ended_at = decided_at WHERE ended_at < decided_at;
+UPDATE appwrapper SET ended_at = least(created_at, taken_in_at) WHERE ended_at < least(created_at, taken_in_at)
+"""
+
+GRANTED = """
+CREATE TABLE history_grant (
+    role_name text NOT NULL,
+    namespace text NOT NULL,
+    CONSTRAINT pk_history_grant PRIMARY KEY (role_name, namespace)
+);
+COMMENT ON TABLE history_grant IS 'Which roles see which namespaces in the views of schema tenant.';
+CREATE SCHEMA tenant;
+COMMENT ON SCHEMA tenant IS 'History of the namespaces that the role that asks was given in public.history_grant.'
+"""
+
+VIEWS = (
+    "attempt_history",
+    "dispatch_latency",
+    "job_history",
+    "pending_reasons",
+    "preemptions",
+    "queue_now",
+    "running_now",
+    "state_intervals",
+    "timeline",
+    "usage_hourly",
+    "wait_stats_daily",
+)
+"""All that have a namespace, but `overtakes`, which is about two AppWrappers, one of which may be another tenant's."""
+
+# Comments come with the columns. A row of another tenant is gone before anything of the query is evaluated.
+VIEW = """
+CREATE VIEW tenant.{0} WITH (security_barrier) AS
+SELECT * FROM history.{0}
+WHERE namespace IN (
+    SELECT g.namespace FROM public.history_grant AS g JOIN pg_catalog.pg_roles AS r ON r.rolname = g.role_name
+    WHERE pg_catalog.pg_has_role(current_user, r.oid, 'USAGE')
+);
+DO $$
+DECLARE told record;
+BEGIN
+    FOR told IN
+        SELECT a.attname, col_description(a.attrelid, a.attnum) AS meaning
+        FROM pg_attribute AS a WHERE a.attrelid = 'history.{0}'::regclass AND a.attnum > 0
+    LOOP
+        EXECUTE format('COMMENT ON COLUMN tenant.{0}.%I IS %L', told.attname, told.meaning);
+    END LOOP;
+END
+$$
+"""
+
+DOWN = """
+DROP SCHEMA tenant CASCADE;
+DROP TABLE history_grant;
+DROP FUNCTION IF EXISTS history.answer(text, bigint);
+ALTER TABLE hub DROP COLUMN history_dropped_month, DROP COLUMN history_dropped_at;
+DO $$
+BEGIN
+    -- The older code keeps `dispatcher sql` to the reader's rights by a temporary function of the reader.
+    EXECUTE format('GRANT TEMPORARY ON DATABASE %I TO PUBLIC', current_database());
+END
+$$
+"""
+
+
+def upgrade() -> None:
+    _run(COLUMNS, MEND, GRANTED, *_views())
+
+
+def downgrade() -> None:
+    _run(DOWN)
+
+
+def _views() -> Iterator[str]:
+    for view in VIEWS:
+        yield VIEW.format(view)
+
+
+def _run(*statements: str) -> None:
+    # The driver's own, which takes several statements at once, and colons and percent signs as they are.
+    connection: Any = op.get_bind().connection.driver_connection
+    for statement in statements:
+        connection.execute(statement)

@@ -1,0 +1,273 @@
+"""Who only reads gets few connections, no room on the disk and no time without end; tenants see what is theirs."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from datetime import timedelta
+from typing import Final, LiteralString
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from dispatcher.store import migrate, reader
+from dispatcher.store.database import Database
+from dispatcher.store.queue import QueueStore
+from testbed.postgres import drop_database, url_of
+from tests.postgres.changes import make_dispatch, make_submit, rows_of
+from tests.postgres.test_migrations import with_user
+
+LONG: Final = timedelta(minutes=5)
+
+
+@pytest.fixture
+def own_url(postgres_url: str) -> Iterator[str]:
+    """A database that was migrated itself: a clone does not have what a database grants to all."""
+    name = f"aw_test_{uuid.uuid4().hex}"
+    with psycopg.connect(postgres_url, autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    url = url_of(postgres_url, name)
+    assert migrate.migrate(url) == ()
+    yield url
+    drop_database(postgres_url, name)
+
+
+@pytest.fixture
+def tenant(postgres_url: str) -> Iterator[str]:
+    """A role that may log in and is given nothing but what tenants have."""
+    name = f"aw_tenant_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(postgres_url, autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE ROLE {} LOGIN IN ROLE dispatcher_tenant").format(sql.Identifier(name)))
+        yield name
+        admin.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(name)))
+
+
+REFUSED: Final[tuple[tuple[LiteralString, str], ...]] = (
+    ("CREATE TEMPORARY TABLE mine (n int)", "permission denied to create temporary tables"),
+    ("SELECT lo_create(0)", "permission denied for function lo_create"),
+    ("SELECT lo_from_bytea(0, 'x')", "permission denied for function lo_from_bytea"),
+    ("SELECT pg_advisory_lock(1)", "permission denied for function pg_advisory_lock"),
+    ("SELECT pg_try_advisory_xact_lock_shared(1)", "permission denied for function pg_try_advisory"),
+    ("SET temp_file_limit = -1", "permission denied to set parameter"),
+    ("CREATE TABLE public.mine (n int)", "permission denied for schema public"),
+    ("CREATE FUNCTION history.mine() RETURNS int RETURN 1", "permission denied for schema history"),
+    ("ALTER ROLE dispatcher_reader CONNECTION LIMIT -1", "permission denied"),
+    ("SELECT * FROM public.appwrapper", "permission denied for table appwrapper"),
+    ("SELECT * FROM public.history_grant", "permission denied for table history_grant"),
+)
+
+
+@pytest.mark.parametrize(("statement", "why"), REFUSED)
+def test_reader_can_neither_fill_the_disk_nor_hold_locks(
+    own_url: str, statement: LiteralString, why: str
+) -> None:
+    with psycopg.connect(with_user(own_url, reader.READER), autocommit=True) as connection:
+        connection.execute("SET default_transaction_read_only = off")
+        with pytest.raises(psycopg.Error, match=why):
+            connection.execute(statement)
+
+
+def test_reader_has_few_connections_and_little_room_for_sorting(own_url: str) -> None:
+    limits = rows_of(own_url, "SELECT rolconnlimit FROM pg_roles WHERE rolname = 'dispatcher_reader'")
+    assert limits == [(reader.MOST_CONNECTIONS,)]
+    assert rows_of(with_user(own_url, reader.READER), "SHOW temp_file_limit") == [(reader.TEMP_FILES,)]
+
+
+def test_setting_up_again_changes_nothing_and_leaves_what_an_operator_has_set(own_url: str) -> None:
+    with psycopg.connect(own_url, autocommit=True) as connection:
+        connection.execute("ALTER ROLE dispatcher_reader CONNECTION LIMIT 7")
+        try:
+            assert reader.set_up(own_url) == ()
+            query = "SELECT rolconnlimit FROM pg_roles WHERE rolname = 'dispatcher_reader'"
+            assert connection.execute(query).fetchone() == (7,)
+        finally:
+            connection.execute(f"ALTER ROLE dispatcher_reader CONNECTION LIMIT {reader.MOST_CONNECTIONS}")
+
+
+def test_an_owner_without_rights_over_roles_is_told_what_is_left_to_others(
+    postgres_url: str, own_url: str
+) -> None:
+    owner = f"aw_owner_{uuid.uuid4().hex[:8]}"
+    database = own_url.partition("?")[0].rpartition("/")[2]
+    with psycopg.connect(own_url, autocommit=True) as admin:
+        admin.execute(sql.SQL("CREATE ROLE {} LOGIN").format(sql.Identifier(owner)))
+        admin.execute("GRANT EXECUTE ON FUNCTION pg_advisory_lock(bigint) TO PUBLIC")
+        admin.execute("DROP FUNCTION history.answer")
+        try:
+            admin.execute(
+                sql.SQL("ALTER DATABASE {} OWNER TO {}").format(
+                    sql.Identifier(database), sql.Identifier(owner)
+                )
+            )
+            left = reader.set_up(with_user(own_url, owner))
+        finally:
+            admin.execute(sql.SQL("ALTER DATABASE {} OWNER TO postgres").format(sql.Identifier(database)))
+            admin.execute(sql.SQL("DROP OWNED BY {0}; DROP ROLE {0}").format(sql.Identifier(owner)))
+    assert [each.split()[0] for each in left] == ["DO", "GRANT"]
+
+
+# --- timeouts that the role cannot lift ------------------------------------------------------------------
+
+
+def is_ended(connection: psycopg.Connection) -> bool:
+    """Return once the server has ended a session; while it lives, it is asked for longer than any test takes."""
+    try:
+        connection.execute("SELECT pg_sleep(60)")
+    except psycopg.OperationalError:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("role", ["reader", "tenant"])
+async def test_session_that_takes_too_long_is_ended_whatever_it_has_set(
+    database: Database, database_url: str, tenant: str, role: str
+) -> None:
+    name = {"reader": reader.READER, "tenant": tenant}[role]
+    with psycopg.connect(with_user(database_url, name), autocommit=True) as connection:
+        connection.execute("SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0")
+        connection.execute("BEGIN")
+        connection.execute("SELECT 1")
+        assert await reader.end_overdue(database, LONG) == []
+        ended = await reader.end_overdue(database, timedelta(0))
+        assert ended == [f"{name}: a transaction that takes too long"]
+        assert is_ended(connection)
+
+
+async def test_session_that_is_idle_in_a_transaction_is_ended(
+    database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader, "IDLE_SECONDS", 0)
+    with psycopg.connect(with_user(database_url, reader.READER)) as connection:
+        connection.execute("SELECT 1")
+        assert await reader.end_overdue(database, LONG) == [f"{reader.READER}: idle in a transaction"]
+        assert is_ended(connection)
+
+
+async def test_session_that_holds_an_advisory_lock_is_ended_where_it_could_not_be_refused(
+    database: Database, database_url: str
+) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute("GRANT EXECUTE ON FUNCTION pg_advisory_lock(bigint) TO PUBLIC")
+    with psycopg.connect(with_user(database_url, reader.READER), autocommit=True) as connection:
+        connection.execute("SELECT pg_advisory_lock(1)")
+        assert await reader.end_overdue(database, LONG) == [f"{reader.READER}: advisory locks"]
+        assert is_ended(connection)
+
+
+async def test_sessions_of_others_are_left_alone(database: Database, database_url: str) -> None:
+    with (
+        psycopg.connect(database_url) as other,
+        psycopg.connect(with_user(database_url, reader.READER), autocommit=True) as idle,
+    ):
+        other.execute("SELECT 1")
+        idle.execute("SELECT 1")
+        assert await reader.end_overdue(database, timedelta(0)) == []
+        other.execute("SELECT 1")
+        idle.execute("SELECT 1")
+
+
+# --- tenants ---------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+async def two_tenants(queue: QueueStore, database_url: str, tenant: str) -> str:
+    """The database, for the tenant of namespace `ours`; there is one of `theirs`, too."""
+    for namespace in ("ours", "theirs"):
+        (record,) = (await queue.commit([make_submit(f"in-{namespace}", namespace=namespace)])).accepted
+        if namespace == "theirs":
+            await queue.commit([make_dispatch(record)])
+    with psycopg.connect(database_url) as connection:
+        connection.execute("INSERT INTO history_grant VALUES (%s, 'ours')", [tenant])
+    return with_user(database_url, tenant)
+
+
+def views_of_tenants(url: str) -> list[str]:
+    return [
+        name
+        for (name,) in rows_of(
+            url, "SELECT relname FROM pg_class WHERE relnamespace = 'tenant'::regnamespace AND relkind = 'v'"
+        )
+    ]
+
+
+def test_tenant_sees_its_namespaces_in_every_view_and_no_other(two_tenants: str, database_url: str) -> None:
+    views = views_of_tenants(database_url)
+    assert len(views) == 11
+    seen = set()
+    with psycopg.connect(two_tenants) as connection:
+        for view in views:
+            query = sql.SQL("SELECT DISTINCT namespace FROM tenant.{}").format(sql.Identifier(view))
+            seen |= {(view, namespace) for (namespace,) in connection.execute(query)}
+    assert {namespace for _, namespace in seen} == {"ours"}
+    assert {"queue_now", "job_history", "timeline"} <= {view for view, _ in seen}
+
+
+def test_tenant_views_have_every_column_of_history_with_its_meaning(database_url: str) -> None:
+    columns = (
+        "SELECT c.relname, a.attname, format_type(a.atttypid, a.atttypmod), col_description(c.oid, a.attnum) "
+        "FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid "
+        "WHERE c.relnamespace = to_regnamespace(%s) AND c.relname = ANY(%s) ORDER BY c.relname, a.attnum"
+    )
+    views = views_of_tenants(database_url)
+    assert rows_of(database_url, columns, "tenant", views) == rows_of(database_url, columns, "history", views)
+
+
+def test_only_views_without_a_namespace_or_about_two_are_not_for_tenants(database_url: str) -> None:
+    left = rows_of(
+        database_url,
+        "SELECT DISTINCT c.relname FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND attname = 'namespace' "
+        "WHERE c.relnamespace = 'history'::regnamespace AND to_regclass('tenant.' || c.relname) IS NULL",
+    )
+    assert left == [("overtakes",)]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT * FROM history.queue_now",
+        "SELECT * FROM public.appwrapper",
+        "SELECT * FROM public.history_grant",
+        "INSERT INTO public.history_grant VALUES (current_user, 'theirs')",
+        "SELECT * FROM public.job_live",
+        "SET ROLE dispatcher_reader",
+        "SET SESSION AUTHORIZATION postgres",
+        "SELECT history.answer('TABLE queue_now', 1)",
+        "ALTER VIEW tenant.queue_now RESET (security_barrier)",
+        "GRANT dispatcher_reader TO CURRENT_USER",
+    ],
+)
+def test_tenant_has_no_way_round(two_tenants: str, query: LiteralString) -> None:
+    with psycopg.connect(two_tenants) as connection, pytest.raises(psycopg.errors.InsufficientPrivilege):
+        connection.execute(query)
+
+
+def test_no_function_of_a_tenants_query_sees_rows_of_others(two_tenants: str) -> None:
+    seen: list[str] = []
+    with psycopg.connect(two_tenants) as connection:
+        connection.add_notice_handler(lambda notice: seen.append(notice.message_primary or ""))
+        connection.execute(
+            # As leaky as it can be, and cheap, so that the planner would rather ask it first.
+            "CREATE FUNCTION pg_temp.leak(text) RETURNS boolean LANGUAGE plpgsql COST 0.0001 "
+            "AS $$ BEGIN RAISE NOTICE 'saw %', $1; RETURN true; END $$"
+        )
+        connection.execute("SELECT count(*) FROM tenant.job_history WHERE pg_temp.leak(name)")
+    assert seen == ["saw in-ours"]
+
+
+def test_tenant_learns_nothing_from_statistics(two_tenants: str, database_url: str) -> None:
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("ANALYZE")
+    assert rows_of(two_tenants, "SELECT count(*) FROM pg_stats WHERE schemaname = 'public'") == [(0,)]
+
+
+def test_group_that_the_dispatchers_tenants_share_sees_nothing_by_itself(two_tenants: str) -> None:
+    with psycopg.connect(two_tenants) as connection:
+        connection.execute("SET ROLE dispatcher_tenant")
+        assert connection.execute("SELECT count(*) FROM tenant.queue_now").fetchone() == (0,)
+
+
+def test_namespace_that_is_taken_back_is_seen_no_more(two_tenants: str, database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute("DELETE FROM history_grant")
+    assert rows_of(two_tenants, "SELECT count(*) FROM tenant.job_history") == [(0,)]

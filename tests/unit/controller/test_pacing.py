@@ -1,0 +1,24 @@
+"""Each key has a turn once in a while, and none is kept in memory for longer."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from dispatcher.controller.pacing import Pacing
+from tests.builders import NOW, at
+
+
+def test_each_key_has_a_turn_once_in_a_while() -> None:
+    pacing = Pacing(timedelta(seconds=1))
+    waits = [
+        pacing.turn(key, at(moment))
+        for key, moment in [("a", 0), ("b", 0.5), ("a", 0.75), ("a", 1), ("b", 1)]
+    ]
+    assert waits == [0, 0, 0.25, 0, 0.5]
+
+
+def test_what_is_past_waiting_for_is_forgotten() -> None:
+    pacing = Pacing(timedelta(seconds=1))
+    for number in range(1000):
+        pacing.turn(str(number), NOW + timedelta(seconds=number))
+    assert len(pacing._turns) == 1  # noqa: SLF001  # nothing else shows it
