@@ -194,6 +194,7 @@ async def test_priority_above_the_ceiling_counts_as_the_ceiling_and_is_told(worl
 
 
 async def ask_for(world: World, priority: int) -> Record:
+    await asyncio.sleep(1)  # of virtual time: wishes are followed once a second
     view = world.show(make_appwrapper(spec={"priority": priority}))
     await world.reconcile(view.uid)
     return world.record(view.uid)
@@ -218,6 +219,7 @@ async def test_ceiling_that_changes_moves_what_waits(world: World) -> None:
     await world.reconcile(record.uid)
     assert world.record(record.uid).priority == 10
     world.ceilings["default"] = Ceiling(1000)
+    await asyncio.sleep(1)  # of virtual time: wishes are followed once a second
     await world.reconcile(record.uid)
     assert world.record(record.uid).priority == 900
 
