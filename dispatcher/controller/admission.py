@@ -290,7 +290,7 @@ class Admission:
             return beginnings.adopt(newcomer, gang, *running, self._now())
         if view.deleting or not self._limits.bound.admits(view):
             return None
-        return beginnings.submit(newcomer, gang, self._now())
+        return self._submit(view, spec, newcomer, gang)
 
     async def _find_running(
         self, view: AppWrapperView, spec: AppWrapperSpec, sightings: Sightings

@@ -83,6 +83,12 @@ async def test_secret_with_values_is_refused_and_kept_nowhere(world: World) -> N
     assert world.failed == []
 
 
+async def test_secret_is_refused_to_one_that_only_seems_to_run(world: World) -> None:
+    world.server.on("GET", "/api/v1/namespaces/default/secrets/s", MISSING)
+    record = await world.admit(make_appwrapper("aw", SECRET, status={"canrun": True}))
+    assert (record.phase, world.store.specs) == (Phase.FAILED, {})
+
+
 async def test_operator_may_say_that_secrets_are_stored(world: World) -> None:
     world.admission = world.make_admission(takes_secrets=True)
     record = await world.admit(make_appwrapper("aw", SECRET))
@@ -92,7 +98,8 @@ async def test_operator_may_say_that_secrets_are_stored(world: World) -> None:
 
 async def test_one_that_runs_with_a_secret_already_is_adopted_all_the_same(world: World) -> None:
     built = build(make_wrapped(SECRET), make_owner())
-    world.server.on("GET", "/api/v1/namespaces/default/secrets/s", answer(built))
+    there = {**built, "metadata": {**built["metadata"], "uid": "uid-of-s"}}
+    world.server.on("GET", "/api/v1/namespaces/default/secrets/s", answer(there))
     record = await world.admit(make_appwrapper("aw", SECRET, status={"canrun": True}))
     assert record.phase is Phase.DISPATCHING
 
