@@ -123,11 +123,13 @@ def appwrapper_of(reference: Mapping[str, Any]) -> str | None:
         return str(reference.get("uid"))
     if (group, reference.get("kind")) == ("v1", "ConfigMap"):
         found = _ANCHOR.fullmatch(str(reference.get("name")))
-        return found[1] if found else None
+        return found[1] if found and int(found[2]) <= _LAST_ATTEMPT else None
     return None
 
 
-_ANCHOR: Final = re.compile(re.escape(names.ANCHOR_PREFIX) + "(.+)-[0-9]{1,9}")
+_ANCHOR: Final = re.compile(re.escape(names.ANCHOR_PREFIX) + "(.+)-([0-9]{1,10})")
+_LAST_ATTEMPT: Final = 2**31 - 1
+"""The largest number of an attempt that the database holds."""
 
 
 def build(wrapped: WrappedObject, owner: Owner) -> Json:

@@ -468,7 +468,10 @@ def has_leftover(server: FakeApiServer, hub: str = "the-hub") -> None:
         PREDECESSOR, hub_id=hub, anchor=Anchor(anchor_name("uid-of-predecessor", 3), "uid-of-theirs")
     )
     server.on("POST", JOBS, TAKEN)
-    server.on("GET", f"{JOBS}/train", answer({**build(make_wrapped(TRAIN), anchored)}))
+    left = build(make_wrapped(TRAIN), anchored)
+    server.on(
+        "GET", f"{JOBS}/train", answer({**left, "metadata": {**left["metadata"], "uid": "uid-of-left"}})
+    )
     server.on(
         "GET",
         f"{CONFIGMAPS}/{anchor_name('uid-of-predecessor', 3)}",

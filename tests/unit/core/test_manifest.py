@@ -576,6 +576,7 @@ MEANT = [
     pytest.param(anchored("appwrapper-settings")[0], None, id="name-without-a-number"),
     pytest.param(anchored("appwrapper--1")[0], None, id="name-without-a-uid"),
     pytest.param(anchored("appwrapper-x-12345678901")[0], None, id="number-too-long"),
+    pytest.param(anchored(anchor_name("x", 2**31))[0], None, id="number-that-no-attempt-has"),
     pytest.param(anchored("my-appwrapper-x-1")[0], None, id="name-that-begins-otherwise"),
     pytest.param(anchored("appwrapper-x-1\n")[0], None, id="name-that-goes-on"),
     pytest.param({}, None, id="bare"),
