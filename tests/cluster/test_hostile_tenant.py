@@ -132,6 +132,8 @@ async def test_dispatcher_leads_on_whatever_a_tenant_tries(world: World, tenant:
 async def test_no_canary_waits_a_second_longer_for_a_hostile_tenant(world: World, tenant: World) -> None:
     waits, passed, _ = await try_everything(world, tenant, ALL_ACTS)
     ordered = sorted(waits)
+    for wait, act in sorted(zip(waits, acts(ALL_ACTS), strict=True), key=lambda each: -each[0])[:5]:
+        sys.stdout.write(f"{wait:.3f} s after {act.kind} {str(act.body)[:300]}\n")
     sys.stdout.write(
         f"{len(waits)} canaries beside {passed} acts: median {median(waits):.3f} s, "
         f"p99 {ordered[len(ordered) * 99 // 100]:.3f} s, longest {ordered[-1]:.3f} s\n"
