@@ -184,6 +184,8 @@ class Admission:
         stretch = Stretch()
         for view in views:
             change = await self._read_safely(view)
+            if change is None:
+                self._limits.bound.keep_turn(view)
             changes += [change] if change else []
             if sum(len(each.spec or b"") for each in changes) >= LARGEST_BATCH_BYTES:
                 await self._commit(changes)

@@ -53,6 +53,7 @@ class QueueBound:
         self._deferred = Deferred()
         self._called: set[str] = set()
         self._taken: Counter[str] = Counter()
+        self._admitted: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._deferred)
@@ -64,6 +65,7 @@ class QueueBound:
         in_turn = was_called or not self._deferred.waits_in(namespace)
         if in_turn and self._room(namespace) > 0:
             self._taken[namespace] += 1
+            self._admitted.add(view.uid)
             return True
         if not self._deferred.waits_in(namespace):
             _log.warning("namespace_queue_full", namespace=namespace, most=self.most)
@@ -71,9 +73,17 @@ class QueueBound:
         self._on_deferred(view.uid)
         return False
 
+    def keep_turn(self, view: AppWrapperView) -> None:
+        """It was admitted, but cannot be taken in yet: nobody outside comes before it when it is back."""
+        if view.uid in self._admitted:
+            self._admitted.discard(view.uid)
+            self._taken[view.namespace] -= 1
+            self._called.add(view.uid)
+
     def settle(self) -> None:
         """What was taken in is counted by now."""
         self._taken.clear()
+        self._admitted.clear()
 
     def call(self) -> list[str]:
         """Those that may come in now, the oldest of each namespace; each is asked for once."""
