@@ -423,7 +423,7 @@ class Session:
         return self._cluster.is_known and all(each.answered.is_set() for each in self._hub.reflectors)
 
     def concern(self) -> str:
-        """What keeps it from its work, in a sentence; empty if nothing does."""
+        """Why the leader cannot work, in a sentence; empty if it can."""
         return self._fleet.problem
 
     async def start(self, tasks: asyncio.TaskGroup) -> None:
@@ -577,7 +577,7 @@ class Session:
             self._admission.recall(namespace)
 
     def _ceiling_changed(self, namespace: str) -> None:
-        """What counts of the priorities of a namespace is another matter now."""
+        """Looks anew at every AppWrapper of a namespace whose ceilings have changed."""
         for record in self._roster.records():
             if record.namespace == namespace and record.phase in {Phase.QUEUED, Phase.SUSPENDED}:
                 self._queue.add(record.uid)

@@ -1,4 +1,4 @@
-"""What an API server says against an object, without the values of its fields: they may be somebody's secrets.
+"""Refusals of API servers without the values of fields, which may be secrets.
 
 A refusal is stored, shown in a status and logged, and is read by more people than the object. So of each error about a
 field the path, the kind of error and the rule stay, and the value goes, wherever the message repeats it. Messages that

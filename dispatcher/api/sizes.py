@@ -1,6 +1,6 @@
 """How large the spec of an AppWrapper may be: more is refused, unread.
 
-What is read becomes ten to thirty times its size in memory, and everybody else waits while it is read. etcd alone
+A spec that is parsed takes ten to thirty times its size in memory, and the event loop waits meanwhile. etcd alone
 would take 1.5 MiB, for which `[[],[],…]` is 42 MiB.
 """
 
@@ -38,7 +38,7 @@ class SpecSize:
 
 
 def refusal(size: SpecSize) -> SpecError:
-    """What the author of a spec is told that is not acceptable."""
+    """The error for a spec that is too large: size, bound and remedy."""
     if size.length > LARGEST_SPEC:
         return SpecError(
             "spec",

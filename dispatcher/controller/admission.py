@@ -264,15 +264,9 @@ class Admission:
                 return await self._find(view, sightings)
         except errors.StoreError:
             raise
-        except errors.ClusterError as error:
-            _log.warning(
-                "admission_failed", appwrapper=f"{view.namespace}/{view.name}", uid=view.uid, error=str(error)
-            )
-        except Exception:  # noqa: BLE001  # the loop's edge: one AppWrapper must not end the others
-            log.count_internal_error("admission")
-            _log.exception("admission_failed", appwrapper=f"{view.namespace}/{view.name}", uid=view.uid)
-        self._failed.add(view.uid)
-        self._on_failed(view.uid)
+        except Exception as error:  # noqa: BLE001  # the loop's edge: one AppWrapper must not end the others
+            self._failed.add(view.uid)
+            self._note_failure(view, error)
         return None
 
     async def _find(self, view: AppWrapperView, sightings: Sightings) -> Change | None:
@@ -332,14 +326,19 @@ class Admission:
             return await self._read(view)
         except errors.StoreError:
             raise
-        except errors.ClusterError as error:
-            _log.warning(
-                "admission_failed", appwrapper=f"{view.namespace}/{view.name}", uid=view.uid, error=str(error)
-            )
-        except Exception:  # noqa: BLE001  # the loop's edge: one AppWrapper must not end the others
-            _log.exception("admission_failed", appwrapper=f"{view.namespace}/{view.name}", uid=view.uid)
-        self._on_failed(view.uid)
+        except Exception as error:  # noqa: BLE001  # the loop's edge: one AppWrapper must not end the others
+            self._note_failure(view, error)
         return None
+
+    def _note_failure(self, view: AppWrapperView, error: Exception) -> None:
+        """Have it come back: later, if its cluster did not answer, and told of as ours if that is not the cause."""
+        about = {"appwrapper": f"{view.namespace}/{view.name}", "uid": view.uid}
+        if isinstance(error, errors.ClusterError):
+            _log.warning("admission_failed", error=str(error), **about)
+        else:
+            log.count_internal_error("admission")
+            _log.error("admission_failed", exc_info=error, **about)
+        self._on_failed(view.uid)
 
     async def _read(self, view: AppWrapperView) -> Change | None:
         """Read one newcomer; None of one that comes again: its author's rights are asked about, or there is no room."""
