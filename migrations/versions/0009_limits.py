@@ -76,6 +76,37 @@ END
 $$
 """
 
+ADVICE = {
+    "MembersUnknown": "Wait, or ask the operator: the dispatcher may not list the member clusters now.",
+    "NamespaceNotEnabled": "Ask the operator to label its namespace in the cluster: it does not take gangs yet.",
+    "NamespaceQueueFull": "Wait: its namespace has as many in the queue as it may have.",
+    "ClusterAnswersTooLarge": "Ask the operator to look after the cluster: its answers are larger than is taken.",
+}
+"""What to do about the reasons to wait that are new."""
+
+ELSEWHERE = ("MembersUnknown", "NamespaceNotEnabled", "ClusterAnswersTooLarge")
+"""Those of them that rule a cluster out."""
+
+# A definition is patched as the server shows it: what is not about the new reasons stays as it was made.
+PATCH_ADVICE = """
+DO $$
+DECLARE patched text := replace(pg_get_functiondef('waiting_advice(text)'::regprocedure), {old}, {new});
+BEGIN
+    IF position({new} IN patched) = 0 THEN RAISE EXCEPTION 'waiting_advice is not as revision 0006 made it'; END IF;
+    EXECUTE patched;
+END
+$$
+"""
+PATCH_OVERTAKES = """
+DO $$
+DECLARE patched text := replace(pg_get_viewdef('history.overtakes'::regclass), {old}, {new});
+BEGIN
+    IF position({new} IN patched) = 0 THEN RAISE EXCEPTION 'overtakes is not as revision 0005 made it'; END IF;
+    EXECUTE 'CREATE OR REPLACE VIEW history.overtakes AS ' || patched;
+END
+$$
+"""
+
 DOWN = """
 DROP SCHEMA tenant CASCADE;
 DROP TABLE history_grant;
@@ -91,11 +122,29 @@ $$
 
 
 def upgrade() -> None:
-    _run(COLUMNS, MEND, GRANTED, *_views())
+    _run(COLUMNS, MEND, GRANTED, *_views(), *_patches())
 
 
 def downgrade() -> None:
-    _run(DOWN)
+    _run(*_patches(back=True), DOWN)
+
+
+def _patches(*, back: bool = False) -> Iterator[str]:
+    known = "WHEN 'ClusterLost'::text THEN"
+    told = "".join(f"WHEN '{reason}'::text THEN '{advice}'::text " for reason, advice in ADVICE.items())
+    taken = "'NameTaken'::text"
+    others = "".join(f", '{reason}'::text" for reason in ELSEWHERE)
+    for patch, old, new in (
+        (PATCH_ADVICE, known, told + known),
+        (PATCH_OVERTAKES, taken, taken + others),
+    ):
+        if back:
+            old, new = new, old
+        yield patch.format(old=_literal(old), new=_literal(new))
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def _views() -> Iterator[str]:
