@@ -1,12 +1,14 @@
 """Lists, page by page: complete, and bounded in bytes, not only in number.
 
-The model: a page has as many objects as make `AIM` bytes, going by those before. One that turns out too large is asked
-for again in smaller parts, and an object that is too large all by itself is read in another way if there is one, else
-left out and told: neither keeps the others from being listed. A list without end is given up.
+The model: a page has as many objects as make `AIM` bytes, or `AIM_CONTAINERS` lists and objects, going by those before.
+One that turns out to have more than twice as much is not parsed but asked for again in smaller parts. An object that is
+too large all by itself is read in another way if there is one, else left out and told: neither keeps the others from
+being listed. A list without end is given up.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,8 +21,15 @@ from dispatcher.kube.client import JSON, METADATA_LIST, ClusterClient, Json
 PAGE: Final = 500
 """Objects asked for at once, at most."""
 
-AIM: Final = 2**22
-"""Bytes that a page is to have; parsing them takes some tens of milliseconds, in which nobody else has a turn."""
+AIM: Final = 2**20
+"""Bytes that a page is to have: of pods, some 300. Parsing them, with the collections of garbage that this causes,
+takes some 10 to 15 ms, in which nobody else has a turn; of four times as many it took over 100 ms."""
+
+AIM_CONTAINERS: Final = 2**16
+"""Lists and objects that a page is to have: parsing small ones takes as long as parsing that many bytes."""
+
+MOST_SHARES: Final = 2.0
+"""How many times that much a page of more than one object may have and is still parsed."""
 
 MOST_LISTED: Final = 250_000
 """Objects of one kind in one cluster. Kubernetes itself ends at 150,000 pods.
@@ -65,7 +74,7 @@ async def pages(
     while True:
         asked = {**query, "limit": str(limit), **({"continue": token} if token else {})}
         try:
-            raw, size = await _read(client, path, asked, accept)
+            raw, shares = await _read(client, path, asked, accept, MOST_SHARES if limit > 1 else math.inf)
             page, token = _understood(path, raw)
         except errors.TooLarge:
             if limit > 1:
@@ -73,7 +82,7 @@ async def pages(
                 continue
             if read_alone is None or accept == METADATA_LIST:
                 raise
-            raw, size = await _read(client, path, asked, METADATA_LIST)
+            raw, shares = await _read(client, path, asked, METADATA_LIST, math.inf)
             page, token = _understood(path, raw)
             page = await _each_alone(path, page, read_alone)
         yield page
@@ -82,25 +91,39 @@ async def pages(
         listed += max(1, len(page.items) + len(page.left_out))
         if listed > MOST_LISTED:
             raise errors.TooLarge(f"GET {path}: the list has more than {MOST_LISTED} objects")
-        limit = _next_limit(limit, size, len(page.items))
+        limit = _next_limit(limit, shares, len(page.items))
 
 
-def _next_limit(limit: int, size: int, count: int) -> int:
-    """How many to ask for next, if so many had that size."""
-    fitting = AIM * count // max(1, size) if count else PAGE
+def _next_limit(limit: int, shares: float, count: int) -> int:
+    """How many to ask for next, if so many were so many times what a page is to have."""
+    fitting = int(count / shares) if count and shares else PAGE
     return max(1, min(PAGE, limit * _GROWTH, fitting))
 
 
-async def _read(client: ClusterClient, path: str, query: Mapping[str, str], accept: str) -> tuple[Json, int]:
-    """A page, and its size in bytes."""
-    size = 0
+def _shares(raw: bytes) -> float:
+    """How many times an answer is as large as a page is to be; by its bytes alone if it has too many of them."""
+    by_length = len(raw) / AIM
+    return (
+        by_length
+        if by_length > MOST_SHARES
+        else max(by_length, bounds.count_containers(raw) / AIM_CONTAINERS)
+    )
+
+
+async def _read(
+    client: ClusterClient, path: str, query: Mapping[str, str], accept: str, most: float
+) -> tuple[Json, float]:
+    """A page, and how many times it is as large as it is to be; `TooLarge` if that is more than `most`."""
+    shares = 0.0
 
     def loads(raw: bytes) -> Any:  # noqa: ANN401  # any JSON
-        nonlocal size
-        size = len(raw)
+        nonlocal shares
+        shares = _shares(raw)
+        if shares > most:
+            raise errors.TooLarge(f"GET {path}: a page is {shares:.0f} times as large as it is to be")
         return bounds.loads(raw)
 
-    return await client.get(path, query, accept=accept, loads=loads), size
+    return await client.get(path, query, accept=accept, loads=loads), shares
 
 
 def _understood(path: str, raw: Json) -> tuple[Page, str]:

@@ -12,7 +12,7 @@ from dispatcher import errors
 from dispatcher.kube import paging
 from dispatcher.kube.bounds import LARGEST_ANSWER, MOST_CONTAINERS
 from dispatcher.kube.client import METADATA_LIST, ClusterClient
-from dispatcher.kube.paging import AIM, PAGE, Page, no_other_way, pages
+from dispatcher.kube.paging import AIM, AIM_CONTAINERS, MOST_SHARES, PAGE, Page, no_other_way, pages
 from tests.fakes import FakeApiServer, Reply, answer, refusal
 
 Json = dict[str, Any]
@@ -68,7 +68,30 @@ async def test_large_objects_come_in_pages_of_a_bounded_size(
     things = [thing(f"t{number}", "x" * 2**20) for number in range(40)]
     server.on("GET", PATH, listing(*things))
     assert names_of([page async for page in pages(client, PATH, {})]) == [f"t{n}" for n in range(40)]
-    assert max(limits(server)[2:]) <= AIM // 2**20 + 3
+    # The first two were cut off, and seven were not parsed.
+    assert limits(server) == [PAGE, PAGE // 8, PAGE // 64, *[1] * 40]
+
+
+async def test_page_of_too_many_lists_and_objects_is_not_parsed_but_asked_for_in_parts(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """They take many times their bytes: a page of 4 MiB held up everybody for 0.1 s."""
+    intricate = [[] for _ in range(AIM_CONTAINERS // 4)]
+    things = [thing(f"t{number}", intricate) for number in range(20)]
+    server.on("GET", PATH, listing(*things))
+    listed = [page async for page in pages(client, PATH, {})]
+    assert names_of(listed) == [f"t{n}" for n in range(20)]
+    most = MOST_SHARES * AIM_CONTAINERS
+    assert max(sum(len(each["content"]) for each in page.items) for page in listed) <= most
+
+
+async def test_page_a_little_over_what_it_is_to_have_is_taken(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    things = [thing(f"t{number}", "x" * (AIM // 2)) for number in range(3)]
+    server.on("GET", PATH, listing(*things))
+    assert names_of([page async for page in pages(client, PATH, {})]) == ["t0", "t1", "t2"]
+    assert limits(server) == [PAGE]
 
 
 async def test_pages_grow_again_when_what_was_large_is_behind(
