@@ -35,7 +35,6 @@ from dispatcher.core import beginnings
 from dispatcher.core.authorization import check_namespace
 from dispatcher.core.beginnings import Kept, Newcomer
 from dispatcher.core.choice import ANYWHERE, Where
-from dispatcher.core.demand import charge_of
 from dispatcher.core.gang import Gang
 from dispatcher.core.record import Change, Record
 from dispatcher.kube.appwrappers import AppWrapperView
@@ -378,9 +377,9 @@ class Admission:
         if view.excess is not None:
             raise refusal(view.excess)
         spec = await self._specs.parse(view.spec, view.spec_hash, view.namespace)
-        charge, where = await aside(len(view.spec), charge_of, spec, self._limits.rule), _where(view, spec)
+        charge, where = await aside(len(view.spec), self._limits.charge, spec), _where(view, spec)
         newcomer = _newcomer(view, self._submitter(view), spec, where)
-        return spec, self._limits.apply(newcomer, spec, charge), charge.gang
+        return spec, self._limits.apply(newcomer, charge), charge.gang
 
     def _may_be_dispatched(self, view: AppWrapperView, newcomer: Newcomer, spec: AppWrapperSpec) -> bool:
         """False while that is not known; `SpecError` if it may not.

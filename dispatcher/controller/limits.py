@@ -14,7 +14,7 @@ from dispatcher.core import serverfields
 from dispatcher.core.beginnings import Newcomer
 from dispatcher.core.ceilings import NO_CEILING, Ceiling
 from dispatcher.core.deferral import Deferred
-from dispatcher.core.demand import Charge, Rule
+from dispatcher.core.demand import Charge, Rule, charge_of
 from dispatcher.kube.appwrappers import AppWrapperView
 
 MOST_QUEUED: Final = 5000
@@ -130,11 +130,20 @@ class Limits:
         """Tell what does not count of it; empty if all does."""
         return self.ceiling_of(namespace).warning(asked, namespace)
 
-    def apply(self, newcomer: Newcomer, spec: AppWrapperSpec, charge: Charge) -> Newcomer:
+    def charge(self, spec: AppWrapperSpec) -> Charge:
+        """What is charged for a gang, with all that its spec warns its author of; `DemandError` if that cannot be told.
+
+        It goes through all of the spec and is a function of values: of a large one it may be done in a thread.
+        """
+        charge = charge_of(spec, self.rule)
+        said = (*charge.warnings, serverfields.warning(spec))
+        return replace(charge, warnings=tuple(filter(None, said)))
+
+    def apply(self, newcomer: Newcomer, charge: Charge) -> Newcomer:
         """The newcomer as it counts, with all its author is to be warned of."""
         asked = Asked(newcomer.priority, newcomer.priority_slope)
         counts = self.ceiling_of(newcomer.namespace).lower(asked)
-        said = (*charge.warnings, serverfields.warning(spec), self.cut(newcomer.namespace, asked))
+        said = (*charge.warnings, self.cut(newcomer.namespace, asked))
         return replace(
             newcomer,
             priority=counts.priority,
