@@ -21,7 +21,7 @@ from dispatcher import errors, log
 from dispatcher.core.manifest import appwrapper_of, controller_of
 from dispatcher.core.record import ObjectRef
 from dispatcher.kube.answers import one_object
-from dispatcher.kube.client import ClusterClient, Json
+from dispatcher.kube.client import JSON, METADATA, ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
 
 LONGEST_CHAIN: Final = 8
@@ -35,6 +35,11 @@ WORKERS: Final = 4
 """So that a server that takes its time for one kind holds up no other."""
 
 LONGEST_PAUSE: Final = 60.0
+
+_ACCEPT: Final = f"{METADATA},{JSON}"
+"""The metadata is all that counts, and the whole may be too large to be read; but not every server can leave it out.
+The garbage collector of Kubernetes asks in the same way.
+Source: https://github.com/kubernetes/client-go/blob/master/metadata/metadata.go"""
 
 _log = log.get("owners")
 
@@ -181,7 +186,7 @@ class Owners:
     async def _find(self, ref: ObjectRef) -> Json:
         kind = await self._discovery.find(ref.api_version, ref.kind)
         path = kind.path(ref.namespace, ref.name)
-        return one_object(await self._client.insist(lambda: self._client.get(path)), path)
+        return one_object(await self._client.insist(lambda: self._client.get(path, accept=_ACCEPT)), path)
 
     def _meant_by(self, ref: ObjectRef) -> str | None:
         """The AppWrapper that a reference means by itself."""

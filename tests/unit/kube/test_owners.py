@@ -12,7 +12,7 @@ import pytest
 
 from dispatcher import log
 from dispatcher.core.record import ObjectRef
-from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.client import JSON, METADATA, ClusterClient
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.owners import Owners
 from tests.builders import make_metadata
@@ -469,3 +469,17 @@ async def test_in_a_member_an_anchor_is_believed_by_its_uid_and_a_reference_to_a
 async def test_on_the_hub_a_configmap_is_no_anchor(server: FakeApiServer, client: ClusterClient) -> None:
     async with owners_of(client) as (owners, _):
         assert owners.confirm(AW, ANCHOR) is None
+
+
+async def test_only_the_metadata_of_an_owner_is_asked_for(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """The whole of one may be too large to be read, and then nobody would ever know whose its pods are."""
+    serve(server)
+    async with owners_of(client) as (owners, resolved):
+        owners.confirm(AW, REPLICASET)
+        await until(lambda: resolved)
+    asked = server.requests(path=path("replicasets", "web-1")) + server.requests(
+        path=path("deployments", "web")
+    )
+    assert [each.headers["Accept"] for each in asked] == [f"{METADATA},{JSON}"] * 2
