@@ -1,7 +1,7 @@
 """Lists, page by page: complete, and bounded in bytes, not only in number.
 
 The model: a page has as many objects as make `AIM` bytes, or `AIM_CONTAINERS` lists and objects, going by those before.
-One that turns out to have more than twice as much is not parsed but asked for again in smaller parts. An object that is
+One that turns out to have half as much again is not parsed but asked for in smaller parts. An object that is
 too large all by itself is read in another way if there is one, else left out and told: neither keeps the others from
 being listed. A list without end is given up.
 """
@@ -28,7 +28,7 @@ takes some 10 to 15 ms, in which nobody else has a turn; of four times as many i
 AIM_CONTAINERS: Final = 2**16
 """Lists and objects that a page is to have: parsing small ones takes as long as parsing that many bytes."""
 
-MOST_SHARES: Final = 2.0
+MOST_SHARES: Final = 1.5
 """How many times that much a page of more than one object may have and is still parsed."""
 
 MOST_LISTED: Final = 250_000

@@ -88,7 +88,7 @@ async def test_page_of_too_many_lists_and_objects_is_not_parsed_but_asked_for_in
 async def test_page_a_little_over_what_it_is_to_have_is_taken(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
-    things = [thing(f"t{number}", "x" * (AIM // 2)) for number in range(3)]
+    things = [thing(f"t{number}", "x" * (AIM * 2 // 5)) for number in range(3)]
     server.on("GET", PATH, listing(*things))
     assert names_of([page async for page in pages(client, PATH, {})]) == ["t0", "t1", "t2"]
     assert limits(server) == [PAGE]
