@@ -82,7 +82,8 @@ async def pages(
                 continue
             if read_alone is None or accept == METADATA_LIST:
                 raise
-            raw, shares = await _read(client, path, asked, METADATA_LIST, math.inf)
+            raw, _ = await _read(client, path, asked, METADATA_LIST, math.inf)
+            shares = 1.0  # the next may be as large: four of them would be read for nothing
             page, token = _understood(path, raw)
             page = await _each_alone(path, page, read_alone)
         yield page

@@ -76,7 +76,7 @@ async def test_page_of_too_many_lists_and_objects_is_not_parsed_but_asked_for_in
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     """They take many times their bytes: a page of 4 MiB held up everybody for 0.1 s."""
-    intricate = [[] for _ in range(AIM_CONTAINERS // 4)]
+    intricate: list[Json] = [{} for _ in range(AIM_CONTAINERS // 4)]
     things = [thing(f"t{number}", intricate) for number in range(20)]
     server.on("GET", PATH, listing(*things))
     listed = [page async for page in pages(client, PATH, {})]
