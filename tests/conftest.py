@@ -25,7 +25,10 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 def pytest_configure() -> None:
     # As the dispatcher logs exceptions; structlog's own way to show one takes up to a second.
-    plain = [structlog.processors.add_log_level, structlog.processors.format_exc_info]
+    plain: list[structlog.typing.Processor] = [
+        structlog.processors.add_log_level,
+        structlog.processors.format_exc_info,
+    ]
     structlog.configure(processors=[*plain, structlog.dev.ConsoleRenderer(colors=False)])
     # Nothing here may ever reach a cluster of whoever runs the tests.
     os.environ["KUBECONFIG"] = os.devnull
