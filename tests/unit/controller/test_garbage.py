@@ -43,3 +43,11 @@ def test_nothing_is_collected_while_much_is_made_nor_looked_at_afterwards() -> N
     assert gc.get_freeze_count() >= len(kept)
     look_at_all_again()
     assert gc.get_freeze_count() == 0
+
+
+def test_collections_are_of_little_until_the_leader_steps_down() -> None:
+    before = gc.get_threshold()
+    with short_collections(lambda: 0.0):
+        newest, younger, oldest = gc.get_threshold()
+        assert newest * (younger + 1) * (oldest + 1) < 25_000
+    assert gc.get_threshold() == before
