@@ -10,21 +10,24 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import chain
 from typing import Final, Protocol
 
 from dispatcher import errors, log
 from dispatcher.controller.committer import LARGEST_BATCH, Committer
 from dispatcher.controller.roster import Roster
 from dispatcher.controller.slices import Slices
-from dispatcher.core import lifecycle
+from dispatcher.core import lifecycle, steps
 from dispatcher.core.choice import Site, Where
 from dispatcher.core.line import News, outcome_of
 from dispatcher.core.placement import Behind, Impossible, Outcome, Placed, Policy, Waiting
 from dispatcher.core.recheck import still_fitting
 from dispatcher.core.record import Change
+from dispatcher.core.steps import Steps
 from dispatcher.probes import Metrics
 
 MOST_TELLING: Final = 1.0
@@ -123,15 +126,20 @@ class Dispatch:
             now = self._now()  # a gang that arrived while the cycle waited must not be dispatched before that
             begun, slices = self._monotonic(), Slices(self._monotonic)
             sites = self._known.sites(line.wheres())
-            news = await slices.run(line.plan_in_steps(sites, rules.policy, rules.starvation_bound, now))
+            plan = line.plan_in_steps(sites, rules.policy, rules.starvation_bound, now)
+            batches = await slices.run(_in_batches(plan, len(sites)))
             self._planned_at = now
             # Who plans for seconds tells for as long before it plans again, or nobody would ever be told.
             enough = self._monotonic() + min(self._monotonic() - begun, MOST_TELLING) * bool(slices.pauses)
-            for batch in _batches(news, len(sites)):
+            while batches:
+                batch = batches.popleft()
                 await self._decide(batch, now, slices)
                 is_news = self._wake.is_set() and self._monotonic() >= enough
                 if is_news and not any(isinstance(each, Placed) for each in batch):
-                    return  # there is something new to decide; those not told yet are news to the next cycle
+                    break  # there is something new to decide; those not told yet are news to the next cycle
+            while batches:  # to let go of them all at once takes long
+                batches.popleft()
+                await slices.give_way()
 
     async def _decide(self, batch: Sequence[News], now: datetime, slices: Slices) -> None:
         changes: dict[str, Change | None] = {each.record.uid: None for each in batch}
@@ -162,17 +170,27 @@ class Dispatch:
         return found
 
 
-def _batches(news: list[News], clusters: int) -> Iterator[list[News]]:
-    """In queue order; but if one does not hold them all, those to be dispatched go first.
+def _in_batches(plan: Steps[list[News]], clusters: int) -> Steps[deque[list[News]]]:
+    """The news of a plan in queue order; but if one does not hold them all, those to be dispatched go first.
 
     To make all the changes of a long queue at once would keep everybody else from the event loop for seconds; and the
     more clusters there are, the more there is to be written of each that waits.
     """
     size = max(LEAST_BATCH, min(LARGEST_BATCH, MOST_REJECTIONS // max(1, clusters)))
-    if len(news) > size:
-        news = sorted(news, key=lambda each: not isinstance(each, Placed))
-    for start in range(0, len(news), size):
-        yield news[start : start + size]
+    news = yield from plan
+    batches = deque[list[News]]()
+    if len(news) <= size:
+        batches.extend([news] if news else [])
+        return batches
+    placed, others = list[News](), list[News]()
+    for part in steps.in_parts(news):
+        for each in part:
+            (placed if isinstance(each, Placed) else others).append(each)
+        yield
+    for batch in steps.in_parts(chain(placed, others), size):
+        batches.append(batch)
+        yield
+    return batches
 
 
 def _change_safely(news: News, now: datetime) -> Change | None:
