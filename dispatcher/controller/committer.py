@@ -8,13 +8,15 @@ committed is put into the roster, and only then does the worker that asked go on
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from dispatcher import log
 from dispatcher.controller.roster import Roster
+from dispatcher.controller.slices import Slices
 from dispatcher.core.record import Change, Record
-from dispatcher.store.queue import QueueStore
+from dispatcher.store.queue import CommitResult, QueueStore
 
 LARGEST_BATCH: Final = 500
 LARGEST_BATCH_BYTES: Final = 2**22
@@ -26,10 +28,17 @@ _log = log.get("committer")
 class Committer:
     """Commits changes; `run` must be running for `commit` to return. `announce` is told each that was accepted."""
 
-    def __init__(self, store: QueueStore, roster: Roster, announce: Callable[[Change, Record], None]) -> None:
+    def __init__(
+        self,
+        store: QueueStore,
+        roster: Roster,
+        announce: Callable[[Change, Record], None],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._store = store
         self._roster = roster
         self._announce = announce
+        self._monotonic = monotonic
         self._gathered: list[tuple[Change, asyncio.Future[Record | None]]] = []
         self._wake = asyncio.Event()
 
@@ -82,21 +91,29 @@ class Committer:
     async def _commit(self, batch: list[tuple[Change, asyncio.Future[Record | None]]]) -> None:
         try:
             result = await self._store.commit([change for change, _ in batch])
+            await self._tell(batch, result)
         except BaseException:
             for _, future in batch:
                 future.cancel()
             raise
+
+    async def _tell(
+        self, batch: list[tuple[Change, asyncio.Future[Record | None]]], result: CommitResult
+    ) -> None:
+        """First the roster, without a pause; then, in slices, whoever is to know, and whoever asked."""
         for refusal in result.refused:
             _log.error("change_refused", appwrapper=refusal.uid, error=refusal.message)
         accepted = {record.uid: record for record in result.accepted}
         for record in result.accepted:
             self._roster.put(record)
+        slices = Slices(self._monotonic)
         for change, future in batch:
             committed = accepted.get(change.after.uid)
             if committed is not None:
                 self._announce_safely(change, committed)
             if not future.done():
                 future.set_result(committed)
+            await slices.give_way()
 
     def _announce_safely(self, change: Change, record: Record) -> None:
         """What was committed stays so, whether or not it could be told."""

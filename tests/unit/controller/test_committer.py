@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import count
 
 import pytest
 from structlog.testing import capture_logs
@@ -131,6 +132,23 @@ async def test_who_waits_is_cancelled_when_the_store_fails_and_the_failure_ends_
     await asyncio.wait(waiting)
     assert [task.cancelled() for task in waiting] == [True, True]
     assert roster.uids() == []
+
+
+async def test_who_waits_is_cancelled_if_the_committer_ends_while_it_tells_of_a_batch() -> None:
+    told: list[str] = []
+
+    def end_after_the_first(_change: Change, record: Record) -> None:
+        told.append(record.name)
+        running.cancel()
+
+    committer = Committer(
+        FakeStore(), roster := Roster({}), end_after_the_first, monotonic=count(step=1).__next__
+    )
+    running = asyncio.create_task(committer.run())
+    waiting = [asyncio.create_task(committer.commit(submitted(name))) for name in ("first", "second")]
+    await asyncio.wait([running, *waiting])
+    assert ([task.cancelled() for task in waiting], told) == ([False, True], ["first"])
+    assert set(roster.uids()) == {"uid-of-first", "uid-of-second"}
 
 
 def never_called(change: Change, _record: Record) -> None:
