@@ -307,7 +307,11 @@ class Bench:
     async def _take_in(self, numbers: Sequence[int]) -> None:
         for start in range(0, len(numbers), ADMITTED_AT_ONCE):
             batch = numbers[start : start + ADMITTED_AT_ONCE]
-            await self.committer.commit_all([self._submission(each) for each in batch])
+            changes, slices = [], Slices(time.monotonic)
+            for each in batch:  # in the controller each is made by itself
+                changes.append(self._submission(each))
+                await slices.give_way()
+            await self.committer.commit_all(changes)
 
     def _submission(self, number: int) -> Change:
         return submission(number, self._backlog.mix, _now(), self._backlog.namespaces)
