@@ -10,7 +10,7 @@ from testbed import nodes
 from testbed.nodes import Shape
 from tests.cluster.figures import writes_of
 from tests.cluster.manifests import appwrapper, changed, deployment, item, job, pod_template, service
-from tests.cluster.mcad.suite import Suite, declaring, two_deployed
+from tests.cluster.mcad.suite import TRUSTING, Suite, declaring, two_deployed
 from tests.cluster.outcomes import delete_all
 from tests.cluster.world import World
 
@@ -132,6 +132,7 @@ async def test_failed_appwrapper_gives_its_capacity_back(suite: Suite) -> None:
     await suite.until_ready("next", 2)
 
 
+@TRUSTING
 async def test_nothing_is_written_while_nothing_changes(suite: Suite) -> None:
     broken = changed(job("fails", fail_after="500ms"), "spec.backoffLimit", 0)
     never_fits = {"requeuing": {"timeInSeconds": 1, "growthType": "none", "pauseTimeInSeconds": 3600}}
