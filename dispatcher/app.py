@@ -191,7 +191,7 @@ class Application:
         async def lead() -> None:
             await self._lead(client, await self._recognise(client))
 
-        ended_by = await until_over(lead)
+        ended_by = await until_over(lead, lambda: self._stopping)
         if ended_by is not None:
             self._unlucky_terms = self._unlucky_terms + 1 if isinstance(ended_by, MembersUnknown) else 0
             self._troubled("leadership_ended", ended_by)
@@ -265,20 +265,21 @@ class Application:
                     raise
 
 
-async def until_over(lead: Callable[[], Awaitable[None]]) -> BaseException | None:
+async def until_over(
+    lead: Callable[[], Awaitable[None]], is_stopping: Callable[[], bool]
+) -> BaseException | None:
     """Run a term to its end; return the error of a store or cluster that has ended it, if one has.
 
-    A task group that fails already takes a cancellation for its own and, on Python 3.11, tells nobody. So whether we
-    are cancelled is asked once it is over.
+    A task group that fails already takes a cancellation for its own and, on Python 3.11, tells nobody. Nor can the task
+    be asked: on Python 3.11 it counts as cancelled after any task group that failed while it was waited for. So who
+    cancels it has `is_stopping` say so.
     """
     ended = None
     try:
         await lead()
     except* (errors.StoreError, errors.ClusterError) as group:
         ended = _innermost(group)
-    await asyncio.sleep(0)  # Python 3.13 delivers it anew, here
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
+    if is_stopping():
         raise asyncio.CancelledError
     return ended
 

@@ -137,7 +137,7 @@ class Database:
         """Yield the connection, and whether the opening statement found a row."""
         clock = asyncio.get_running_loop().time
         until = clock() + self._deadline
-        with _cancellation_first(), translated():
+        with translated():
             try:
                 async with AsyncExitStack() as stack:
                     try:
@@ -160,21 +160,6 @@ class Database:
         stack.callback(asyncio.get_running_loop().call_at(until, _hang_up, connection).cancel)
         result = await connection.execute(opening, values)
         return connection, result.returns_rows and result.first() is not None
-
-
-@contextmanager
-def _cancellation_first() -> Iterator[None]:
-    """Who is cancelled is told so, also where its connection broke while the statement was being called off.
-
-    Else a loop that outlives errors of the database would outlive its own end, and the process with it.
-    """
-    try:
-        yield
-    except StoreError as error:
-        task = asyncio.current_task()
-        if task is not None and task.cancelling():
-            raise asyncio.CancelledError from error
-        raise
 
 
 def _hang_up(connection: AsyncConnection) -> None:

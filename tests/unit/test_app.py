@@ -150,6 +150,7 @@ class Term:
         self.failing = asyncio.Event()
         self.go_on = asyncio.Event()
         self.steps: list[str] = []
+        self.is_stopping = False
 
     async def lead(self) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -172,7 +173,7 @@ class Term:
         """As a process does that leads again and again."""
         try:
             while True:
-                ended = await until_over(self.lead)
+                ended = await until_over(self.lead, lambda: self.is_stopping)
                 self.steps.append(type(ended).__name__)
                 await asyncio.sleep(0)
         finally:
@@ -186,6 +187,7 @@ async def test_cancellation_that_arrives_while_a_term_fails_is_no_less_one(failu
     term = Term(failure)
     task = asyncio.create_task(term.run())
     await term.failing.wait()
+    term.is_stopping = True
     task.cancel()
     await asyncio.sleep(0)
     term.go_on.set()
@@ -197,11 +199,23 @@ async def test_cancellation_that_arrives_while_a_term_fails_is_no_less_one(failu
 async def test_term_that_fails_is_over_and_the_next_may_begin() -> None:
     term = Term(StoreUnavailable("gone"))
     term.go_on.set()
-    assert await until_over(term.lead) is term.failure
+    assert await until_over(term.lead, lambda: False) is term.failure
+
+
+async def test_term_that_fails_while_its_tasks_are_waited_for_is_no_cancellation() -> None:
+    async def fail() -> None:
+        await asyncio.sleep(0)
+        raise StoreUnavailable("gone")
+
+    async def lead() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(fail())
+
+    assert isinstance(await until_over(lead, lambda: False), StoreUnavailable)
 
 
 async def test_term_that_ends_in_another_way_is_not_passed_over() -> None:
     term = Term(KeyError("nobody thought of this"))
     term.go_on.set()
     with pytest.raises(ExceptionGroup):
-        await until_over(term.lead)
+        await until_over(term.lead, lambda: False)
