@@ -436,7 +436,6 @@ _PODLESS: Final = {
         "Endpoints",
         "LimitRange",
         "PersistentVolumeClaim",
-        "PodTemplate",
         "ResourceQuota",
         "Secret",
         "Service",

@@ -90,7 +90,6 @@ def test_undeclared_demand_is_derived_from_the_template(template: Mapping[str, A
         ("v1", "PersistentVolumeClaim"),
         ("v1", "Endpoints"),
         ("v1", "LimitRange"),
-        ("v1", "PodTemplate"),
         ("v1", "ResourceQuota"),
         ("apps/v1", "ControllerRevision"),
         ("autoscaling/v2", "HorizontalPodAutoscaler"),
@@ -233,7 +232,7 @@ def test_declared_count_and_shapes_stand_in_for_a_template_we_cannot_read() -> N
     assert gang_of(spec) == Gang(CPU * 2, 2, (PodSet(2, CPU),))
 
 
-@pytest.mark.parametrize("kind", ["ConfigMap", "Secret", "Service", "PodTemplate"])
+@pytest.mark.parametrize("kind", ["ConfigMap", "Secret", "Service"])
 def test_declaration_on_a_kind_without_pods_is_not_charged(kind: str) -> None:
     assert gang_of(appwrapper(obj("v1", kind), declared=(pods(1000, gpu=1),))) == Gang()
 
