@@ -277,7 +277,9 @@ class Bench:
         self.committer = Committer(store, self._roster, Announcer(metrics, recorder).announce)
         keys = WorkQueue(time.monotonic)
         known = Members(ledgers, backlog.namespaces) if backlog.clusters else HubAlone(self._ledger)
-        self._dispatch = Dispatch(self._roster, self.committer, known, keys.add, _now, metrics, Rules())
+        self._dispatch = Dispatch(
+            self._roster, self.committer, known, keys.add, lambda _record: True, _now, metrics, Rules()
+        )
 
     async def first_life(self) -> dict[str, Taken]:
         """Everything is taken in and evaluated for the first time."""

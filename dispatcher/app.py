@@ -52,6 +52,7 @@ from dispatcher.core.backfill import Bounds
 from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.ceilings import Ceiling
 from dispatcher.core.clock import Clock
+from dispatcher.core.decision import is_as_asked
 from dispatcher.core.demand import Rule
 from dispatcher.core.placement import Policy
 from dispatcher.core.record import ACTIVE, Phase, Record
@@ -351,6 +352,7 @@ class Session:
             self._committer,
             self._fleet,
             self._queue.add,
+            self._is_as_asked,
             clock.now,
             metrics,
             Rules(
@@ -391,6 +393,13 @@ class Session:
     def _lane_of(self, uid: str) -> str:
         """Who may be in the way of a look at an AppWrapper: the cluster that is asked about it."""
         return self._roster.cluster_of(uid)
+
+    def _is_as_asked(self, record: Record) -> bool:
+        """True unless the watch shows that the user of a queued gang wants something else by now."""
+        view = self._hub.view(record.uid)
+        if view is None:
+            return not self._hub.can_tell(record.group)
+        return is_as_asked(record, not view.deleting, view.asked)
 
     def _is_taken_in(self, uid: str) -> bool:
         return self._roster.get(uid) is not None

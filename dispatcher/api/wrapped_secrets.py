@@ -18,7 +18,8 @@ def check_no_secret_values(spec: AppWrapperSpec) -> None:
             raise SpecError(
                 spec.path_of(wrapped),
                 "wraps a Secret with values, for all to read who may read AppWrappers or the dispatcher's database",
-                "Create the Secret beside the AppWrapper, and wrap what names it",
+                "Create the Secret beside the AppWrapper, and wrap what names it; or have the dispatcher's operator set"
+                " DISPATCHER_WRAPPED_SECRETS=stored",
             )
 
 

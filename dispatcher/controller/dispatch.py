@@ -26,7 +26,7 @@ from dispatcher.core.choice import Site, Where
 from dispatcher.core.line import News, outcome_of
 from dispatcher.core.placement import Behind, Impossible, Outcome, Placed, Policy, Waiting
 from dispatcher.core.recheck import still_fitting
-from dispatcher.core.record import Change
+from dispatcher.core.record import Change, Record
 from dispatcher.core.steps import Steps
 from dispatcher.probes import Metrics
 
@@ -66,6 +66,7 @@ class Dispatch:
         committer: Committer,
         known: Known,
         on_decided: Callable[[str], None],
+        is_as_asked: Callable[[Record], bool],
         now: Callable[[], datetime],
         metrics: Metrics,
         rules: Rules,
@@ -75,6 +76,7 @@ class Dispatch:
         self._committer = committer
         self._known = known
         self._on_decided = on_decided
+        self._is_as_asked = is_as_asked
         self._now = now
         self._metrics = metrics
         self._rules = rules
@@ -156,10 +158,13 @@ class Dispatch:
         slices.begin()
 
     def _still_placed(self, placed: Sequence[Placed], slices: Slices) -> Sequence[Placed]:
-        """Those whose cluster takes them still, if others had a turn since the clusters were looked at.
+        """The gangs whose user still wants them there, and whose cluster still takes them.
 
-        Nothing may be waited for between this and the commit.
+        A gang that was suspended, redirected or deleted is left to the reconciler, which commits that and wakes the
+        next cycle. After a takeover the watch may show such a change before any reconcile has seen it. Nothing may be
+        waited for between this and the commit.
         """
+        placed = [each for each in placed if self._is_as_asked(each.record)]
         if not placed or not slices.pauses:
             return placed
         line = self._roster.line

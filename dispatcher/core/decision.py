@@ -236,6 +236,16 @@ def where_asked(record: Record, asked: Asked) -> Where:
     return where.directed(selector, prefers)
 
 
+def is_as_asked(record: Record, wanted: bool, asked: Asked | None) -> bool:
+    """True unless the user of a queued gang suspends, redirects or deletes it, and the record does not say so yet.
+
+    A changed priority does not count: it changes whose turn it is, not whether or where the gang may run.
+    """
+    if asked is None:
+        return wanted
+    return wanted and not asked.suspend and where_asked(record, asked) == record.where
+
+
 def _expire(record: Record, now: datetime) -> Decision:
     if record.kept_until is None:
         return REST

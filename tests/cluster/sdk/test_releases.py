@@ -17,7 +17,7 @@ OLDEST, NEWEST = RELEASES
 async def test_cluster_to_work_with_from_outside_brings_its_certificates_and_takes_them_along(
     world: World, release: Release, notebook: Notebook
 ) -> None:
-    await world.start_dispatcher()
+    await world.start_dispatcher(wrapped_secrets="stored")  # the SDK wraps the Secret of the certificates
     await notebook.run(release.make_cluster(world.namespace, "blue", local_interactive=True))
 
     await notebook.run("blue.up()")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from itertools import count
@@ -14,7 +14,7 @@ from dispatcher.controller.committer import LARGEST_BATCH
 from dispatcher.controller.dispatch import Dispatch, Rules
 from dispatcher.core.choice import Site, Where
 from dispatcher.core.placement import Policy
-from dispatcher.core.record import Phase
+from dispatcher.core.record import Phase, Record
 from dispatcher.probes import Metrics
 from tests.builders import at, make_gang, make_record
 from tests.unit.controller.world import World
@@ -35,7 +35,12 @@ class HubAlone:
 
 
 def dispatch_of(
-    world: World, rules: Rules | None = None, *, known: bool = True, clusters: HubAlone | None = None
+    world: World,
+    rules: Rules | None = None,
+    *,
+    known: bool = True,
+    clusters: HubAlone | None = None,
+    is_as_asked: Callable[[Record], bool] = lambda _record: True,
 ) -> Dispatch:
     if known:
         for reflector in (world.cluster._nodes, world.cluster._pods):  # noqa: SLF001  # as if both were listed
@@ -45,6 +50,7 @@ def dispatch_of(
         world.committer,
         clusters or HubAlone(world.cluster),
         world.admitted.append,
+        is_as_asked,
         world.now,
         Metrics(),
         rules or Rules(),
@@ -94,6 +100,16 @@ async def test_cycle_admits_all_that_fit_and_tells_the_others_in_one_commit(worl
     ]
     assert world.admitted == [f"uid-of-aw-{index}" for index in range(4)]
     assert world.ledger.free()["cpu"] == 0
+
+
+async def test_gang_whose_user_suspended_it_before_any_reconcile_saw_that_is_not_dispatched(
+    world: World,
+) -> None:
+    submit(world, 4, 4)
+    await dispatch_of(world, is_as_asked=lambda record: record.name != "aw-0").cycle()
+
+    assert phases(world) == {"aw-0": "Queued", "aw-1": "Dispatching"}
+    assert world.store.batches == [[("aw-1", "dispatched")]]
 
 
 async def test_cycle_that_has_nothing_new_to_say_writes_nothing(world: World) -> None:

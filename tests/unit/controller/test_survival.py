@@ -81,7 +81,10 @@ def dispatch_of(world: World) -> tuple[Dispatch, Sites]:
     known = Sites(world.cluster)
     rules = Rules(least=0.05, most=10)
     decided = world.admitted.append
-    return Dispatch(world.roster, world.committer, known, decided, world.now, Metrics(), rules), known
+    dispatch = Dispatch(
+        world.roster, world.committer, known, decided, lambda _record: True, world.now, Metrics(), rules
+    )
+    return dispatch, known
 
 
 async def test_cycle_that_fails_is_run_again_later_each_time(

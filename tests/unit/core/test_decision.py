@@ -17,7 +17,7 @@ from dispatcher.api.selector import parse_selector
 from dispatcher.core import lifecycle
 from dispatcher.core.capacity import PodCounts
 from dispatcher.core.completion import ItemTerms
-from dispatcher.core.decision import REST, Decision, Loss, Observation, Step, decide, retry_pause
+from dispatcher.core.decision import REST, Decision, Loss, Observation, Step, decide, is_as_asked, retry_pause
 from dispatcher.core.endings import End, ObjectState
 from dispatcher.core.gang import Gang
 from dispatcher.core.health import Sight
@@ -495,6 +495,26 @@ def test_change_of_where_it_may_go_is_followed_and_what_is_no_selector_is_not(ph
         Step.REDIRECT,
         Step.REST,
     ]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "asked", "expected"),
+    [
+        pytest.param(True, Asked(), True, id="nothing-changed"),
+        pytest.param(True, None, True, id="spec-not-read"),
+        pytest.param(True, Asked(7, 0.5), True, id="another-priority"),
+        pytest.param(True, Asked(selector=None), True, id="no-selector"),
+        pytest.param(True, Asked(suspend=True), False, id="suspended"),
+        pytest.param(True, Asked(selector=parse_selector("zone=east", "a")), False, id="redirected"),
+        pytest.param(True, Asked(prefers=parse_selector("zone=east", "a")), False, id="prefers-another"),
+        pytest.param(False, Asked(), False, id="deleted"),
+        pytest.param(False, None, False, id="deleted-and-not-read"),
+    ],
+)
+def test_queued_gang_is_as_asked_unless_its_user_has_changed_whether_or_where_it_runs(
+    wanted: bool, asked: Asked | None, expected: bool
+) -> None:
+    assert is_as_asked(make_record(Phase.QUEUED), wanted, asked) is expected
 
 
 @pytest.mark.parametrize("phase", REACHED)
