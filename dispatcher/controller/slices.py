@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, TypeVar
 
+from dispatcher.controller.garbage import collect_after
 from dispatcher.core.steps import Steps
 
 T = TypeVar("T")
@@ -31,8 +32,10 @@ class Slices:
             await self.pause()
 
     async def pause(self) -> None:
-        """Let others have their turn."""
+        """Let others have their turn, before and after the garbage of the slice is collected."""
         self.pauses += 1
+        await asyncio.sleep(0)
+        collect_after(self.pauses)
         await asyncio.sleep(0)
         self.begin()
 
