@@ -86,11 +86,12 @@ class Settings(DatabaseSettings):
     """How long a gang may be blocked at the head before capacity is kept for it; only in BestEffortFIFO. Ten
     minutes: long against the noise of small jobs, short against a working day."""
 
-    reservation_bound_seconds: Annotated[float, Field(gt=0, le=366 * 86400)] = 6 * 3600.0
+    reservation_bound_seconds: Annotated[float, Field(gt=0, le=366 * 86400)] = 24 * 3600.0
     """How long a backfill reservation may take to be complete before it moves to another cluster. Once each cluster was
     tried that the gang may go to, it ends for at least `starvation_bound_seconds`, and begins anew with twice that.
-    Six hours: longer than most runs, so that a reservation outlasts them in its first round; short enough that a wrong
-    choice of cluster is corrected within a working day. Set it above the longest run if that is known."""
+    One day, as the default of Slurm's `bf_window`: longer than most runs, so that a reservation outlasts them in its
+    first round; short enough that a wrong choice of cluster is corrected the next day. Set it above the longest run if
+    that is known."""
 
     kept_seconds: Annotated[float, Field(ge=0, le=366 * 86400)] = 7 * 86400.0
     """How long what is left of an AppWrapper after its end stays for its logs, if its annotations ask for nothing

@@ -58,7 +58,7 @@ _SAYS: Final = "; a backfill reservation "
 class Bounds:
     """`kept` is how long a reservation may take to be complete in the first round, `rest` the least pause after one."""
 
-    kept: timedelta = timedelta(hours=6)
+    kept: timedelta = timedelta(hours=24)
     rest: timedelta = timedelta(minutes=10)
 
     @property

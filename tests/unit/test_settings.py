@@ -28,7 +28,7 @@ DEFAULTS: dict[str, Any] = {
     "queued_per_namespace": 5000,
     "queue_policy": "BestEffortFIFO",
     "starvation_bound_seconds": 600.0,
-    "reservation_bound_seconds": 21600.0,
+    "reservation_bound_seconds": 86400.0,
     "kept_seconds": 604800.0,
     "history_days": 400.0,
     "reader_seconds": 300.0,
