@@ -345,6 +345,7 @@ class Session:
             self._namespaces.ceiling_of,
             QueueBound(settings.queued_per_namespace, self._roster.count_standing, self._queue.add),
         )
+        self._denied_namespaces = denied_namespaces(settings)
         self._sweep: Sweep | None = None
         self._restoration: Restoration | None = None
         self._dispatch = Dispatch(
@@ -481,7 +482,7 @@ class Session:
             self._clock.now,
             self._fleet.is_complete,
             believes_stamps=self._settings.submitter == "annotation",
-            denied_namespaces=denied_namespaces(self._settings),
+            denied_namespaces=self._denied_namespaces,
             authors=self._check_authors(tasks),
             limits=self._limits,
             takes_secrets=self._settings.wrapped_secrets == "stored",
@@ -533,7 +534,7 @@ class Session:
             note_mishap=self._fleet.note_mishap,
             is_left_alone=self._restoration.is_left_alone,
             limits=self._limits,
-            denied_namespaces=denied_namespaces(self._settings),
+            denied_namespaces=self._denied_namespaces,
             removes=self._sweep.removes,
         )
         await self._prepare_terms(specs)

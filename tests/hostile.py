@@ -11,10 +11,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from dispatcher.api.names import CLUSTER_SELECTOR, FINALIZER, UID_LABEL, USER_ANNOTATION
+from tests.drawn import drawn
 from tests.mutations import mutated
 
 Json = dict[str, Any]
@@ -221,20 +221,8 @@ def acts(count: int) -> list[Act]:
 
     for each in known():
         add(each)
-
-    @settings(
-        max_examples=count,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(st.one_of(greedy(), pushy(), bulky(), forged(), impostor(), torn()))
-    def collect(act: Act) -> None:
-        add(act)
-
-    collect()
+    for each in drawn(st.one_of(greedy(), pushy(), bulky(), forged(), impostor(), torn()), count):
+        add(each)
     return found
 
 

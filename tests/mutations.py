@@ -7,8 +7,9 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+
+from tests.drawn import drawn
 
 Json = dict[str, Any]
 
@@ -134,22 +135,10 @@ def mutated(draw: Draw) -> Json:
 
 def mutants(count: int) -> list[Json]:
     """The same `count` documents in every run, each with names of its own."""
-    found: list[Json] = []
-
-    @settings(
-        max_examples=count,
-        derandomize=True,
-        database=None,
-        deadline=None,
-        phases=[Phase.generate],
-        suppress_health_check=list(HealthCheck),
-    )
-    @given(mutated())
-    def collect(document: Json) -> None:
-        found.append(json.loads(json.dumps(document).replace(NAME, f"mutant-{len(found)}")))
-
-    collect()
-    return found
+    return [
+        json.loads(json.dumps(document).replace(NAME, f"mutant-{number}"))
+        for number, document in enumerate(drawn(mutated(), count))
+    ]
 
 
 def _places(document: Json) -> Iterator[Place]:

@@ -360,13 +360,12 @@ class Admission:
             if not self._takes_secrets:
                 check_no_secret_values(spec)
         except SpecError as error:
-            message = f"{view.namespace}/{view.name} creation failure: {error}"
-            return replace(beginnings.reject(newcomer, message, self._now()), spec=None)
+            return replace(beginnings.reject(newcomer, _failure(view, error), self._now()), spec=None)
         return beginnings.submit(newcomer, gang, self._now())
 
     def _reject(self, view: AppWrapperView, error: SpecError) -> Change:
-        message = f"{view.namespace}/{view.name} creation failure: {error}"
-        return beginnings.reject(_newcomer(view, self._submitter(view)), message, self._now())
+        newcomer = _newcomer(view, self._submitter(view))
+        return beginnings.reject(newcomer, _failure(view, error), self._now())
 
     async def _parse(self, seen: AppWrapperView) -> tuple[AppWrapperSpec, Newcomer, Gang]:
         if seen.excess is not None:
@@ -394,6 +393,10 @@ class Admission:
 
     def _submitter(self, view: AppWrapperView) -> Submitter:
         return view.submitter if self._believes_stamps else UNKNOWN
+
+
+def _failure(view: AppWrapperView, error: SpecError) -> str:
+    return f"{view.namespace}/{view.name} creation failure: {error}"
 
 
 def _where(view: AppWrapperView, spec: AppWrapperSpec) -> Where:

@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
-import pytest
-
-from dispatcher import errors, log
+from dispatcher import errors
 from dispatcher.controller.committer import Committer
 from dispatcher.controller.dispatch import Dispatch, Rules
 from dispatcher.controller.roster import Roster
@@ -25,25 +21,9 @@ from tests.unit.controller.test_housekeeping import Database, kept
 from tests.unit.controller.test_sampler import Bench
 from tests.unit.controller.world import World
 from tests.unit.virtual_time import monotonic, until
+from tests.unit.workers import running
 
 NOBODY_THOUGHT = RuntimeError("nobody thought of this")
-
-
-@asynccontextmanager
-async def running(worker: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(worker)
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-@pytest.fixture
-def counted() -> Callable[[str], int]:
-    """How many errors of a worker were counted since the test began."""
-    before = log.internal_errors()
-    return lambda worker: log.internal_errors().get(worker, 0) - before.get(worker, 0)
 
 
 async def test_change_that_cannot_be_announced_is_committed_all_the_same(

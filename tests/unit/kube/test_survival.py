@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
-from dispatcher import errors, log
+from dispatcher import errors
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.events import EventRecorder
 from dispatcher.kube.livepods import Left, LivePods
@@ -21,26 +19,10 @@ from tests.fakes import FakeApiServer, answer
 from tests.unit.kube.test_events import EVENT, EVENTS
 from tests.unit.kube.test_reflector import PATH, at_path, page, thing
 from tests.unit.virtual_time import monotonic, until
+from tests.unit.workers import running
 
 Json = dict[str, Any]
 JOB = {"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "uid-of-j"}
-
-
-@asynccontextmanager
-async def running(worker: Coroutine[Any, Any, None]) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(worker)
-    try:
-        yield task
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-
-@pytest.fixture
-def counted() -> Callable[[str], int]:
-    """How many errors of a worker were counted since the test began."""
-    before = log.internal_errors()
-    return lambda worker: log.internal_errors().get(worker, 0) - before.get(worker, 0)
 
 
 def raises_of(name: str, told: list[str], error: Exception) -> Callable[..., Any]:

@@ -1,0 +1,30 @@
+"""Examples that hypothesis draws, as values: the same in every run, for tests that act on all of them together."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+T = TypeVar("T")
+
+
+def drawn(examples: st.SearchStrategy[T], count: int) -> list[T]:
+    """At most `count` examples."""
+    found: list[T] = []
+
+    @settings(
+        max_examples=count,
+        derandomize=True,
+        database=None,
+        deadline=None,
+        phases=[Phase.generate],
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(examples)
+    def collect(example: T) -> None:
+        found.append(example)
+
+    collect()
+    return found
