@@ -74,8 +74,8 @@ def migrate(
     typer.echo(f"the database is at revision {migrations.current_revision(url)}")
     if left:
         typer.echo(
-            "The roles of those who only read are not set up in full, since this account may not do it. Somebody who "
-            "may (docs/history.md, Who may) has to run, before this command is run again:",
+            "This account may not set up all of the readers' roles. An account that may (docs/history.md, Who may) has "
+            "to run this first, and then this command again:",
             err=True,
         )
         for statement in left:

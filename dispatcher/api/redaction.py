@@ -14,7 +14,7 @@ from typing import Final
 
 HIDDEN: Final = "(not shown)"
 LONGEST_FREE_TEXT: Final = 512
-"""Characters of the words of a webhook or a policy, whose author is trusted to quote no secrets."""
+"""Characters kept of a message from a webhook or a policy; its author is trusted to quote no secrets."""
 LONGEST_DETAIL: Final = 1024
 SHORTEST_REPEATED: Final = 3
 """Characters of a value that is looked for elsewhere in the message; shorter ones are in every sentence."""

@@ -15,8 +15,8 @@ LARGEST_SPEC: Final = 2**18
 """Bytes of JSON without white space. A gang of a hundred pods, each with its own template, has some 100,000."""
 
 MOST_CONTAINERS: Final = 2**14
-"""Lists and objects; brackets within strings count as well. In a spec of that size each has 16 bytes on average,
-of which no pod can be made."""
+"""Lists and objects; brackets within strings count as well. In the largest spec each then has 16 bytes on average,
+which is too little for the template of a pod."""
 
 
 @dataclass(frozen=True, slots=True)

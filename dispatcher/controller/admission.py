@@ -45,9 +45,9 @@ LARGEST_BATCH = 200
 AT_ONCE: Final = 8
 """Newcomers that are looked for on the hub at the same time."""
 SEARCH_PAUSE_SECONDS: Final = 1.0
-"""Least time between two rounds of searches, each of which lists anchors in every member."""
+"""Least time between two searches; each search lists the anchors of every member."""
 FOUND_AT_ONCE: Final = 32
-"""Those that were found are committed together; each has its spec in memory until then."""
+"""AppWrappers that are committed together after a search; the spec of each is in memory until then."""
 LARGEST_BATCH_BYTES: Final = 2**22
 """Of specs that are in memory before they are committed, whatever their number."""
 
@@ -158,7 +158,7 @@ class Admission:
             await asyncio.sleep(SEARCH_PAUSE_SECONDS)
 
     async def _admit_known(self) -> None:
-        """Take in those of which nothing can run yet, and put the others down for a search."""
+        """Take in each AppWrapper that cannot have objects yet; note the others for a search."""
         bound = self._limits.bound
         self._uids.update(bound.call())
         while self._uids:
@@ -296,7 +296,7 @@ class Admission:
         if attempt is not None:
             found.append(Sighting(attempt, HUB_CLUSTER))
         latest = max(found, default=None)
-        # What its status names is where its latest attempt is; else that may be where nobody can be asked.
+        # The latest attempt is in the cluster that the status names. Otherwise it may be in one that cannot be asked.
         is_certain = latest is not None and latest.cluster == view.status.get("cluster")
         if view.is_held and not is_certain and not (sightings.are_complete and self._is_complete()):
             raise errors.Unavailable("a member cluster may have objects of it, and cannot be asked now")

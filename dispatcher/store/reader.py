@@ -1,4 +1,4 @@
-"""The roles of those who only read history, and all that they may not do.
+"""The roles that read history, and what each may not do.
 
 `dispatcher_reader` sees every namespace, through the views of schema `history`; members of `dispatcher_tenant` see
 theirs, through those of schema `tenant`. Both share a server with the queue. So they get few connections and no means
