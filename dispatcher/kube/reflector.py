@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,6 +41,10 @@ WATCH_SECONDS: Final = (
 )  # the server ends a watch after this long; spread, so that not all end at once
 SILENCE_SECONDS: Final = 150  # bookmarks come every minute: a watch this quiet is a connection that has died
 BACKOFF_SECONDS: Final = (0.2, 30.0)
+LONG_LINE_SECONDS: Final = 0.025
+"""Processor time after which a line of a watch counts as long; parsing one of the largest takes 80 ms."""
+RESTS: Final = 4
+"""How many times as long as it took a watch pauses after a long line, so that others have most of the time."""
 
 _log = log.get("reflector")
 
@@ -76,6 +81,7 @@ class Reflector(Generic[T]):
         on_listed: Callable[[], None] = lambda: None,
         loads: Callable[[bytes], Any] = bounds.loads,
         read_alone: ReadAlone = no_other_way,
+        processor_time: Callable[[], float] = time.thread_time,
     ) -> None:
         self.name = name
         self.items: dict[str, T] = {}
@@ -95,6 +101,7 @@ class Reflector(Generic[T]):
         self._extent = extent
         self._loads = loads
         self._read_alone = read_alone
+        self._processor_time = processor_time
         self._versions: dict[str, str] = {}
         self._latest = ""
         self._followed = False
@@ -224,9 +231,13 @@ class Reflector(Generic[T]):
         self._latest = version
         stretch = Stretch()
         async for line in self._client.watch(path, query, idle_timeout=SILENCE_SECONDS, accept=accept):
+            began = self._processor_time()
             self._latest = self._apply(line)
+            used = self._processor_time() - began
             self._mark_followed()
             await stretch.pause_if_long()
+            if used > LONG_LINE_SECONDS:
+                await asyncio.sleep(used * RESTS)
         return self._latest
 
     def _apply(self, line: bytes) -> str:

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import gzip
 import tracemalloc
 from collections.abc import Awaitable, Callable
 
+import orjson
 import pytest
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dispatcher import errors
 from dispatcher.kube.bounds import (
     LARGEST_ANSWER,
     LARGEST_REFUSAL,
     MOST_CONTAINERS,
+    MOST_MARKS,
     MOST_VALUES,
     Allowance,
     Buffer,
     check_values,
+    loads,
+    without_strings,
 )
 from dispatcher.kube.client import ClusterClient
 from tests.fakes import FakeApiServer, Reply, answer, never, text
@@ -185,6 +192,11 @@ async def test_answer_that_would_grow_many_times_when_parsed_is_not_parsed(
         pytest.param(b"[" + b"1," * MOST_VALUES + b"1]", False, id="as-many-values"),
         pytest.param(b"[" + b"1," * (MOST_VALUES + 1) + b"1]", True, id="one-more-value"),
         pytest.param(b'["' + b"x" * LARGEST_ANSWER + b'"]', False, id="one-long-string"),
+        pytest.param(b'["' + b"[" * 2 * MOST_CONTAINERS + b'"]', False, id="brackets-within-a-string"),
+        pytest.param(b'["' + b'\\"[{,' * MOST_CONTAINERS + b'"]', False, id="among-quotes-within-a-string"),
+        pytest.param(b'["' + b"," * (MOST_VALUES + 1) + b'"]', False, id="commas-within-a-string"),
+        pytest.param(b'["' + b"," * (MOST_MARKS + 1) + b'"]', True, id="more-than-anybody-counts"),
+        pytest.param(b'["\\\\",' + b"[]," * MOST_CONTAINERS + b"0]", True, id="behind-an-escaped-backslash"),
     ],
 )
 def test_values_are_counted_before_they_are_parsed(raw: bytes, is_refused: bool) -> None:
@@ -193,6 +205,49 @@ def test_values_are_counted_before_they_are_parsed(raw: bytes, is_refused: bool)
             check_values(raw)
     else:
         check_values(raw)
+
+
+JSON = st.recursive(
+    st.none() | st.integers(0, 9) | st.text(alphabet='"\\\\[]{},:ax'),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(alphabet='"[{,\\\\'), inner, max_size=4)
+    ),
+)
+
+
+def marks(value: object) -> int:
+    """Lists, objects and the commas between their entries."""
+    if not isinstance(value, dict | list):
+        return 0
+    inner = value.values() if isinstance(value, dict) else value
+    return 1 + max(0, len(value) - 1) + sum(map(marks, inner))
+
+
+@given(JSON)
+def test_what_strings_hold_is_not_counted(value: object) -> None:
+    assert len(without_strings(orjson.dumps(value))) == marks(value)
+
+
+@pytest.mark.parametrize("is_collected", [True, False], ids=["collecting", "not-collecting"])
+def test_no_garbage_is_collected_while_a_large_answer_is_parsed(is_collected: bool) -> None:
+    collections = []
+
+    def watch(phase: str, _info: dict[str, int]) -> None:
+        collections.append(phase)
+
+    if not is_collected:
+        gc.disable()
+    gc.callbacks.append(watch)
+    try:
+        read = loads(b"[" + b"[]," * 100_000 + b"0]")
+        assert gc.isenabled() is is_collected
+    finally:
+        gc.callbacks.remove(watch)
+        gc.enable()
+    assert len(read) == 100_001
+    assert (
+        collections.count("start") <= is_collected
+    )  # the one that is due afterwards, not one for each 700 lists
 
 
 def test_all_that_one_server_has_us_hold_is_bounded_together() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from itertools import pairwise
+from itertools import count, pairwise
 from typing import Any
 
 import orjson
@@ -17,7 +17,7 @@ from dispatcher.kube import reflector, stretch
 from dispatcher.kube.bounds import MOST_CONTAINERS
 from dispatcher.kube.client import METADATA, METADATA_LIST, ClusterClient
 from dispatcher.kube.paging import PAGE
-from dispatcher.kube.reflector import EVERYTHING, Extent, Reflector
+from dispatcher.kube.reflector import EVERYTHING, RESTS, Extent, Reflector
 from tests.fakes import FakeApiServer, answer, hang_up, never, refusal, text, watch
 from tests.unit.virtual_time import monotonic, until
 
@@ -481,6 +481,45 @@ async def test_object_too_large_to_be_read_keeps_no_other_from_being_seen(
     async with watched(client) as it:
         await it.reflector.synced.wait()
         assert (it.items, it.reflector.excess) == ({"a": "a", "b": "a"}, "")
+
+
+async def test_brackets_in_a_string_make_no_object_too_large(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """Annotations may have 256 KiB, labels are bounded by etcd alone: whoever may write a pod may write these."""
+    annotations = {"a": "[" * 250_000}
+    labels = {f"{number:04}": '"[{' * 20 for number in range(10_000)}
+    odd = thing("odd", 11) | {"metadata": {**thing("odd", 11)["metadata"], "annotations": annotations}}
+    odd["metadata"]["labels"] = labels
+    lists = [answer(page(10, thing("a"), odd))]
+    later = {**odd, "metadata": {**odd["metadata"], "resourceVersion": "12"}, "value": "b"}
+    lines = [event("MODIFIED", later), event("ADDED", thing("c", 13))]
+    script(server, lists=lists, watches=[watch(*lines, then=never)])
+    async with watched(client) as it:
+        await until(lambda: "c" in it.items)
+    assert it.items == {"a": "a", "odd": "b", "c": "a"}
+    assert (len(it.lists), it.reflector.excess) == (1, "")
+
+
+async def test_watch_pauses_after_each_line_that_took_long_so_that_others_have_their_turn(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    lines = [event("ADDED", thing(name, 11)) for name in "abc"]
+    script(server, lists=[answer(page(10))], watches=[watch(*lines, then=never)])
+    processor, seen = count(), dict[str, float]()
+    it: Reflector[str] = Reflector(
+        "things",
+        client,
+        at_path,
+        lambda raw: str(raw["value"]),
+        lambda uid, *_: seen.update({uid: monotonic()}),
+        processor_time=lambda: next(processor) * 0.1,
+    )
+    task = asyncio.create_task(it.run())
+    await until(lambda: "c" in seen)
+    task.cancel()
+    pauses = [after - before for before, after in pairwise(seen.values())]
+    assert pauses == [pytest.approx(0.1 * RESTS, abs=0.05)] * 2
 
 
 async def test_object_that_grew_too_large_stays_as_it_was_last_seen(
