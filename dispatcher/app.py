@@ -38,7 +38,7 @@ from dispatcher.controller.limits import Limits, QueueBound
 from dispatcher.controller.membership import MembersUnknown
 from dispatcher.controller.namespaces import Namespaces
 from dispatcher.controller.parts import Parts
-from dispatcher.controller.reconciler import Reconciler
+from dispatcher.controller.reconciler import Reconciler, lane_of
 from dispatcher.controller.reporter import Reporter
 from dispatcher.controller.restoration import Restoration
 from dispatcher.controller.roster import Roster
@@ -392,8 +392,7 @@ class Session:
         )
 
     def _lane_of(self, uid: str) -> str:
-        """Who may be in the way of a look at an AppWrapper: the cluster that is asked about it."""
-        return self._roster.cluster_of(uid)
+        return lane_of(uid, self._roster, self._hub)
 
     def _is_as_asked(self, record: Record) -> bool:
         """True unless the watch shows that the user of a queued gang wants something else by now."""

@@ -14,8 +14,10 @@ from dispatcher import errors, log
 from dispatcher.controller import creation, oversight, removal
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.drift import drift_of
+from dispatcher.controller.hub import Hub
 from dispatcher.controller.pacing import Pacing
 from dispatcher.controller.parts import Parts
+from dispatcher.controller.roster import Roster
 from dispatcher.core import lifecycle
 from dispatcher.core.decision import Decision, Loss, Observation, Step, decide, where_asked
 from dispatcher.core.health import Sight
@@ -33,6 +35,16 @@ LARGE_AGAIN_SECONDS: Final = 60.0
 """The same for an AppWrapper that is too large to be read: a try costs the API server as much as hundreds of others."""
 
 _log = log.get("reconciler")
+
+
+def lane_of(uid: str, roster: Roster, hub: Hub) -> str:
+    """The lane of an AppWrapper in the work queue: the AppWrappers in it may have to wait for the same.
+
+    That is the cluster that is asked about it. AppWrappers that are too large to be read wait for each other's status
+    writes as well (`controller.reporter`), so each cluster has a second lane for them.
+    """
+    cluster, view = roster.cluster_of(uid), hub.view(uid)
+    return f"{cluster}/large" if view is not None and view.excess else cluster
 
 
 class Reconciler:

@@ -5,7 +5,8 @@ its first evaluation, one being created after its creation (or once that takes l
 written at most once a second. The first comparison is with what the API server shows, so a restart writes
 nothing; later ones with what we wrote last, as long as the watch has not caught up with it.
 
-Of an AppWrapper that is too large to be read a status takes the API server seconds to write: those wait for each other.
+Of an AppWrapper that is too large to be read a status takes the API server seconds to write: those wait for each other,
+and have a lane of the work queue to themselves (`controller.reconciler.lane_of`).
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ Like the queue of a Kubernetes controller: a key added twice is handled once; a 
 handled is handled once more afterwards, so nothing that happened meanwhile is missed; a key that failed comes
 back later, and later still if it fails again. A key says who, never what happened.
 
-Keys that may have to wait for the same cluster share a lane, and only so many of a lane are handled at once. So one
-cluster that does not answer keeps those waiting who are there, however many they are, and nobody else.
+Keys that may have to wait for the same, such as a cluster, share a lane, and only so many of a lane are handled at
+once. So one cluster that does not answer keeps those waiting who are there, however many they are, and nobody else.
 """
 
 from __future__ import annotations

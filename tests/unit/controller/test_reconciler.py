@@ -7,9 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from dispatcher import errors
 from dispatcher.api.names import FINALIZER
+from dispatcher.api.sizes import MOST_CONTAINERS
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.reconciler import Reconciler
 from dispatcher.core.capacity import CapacityLedger
@@ -20,7 +22,8 @@ from tests.fakes import FakeApiServer, Reply, answer, client_of, never, refusal
 from tests.unit.controller.store import FakeStore
 from tests.unit.controller.wire import ALL_PODS, APPWRAPPERS, MISSING, PODS, made, pods
 from tests.unit.controller.world import AT_ONCE, World
-from tests.unit.virtual_time import until
+from tests.unit.virtual_time import monotonic, until
+from tests.unit.workers import running
 
 Json = dict[str, Any]
 
@@ -333,6 +336,28 @@ async def test_gangs_of_a_member_that_does_not_answer_hold_up_no_others(world: W
             worker.cancel()
             await asyncio.gather(worker, return_exceptions=True)
         assert len(silent.requests("POST")) == AT_ONCE
+
+
+async def test_appwrappers_that_are_too_large_wait_for_each_other_and_hold_up_no_others(world: World) -> None:
+    """The API server takes a second for each status of one, and one is written at a time."""
+    lists: list[Json] = [{} for _ in range(MOST_CONTAINERS)]
+    large = make_template("ConfigMap", name="c") | {"data": {"lists": lists}}
+
+    async def slowly(request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(1)  # virtual
+        return await answer({"metadata": {"resourceVersion": "2"}})(request)
+
+    for number in range(15 * AT_ONCE):
+        world.queue.add((await world.admit(make_appwrapper(f"large-{number}", large))).uid)
+        world.server.on("PATCH", f"{APPWRAPPERS}/large-{number}/status", slowly)
+    async with running(world.admission.run()), running(world.reconciler.run()):
+        await until(lambda: world.server.requests("PATCH"))
+        began = monotonic()
+        world.queue.add(world.show(make_appwrapper()).uid)
+        await until(lambda: UID in world.roster.uids())
+        assert monotonic() - began < 1
+        await until(lambda: len(world.statuses()) == 15 * AT_ONCE)
+    assert {status["state"] for status in world.statuses()} == {"Failed"}
 
 
 async def test_one_that_is_left_alone_is_looked_at_again_and_nothing_is_done_about_it(world: World) -> None:

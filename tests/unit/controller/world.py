@@ -16,7 +16,7 @@ from dispatcher.controller.committer import Committer
 from dispatcher.controller.hub import Hub
 from dispatcher.controller.limits import MOST_QUEUED, Limits, QueueBound
 from dispatcher.controller.parts import Parts
-from dispatcher.controller.reconciler import Reconciler
+from dispatcher.controller.reconciler import Reconciler, lane_of
 from dispatcher.controller.reporter import Reporter
 from dispatcher.controller.roster import Roster
 from dispatcher.controller.specs import Specs
@@ -59,7 +59,7 @@ class World:
     def __post_init__(self) -> None:
         self.ledger = CapacityLedger()
         self.ledger.set_node(make_core_node("n1", cpu=8000))
-        self.queue = WorkQueue(monotonic, lambda uid: self.roster.cluster_of(uid), AT_ONCE)
+        self.queue = WorkQueue(monotonic, lambda uid: lane_of(uid, self.roster, self.hub), AT_ONCE)
         self.roster = Roster({"hub": self.ledger}, lambda namespace: self.admission.recall(namespace))
         self.ceilings: dict[str, Ceiling] = {}
         self.bound = QueueBound(MOST_QUEUED, self.roster.count_standing, self.queue.add)
