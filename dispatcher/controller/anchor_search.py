@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from dispatcher import log
+from dispatcher import errors, log
 from dispatcher.controller.cluster import Cluster
 
 SEARCH_SECONDS: Final = 10.0
@@ -53,6 +53,9 @@ async def _ask(
                     seen = Sighting(anchor.attempt, cluster.name)
                     found.latest[anchor.appwrapper] = max(seen, found.latest.get(anchor.appwrapper, seen))
     except Exception as error:  # noqa: BLE001  # the loop's edge: one member must not end the others
-        _log.warning("not_told", cluster=cluster.name, error=str(error))
+        if isinstance(error, (errors.ClusterError, TimeoutError)):
+            _log.warning("not_told", cluster=cluster.name, error=str(error))
+        else:
+            log.internal_error("admission", error, cluster=cluster.name)
         if clusters.get(cluster.name) is cluster:
             found.are_complete = False  # of one that has left meanwhile it is known that it cannot be asked

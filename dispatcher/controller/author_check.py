@@ -123,6 +123,7 @@ class AuthorCheck:
                 _log.warning("author_check_failed", uid=uid, error=str(error), pause=round(pause, 1))
             except Exception:  # noqa: BLE001  # the loop's edge: one AppWrapper must not end the others
                 pause = self._queue.add_failed(uid)
+                log.count_internal_error("author_check")
                 _log.exception("author_check_failed", uid=uid, pause=round(pause, 1))
             else:
                 self._queue.succeed(uid)
@@ -192,6 +193,10 @@ async def watch_policy(is_bound: Callable[[], Awaitable[bool]], note_missing: Ca
             is_missing = not await is_bound()
         except errors.ClusterError as error:
             _log.info("author_policy_unknown", error=str(error))
+        except errors.StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001  # the loop's edge: it is looked up again
+            log.internal_error("author_policy", error)
         else:
             note_missing(is_missing)
             if is_missing and not was_missing:

@@ -113,9 +113,18 @@ class Restoration:
                 async with asyncio.timeout(ASK_AGAIN_SECONDS):
                     await self._wake.wait()
             self._wake.clear()
+            await self._look_safely()
+
+    async def _look_safely(self) -> None:
+        """Look once; a look that fails is followed by another."""
+        try:
             search = await self._search()
             await self._take_over(search)
             await self._conclude(search)
+        except errors.StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001  # the loop's edge: the leader goes on
+            log.internal_error("restoration", error)
 
     # --- what there is ----------------------------------------------------------------------------------------
 
@@ -156,7 +165,7 @@ class Restoration:
                 if found.hub_id == self._hub_id and self._is_at_home(found.appwrapper, found.namespace):
                     search.note(found.appwrapper, Sighting(found.attempt, cluster.name))
         except Exception as error:  # noqa: BLE001  # the loop's edge: one member must not end the others
-            _log.warning("not_told", cluster=cluster.name, error=str(error))
+            _note_silence(error, cluster=cluster.name)
             search.are_members_silent = True
 
     async def _ask_hub(self, kind: Kind, search: Search) -> None:
@@ -168,7 +177,7 @@ class Restoration:
             # A hub that takes no gangs itself gives no right to look there, and none was made there.
             _log.info("not_looked_for", cluster=HUB_CLUSTER, kind=kind[1], error=str(error))
         except Exception as error:  # noqa: BLE001  # the loop's edge: one kind must not end the others
-            _log.warning("not_told", cluster=HUB_CLUSTER, kind=kind[1], error=str(error))
+            _note_silence(error, cluster=HUB_CLUSTER, kind=kind[1])
             search.silent_kinds.add(kind)
 
     def _is_at_home(self, appwrapper: str, namespace: str) -> bool:
@@ -244,8 +253,8 @@ class Restoration:
             return False
         try:
             return all([await cluster.wrapped.is_gone(ref, record.uid) for ref in refs])
-        except errors.ClusterError as error:
-            _log.warning("not_told", cluster=cluster.name, appwrapper=record.key, error=str(error))
+        except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the search for the others
+            _note_silence(error, cluster=cluster.name, appwrapper=record.key)
             return False
 
     async def _conclude(self, search: Search) -> None:
@@ -272,6 +281,14 @@ class Restoration:
         return bool(search.silent_kinds) and not search.silent_kinds.isdisjoint(
             await self._kinds_safely(record)
         )
+
+
+def _note_silence(error: Exception, **about: str) -> None:
+    """Log that an answer is missing; count it if the cause is none that API servers have."""
+    if isinstance(error, errors.ClusterError):
+        _log.warning("not_told", error=str(error), **about)
+    else:
+        log.internal_error("restoration", error, **about)
 
 
 async def _within(limit: asyncio.Semaphore, asking: Awaitable[T]) -> T:

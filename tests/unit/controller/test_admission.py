@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from aiohttp import web
 
+from dispatcher import errors
 from dispatcher.api.names import FINALIZER, GROUPS_ANNOTATION, UID_LABEL, USER_ANNOTATION
 from dispatcher.api.submitter import UNKNOWN, Submitter
 from dispatcher.controller.admission import LARGEST_BATCH_BYTES
@@ -302,6 +303,37 @@ async def test_member_that_goes_while_it_is_asked_is_no_reason_to_fail(world: Wo
         world.server.on("GET", f"{PODS}/pod", MISSING)
         record = await world.admit(make_appwrapper(finalizers=[FINALIZER]))
     assert (record.phase, world.failed) == (Phase.QUEUED, [])
+
+
+@pytest.mark.parametrize(
+    ("failure", "expected"),
+    [
+        pytest.param(RuntimeError("nobody thought of this"), 1, id="new"),
+        pytest.param(errors.Unavailable("no"), 0, id="no-answer"),
+    ],
+)
+async def test_member_whose_answer_fails_is_counted_if_nobody_thought_of_that(
+    world: World,
+    west: FakeApiServer,
+    counted: Callable[[str], int],
+    monkeypatch: pytest.MonkeyPatch,
+    failure: Exception,
+    expected: int,
+) -> None:
+    def fails(_uids: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(world.clusters["west"].anchors, "all", fails)
+    uid = await comes(world, make_appwrapper(finalizers=[FINALIZER]))
+    assert (world.failed, counted("admission")) == ([uid], expected)
+
+
+async def test_member_that_is_too_slow_is_not_counted(
+    world: World, west: FakeApiServer, counted: Callable[[str], int]
+) -> None:
+    west.on("GET", CONFIGMAPS, never)
+    uid = await comes(world, make_appwrapper(finalizers=[FINALIZER]))
+    assert (world.failed, counted("admission")) == ([uid], 0)
 
 
 # --- what was deleted before it was known ----------------------------------------------------------------------

@@ -29,6 +29,7 @@ from tests.fakes import FakeApiServer, answer, client_of, refusal
 from tests.unit.controller.wire import MISSING, PODS, job, secret
 from tests.unit.controller.world import World
 from tests.unit.virtual_time import monotonic, until
+from tests.unit.workers import running
 
 Json = dict[str, Any]
 
@@ -61,10 +62,10 @@ async def checking(world: World, rights: Rights, *, is_complete: bool = True) ->
     )
     world.admission = world.make_admission(believes_stamps=True, authors=authors)
     async with asyncio.TaskGroup() as tasks:
-        running = [tasks.create_task(authors.run()), tasks.create_task(world.admission.run())]
+        loops = [tasks.create_task(authors.run()), tasks.create_task(world.admission.run())]
         yield authors
-        for task in running:
-            task.cancel()
+        for loop in loops:
+            loop.cancel()
 
 
 def submitted(name: str, *templates: Json, user: str = "alice", **metadata: Any) -> Json:  # noqa: ANN401
@@ -209,6 +210,28 @@ async def test_one_that_is_gone_is_forgotten(world: World) -> None:
         assert (len(rights.asked), authors.waiting) == (1, 0)
 
 
+@pytest.mark.parametrize(
+    ("failure", "expected"),
+    [
+        pytest.param(RuntimeError("nobody thought of this"), 1, id="new"),
+        pytest.param(errors.Unavailable("no"), 0, id="no-answer"),
+    ],
+)
+async def test_question_that_fails_is_asked_again_and_counted_if_nobody_thought_of_that(
+    world: World, counted: Callable[[str], int], failure: Exception, expected: int
+) -> None:
+    rights = Rights("pods")
+
+    async def fails_once(_: Access) -> bool:
+        rights.reply = None
+        raise failure
+
+    rights.reply = fails_once
+    async with checking(world, rights):
+        record = await taken_in(world, submitted("aw"))
+    assert (record.phase, len(rights.asked), counted("author_check")) == (Phase.QUEUED, 2, expected)
+
+
 # --- kinds -------------------------------------------------------------------------------------------
 
 
@@ -281,3 +304,29 @@ async def test_policy_that_is_missing_is_told_once_until_it_is_there() -> None:
         "author_policy_unknown",
         "author_policy_missing",
     ]
+
+
+async def test_look_for_the_policy_that_fails_in_a_new_way_is_counted_and_another_follows(
+    counted: Callable[[str], int],
+) -> None:
+    replies: list[object] = [RuntimeError("nobody thought of this"), False]
+    noted: list[bool] = []
+
+    async def is_bound() -> bool:
+        reply = replies.pop(0)
+        if isinstance(reply, Exception):
+            raise reply
+        return bool(reply)
+
+    async with running(watch_policy(is_bound, noted.append)) as task:
+        await until(lambda: noted)
+        assert not task.done()
+    assert (noted, counted("author_policy")) == ([True], 1)
+
+
+async def test_look_for_the_policy_that_the_store_ends_is_the_last() -> None:
+    async def is_bound() -> bool:
+        raise errors.Fenced("another leads")
+
+    with pytest.raises(errors.Fenced):
+        await watch_policy(is_bound, lambda _missing: None)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
@@ -18,6 +18,7 @@ from dispatcher.core import lifecycle
 from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.manifest import build
 from dispatcher.core.record import Attempt, Phase, Record
+from dispatcher.errors import Fenced
 from dispatcher.kube.client import ClusterClient
 from tests.builders import make_appwrapper, make_owner, make_template, make_wrapped
 from tests.fakes import FakeApiServer, Reply, answer, client_of, hang_up, refusal
@@ -49,6 +50,7 @@ class Restored:
         self.server = east
         self.east = Cluster("east", client, CapacityLedger(), world.wake_dispatch, world.wake, world.home_of)
         self.are_all_here = True
+        self.failure: Exception | None = None
         self.settled = 0
         self.woken: list[str] = []
         self.restoration = Restoration(
@@ -67,6 +69,8 @@ class Restored:
         self.hub_has()
 
     async def settle(self) -> None:
+        if self.failure is not None:
+            raise self.failure
         self.settled += 1
 
     def east_has(self, *anchors: Json) -> None:
@@ -423,3 +427,78 @@ async def test_what_a_restored_database_has_missed_is_looked_for_once(
     async with running(restored.restoration) as task:
         await until(task.done)
     assert (restored.settled, len(restored.server.requests())) == (1, asked)
+
+
+# --- what nobody thought of ------------------------------------------------------------------------------------
+
+
+def fails(*_: object) -> Any:  # noqa: ANN401  # in place of whatever is asked
+    raise RuntimeError("nobody thought of this")
+
+
+@pytest.mark.parametrize("at_fault", ["member", "hub"])
+async def test_answer_that_nobody_thought_of_is_counted_and_asked_for_again(
+    world: World,
+    restored: Restored,
+    counted: Callable[[str], int],
+    monkeypatch: pytest.MonkeyPatch,
+    at_fault: str,
+) -> None:
+    await world.admit(make_appwrapper())
+    restored.hold()
+    with monkeypatch.context() as patch:
+        if at_fault == "member":
+            patch.setattr(restored.east.anchors, "all", fails)
+        else:
+            patch.setattr(world.cluster.wrapped, "marks", fails)
+        await restored.begin()
+        assert (restored.queued(), counted("restoration")) == ([], 1)
+    async with running(restored.restoration) as task:
+        await task
+    assert (restored.queued(), restored.settled, counted("restoration")) == ([UID], 1, 1)
+
+
+@pytest.mark.parametrize("at_fault", ["member", "hub"])
+async def test_answer_that_is_merely_missing_is_not_counted(
+    world: World, restored: Restored, counted: Callable[[str], int], at_fault: str
+) -> None:
+    await world.admit(make_appwrapper())
+    restored.server.on("GET", CONFIGMAPS, hang_up if at_fault == "member" else page([]))
+    world.server.on("GET", ALL_PODS, hang_up if at_fault == "hub" else page([]))
+    await restored.begin()
+    assert (restored.settled, counted("restoration")) == (0, 0)
+
+
+async def test_object_of_which_nobody_can_say_whether_it_is_gone_counts_as_there(
+    world: World, restored: Restored, counted: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.running(make_appwrapper())
+    monkeypatch.setattr(world.cluster.wrapped, "is_gone", fails)
+    record = await restored.begin()
+    assert (record.phase, counted("restoration")) == (Phase.RUNNING, 1)
+
+
+async def test_look_that_fails_is_followed_by_another(
+    world: World, restored: Restored, counted: Callable[[str], int]
+) -> None:
+    await world.admit(make_appwrapper())
+    restored.hold()
+    restored.are_all_here = False
+    await restored.begin()
+    restored.are_all_here, restored.failure = True, RuntimeError("nobody thought of this")
+    async with running(restored.restoration) as task:
+        await until(lambda: counted("restoration") == 2)
+        assert (task.done(), restored.settled) == (False, 0)
+        restored.failure = None
+        await task
+    assert (restored.queued(), restored.settled) == ([UID], 1)
+
+
+async def test_look_that_the_store_ends_is_the_last(world: World, restored: Restored) -> None:
+    await world.admit(make_appwrapper())
+    restored.hold()
+    restored.are_all_here = False
+    await restored.begin()
+    restored.are_all_here, restored.failure = True, Fenced("another leads")
+    with pytest.raises(Fenced):
+        await restored.restoration.run()
