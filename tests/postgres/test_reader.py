@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Final, LiteralString
 
 import psycopg
@@ -19,6 +21,8 @@ from tests.postgres.changes import make_dispatch, make_submit, rows_of
 from tests.postgres.test_migrations import with_user
 
 LONG: Final = timedelta(minutes=5)
+PAGE: Final = Path(__file__).parents[2] / "docs" / "history.md"
+SQL_BLOCKS: Final = re.findall(r"```sql\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 
 
 @pytest.fixture
@@ -58,20 +62,40 @@ REFUSED: Final[tuple[tuple[LiteralString, str], ...]] = (
 )
 
 
+@pytest.fixture
+def tenant_of_the_page(own_url: str) -> Iterator[str]:
+    """A role that was made by the very statements of docs/history.md."""
+    (block,) = (each for each in SQL_BLOCKS if "CREATE ROLE team_a " in each)
+    name = f"aw_tenant_{uuid.uuid4().hex[:8]}"
+    with psycopg.connect(own_url, autocommit=True) as admin:
+        admin.execute(block.replace("team_a", name).encode())
+        yield name
+        admin.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(name)))
+
+
 @pytest.mark.parametrize(("statement", "why"), REFUSED)
-def test_reader_can_neither_fill_the_disk_nor_hold_locks(
-    own_url: str, statement: LiteralString, why: str
+def test_neither_reader_nor_tenant_can_fill_the_disk_or_hold_locks(
+    own_url: str, tenant_of_the_page: str, statement: LiteralString, why: str
 ) -> None:
-    with psycopg.connect(with_user(own_url, reader.READER), autocommit=True) as connection:
-        connection.execute("SET default_transaction_read_only = off")
-        with pytest.raises(psycopg.Error, match=why):
-            connection.execute(statement)
+    for name in (reader.READER, tenant_of_the_page):
+        with psycopg.connect(with_user(own_url, name), autocommit=True) as connection:
+            connection.execute("SET default_transaction_read_only = off")
+            with pytest.raises(psycopg.Error, match=why):
+                connection.execute(statement)
 
 
 def test_reader_has_few_connections_and_little_room_for_sorting(own_url: str) -> None:
     limits = rows_of(own_url, "SELECT rolconnlimit FROM pg_roles WHERE rolname = 'dispatcher_reader'")
     assert limits == [(reader.MOST_CONNECTIONS,)]
     assert rows_of(with_user(own_url, reader.READER), "SHOW temp_file_limit") == [(reader.TEMP_FILES,)]
+
+
+def test_tenant_made_as_the_page_says_has_few_connections_and_little_room_for_sorting(
+    own_url: str, tenant_of_the_page: str
+) -> None:
+    query = "SELECT rolconnlimit FROM pg_roles WHERE rolname = %s"
+    assert rows_of(own_url, query, tenant_of_the_page) == [(5,)]
+    assert rows_of(with_user(own_url, tenant_of_the_page), "SHOW temp_file_limit") == [(reader.TEMP_FILES,)]
 
 
 def test_setting_up_again_changes_nothing_and_leaves_what_an_operator_has_set(own_url: str) -> None:
