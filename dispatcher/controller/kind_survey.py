@@ -1,8 +1,9 @@
 """Which kinds a cluster serves, of those that AppWrappers wrap: asked by group and version, never kind by kind.
 
-One request answers for every kind of a group and version, and one says which groups and versions there are, so what
-AppWrappers invent costs no request of its own. The kinds in our tables have a lane to themselves and wait for no
-others. A kind that is not served is looked for again now and then, and forgotten when no AppWrapper asks for it.
+One request answers for every kind of a group and version, and one says which groups and versions there are, so groups,
+versions and kinds that AppWrappers invent cost no request of their own. The kinds in our tables, in their usual
+versions, have a lane to themselves and wait for no others. A kind that is not served is looked for again now and then,
+and forgotten when no AppWrapper asks for it.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from typing import Final
 
 from dispatcher import errors, log
 from dispatcher.core.choice import Kind
-from dispatcher.core.endings import ends
-from dispatcher.core.podsets import KINDS
+from dispatcher.core.endings import ENDINGS
+from dispatcher.core.podsets import KINDS, VERSIONS
 from dispatcher.kube.discovery import Discovery
 
 SURVEY_SECONDS: Final = 10.0
@@ -24,30 +25,42 @@ NO_ANSWER_SECONDS: Final = 1.0
 """The same where the cluster did not say whether it serves it, as an API server that was only just started."""
 FRESH_SECONDS: Final = 1.0
 """For so long an answer about a group and version counts for kinds of it that were asked for after it."""
+KNOWN_SECONDS: Final = 1.0
+"""Longest wait for kinds of `KNOWN`, of all scheduling cycles within `SURVEY_SECONDS` together."""
 OTHERS_SECONDS: Final = 0.25
-"""Longest wait of a scheduling cycle for kinds that are in no table of ours: anybody can invent them."""
+"""The same for other kinds: anybody can invent one for each cycle."""
 AT_ONCE: Final = 4
 """Groups and versions that one lane asks about at the same time."""
 MOST_GUESSED: Final = 50
 """Groups and versions asked about in one round where the API server does not say which there are."""
 
 
-def is_known(kind: Kind) -> bool:
-    """True of the kinds in our tables."""
-    group = kind[0].rpartition("/")[0]
-    return (group, kind[1]) in KINDS or ends(group, kind[1])
+KNOWN: Final = frozenset(
+    (f"{group}/{version}".removeprefix("/"), kind)
+    for group, kind in (*KINDS, *ENDINGS)
+    for version in VERSIONS[group]
+)
+"""The kinds in our tables, in their usual versions. So no invented version of a known kind costs a request."""
 
 
 class Lane:
-    """Looks for some kinds, independently of other lanes; `on_found` is called when one turns out to be served."""
+    """Looks for some kinds, independently of other lanes; `on_found` is called when one turns out to be served.
 
-    def __init__(self, discovery: Discovery, on_found: Callable[[], None], *, guesses: bool) -> None:
+    A lane that `guesses` asks only about groups and versions that the cluster says it serves. `patience` is how many
+    seconds scheduling cycles may `wait` for it within `SURVEY_SECONDS`.
+    """
+
+    def __init__(
+        self, discovery: Discovery, on_found: Callable[[], None], *, guesses: bool, patience: float
+    ) -> None:
         self.answered = asyncio.Event()
         """Set while every kind that was asked for is known to be served, or not to be."""
         self.answered.set()
         self._discovery = discovery
         self._on_found = on_found
         self._guesses = guesses
+        self._patience = self._patience_left = patience
+        self._patience_until = 0.0
         self._wanted: frozenset[Kind] = frozenset()
         self._asked_at: dict[str, float] = {}
         self._asked = asyncio.Event()
@@ -63,6 +76,18 @@ class Lane:
         if any(self._is_due(api_version) for api_version, _ in new):
             self.answered.clear()
             self._asked.set()
+
+    async def wait(self) -> None:
+        """Return once it has `answered`, or once its `patience` is used up."""
+        begun = _now()
+        if begun >= self._patience_until:
+            self._patience_left, self._patience_until = self._patience, begun + SURVEY_SECONDS
+        try:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._patience_left):
+                    await self.answered.wait()
+        finally:
+            self._patience_left = max(0.0, self._patience_left - (_now() - begun))
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -132,8 +157,8 @@ class KindSurvey:
 
     def __init__(self, discovery: Discovery, on_found: Callable[[], None]) -> None:
         self._discovery = discovery
-        self._known = Lane(discovery, on_found, guesses=False)
-        self._others = Lane(discovery, on_found, guesses=True)
+        self._known = Lane(discovery, on_found, guesses=False, patience=KNOWN_SECONDS)
+        self._others = Lane(discovery, on_found, guesses=True, patience=OTHERS_SECONDS)
 
     def missing(self, kinds: frozenset[Kind]) -> frozenset[Kind]:
         """Those of `kinds` that it does not serve, or of which that is not known yet: these are looked for."""
@@ -153,11 +178,9 @@ class KindSurvey:
         return self
 
     async def wait(self) -> None:
-        """Return once that is known of all kinds in our tables that were asked for, and of others if that is soon."""
-        await self._known.answered.wait()
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(OTHERS_SECONDS):
-                await self._others.answered.wait()
+        """Return once that is known of all kinds that were asked for, or once cycles have waited long enough for it."""
+        await self._known.wait()
+        await self._others.wait()
 
     async def run(self) -> None:
         """Look for kinds until cancelled."""
@@ -174,8 +197,7 @@ class KindSurvey:
 def _parted(kinds: Iterable[Kind]) -> tuple[frozenset[Kind], frozenset[Kind]]:
     """Those in our tables, and the others."""
     every = frozenset(kinds)
-    known = frozenset(filter(is_known, every))
-    return known, every - known
+    return every & KNOWN, every - KNOWN
 
 
 def _now() -> float:

@@ -487,3 +487,30 @@ UNTOLD: Final[Mapping[tuple[str, str], str]] = {
     ("trainer.kubeflow.org", "TrainJob"): "they are described by its runtime, which is another object",
 }
 """Kinds that are known, and why the number of their pods still cannot be told from their templates."""
+
+VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "": ("v1",),
+    "apps": ("v1",),
+    "autoscaling": ("v1", "v2"),
+    "batch": ("v1",),
+    "batch.volcano.sh": ("v1alpha1",),
+    "coordination.k8s.io": ("v1",),
+    "discovery.k8s.io": ("v1",),
+    "jobset.x-k8s.io": ("v1alpha2",),
+    "kubeflow.org": ("v1", "v2beta1"),
+    "leaderworkerset.x-k8s.io": ("v1",),
+    "networking.k8s.io": ("v1",),
+    "policy": ("v1",),
+    "ray.io": ("v1", "v1alpha1"),
+    "rbac.authorization.k8s.io": ("v1",),
+    "route.openshift.io": ("v1",),
+    "scheduling.k8s.io": ("v1alpha2",),
+    "scheduling.sigs.k8s.io": ("v1alpha1",),
+    "scheduling.volcano.sh": ("v1beta1",),
+    "scheduling.x-k8s.io": ("v1alpha1",),
+}
+"""The versions in which clusters usually serve the kinds of each API group of `KINDS`.
+
+A kind in another version is read by the same rules. But no cluster is asked for the kinds of that version before the
+cluster says that it serves the version: anybody can invent one.
+"""

@@ -18,6 +18,7 @@ from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.api.selector import parse_selector
 from dispatcher.controller.connector import Pace
 from dispatcher.controller.fleet import Concerned, Fleet
+from dispatcher.controller.kind_survey import KNOWN_SECONDS, OTHERS_SECONDS
 from dispatcher.core import choice
 from dispatcher.core.choice import ANYWHERE, Closed, Where
 from dispatcher.core.decision import Loss
@@ -606,6 +607,18 @@ async def test_kinds_are_asked_for_before_a_pass_and_who_hangs_is_not_waited_for
         "east": frozenset(),
         "west": where.kinds,
     }
+
+
+async def test_cycles_do_not_wait_for_each_version_that_is_invented(bench: Bench) -> None:
+    for path in ("/apis", "/apis/batch/v1"):
+        bench.members["west"].on("GET", path, never)
+    await bench.joined("east")
+    await bench.joined("west")
+    begun = monotonic()
+    for number in range(100):
+        kinds = frozenset({("batch/v1", "Job"), (f"batch/v0x{number}", "Job")})
+        await bench.fleet.get_ready([Where(kinds=kinds)])
+    assert monotonic() - begun <= KNOWN_SECONDS + OTHERS_SECONDS + 0.1
 
 
 async def test_every_member_can_be_asked_only_if_each_has_joined(bench: Bench) -> None:

@@ -4,19 +4,40 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from aiohttp import web
 
-from dispatcher.controller.kind_survey import KindSurvey
+from dispatcher.controller.kind_survey import (
+    KNOWN,
+    KNOWN_SECONDS,
+    MOST_GUESSED,
+    OTHERS_SECONDS,
+    SURVEY_SECONDS,
+    KindSurvey,
+)
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
-from tests.fakes import FakeApiServer, Reply, answer, never
+from tests.fakes import FakeApiServer, Reply, answer, never, refusal, text
 from tests.unit.virtual_time import monotonic, until
 
+Kind = tuple[str, str]
+
+JOB = ("batch/v1", "Job")
 RAY = ("ray.io/v1", "RayCluster")
 WIDGET = ("widgets.example.com/v1", "Widget")
+
+INVENTIONS: dict[str, Callable[[int], Kind]] = {
+    "groups": lambda number: (f"g{number}.example.com/v1", "Thing"),
+    "versions": lambda number: (f"ray.io/v0x{number}", "RayCluster"),
+    "core-versions": lambda number: (f"v0x{number}", "Pod"),
+    "kinds": lambda number: ("ray.io/v1", f"Odd{number}"),
+}
+"""The ways to invent kinds that nobody serves."""
+
+ANSWER_SECONDS = 0.02
 
 
 def serves(*resources: tuple[str, str]) -> Reply:
@@ -29,12 +50,21 @@ def groups(*versions: str) -> Reply:
     return answer({"groups": [{"versions": [{"groupVersion": version}]} for version in versions]})
 
 
+def slowly(reply: Reply) -> Reply:
+    async def later(request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(ANSWER_SECONDS)  # virtual
+        return await reply(request)
+
+    return later
+
+
 @pytest.fixture(autouse=True)
 def cluster(server: FakeApiServer) -> None:
-    """A cluster that serves RayClusters and Widgets."""
-    server.on("GET", "/apis", groups("ray.io/v1", "batch/v1", "widgets.example.com/v1"))
-    server.on("GET", "/apis/ray.io/v1", serves(("rayclusters", "RayCluster")))
-    server.on("GET", "/apis/widgets.example.com/v1", serves(("widgets", "Widget")))
+    """A cluster that serves Jobs, RayClusters and Widgets, and takes its time."""
+    server.on("GET", "/apis", slowly(groups("ray.io/v1", "batch/v1", "widgets.example.com/v1")))
+    server.on("GET", "/apis/batch/v1", slowly(serves(("jobs", "Job"))))
+    server.on("GET", "/apis/ray.io/v1", slowly(serves(("rayclusters", "RayCluster"))))
+    server.on("GET", "/apis/widgets.example.com/v1", slowly(serves(("widgets", "Widget"))))
 
 
 @asynccontextmanager
@@ -49,41 +79,115 @@ async def surveying(client: ClusterClient) -> AsyncIterator[tuple[KindSurvey, li
         await asyncio.gather(task, return_exceptions=True)
 
 
-def unknown(appwrapper: int) -> frozenset[tuple[str, str]]:
-    """256 kinds that nobody serves, each of a group of its own, as one AppWrapper may wrap them."""
-    return frozenset((f"g{appwrapper}x{number}.example.com/v1", "Thing") for number in range(256))
+def unknown(way: str = "groups", count: int = 2560) -> frozenset[Kind]:
+    """Kinds that nobody serves, as ten AppWrappers may wrap them."""
+    return frozenset(map(INVENTIONS[way], range(count)))
 
 
 def asked(server: FakeApiServer) -> Counter[str]:
     return Counter(each.path for each in server.requests("GET"))
 
 
+def test_known_kinds_are_rows_of_a_version_and_so_few_that_all_may_be_asked_for() -> None:
+    assert {JOB, RAY, ("v1", "Pod")} <= KNOWN
+    assert {("v1", "Job"), ("/v1", "Pod"), ("ray.io", "RayCluster"), *unknown("versions")}.isdisjoint(KNOWN)
+    assert len({api_version for api_version, _ in KNOWN}) <= 30
+
+
+@pytest.mark.parametrize("way", INVENTIONS)
 async def test_ten_appwrappers_of_256_unknown_kinds_each_cost_one_request(
-    server: FakeApiServer, client: ClusterClient
+    server: FakeApiServer, client: ClusterClient, way: str
 ) -> None:
-    kinds = frozenset[tuple[str, str]]().union(*map(unknown, range(10)))
+    kinds, theirs = unknown(way), {"/apis/ray.io/v1": 1} if way == "kinds" else {}
     async with surveying(client) as (survey, found):
         await survey.ask_for(kinds).wait()
         assert survey.missing(kinds) == kinds
-        assert asked(server) == {"/apis": 1, "/readyz": 1}
+        assert asked(server) == {"/apis": 1, "/readyz": 1, **theirs}
         await asyncio.sleep(29)  # virtual
-        assert asked(server) == {"/apis": 3, "/readyz": 3}
+        assert asked(server) == dict.fromkeys(("/apis", "/readyz", *theirs), 3)
     assert found == []
 
 
-@pytest.mark.parametrize("kind", [RAY, WIDGET])
-async def test_kind_is_recognised_beside_unknown_ones_at_once(
-    server: FakeApiServer, client: ClusterClient, kind: tuple[str, str]
+@pytest.mark.parametrize("kind", [RAY, JOB, WIDGET], ids=lambda kind: kind[1])
+@pytest.mark.parametrize("way", INVENTIONS)
+async def test_kind_is_recognised_within_a_round_while_unknown_ones_are_looked_for(
+    server: FakeApiServer, client: ClusterClient, way: str, kind: Kind
 ) -> None:
-    kinds = frozenset[tuple[str, str]]().union(*map(unknown, range(10)))
+    kinds = unknown(way)
     async with surveying(client) as (survey, found):
-        await survey.ask_for(kinds).wait()
-        begun, before = monotonic(), len(server.asked)
+        survey.missing(kinds)
+        await asyncio.sleep(ANSWER_SECONDS / 2)  # virtual
+        begun = monotonic()
         await survey.ask_for(kinds | {kind}).wait()
         assert survey.missing(kinds | {kind}) == kinds
-        assert monotonic() - begun < 0.5
-        assert len(server.asked) - before <= 3
+        assert monotonic() - begun < 6 * ANSWER_SECONDS
+        assert len(server.asked) <= 6
         assert len(found) == 1
+
+
+@pytest.mark.parametrize("way", INVENTIONS)
+@pytest.mark.parametrize(
+    "reply",
+    [never, refusal(500, "InternalError"), text("no", status=503), answer({"groups": 1})],
+    ids=["hangs", "fails", "away", "nonsense"],
+)
+async def test_only_known_kinds_are_asked_for_where_nobody_says_which_versions_there_are(
+    server: FakeApiServer, client: ClusterClient, reply: Reply, way: str
+) -> None:
+    server.on("GET", "/apis", reply)
+    kinds = unknown(way)
+    async with surveying(client) as (survey, _):
+        survey.missing(kinds)
+        await asyncio.sleep(ANSWER_SECONDS / 2)  # virtual
+        begun = monotonic()
+        survey.missing(kinds | {RAY})
+        await until(lambda: survey.missing(kinds | {RAY}) == kinds)
+        assert monotonic() - begun < 3 * ANSWER_SECONDS
+        await asyncio.sleep(29)  # virtual
+    assert set(asked(server)) == {"/apis", "/apis/ray.io/v1"}
+    assert asked(server)["/apis/ray.io/v1"] == 1
+
+
+@pytest.mark.parametrize("way", ["groups", "versions", "core-versions"])
+async def test_guesses_are_few_where_it_is_a_secret_which_versions_there_are(
+    server: FakeApiServer, client: ClusterClient, way: str
+) -> None:
+    server.on("GET", "/apis", refusal(403, "Forbidden"))
+    kinds = unknown(way)
+    async with surveying(client) as (survey, _):
+        await survey.ask_for(kinds | {RAY}).wait()
+        assert survey.missing(kinds | {RAY}) == kinds
+        await asyncio.sleep(1)  # virtual
+    assert asked(server)["/apis/ray.io/v1"] == 1
+    assert len(server.asked) == 1 + MOST_GUESSED + 1 + 1  # the list, the guesses, RayClusters, readiness
+
+
+@pytest.mark.parametrize(
+    ("hanging", "most"),
+    [
+        (["/apis"], OTHERS_SECONDS),
+        (["/apis/ray.io/v1"], KNOWN_SECONDS + OTHERS_SECONDS),
+        (["/apis", "/apis/ray.io/v1"], KNOWN_SECONDS + OTHERS_SECONDS),
+    ],
+    ids=["list", "known", "both"],
+)
+@pytest.mark.parametrize("way", ["groups", "versions", "core-versions"])
+async def test_cycles_do_not_wait_for_each_kind_that_is_invented(
+    server: FakeApiServer, client: ClusterClient, way: str, hanging: list[str], most: float
+) -> None:
+    for path in hanging:
+        server.on("GET", path, never)
+    async with surveying(client) as (survey, _):
+        begun = monotonic()
+        for number in range(100):
+            await survey.ask_for(unknown(way, number) | {RAY}).wait()
+        assert monotonic() - begun <= most + 3 * ANSWER_SECONDS
+        await asyncio.sleep(2 * SURVEY_SECONDS)  # virtual
+        begun = monotonic()
+        await survey.ask_for(unknown(way, 200)).wait()
+        assert monotonic() - begun == pytest.approx(
+            OTHERS_SECONDS * ("/apis" in hanging), abs=3 * ANSWER_SECONDS
+        )
 
 
 async def test_known_kind_does_not_wait_for_a_group_that_hangs(
@@ -128,7 +232,7 @@ async def test_kinds_that_nobody_asks_for_any_more_are_forgotten(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     async with surveying(client) as (survey, _):
-        await survey.ask_for(unknown(1)).wait()
+        await survey.ask_for(unknown()).wait()
         survey.missing(frozenset())
         before = len(server.asked)
         await asyncio.sleep(60)  # virtual
