@@ -40,9 +40,11 @@ _log = log.get("author_check")
 
 
 class _Question(NamedTuple):
+    """The answer may be that no cluster serves the version, so it is about no other version."""
+
     submitter: Submitter
     namespace: str
-    group: str
+    api_version: str
     kind: str
 
 
@@ -91,7 +93,7 @@ class AuthorCheck:
         check_known(submitter)
         is_known = True
         for kind in kinds:
-            answer = self._answer_to(_Question(submitter, namespace, kind.group, kind.kind))
+            answer = self._answer_to(_Question(submitter, namespace, kind.api_version, kind.kind))
             if answer is None:
                 is_known = False
             elif answer.problem:
@@ -141,7 +143,7 @@ class AuthorCheck:
 
     async def _problem(self, asked: _Asked, kind: WrappedKind) -> str:
         """Why the author may not wrap this kind; empty if the author may."""
-        question = _Question(asked.submitter, asked.namespace, kind.group, kind.kind)
+        question = _Question(asked.submitter, asked.namespace, kind.api_version, kind.kind)
         known = self._answer_to(question)
         if known is not None:
             return known.problem

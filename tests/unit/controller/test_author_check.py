@@ -33,8 +33,6 @@ from tests.unit.workers import running
 
 Json = dict[str, Any]
 
-WIDGET = make_template("Widget", "example.com/v1", name="w")
-
 
 class Rights:
     """What users may do, by resource; `asked` is what was asked, `reply` answers in place of the rights."""
@@ -245,8 +243,8 @@ async def west(world: World) -> AsyncIterator[FakeApiServer]:
         yield west
 
 
-def widget(name: str) -> Json:
-    raw = submitted(name, WIDGET)
+def widget(name: str, version: str = "v1") -> Json:
+    raw = submitted(name, make_template("Widget", f"example.com/{version}", name="w"))
     raw["spec"]["resources"]["GenericItems"][0]["custompodresources"] = []
     return raw
 
@@ -280,6 +278,16 @@ async def test_kind_is_not_refused_before_every_cluster_was_asked(
         world.admission.add(world.show(widget("aw")).uid)
         await asyncio.sleep(60)
     assert world.admitted == []
+
+
+async def test_version_that_no_cluster_serves_is_no_answer_about_one_that_is_served(
+    world: World, west: FakeApiServer
+) -> None:
+    resources = [{"name": "widgetry", "kind": "Widget", "namespaced": True}]
+    west.on("GET", "/apis/example.com/v1", answer({"resources": resources}))
+    async with checking(world, Rights("widgetry")):
+        assert (await taken_in(world, widget("invented", "v0x1"))).phase is Phase.FAILED
+        assert (await taken_in(world, widget("aw"))).phase is Phase.QUEUED
 
 
 # --- the policy --------------------------------------------------------------------------------------
