@@ -69,7 +69,12 @@ class Access(NamedTuple):
 
 
 def wrapped_kinds(spec: AppWrapperSpec) -> tuple[WrappedKind, ...]:
-    """The kinds that an AppWrapper wraps, each once; `SpecError` if they are too many to ask about."""
+    """The kinds that an AppWrapper wraps, each once; `SpecError` if they are too many to ask about.
+
+    Two versions of a kind are one: RBAC gives rights to a group and a plural, and a definition has one plural for all
+    its versions. An invented version gives no right, and no cluster creates an object of it.
+    Source: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#referring-to-resources
+    """
     found: dict[tuple[str, str], WrappedKind] = {}
     for wrapped in spec.wrapped:
         kind = WrappedKind(wrapped.api_version, wrapped.kind, spec.path_of(wrapped))
