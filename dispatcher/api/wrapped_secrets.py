@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from dispatcher.api.appwrapper import AppWrapperSpec
+from dispatcher.api.appwrapper import AppWrapperSpec, WrappedObject
 from dispatcher.api.mistakes import SpecError
 
 _VALUES: Final = ("data", "stringData")
@@ -14,13 +14,22 @@ _VALUES: Final = ("data", "stringData")
 def check_no_secret_values(spec: AppWrapperSpec) -> None:
     """Raise `SpecError` if the spec wraps a Secret with values; the message quotes neither values nor keys."""
     for wrapped in spec.wrapped:
-        if any(map(_has_values, _objects_in(wrapped.template))):
+        if _holds_values(wrapped):
             raise SpecError(
                 spec.path_of(wrapped),
                 "wraps a Secret with values, for all to read who may read AppWrappers or the dispatcher's database",
                 "Create the Secret beside the AppWrapper, and wrap what names it; or have the dispatcher's operator set"
                 " DISPATCHER_WRAPPED_SECRETS=stored",
             )
+
+
+def has_secret_values(spec: AppWrapperSpec) -> bool:
+    """True if the spec wraps a Secret with values."""
+    return any(map(_holds_values, spec.wrapped))
+
+
+def _holds_values(wrapped: WrappedObject) -> bool:
+    return any(map(_has_values, _objects_in(wrapped.template)))
 
 
 def _objects_in(template: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:

@@ -22,7 +22,7 @@ from dispatcher.api.names import CLUSTER_PREFERENCE, CLUSTER_SELECTOR, HUB_CLUST
 from dispatcher.api.selector import selector_of
 from dispatcher.api.sizes import refusal
 from dispatcher.api.submitter import UNKNOWN, Submitter
-from dispatcher.api.wrapped_secrets import check_no_secret_values
+from dispatcher.api.wrapped_secrets import check_no_secret_values, has_secret_values
 from dispatcher.controller.anchor_search import Sighting, Sightings, search
 from dispatcher.controller.author_check import AuthorCheck
 from dispatcher.controller.cluster import Cluster
@@ -36,6 +36,7 @@ from dispatcher.core.authorization import check_namespace
 from dispatcher.core.beginnings import Kept, Newcomer
 from dispatcher.core.choice import ANYWHERE, Where
 from dispatcher.core.gang import Gang
+from dispatcher.core.manifest import reference
 from dispatcher.core.record import Change, Record
 from dispatcher.kube.appwrappers import AppWrapperView
 from dispatcher.kube.stretch import Stretch, aside
@@ -345,7 +346,7 @@ class Admission:
             return None
         try:
             spec, newcomer, gang = await self._parse(view)
-            ended = _recall(view, newcomer, gang, self._now())
+            ended = self._recall(view, spec, newcomer, gang)
             if ended is not None:
                 return ended
             if not self._may_be_dispatched(view, newcomer, spec):
@@ -353,6 +354,16 @@ class Admission:
         except SpecError as error:
             return self._reject(view, error)
         return self._submit(view, spec, newcomer, gang)
+
+    def _recall(
+        self, view: AppWrapperView, spec: AppWrapperSpec, newcomer: Newcomer, gang: Gang
+    ) -> Change | None:
+        """Have an AppWrapper that has ended stay so; None if it has not. Values of Secrets are not stored."""
+        ended = _recall(view, newcomer, gang, self._now())
+        if ended is None or self._takes_secrets or not has_secret_values(spec):
+            return ended
+        owner = owner_of_newcomer(view, self._hub_id)
+        return beginnings.without_spec(ended, [reference(wrapped, owner) for wrapped in spec.wrapped])
 
     def _submit(self, view: AppWrapperView, spec: AppWrapperSpec, newcomer: Newcomer, gang: Gang) -> Change:
         """Queue it, unless its spec holds values of Secrets: those are not kept, not even to say so."""

@@ -5,6 +5,7 @@ It is queued, held back, rejected, or found to be running or over already. What 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -16,7 +17,7 @@ from dispatcher.api.submitter import UNKNOWN, Submitter
 from dispatcher.core.choice import ANYWHERE, Where
 from dispatcher.core.gang import Gang
 from dispatcher.core.milestones import new_condition
-from dispatcher.core.record import Attempt, Change, Event, Record
+from dispatcher.core.record import Attempt, Change, Event, ObjectRef, Record
 from dispatcher.core.transitions import TARGETS, Cause
 
 
@@ -127,6 +128,17 @@ def _left(kept: Kept | None, outcome: str, now: datetime) -> dict[str, object]:
         return {}
     attempt = Attempt(number=1, cluster=kept.cluster, decided_at=now, ended_at=now, outcome=outcome)
     return {"attempt": attempt, "attempts": 1, "kept_until": kept.until}
+
+
+def without_spec(change: Change, objects: Iterable[ObjectRef]) -> Change:
+    """The same first step of an AppWrapper whose spec is not to be stored.
+
+    `objects` are what it wraps, by which what is kept of it is removed when its time is up.
+    """
+    attempt = change.after.attempt
+    if attempt is not None:
+        attempt = replace(attempt, objects=tuple(objects))
+    return replace(change, after=replace(change.after, spec_hash="", attempt=attempt), spec=None)
 
 
 def adopt(newcomer: Newcomer, gang: Gang, cluster: str, number: int, now: datetime) -> Change:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -16,6 +17,8 @@ from dispatcher.api.submitter import UNKNOWN, Submitter
 from dispatcher.controller.admission import LARGEST_BATCH_BYTES
 from dispatcher.controller.anchor_search import SEARCH_SECONDS
 from dispatcher.controller.cluster import Cluster
+from dispatcher.controller.reconciler import Reconciler
+from dispatcher.controller.specs import Specs
 from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.manifest import anchor_name, build
 from dispatcher.core.record import Phase
@@ -103,6 +106,50 @@ async def test_one_that_runs_with_a_secret_already_is_adopted_all_the_same(world
     world.server.on("GET", "/api/v1/namespaces/default/secrets/s", answer(there))
     record = await world.admit(make_appwrapper("aw", SECRET, status={"canrun": True}))
     assert record.phase is Phase.DISPATCHING
+
+
+ENDS = [
+    {"state": "Completed", "conditions": [{"type": "Completed", "status": "True"}]},
+    {"state": "Failed", "conditions": [{"type": "Failed", "status": "True"}]},
+]
+
+
+@pytest.mark.parametrize("kept", [{}, {"keptUntil": "2026-11-20T08:58:10Z"}], ids=["gone", "kept"])
+@pytest.mark.parametrize("end", ENDS, ids=["completed", "failed"])
+async def test_of_one_that_has_ended_with_a_secret_the_end_is_kept_without_its_spec(
+    world: World, end: Json, kept: Json
+) -> None:
+    record = await world.admit(make_appwrapper("aw", SECRET, status=end | kept))
+    assert (record.phase.value, world.store.specs) == (end["state"], {})
+    await world.reconcile(record.uid)
+    assert world.server.requests("DELETE") == []
+
+
+async def test_operator_may_say_that_secrets_of_what_has_ended_are_stored(world: World) -> None:
+    world.admission = world.make_admission(takes_secrets=True)
+    record = await world.admit(make_appwrapper("aw", SECRET, status=ENDS[0]))
+    assert b"hunter2" in world.store.specs[record.spec_hash]
+
+
+async def test_what_is_kept_of_one_that_has_ended_with_a_secret_is_removed_when_its_time_is_up(
+    world: World,
+) -> None:
+    """Another leader, which has never seen the spec, knows from the record what there is to remove."""
+    built = build(make_wrapped(SECRET), make_owner())
+    there = {**built, "metadata": {**built["metadata"], "uid": "uid-of-s"}}
+    path = "/api/v1/namespaces/default/secrets/s"
+    world.server.on("GET", path, answer(there), MISSING)
+    world.server.on("DELETE", path, answer({}))
+    until_then = {"keptUntil": "2026-11-20T08:58:10Z"}
+    record = await world.admit(make_appwrapper("aw", SECRET, status=ENDS[0] | until_then))
+    later = replace(world.parts, specs=Specs(world.store))
+    await asyncio.sleep(60)  # virtual
+
+    await Reconciler(later).reconcile(record.uid)
+    await Reconciler(later).reconcile(record.uid)
+
+    assert [each.path for each in world.server.requests("DELETE")] == [path]
+    assert world.record(record.uid).kept_until is None
 
 
 async def test_one_that_the_database_cannot_hold_fails_and_is_told(world: World) -> None:
