@@ -37,7 +37,8 @@ async def failures(world: World, manifests: dict[str, Json]) -> dict[str, str]:
     """Apply them all, each under its key, and return how each failed, without what all messages begin with."""
     said = {}
     for name, manifest in manifests.items():
-        await world.create({**manifest, "metadata": {**manifest["metadata"], "name": name}})
+        kind = "AppWrapper/v1beta2" if "components" in manifest["spec"] else "AppWrapper"
+        await world.create({**manifest, "metadata": {**manifest["metadata"], "name": name}}, kind)
     for name in manifests:
         said[name] = message_of(await world.until_state(name, "Failed"))
         said[name] = said[name].removeprefix(f"{world.namespace}/{name} creation failure: ")

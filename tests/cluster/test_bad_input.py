@@ -14,7 +14,18 @@ from dispatcher import errors
 from dispatcher.api.redaction import without_values
 from dispatcher.kube import envelope
 from dispatcher.kube.client import ClusterClient
-from tests.cluster.manifests import appwrapper, changed, config_map, deployment, item, job, pod, small_job
+from tests.cluster.manifests import (
+    appwrapper,
+    changed,
+    component,
+    components,
+    config_map,
+    deployment,
+    item,
+    job,
+    pod,
+    small_job,
+)
 from tests.cluster.outcomes import delete_all, failures, message_of
 from tests.cluster.world import World, example
 
@@ -23,6 +34,8 @@ Json = dict[str, Any]
 ITEM = "spec.resources.GenericItems[0]"
 TEMPLATE = f"{ITEM}.generictemplate"
 PODS = f"{ITEM}.custompodresources[0]"
+PATH = "spec.components[0].podSets[0].path"
+NAME_THE_PATH = "Name where the pod template is, beginning with `template` for the wrapped object."
 PATTERN = r"'^\+?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]{1,2})?$'"
 DECLARE = (
     "Correct the template, or declare what its pods ask for beside it, such as "
@@ -148,6 +161,8 @@ async def test_spec_that_can_never_be_dispatched_fails_and_says_where_why_and_wh
             "bad-name": wrapping(config_map("c" * 254)),
             "twice": wrapping(config_map("c"), config_map("c")),
             "demand-unknown": appwrapper("t", widget(custompodresources=None)),
+            "path-to-nothing": components("t", component(job("j"), template__spec__absent=1)),
+            "path-to-no-template": components("t", component(job("j"), template__metadata=1)),
         },
     )
 
@@ -180,6 +195,9 @@ async def test_spec_that_can_never_be_dispatched_fails_and_says_where_why_and_wh
         "demand-unknown": f"{ITEM}: what the pods of a Widget (example.com) ask for cannot be told from its template. "
         "Declare it beside the template, such as "
         "`custompodresources: [{replicas: 2, requests: {cpu: 1, memory: 2Gi}}]` (`[]` if it makes no pods).",
+        "path-to-nothing": f'{PATH}: "template.spec.absent" leads to nothing at "absent". {NAME_THE_PATH}',
+        "path-to-no-template": f'{PATH}: "template.metadata" leads to something that is no pod template '
+        f"with containers. {NAME_THE_PATH}",
     }
     await delete_all(world)
 

@@ -61,6 +61,31 @@ async def test_one_that_never_can_be_dispatched_fails_with_the_reason(world: Wor
     assert "custompodresources" in record.message
 
 
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        pytest.param("template.spec.groups[0].template", 'leads to nothing at "groups"', id="nothing"),
+        pytest.param(
+            "template.metadata",
+            "leads to something that is no pod template with containers",
+            id="no-pod-template",
+        ),
+    ],
+)
+@pytest.mark.parametrize("template", [UNKNOWN_KIND, make_template()], ids=["unknown-kind", "pod"])
+async def test_one_whose_pod_sets_lead_to_no_pod_template_fails_and_names_the_path(
+    world: World, template: Json, path: str, problem: str
+) -> None:
+    raw = make_appwrapper()
+    raw["spec"] = {"components": [{"template": template, "podSets": [{"path": path, "replicas": 2}]}]}
+    record = await world.admit(raw)
+    assert (record.phase, record.message) == (
+        Phase.FAILED,
+        f'default/aw creation failure: spec.components[0].podSets[0].path: "{path}" {problem}. '
+        "Name where the pod template is, beginning with `template` for the wrapped object.",
+    )
+
+
 @pytest.mark.parametrize("status", [{}, {"canrun": True}], ids=["new", "seems-to-run"])
 async def test_one_in_a_namespace_that_is_denied_fails_at_once(world: World, status: Json) -> None:
     world.server.on("GET", f"{PODS}/pod", answer(running(1)))
