@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 def drawn(examples: st.SearchStrategy[T], count: int) -> list[T]:
-    """At most `count` examples."""
+    """So many examples; AssertionError if hypothesis finds fewer."""
     found: list[T] = []
 
     @settings(
@@ -27,4 +27,5 @@ def drawn(examples: st.SearchStrategy[T], count: int) -> list[T]:
         found.append(example)
 
     collect()
+    assert len(found) == count, f"hypothesis drew {len(found)} of {count}"
     return found

@@ -1,4 +1,4 @@
-"""What a tenant with `create` on AppWrappers and pods in one namespace may try, drawn at random: acts as values.
+"""What a tenant who may write AppWrappers and pods in one namespace may try, drawn at random: acts as values.
 
 The dispatcher's own checks, the API server's and the policies' all may refuse an act. None of them may cost another
 tenant anything.
@@ -6,14 +6,25 @@ tenant anything.
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from dispatcher.api.names import CLUSTER_SELECTOR, FINALIZER, UID_LABEL, USER_ANNOTATION
+from dispatcher.api.names import (
+    ATTEMPT_LABEL,
+    CLUSTER_SELECTOR,
+    FINALIZER,
+    ITEM_LABEL,
+    MCAD_NAME_LABEL,
+    NAME_LABEL,
+    RESOURCE_NAME_LABEL,
+    UID_LABEL,
+    USER_ANNOTATION,
+)
 from tests.drawn import drawn
 from tests.mutations import mutated
 
@@ -28,13 +39,24 @@ VICTIMS_UID: Final = "uid-of-a-victim"
 
 @dataclass(frozen=True, slots=True)
 class Act:
-    """One thing to do: create `body`, an object of `kind`; then merge each of `patches` into it."""
+    """Objects of one kind to create, several at once; each is then changed by merging every patch into it, in order.
 
-    kind: str
-    body: Json
+    Bodies may share what is in them: sixty of a megabyte each then take one megabyte.
+    """
+
+    bodies: tuple[Json, ...]
     patches: tuple[Json, ...] = ()
+    is_deleted: bool = False
+    """Each object is deleted once it has its patches."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of all of them."""
+        return str(self.bodies[0]["kind"])
 
 
+CLAIM: Final[Json] = {UID_LABEL: VICTIMS_UID}
+"""The label by which a pod claims to be of the victim."""
 ODD_WORDS: Final = (
     "?",
     "v1?",
@@ -54,6 +76,16 @@ ODD_NUMBERS: Final = (0, -1, 1, 10**6, 2**31 - 1, 2**31, 2**63 - 1, 2**63, 1e12,
 ODD_QUANTITIES: Final = ("1", "0", "-1", "64", "1e30", "9223372036854775807", "1e-9", "100Ei", "10m")
 MOST_NESTED_BYTES: Final = 1_200_000
 UNKNOWN_KINDS: Final = 256
+LARGEST_BURST: Final = 24
+TOUCHES: Final = 20
+"""Patches of an object, one after the other."""
+BRACKETS: Final = 2**17 + 1
+"""More than the lists and objects that are taken in one answer."""
+MOST_ANNOTATED_BYTES: Final = 2**18
+"""What the API server takes of annotations, keys included."""
+MANY_LABELS: Final = 1_000
+"""With `BRACKETS` they make metadata of more than 393,216 bytes."""
+OUR_LABELS: Final = (UID_LABEL, ATTEMPT_LABEL, ITEM_LABEL, MCAD_NAME_LABEL, NAME_LABEL, RESOURCE_NAME_LABEL)
 
 _CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "taken"}}
 _METADATA = {"finalizers": ["example.com/never"], "deletionTimestamp": "2020-01-01T00:00:00Z"}
@@ -100,7 +132,7 @@ def greedy(draw: Draw) -> Act:
         )
     )
     item = {"generictemplate": template, "custompodresources": draw(st.sampled_from([declared, []]))}
-    return Act(APPWRAPPER, _wrap(item))
+    return Act((_wrap(item),))
 
 
 @st.composite
@@ -109,14 +141,13 @@ def pushy(draw: Draw) -> Act:
     numbers = st.integers(-(2**31), 2**31 - 1)
     slope = draw(st.sampled_from(ODD_NUMBERS))
     body = _wrap({"generictemplate": _job({"cpu": "64"})}, priority=draw(numbers), priorityslope=slope)
-    return Act(
-        APPWRAPPER, body, tuple({"spec": {"priority": draw(numbers)}} for _ in range(draw(st.integers(0, 8))))
-    )
+    patches = tuple({"spec": {"priority": draw(numbers)}} for _ in range(draw(st.integers(0, 8))))
+    return Act((body,), patches)
 
 
 def nested(count: int) -> Act:
     """A spec that is small on the wire and large in memory."""
-    return Act(APPWRAPPER, _wrap({"generictemplate": {**_CONFIG_MAP, "a": [[]] * count}}))
+    return Act((_wrap({"generictemplate": {**_CONFIG_MAP, "a": [[]] * count}}),))
 
 
 def unknown_kinds(count: int) -> Act:
@@ -129,15 +160,69 @@ def unknown_kinds(count: int) -> Act:
         }
         for number in range(count)
     ]
-    return Act(APPWRAPPER, _wrap(*({"generictemplate": each, "custompodresources": []} for each in kinds)))
+    return Act((_wrap(*({"generictemplate": each, "custompodresources": []} for each in kinds)),))
+
+
+def invented_versions(count: int, series: int = 0) -> Json:
+    """An AppWrapper of objects of known kinds, in so many versions that nobody serves; no two series share one."""
+    template = {"template": {"spec": _pod_spec({})}}
+    known_kinds = (
+        ("ray.io", "RayCluster", {"headGroupSpec": template}),
+        ("batch", "Job", template),
+        ("apps", "Deployment", template),
+        ("kubeflow.org", "PyTorchJob", {"pytorchReplicaSpecs": {"Worker": template}}),
+    )
+    wrapped = []
+    for number in range(count):
+        group, kind, spec = known_kinds[number % len(known_kinds)]
+        version = f"{group}/v{series}x{number + 1}"
+        metadata = {"name": f"invented-{number}"}
+        wrapped.append({"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec})
+    return _wrap(*({"generictemplate": each} for each in wrapped))
+
+
+def plain(kind: str, **metadata: Any) -> Json:  # noqa: ANN401
+    """An object of the kind that is nothing special but for its metadata."""
+    if kind == APPWRAPPER:
+        item = {"generictemplate": _CONFIG_MAP, "custompodresources": []}
+        return _wrap(item, metadata=metadata, suspend=True)
+    return {"apiVersion": "v1", "kind": POD, "metadata": metadata, "spec": _pod_spec({})}
+
+
+def stuffed(kind: str, labels: Json, brackets: int = BRACKETS) -> Json:
+    """An object with so many brackets in one annotation, a string."""
+    return plain(kind, labels=labels, annotations={"example.com/stuffed": "[" * brackets})
+
+
+def many_labels(count: int = MANY_LABELS) -> Json:
+    """Labels of some 270 bytes each."""
+    domain = f"{'p' * 63}.{'p' * 63}.example.com"
+    return {f"{domain}/{'k' * 59}{number:04}": "v" * 63 for number in range(count)}
+
+
+def touches(*changes: Json) -> tuple[Json, ...]:
+    """Patches in turn, again and again, each with something in it that is new."""
+    turns = itertools.islice(itertools.cycle(changes), TOUCHES)
+    return tuple(_touched(change, str(number)) for number, change in enumerate(turns))
+
+
+def _touched(patch: Json, value: str) -> Json:
+    metadata = patch.get("metadata", {})
+    annotations = {**metadata.get("annotations", {}), "example.com/touch": value}
+    return {**patch, "metadata": {**metadata, "annotations": annotations}}
 
 
 @st.composite
 def bulky(draw: Draw) -> Act:
     """Much to read, or much to look up."""
-    if draw(st.booleans()):
-        return nested(draw(st.integers(1_000, MOST_NESTED_BYTES // 3)))
-    return unknown_kinds(draw(st.sampled_from([1, UNKNOWN_KINDS])))
+    match draw(st.sampled_from(["nested", "unknown kinds", "invented versions"])):
+        case "nested":
+            return nested(draw(st.integers(1_000, MOST_NESTED_BYTES // 3)))
+        case "unknown kinds":
+            return unknown_kinds(draw(st.sampled_from([1, UNKNOWN_KINDS])))
+        case _:
+            series = draw(st.integers(1_000, 10**6))
+            return Act((invented_versions(draw(st.sampled_from([1, UNKNOWN_KINDS])), series),))
 
 
 @st.composite
@@ -155,78 +240,123 @@ def forged(draw: Draw) -> Act:
     )
     elsewhere = draw(st.sampled_from([{}, {"namespace": "kube-system"}, {"namespace": "default"}]))
     template = {**_CONFIG_MAP, "metadata": {"name": "forged", **elsewhere}}
-    return Act(APPWRAPPER, _wrap({"generictemplate": template}, metadata=metadata))
+    return Act((_wrap({"generictemplate": template}, metadata=metadata),))
 
 
-def claimant(api_version: str, kind: str, name: str, uid: str, requests: Json, *finalizers: str) -> Act:
-    """A pod that claims to be of the victim, controlled by an object that its author made up."""
+def claimant(api_version: str, kind: str, name: str, uid: str, labels: Json, *finalizers: str) -> Act:
+    """A pod controlled by an object that its author made up."""
     owner = {"apiVersion": api_version, "kind": kind, "name": name, "uid": uid, "controller": True}
-    metadata = {
-        "labels": {UID_LABEL: VICTIMS_UID},
-        "ownerReferences": [owner],
-        "finalizers": list(finalizers),
-    }
-    return Act(POD, {"apiVersion": "v1", "kind": POD, "metadata": metadata, "spec": _pod_spec(requests)})
+    return Act((plain(POD, labels=labels, ownerReferences=[owner], finalizers=list(finalizers)),))
 
 
 @st.composite
 def impostor(draw: Draw) -> Act:
-    """A claimant with odd words in its owner reference."""
+    """A claimant with odd words in its owner reference, mostly to be of the victim."""
     api_version = draw(st.sampled_from(["apps/v1", "v1", "batch/v1", *ODD_WORDS]))
     kind = draw(st.sampled_from(["ReplicaSet", "ConfigMap", "Job", "Pod", *ODD_WORDS]))
     name, uid = draw(st.sampled_from(ODD_WORDS)), draw(st.sampled_from([VICTIMS_UID, "made-up", *ODD_WORDS]))
     finalizers = draw(st.sampled_from([(), ("example.com/never",)]))
-    return claimant(api_version, kind, name, uid, {"cpu": draw(st.sampled_from(["0", "1m"]))}, *finalizers)
+    labels = draw(st.one_of(st.just(CLAIM), st.just(CLAIM), _labels()))
+    return claimant(api_version, kind, name, uid, labels, *finalizers)
+
+
+def _labels() -> st.SearchStrategy[Json]:
+    word = st.from_regex(r"[a-z]([-a-z0-9.]{0,20}[a-z0-9])?", fullmatch=True)
+    keys = st.one_of(st.sampled_from(OUR_LABELS), word, word.map("example.com/{}".format))
+    values = st.one_of(st.just(VICTIMS_UID), word, st.just(""))
+    odd = st.dictionaries(st.one_of(keys, st.sampled_from(ODD_WORDS)), st.sampled_from(ODD_WORDS), max_size=4)
+    possible = st.dictionaries(keys, values, max_size=4)
+    return st.one_of(possible, possible, odd)
+
+
+def _patches(kind: str) -> st.SearchStrategy[Json]:
+    labels = _labels().map(lambda each: {"metadata": {"labels": each}})
+    lengths = st.one_of(st.integers(0, 100), st.integers(0, MOST_ANNOTATED_BYTES))
+    notes = lengths.map(lambda each: {"metadata": {"annotations": {"example.com/note": "{" * each}}})
+    names = st.sampled_from(["example.com/never", FINALIZER, "foregroundDeletion", "?"])
+    finalizers = st.lists(names, max_size=3, unique=True).map(lambda each: {"metadata": {"finalizers": each}})
+    if kind == POD:
+        seconds = st.integers(1, 10**6).map(lambda each: {"spec": {"activeDeadlineSeconds": each}})
+        return st.one_of(labels, notes, finalizers, seconds)
+    fields: tuple[st.SearchStrategy[Json], ...] = (
+        st.integers(-(2**31), 2**31 - 1).map(lambda each: {"spec": {"priority": each}}),
+        st.booleans().map(lambda each: {"spec": {"suspend": each}}),
+    )
+    return st.one_of(labels, notes, finalizers, *fields)
+
+
+@st.composite
+def restless(draw: Draw) -> Act:
+    """An object, plain or stuffed, that is changed again and again."""
+    kind = draw(st.sampled_from([POD, APPWRAPPER]))
+    labels = draw(st.one_of(_labels(), st.just(many_labels())))
+    brackets = draw(st.sampled_from([0, BRACKETS, MOST_ANNOTATED_BYTES - 100]))
+    changes = draw(_patches(kind)), draw(_patches(kind)), draw(_patches(kind))
+    return Act((stuffed(kind, labels, brackets),), touches(*changes), draw(st.booleans()))
+
+
+@st.composite
+def swarm(draw: Draw) -> Act:
+    """Many of one object at once, some of them deleted as soon as they are made."""
+    pods = st.one_of(impostor(), restless())
+    appwrappers = st.one_of(greedy(), pushy(), bulky(), forged(), restless(), torn())
+    act: Act = draw(pods if draw(st.booleans()) else appwrappers)
+    number = draw(st.integers(2, LARGEST_BURST))
+    return Act(act.bodies * number, act.patches[:2], draw(st.booleans()))
 
 
 def known() -> list[Act]:
     """The attacks that have worked once."""
+    tags: tuple[Json, ...] = ({}, many_labels(), CLAIM)
     return [
-        claimant("apps/v1", "ReplicaSet", "?", "made-up", {}, "example.com/never"),
-        claimant("v1?", "Pod", "name", "made-up", {}, "example.com/never"),
-        claimant("v1", "ConfigMap", "\0", "made-up", {}, "example.com/never"),
+        claimant("apps/v1", "ReplicaSet", "?", "made-up", CLAIM, "example.com/never"),
+        claimant("v1?", "Pod", "name", "made-up", CLAIM, "example.com/never"),
+        claimant("v1", "ConfigMap", "\0", "made-up", CLAIM, "example.com/never"),
         nested(MOST_NESTED_BYTES // 3),
-        *(unknown_kinds(UNKNOWN_KINDS) for _ in range(10)),
-        Act(APPWRAPPER, _wrap({"generictemplate": _CONFIG_MAP}, metadata={"finalizers": [FINALIZER]})),
-        Act(APPWRAPPER, _wrap({"generictemplate": _job({"cpu": "64"})}, priority=1, priorityslope=1e13)),
-        Act(
-            APPWRAPPER,
-            _wrap(
-                {
-                    "generictemplate": _CONFIG_MAP,
-                    "custompodresources": [{"replicas": 1000, "requests": {"nvidia.com/gpu": 1}}],
-                }
-            ),
-        ),
-        Act(
-            APPWRAPPER,
-            _wrap({"generictemplate": _job({"nvidia.com/gpu": "1"}, 1000), "custompodresources": []}),
-        ),
+        Act(unknown_kinds(UNKNOWN_KINDS).bodies * 10),
+        Act((_wrap({"generictemplate": _CONFIG_MAP}, metadata={"finalizers": [FINALIZER]}),)),
+        Act((_wrap({"generictemplate": _job({"cpu": "64"})}, priority=1, priorityslope=1e13),)),
+        Act((_wrap({"generictemplate": _CONFIG_MAP, "custompodresources": [_thousand_gpus()]}),)),
+        Act((_wrap({"generictemplate": _job({"nvidia.com/gpu": "1"}, 1000), "custompodresources": []}),)),
+        *(Act((stuffed(kind, labels),)) for kind in (POD, APPWRAPPER) for labels in tags),
+        *(Act((stuffed(kind, many_labels()),), touches({}), is_deleted=True) for kind in (POD, APPWRAPPER)),
+        Act((stuffed(POD, many_labels() | CLAIM),), touches({})),
+        Act(nested(90_000).bodies * 60),
+        Act(tuple(invented_versions(UNKNOWN_KINDS, series) for series in range(10))),
     ]
+
+
+def _thousand_gpus() -> Json:
+    return {"replicas": 1000, "requests": {"nvidia.com/gpu": 1}}
 
 
 def torn() -> st.SearchStrategy[Act]:
     """A plain AppWrapper with a few mistakes in it."""
-    return st.builds(lambda document: Act(APPWRAPPER, document), mutated())
+    return mutated().map(lambda document: Act((document,)))
 
 
 def acts(count: int) -> list[Act]:
-    """The known attacks, then the same `count` draws in every run; each is on an object with a name of its own."""
-    found: list[Act] = []
+    """The known attacks, then the same `count` draws in every run; every object has a name of its own."""
+    strategies = (greedy(), pushy(), bulky(), forged(), impostor(), torn(), restless(), swarm())
+    found = [*known(), *drawn(st.one_of(*strategies), count)]
+    return [
+        replace(
+            act, bodies=tuple(_named(body, f"act-{number}-{each}") for each, body in enumerate(act.bodies))
+        )
+        for number, act in enumerate(found)
+    ]
 
-    def add(act: Act) -> None:
-        body: Json = json.loads(json.dumps(act.body))  # nothing in it is shared
-        body["metadata"]["name"] = f"act-{len(found)}"
-        found.append(Act(act.kind, body, act.patches))
 
-    for each in known():
-        add(each)
-    for each in drawn(st.one_of(greedy(), pushy(), bulky(), forged(), impostor(), torn()), count):
-        add(each)
-    return found
+def _named(body: Json, name: str) -> Json:
+    return {**body, "metadata": {**body["metadata"], "name": name}}
 
 
 def against(act: Act, victim: str) -> Act:
     """The same act against a victim that exists, by its uid."""
-    body: Json = json.loads(json.dumps(act.body).replace(VICTIMS_UID, victim))
-    return Act(act.kind, body, act.patches)
+
+    def aimed(value: Json) -> Json:
+        replaced: Json = json.loads(json.dumps(value).replace(VICTIMS_UID, victim))
+        return replaced
+
+    bodies = tuple({**body, "metadata": aimed(body["metadata"])} for body in act.bodies)
+    return replace(act, bodies=bodies, patches=tuple(map(aimed, act.patches)))

@@ -177,9 +177,9 @@ class ClusterClient:
             await self.check_ready()
             return await call()
 
-    async def create(self, path: str, body: Json) -> Json:
+    async def create(self, path: str, body: Json, *, accept: str = JSON) -> Json:
         """POST; `AlreadyExists` if the name is taken."""
-        return await self._call("POST", path, body=body, timeout=self._write_timeout)
+        return await self._call("POST", path, body=body, timeout=self._write_timeout, accept=accept)
 
     async def patch(
         self, path: str, body: Json | list[Json], content_type: str = JSON_PATCH, *, accept: str = JSON

@@ -12,7 +12,7 @@ from kubernetes_asyncio.client import ApiClient, Configuration
 from kubernetes_asyncio.config.config_exception import ConfigException
 
 from dispatcher import errors
-from dispatcher.kube.client import JSON_PATCH, MERGE_PATCH, ClusterClient, resource_of
+from dispatcher.kube.client import JSON_PATCH, MERGE_PATCH, METADATA, ClusterClient, resource_of
 from tests.fakes import FakeApiServer, answer, client_of, hang_up, never, refusal, text, watch
 from tests.unit.virtual_time import monotonic, until
 
@@ -180,6 +180,16 @@ async def test_requests_are_sent_as_the_api_server_wants_them(
         ("PATCH", {}, MERGE_PATCH, {"a": 3}),
         ("DELETE", {}, "application/json", options),
     ]
+
+
+async def test_metadata_alone_may_be_asked_for_in_answer_to_a_write(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    server.on("POST", "/x", answer({}))
+    server.on("PATCH", "/x", answer({}))
+    await client.create("/x", {}, accept=METADATA)
+    await client.patch("/x", [], accept=METADATA)
+    assert [each.headers["Accept"] for each in server.asked] == [METADATA] * 2
 
 
 # --- the write fence -----------------------------------------------------------------------------------
