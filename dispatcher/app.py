@@ -332,7 +332,7 @@ class Session:
         self._clusters = self._fleet.clusters
         self._specs = Specs(self._store, timedelta(seconds=settings.kept_seconds))
         self._roster = Roster(
-            self._fleet.ledgers, self._place_freed, self._bounds_of_reservations(), self._specs.limit_of
+            self._fleet.ledgers, self._place_freed, bounds_of_reservations(settings), self._specs.limit_of
         )
         self._recorder = EventRecorder(client, time.monotonic)
         self._committer = Committer(self._store, self._roster, Announcer(metrics, self._recorder).announce)
@@ -362,12 +362,6 @@ class Session:
                 least=settings.cycle_seconds,
                 most=settings.poll_seconds,
             ),
-        )
-
-    def _bounds_of_reservations(self) -> Bounds:
-        return Bounds(
-            timedelta(seconds=self._settings.reservation_bound_seconds),
-            timedelta(seconds=self._settings.starvation_bound_seconds),
         )
 
     def _make_cluster(self, name: str, client: ClusterClient) -> Cluster:
@@ -611,6 +605,14 @@ def denied_namespaces(settings: Settings, pod: Path = POD_NAMESPACE) -> frozense
     """
     named = {each.strip() for each in settings.denied_namespaces.split(",")}
     return frozenset({*named, settings.namespace, pod_namespace(pod)} - {""})
+
+
+def bounds_of_reservations(settings: Settings) -> Bounds:
+    """How long backfill reservations may take, and the least pause after one: as long as a gang starves before."""
+    return Bounds(
+        kept=timedelta(seconds=settings.reservation_bound_seconds),
+        rest=timedelta(seconds=settings.starvation_bound_seconds),
+    )
 
 
 def retry_pause(unlucky_terms: int) -> float:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from dispatcher.__main__ import main
-from dispatcher.app import WriteFence, denied_namespaces, retry_pause, until_over
+from dispatcher.app import WriteFence, bounds_of_reservations, denied_namespaces, retry_pause, until_over
+from dispatcher.core.backfill import Bounds
 from dispatcher.errors import Fenced, Forbidden, StoreUnavailable
 from dispatcher.settings import Settings
 
@@ -30,6 +31,11 @@ class Monotonic:
 @pytest.mark.parametrize(("terms", "seconds"), [(0, 1), (1, 2), (2, 4), (5, 30), (5000, 30)])
 def test_replica_that_gave_up_leadership_leaves_it_to_another_for_a_while(terms: int, seconds: float) -> None:
     assert retry_pause(terms) == seconds
+
+
+def test_reservations_are_bounded_as_the_settings_say() -> None:
+    settings = Settings(reservation_bound_seconds=7200.0, starvation_bound_seconds=300.0)
+    assert bounds_of_reservations(settings) == Bounds(kept=timedelta(hours=2), rest=timedelta(minutes=5))
 
 
 @pytest.fixture
