@@ -29,7 +29,7 @@ from dispatcher.core.classes import Asked, Classes, ClassKey
 from dispatcher.core.lifecycle import Told, told, told_by
 from dispatcher.core.placement import Behind, Outcome, Placed, Planning, Policy, Refused, behind
 from dispatcher.core.queueing import Rank, rank, starved
-from dispatcher.core.record import Record, Shape
+from dispatcher.core.record import Record
 from dispatcher.core.steps import Steps
 
 Key = tuple[Rank, str]
@@ -215,8 +215,8 @@ class Line:
         yield from self._take_in(inbox, now)
         protected = yield from self._protected(policy, bound, now)
         reservations = yield from self._backfill.renew_in_steps(protected, sites, now)
-        # Also what they require: it decides where they are refused, and so what others are.
-        kept_for = tuple((each.uid, each.shape, reservations.get(each.uid)) for each in protected)
+        # Where capacity is kept for them decides what others are refused; a gang never changes while it is queued.
+        kept_for = tuple((each.uid, reservations.get(each.uid)) for each in protected)
         last = self._last if (self._last.sites, self._last.protected) == (sites, kept_for) else _Memory()
         if last.is_quiet and not inbox and not self._sloped:
             return []
@@ -401,7 +401,7 @@ class _Memory:
     """What a pass that placed nothing was asked, and what it answered; `is_quiet` if that was news to nobody."""
 
     sites: Mapping[str, Site] | None = None
-    protected: tuple[tuple[str, Shape, Reservation | None], ...] = ()
+    protected: tuple[tuple[str, Reservation | None], ...] = ()
     refusals: dict[Hashable, Refused] = field(default_factory=dict)
     is_quiet: bool = False
 

@@ -409,3 +409,28 @@ def test_gangs_are_told_apart_by_namespaces_that_no_longer_take_gangs() -> None:
     assert placed(0, frozenset(), 1) == []
     assert placed(9000, frozenset({"team-a"}), 2) == ["team-b"]
     assert placed(9000, frozenset(), 3) == ["team-a"]
+
+
+def test_cluster_that_a_protected_gang_was_directed_away_from_is_open_to_others_at_once() -> None:
+    """All else stays as it was when the other was refused: the answer of that pass might be given again."""
+    line = Line(Backfill(Bounds(timedelta(hours=1), timedelta(minutes=1))))
+    large = make_record(name="large", gang=make_gang(cpu=8000), enqueue_seq=1, blocked_since=at(-20))
+    line.put(large)
+    line.put(make_record(name="small", gang=make_gang(cpu=1000), enqueue_seq=2))
+
+    def outcomes(second: int) -> list[tuple[str, str]]:
+        sites = {name: replace(site, labels={"name": name}) for name, site in few(2, 2000).items()}
+        sites["c1"].snapshot.take(Resources({"cpu": 2000}))
+        found = line.plan(sites, Policy.BEST_EFFORT_FIFO, BOUND, at(second))
+        tell(line, found)
+        return [
+            (each.record.name, each.cluster if isinstance(each, Placed) else each.pending.cluster)
+            for each in found
+        ]
+
+    assert outcomes(1) == [("large", "c0"), ("small", "c0")]
+    assert outcomes(2) == []
+    waits = next(record for record in line if record.uid == large.uid)
+    line.put(lifecycle.redirect(waits, Where(selector=parse_selector("name=c1", "")), at(3)).after)
+    assert outcomes(3) == [("large", "c1"), ("small", "c0")]
+    assert [record.name for record in line] == ["large"]
