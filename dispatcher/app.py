@@ -30,6 +30,7 @@ from dispatcher.controller.committer import Committer
 from dispatcher.controller.connector import Pace
 from dispatcher.controller.dispatch import Dispatch, Rules
 from dispatcher.controller.figures import gather
+from dispatcher.controller.first_lists import NotListed, wait_for_lists
 from dispatcher.controller.fleet import Concerned, Fleet
 from dispatcher.controller.garbage import look_at_all_again, short_collections
 from dispatcher.controller.housekeeping import Housekeeping
@@ -73,7 +74,7 @@ from dispatcher.store.queue import QueueStore
 
 RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 30.0
-"""The longest pause of a replica that gave up leadership because it could not list the MemberClusters."""
+"""The longest pause of a replica that gave up leadership because it could not list what a leader has to know."""
 
 _log = log.get("app")
 
@@ -194,7 +195,8 @@ class Application:
 
         ended_by = await until_over(lead, lambda: self._stopping)
         if ended_by is not None:
-            self._unlucky_terms = self._unlucky_terms + 1 if isinstance(ended_by, MembersUnknown) else 0
+            is_unlucky = isinstance(ended_by, (MembersUnknown, NotListed))
+            self._unlucky_terms = self._unlucky_terms + 1 if is_unlucky else 0
             self._troubled("leadership_ended", ended_by)
         await self._step_down()
 
@@ -340,6 +342,7 @@ class Session:
         self._admission: Admission | None = None
         default = Ceiling(settings.max_priority, settings.max_priority_slope)
         self._namespaces = Namespaces(client, default, self._ceiling_changed)
+        self._first_lists = (self._cluster, self._hub, self._namespaces)
         self._limits = Limits(
             Rule(settings.declared_demand),
             self._namespaces.ceiling_of,
@@ -424,7 +427,7 @@ class Session:
 
     def watches_ready(self) -> bool:
         """True once every watch has its first complete answer."""
-        return self._cluster.is_known and all(each.answered.is_set() for each in self._hub.reflectors)
+        return not any(each.missing for each in self._first_lists)
 
     def concern(self) -> str:
         """Why the leader cannot work, in a sentence; empty if it can."""
@@ -442,17 +445,23 @@ class Session:
             await known.unreachable_clusters(), await known.declared_members(), self._roster.occupied()
         )
         await for_each(self._roster.records(), self._cluster.learn, slices)
+        tasks.create_task(self._committer.run(), name="committer")
+        tasks.create_task(self._recorder.run(), name="events")
+        await self.watch(tasks)
+        await self._work(tasks, hub_id, life)
+
+    async def watch(self, tasks: asyncio.TaskGroup) -> None:
+        """Begin to watch; return once the hub is listed, and its members have answered or had time to.
+
+        Raises `NotListed` after `unlisted_seconds`. The wait for members has a bound of its own, since a member that
+        does not answer is no reason to give up leadership; the fleet gives it up when MemberClusters cannot be listed.
+        """
         tasks.create_task(self._cluster.run(), name="cluster")
         tasks.create_task(self._hub.run(), name="hub")
         tasks.create_task(self._namespaces.run(), name="namespaces")
         tasks.create_task(self._fleet.run(), name="fleet")
-        tasks.create_task(self._committer.run(), name="committer")
-        tasks.create_task(self._recorder.run(), name="events")
-        await self._cluster.wait_until_known()
-        await self._hub.wait_until_known()
-        await self._namespaces.wait_until_known()
+        await wait_for_lists(self._first_lists, self._settings.unlisted_seconds)
         await self._fleet.wait_until_answered()
-        await self._work(tasks, hub_id, life)
 
     async def _recognise_database(self) -> Incarnation:
         """Whether what it says may be out of date: to be known before anything of it is believed."""

@@ -42,7 +42,10 @@ class Health:
         if self.problem:
             return False, f"{self.role}: {self.problem}"
         if self.role is Role.LEADER and not self.watches_ready():
-            return False, "leader: waiting for the first complete lists of AppWrappers, nodes and pods"
+            return (
+                False,
+                "leader: waiting for the first complete lists of AppWrappers, nodes, pods and namespaces",
+            )
         if self.role is Role.LEADER and (concern := self.concern()):
             return False, f"leader: {concern}"
         return self.role is not Role.STARTING, str(self.role)

@@ -106,6 +106,11 @@ class Cluster:
         return [self._nodes, self._pods, *([self._namespaces] if self.is_member else [])]
 
     @property
+    def missing(self) -> list[str]:
+        """The watches of `is_known` that were not listed yet, each with what keeps it from a list."""
+        return [each.reason for each in self._needed if not each.synced.is_set()]
+
+    @property
     def forbidden(self) -> list[str]:
         """What we may not list, of what has to be known."""
         return [each.name for each in self._needed if each.is_forbidden]

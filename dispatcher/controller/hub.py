@@ -78,6 +78,11 @@ class Hub:
         for group in self._groups.values():
             await group.reflector.answered.wait()
 
+    @property
+    def missing(self) -> list[str]:
+        """The groups of which that is not known yet, each with what keeps it from a list."""
+        return [each.reason for each in self.reflectors if not each.answered.is_set()]
+
     def views(self) -> list[AppWrapperView]:
         """Every AppWrapper there is, in no order."""
         return [view for group in self._groups.values() for view in group.reflector.items.values()]

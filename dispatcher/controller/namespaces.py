@@ -47,6 +47,11 @@ class Namespaces:
         if self._reflector.is_forbidden:
             _log.warning("ceilings_unknown", remedy="apply manifests/hub.yaml: namespaces cannot be listed")
 
+    @property
+    def missing(self) -> list[str]:
+        """What keeps them from being listed; nothing once they are known."""
+        return [] if self._reflector.heard.is_set() else [self._reflector.reason]
+
     def ceiling_of(self, namespace: str) -> Ceiling:
         """The ceiling of a namespace as last seen."""
         return self._ceilings.get(namespace, self._default)

@@ -114,6 +114,11 @@ class Reflector(Generic[T]):
         return type(self.trouble) is errors.Forbidden
 
     @property
+    def reason(self) -> str:
+        """Its name, and what kept it from a list or a watch the last time that was tried."""
+        return f"{self.name}: {self.trouble or 'the API server has not answered yet'}"
+
+    @property
     def excess(self) -> str:
         """What the API server sends that is beyond the bounds, in a sentence; empty while it keeps to them."""
         return str(self.trouble) if isinstance(self.trouble, errors.TooLarge) else ""

@@ -7,7 +7,7 @@ import pytest
 
 from dispatcher.probes import Figures, Health, Metrics, Role, serve
 
-LISTS = "leader: waiting for the first complete lists of AppWrappers, nodes and pods"
+LISTS = "leader: waiting for the first complete lists of AppWrappers, nodes, pods and namespaces"
 
 
 def leader(*, lists: bool, problem: str = "", concern: str = "") -> Health:

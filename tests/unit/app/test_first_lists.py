@@ -1,0 +1,145 @@
+"""A new leader that cannot list what it has to know is not ready, and gives up leadership after a bound."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import pytest
+
+from dispatcher.api.names import MEMBERS_PATH
+from dispatcher.app import Session
+from dispatcher.controller.first_lists import NotListed
+from dispatcher.controller.namespaces import PATH as NAMESPACES
+from dispatcher.core.clock import Clock
+from dispatcher.kube.client import ClusterClient, always
+from dispatcher.probes import Metrics
+from dispatcher.settings import Settings
+from dispatcher.store.database import Database
+from dispatcher.store.leadership import Leadership
+from tests.fakes import FakeApiServer, Reply, answer, never, refusal
+from tests.unit.controller.members import HUB_UID, NODES, FakeMemory, collection, declaration, is_cluster
+from tests.unit.virtual_time import monotonic, until
+
+PODS = "/api/v1/pods"
+GROUP = "/apis/workload.codeflare.dev/v1beta1"
+APPWRAPPERS = f"{GROUP}/appwrappers"
+KIND = {"name": "appwrappers", "kind": "AppWrapper", "namespaced": True}
+
+FORBIDDEN = refusal(403, "Forbidden")
+FAILS = refusal(500, "InternalError")
+
+
+@pytest.fixture
+async def session(
+    server: FakeApiServer, client: ClusterClient, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Session]:
+    """The term of a leader of a hub that lists everything and has no members."""
+    is_cluster(server, HUB_UID)
+    server.on("GET", GROUP, answer({"resources": [KIND]}))
+    server.on("GET", APPWRAPPERS, collection())
+    monkeypatch.setattr("dispatcher.app.ClusterStore", lambda *_: FakeMemory())
+    database = Database("postgresql:///never-asked")
+    clock = Clock(time.monotonic)
+    clock.set(datetime.now(UTC))
+    leadership = Leadership(database, "me")
+    settings = Settings(author_check="off")
+    yield Session(settings, client, HUB_UID, leadership, database, clock, Metrics(), always)
+    await database.close()
+
+
+@asynccontextmanager
+async def watching(session: Session) -> AsyncIterator[asyncio.Task[None]]:
+    """A task that is done once a leader would begin to decide."""
+
+    async def watch() -> None:
+        async with asyncio.TaskGroup() as tasks:
+            await session.watch(tasks)
+            begun.set()
+
+    begun = asyncio.Event()
+    term = asyncio.create_task(watch())
+    beginning = asyncio.create_task(_first(begun, term))
+    try:
+        yield beginning
+    finally:
+        term.cancel()
+        await asyncio.gather(term, beginning, return_exceptions=True)
+
+
+async def _first(begun: asyncio.Event, term: asyncio.Task[None]) -> None:
+    waiting = asyncio.create_task(begun.wait())
+    await asyncio.wait({waiting, term}, return_when=asyncio.FIRST_COMPLETED)
+    waiting.cancel()
+    if term.done():
+        term.result()
+
+
+async def test_leader_that_can_list_everything_begins_and_is_ready(session: Session) -> None:
+    assert not session.watches_ready()
+    async with watching(session) as beginning:
+        await beginning
+        assert (session.watches_ready(), session.concern()) == (True, "")
+
+
+@pytest.mark.parametrize(
+    ("path", "reply", "watch"),
+    [
+        pytest.param(NODES, FAILS, "nodes", id="nodes-fail"),
+        pytest.param(NODES, FORBIDDEN, "nodes", id="nodes-forbidden"),
+        pytest.param(PODS, FAILS, "pods", id="pods-fail"),
+        pytest.param(APPWRAPPERS, FAILS, "appwrappers.workload.codeflare.dev", id="appwrappers-fail"),
+        pytest.param(
+            APPWRAPPERS, FORBIDDEN, "appwrappers.workload.codeflare.dev", id="appwrappers-forbidden"
+        ),
+        pytest.param(NAMESPACES, FAILS, "hub-namespaces", id="namespaces-fail"),
+        pytest.param(NAMESPACES, never, "hub-namespaces", id="namespaces-silent"),
+    ],
+)
+async def test_leadership_is_given_up_when_the_hub_cannot_be_listed(
+    server: FakeApiServer, session: Session, path: str, reply: Reply, watch: str
+) -> None:
+    server.on("GET", path, reply)
+    async with watching(session) as beginning:
+        await asyncio.sleep(59)  # virtual
+        assert (beginning.done(), session.watches_ready()) == (False, False)
+        await asyncio.wait([beginning], timeout=2)
+        with pytest.raises(ExceptionGroup) as caught:
+            await beginning
+    assert caught.group_contains(
+        NotListed, match=rf"^no complete list within 60 s: {re.escape(watch)}: [^;]+$"
+    )
+
+
+async def test_leader_begins_when_the_lists_come_in_time(server: FakeApiServer, session: Session) -> None:
+    server.on("GET", NAMESPACES, FAILS)
+    async with watching(session) as beginning:
+        await asyncio.sleep(20)  # virtual
+        assert not beginning.done()
+        server.on("GET", NAMESPACES, collection())
+        await beginning
+        assert session.watches_ready()
+
+
+async def test_member_that_does_not_answer_is_no_reason_to_give_up(
+    server: FakeApiServer, session: Session
+) -> None:
+    server.on("GET", MEMBERS_PATH, collection(declaration("east")))
+    server.on("GET", "/api/v1/namespaces/default/secrets/cluster-east", never)
+    async with watching(session) as beginning:
+        await beginning
+        assert monotonic() == pytest.approx(10, abs=1)
+        assert session.watches_ready()
+
+
+async def test_leader_that_cannot_list_the_members_it_knows_is_concerned(
+    server: FakeApiServer, session: Session
+) -> None:
+    server.on("GET", MEMBERS_PATH, FAILS)
+    async with watching(session):
+        await until(session.watches_ready)
+        assert session.concern().startswith("the MemberClusters cannot be listed: ")
