@@ -21,6 +21,8 @@ from dispatcher.store.queue import CommitResult, QueueStore
 LARGEST_BATCH: Final = 500
 LARGEST_BATCH_BYTES: Final = 2**22
 """Of specs in one transaction, which are in memory several times until it is done. One spec alone may have more."""
+BYTES_OF_TOLERATION: Final = 100
+"""Of the row and its event, however short a toleration is in the spec: all else takes a few times its bytes there."""
 
 _log = log.get("committer")
 
@@ -76,7 +78,7 @@ class Committer:
         left: list[tuple[Change, asyncio.Future[Record | None]]] = []
         room = LARGEST_BATCH_BYTES
         for change, future in self._gathered:
-            size = len(change.spec or b"")
+            size = _size(change)
             # Newcomers keep their order: once one has to wait for the next batch, those after it do, too.
             fits = not size or not batch or 0 < size <= room
             if len(batch) < LARGEST_BATCH and change.after.uid not in batch and fits:
@@ -121,3 +123,11 @@ class Committer:
             self._announce(change, record)
         except Exception as error:  # noqa: BLE001  # one change must not end the commits of the others
             log.internal_error("committer", error, appwrapper=record.uid)
+
+
+def _size(change: Change) -> int:
+    """Roughly the bytes that a newcomer adds to a transaction; of all other changes the number bounds the bytes."""
+    if change.spec is None:
+        return 0
+    tolerations = sum(len(each.tolerations) for each in change.after.gang.pod_sets)
+    return len(change.spec) + BYTES_OF_TOLERATION * tolerations

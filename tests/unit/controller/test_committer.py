@@ -14,7 +14,9 @@ from structlog.testing import capture_logs
 from dispatcher.controller.committer import LARGEST_BATCH, LARGEST_BATCH_BYTES, Committer
 from dispatcher.controller.roster import Roster
 from dispatcher.core import beginnings, lifecycle
+from dispatcher.core.gang import Gang, PodSet, Toleration
 from dispatcher.core.record import Change, Record
+from dispatcher.core.resources import NOTHING
 from dispatcher.errors import Fenced
 from tests.builders import at, make_gang, make_newcomer, make_record
 from tests.unit.controller.store import FakeStore
@@ -199,3 +201,14 @@ async def test_transaction_has_a_largest_size_in_bytes_too_and_newcomers_keep_th
         ["aw-7"],
     ]
     assert sorted(record.name for record in records) == [f"aw-{index}" for index in range(8)]
+
+
+async def test_transaction_has_a_largest_size_in_tolerations_too() -> None:
+    """Each is `{}` in the spec, and a hundred bytes in the row and its event."""
+    store = FakeStore()
+    pods = PodSet(1, NOTHING, (Toleration(),) * 16_000)
+    gang = Gang(pods=1, pod_sets=(pods,))
+    changes = [beginnings.submit(make_newcomer(f"aw-{index}"), gang, at(0)) for index in range(5)]
+    async with committing(store) as (committer, _):
+        assert len(await committer.commit_all(changes)) == 5
+    assert [len(batch) for batch in store.batches] == [2, 2, 1]
