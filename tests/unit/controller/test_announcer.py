@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
+from dispatcher import log
 from dispatcher.controller.announcer import Announcer
 from dispatcher.controller.figures import gather
 from dispatcher.core import beginnings, lifecycle
@@ -131,4 +132,5 @@ async def test_figures_are_those_of_the_moment(world: World) -> None:
         },
         writes={},
         events_dropped=0,
+        internal_errors=log.internal_errors(),  # of the whole process, so of other tests, too
     )
