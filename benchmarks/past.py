@@ -240,17 +240,19 @@ ORDER BY at[moment]
 """
 
 _COLUMNS: Final = ", ".join(
-    name for name in (*rows.IDENTITY_COLUMNS, *rows.STATE_COLUMNS) if name not in rows.NAMES
+    name for name in (*rows.IDENTITY_COLUMNS, *rows.STATE_COLUMNS) if name not in rows.OF_EACH_EVENT
 )
 _COLUMNS_OF_THE_END: Final = ", ".join(
-    f"ended.{name}" for name in (*rows.IDENTITY_COLUMNS, *rows.STATE_COLUMNS) if name not in rows.NAMES
+    f"ended.{name}"
+    for name in (*rows.IDENTITY_COLUMNS, *rows.STATE_COLUMNS)
+    if name not in rows.OF_EACH_EVENT
 )
 
 _APPWRAPPERS: Final = f"""
-INSERT INTO appwrapper (uid, api_group, namespace, name, {_COLUMNS}, updated_at, taken_in_at, first_queued_at,
-                        ended_at, outcome)
+INSERT INTO appwrapper (uid, api_group, namespace, name, {_COLUMNS}, updated_at, last_event_at, taken_in_at,
+                        first_queued_at, ended_at, outcome)
 SELECT chunk.uid, ended.api_group, chunk.namespace, chunk.name, {_COLUMNS_OF_THE_END},
-       chunk.at[last], chunk.at[1], chunk.at[first_queued], chunk.at[life.ended], life.outcome
+       chunk.at[last], chunk.at[last], chunk.at[1], chunk.at[first_queued], chunk.at[life.ended], life.outcome
 FROM chunk JOIN life USING (life), LATERAL (
     SELECT moments[cardinality(moments)] AS last
 ) AS lasts, LATERAL jsonb_populate_record(

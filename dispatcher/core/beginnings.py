@@ -175,6 +175,7 @@ def _first(newcomer: Newcomer, cause: Cause, now: datetime, **fields: object) ->
         groups=newcomer.submitter.groups,
         phase=target,
         phase_since=now,
+        last_event_at=now,
         version=1,
     )
     warning = one_line("; ".join(newcomer.warnings)) if cause in _CARRYING_WARNINGS else ""

@@ -99,9 +99,13 @@ def _onwards(
 
 
 def latest(record: Record) -> datetime:
-    """The latest time at which the record says that something happened."""
+    """The latest time at which the record says that something happened.
+
+    That is the time of its last event, unless an older release wrote the record.
+    """
     attempt, unhealthy = record.attempt, record.unhealthy
     moments = [
+        record.last_event_at,
         record.phase_since,
         record.blocked_since,
         unhealthy.since if unhealthy else None,
@@ -658,7 +662,7 @@ def _step(
         fields["conditions"] = with_false(
             fields.get("conditions", record.conditions), ConditionType.RUNNING, now
         )
-    after = replace(record, phase=target, version=record.version + 1, **fields)
+    after = replace(record, phase=target, version=record.version + 1, last_event_at=now, **fields)
     attempt = after.attempt if record.holds_capacity or after.holds_capacity else None
     event = Event(
         at=now,

@@ -150,7 +150,8 @@ class Record:
     `reason` and `message` say why it failed or went back. `requeuings` counts how often it was taken from its
     cluster, `retries` how often of these for what MCAD did not look at; `requeuing_seconds` is how long it may be
     short of pods before the next time (0 if nobody asked). `expected_seconds` is how long its user expects it to
-    run. `kept_until` is when what is left of it after its end will be removed; None if nothing is left.
+    run. `kept_until` is when what is left of it after its end will be removed; None if nothing is left. `last_event_at`
+    is the time of its last event; None if an older release wrote the record.
     """
 
     uid: str
@@ -184,6 +185,7 @@ class Record:
     blocked_since: datetime | None = None
     attempts: int = 0
     attempt: Attempt | None = None
+    last_event_at: datetime | None = None
 
     @property
     def key(self) -> str:

@@ -51,6 +51,7 @@ IDENTITY_COLUMNS: Final = {
     "user_groups": "jsonb",
 }
 NAMES: Final = frozenset({"uid", "api_group", "namespace", "name"})
+OF_EACH_EVENT: Final = NAMES | {"last_event_at"}
 """Columns that each event has itself."""
 
 STATE_COLUMNS: Final = {
@@ -58,6 +59,7 @@ STATE_COLUMNS: Final = {
     "queue": "text",
     "phase": "text",
     "phase_since": "timestamptz",
+    "last_event_at": "timestamptz",
     "priority": "integer",
     "priority_slope": "double precision",
     "spec_hash": "text",
@@ -270,12 +272,12 @@ def event_rows(change: Change) -> list[Row]:
 def _difference(before: Record | None, after: Record) -> Row:
     """The columns that have another value now; folded over all steps they give the row."""
     if before is None:
-        return {name: value for name, value in new_row(after).items() if name not in NAMES}
+        return {name: value for name, value in new_row(after).items() if name not in OF_EACH_EVENT}
     old, new = _state(before), _state(after)
     changed = {name for name, value in new.items() if value != old[name]}
     for group in TOGETHER:
         changed |= group if changed & group else frozenset()
-    told = {name: value for name, value in new.items() if name in changed}
+    told = {name: value for name, value in new.items() if name in changed - OF_EACH_EVENT}
     if "conditions" in told:
         told["conditions"] = [each for each in after.conditions if each not in before.conditions]
     return told
@@ -288,6 +290,7 @@ def _state(record: Record) -> Row:
         "queue": record.queue,
         "phase": record.phase,
         "phase_since": record.phase_since,
+        "last_event_at": record.last_event_at,
         "priority": record.priority,
         "priority_slope": record.priority_slope,
         "spec_hash": record.spec_hash,
@@ -382,6 +385,7 @@ def record_of(row: Mapping[Any, Any], attempt: Attempt | None) -> Record:
         created_at=row["created_at"],
         phase=Phase(row["phase"]),
         phase_since=row["phase_since"],
+        last_event_at=row["last_event_at"],
         user=row["user_name"],
         groups=submitter(row["user_name"], tuple(row["user_groups"])).groups,
         spec_hash=row["spec_hash"],

@@ -150,6 +150,7 @@ appwrapper: Final = Table(
     _moment("first_queued_at", nullable=True),
     _moment("ended_at", nullable=True),
     _text("outcome"),
+    _moment("last_event_at", nullable=True),
     # Far beyond any use; what grows past a double would make the order of the whole queue unreadable.
     CheckConstraint("priority_slope BETWEEN -1e12 AND 1e12", name="priority_slope"),
     Index("ix_appwrapper_namespace_name", "namespace", "name"),

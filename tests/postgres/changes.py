@@ -61,6 +61,8 @@ def make_block(record: Record) -> Change:
 
 def make_change(before: Record, events: tuple[Event, ...] = (), **fields: object) -> Change:
     """Any change at all, legal or not."""
+    if events:
+        fields = {"last_event_at": events[-1].at, **fields}
     return Change(before, replace(before, version=before.version + 1, **fields), events)  # type: ignore[arg-type]  # as above
 
 

@@ -19,7 +19,7 @@ $$;
 CREATE FUNCTION check_replay() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     others CONSTANT text[] := ARRAY['uid', 'api_group', 'namespace', 'name', 'enqueue_seq', 'updated_at',
-                                    'taken_in_at', 'first_queued_at', 'ended_at', 'outcome'];
+                                    'taken_in_at', 'first_queued_at', 'ended_at', 'outcome', 'last_event_at'];
     kept appwrapper;
     times record;
     wrong text;
@@ -36,12 +36,14 @@ BEGIN
     SELECT (array_agg(at ORDER BY id))[1] AS taken_in_at,
            (array_agg(at ORDER BY id) FILTER (WHERE to_phase = 'Queued'))[1] AS first_queued_at,
            (array_agg(at ORDER BY id) FILTER (WHERE to_phase IN ('Completed', 'Failed', 'Deleted')))[1] AS ended_at,
+           (array_agg(at ORDER BY id DESC))[1] AS last_event_at,
            (array_agg(to_phase ORDER BY id DESC))[1] AS phase
     INTO times FROM event WHERE uid = NEW.uid;
-    IF wrong IS NULL AND (times.taken_in_at, times.first_queued_at, times.ended_at, times.phase)
-                         IS DISTINCT FROM (kept.taken_in_at, kept.first_queued_at, kept.ended_at, kept.phase) THEN
-        wrong := format('the events have %s, the row (%s,%s,%s,%s)', times, kept.taken_in_at, kept.first_queued_at,
-                        kept.ended_at, kept.phase);
+    IF wrong IS NULL
+       AND (times.taken_in_at, times.first_queued_at, times.ended_at, times.last_event_at, times.phase)
+           IS DISTINCT FROM (kept.taken_in_at, kept.first_queued_at, kept.ended_at, kept.last_event_at, kept.phase) THEN
+        wrong := format('the events have %s, the row (%s,%s,%s,%s,%s)', times, kept.taken_in_at, kept.first_queued_at,
+                        kept.ended_at, kept.last_event_at, kept.phase);
     END IF;
     IF wrong IS NOT NULL THEN
         RAISE integrity_constraint_violation USING MESSAGE = format('%s/%s is not what its events say: %s',

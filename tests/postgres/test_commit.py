@@ -151,7 +151,8 @@ async def test_events_are_written_with_their_change_and_the_epoch_it_was_made_in
 ) -> None:
     change = make_submit()
     event = Event(LATER, "noted", Phase.QUEUED, Phase.QUEUED, "Reason", "message", "hub", 3)
-    await queue.commit([replace(change, events=(*change.events, event))])
+    after = replace(change.after, last_event_at=LATER)
+    await queue.commit([replace(change, after=after, events=(*change.events, event))])
     written = rows_of(
         database_url,
         "SELECT at, uid, namespace, name, queue, cause, from_phase, to_phase, reason, message, cluster, "

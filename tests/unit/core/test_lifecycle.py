@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
 from itertools import product
 
 import pytest
@@ -41,49 +42,58 @@ FIRST_STEPS: dict[Cause, Callable[[], Change]] = {
         make_newcomer(), make_gang(), words.DISPATCH_DEADLINE_EXCEEDED, "ran too long", LATER
     ),
 }
+
+
+def at_later(step: Callable[[Record, datetime], Change | None]) -> Callable[[Record], Change | None]:
+    return lambda record: step(record, LATER)
+
+
+STEPS_AT: dict[Cause, Callable[[Record, datetime], Change | None]] = {
+    Cause.BLOCKED: lambda record, now: lifecycle.block(record, WAITS, now),
+    Cause.LINED_UP: lambda record, now: lifecycle.line_up(record, BEHIND, now),
+    Cause.BECAME_HEAD: lambda record, now: lifecycle.block(told(record), WAITS, now, is_head=True),
+    Cause.REPRIORITISED: lambda record, now: lifecycle.reprioritise(record, 7, 0.5, now),
+    Cause.SUSPENDED: lambda record, now: lifecycle.suspend(record, now),
+    Cause.RESUMED: lambda record, now: lifecycle.resume(record, now),
+    Cause.DISPATCHED: lambda record, now: lifecycle.dispatch(record, "hub", now),
+    Cause.CREATED: lambda record, now: lifecycle.created(record, (make_ref(),), now),
+    Cause.PODS_RUNNING: lambda record, now: lifecycle.mark_running(record, now),
+    Cause.UNHEALTHY: lambda record, now: lifecycle.fall_ill(
+        record, words.INSUFFICIENT_PODS_READY, "0 of 1 pods run", now
+    ),
+    Cause.RECOVERED: lambda record, now: lifecycle.recover(record, now),
+    Cause.ITEMS_DONE: lambda record, now: lifecycle.note_done(record, (0,), now),
+    Cause.SOME_COMPLETED: lambda record, now: lifecycle.complete_some(record, (0,), now),
+    Cause.COMPLETED: lambda record, now: lifecycle.complete(record, (0,), at(100), now),
+    Cause.PREEMPTED: lambda record, now: lifecycle.preempt(
+        record, Verdict(words.MIN_PODS_NOT_RUNNING, "too few pods"), at(40), 600, now
+    ),
+    Cause.REDIRECTED: lambda record, now: lifecycle.redirect(
+        record, record.where.directed(parse_selector("zone=east", ""), EVERYTHING), now
+    ),
+    Cause.RUN_FAILED: lambda record, now: lifecycle.fail(
+        record, Verdict(words.FAILED_COMPONENT, "it failed"), now
+    ),
+    Cause.CREATION_REFUSED: lambda record, now: lifecycle.refuse_creation(record, (make_ref(),), "no", now),
+    Cause.CREATION_POSTPONED: lambda record, now: lifecycle.postpone_creation(
+        record, (make_ref(),), "quota", at(15), now
+    ),
+    Cause.WITHDRAWN: lambda record, now: lifecycle.withdraw(record, "no answer", at(45), now),
+    Cause.REMOVED: lambda record, now: lifecycle.removed(record, now),
+    Cause.DELETED: lambda record, now: lifecycle.delete(record, now),
+    Cause.RELEASED: lambda record, now: lifecycle.release(record, now),
+    Cause.EXPIRED: lambda record, now: lifecycle.expire(record, now),
+    Cause.ABANDONED: lambda record, now: lifecycle.abandon(record, "cluster east has not answered", now),
+    Cause.LOST: lambda record, now: lifecycle.lose(record, "cluster east has not answered", now),
+    Cause.FOUND_OVER: lambda record, now: lifecycle.find_over(record, "it is gone", now),
+    Cause.FOUND_RUNNING: lambda record, now: lifecycle.take_over(record, "east", record.attempts + 2, now),
+    Cause.FOUND_COMPLETED: lambda record, now: lifecycle.recall_completed(record, at(100), now),
+    Cause.FOUND_FAILED: lambda record, now: lifecycle.recall_failed(
+        record, words.DISPATCH_DEADLINE_EXCEEDED, "ran too long", at(100), now
+    ),
+}
 STEPS: dict[Cause, Callable[[Record], Change | None]] = {
-    Cause.BLOCKED: lambda record: lifecycle.block(record, WAITS, LATER),
-    Cause.LINED_UP: lambda record: lifecycle.line_up(record, BEHIND, LATER),
-    Cause.BECAME_HEAD: lambda record: lifecycle.block(told(record), WAITS, LATER, is_head=True),
-    Cause.REPRIORITISED: lambda record: lifecycle.reprioritise(record, 7, 0.5, LATER),
-    Cause.SUSPENDED: lambda record: lifecycle.suspend(record, LATER),
-    Cause.RESUMED: lambda record: lifecycle.resume(record, LATER),
-    Cause.DISPATCHED: lambda record: lifecycle.dispatch(record, "hub", LATER),
-    Cause.CREATED: lambda record: lifecycle.created(record, (make_ref(),), LATER),
-    Cause.PODS_RUNNING: lambda record: lifecycle.mark_running(record, LATER),
-    Cause.UNHEALTHY: lambda record: lifecycle.fall_ill(
-        record, words.INSUFFICIENT_PODS_READY, "0 of 1 pods run", LATER
-    ),
-    Cause.RECOVERED: lambda record: lifecycle.recover(record, LATER),
-    Cause.ITEMS_DONE: lambda record: lifecycle.note_done(record, (0,), LATER),
-    Cause.SOME_COMPLETED: lambda record: lifecycle.complete_some(record, (0,), LATER),
-    Cause.COMPLETED: lambda record: lifecycle.complete(record, (0,), at(100), LATER),
-    Cause.PREEMPTED: lambda record: lifecycle.preempt(
-        record, Verdict(words.MIN_PODS_NOT_RUNNING, "too few pods"), at(40), 600, LATER
-    ),
-    Cause.REDIRECTED: lambda record: lifecycle.redirect(
-        record, record.where.directed(parse_selector("zone=east", ""), EVERYTHING), LATER
-    ),
-    Cause.RUN_FAILED: lambda record: lifecycle.fail(
-        record, Verdict(words.FAILED_COMPONENT, "it failed"), LATER
-    ),
-    Cause.CREATION_REFUSED: lambda record: lifecycle.refuse_creation(record, (make_ref(),), "no", LATER),
-    Cause.CREATION_POSTPONED: lambda record: lifecycle.postpone_creation(
-        record, (make_ref(),), "quota", at(15), LATER
-    ),
-    Cause.WITHDRAWN: lambda record: lifecycle.withdraw(record, "no answer", at(45), LATER),
-    Cause.REMOVED: lambda record: lifecycle.removed(record, LATER),
-    Cause.DELETED: lambda record: lifecycle.delete(record, LATER),
-    Cause.RELEASED: lambda record: lifecycle.release(record, LATER),
-    Cause.EXPIRED: lambda record: lifecycle.expire(record, LATER),
-    Cause.ABANDONED: lambda record: lifecycle.abandon(record, "cluster east has not answered", LATER),
-    Cause.LOST: lambda record: lifecycle.lose(record, "cluster east has not answered", LATER),
-    Cause.FOUND_OVER: lambda record: lifecycle.find_over(record, "it is gone", LATER),
-    Cause.FOUND_RUNNING: lambda record: lifecycle.take_over(record, "east", record.attempts + 2, LATER),
-    Cause.FOUND_COMPLETED: lambda record: lifecycle.recall_completed(record, at(100), LATER),
-    Cause.FOUND_FAILED: lambda record: lifecycle.recall_failed(
-        record, words.DISPATCH_DEADLINE_EXCEEDED, "ran too long", at(100), LATER
-    ),
+    cause: at_later(step) for cause, step in STEPS_AT.items()
 }
 
 
@@ -334,6 +344,30 @@ def test_times_of_one_appwrapper_never_run_backwards(transition: Transition) -> 
         )
         moments += [new for new, old in pairs if new is not None and new != old]
     assert min(moments) >= FROM_LATER
+
+
+PAIRS = [
+    (first, second)
+    for first, second in product(TRANSITIONS, TRANSITIONS)
+    if first.target is second.source and second.cause in STEPS_AT
+]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    PAIRS,
+    ids=[f"{first.source or 'unseen'}-{first.cause}-{second.cause}" for first, second in PAIRS],
+)
+def test_events_of_one_appwrapper_never_run_backwards(first: Transition, second: Transition) -> None:
+    """The leader that makes the second step has a clock that is behind that of the leader that made the first."""
+    earlier = step_from(start_of(first), first.cause)
+    assert earlier is not None
+    record = told(earlier.after) if second.cause is Cause.BECAME_HEAD else earlier.after
+    later = STEPS_AT[second.cause](record, at(5))
+    times = (
+        [event.at for event in later.events] if later else []
+    )  # a step that says nothing new makes no event
+    assert min(times, default=LATER) >= LATER
 
 
 def test_latest_time_of_a_record_is_that_of_its_last_step_but_none_that_is_to_come() -> None:

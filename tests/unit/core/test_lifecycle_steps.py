@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -28,6 +30,11 @@ from tests.builders import (
 from tests.unit.core.test_lifecycle import BEHIND, LATER, STEPS
 
 
+def gone_on(record: Record, steps: int = 1, now: datetime = LATER, **fields: Any) -> Record:  # noqa: ANN401
+    """The record after so many steps, the last of them at `now`, if nothing changed but `fields`."""
+    return replace(record, version=record.version + steps, last_event_at=now, **fields)
+
+
 def test_newcomer_becomes_a_queued_record_of_its_own_values() -> None:
     newcomer = make_newcomer("urgent", priority=9, priority_slope=0.5, spec=b'{"a": 1}', spec_hash="h")
 
@@ -44,6 +51,7 @@ def test_newcomer_becomes_a_queued_record_of_its_own_values() -> None:
             created_at=newcomer.created_at,
             phase=Phase.QUEUED,
             phase_since=LATER,
+            last_event_at=LATER,
             spec_hash="h",
             version=1,
             priority=9,
@@ -88,7 +96,7 @@ def test_being_blocked_for_something_else_is_news_but_not_a_new_wait(pending: Pe
     change = lifecycle.block(blocked, pending, LATER)
 
     assert change is not None
-    assert change.after == replace(blocked, version=blocked.version + 1, pending=pending)
+    assert change.after == gone_on(blocked, pending=pending)
 
 
 def test_time_at_the_head_runs_from_the_first_time_it_is_the_head() -> None:
@@ -96,7 +104,7 @@ def test_time_at_the_head_runs_from_the_first_time_it_is_the_head() -> None:
     head = lifecycle.block(blocked, WAITS, at(20), is_head=True)
     assert (blocked.blocked_since, head and head.after) == (
         None,
-        replace(blocked, version=blocked.version + 1, blocked_since=at(20)),
+        gone_on(blocked, now=at(20), blocked_since=at(20)),
     )
     assert head is not None
     for is_head in (True, False):
@@ -115,7 +123,7 @@ def test_newcomer_that_is_the_head_at_once_is_blocked_in_one_step() -> None:
 def test_one_behind_the_head_is_told_once_and_stays_what_it_was() -> None:
     change = lifecycle.line_up(make_record(), BEHIND, LATER)
     assert change is not None
-    assert change.after == replace(make_record(), version=2, pending=BEHIND)
+    assert change.after == gone_on(make_record(), pending=BEHIND)
     assert lifecycle.line_up(change.after, replace(BEHIND, message="behind another"), at(20)) is None
 
 
@@ -134,11 +142,10 @@ def test_attempt_that_is_found_to_be_over_ends_and_leaves_nothing_to_say() -> No
 
     after = lifecycle.find_over(preempted, "it is gone", LATER).after
 
-    assert after == replace(
+    assert after == gone_on(
         preempted,
         phase=Phase.QUEUED,
         phase_since=LATER,
-        version=preempted.version + 1,
         reason="",
         message="",
         eligible_at=None,
@@ -218,7 +225,7 @@ def test_reprioritised_appwrapper_changes_in_nothing_else() -> None:
 
     after = lifecycle.reprioritise(record, 8, 0.5, LATER).after
 
-    assert after == replace(record, priority=8, priority_slope=0.5, version=record.version + 1)
+    assert after == gone_on(record, priority=8, priority_slope=0.5)
 
 
 def test_requeued_appwrapper_keeps_its_place_and_says_why_it_waits() -> None:
@@ -229,9 +236,9 @@ def test_requeued_appwrapper_keeps_its_place_and_says_why_it_waits() -> None:
     after = lifecycle.removed(requeueing, LATER).after
 
     assert dispatching.attempt is not None
-    assert after == replace(
+    assert after == gone_on(
         queued,
-        version=queued.version + 3,
+        3,
         phase_since=LATER,
         conditions=after.conditions,
         message="exceeded quota",
@@ -250,11 +257,11 @@ def test_preempted_appwrapper_keeps_its_place_and_says_why_and_how_often() -> No
     after = lifecycle.removed(taken, LATER).after
 
     assert running.attempt is not None
-    assert after == replace(
+    assert after == gone_on(
         running,
+        2,
         phase=Phase.QUEUED,
         phase_since=LATER,
-        version=running.version + 2,
         conditions=after.conditions,
         reason="MinPodsNotRunning",
         message=r"too\nfew",
@@ -294,8 +301,8 @@ def test_trouble_is_noted_with_its_time_and_nothing_else() -> None:
     record = make_record(Phase.RUNNING)
     ill = lifecycle.fall_ill(record, "InsufficientPodsReady", "1 of 2\npods run", LATER).after
     ailment = Ailment("InsufficientPodsReady", r"1 of 2\npods run", LATER)
-    assert ill == replace(record, version=record.version + 1, unhealthy=ailment)
-    assert lifecycle.recover(ill, at(20)).after == replace(record, version=record.version + 2)
+    assert ill == gone_on(record, unhealthy=ailment)
+    assert lifecycle.recover(ill, at(20)).after == gone_on(record, 2, at(20))
 
 
 def test_what_is_done_is_remembered_item_by_item() -> None:
@@ -318,11 +325,10 @@ def test_completed_appwrapper_ends_its_attempt_and_says_until_when_its_parts_sta
     after = lifecycle.complete(record, {0}, at(100), LATER).after
 
     assert record.attempt is not None
-    assert after == replace(
+    assert after == gone_on(
         record,
         phase=Phase.COMPLETED,
         phase_since=LATER,
-        version=record.version + 1,
         conditions=after.conditions,
         unhealthy=None,
         kept_until=at(100),
@@ -342,9 +348,9 @@ def test_suspended_appwrapper_stands_in_no_queue_and_keeps_its_age() -> None:
     held = lifecycle.suspend(head, at(5)).after
     back = lifecycle.resume(held, LATER).after
 
-    assert back == replace(
+    assert back == gone_on(
         blocked,
-        version=blocked.version + 2,
+        2,
         phase_since=LATER,
         conditions=back.conditions,
         pending=None,

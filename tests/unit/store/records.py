@@ -70,4 +70,5 @@ records = st.builds(
     blocked_since=st.none() | moments,
     attempts=small,
     attempt=st.none() | attempts,
+    last_event_at=st.none() | moments,
 )

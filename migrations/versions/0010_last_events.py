@@ -1,0 +1,20 @@
+"""The time of the last event in the row of an AppWrapper, so that no later event has an earlier one.
+
+A new leader, whose clock may be behind that of the former leader, reads it there. It stays empty until the next event
+of an AppWrapper. The column may be null, so adding it rewrites no table.
+"""
+
+from alembic import op
+
+revision = "0010"
+down_revision = "0009"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    op.execute("ALTER TABLE appwrapper ADD COLUMN last_event_at timestamptz")
+
+
+def downgrade() -> None:
+    op.execute("ALTER TABLE appwrapper DROP COLUMN last_event_at")
