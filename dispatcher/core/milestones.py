@@ -1,7 +1,8 @@
 """What a record's conditions come to, step by step: one entry of each type, in order of first transition.
 
-On the way forward all of them stay true but Running, which is true only while the pods run. The others go false only
-when their AppWrapper goes back. A condition that goes false keeps the reason why it was true.
+On the way forward all of them stay true. Running goes false when its AppWrapper ends or is removed, not when pods are
+lost before that: the record's `unhealthy` says so. The others go false only when their AppWrapper goes back. A
+condition that goes false keeps the reason why it was true.
 """
 
 from __future__ import annotations

@@ -227,6 +227,13 @@ HELD_BACK = [
 STORIES = [
     pytest.param(make_record(Phase.RUNNING), RAN, id="runs"),
     pytest.param(
+        lifecycle.fall_ill(
+            make_record(Phase.RUNNING), "InsufficientPodsReady", "0 of 1 pods run", at(5)
+        ).after,
+        RAN,
+        id="has-lost-its-pods",
+    ),
+    pytest.param(
         make_record(Phase.RUNNING_HOLD_COMPLETION),
         [*RAN, ("RunningHoldCompletion", "True", "SomeItemsCompleted", "")],
         id="some-is-done",
@@ -286,7 +293,7 @@ STORIES = [
 
 
 @pytest.mark.parametrize(("record", "conditions"), STORIES)
-def test_running_is_true_while_pods_run_and_the_others_turn_false_only_on_the_way_back(
+def test_running_is_true_until_the_run_is_over_and_the_others_turn_false_only_on_the_way_back(
     record: Record, conditions: list[tuple[str, str, str, str]]
 ) -> None:
     assert conditions_of(record) == conditions
