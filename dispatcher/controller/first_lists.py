@@ -25,7 +25,7 @@ class Listed(Protocol):
 
 
 async def wait_for_lists(watches: Sequence[Listed], bound: float) -> None:
-    """Return once all `watches` have their first answer; raises `NotListed` after `bound` seconds, and names the rest."""
+    """Return once all have their first answer; raises `NotListed` after `bound` seconds, and names the rest."""
     try:
         async with asyncio.timeout(bound):
             for each in watches:
