@@ -43,6 +43,11 @@ async def cycles_of(process: Process) -> float:
     return (await scrape(process))["dispatcher_cycle_seconds_count"][()]
 
 
+async def readiness_of(process: Process) -> tuple[int, str]:
+    """What `/readyz` answers: its status and its line; 0 and no line while nothing is served."""
+    return await asyncio.to_thread(_ask_readiness, process)
+
+
 def probes_of(process: Process) -> str:
     """Where it serves probes and metrics, from its own log; empty until it has started."""
     for line in reversed(process.log.read_text().splitlines()):
@@ -50,6 +55,19 @@ def probes_of(process: Process) -> str:
         if told.get("event") == "started":
             return str(told["probes"])
     return ""
+
+
+def _ask_readiness(process: Process) -> tuple[int, str]:
+    probes = probes_of(process)
+    if not probes:
+        return 0, ""
+    try:
+        with urllib.request.urlopen(f"{probes}/readyz", timeout=5) as answer:  # noqa: S310  # http on loopback
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except urllib.error.URLError:
+        return 0, ""  # the log's last word is that of its killed predecessor of the same name
 
 
 def _read(process: Process) -> str:

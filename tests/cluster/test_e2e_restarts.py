@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import urllib.error
-import urllib.request
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +9,7 @@ import pytest
 
 from dispatcher.store import migrate
 from testbed.processes import Process
+from tests.cluster.figures import readiness_of
 from tests.cluster.manifests import small_job
 from tests.cluster.world import World, example
 from tests.postgres.changes import forget_replay
@@ -155,21 +154,10 @@ async def test_creation_that_was_done_but_not_noted_is_done_once(world: World) -
 
 
 async def readiness(world: World, process: Process) -> tuple[int, str]:
-    """What `/readyz` answers, once the process says where its probes are."""
-
-    async def address() -> str | None:
-        for line in process.log.read_text().splitlines():
-            if '"probes": "' in line:
-                return line.split('"probes": "')[1].split('"')[0]
-        return None
-
-    url = await world.until(address, "the probes are served")
+    """What `/readyz` answers, once that is yes."""
 
     async def ready() -> tuple[int, str] | None:
-        try:
-            with urllib.request.urlopen(f"{url}/readyz", timeout=5) as answer:  # noqa: S310, ASYNC210
-                return answer.status, answer.read().decode()
-        except urllib.error.HTTPError:
-            return None
+        status, line = await readiness_of(process)
+        return (status, line) if status == 200 else None
 
     return await world.until(ready, "it is ready")

@@ -6,6 +6,8 @@ from typing import Any, Final
 
 import pytest
 
+from testbed.processes import Process
+from tests.cluster.figures import readiness_of
 from tests.cluster.members.fleet import Fleet
 from tests.cluster.members.guarded import Guarded
 from tests.cluster.members.test_members_choice import gang
@@ -45,6 +47,20 @@ async def waiting(fleet: Fleet, name: str, reason: str) -> Json:
     return await fleet.hub.until(look, f"{name} waits: {reason}")
 
 
+async def has_said_that_it_is_not_ready(fleet: Fleet, dispatcher: Process) -> None:
+    """Return once the leader answers that it is not ready because of the MemberClusters."""
+
+    async def look() -> bool:
+        status, line = await readiness_of(dispatcher)
+        return status == 503 and line.startswith("leader: the MemberClusters cannot be listed: ")
+
+    await fleet.hub.until(look, "the leader is not ready")
+
+
+async def is_ready(dispatcher: Process) -> bool:
+    return await readiness_of(dispatcher) == (200, "leader\n")
+
+
 @pytest.mark.timeout(180)
 async def test_gangs_on_members_run_once_though_the_members_could_not_be_listed(guarded: Guarded) -> None:
     fleet, hub = guarded.fleet, guarded.hub
@@ -57,6 +73,7 @@ async def test_gangs_on_members_run_once_though_the_members_could_not_be_listed(
     await forbid_members(fleet)
 
     dispatcher = await guarded.start_dispatcher(**IMPATIENT)
+    await has_said_that_it_is_not_ready(fleet, dispatcher)
     await hub.create(gang("comes", 1))
 
     told = await waiting(fleet, "comes", "MembersUnknown")
@@ -65,6 +82,7 @@ async def test_gangs_on_members_run_once_though_the_members_could_not_be_listed(
     assert (await fleet.objects("Job"), await hub.names("Job")) == (before, set())
 
     await allow_members(fleet)
+    await fleet.hub.until(lambda: is_ready(dispatcher), "the leader is ready")
     assert (await hub.until_state("comes", "Running"))["cluster"] == "east"
     assert await hub.causes("runs") == RAN
     causes = [cause for cause in await hub.causes("comes") if cause != "blocked"]
