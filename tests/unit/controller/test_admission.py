@@ -509,6 +509,52 @@ async def test_one_that_could_not_be_looked_for_is_not_let_go_when_it_is_deleted
     assert world.record(uid).phase is Phase.DISPATCHING
 
 
+# --- while not every member can be asked --------------------------------------------------------------------------
+
+HELD: Json = {"finalizers": [FINALIZER]}
+
+
+@pytest.mark.parametrize("found", [[], [("uid-of-aw", 1)]], ids=["found-nowhere", "found-in-one-member"])
+@pytest.mark.parametrize(
+    "answers",
+    [
+        pytest.param([False, False], id="all-the-time"),
+        pytest.param([False, True], id="until-one-came-that-was-not-asked"),
+        pytest.param([True, False], id="since-one-has-gone"),
+    ],
+)
+async def test_one_that_is_held_is_neither_adopted_nor_queued_while_a_member_cannot_be_asked(
+    world: World, west: FakeApiServer, answers: list[bool], found: list[tuple[str, int]]
+) -> None:
+    coming = list(answers)
+    world.admission = world.make_admission(is_complete=lambda: coming.pop(0) if coming else True)
+    west.on("GET", CONFIGMAPS, anchors(*found))
+    uid = await comes(world, make_appwrapper(**HELD))
+    assert (world.roster.get(uid), world.admitted, world.failed) == (None, [], [uid])
+
+    coming.clear()
+    record = await world.admit(make_appwrapper(**HELD))
+    assert record.phase is (Phase.DISPATCHING if found else Phase.QUEUED)
+
+
+async def test_one_that_is_held_is_adopted_where_its_status_says_whoever_cannot_be_asked(
+    world: World, west: FakeApiServer
+) -> None:
+    world.admission = world.make_admission(is_complete=lambda: False)
+    west.on("GET", CONFIGMAPS, anchors(("uid-of-aw", 1)))
+    record = await world.admit(make_appwrapper(status={"cluster": "west"}, **HELD))
+    assert record.attempt is not None
+    assert (record.phase, record.attempt.cluster) == (Phase.DISPATCHING, "west")
+
+
+@pytest.mark.parametrize("status", [{}, {"canrun": True, "cluster": "east"}], ids=["new", "seems-to-run"])
+async def test_one_that_is_not_held_is_queued_though_a_member_cannot_be_asked(
+    world: World, west: FakeApiServer, status: Json
+) -> None:
+    world.admission = world.make_admission(is_complete=lambda: False)
+    assert (await world.admit(make_appwrapper(status=status))).phase is Phase.QUEUED
+
+
 # --- our finalizer, written by somebody else -------------------------------------------------------------------
 
 FORGED: Json = {"finalizers": [FINALIZER]}

@@ -105,6 +105,7 @@ class World:
         denied_namespaces: frozenset[str] = frozenset(),
         authors: AuthorCheck | None = None,
         takes_secrets: bool = False,
+        is_complete: Callable[[], bool] = lambda: True,
     ) -> Admission:
         """Who takes newcomers in."""
         return Admission(
@@ -117,6 +118,7 @@ class World:
             lambda record: self.admitted.append(record.name),
             self.comes_back,
             self.now,
+            is_complete,
             believes_stamps=believes_stamps,
             denied_namespaces=denied_namespaces,
             authors=authors,
