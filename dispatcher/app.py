@@ -56,7 +56,7 @@ from dispatcher.core.clock import Clock
 from dispatcher.core.decision import is_as_asked
 from dispatcher.core.demand import Rule
 from dispatcher.core.placement import Policy
-from dispatcher.core.record import ACTIVE, Phase, Record
+from dispatcher.core.record import ACTIVE, Record
 from dispatcher.kube.access_reviews import is_allowed, is_author_policy_bound
 from dispatcher.kube.client import POD_NAMESPACE, ClusterClient, own_namespace, pod_namespace
 from dispatcher.kube.discovery import cluster_uid
@@ -590,10 +590,9 @@ class Session:
             self._admission.recall(namespace)
 
     def _ceiling_changed(self, namespace: str) -> None:
-        """Looks anew at every AppWrapper of a namespace whose ceilings have changed."""
-        for record in self._roster.records():
-            if record.namespace == namespace and record.phase in {Phase.QUEUED, Phase.SUSPENDED}:
-                self._queue.add(record.uid)
+        """Has every AppWrapper looked at that is queued or suspended in a namespace whose ceilings have changed."""
+        for uid in self._roster.standing(namespace):
+            self._queue.add(uid)
 
     async def _settle(self) -> None:
         await incarnation.settle(self._database, self._leadership.lease)

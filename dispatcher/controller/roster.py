@@ -6,7 +6,6 @@ charged to its cluster's ledger in the same breath, so capacity and queue never 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import timedelta
 from typing import Final
@@ -42,7 +41,7 @@ class Roster:
         self._unsent: dict[str, int] = {}
         self._withheld: frozenset[str] = frozenset()
         self._holders: dict[str, dict[str, Record]] = {}
-        self._standing: Counter[str] = Counter()
+        self._standing: dict[str, dict[str, None]] = {}
         self._on_left = on_left
         self._by_cluster: dict[str, dict[str, None]] = {}
 
@@ -114,7 +113,11 @@ class Roster:
 
     def count_standing(self, namespace: str) -> int:
         """How many AppWrappers of a namespace are queued or suspended."""
-        return self._standing[namespace]
+        return len(self._standing.get(namespace, ()))
+
+    def standing(self, namespace: str) -> list[str]:
+        """The uids of the AppWrappers of a namespace that are queued or suspended; it costs as much as they are."""
+        return list(self._standing.get(namespace, ()))
 
     def occupied(self) -> set[str]:
         """The names of the clusters in which something of an AppWrapper exists or is to; the hub is among them."""
@@ -152,9 +155,9 @@ class Roster:
         stood = before is not None and before.phase in _STANDING
         stands = after.phase in _STANDING
         if stands and not stood:
-            self._standing[after.namespace] += 1
+            self._standing.setdefault(after.namespace, {})[after.uid] = None
         elif stood and not stands:
-            self._standing[after.namespace] -= 1
+            del self._standing[after.namespace][after.uid]
             if not self._standing[after.namespace]:
                 del self._standing[after.namespace]
             self._on_left(after.namespace)

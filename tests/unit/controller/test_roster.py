@@ -284,6 +284,20 @@ def test_those_that_stand_in_the_queue_are_counted_by_namespace() -> None:
     )
 
 
+@pytest.mark.parametrize("phase", Phase)
+def test_those_that_stand_in_the_queue_are_named_by_namespace_and_no_others(phase: Phase) -> None:
+    roster, _ = hub()
+    for name, namespace in (("a", "team"), ("b", "team"), ("c", "other")):
+        roster.put(make_record(phase, name=name, namespace=namespace))
+        roster.put(make_record(phase, name=name, namespace=namespace))
+    stands = phase in {Phase.QUEUED, Phase.SUSPENDED}
+    assert roster.standing("team") == (["uid-of-a", "uid-of-b"] if stands else [])
+    assert roster.standing("other") == (["uid-of-c"] if stands else [])
+    assert roster.standing("none") == []
+    roster.put(make_record(Phase.RUNNING, name="a", namespace="team"))
+    assert roster.standing("team") == (["uid-of-b"] if stands else [])
+
+
 def test_clusters_that_have_something_of_an_appwrapper_are_occupied() -> None:
     roster, _ = hub()
     roster.put(lifecycle.dispatch(make_record(uid="1"), "east", at(1)).after)
