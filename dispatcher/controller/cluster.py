@@ -39,6 +39,13 @@ class Namespace(NamedTuple):
     is_enabled: bool
 
 
+class _Namespaces(NamedTuple):
+    """The names of all namespaces of a member, and of those that are not enabled."""
+
+    all: frozenset[str]
+    closed: frozenset[str]
+
+
 def _nowhere(_appwrapper: str) -> str | None:
     """Where no AppWrapper is known none has pods."""
     return None
@@ -88,6 +95,7 @@ class Cluster:
             self._namespace_changed,
             extent=METADATA_ONLY,
         )
+        self._seen_namespaces: _Namespaces | None = None
         self._kinds = KindSurvey(self.discovery, on_capacity)
 
     @property
@@ -137,14 +145,24 @@ class Cluster:
         """Those of `namespaces` it does not have; on the hub each AppWrapper has its namespace."""
         if not self.is_member:
             return frozenset()
-        return namespaces - {each.name for each in self._namespaces.items.values()}
+        return namespaces - self._known_namespaces.all
 
     def closed_namespaces(self, namespaces: frozenset[str]) -> frozenset[str]:
         """Those of `namespaces` that it has, and that have not opted in to gangs by label; none on the hub."""
         if not self.is_member:
             return frozenset()
-        closed = {each.name for each in self._namespaces.items.values() if not each.is_enabled}
-        return namespaces & closed
+        return namespaces & self._known_namespaces.closed
+
+    @property
+    def _known_namespaces(self) -> _Namespaces:
+        """Its namespaces as last seen: put together once for each change, not for each pass."""
+        if self._seen_namespaces is None:
+            seen = self._namespaces.items.values()
+            self._seen_namespaces = _Namespaces(
+                frozenset(each.name for each in seen),
+                frozenset(each.name for each in seen if not each.is_enabled),
+            )
+        return self._seen_namespaces
 
     @property
     def reconnects(self) -> dict[str, int]:
@@ -172,6 +190,7 @@ class Cluster:
 
     def _namespace_changed(self, _uid: str, old: Namespace | None, new: Namespace | None) -> None:
         if old != new:
+            self._seen_namespaces = None
             self._on_capacity()
 
     def learn(self, record: Record) -> None:

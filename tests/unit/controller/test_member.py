@@ -188,6 +188,28 @@ async def test_namespaces_take_gangs_if_they_opted_in_or_if_all_do(
     assert (site.closed_namespaces, site.missing_namespaces) == (closed, frozenset({"team"}))
 
 
+async def test_namespaces_that_come_go_and_opt_in_count_from_the_next_pass_on(client: ClusterClient) -> None:
+    cluster = make_cluster(client)
+    asked = frozenset({"default", "private", "team"})
+    seen = []
+    changes = [("private", True), ("team", False), ("default", None)]
+    for name, is_enabled in changes:
+        new = None if is_enabled is None else Namespace(name, is_enabled=is_enabled)
+        item = {} if new is None else {name: new}
+        seen.append((cluster.missing_namespaces(asked), cluster.closed_namespaces(asked)))
+        watch = cluster._namespaces  # noqa: SLF001  # as if it had told of that
+        old = watch.items.pop(name, None)
+        watch.items.update(item)
+        cluster._namespace_changed(name, old, new)  # noqa: SLF001
+    seen.append((cluster.missing_namespaces(asked), cluster.closed_namespaces(asked)))
+    assert seen == [
+        (frozenset({"team"}), frozenset({"private"})),
+        (frozenset({"team"}), frozenset()),
+        (frozenset(), frozenset({"team"})),
+        (frozenset({"default"}), frozenset({"team"})),
+    ]
+
+
 @pytest.mark.parametrize(
     ("closed", "expected"), [(SILENT, SILENT), (CONNECTING, CONNECTING), (None, LISTING)]
 )
