@@ -46,12 +46,16 @@ class Resources(Mapping[str, int]):
         return f"Resources({dict(sorted(self._amounts.items()))!r})"
 
     def __add__(self, other: Mapping[str, int]) -> Resources:
+        if not other:
+            return self
         total = dict(self._amounts)
         for name, amount in other.items():
             total[name] = total.get(name, 0) + amount
         return Resources(total)
 
     def __sub__(self, other: Mapping[str, int]) -> Resources:
+        if not other:
+            return self
         total = dict(self._amounts)
         for name, amount in other.items():
             total[name] = total.get(name, 0) - amount
@@ -62,6 +66,8 @@ class Resources(Mapping[str, int]):
 
     def positive_part(self) -> Resources:
         """Per resource max(0, amount): what is still outstanding of a demand, never a credit."""
+        if all(amount > 0 for amount in self._amounts.values()):
+            return self
         return Resources({name: amount for name, amount in self._amounts.items() if amount > 0})
 
     def highest(self, other: Mapping[str, int]) -> Resources:

@@ -40,6 +40,12 @@ def test_arithmetic_is_signed_and_by_name() -> None:
     assert one.highest(other) == Resources({"cpu": 3, "memory": 5, "gpu": 1})
 
 
+@given(AMOUNTS)
+def test_to_add_or_to_take_nothing_changes_nothing(amounts: Resources) -> None:
+    assert amounts + NOTHING == amounts - NOTHING == NOTHING + amounts == amounts
+    assert (NOTHING - amounts) + amounts == NOTHING
+
+
 def test_positive_part_turns_no_debt_into_credit() -> None:
     assert Resources({"cpu": -2, "memory": 5}).positive_part() == Resources({"memory": 5})
 
