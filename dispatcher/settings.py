@@ -114,9 +114,9 @@ class Settings(DatabaseSettings):
 
     unlisted_seconds: Annotated[float, Field(ge=1, le=3600)] = 60.0
     """Seconds for which a leader may be unable to list the MemberClusters, while members are known, before it gives up
-    leadership for another replica that may be able to. Also the time in which a new leader has to list the AppWrappers,
-    nodes, pods and namespaces of the hub. A minute: an API server restarts, and a role that is being replaced is back,
-    in less; giving up earlier helps nobody, since nothing is dispatched meanwhile."""
+    leadership for another replica that may be able to. Also the seconds after which a new leader does so if none of its
+    first lists (AppWrappers, nodes, pods, namespaces) gets any further. A minute: an API server restarts, and a role
+    that is being replaced is back, in less; giving up earlier helps nobody, since nothing is dispatched meanwhile."""
 
     sample_seconds: Annotated[int, Field(ge=1, le=600)] = 300
     """How often it is written down for history how full every cluster is and how long every queue, at multiples of it

@@ -119,6 +119,11 @@ class Cluster:
         return [each.reason for each in self._needed if not each.synced.is_set()]
 
     @property
+    def pages(self) -> int:
+        """The pages that were read of first lists so far."""
+        return sum(each.most_pages for each in self._needed)
+
+    @property
     def forbidden(self) -> list[str]:
         """What we may not list, of what has to be known."""
         return [each.name for each in self._needed if each.is_forbidden]

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 from dispatcher import errors
+
+LOOK_SECONDS: Final = 1.0
+"""How often a leader looks whether a list got any further."""
 
 
 class NotListed(errors.Unavailable):
@@ -23,13 +27,26 @@ class Listed(Protocol):
     def missing(self) -> list[str]:
         """The watches without a first answer, each with what keeps it from one."""
 
+    @property
+    def pages(self) -> int:
+        """The pages that were read so far; the number grows while a long list goes on."""
+
 
 async def wait_for_lists(watches: Sequence[Listed], bound: float) -> None:
-    """Return once all have their first answer; raises `NotListed` after `bound` seconds, and names the rest."""
-    try:
-        async with asyncio.timeout(bound):
-            for each in watches:
-                await each.wait_until_known()
-    except TimeoutError as error:
-        missing = "; ".join(reason for each in watches for reason in each.missing)
-        raise NotListed(f"no complete list within {bound:g} s: {missing}") from error
+    """Return once all `watches` have their first answer.
+
+    Raises `NotListed`, which names the rest, once no list has got any further for `bound` seconds. While one does, no
+    other replica would be faster: it would have to begin anew.
+    """
+    pages, silent = 0, 0.0
+    while silent < bound:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(LOOK_SECONDS):
+                for each in watches:
+                    await each.wait_until_known()
+                return
+        read = sum(each.pages for each in watches)
+        silent = 0.0 if read > pages else silent + LOOK_SECONDS
+        pages = read
+    missing = "; ".join(reason for each in watches for reason in each.missing)
+    raise NotListed(f"no list got any further within {bound:g} s: {missing}")

@@ -83,6 +83,11 @@ class Hub:
         """The groups of which that is not known yet, each with what keeps it from a list."""
         return [each.reason for each in self.reflectors if not each.answered.is_set()]
 
+    @property
+    def pages(self) -> int:
+        """The pages that were read of first lists so far."""
+        return sum(each.most_pages for each in self.reflectors)
+
     def views(self) -> list[AppWrapperView]:
         """Every AppWrapper there is, in no order."""
         return [view for group in self._groups.values() for view in group.reflector.items.values()]

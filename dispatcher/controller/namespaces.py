@@ -52,6 +52,11 @@ class Namespaces:
         """What keeps them from being listed; nothing once they are known."""
         return [] if self._reflector.heard.is_set() else [self._reflector.reason]
 
+    @property
+    def pages(self) -> int:
+        """The pages that were read of the first list so far."""
+        return self._reflector.most_pages
+
     def ceiling_of(self, namespace: str) -> Ceiling:
         """The ceiling of a namespace as last seen."""
         return self._ceilings.get(namespace, self._default)

@@ -92,6 +92,8 @@ class Reflector(Generic[T]):
         self.heard = asyncio.Event()
         """Set with `answered`, and also once the API server said that we may not look."""
         self.reconnects = 0
+        self.most_pages = 0
+        """The pages that were read of the list that came furthest: it grows while a long list goes on."""
         self._client = client
         self._locate = locate
         self._decode = decode
@@ -183,8 +185,11 @@ class Reflector(Generic[T]):
         reached, stretch = "", Stretch()
         accept = JSON if self._extent.contents else METADATA_LIST
         listed = pages(self._client, path, self._extent.query, accept=accept, read_alone=self._read_alone)
+        read = 0
         async for page in listed:
             reached = self._version(page)
+            read += 1
+            self.most_pages = max(self.most_pages, read)
             # Read page by page: a list as it was sent is many times what is kept of it.
             for raw in page.items:
                 with self._sensible():

@@ -10,6 +10,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import pytest
+from aiohttp import web
 
 from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.app import Session
@@ -111,8 +112,43 @@ async def test_leadership_is_given_up_when_the_hub_cannot_be_listed(
         with pytest.raises(ExceptionGroup) as caught:
             await beginning
     assert caught.group_contains(
-        NotListed, match=rf"^no complete list within 60 s: {re.escape(watch)}: [^;]+$"
+        NotListed, match=rf"^no list got any further within 60 s: {re.escape(watch)}: [^;]+$"
     )
+
+
+def paged(breaks_off_at: int) -> Reply:
+    """A list of ten pages, each of which takes 9 s; one of them may fail, and then the list begins anew."""
+
+    async def page(request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(9)  # virtual
+        number = int(request.query.get("continue", "0")) + 1
+        if "watch" in request.query:
+            return await never(request)
+        if number == breaks_off_at:
+            return await FAILS(request)
+        token = "" if number == 10 else str(number)
+        return await answer({"metadata": {"resourceVersion": "1", "continue": token}, "items": []})(request)
+
+    return page
+
+
+async def test_leader_waits_for_a_list_as_long_as_it_gets_further(
+    server: FakeApiServer, session: Session
+) -> None:
+    server.on("GET", NAMESPACES, paged(breaks_off_at=11))
+    async with watching(session) as beginning:
+        await asyncio.sleep(85)  # virtual
+        assert not beginning.done()
+        await beginning
+
+
+async def test_leader_does_not_wait_for_a_list_that_breaks_off_at_the_same_page_again_and_again(
+    server: FakeApiServer, session: Session
+) -> None:
+    server.on("GET", NAMESPACES, paged(breaks_off_at=4))
+    async with watching(session) as beginning:
+        await asyncio.wait([beginning], timeout=27 + 60 + 5)
+        assert isinstance(beginning.exception(), ExceptionGroup)
 
 
 async def test_leader_begins_when_the_lists_come_in_time(server: FakeApiServer, session: Session) -> None:
