@@ -76,7 +76,7 @@ ODD_NUMBERS: Final = (0, -1, 1, 10**6, 2**31 - 1, 2**31, 2**63 - 1, 2**63, 1e12,
 ODD_QUANTITIES: Final = ("1", "0", "-1", "64", "1e30", "9223372036854775807", "1e-9", "100Ei", "10m")
 MOST_NESTED_BYTES: Final = 1_200_000
 UNKNOWN_KINDS: Final = 256
-LARGEST_BURST: Final = 24
+LARGEST_BURST: Final = 12
 TOUCHES: Final = 20
 """Patches of an object, one after the other."""
 BRACKETS: Final = 2**17 + 1
@@ -302,7 +302,7 @@ def swarm(draw: Draw) -> Act:
     appwrappers = st.one_of(greedy(), pushy(), bulky(), forged(), restless(), torn())
     act: Act = draw(pods if draw(st.booleans()) else appwrappers)
     number = draw(st.integers(2, LARGEST_BURST))
-    return Act(act.bodies * number, act.patches[:2], draw(st.booleans()))
+    return Act(act.bodies * number, act.patches[:1], draw(st.booleans()))
 
 
 def known() -> list[Act]:
