@@ -516,23 +516,29 @@ HELD: Json = {"finalizers": [FINALIZER]}
 
 @pytest.mark.parametrize("found", [[], [("uid-of-aw", 1)]], ids=["found-nowhere", "found-in-one-member"])
 @pytest.mark.parametrize(
-    "answers",
+    ("before", "after"),
     [
-        pytest.param([False, False], id="all-the-time"),
-        pytest.param([False, True], id="until-one-came-that-was-not-asked"),
-        pytest.param([True, False], id="since-one-has-gone"),
+        pytest.param(False, False, id="all-the-time"),
+        pytest.param(False, True, id="until-one-came-that-was-not-asked"),
+        pytest.param(True, False, id="since-one-has-gone"),
     ],
 )
 async def test_one_that_is_held_is_neither_adopted_nor_queued_while_a_member_cannot_be_asked(
-    world: World, west: FakeApiServer, answers: list[bool], found: list[tuple[str, int]]
+    world: World, west: FakeApiServer, *, before: bool, after: bool, found: list[tuple[str, int]]
 ) -> None:
-    coming = list(answers)
-    world.admission = world.make_admission(is_complete=lambda: coming.pop(0) if coming else True)
-    west.on("GET", CONFIGMAPS, anchors(*found))
+    are_all_here = before
+
+    async def asked(request: web.Request) -> web.StreamResponse:
+        nonlocal are_all_here
+        are_all_here = after
+        return await anchors(*found)(request)
+
+    world.admission = world.make_admission(is_complete=lambda: are_all_here)
+    west.on("GET", CONFIGMAPS, asked)
     uid = await comes(world, make_appwrapper(**HELD))
     assert (world.roster.get(uid), world.admitted, world.failed) == (None, [], [uid])
 
-    coming.clear()
+    are_all_here = after = True
     record = await world.admit(make_appwrapper(**HELD))
     assert record.phase is (Phase.DISPATCHING if found else Phase.QUEUED)
 
