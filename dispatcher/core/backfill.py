@@ -11,6 +11,15 @@ with twice the bound, up to `MOST_DOUBLINGS` times. From this follows, for n clu
 - A gang that can never fit keeps capacity idle at most half of the time. If no estimate promises an end within the
   longest bound, the pauses grow instead of the bounds, so that this share falls.
 
+Many such gangs could take turns. So a cluster rests, too: after a reservation there that ended before its gang was
+dispatched, no gang keeps capacity of that cluster for as long as that one did. The gangs that wait for a cluster get
+it in the order in which they began to wait; a gang begins anew when its reservation ends. From this follows:
+
+- Whatever gangs there are, capacity of a cluster is kept in vain at most half of the time.
+- k gangs that cannot fit delay one that can, on each of the clusters it tries, by at most k reservations and the rests
+  after them: by 2k bounds if they are in their first round, by 2k times the longest bound in any. It is dispatched
+  before if it fits. A gang without an estimate waits out longer rests, of at most the longest bound each.
+
 What is estimated: the capacity that is free now, and that of each dispatched AppWrapper from its estimated end on. That
 is its expected duration or its limit where it has one that is not over; else it is assumed to run on for as long as it
 has run. Pods that are no AppWrapper's have no known end: a cluster that needs theirs is a last resort.
@@ -71,9 +80,11 @@ class Bounds:
 class Reservation:
     """Capacity of `cluster` is kept for one gang from `since` to `until`; without a cluster, nothing is: it rests.
 
-    `tried` are the clusters of this round, in order, and `began` is when the round began. It `is_hopeful` if one of
-    them was estimated to suffice within the longest bound. `doublings` counts the hopeful rounds before, each of which
-    doubled the bound, and `fruitless` the others, each of which doubled the pause.
+    A gang rests after a round, or because it `waits` for its turn within one: other gangs keep the clusters that it
+    may go to, or these rest. `tried` are the clusters of this round, in order, and `began` is when the round began,
+    less what the gang waited in it. It `is_hopeful` if one of them was estimated to suffice within the longest bound.
+    `doublings` counts the hopeful rounds before, each of which doubled the bound, and `fruitless` the others, each of
+    which doubled the pause.
     """
 
     cluster: str
@@ -84,6 +95,7 @@ class Reservation:
     is_hopeful: bool = True
     doublings: int = 0
     fruitless: int = 0
+    waits: bool = False
 
     @property
     def is_resting(self) -> bool:
@@ -94,12 +106,28 @@ class Reservation:
     def words(self) -> str:
         """What the gang is told of it; the same for as long as the reservation is."""
         until = f"{self.until:%Y-%m-%d %H:%M:%S} UTC"
+        if self.waits:
+            before = f", after {', '.join(self.tried)} was not complete in time" if self.tried else ""
+            return f"can begin after {until}: until then it is the turn of others{before}"
         if self.is_resting:
             clusters = ", ".join(self.tried)
             return f"on {clusters} was not complete within its bound and ended; the next begins after {until}"
         earlier = ", ".join(self.tried[:-1])
         before = f", after {earlier} was not complete in time" if earlier else ""
         return f"keeps capacity for it on {self.cluster} until {until}{before}"
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """Nobody keeps capacity of a cluster up to `until`, after a reservation there that was in vain.
+
+    A gang that is not estimated to fit there within the longest bound keeps none up to `until_without_hope`.
+    `fruitless` counts the reservations in a row that were in vain and made with so little hope: each doubles that time.
+    """
+
+    until: datetime
+    until_without_hope: datetime
+    fruitless: int = 0
 
 
 def noted(pending: Pending, reservation: Reservation) -> Pending:
@@ -158,18 +186,43 @@ class Option(NamedTuple):
     cluster: str
 
 
+def rest_after(kept: Reservation, before: Rest | None, now: datetime, bounds: Bounds) -> Rest:
+    """The rest of a cluster on which a reservation was in vain, given the one before."""
+    pause = max(bounds.rest, now - kept.since)
+    fruitless = before.fruitless if before else 0
+    grown = max(pause, min(_doubled(pause, fruitless), bounds.longest))
+    return Rest(now + pause, now + grown, 0 if kept.is_hopeful else fruitless + 1)
+
+
+class Awaited(NamedTuple):
+    """A cluster of which another gang keeps capacity, or that rests; it opens at `opens_at` at the earliest."""
+
+    opens_at: datetime
+    cluster: str
+
+
 def following(
-    before: Reservation | None, options: Sequence[Option], now: datetime, bounds: Bounds
+    before: Reservation | None,
+    options: Sequence[Option],
+    now: datetime,
+    bounds: Bounds,
+    closed: Sequence[Awaited] = (),
 ) -> Reservation | None:
-    """The reservation after `before`, which is over; `options` are best first.
+    """The reservation after `before`, which is over; `options` are best first, `closed` the clusters to wait for.
 
     None if there is none yet and nothing to keep; one that rests and finds nothing to keep goes on resting.
     """
-    if before is None or before.is_resting:
-        fresh = replace(before, tried=(), is_hopeful=False) if before else _NONE
-        return _keep(replace(fresh, began=now), options[0], now, bounds) if options else before
-    left = [option for option in options if option.cluster not in before.tried]
-    return _keep(before, left[0], now, bounds) if left else _rest(before, now, bounds)
+    is_in_round = before is not None and (before.waits or not before.is_resting)
+    round_ = (
+        before if before and is_in_round else replace(before or _NONE, began=now, tried=(), is_hopeful=False)
+    )
+    left = [option for option in options if option.cluster not in round_.tried]
+    if left:
+        return _keep(round_, left[0], now, bounds)
+    awaited = [each for each in closed if each.cluster not in round_.tried]
+    if awaited:
+        return _wait(round_, min(awaited), _waits_since(before, now))
+    return _rest(round_, now, bounds) if is_in_round and round_.tried else before
 
 
 def _keep(round_: Reservation, option: Option, now: datetime, bounds: Bounds) -> Reservation:
@@ -178,9 +231,28 @@ def _keep(round_: Reservation, option: Option, now: datetime, bounds: Bounds) ->
         cluster=option.cluster,
         since=now,
         until=now + _doubled(bounds.kept, round_.doublings),
+        # What it waited in the meantime does not count: nothing was kept.
+        began=round_.began + (now - round_.since if round_.waits else timedelta(0)),
         tried=(*round_.tried, option.cluster),
-        is_hopeful=round_.is_hopeful or option.fits_at - now <= bounds.longest,
+        is_hopeful=round_.is_hopeful or _is_hopeful(option, now, bounds),
+        waits=False,
     )
+
+
+def _is_hopeful(option: Option, now: datetime, bounds: Bounds) -> bool:
+    return option.fits_at - now <= bounds.longest
+
+
+def _wait(round_: Reservation, closed: Awaited, since: datetime) -> Reservation:
+    """A turn that is waited for, since the gang began to wait."""
+    return replace(round_, cluster="", since=since, until=closed.opens_at, waits=True)
+
+
+def _waits_since(before: Reservation | None, now: datetime) -> datetime:
+    """When a gang began to wait for its turn: after its rest, if it had one."""
+    if before is None or not before.is_resting:
+        return now
+    return before.since if before.waits else before.until
 
 
 def _rest(round_: Reservation, now: datetime, bounds: Bounds) -> Reservation:
@@ -193,6 +265,7 @@ def _rest(round_: Reservation, now: datetime, bounds: Bounds) -> Reservation:
         until=now + pause,
         doublings=round_.doublings + round_.is_hopeful,
         fruitless=0 if round_.is_hopeful else round_.fruitless + 1,
+        waits=False,
     )
 
 
@@ -223,50 +296,125 @@ class Running:
         return ends
 
 
+@dataclass(frozen=True, slots=True)
+class State:
+    """What one cycle leaves to the next: reservations by the uid of the gang, and the rests of clusters by name.
+
+    `fits` are the gangs with a reservation that fit a cluster in this cycle, by uid: so they are dispatched now.
+    """
+
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)
+    rests: Mapping[str, Rest] = field(default_factory=dict)
+    fits: Mapping[str, str] = field(default_factory=dict)
+
+
 def renewed(
-    known: Mapping[str, Reservation],
+    known: State,
     starved: Sequence[Record],
     sites: Mapping[str, Site],
     running: Running,
     now: datetime,
     bounds: Bounds,
-) -> Steps[dict[str, Reservation]]:
-    """The reservations of this cycle by uid, given those of the last one; `starved` are in order.
+) -> Steps[State]:
+    """The reservations of this cycle, given those of the last one; `starved` are in order.
 
     At most one is kept on a cluster. One that stands goes before one that begins, whatever their order: else a
-    reservation would lose what it has gathered to each newcomer.
+    reservation would lose what it has gathered to each newcomer. Others begin in the order in which they began to wait.
     """
     reservations = {
-        record.uid: known[record.uid]
+        record.uid: known.reservations[record.uid]
         for record in starved
-        if record.uid in known and _stands(known[record.uid], record, sites, now)
+        if record.uid in known.reservations and _stands(known.reservations[record.uid], record, sites, now)
     }
-    taken = {each.cluster for each in reservations.values()}
-    open_sites = {name: sites[name] for name in sites if name not in taken}
+    rests = _rests(known, reservations, starved, sites, now, bounds)
+    taken = {each.cluster: each.until for each in reservations.values() if each.cluster}
+    others = [record for record in starved if record.uid not in reservations]
+    others.sort(key=lambda record: _waits_since(known.reservations.get(record.uid), now))
     ends: dict[str, list[End]] = {}
-    for record in starved:
-        if record.uid in reservations:
-            continue
-        options = []
-        for site in open_sites.values():
-            if may_keep(record, site, _has_members(sites)):
-                if site.name not in ends:
-                    ends[site.name] = yield from running.ends(site.name, now)
-                free = site.snapshot.free_for(record.gang)
-                fits_at = soonest(record.gang.demand, free, ends[site.name], now)
-                options.append(Option(fits_at, site.name))
-                yield
-        begun = following(known.get(record.uid), sorted(options), now, bounds)
+    for record in others:
+        before = known.reservations.get(record.uid)
+        options, closed = [], []
+        for site in sites.values():
+            if not may_keep(record, site, _has_members(sites)):
+                continue
+            if site.name in taken:
+                closed.append(Awaited(taken[site.name], site.name))
+                continue
+            if site.name not in ends:
+                ends[site.name] = yield from running.ends(site.name, now)
+            free = site.snapshot.free_for(record.gang)
+            option = Option(soonest(record.gang.demand, free, ends[site.name], now), site.name)
+            opens_at = _opens_at(rests.get(site.name), _is_hopeful(option, now, bounds))
+            if now >= opens_at:
+                options.append(option)
+            else:
+                closed.append(Awaited(opens_at, site.name))
+            yield
+        if before is None and any(each.cluster in taken for each in closed):
+            closed = []  # it is the head as long as another gang has its turn: one is enough
+        begun = following(before, sorted(options), now, bounds, closed)
         if begun is not None:
             reservations[record.uid] = begun
-            open_sites.pop(begun.cluster, None)
+            if begun.cluster:
+                taken[begun.cluster] = begun.until
         yield
-    return reservations
+    return State(reservations, rests, _fits(reservations, starved, sites))
+
+
+def _rests(
+    known: State,
+    standing: Mapping[str, Reservation],
+    starved: Sequence[Record],
+    sites: Mapping[str, Site],
+    now: datetime,
+    bounds: Bounds,
+) -> dict[str, Rest]:
+    """The rests of the clusters, also of those on which a reservation has ended since the last cycle.
+
+    It was complete if its gang fits there now, or did when it was last seen: that ends the series of those in vain.
+    One that fitted another cluster then was dispatched there, which says nothing of this one.
+    """
+    rests = dict(known.rests)
+    records = {record.uid: record for record in starved}
+    for uid, reservation in known.reservations.items():
+        cluster = reservation.cluster
+        if not cluster or uid in standing:
+            continue
+        went_to = _fitting(records[uid], [cluster], sites) if uid in records else known.fits.get(uid)
+        if went_to == cluster:
+            rests.pop(cluster, None)
+        elif went_to is None:
+            rests[cluster] = rest_after(reservation, rests.get(cluster), now, bounds)
+    return rests
+
+
+def _fits(
+    reservations: Mapping[str, Reservation], starved: Sequence[Record], sites: Mapping[str, Site]
+) -> dict[str, str]:
+    kept = [(each, reservations[each.uid].cluster) for each in starved if each.uid in reservations]
+    found = {each.uid: _fitting(each, [cluster, *sites], sites) for each, cluster in kept if cluster}
+    return {uid: cluster for uid, cluster in found.items() if cluster is not None}
+
+
+def _fitting(record: Record, clusters: Iterable[str], sites: Mapping[str, Site]) -> str | None:
+    """The first of these clusters that the gang fits now; None if there is none."""
+    for site in (sites[name] for name in clusters if name in sites):
+        if may_keep(record, site, _has_members(sites)) and record.gang.demand.fits_in(
+            site.snapshot.free_for(record.gang)
+        ):
+            return site.name
+    return None
+
+
+def _opens_at(rest: Rest | None, is_hopeful: bool) -> datetime:
+    if rest is None:
+        return LONG_AGO
+    return rest.until if is_hopeful else rest.until_without_hope
 
 
 def _stands(reservation: Reservation, record: Record, sites: Mapping[str, Site], now: datetime) -> bool:
-    if now >= reservation.until:
-        return False
+    if now >= reservation.until or reservation.waits:
+        return False  # what is waited for may be open before
     if reservation.is_resting:
         return True
     site = sites.get(reservation.cluster)
@@ -287,7 +435,12 @@ class Backfill:
 
     bounds: Bounds = field(default_factory=Bounds)
     running: Running = field(default_factory=Running)
-    reservations: Mapping[str, Reservation] = field(default_factory=dict)
+    state: State = field(default_factory=State)
+
+    @property
+    def reservations(self) -> Mapping[str, Reservation]:
+        """Those of the last cycle."""
+        return self.state.reservations
 
     def renew(
         self, starved: Sequence[Record], sites: Mapping[str, Site], now: datetime
@@ -300,6 +453,5 @@ class Backfill:
     ) -> Steps[Mapping[str, Reservation]]:
         """The reservations of the cycle at `now`, for those that are starved, in order."""
         if starved or self.reservations:
-            known = self.reservations
-            self.reservations = yield from renewed(known, starved, sites, self.running, now, self.bounds)
+            self.state = yield from renewed(self.state, starved, sites, self.running, now, self.bounds)
         return self.reservations

@@ -12,15 +12,19 @@ from dispatcher.api.selector import parse_selector
 from dispatcher.core import lifecycle
 from dispatcher.core.backfill import (
     LAST_RESORT,
+    Awaited,
     Backfill,
     Bounds,
     Option,
     Reservation,
+    Rest,
     Running,
+    State,
     estimated_end,
     following,
     note_of,
     noted,
+    rest_after,
     soonest,
 )
 from dispatcher.core.capacity import CapacityLedger, Node
@@ -200,8 +204,149 @@ def test_one_that_stands_goes_before_one_that_begins_whatever_their_order() -> N
     backfill = Backfill(BOUNDS)
     backfill.renew([OTHER], sites_of(a=0), at(0))
     assert kept(backfill.renew([LARGE, OTHER], sites_of(a=0), at(1))) == {"other": "a"}
-    assert kept(backfill.renew([LARGE, OTHER], sites_of(a=0), at(3600))) == {"large": "a", "other": ""}
-    assert kept(backfill.renew([LARGE, OTHER], sites_of(a=0), at(7200))) == {"large": "", "other": "a"}
+    assert kept(backfill.renew([LARGE, OTHER], sites_of(a=0), at(3600))) == {"large": "", "other": ""}
+    assert kept(backfill.renew([LARGE, OTHER], sites_of(a=0), at(7200))) == {"large": "a", "other": ""}
+    assert kept(backfill.renew([LARGE, OTHER], sites_of(a=0), at(10800))) == {"large": "", "other": ""}
+    # No end is in sight: the second rest in a row takes twice as long.
+    assert kept(backfill.renew([LARGE, OTHER], sites_of(a=0), at(17999))) == {"large": "", "other": ""}
+    assert kept(backfill.renew([LARGE, OTHER], sites_of(a=0), at(18000))) == {"large": "", "other": "a"}
+
+
+def test_cluster_rests_after_a_gang_that_goes_in_vain_is_deleted_or_directed_elsewhere() -> None:
+    elsewhere = replace(OTHER, where=Where(selector=parse_selector("region=eu", "")))
+    for left in ([], [elsewhere]):
+        backfill = Backfill(BOUNDS)
+        backfill.renew([OTHER], sites_of(a=0), at(0))
+        backfill.renew(left, sites_of(a=0), at(3000))
+        waits = backfill.renew([LARGE], sites_of(a=0), at(3001))[LARGE.uid]
+        assert (waits.cluster, waits.until) == ("", at(6000))
+        assert kept(backfill.renew([LARGE], sites_of(a=0), at(6000))) == {"large": "a"}
+
+
+@pytest.mark.parametrize(
+    "cpus_now",
+    [pytest.param({"a": 8000, "b": 0}, id="there"), pytest.param({"a": 0, "b": 8000}, id="elsewhere")],
+)
+def test_cluster_does_not_rest_after_a_gang_that_was_dispatched(cpus_now: dict[str, int]) -> None:
+    backfill = Backfill(BOUNDS)
+    assert kept(backfill.renew([OTHER], sites_of(a=0, b=0), at(0))) == {"other": "a"}
+    backfill.renew([OTHER], sites_of(**cpus_now), at(3000))
+    assert kept(backfill.renew([LARGE], sites_of(a=0, b=0), at(3001))) == {"large": "a"}
+
+
+def test_reservation_that_is_complete_at_its_end_is_not_in_vain() -> None:
+    backfill = Backfill(BOUNDS)
+    backfill.renew([OTHER], sites_of(a=0), at(0))
+    backfill.renew([OTHER], sites_of(a=8000), at(3600))
+    assert kept(backfill.renew([LARGE], sites_of(a=0), at(3601))) == {"large": "a"}
+
+
+def test_complete_reservation_ends_the_series_of_those_in_vain() -> None:
+    vain = Rest(at(0), at(0), fruitless=3)
+    backfill = Backfill(BOUNDS, state=State(rests={"a": vain}))
+    backfill.renew([OTHER], sites_of(a=0), at(0))
+    backfill.renew([OTHER], sites_of(a=8000), at(1))
+    assert backfill.renew([], sites_of(a=0), at(2)) == {}
+    assert backfill.state.rests == {}
+
+
+def test_gang_that_waits_goes_on_once_a_reservation_of_another_ends_early() -> None:
+    backfill = Backfill(BOUNDS)
+    backfill.renew([OTHER], sites_of(a=0, b=0), at(0))
+    assert kept(backfill.renew([OTHER, LARGE], sites_of(a=0, b=0), at(60))) == {"other": "a", "large": "b"}
+    later = sites_of(a=0, b=0)
+    assert kept(backfill.renew([OTHER, LARGE], later, at(3600))) == {"other": "", "large": "b"}
+    waits = backfill.renew([OTHER, LARGE], later, at(3600))[OTHER.uid]
+    assert waits == Reservation("", at(3600), at(3660), at(0), ("a",), is_hopeful=False, waits=True)
+    backfill.renew([OTHER, LARGE], sites_of(a=0, b=8000), at(3601))
+    assert kept(backfill.renew([OTHER], sites_of(a=0, b=0), at(3602))) == {"other": "b"}
+
+
+@pytest.mark.parametrize(
+    ("kept_for", "is_hopeful", "before", "rest"),
+    [
+        pytest.param(3600, True, None, Rest(at(3600), at(3600)), id="as-long-as-it-was-kept"),
+        pytest.param(5, True, None, Rest(at(600), at(600)), id="but-at-least-the-rest"),
+        pytest.param(3600, False, None, Rest(at(3600), at(3600), 1), id="the-first-without-hope"),
+        pytest.param(
+            3600,
+            False,
+            Rest(at(0), at(0), 2),
+            Rest(at(3600), at(4 * 3600), 3),
+            id="longer-for-those-without-hope",
+        ),
+        pytest.param(
+            8 * 3600, False, Rest(at(0), at(0), 9), Rest(at(8 * 3600), at(16 * 3600), 10), id="up-to-a-bound"
+        ),
+        pytest.param(
+            3600, True, Rest(at(0), at(0), 2), Rest(at(3600), at(4 * 3600)), id="hope-ends-the-series"
+        ),
+    ],
+)
+def test_cluster_rests_for_as_long_as_it_was_kept_in_vain(
+    kept_for: float, is_hopeful: bool, before: Rest | None, rest: Rest
+) -> None:
+    vain = replace(BEGUN, since=at(-kept_for), until=at(0), is_hopeful=is_hopeful)
+    assert rest_after(vain, before, at(0), BOUNDS) == rest
+
+
+def test_gang_with_an_estimate_need_not_wait_out_what_those_without_one_have_brought_about() -> None:
+    rests = {"a": Rest(at(0), at(9000), fruitless=4)}
+    running = Running(lambda _: [running_since(-60, cpu=8000)])
+    for found, cluster in ((Running(), ""), (running, "a")):
+        backfill = Backfill(BOUNDS, found, State(rests=rests))
+        assert kept(backfill.renew([LARGE], sites_of(a=0), at(1))) == {"large": cluster}
+
+
+@pytest.mark.parametrize(
+    ("before", "options", "after"),
+    [
+        pytest.param(
+            None,
+            (),
+            Reservation("", at(0), at(50), at(0), is_hopeful=False, waits=True),
+            id="it-waits-for-the-first-that-opens",
+        ),
+        pytest.param(None, BOTH, BEGUN, id="it-does-not-where-one-is-open"),
+        pytest.param(
+            replace(BEGUN, since=at(-3600), until=at(0), began=at(-3600)),
+            (),
+            Reservation("", at(0), at(70), at(-3600), ("a",), waits=True),
+            id="within-a-round-it-waits-for-one-that-was-not-tried",
+        ),
+        pytest.param(
+            Reservation("", at(-90), at(0), at(-3690), ("a",), waits=True),
+            (),
+            Reservation("", at(-90), at(70), at(-3690), ("a",), waits=True),
+            id="it-waits-since-it-began-to",
+        ),
+        pytest.param(
+            Reservation("", at(-90), at(0), at(-3690), ("a",), waits=True),
+            BOTH,
+            Reservation("b", at(0), at(3600), at(-3600), ("a", "b")),
+            id="what-it-waited-is-no-part-of-the-round",
+        ),
+        pytest.param(
+            Reservation("", at(-3690), at(-90), at(-7200), ("a", "b"), doublings=1),
+            (),
+            Reservation("", at(-90), at(50), at(0), is_hopeful=False, doublings=1, waits=True),
+            id="after-a-round-it-waits-since-its-rest-is-over",
+        ),
+    ],
+)
+def test_gang_waits_for_its_turn(
+    before: Reservation | None, options: tuple[Option, ...], after: Reservation
+) -> None:
+    closed = [Awaited(at(70), "b"), Awaited(at(50), "a")]
+    assert following(before, options, at(0), BOUNDS, closed) == after
+
+
+def test_gang_that_waits_for_its_turn_is_told_since_when_it_may_have_it() -> None:
+    waits = Reservation("", at(0), at(3600), at(0), ("a",), waits=True)
+    assert note_of(noted(WAITS_ON_A, waits)) == (
+        "can begin after 2026-11-20 09:58:06 UTC: until then it is the turn of others, after a was not complete in time"
+    )
+    assert waits.is_resting
 
 
 @pytest.mark.parametrize(

@@ -150,3 +150,74 @@ def test_gang_that_a_permanent_job_keeps_out_leaves_others_half_of_the_time_and_
         "keeps capacity for it on hub until 2026-11-21 09:08:07 UTC",
         "on hub was not complete within its bound and ended; the next begins after 2026-11-21 21:08:07 UTC",
     ]
+
+
+DAY = timedelta(days=1)
+BY_DAY = Bounds(DAY, STARVATION)
+
+
+def kept_in_a_month(world: World) -> timedelta:
+    """For how long capacity of some cluster is kept."""
+    kept, is_kept, last = timedelta(0), False, at(0)
+    for now in world.run(MONTH):
+        kept += is_kept * (now - last)
+        is_kept, last = any(not each.is_resting for each in world.roster.line.reservations.values()), now
+    return kept
+
+
+def occupied_hub(foreign: bool) -> World:
+    """One cpu of eight is taken for good: by a pod that is no AppWrapper's, or else by an AppWrapper."""
+    world = World({"hub": make_cluster(1, 8, foreign=float(foreign))}, BY_DAY)
+    if not foreign:
+        world.submit(at(0), "permanent", make_gang(cpu=1000), FOREVER)
+    return world
+
+
+@pytest.mark.parametrize(
+    ("foreign", "gangs", "share", "longest"),
+    [
+        # The bound of a gang doubles where an end is in sight: of one alone up to 8 days within the month.
+        pytest.param(False, 1, 0.51, 8 * DAY, id="1-beside-a-permanent-job"),
+        pytest.param(False, 5, 0.51, 2 * DAY, id="5-beside-a-permanent-job"),
+        pytest.param(False, 20, 0.51, DAY, id="20-beside-a-permanent-job"),
+        pytest.param(True, 1, 0.2, DAY, id="1-beside-a-foreign-pod"),
+        pytest.param(True, 5, 0.2, DAY, id="5-beside-a-foreign-pod"),
+        pytest.param(True, 20, 0.2, DAY, id="20-beside-a-foreign-pod"),
+    ],
+)
+def test_gangs_that_never_fit_leave_the_cluster_to_others_half_of_the_time_however_many_they_are(
+    foreign: bool, gangs: int, share: float, longest: timedelta
+) -> None:
+    """Five beside a permanent job kept it for all of the month: 8 of 720 small jobs ran."""
+    world = occupied_hub(foreign)
+    for number in range(gangs):
+        world.submit(at(1 + number), f"large-{number}", make_gang(cpu=8000), HOUR)
+    small = stream(world, 30, HOUR, 30 * MINUTE)
+
+    kept = kept_in_a_month(world)
+
+    assert not [name for name in world.dispatched if name.startswith("large")]
+    assert 4 * DAY < kept <= share * (MONTH - at(0))
+    assert len([name for name in small if name in world.dispatched]) > 0.9 * len(small)
+    waits = [
+        (world.dispatched[name][0] if name in world.dispatched else MONTH) - (at(60) + number * HOUR)
+        for number, name in enumerate(small)
+    ]
+    assert max(waits) <= longest
+
+
+@pytest.mark.parametrize("foreign", [False, True])
+@pytest.mark.parametrize("gangs", [1, 5])
+def test_gang_that_can_fit_has_its_turn_after_each_that_cannot(gangs: int, foreign: bool) -> None:
+    """Older gangs that never fit are first in every order; small jobs leave it no gap."""
+    world = occupied_hub(foreign)
+    for number in range(gangs):
+        world.submit(at(1 + number), f"large-{number}", make_gang(cpu=8000), HOUR)
+    world.submit(at(30), "fits", make_gang(cpu=7000), HOUR)
+    stream(world, 14, HOUR, 2 * HOUR)
+
+    world.run_out(at(14 * 86400))
+
+    assert "fits" in world.dispatched
+    assert world.wait_of("fits") <= gangs * 2 * DAY + 2 * HOUR
+    assert len(world.told["fits"]) < 10
