@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Final
-from unittest.mock import Mock
+import json
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
+from unittest.mock import AsyncMock, Mock
 
 import orjson
 
@@ -13,6 +14,7 @@ from dispatcher.api.mistakes import SpecError
 from dispatcher.api.names import (
     CLUSTER_SELECTOR,
     GROUPS_ANNOTATION,
+    UID_LABEL,
     USER_ANNOTATION,
 )
 from dispatcher.api.selector import selector_of
@@ -21,15 +23,22 @@ from dispatcher.controller.admission import told_end
 from dispatcher.controller.fleet import Mistaken
 from dispatcher.controller.fleet import _decode as decode_member
 from dispatcher.controller.member import AnotherCluster, Unlisted, why
+from dispatcher.core import drift
 from dispatcher.core.choice import ANYWHERE
-from dispatcher.core.endings import state_of
+from dispatcher.core.endings import _TROUBLES, ENDINGS, state_of
+from dispatcher.core.manifest import anchor_name
+from dispatcher.kube.anchors import _found as anchor_found
 from dispatcher.kube.answers import one_object
 from dispatcher.kube.appwrappers import decode
 from dispatcher.kube.client import _refusal as refusal_of
+from dispatcher.kube.discovery import Discovery
+from dispatcher.kube.kubeconfig import connection
 from dispatcher.kube.nodes import decode_node, decode_pod
-from tests.builders import make_appwrapper, make_metadata, make_pod
+from dispatcher.kube.wrapped import WrappedObjects
+from tests.builders import make_appwrapper, make_metadata, make_pod, make_ref
 
 Json = dict[str, Any]
+T = TypeVar("T")
 Edge = Callable[[str], list[str]]
 """From a hostile text to all text that is kept of it."""
 
@@ -90,6 +99,107 @@ def _object_that_failed(text: str) -> list[str]:
     return [state_of("", "Pod", {"status": {"conditions": [condition]}}).message]
 
 
+def _object_of_any_kind_that_ended(text: str) -> list[str]:
+    said = {"reason": text, "message": text}
+    conditions = [
+        {"type": "ReplicaFailure", "status": "True", **said},
+        {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": text},
+        {"type": "Ready", "status": "False", "reason": "ValidationFailed", "message": text},
+    ]
+    exited = {"name": text, "state": {"terminated": {"exitCode": 1, "reason": text}}}
+    failed = {"phase": "Failed", "containerStatuses": [exited], "conditions": conditions}
+    statuses: list[Json] = [
+        {**failed, **said},
+        {**failed, "state": {"phase": "Aborted", **said}},
+        {"jobDeploymentStatus": "Failed", **said},
+        {"jobDeploymentStatus": "Complete", "jobStatus": "STOPPED", **said},
+        {"jobDeploymentStatus": "Complete", "jobStatus": "FAILED", **said},
+    ]
+    return [
+        state_of(*kind, {"status": status}).message for kind in (*ENDINGS, *_TROUBLES) for status in statuses
+    ]
+
+
+def _warning_about_an_object(text: str) -> list[str]:
+    """The words of an Event, which say why no pod came."""
+    event = {
+        "metadata": {"name": "e"},
+        "reason": text,
+        "message": text,
+        "lastTimestamp": text,
+        "eventTime": text,
+    }
+    client = Mock(get=AsyncMock(return_value={"metadata": {}, "items": [event, {**event, "series": text}]}))
+    return [_at_once(WrappedObjects(client, Discovery(client)).complaint(make_ref()))]
+
+
+def _edited_object(text: str) -> list[str]:
+    written = {"spec": {text: text, "env": [{"name": text, "value": "a"}]}, text: {text: "a"}}
+    found = {"spec": {text: {text: text}, "env": [{"name": text, "value": text}]}, text: {text: "b"}}
+    return [drift.message([(make_ref(), drift.edited(written, found, {}))])]
+
+
+def _kubeconfig(text: str) -> list[str]:
+    """Written as it is, and with escapes."""
+    cluster = {"server": text, "tls-server-name": text, "proxy-url": text, "certificate-authority-data": text}
+    context = {"cluster": text, "user": text}
+    parts = {
+        "clusters": [{"name": text, "cluster": cluster}],
+        "users": [{"name": text, "user": {"token": text, "client-certificate-data": text}}],
+        "contexts": [{"name": text, "context": context}],
+    }
+    missing = {"contexts": [{"name": "c", "context": context}], "current-context": "c"}
+    documents = [{**parts, "current-context": text}, {**parts, "current-context": "c"}, missing, {text: text}]
+    written = [json.dumps(each, ensure_ascii=escaped) for each in documents for escaped in (True, False)]
+    found = []
+    for each in (text, *written):
+        try:
+            found.append(connection(each.encode(errors="surrogatepass")).server)
+        except errors.SettingsError as error:
+            found.append(str(error))
+    return found
+
+
+def _anchor(text: str) -> list[str]:
+    metadata = {
+        "name": anchor_name("uid-of-aw", 1),
+        "namespace": "default",
+        "uid": "u",
+        "labels": {UID_LABEL: "uid-of-aw"},
+        "creationTimestamp": "2026-11-20T09:00:00Z",
+    }
+    odd: list[Json] = [
+        {"name": text},
+        {"name": f"{metadata['name']}{text}"},
+        {"name": anchor_name(text, 1), "labels": {UID_LABEL: text}},
+        {"namespace": text, "uid": text},
+        {"creationTimestamp": text},
+    ]
+    found = [anchor_found({**metadata, **each}) for each in odd]
+    return [part for each in found if each for part in (each.namespace, each.name, each.uid, each.appwrapper)]
+
+
+def _kind_that_is_served(text: str) -> list[str]:
+    listed = [{"name": name, "kind": "Odd", "namespaced": True, "verbs": [text]} for name in ("odds", text)]
+    discovery = Discovery(Mock(get=AsyncMock(return_value={"resources": listed}), check_ready=AsyncMock()))
+    found = _at_once(discovery.find("v1", "Odd"))
+    try:
+        _at_once(discovery.find("v1", text))
+    except errors.ClusterError as error:
+        return [found.plural, found.path("default", "name"), str(error)]
+    return [found.plural, found.path("default", "name")]
+
+
+def _at_once(coroutine: Coroutine[Any, Any, T]) -> T:
+    """The result of a coroutine that has nothing to wait for."""
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        result: T = end.value
+        return result
+    raise AssertionError("it waits")
+
+
 def _uid_in_an_answer(text: str) -> list[str]:
     try:
         return [str(one_object({"metadata": {"uid": text}}, "/")["metadata"]["uid"])]
@@ -99,8 +209,9 @@ def _uid_in_an_answer(text: str) -> list[str]:
 
 def _end_in_a_status(text: str) -> list[str]:
     condition = {"type": "Failed", "status": "True", "reason": text, "message": text}
-    told = told_end(decode(make_appwrapper(status={"state": "Failed", "conditions": [condition]})))
-    return [told.reason, told.message] if told else []
+    status = {"state": "Failed", "conditions": [condition], "keptUntil": text}
+    told = told_end(decode(make_appwrapper(status=status)))
+    return [told.reason, told.message, str(told.kept_until)] if told else []
 
 
 def _submitter(text: str) -> list[str]:
@@ -148,6 +259,12 @@ EDGES: Final[dict[str, Edge]] = {
     "names-in-a-pod": _names_in_a_pod,
     "node": _node,
     "object-that-failed": _object_that_failed,
+    "object-of-any-kind-that-ended": _object_of_any_kind_that_ended,
+    "warning-about-an-object": _warning_about_an_object,
+    "edited-object": _edited_object,
+    "kubeconfig": _kubeconfig,
+    "anchor": _anchor,
+    "kind-that-is-served": _kind_that_is_served,
     "uid-in-an-answer": _uid_in_an_answer,
     "end-in-a-status": _end_in_a_status,
     "submitter": _submitter,

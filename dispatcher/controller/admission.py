@@ -11,7 +11,7 @@ import contextlib
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeGuard
 
 from dispatcher import errors, log
@@ -484,9 +484,9 @@ def _kept_until(view: AppWrapperView) -> datetime | None:
     """Until when its status says that something of it is kept, if it says so in a way that can be read."""
     try:
         until = datetime.fromisoformat(str(view.status.get("keptUntil")))
-    except ValueError:
+        return until.astimezone(UTC) if until.tzinfo else None
+    except (ValueError, OverflowError):
         return None
-    return until if until.tzinfo else None
 
 
 def _creation_order(view: AppWrapperView) -> tuple[datetime, int]:

@@ -23,6 +23,7 @@ from dispatcher.kube import paths
 from dispatcher.kube.answers import one_object
 from dispatcher.kube.client import METADATA_LIST, ClusterClient, Json
 from dispatcher.kube.paging import pages
+from dispatcher.text import name_of
 
 MOST_SELECTED: Final = 50
 """So many AppWrappers fit the URL of a request, with room to spare."""
@@ -189,6 +190,8 @@ def _read(metadata: Json) -> Found | None:
     meant = appwrapper_of({"apiVersion": "v1", "kind": "ConfigMap", "name": metadata["name"]})
     if meant is None or meant != metadata["labels"].get(names.UID_LABEL):
         return None
+    if any(name_of(metadata[each]) != metadata[each] for each in ("namespace", "name", "uid")):
+        return None  # no API server gives such names, and no database can be asked about them
     return Found(
         namespace=metadata["namespace"],
         name=metadata["name"],

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from dispatcher import errors
-from dispatcher.api.syntax import LABEL
+from dispatcher.api.syntax import LABEL, LONGEST_LABEL
 from dispatcher.kube import paths
 from dispatcher.kube.answers import one_object
 from dispatcher.kube.client import ClusterClient
@@ -116,7 +116,7 @@ def _kind_of(api_version: str, resource: object) -> Kind | None:
     """A kind as an API server lists it; None of a subresource, and of what makes no sense: any server may be asked."""
     match resource:
         case {"name": str(plural), "kind": str(kind), "namespaced": bool(namespaced), **rest}:
-            if not _PLURAL.fullmatch(plural):
+            if len(plural) > LONGEST_LABEL or not _PLURAL.fullmatch(plural):
                 return None
             verbs = rest.get("verbs")
             named = set(filter(_is_text, verbs)) if isinstance(verbs, list) else _KEPT

@@ -258,6 +258,8 @@ async def test_one_whose_status_says_that_it_has_ended_never_runs_again(
     [
         pytest.param("2026-11-20T08:58:10Z", datetime(2026, 11, 20, 8, 58, 10, tzinfo=UTC), id="a-time"),
         pytest.param("2026-11-20T08:58:10", None, id="a-time-of-no-zone"),
+        pytest.param("0001-01-01T00:00:00+14:00", None, id="a-time-before-all-that-there-are"),
+        pytest.param("9999-12-31T23:59:59-12:00", None, id="a-time-after-all-that-there-are"),
         pytest.param("soon", None, id="no-time"),
         pytest.param(7, None, id="no-text"),
     ],
