@@ -482,7 +482,7 @@ class Session:
             self._admitted,
             self._queue.add_failed,
             self._clock.now,
-            self._fleet.is_complete,
+            self._fleet.is_surely_complete,
             believes_stamps=self._settings.submitter == "annotation",
             denied_namespaces=self._denied_namespaces,
             authors=self._check_authors(tasks),
@@ -503,6 +503,7 @@ class Session:
             self._settle,
             self._look_and_plan,
             self._clock.now,
+            self._fleet.is_certain,
         )
         if not life.is_settled:
             await self._restoration.begin()

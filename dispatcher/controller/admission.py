@@ -58,10 +58,10 @@ _log = log.get("admission")
 class Admission:
     """Newcomers by uid; `on_admitted` is told who was taken in, `on_failed` who is to come again.
 
-    `is_complete` says whether every cluster there is can be asked what it has, `believes_stamps` that nobody but a
-    policy of the API server can have written who submitted an AppWrapper. One that was deleted is taken in, too, if a
-    member has something of it. In `denied_namespaces` nothing is dispatched. `authors`, if there are, say whether an
-    author may create what is wrapped.
+    `is_complete` says whether every cluster is known for certain and can be asked what it has; only an AppWrapper that
+    bears our finalizer waits for that. `believes_stamps` says that nobody but a policy of the API server can have
+    written who submitted an AppWrapper. One that was deleted is taken in, too, if a member has something of it. In
+    `denied_namespaces` nothing is dispatched. `authors`, if there are, say whether an author may create what is wrapped.
 
     A newcomer that may run already is looked for in the clusters, apart from the others, which are not held up by
     that. Anybody can write our finalizer: it is a reason to search, and proves nothing.
@@ -300,7 +300,9 @@ class Admission:
         # The latest attempt is in the cluster that the status names. Otherwise it may be in one that cannot be asked.
         is_certain = latest is not None and latest.cluster == view.status.get("cluster")
         if view.is_held and not is_certain and not (sightings.are_complete and self._is_complete()):
-            raise errors.Unavailable("a member cluster may have objects of it, and cannot be asked now")
+            raise errors.Unavailable(
+                "a member cluster may have objects of it, and not every member is known and can be asked now"
+            )
         return (latest.cluster, latest.attempt) if latest else None
 
     async def _attempt_on_hub(self, view: AppWrapperView, spec: AppWrapperSpec) -> int | None:

@@ -227,8 +227,7 @@ class Fleet:
         member = self._members.get(name)
         if member is not None:
             return member.loss()
-        is_told = self._membership.is_listed or self._membership.is_undeclarable
-        if name == HUB_CLUSTER or not is_told or name in self._mistaken:
+        if name == HUB_CLUSTER or not self.is_certain() or name in self._mistaken:
             return None
         message = f"cluster {name} is not declared any more; what runs there may go on"
         return Loss(OnClusterLost.WAIT, self._now(), message, is_undeclared=True)
@@ -242,6 +241,14 @@ class Fleet:
         """True if every member that is declared can be asked what it has; false while they are unknown."""
         is_known = self._membership.is_known and not self._mistaken
         return is_known and all(member.cluster is not None for member in self._members.values())
+
+    def is_certain(self) -> bool:
+        """True once the API server itself said which members are declared: it was read, and not concluded."""
+        return self._membership.is_certain
+
+    def is_surely_complete(self) -> bool:
+        """True if `is_complete` holds and `is_certain`: nothing less will do for what a member may have."""
+        return self.is_certain() and self.is_complete()
 
     def is_joining(self, name: str) -> bool:
         """True while a member is being connected, or may yet turn out to be declared: nobody knows how it is."""

@@ -5,6 +5,9 @@ A refusal means that there are no members only while the database knows of none,
 the members are unknown: nothing is dispatched, adopted or given up until they are listed. A list that was read once
 stays known when a later one is refused. In both cases `check` raises after a bound, for another replica to lead that
 may be luckier.
+
+A database that is new, or older than the first member, knows of none either. So a 403 is not enough for an AppWrapper
+that bears our finalizer, which says that a member may have something of it: that asks for `is_certain`.
 """
 
 from __future__ import annotations
@@ -67,6 +70,11 @@ class Membership:
     def is_undeclarable(self) -> bool:
         """True if there can be no member: the CRD is not installed, and the database knows of none."""
         return self.is_known and not self.is_listed and self._declared.answered.is_set()
+
+    @property
+    def is_certain(self) -> bool:
+        """True once the API server itself said which members are declared; a refusal (403) does not."""
+        return self.is_listed or self.is_undeclarable
 
     @property
     def problem(self) -> str:

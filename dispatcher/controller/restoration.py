@@ -43,11 +43,15 @@ _log = log.get("restoration")
 
 @dataclass
 class Search:
-    """The latest attempt seen of each AppWrapper, and who did not answer: a member, or the hub of a kind."""
+    """The latest attempt seen of each AppWrapper, and who did not answer: a member, or the hub of a kind.
+
+    Where the members are not certain there may be others that were not asked.
+    """
 
     latest: dict[str, Sighting] = field(default_factory=dict)
     silent_kinds: set[Kind] = field(default_factory=set)
     are_members_silent: bool = False
+    are_members_certain: bool = True
 
     @property
     def is_complete(self) -> bool:
@@ -60,7 +64,11 @@ class Search:
 
 
 class Restoration:
-    """Looks until everybody has answered; `settle` is told then, `wake` which AppWrapper is to be looked at."""
+    """Looks until everybody has answered; `settle` is told then, `wake` which AppWrapper is to be looked at.
+
+    `is_complete` says whether every member that is known can be asked, `is_certain` whether there can be no other. The
+    latter matters only while there is an AppWrapper that a member may have something of.
+    """
 
     def __init__(
         self,
@@ -74,6 +82,7 @@ class Restoration:
         settle: Callable[[], Awaitable[None]],
         wake: Callable[[str], None],
         now: Callable[[], datetime],
+        is_certain: Callable[[], bool] = lambda: True,
     ) -> None:
         self._hub = hub
         self._hub_id = hub_id
@@ -85,6 +94,7 @@ class Restoration:
         self._settle = settle
         self._wake_appwrapper = wake
         self._now = now
+        self._is_certain = is_certain
         self._withheld: frozenset[str] = frozenset()
         self._left_alone: frozenset[str] = frozenset()
         self._is_settled = False
@@ -129,7 +139,7 @@ class Restoration:
     # --- what there is ----------------------------------------------------------------------------------------
 
     async def _search(self) -> Search:
-        search, limit = Search(), asyncio.Semaphore(AT_ONCE)
+        search, limit = Search(are_members_certain=self._is_certain()), asyncio.Semaphore(AT_ONCE)
         search.are_members_silent = not self._is_complete()
         members = [each for each in self._clusters.values() if each.is_member]
         kinds = sorted(await self._wrapped_kinds())
@@ -266,17 +276,17 @@ class Restoration:
         self._roster.withhold(self._withheld)
         for uid in released - (self._withheld & self._left_alone):
             self._wake_appwrapper(uid)
-        if search.is_complete:
+        is_complete = search.is_complete and not open_
+        if is_complete:
             await self._settle()
             self._is_settled = True
-        _log.info(
-            "searched", is_complete=search.is_complete, withheld=len(open_), alone=len(self._left_alone)
-        )
+        _log.info("searched", is_complete=is_complete, withheld=len(open_), alone=len(self._left_alone))
 
     async def _is_open(self, record: Record, search: Search) -> bool:
         """True if something of it may be where nobody has said what is there."""
         view = self._hub.view(record.uid)
-        if search.are_members_silent and (view is None or view.is_held):
+        may_be_elsewhere = search.are_members_silent or not search.are_members_certain
+        if may_be_elsewhere and (view is None or view.is_held):
             return True
         return bool(search.silent_kinds) and not search.silent_kinds.isdisjoint(
             await self._kinds_safely(record)

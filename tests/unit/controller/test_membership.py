@@ -16,7 +16,7 @@ from dispatcher.core.placement import Impossible, plan
 from dispatcher.kube.client import ClusterClient
 from tests.builders import make_record
 from tests.fakes import FakeApiServer, Reply, never, refusal
-from tests.unit.controller.members import collection, declaration
+from tests.unit.controller.members import KUBE_SYSTEM, collection, declaration
 from tests.unit.controller.test_fleet import FAILS, Bench, benching, running
 from tests.unit.controller.wire import MISSING
 from tests.unit.virtual_time import monotonic, until
@@ -98,6 +98,35 @@ async def test_hub_with_gangs_of_its_own_alone_has_no_members(idle: Bench) -> No
         await asyncio.sleep(300)  # virtual
         assert (idle.fleet.problem, idle.fleet.is_complete()) == ("", True)
         assert idle.fleet.sites([ANYWHERE])["hub"].closed is None
+
+
+@pytest.mark.parametrize(
+    ("reply", "is_certain"),
+    [
+        pytest.param(FORBIDDEN, False, id="forbidden"),
+        pytest.param(MISSING, True, id="no-such-kind"),
+        pytest.param(FAILS, False, id="server-error"),
+    ],
+)
+async def test_refusal_is_no_word_of_the_api_server_that_there_are_no_members(
+    idle: Bench, reply: Reply, is_certain: bool
+) -> None:
+    """The database may be new, or older than the first member."""
+    idle.hub.on("GET", MEMBERS_PATH, reply)
+    async with running(idle):
+        await idle.fleet.wait_until_answered()
+        assert (idle.fleet.is_certain(), idle.fleet.is_surely_complete()) == (is_certain, is_certain)
+        idle.hub.on("GET", MEMBERS_PATH, collection(declaration("east")))
+        await until(lambda: "east" in idle.fleet.clusters)
+        assert (idle.fleet.is_certain(), idle.fleet.is_surely_complete()) == (True, True)
+
+
+async def test_members_that_cannot_all_be_asked_are_certain_and_not_complete(idle: Bench) -> None:
+    idle.members["east"].on("GET", KUBE_SYSTEM, FAILS)
+    idle.hub.on("GET", MEMBERS_PATH, collection(declaration("east")))
+    async with running(idle):
+        await idle.fleet.wait_until_answered()
+        assert (idle.fleet.is_certain(), idle.fleet.is_surely_complete()) == (True, False)
 
 
 async def test_hub_without_members_has_none_when_its_api_server_falls_silent(idle: Bench) -> None:

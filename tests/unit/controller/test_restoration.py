@@ -51,6 +51,7 @@ class Restored:
         self.east = Cluster("east", client, CapacityLedger(), world.wake_dispatch, world.wake, world.home_of)
         self.are_all_here = True
         self.failure: Exception | None = None
+        self.are_members_certain = True
         self.settled = 0
         self.woken: list[str] = []
         self.restoration = Restoration(
@@ -64,6 +65,7 @@ class Restored:
             self.settle,
             self.woken.append,
             world.now,
+            lambda: self.are_members_certain,
         )
         self.east_has()
         self.hub_has()
@@ -365,6 +367,37 @@ async def test_who_may_be_in_a_member_that_is_not_here_waits_until_it_has_come_a
         await asyncio.sleep(1)  # virtual: sooner than it would have asked by itself
         assert task.done()
     assert where(world.record(UID)) == (Phase.DISPATCHING, 2, "east")
+
+
+async def test_who_is_held_waits_until_the_members_are_certain_and_nobody_else_does(
+    world: World, restored: Restored
+) -> None:
+    """The backup may be older than the first member."""
+    await world.admit(make_appwrapper())
+    restored.hold()
+    await world.admit(make_appwrapper("other"))
+    restored.are_members_certain = False
+    await restored.restoration.begin()
+    assert are_left_alone(restored, ["aw", "other"]) == {"aw": True, "other": False}
+    assert (restored.queued(), restored.settled) == (["uid-of-other"], 0)
+
+    async with running(restored.restoration) as task:
+        await asyncio.sleep(60)  # virtual
+        assert (restored.queued(), restored.settled) == (["uid-of-other"], 0)
+        world.clusters["east"], restored.are_members_certain = restored.east, True
+        restored.east_has(anchor(attempt=2))
+        await task
+    assert where(world.record(UID)) == (Phase.DISPATCHING, 2, "east")
+    assert restored.settled == 1
+
+
+async def test_nothing_waits_for_certainty_of_members_where_nothing_is_held(
+    world: World, restored: Restored
+) -> None:
+    await world.admit(make_appwrapper())
+    restored.are_members_certain = False
+    await restored.begin()
+    assert (restored.queued(), restored.settled) == ([UID], 1)
 
 
 async def test_who_was_found_where_the_database_has_it_is_looked_after_but_takes_no_turn(
