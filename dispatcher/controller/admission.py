@@ -61,7 +61,8 @@ class Admission:
     `is_complete` says whether every cluster is known for certain and can be asked what it has; only an AppWrapper that
     bears our finalizer waits for that. `believes_stamps` says that nobody but a policy of the API server can have
     written who submitted an AppWrapper. One that was deleted is taken in, too, if a member has something of it. In
-    `denied_namespaces` nothing is dispatched. `authors`, if there are, say whether an author may create what is wrapped.
+    `denied_namespaces` nothing is dispatched. `authors`, if there are, say whether an author may create what is
+    wrapped.
 
     A newcomer that may run already is looked for in the clusters, apart from the others, which are not held up by
     that. Anybody can write our finalizer: it is a reason to search, and proves nothing.
