@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 import pytest
@@ -87,3 +88,30 @@ async def test_gangs_on_members_run_once_though_the_members_could_not_be_listed(
     assert await hub.causes("runs") == RAN
     causes = [cause for cause in await hub.causes("comes") if cause != "blocked"]
     assert causes == RAN
+
+
+@pytest.mark.timeout(180)
+async def test_gang_on_a_member_runs_once_though_the_database_was_lost_and_knows_no_member(
+    guarded: Guarded, make_database: Callable[[], str]
+) -> None:
+    fleet, hub = guarded.fleet, guarded.hub
+    await guarded.declare("east")
+    await guarded.start_dispatcher()
+    await hub.create(gang("runs", 1))
+    assert (await hub.until_state("runs", "Running"))["cluster"] == "east"
+    await hub.kill_dispatchers()
+    before = await fleet.objects("Job")
+    await forbid_members(fleet)
+    hub.database_url = make_database()
+
+    dispatcher = await guarded.start_dispatcher()
+    assert "not every member is known" in await has_said(hub, dispatcher, "admission_failed")
+    assert (await fleet.objects("Job"), await hub.names("Job")) == (before, set())
+
+    await allow_members(fleet)
+
+    async def is_adopted() -> bool:
+        return await hub.causes("runs") == ["adopted", "created", "pods-running"]
+
+    await hub.until(is_adopted, "the gang is adopted where it runs")
+    assert await fleet.objects("Job") == before
