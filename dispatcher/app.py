@@ -24,6 +24,7 @@ from dispatcher import errors, log
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.controller.admission import Admission
 from dispatcher.controller.announcer import Announcer
+from dispatcher.controller.arrivals import Arrivals
 from dispatcher.controller.author_check import AuthorCheck, watch_policy
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.committer import Committer
@@ -326,7 +327,7 @@ class Session:
             self._connect,
             self._make_cluster,
             self._known_clusters,
-            Concerned(self._wake_dispatch, self._take_in_member),
+            Concerned(self._wake_dispatch, self._member_changed),
             self._count_running,
             clock.now,
             Pace(settings.probe_seconds, settings.unreachable_seconds, settings.unlisted_seconds),
@@ -336,6 +337,7 @@ class Session:
         self._roster = Roster(
             self._fleet.ledgers, self._place_freed, bounds_of_reservations(settings), self._specs.limit_of
         )
+        self._arrivals = Arrivals(self._clusters, self._roster, self._queue.add, self._wake_dispatch)
         self._recorder = EventRecorder(client, time.monotonic)
         self._committer = Committer(self._store, self._roster, Announcer(metrics, self._recorder).announce)
         self._hub = Hub(client, self._cluster.discovery, self._appwrapper_changed, self._is_taken_in)
@@ -404,22 +406,20 @@ class Session:
     def _count_running(self, cluster: str) -> int:
         return self._roster.count_holders(cluster)
 
-    def _take_in_member(self, name: str) -> None:
-        """A member has come, or come back, or gone: what it is charged with, and who is there, to be looked at."""
-        self._roster.charge_anew(name)
-        cluster = self._clusters.get(name)
-        if cluster is None:
+    def _member_changed(self, name: str) -> None:
+        """A member has come, or come back, or gone, or is to be emptied: its gangs are to be looked at."""
+        self._arrivals.add(name)
+        if name not in self._clusters:
             look_at_all_again()
-        if cluster is not None and self._sweep is not None:
+            return
+        if self._sweep is not None:
             self._sweep.wake()
-        if cluster is not None and self._restoration is not None:
+        if self._restoration is not None:
             self._restoration.wake()
-        for record in self._roster.records_in(name):
-            if cluster is not None:
-                cluster.learn(record)
-            self._queue.add(record.uid)
-        if cluster is not None:
-            cluster.introduce_all()
+
+    def _is_joining(self, name: str) -> bool:
+        """True while nobody can tell how the gangs of a cluster are, because it is being connected or taken in."""
+        return self._fleet.is_joining(name) or self._arrivals.is_under_way(name)
 
     def figures(self) -> Figures:
         """What it knows now, for a scrape."""
@@ -460,8 +460,10 @@ class Session:
         tasks.create_task(self._hub.run(), name="hub")
         tasks.create_task(self._namespaces.run(), name="namespaces")
         tasks.create_task(self._fleet.run(), name="fleet")
+        tasks.create_task(self._arrivals.run(), name="arrivals")
         await wait_for_lists(self._first_lists, self._settings.unlisted_seconds)
         await self._fleet.wait_until_answered()
+        await self._arrivals.wait_until_done()
 
     async def _recognise_database(self) -> Incarnation:
         """Whether what it says may be out of date: to be known before anything of it is believed."""
@@ -531,7 +533,7 @@ class Session:
             queue=self._queue,
             wake_dispatch=self._wake_dispatch,
             now=self._clock.now,
-            is_joining=self._fleet.is_joining,
+            is_joining=self._is_joining,
             loss_of=self._fleet.loss_of,
             leads_nowhere=self._fleet.leads_nowhere,
             note_mishap=self._fleet.note_mishap,

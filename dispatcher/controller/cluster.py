@@ -73,6 +73,8 @@ class Cluster:
         self.wrapped = WrappedObjects(client, self.discovery)
         self.anchors = Anchors(client, self._anchor_known)
         self.may_create_namespaces = False
+        self.is_taken_in = True
+        """False while the gangs that it has are being charged to its ledger, and their objects made known to it."""
         self.draining = ""
         """Why it is being emptied, in a sentence; empty as long as it is not."""
         self.objects = WrappedWatches(client, self.discovery, on_pods)
@@ -105,8 +107,8 @@ class Cluster:
 
     @property
     def is_known(self) -> bool:
-        """True once its nodes and pods were listed: before that nothing may be placed on it."""
-        return all(each.synced.is_set() for each in self._needed)
+        """True once its nodes and pods were listed and it is taken in: before that nothing may be placed on it."""
+        return self.is_taken_in and all(each.synced.is_set() for each in self._needed)
 
     @property
     def _needed(self) -> list[Reflector[Any]]:

@@ -4,15 +4,18 @@ Asked are the members for their anchors, and the hub for the objects of every ki
 later than those the database knows of goes on where it was found; what the status says to have ended has ended; what
 ran and is nowhere any more is queued again. All else is seen by looking at each AppWrapper as ever.
 
-Who does not answer is asked again. Until then an AppWrapper that may have something there takes no turn in the queue
-and, unless its own attempt was found, is left alone altogether. Every look may be repeated, also by another leader.
+All this goes through every AppWrapper in slices. Each is decided on by its record of that moment, and a change of a
+record that has moved since is not committed. Who does not answer is asked again. Until then an AppWrapper that may
+have something there takes no turn in the queue and, unless its own attempt was found, is left alone altogether.
+Every look may be repeated, also by another leader.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final, TypeVar
@@ -26,10 +29,13 @@ from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.committer import Committer
 from dispatcher.controller.hub import Hub
 from dispatcher.controller.roster import Roster
+from dispatcher.controller.slices import Slices
 from dispatcher.controller.specs import Specs
+from dispatcher.controller.takeover import for_each
 from dispatcher.core import lifecycle
 from dispatcher.core.choice import Kind
 from dispatcher.core.record import ACTIVE, Change, Phase, Record
+from dispatcher.core.steps import in_parts
 from dispatcher.core.transitions import TARGETS, Cause
 
 ASK_AGAIN_SECONDS: Final = 5.0
@@ -83,6 +89,7 @@ class Restoration:
         wake: Callable[[str], None],
         now: Callable[[], datetime],
         is_certain: Callable[[], bool] = lambda: True,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._hub = hub
         self._hub_id = hub_id
@@ -95,6 +102,7 @@ class Restoration:
         self._wake_appwrapper = wake
         self._now = now
         self._is_certain = is_certain
+        self._monotonic = monotonic
         self._withheld: frozenset[str] = frozenset()
         self._left_alone: frozenset[str] = frozenset()
         self._is_settled = False
@@ -150,7 +158,7 @@ class Restoration:
         return search
 
     async def _wrapped_kinds(self) -> set[Kind]:
-        return {kind for record in self._unended() for kind in await self._kinds_safely(record)}
+        return {kind async for record in self._unended() for kind in await self._kinds_safely(record)}
 
     async def _kinds_safely(self, record: Record) -> frozenset[Kind]:
         """Of one whose spec cannot be read any more nothing was made, either, since that was so."""
@@ -197,63 +205,80 @@ class Restoration:
 
     # --- what follows -----------------------------------------------------------------------------------------
 
-    def _unended(self) -> list[Record]:
-        """Those that may have gone on since the backup, and are there still as far as anybody can tell."""
-        return [
-            record
-            for record in self._roster.records()
-            if (record.phase, Cause.FOUND_COMPLETED) in TARGETS
-            and not (self._hub.view(record.uid) is None and self._hub.can_tell(record.group))
-        ]
+    async def _unended(self) -> AsyncIterator[Record]:
+        """Those that may have gone on since the backup, and are there still as far as anybody can tell; in slices."""
+        slices = Slices(self._monotonic)
+        for uid in self._roster.uids():
+            record = self._roster.get(uid)
+            if record is not None and self._is_unended(record):
+                yield record
+            await slices.give_way()
+
+    def _is_unended(self, record: Record) -> bool:
+        is_over = (record.phase, Cause.FOUND_COMPLETED) not in TARGETS
+        return not is_over and not (self._hub.view(record.uid) is None and self._hub.can_tell(record.group))
 
     async def _take_over(self, search: Search) -> None:
         """Have each go on with the latest attempt there is of it; the one the database believed in ends before."""
         later = {
             record.uid: search.latest[record.uid]
-            for record in self._unended()
+            async for record in self._unended()
             if record.uid in search.latest and search.latest[record.uid].attempt > record.attempts
         }
-        await self._committer.commit_all(list(self._overtaken(later)))
-        for record in await self._committer.commit_all(list(self._go_on(later))):
+        await self._change(later, lambda record: self._overtaken(record, later[record.uid]))
+        for record in await self._change(later, lambda record: self._go_on(record, later[record.uid])):
             self._roster.note_sent(record.uid)  # it was there before us
             self._wake_appwrapper(record.uid)
 
-    def _overtaken(self, later: Mapping[str, Sighting]) -> Iterable[Change]:
-        for record in self._those(later):
-            if record.holds_capacity:
-                message = f"attempt {later[record.uid].attempt} exists, which came after it"
-                yield lifecycle.find_over(record, message, self._now())
+    def _overtaken(self, record: Record, later: Sighting) -> Change | None:
+        if not record.holds_capacity:
+            return None
+        return lifecycle.find_over(
+            record, f"attempt {later.attempt} exists, which came after it", self._now()
+        )
 
-    def _go_on(self, later: Mapping[str, Sighting]) -> Iterable[Change]:
-        for record in self._those(later):
-            if record.phase in {Phase.QUEUED, Phase.SUSPENDED}:
-                attempt, cluster = later[record.uid]
-                yield lifecycle.take_over(record, cluster, attempt, self._now())
+    def _go_on(self, record: Record, later: Sighting) -> Change | None:
+        if record.phase not in {Phase.QUEUED, Phase.SUSPENDED}:
+            return None
+        return lifecycle.take_over(record, later.cluster, later.attempt, self._now())
 
-    def _those(self, uids: Iterable[str]) -> list[Record]:
-        return [record for uid in uids if (record := self._roster.get(uid)) is not None]
+    async def _change(self, uids: Iterable[str], decide: Callable[[Record], Change | None]) -> list[Record]:
+        """Commit what is decided of each: of a part of them at a time, on the records as they are then."""
+        committed: list[Record] = []
+        for part in in_parts(uids):
+            records = [record for uid in part if (record := self._roster.get(uid)) is not None]
+            changes = [change for record in records if (change := decide(record)) is not None]
+            committed += await self._committer.commit_all(changes) if changes else []
+        return committed
 
     async def _recall(self) -> None:
         """What its status says has ended stays ended, though the restored database takes it to wait or to run."""
-        changes = []
-        for record in self._unended():
-            view = self._hub.view(record.uid)
-            told = told_end(view) if view else None
-            if told is not None:
-                changes.append(_end(record, told, self._now()))
-        await self._committer.commit_all(changes)
+        ended = [record.uid async for record in self._unended() if self._told_end(record) is not None]
+        await self._change(ended, self._recalled)
+
+    def _told_end(self, record: Record) -> ToldEnd | None:
+        view = self._hub.view(record.uid)
+        return told_end(view) if view else None
+
+    def _recalled(self, record: Record) -> Change | None:
+        told = self._told_end(record) if self._is_unended(record) else None
+        return None if told is None else _end(record, told, self._now())
 
     async def _note_ends(self, search: Search) -> None:
         """What ran and has gone without a trace went back to the queue, as far as anybody knows: it did not fail."""
         limit = asyncio.Semaphore(AT_ONCE)
-        ran = [record for record in self._unended() if record.phase in ACTIVE]
-        ran = [record for record in ran if not _is_where_it_was(record, search)]
-        gone = await asyncio.gather(*(_within(limit, self._is_gone(record)) for record in ran))
-        message = "nothing of it exists any more"
-        over = [record for record, is_gone in zip(ran, gone, strict=True) if is_gone]
-        await self._committer.commit_all(
-            [lifecycle.find_over(record, message, self._now()) for record in over]
-        )
+        ran = [
+            record
+            async for record in self._unended()
+            if record.phase in ACTIVE and not _is_where_it_was(record, search)
+        ]
+        for part in in_parts(ran):
+            gone = await asyncio.gather(*(_within(limit, self._is_gone(record)) for record in part))
+            message = "nothing of it exists any more"
+            over = [record for record, is_gone in zip(part, gone, strict=True) if is_gone]
+            # Not on the records of this moment: what was asked for was these.
+            changes = [lifecycle.find_over(record, message, self._now()) for record in over]
+            await self._committer.commit_all(changes)
 
     async def _is_gone(self, record: Record) -> bool:
         """True if its cluster says, asked itself, that nothing is left of what was to be there still."""
@@ -269,18 +294,22 @@ class Restoration:
 
     async def _conclude(self, search: Search) -> None:
         """Let go of those of whom all is known, and hold on to the others."""
-        open_ = [record for record in self._unended() if await self._is_open(record, search)]
-        alone = [record for record in open_ if not _is_where_it_was(record, search)]
+        open_, alone = set[str](), set[str]()
+        async for record in self._unended():
+            if await self._is_open(record, search):
+                open_.add(record.uid)
+                if not _is_where_it_was(record, search):
+                    alone.add(record.uid)
+        slices = Slices(self._monotonic)
         released = self._withheld.union(self._left_alone)
-        self._withheld, self._left_alone = _uids(open_), _uids(alone)
-        self._roster.withhold(self._withheld)
-        for uid in released - (self._withheld & self._left_alone):
-            self._wake_appwrapper(uid)
+        self._withheld, self._left_alone = frozenset(open_), frozenset(alone)
+        await slices.run(self._roster.withhold(self._withheld))
+        await for_each(released - (self._withheld & self._left_alone), self._wake_appwrapper, slices)
         is_complete = search.is_complete and not open_
         if is_complete:
             await self._settle()
             self._is_settled = True
-        _log.info("searched", is_complete=is_complete, withheld=len(open_), alone=len(self._left_alone))
+        _log.info("searched", is_complete=is_complete, withheld=len(open_), alone=len(alone))
 
     async def _is_open(self, record: Record, search: Search) -> bool:
         """True if something of it may be where nobody has said what is there."""
@@ -304,10 +333,6 @@ def _note_silence(error: Exception, **about: str) -> None:
 async def _within(limit: asyncio.Semaphore, asking: Awaitable[T]) -> T:
     async with limit:
         return await asking
-
-
-def _uids(records: Iterable[Record]) -> frozenset[str]:
-    return frozenset(record.uid for record in records)
 
 
 def _is_where_it_was(record: Record, search: Search) -> bool:

@@ -15,6 +15,7 @@ from dispatcher.core.backfill import Backfill, Bounds, Running
 from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.line import Line
 from dispatcher.core.record import Phase, Record
+from dispatcher.core.steps import Steps, in_parts
 
 _STANDING: Final = frozenset({Phase.QUEUED, Phase.SUSPENDED})
 """Phases in which an AppWrapper costs a place in the queue, though it holds nothing in any cluster."""
@@ -60,12 +61,17 @@ class Roster:
         self._charge(record)
         self._stand(before, record)
 
-    def withhold(self, uids: Collection[str]) -> None:
-        """From now on these, and no others, take no turn in the queue: they may run already, nobody knows where."""
+    def withhold(self, uids: Collection[str]) -> Steps[None]:
+        """From now on these, and no others, take no turn in the queue: they may run already, nobody knows where.
+
+        What is put after the first step is lined up right; of the others some are lined up as before until the last.
+        """
         before, self._withheld = self._withheld, frozenset(uids)
-        for uid in before ^ self._withheld:
-            if uid in self._records:
-                self._line_up(self._records[uid])
+        for part in in_parts(before ^ self._withheld):
+            for uid in part:
+                if uid in self._records:
+                    self._line_up(self._records[uid])
+            yield
 
     def get(self, uid: str) -> Record | None:
         """What is known of one AppWrapper; None if nothing of it is left, or ever was."""
@@ -123,11 +129,17 @@ class Roster:
         """The names of the clusters in which something of an AppWrapper exists or is to; the hub is among them."""
         return set(map(self.cluster_of, self._records))
 
-    def charge_anew(self, cluster: str) -> None:
-        """The ledger of a cluster is another one now, or there is none any more."""
-        for record in self.records_in(cluster):
-            self._charged.pop(record.uid, None)
-            self._charge(record)
+    def charge_anew(self, cluster: str) -> Steps[None]:
+        """The ledger of a cluster is another one now, or there is none any more.
+
+        Until all steps are run the ledger lacks some of what is to be charged; what is put meanwhile is charged right.
+        """
+        for part in in_parts([record.uid for record in self.records_in(cluster)]):
+            for uid in part:
+                self._charged.pop(uid, None)
+                if uid in self._records:
+                    self._charge(self._records[uid])
+            yield
 
     def _file(self, before: Record | None, after: Record | None) -> None:
         if before is not None and before.attempt is not None:

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
 
 from dispatcher.api.names import FINALIZER
+from dispatcher.controller import slices
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.restoration import Restoration
+from dispatcher.controller.slices import SLICE_SECONDS
 from dispatcher.core import lifecycle
 from dispatcher.core.capacity import CapacityLedger
+from dispatcher.core.choice import Where
 from dispatcher.core.manifest import build
 from dispatcher.core.record import Attempt, Phase, Record
 from dispatcher.errors import Fenced
 from dispatcher.kube.client import ClusterClient
-from tests.builders import make_appwrapper, make_owner, make_template, make_wrapped
+from tests.builders import make_appwrapper, make_owner, make_record, make_template, make_wrapped
 from tests.fakes import FakeApiServer, Reply, answer, client_of, hang_up, refusal
 from tests.unit.controller.test_sweep import CONFIGMAPS, anchor, page
 from tests.unit.controller.wire import ALL_PODS, MISSING, PODS, job, secret
@@ -54,6 +59,7 @@ class Restored:
         self.are_members_certain = True
         self.settled = 0
         self.woken: list[str] = []
+        self.monotonic: Callable[[], float] = time.monotonic
         self.restoration = Restoration(
             world.hub,
             "the-hub",
@@ -66,6 +72,7 @@ class Restored:
             self.woken.append,
             world.now,
             lambda: self.are_members_certain,
+            lambda: self.monotonic(),
         )
         self.east_has()
         self.hub_has()
@@ -535,3 +542,92 @@ async def test_look_that_the_store_ends_is_the_last(world: World, restored: Rest
     restored.are_all_here, restored.failure = True, Fenced("another leads")
     with pytest.raises(Fenced):
         await restored.restoration.run()
+
+
+# --- others have their turn -----------------------------------------------------------------------------------
+
+PODS_ONLY = Where(kinds=frozenset({("v1", "Pod")}))
+MANY = [f"many-{number}" for number in range(500)]
+
+
+@asynccontextmanager
+async def beside(turn: Callable[[], object]) -> AsyncIterator[None]:
+    """Another task, which does this at each of its turns."""
+
+    async def other() -> None:
+        while True:
+            turn()
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+def no_collections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each slice garbage is collected: in tests with thousands of them that takes its time."""
+    monkeypatch.setattr(slices, "collect_after", lambda _slices: None)
+
+
+def has_many(world: World, restored: Restored) -> None:
+    """Many are queued that may be in a member that is not here, and each look at one of them takes a slice."""
+    for reflector in world.hub.reflectors:
+        reflector.synced.clear()
+    world.roster.load(make_record(name=name, where=PODS_ONLY) for name in MANY)
+    restored.are_all_here = False
+    clock = count()
+    restored.monotonic = lambda: next(clock) * 2 * SLICE_SECONDS
+
+
+@pytest.mark.usefixtures("no_collections")
+async def test_others_have_their_turn_while_many_are_withheld_and_while_they_are_let_go(
+    world: World, restored: Restored
+) -> None:
+    has_many(world, restored)
+    queued: list[int] = []
+    async with beside(lambda: queued.append(len(restored.queued()))):
+        await restored.restoration.begin()
+        assert are_left_alone(restored, MANY) == dict.fromkeys(MANY, True)
+        assert (len(queued) > 4 * len(MANY), set(queued)) == (True, {500, 300, 100, 0})
+        queued.clear()
+        restored.are_all_here = True
+        restored.restoration.wake()
+        async with running(restored.restoration) as task:
+            await task
+    assert (len(queued) > 3 * len(MANY), set(queued)) == (True, {0, 200, 400, 500})
+    assert are_left_alone(restored, MANY) == dict.fromkeys(MANY, False)
+    assert sorted(restored.woken) == sorted(f"uid-of-{name}" for name in MANY)
+
+
+@pytest.mark.usefixtures("no_collections")
+async def test_one_that_ends_while_others_are_looked_at_is_decided_on_as_it_is_by_then(
+    world: World, restored: Restored
+) -> None:
+    has_many(world, restored)
+    first, last = MANY[0], MANY[-1]
+
+    def end_last() -> None:
+        world.roster.put(make_record(Phase.DELETED, name=last))
+
+    async with beside(end_last):
+        await restored.restoration.begin()
+    assert are_left_alone(restored, [first, last]) == {first: True, last: False}
+
+
+async def test_more_than_are_committed_at_once_are_taken_over(world: World, restored: Restored) -> None:
+    names = MANY[:250]
+    for name in names:
+        record = make_record(name=name, where=PODS_ONLY)
+        world.store.records[record.uid] = record
+        world.roster.put(record)
+    for reflector in world.hub.reflectors:
+        reflector.synced.clear()
+    world.clusters["east"] = restored.east
+    restored.east_has(*(anchor(f"uid-of-{name}", attempt=2) for name in names))
+    await restored.restoration.begin()
+    assert {where(world.record(f"uid-of-{name}")) for name in names} == {(Phase.DISPATCHING, 2, "east")}
+    assert [len(batch) for batch in world.store.batches] == [200, 50]

@@ -12,6 +12,7 @@ from dispatcher.core import beginnings, lifecycle
 from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.record import HOLDING, Change, Phase, Record
 from dispatcher.core.resources import NOTHING, Resources
+from dispatcher.core.steps import run
 from tests.builders import at, make_core_node, make_gang, make_newcomer, make_record
 
 
@@ -191,13 +192,13 @@ def test_ledger_that_is_new_is_charged_with_all_that_is_there_and_no_other() -> 
     roster.put(dispatched(make_record(name="b"), "west"))
     roster.put(make_record(name="c"))
     ledgers["east"] = CapacityLedger()
-    roster.charge_anew("east")
+    run(roster.charge_anew("east"))
     assert {name: ledger.free() for name, ledger in ledgers.items()} == {
         name: Resources({"cpu": -1000}) for name in ("east", "west")
     }
     ledgers["east"] = CapacityLedger()
-    roster.charge_anew("east")
-    roster.charge_anew("east")
+    run(roster.charge_anew("east"))
+    run(roster.charge_anew("east"))
     assert ledgers["east"].free() == Resources({"cpu": -1000})
 
 
@@ -209,7 +210,7 @@ def test_what_ended_while_its_cluster_was_away_is_not_charged_when_that_is_back(
     del ledgers["east"]
     roster.put(lifecycle.abandon(record, "it is lost", at(2)).after)
     ledgers["east"] = CapacityLedger()
-    roster.charge_anew("east")
+    run(roster.charge_anew("east"))
     assert ledgers["east"].free() == NOTHING
 
 
@@ -250,7 +251,7 @@ def test_one_that_is_withheld_takes_no_turn_until_it_no_longer_is() -> None:
     roster.load([first, second])
     turns = []
     for withheld in (["uid-0", "uid-2", "uid-of-nobody"], ["uid-1"], []):
-        roster.withhold(withheld)
+        run(roster.withhold(withheld))
         roster.put(third)
         turns.append(sorted(record.uid for record in roster.queued()))
     assert turns == [["uid-1"], ["uid-0", "uid-2"], ["uid-0", "uid-1", "uid-2"]]
@@ -259,10 +260,10 @@ def test_one_that_is_withheld_takes_no_turn_until_it_no_longer_is() -> None:
 def test_one_that_is_withheld_is_charged_as_any_other() -> None:
     roster, ledger = hub()
     running = make_record(Phase.RUNNING)
-    roster.withhold([running.uid])
+    run(roster.withhold([running.uid]))
     roster.put(running)
     assert ledger.free() == Resources({"cpu": 7000})
-    roster.withhold([])
+    run(roster.withhold([]))
     assert list(roster.queued()) == []
 
 

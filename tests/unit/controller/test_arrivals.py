@@ -1,0 +1,202 @@
+"""A member that comes is charged with its gangs before it takes any more, in slices; one that went is let go of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import count
+
+import pytest
+from structlog.testing import capture_logs
+
+from dispatcher.controller import slices
+from dispatcher.controller.arrivals import Arrivals
+from dispatcher.controller.cluster import Cluster
+from dispatcher.controller.roster import Roster
+from dispatcher.controller.slices import SLICE_SECONDS
+from dispatcher.core import lifecycle
+from dispatcher.core.capacity import CapacityLedger
+from dispatcher.core.record import ObjectRef, Record
+from dispatcher.core.resources import Resources
+from dispatcher.kube.client import ClusterClient
+from tests.builders import at, make_record
+
+GANGS = 450
+
+
+def gang(number: int) -> Record:
+    """One that runs in `east`, with an object of its own."""
+    record = lifecycle.dispatch(make_record(name=f"gang-{number}"), "east", at(1)).after
+    assert record.attempt is not None
+    job = ObjectRef(0, "batch/v1", "Job", "default", record.name, f"job-{number}")
+    return replace(record, attempt=replace(record.attempt, objects=(job,)))
+
+
+class Bench:
+    """A hub without members, gangs that run in `east`, and whoever takes members in: each step takes a slice."""
+
+    def __init__(self, client: ClusterClient) -> None:
+        self.client = client
+        self.ledgers: dict[str, CapacityLedger] = {}
+        self.clusters: dict[str, Cluster] = {}
+        self.hub = self.comes("hub")
+        self.roster = Roster(self.ledgers)
+        self.roster.load(map(gang, range(GANGS)))
+        self.woken: list[str] = []
+        self.wakes = 0
+        self.turns = 0
+        self.on_turn: Callable[[], object] = lambda: None
+        clock = count()
+        self.arrivals = Arrivals(
+            self.clusters,
+            self.roster,
+            self.woken.append,
+            self.wake_dispatch,
+            lambda: next(clock) * 2 * SLICE_SECONDS,
+        )
+
+    def comes(self, name: str) -> Cluster:
+        """A cluster that was listed."""
+        ledger = CapacityLedger()
+        cluster = Cluster(name, self.client, ledger, lambda: None, lambda _appwrapper: None)
+        for each in cluster._needed:  # noqa: SLF001  # as if they were listed
+            each.synced.set()
+        self.clusters[name], self.ledgers[name] = cluster, ledger
+        return cluster
+
+    def goes(self, name: str) -> None:
+        del self.clusters[name], self.ledgers[name]
+
+    def wake_dispatch(self) -> None:
+        self.wakes += 1
+
+    def charged(self, name: str = "east") -> int:
+        """How many gangs are charged to a cluster that has no node."""
+        return -self.ledgers[name].free()["cpu"] // 1000
+
+    async def take_turns(self) -> None:
+        while True:
+            self.turns += 1
+            self.on_turn()
+            await asyncio.sleep(0)
+
+
+@pytest.fixture
+async def bench(client: ClusterClient, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Bench]:
+    monkeypatch.setattr(slices, "collect_after", lambda _slices: None)  # so many slices, so many collections
+    bench = Bench(client)
+    async with running(bench):
+        yield bench
+
+
+@asynccontextmanager
+async def running(bench: Bench) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(bench.arrivals.run()), asyncio.create_task(bench.take_turns())]
+    try:
+        yield
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def uids(numbers: range = range(GANGS)) -> list[str]:
+    return [f"uid-of-gang-{number}" for number in numbers]
+
+
+async def test_member_takes_no_gangs_and_nobody_is_woken_until_all_it_has_is_charged_and_known(
+    bench: Bench,
+) -> None:
+    east = bench.comes("east")
+    bench.arrivals.add("east")
+    seen: list[tuple[bool, bool, int, int, int]] = []
+
+    def look() -> None:
+        is_under_way = bench.arrivals.is_under_way("east")
+        seen.append((is_under_way, east.is_known, bench.charged(), bench.wakes, len(bench.woken)))
+
+    bench.on_turn = look
+    await bench.arrivals.wait_until_done()
+    before = [each for each in seen if each[0]]
+    assert {(is_known, wakes, woken) for _, is_known, _, wakes, woken in before} == {(False, 0, 0)}
+    assert {charged for _, _, charged, _, _ in before} == {0, 200, 400, GANGS}
+    assert {each[1:4] for each in seen if not each[0]} == {(True, GANGS, 1)}
+    assert bench.turns > 2 * GANGS
+    assert sorted(bench.woken) == sorted(uids())
+    assert east.owners._roots == {f"job-{n}": f"uid-of-gang-{n}" for n in range(GANGS)}  # noqa: SLF001
+
+
+async def test_gang_that_ends_while_its_member_is_taken_in_is_charged_no_longer(bench: Bench) -> None:
+    bench.comes("east")
+    bench.arrivals.add("east")
+    ends: Iterator[int] = iter(range(GANGS))
+
+    def end_one() -> None:
+        number = next(ends, None)
+        if number is not None and number % 2:
+            bench.roster.put(lifecycle.abandon(gang(number), "it is lost", at(2)).after)
+
+    bench.on_turn = end_one
+    await bench.arrivals.wait_until_done()
+    assert next(ends, None) is None
+    assert bench.charged() == bench.roster.count_holders("east") == GANGS // 2
+
+
+async def test_gangs_of_a_member_that_went_are_looked_at_and_charged_anew_when_it_is_back(
+    bench: Bench,
+) -> None:
+    for step in (bench.comes, bench.goes, bench.comes):
+        step("east")
+        bench.woken.clear()
+        bench.arrivals.add("east")
+        await bench.arrivals.wait_until_done()
+        assert sorted(bench.woken) == sorted(uids())
+    assert (bench.charged(), bench.wakes) == (GANGS, 2)
+
+
+async def test_member_that_is_replaced_while_it_is_taken_in_is_taken_in_as_the_other_one(
+    bench: Bench,
+) -> None:
+    bench.comes("east")
+    bench.arrivals.add("east")
+    charged = asyncio.Event()
+    bench.on_turn = lambda: charged.set() if bench.charged() else None
+    await charged.wait()
+    bench.on_turn = lambda: None
+    bench.goes("east")
+    bench.arrivals.add("east")
+    other = bench.comes("east")
+    bench.arrivals.add("east")
+    assert not other.is_known
+    await bench.arrivals.wait_until_done()
+    assert (other.is_known, bench.charged(), bench.arrivals.is_under_way("east")) == (True, GANGS, False)
+
+
+async def test_member_that_is_to_be_emptied_stays_as_it_is_and_its_gangs_are_looked_at(
+    bench: Bench,
+) -> None:
+    bench.roster.put(lifecycle.dispatch(make_record(name="here"), "hub", at(1)).after)
+    bench.arrivals.add("hub")
+    assert bench.hub.is_known
+    await bench.arrivals.wait_until_done()
+    assert (bench.woken, bench.wakes) == (["uid-of-here"], 0)
+
+
+async def test_member_that_cannot_be_taken_in_takes_no_gangs_and_keeps_no_other_from_it(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    east, west = bench.comes("east"), bench.comes("west")
+    monkeypatch.delattr(east, "owners")
+    bench.arrivals.add("east")
+    bench.arrivals.add("west")
+    with capture_logs() as logs:
+        await bench.arrivals.wait_until_done()
+    assert (east.is_known, west.is_known) == (False, True)
+    assert [each["cluster"] for each in logs if each["event"] == "internal_error"] == ["east"]
+
+
+def test_charge_is_that_of_a_gang() -> None:
+    """What `charged` counts by."""
+    assert gang(0).gang.demand == Resources({"cpu": 1000})
