@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import pytest
+
+from benchmarks import growth
 from benchmarks.backlog import Backlog, Mix, Taken, full_cluster, median, shape, submission
-from benchmarks.growth import Measured, as_tables, backlogs
+from benchmarks.growth import CROWD_PARTS, Measured, as_tables, backlogs, crowds, stretches_above
 from tests.builders import NOW
 
 TAKEN = {"wall": 0.002, "cpu": 0.001, "longest_block": 0.003, "committing": 0.0005}
@@ -49,3 +56,57 @@ def test_table_has_a_column_for_each_size_and_how_the_longer_queue_compares() ->
     assert lines["full plan, wall ms"] == ["10.0", "50.0", "5.0"]
     assert lines["memory of the process, MiB"] == ["1.0", "5.0", "5.0"]
     assert lines["load average at its start"] == ["0.5", "0.5"]
+
+
+# --- a crowd -----------------------------------------------------------------------------------------------------
+
+
+def crowd(mix: Mix = Mix.SIZES, **stretches: float) -> Measured:
+    """One whose parts took 49 ms without a pause, but for those that are named (with _ for each blank and comma)."""
+    lives: dict[str, dict[str, dict[str, dict[str, float]]]] = {
+        "first": {"taken": {}},
+        "restart": {"taken": {}},
+    }
+    for life, name in CROWD_PARTS:
+        stretch = stretches.get(name.replace(", ", "_").replace(" ", "_"), 0.049)
+        lives[life]["taken"][name] = {**TAKEN, "longest_stretch": stretch}
+    (backlog,) = crowds(50_000, [mix])
+    return Measured(backlog, lives["first"], lives["restart"], load=1.5)
+
+
+def test_crowd_is_the_longest_queue_over_many_namespaces_and_clusters() -> None:
+    sizes = [(each.queued, each.clusters, each.namespaces, each.mix) for each in crowds(7, [Mix.SIZES])]
+    assert sizes == [(7, 20, 5000, Mix.SIZES)]
+    assert crowds(7, []) == []
+
+
+def test_table_of_crowds_has_a_column_for_each_mix_and_a_row_for_each_part() -> None:
+    measured = [crowd(first_cycle=0.02), crowd(Mix.DISTINCT)]
+    title, _, *rows = as_tables(measured).splitlines()
+    assert title == "50000 queued, 20 clusters, 5000 namespaces: longest stretch ms / CPU ms"
+    lines = {row[:34].strip(): row[34:].split() for row in rows}
+    assert list(lines) == [*(name for _, name in CROWD_PARTS), "load average at its start"]
+    assert lines["first cycle"] == ["20", "/", "1", "49", "/", "1"]
+
+
+def test_parts_of_a_crowd_are_named_that_keep_others_waiting_for_too_long() -> None:
+    measured = [
+        crowd(full_plan=0.0501, cycle_nothing_changed=0.13),
+        crowd(Mix.DISTINCT, loading=0.05),
+        Measured(Backlog(1, 1, Mix.SHARED), {}, {}, load=0.5),
+    ]
+    assert stretches_above(measured) == [
+        "10 sizes: full plan: 50.1 ms",
+        "10 sizes: cycle, nothing changed: 130.0 ms",
+    ]
+
+
+@pytest.mark.parametrize(("stretch", "code"), [(0.05, 0), (0.051, 1)])
+def test_exit_code_tells_whether_a_part_of_a_crowd_is_above_the_aim(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], stretch: float, code: int
+) -> None:
+    monkeypatch.setattr(growth, "EmbeddedPostgres", lambda: nullcontext(SimpleNamespace(url="")))
+    monkeypatch.setattr(growth, "measure", lambda _url, _backlog: crowd(loading=stretch))
+    monkeypatch.setattr(signal, "signal", lambda *_: None)
+    assert growth.main(["--mix", "--crowd", Mix.SIZES]) == code
+    assert ("10 sizes: loading: 51.0 ms" in capsys.readouterr().out) is bool(code)
