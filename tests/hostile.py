@@ -80,7 +80,7 @@ LARGEST_BURST: Final = 12
 TOUCHES: Final = 20
 """Patches of an object, one after the other."""
 BRACKETS: Final = 2**17 + 1
-"""More than the lists and objects that are taken in one answer."""
+"""Within strings, counted as lists and objects, they once made an object too large to be read."""
 MOST_ANNOTATED_BYTES: Final = 2**18
 """What the API server takes of annotations, keys included."""
 MANY_LABELS: Final = 1_000
