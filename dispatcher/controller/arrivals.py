@@ -10,11 +10,15 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Mapping
+from typing import Final
 
 from dispatcher import log
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.roster import Roster
 from dispatcher.controller.slices import Slices
+
+AGAIN_SECONDS: Final = 5.0
+"""Pause before a cluster is taken in once more that could not be."""
 
 
 class Arrivals:
@@ -52,7 +56,7 @@ class Arrivals:
         return cluster is not None and not cluster.is_taken_in
 
     async def wait_until_done(self) -> None:
-        """Return once all clusters that were added are taken in."""
+        """Return once all clusters that were added are taken in, or could not be."""
         await self._names.join()
 
     async def run(self) -> None:
@@ -63,6 +67,7 @@ class Arrivals:
                 await self._take_in(name)
             except Exception as error:  # noqa: BLE001  # the loop's edge: one member must not end the others
                 log.internal_error("arrivals", error, cluster=name)
+                asyncio.get_running_loop().call_later(AGAIN_SECONDS, self.add, name)
             finally:
                 self._names.task_done()
 

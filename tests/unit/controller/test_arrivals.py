@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from dispatcher.controller import slices
-from dispatcher.controller.arrivals import Arrivals
+from dispatcher.controller.arrivals import AGAIN_SECONDS, Arrivals
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.roster import Roster
 from dispatcher.controller.slices import SLICE_SECONDS
@@ -22,6 +22,7 @@ from dispatcher.core.record import ObjectRef, Record
 from dispatcher.core.resources import Resources
 from dispatcher.kube.client import ClusterClient
 from tests.builders import at, make_record
+from tests.unit.virtual_time import monotonic, until
 
 GANGS = 450
 
@@ -47,6 +48,7 @@ class Bench:
         self.woken: list[str] = []
         self.wakes = 0
         self.turns = 0
+        self.is_over = False
         self.on_turn: Callable[[], object] = lambda: None
         clock = count()
         self.arrivals = Arrivals(
@@ -77,7 +79,7 @@ class Bench:
         return -self.ledgers[name].free()["cpu"] // 1000
 
     async def take_turns(self) -> None:
-        while True:
+        while not self.is_over:
             self.turns += 1
             self.on_turn()
             await asyncio.sleep(0)
@@ -184,17 +186,21 @@ async def test_member_that_is_to_be_emptied_stays_as_it_is_and_its_gangs_are_loo
     assert (bench.woken, bench.wakes) == (["uid-of-here"], 0)
 
 
-async def test_member_that_cannot_be_taken_in_takes_no_gangs_and_keeps_no_other_from_it(
+async def test_member_that_cannot_be_taken_in_keeps_no_other_from_it_and_is_tried_again(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     east, west = bench.comes("east"), bench.comes("west")
-    monkeypatch.delattr(east, "owners")
-    bench.arrivals.add("east")
-    bench.arrivals.add("west")
-    with capture_logs() as logs:
+    with monkeypatch.context() as patch, capture_logs() as logs:
+        patch.delattr(east, "owners")
+        bench.arrivals.add("east")
+        bench.arrivals.add("west")
         await bench.arrivals.wait_until_done()
     assert (east.is_known, west.is_known) == (False, True)
     assert [each["cluster"] for each in logs if each["event"] == "internal_error"] == ["east"]
+    bench.is_over = True
+    await until(lambda: east.is_known)
+    assert monotonic() == pytest.approx(AGAIN_SECONDS, abs=1)
+    assert bench.charged() == GANGS
 
 
 def test_charge_is_that_of_a_gang() -> None:
