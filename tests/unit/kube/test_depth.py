@@ -41,6 +41,20 @@ def test_what_is_no_json_is_refused(raw: bytes) -> None:
         depth.loads(raw)
 
 
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(b'"' * 10_001, id="nothing-is-nested"),
+        pytest.param(b"[" * 2000 + b'""' * (depth.LARGEST_DEEP // 2), id="larger-than-an-object"),
+    ],
+)
+def test_junk_is_not_searched_for_what_lies_too_deep(raw: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A search takes a microsecond for each quote, and a hostile API server may send sixteen million."""
+    monkeypatch.setattr(depth, "_without_depths", lambda _raw: pytest.fail("it was searched"))
+    with pytest.raises(orjson.JSONDecodeError):
+        depth.loads(raw)
+
+
 def test_what_is_cut_off_within_a_string_full_of_quotes_is_refused_at_once() -> None:
     """The annotation that `kubectl apply` writes holds JSON, and a proxy may end a watch anywhere."""
     applied = json.dumps({f"key-{number}": "value" for number in range(8000)})
