@@ -39,6 +39,7 @@ from dispatcher.controller.hub import Hub
 from dispatcher.controller.limits import Limits, QueueBound
 from dispatcher.controller.membership import MembersUnknown
 from dispatcher.controller.namespaces import Namespaces
+from dispatcher.controller.pacing import Pacing
 from dispatcher.controller.parts import Parts
 from dispatcher.controller.reconciler import Reconciler, lane_of
 from dispatcher.controller.reporter import Reporter
@@ -351,6 +352,7 @@ class Session:
             QueueBound(settings.queued_per_namespace, self._roster.count_standing, self._queue.add),
         )
         self._denied_namespaces = denied_namespaces(settings)
+        self._pacing = Pacing()
         self._sweep: Sweep | None = None
         self._restoration: Restoration | None = None
         self._dispatch = Dispatch(
@@ -394,11 +396,16 @@ class Session:
         return lane_of(uid, self._roster, self._hub)
 
     def _is_as_asked(self, record: Record) -> bool:
-        """True unless the watch shows that the user of a queued gang wants something else by now."""
+        """True unless the watch shows that the user of a queued gang wants something else by now.
+
+        A gang whose user changes it again and again is followed once a second (`controller.pacing`), and counts as what
+        was followed last: else it would keep capacity from others in each plan, and never be dispatched.
+        """
         view = self._hub.view(record.uid)
         if view is None:
             return not self._hub.can_tell(record.group)
-        return is_as_asked(record, not view.deleting, view.asked)
+        asked = None if self._pacing.had_turn(record.uid, self._clock.now()) else view.asked
+        return is_as_asked(record, not view.deleting, asked)
 
     def _is_taken_in(self, uid: str) -> bool:
         return self._roster.get(uid) is not None
@@ -539,6 +546,7 @@ class Session:
             note_mishap=self._fleet.note_mishap,
             is_left_alone=self._restoration.is_left_alone,
             limits=self._limits,
+            pacing=self._pacing,
             denied_namespaces=self._denied_namespaces,
             removes=self._sweep.removes,
         )

@@ -90,8 +90,15 @@ class Arrivals:
     async def _introduce(self, cluster: Cluster, slices: Slices) -> None:
         """Have it know the objects of its gangs, as they are by now, and every AppWrapper there is."""
         for uid in [record.uid for record in self._roster.records_in(cluster.name)]:
-            record = self._roster.get(uid)
-            if record is not None:
-                cluster.learn(record)
+            self._learn(cluster, uid)
             await slices.give_way()
         cluster.introduce_all()
+
+    def _learn(self, cluster: Cluster, uid: str) -> None:
+        record = self._roster.get(uid)
+        if record is None:
+            return
+        try:
+            cluster.learn(record)
+        except Exception as error:  # noqa: BLE001  # one AppWrapper must not keep the member from the others
+            log.internal_error("arrivals", error, cluster=cluster.name, appwrapper=uid)

@@ -20,10 +20,18 @@ class Pacing:
 
     def turn(self, key: str, now: datetime) -> float:
         """0 if it is this key's turn, which is noted; else the seconds until it is."""
-        while self._turns and next(iter(self._turns.values())) + self._every <= now:
-            self._turns.popitem(last=False)
+        self._forget_past(now)
         last = self._turns.get(key)
         if last is not None:
             return (last + self._every - now).total_seconds()
         self._turns[key] = now
         return 0.0
+
+    def had_turn(self, key: str, now: datetime) -> bool:
+        """True if the key had a turn so recently that it has to wait for the next."""
+        self._forget_past(now)
+        return key in self._turns
+
+    def _forget_past(self, now: datetime) -> None:
+        while self._turns and next(iter(self._turns.values())) + self._every <= now:
+            self._turns.popitem(last=False)

@@ -12,6 +12,7 @@ from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.committer import Committer
 from dispatcher.controller.hub import Hub
 from dispatcher.controller.limits import Limits
+from dispatcher.controller.pacing import Pacing
 from dispatcher.controller.reporter import Reporter
 from dispatcher.controller.roster import Roster
 from dispatcher.controller.specs import Specs, owner_of
@@ -91,6 +92,7 @@ class Parts:
     note_mishap: Callable[[str], None] = _none
     is_left_alone: Callable[[str], bool] = _never
     limits: Limits = field(default_factory=Limits)
+    pacing: Pacing = field(default_factory=Pacing)
     denied_namespaces: frozenset[str] = frozenset()
     removes: Callable[[str, int], bool] = _keeps
     patience: Patience = field(default_factory=Patience)

@@ -15,7 +15,6 @@ from dispatcher.controller import creation, oversight, removal
 from dispatcher.controller.cluster import Cluster
 from dispatcher.controller.drift import drift_of
 from dispatcher.controller.hub import Hub
-from dispatcher.controller.pacing import Pacing
 from dispatcher.controller.parts import Parts
 from dispatcher.controller.roster import Roster
 from dispatcher.core import lifecycle
@@ -52,7 +51,6 @@ class Reconciler:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
-        self._pacing = Pacing()
 
     async def run(self) -> None:
         """Handle key after key until cancelled; how many at once is for the queue to say."""
@@ -246,7 +244,7 @@ class Reconciler:
     async def _follow(self, record: Record, seen: Observation, decision: Decision) -> None:
         """Do what its user has asked for meanwhile; who asks again and again is followed once a second."""
         now, asked = self._parts.now(), seen.asked
-        wait = self._pacing.turn(record.uid, now)
+        wait = self._parts.pacing.turn(record.uid, now)
         if wait:
             self._parts.queue.add_later(record.uid, wait)
             return

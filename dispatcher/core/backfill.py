@@ -13,7 +13,8 @@ with twice the bound, up to `MOST_DOUBLINGS` times. From this follows, for n clu
 
 Many such gangs could take turns. So a cluster rests, too: after a reservation there that ended before its gang was
 dispatched, no gang keeps capacity of that cluster for as long as that one did. The gangs that wait for a cluster get
-it in the order in which they began to wait; a gang begins anew when its reservation ends. From this follows:
+it in the order in which they began to wait; a gang begins anew when its reservation ends. A cluster that is cordoned,
+or loses nodes, need not rest: what was kept there was not in vain. From this follows, under one leader:
 
 - Whatever gangs there are, capacity of a cluster is kept in vain at most half of the time.
 - k gangs that cannot fit delay one that can, on each of the clusters it tries, by at most k reservations and the rests
@@ -122,7 +123,8 @@ class Rest:
     """Nobody keeps capacity of a cluster up to `until`, after a reservation there that was in vain.
 
     A gang that is not estimated to fit there within the longest bound keeps none up to `until_without_hope`.
-    `fruitless` counts the reservations in a row that were in vain and made with so little hope: each doubles that time.
+    `fruitless` counts the reservations that were in vain and made with so little hope, since one was complete: each
+    doubles that time.
     """
 
     until: datetime
@@ -191,7 +193,8 @@ def rest_after(kept: Reservation, before: Rest | None, now: datetime, bounds: Bo
     pause = max(bounds.rest, now - kept.since)
     fruitless = before.fruitless if before else 0
     grown = max(pause, min(_doubled(pause, fruitless), bounds.longest))
-    return Rest(now + pause, now + grown, 0 if kept.is_hopeful else fruitless + 1)
+    without_hope = max(now + grown, before.until_without_hope if before else LONG_AGO)
+    return Rest(now + pause, without_hope, fruitless + (not kept.is_hopeful))
 
 
 class Awaited(NamedTuple):
@@ -221,7 +224,8 @@ def following(
         return _keep(round_, left[0], now, bounds)
     awaited = [each for each in closed if each.cluster not in round_.tried]
     if awaited:
-        return _wait(round_, min(awaited), _waits_since(before, now))
+        since = _waits_since(before, now)
+        return _wait(round_ if is_in_round else replace(round_, began=since), min(awaited), since)
     return _rest(round_, now, bounds) if is_in_round and round_.tried else before
 
 
@@ -231,12 +235,16 @@ def _keep(round_: Reservation, option: Option, now: datetime, bounds: Bounds) ->
         cluster=option.cluster,
         since=now,
         until=now + _doubled(bounds.kept, round_.doublings),
-        # What it waited in the meantime does not count: nothing was kept.
-        began=round_.began + (now - round_.since if round_.waits else timedelta(0)),
+        began=round_.began + _waited(round_, now),
         tried=(*round_.tried, option.cluster),
         is_hopeful=round_.is_hopeful or _is_hopeful(option, now, bounds),
         waits=False,
     )
+
+
+def _waited(round_: Reservation, now: datetime) -> timedelta:
+    """What it has waited within the round, which does not count as its time: nothing was kept."""
+    return now - round_.since if round_.waits else timedelta(0)
 
 
 def _is_hopeful(option: Option, now: datetime, bounds: Bounds) -> bool:
@@ -257,7 +265,8 @@ def _waits_since(before: Reservation | None, now: datetime) -> datetime:
 
 def _rest(round_: Reservation, now: datetime, bounds: Bounds) -> Reservation:
     """The pause after a round; the bound or the next pause doubles."""
-    pause = _doubled(max(bounds.rest, now - round_.began), round_.fruitless)
+    kept_for = now - round_.began - _waited(round_, now)
+    pause = _doubled(max(bounds.rest, kept_for), round_.fruitless)
     return replace(
         round_,
         cluster="",
@@ -329,26 +338,32 @@ def renewed(
     rests = _rests(known, reservations, starved, sites, now, bounds)
     taken = {each.cluster: each.until for each in reservations.values() if each.cluster}
     others = [record for record in starved if record.uid not in reservations]
-    others.sort(key=lambda record: _waits_since(known.reservations.get(record.uid), now))
+    others.sort(key=lambda record: _turn(record, known.reservations.get(record.uid), now))
     ends: dict[str, list[End]] = {}
     for record in others:
         before = known.reservations.get(record.uid)
         options, closed = [], []
         for site in sites.values():
+            rest = rests.get(site.name)
+            if before is not None and before.waits and _is_silent(record, site):
+                closed.append(Awaited(now + bounds.rest, site.name))  # it may be back before its turn is over
+                continue
             if not may_keep(record, site, _has_members(sites)):
                 continue
             if site.name in taken:
                 closed.append(Awaited(taken[site.name], site.name))
                 continue
+            if rest is not None and now < rest.until:
+                closed.append(Awaited(rest.until, site.name))  # with or without an estimate
+                continue
             if site.name not in ends:
                 ends[site.name] = yield from running.ends(site.name, now)
             free = site.snapshot.free_for(record.gang)
             option = Option(soonest(record.gang.demand, free, ends[site.name], now), site.name)
-            opens_at = _opens_at(rests.get(site.name), _is_hopeful(option, now, bounds))
-            if now >= opens_at:
+            if rest is None or now >= rest.until_without_hope or _is_hopeful(option, now, bounds):
                 options.append(option)
             else:
-                closed.append(Awaited(opens_at, site.name))
+                closed.append(Awaited(rest.until_without_hope, site.name))
             yield
         if before is None and any(each.cluster in taken for each in closed):
             closed = []  # it is the head as long as another gang has its turn: one is enough
@@ -359,6 +374,11 @@ def renewed(
                 taken[begun.cluster] = begun.until
         yield
     return State(reservations, rests, _fits(reservations, starved, sites))
+
+
+def _turn(record: Record, before: Reservation | None, now: datetime) -> datetime:
+    """Since when a gang has waited for a reservation; one that had none yet, since it was blocked."""
+    return (record.blocked_since or now) if before is None else _waits_since(before, now)
 
 
 def _rests(
@@ -374,18 +394,25 @@ def _rests(
     It was complete if its gang fits there now, or did when it was last seen: that ends the series of those in vain.
     One that fitted another cluster then was dispatched there, which says nothing of this one.
     """
-    rests = dict(known.rests)
+    rests = {name: rest for name, rest in known.rests.items() if name in sites}
     records = {record.uid: record for record in starved}
     for uid, reservation in known.reservations.items():
         cluster = reservation.cluster
-        if not cluster or uid in standing:
+        if not cluster or uid in standing or cluster not in sites:
             continue
+        if uid in records and now < reservation.until and _is_shut(records[uid], sites[cluster]):
+            continue  # the cluster has changed, not the gang: there was nothing in vain
         went_to = _fitting(records[uid], [cluster], sites) if uid in records else known.fits.get(uid)
         if went_to == cluster:
             rests.pop(cluster, None)
         elif went_to is None:
             rests[cluster] = rest_after(reservation, rests.get(cluster), now, bounds)
     return rests
+
+
+def _is_shut(record: Record, site: Site) -> bool:
+    """True if the cluster is closed, or too small by now, and nothing else keeps the gang from it."""
+    return rejection(record.where, replace(site, closed=None)) is None
 
 
 def _fits(
@@ -406,12 +433,6 @@ def _fitting(record: Record, clusters: Iterable[str], sites: Mapping[str, Site])
     return None
 
 
-def _opens_at(rest: Rest | None, is_hopeful: bool) -> datetime:
-    if rest is None:
-        return LONG_AGO
-    return rest.until if is_hopeful else rest.until_without_hope
-
-
 def _stands(reservation: Reservation, record: Record, sites: Mapping[str, Site], now: datetime) -> bool:
     if now >= reservation.until or reservation.waits:
         return False  # what is waited for may be open before
@@ -420,9 +441,13 @@ def _stands(reservation: Reservation, record: Record, sites: Mapping[str, Site],
     site = sites.get(reservation.cluster)
     if site is None:
         return False
-    if site.closed is not None and site.closed.reason in _TRANSIENT:
-        return record.where.selector.matches(site.labels)
-    return may_keep(record, site, _has_members(sites))
+    return _is_silent(record, site) or may_keep(record, site, _has_members(sites))
+
+
+def _is_silent(record: Record, site: Site) -> bool:
+    """True if the cluster cannot be asked for a moment, and is one that the gang selects."""
+    is_transient = site.closed is not None and site.closed.reason in _TRANSIENT
+    return is_transient and record.where.selector.matches(site.labels)
 
 
 def _has_members(sites: Mapping[str, Site]) -> bool:

@@ -220,12 +220,13 @@ def _is_held_back(seen: Observation) -> bool:
 
 
 def _follow(record: Record, asked: Asked | None) -> Decision:
-    """Do what its user has changed meanwhile."""
+    """Do what its user has changed meanwhile; first where it may go, which a cycle waits for (`is_as_asked`)."""
     if asked is None:
         return REST
-    if (asked.priority, asked.priority_slope) != (record.priority, record.priority_slope):
-        return Decision(Step.REPRIORITISE)
-    return REST if where_asked(record, asked) == record.where else Decision(Step.REDIRECT)
+    if where_asked(record, asked) != record.where:
+        return Decision(Step.REDIRECT)
+    is_as_urgent = (asked.priority, asked.priority_slope) == (record.priority, record.priority_slope)
+    return REST if is_as_urgent else Decision(Step.REPRIORITISE)
 
 
 def where_asked(record: Record, asked: Asked) -> Where:

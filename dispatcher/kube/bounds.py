@@ -33,6 +33,9 @@ MOST_CONTAINERS: Final = 2**19
 stores as JSON has as many. In a pod, which is stored as protobuf, each takes at least 4 bytes. One page of a list may
 have much fewer (`paging`). Parsing takes 80 ms at most, without collections of garbage."""
 
+MOST_KEPT: Final = 2**17
+"""The same in one object that is read by itself, which is kept for as long as something is done about it."""
+
 MOST_VALUES: Final = 2**20
 """Commas in one answer, of which there is one less than values."""
 
@@ -86,25 +89,30 @@ class Buffer:
         return taken
 
 
-def loads(raw: bytes) -> Any:  # noqa: ANN401  # any JSON
+def loads_one(raw: bytes) -> Any:  # noqa: ANN401  # any JSON
+    """Parse an object that is read by itself; raises as `loads`."""
+    return loads(raw, MOST_KEPT)
+
+
+def loads(raw: bytes, most: int = MOST_CONTAINERS) -> Any:  # noqa: ANN401  # any JSON
     """Parse JSON; `TooLarge` for what would take many times its size, `orjson.JSONDecodeError` for what is none."""
-    check_values(raw)
+    check_values(raw, most)
     if len(raw) <= LARGEST_COLLECTED:
         return depth.loads(raw)
     with _no_collections():
         return depth.loads(raw)
 
 
-def check_values(raw: bytes) -> None:
-    """Raise `TooLarge` for JSON that would take many times its size when parsed."""
-    if len(raw) < 2 * MOST_CONTAINERS:
+def check_values(raw: bytes, most: int = MOST_CONTAINERS) -> None:
+    """Raise `TooLarge` for JSON of more than `most` lists and objects, or too many values."""
+    if len(raw) < 2 * most:
         return  # it cannot have so many
-    if not _has_too_many(raw):
+    if not _has_too_many(raw, most):
         return
     # Anybody may write brackets into a string, of an annotation for example: those cost nothing.
-    if count_containers(raw) + raw.count(b",") > MOST_MARKS or _has_too_many(without_strings(raw)):
+    if count_containers(raw) + raw.count(b",") > MOST_MARKS or _has_too_many(without_strings(raw), most):
         raise TooLarge(
-            f"an answer of {len(raw)} bytes has more than {MOST_CONTAINERS} lists and objects, or {MOST_VALUES} values"
+            f"an answer of {len(raw)} bytes has more than {most} lists and objects, or {MOST_VALUES} values"
         )
 
 
@@ -115,8 +123,8 @@ def without_strings(raw: bytes) -> bytes:
     return b"".join(marks.replace(b'""', b"").split(b'"')[::2])
 
 
-def _has_too_many(raw: bytes) -> bool:
-    return count_containers(raw) > MOST_CONTAINERS or raw.count(b",") > MOST_VALUES
+def _has_too_many(raw: bytes, most: int) -> bool:
+    return count_containers(raw) > most or raw.count(b",") > MOST_VALUES
 
 
 @contextmanager

@@ -141,7 +141,7 @@ class ClusterClient:
         query: Mapping[str, str] | None = None,
         *,
         accept: str = JSON,
-        loads: Callable[[bytes], Any] = bounds.loads,
+        loads: Callable[[bytes], Any] = bounds.loads_one,
     ) -> Json:
         """Read one object, or a page of a list; `TooLarge` past the bounds, those of `loads` included."""
         return await self._call(
@@ -246,7 +246,7 @@ class ClusterClient:
         body: Json | list[Json] | None = None,
         content_type: str = JSON,
         accept: str = JSON,
-        loads: Callable[[bytes], Any] = bounds.loads,
+        loads: Callable[[bytes], Any] = bounds.loads_one,
     ) -> Json:
         encoded = None if body is None else orjson.dumps(body)
         what = f"{method} {path}"

@@ -12,6 +12,8 @@ from typing import Any, Final
 
 import orjson
 
+from dispatcher.errors import TooLarge
+
 DEEPEST: Final = 200
 
 LARGEST_DEEP: Final = 2**21
@@ -22,12 +24,14 @@ _TOKEN: Final = re.compile(rb'(?s)"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[{]|[\
 
 
 def loads(raw: bytes) -> Any:  # noqa: ANN401  # any JSON
-    """Parse JSON; raises `orjson.JSONDecodeError` for what is none."""
+    """Parse JSON; raises `orjson.JSONDecodeError` for what is none, `TooLarge` for what may only be too deep."""
     try:
         return orjson.loads(raw)
-    except orjson.JSONDecodeError:
-        if len(raw) > LARGEST_DEEP or raw.count(b"[") + raw.count(b"{") <= DEEPEST:
+    except orjson.JSONDecodeError as error:
+        if raw.count(b"[") + raw.count(b"{") <= DEEPEST:
             raise
+        if len(raw) > LARGEST_DEEP:
+            raise TooLarge(f"JSON of {len(raw)} bytes is nested too deep, or none: {error}") from error
         return orjson.loads(_without_depths(raw))
 
 

@@ -43,8 +43,9 @@ SILENCE_SECONDS: Final = 150  # bookmarks come every minute: a watch this quiet 
 BACKOFF_SECONDS: Final = (0.2, 30.0)
 LONG_LINE_SECONDS: Final = 0.025
 """Processor time after which a line of a watch counts as long; parsing one of the largest takes 80 ms."""
-RESTS: Final = 4
-"""How many times as long as it took a watch pauses after a long line, so that others have most of the time."""
+RESTS: Final = 1
+"""How many times as long as it took a watch pauses after a long line: others have half of the time, and what the line
+is followed by comes half as fast."""
 
 _log = log.get("reflector")
 

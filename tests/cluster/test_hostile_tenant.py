@@ -148,21 +148,24 @@ class Bare:
         self._seen: dict[str, asyncio.Event] = {}
 
     async def run(self) -> None:
-        """Watch the AppWrappers of all namespaces until cancelled."""
-        client, path = self._world.client, f"/apis/{WORKLOAD_GROUP}/v1beta1/appwrappers"
-        listed = await client.get(path, {"limit": "1"}, accept=METADATA_LIST)
-        query = {
-            "watch": "true",
-            "resourceVersion": listed["metadata"]["resourceVersion"],
-            "timeoutSeconds": "7200",
-        }
-        async for line in client.watch(path, query, idle_timeout=7200):
+        """Watch the AppWrappers of all namespaces until cancelled; a watch that ends is begun anew."""
+        while True:
+            with suppress(errors.ClusterError):
+                await self._watch()
+            await asyncio.sleep(0.1)
+
+    async def _watch(self) -> None:
+        """Without a resource version a watch begins with what there is."""
+        query = {"watch": "true", "timeoutSeconds": "7200"}
+        path = f"/apis/{WORKLOAD_GROUP}/v1beta1/appwrappers"
+        async for line in self._world.client.watch(path, query, idle_timeout=7200):
             if found := CANARY.search(line):
                 self._event(found[1].decode()).set()
 
     async def serve(self, name: str) -> None:
         """Return once it has seen the canary, and written for it as often as a dispatch does."""
-        await self._event(name).wait()
+        async with asyncio.timeout(60):
+            await self._event(name).wait()
         plain = f"plain-{name}"
         await self._world.create(config_map(plain))
         await self._world.merge("ConfigMap", plain, {"metadata": {"labels": {"written": "twice"}}})

@@ -104,6 +104,10 @@ async def running(bench: Bench) -> AsyncIterator[None]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
+def fails() -> None:
+    raise RuntimeError("nobody thought of this")
+
+
 def uids(numbers: range = range(GANGS)) -> list[str]:
     return [f"uid-of-gang-{number}" for number in numbers]
 
@@ -191,7 +195,7 @@ async def test_member_that_cannot_be_taken_in_keeps_no_other_from_it_and_is_trie
 ) -> None:
     east, west = bench.comes("east"), bench.comes("west")
     with monkeypatch.context() as patch, capture_logs() as logs:
-        patch.delattr(east, "owners")
+        patch.setattr(east, "introduce_all", fails)
         bench.arrivals.add("east")
         bench.arrivals.add("west")
         await bench.arrivals.wait_until_done()
@@ -201,6 +205,25 @@ async def test_member_that_cannot_be_taken_in_keeps_no_other_from_it_and_is_trie
     await until(lambda: east.is_known)
     assert monotonic() == pytest.approx(AGAIN_SECONDS, abs=1)
     assert bench.charged() == GANGS
+
+
+async def test_gang_that_cannot_be_learned_of_keeps_its_member_from_no_other(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    east = bench.comes("east")
+    learn = east.learn
+
+    def learn_others(record: Record) -> None:
+        if record.name == "gang-7":
+            raise RuntimeError("nobody thought of this")
+        learn(record)
+
+    monkeypatch.setattr(east, "learn", learn_others)
+    bench.arrivals.add("east")
+    with capture_logs() as logs:
+        await bench.arrivals.wait_until_done()
+    assert (east.is_known, len(east.owners._roots)) == (True, GANGS - 1)  # noqa: SLF001
+    assert [each["appwrapper"] for each in logs if each["event"] == "internal_error"] == ["uid-of-gang-7"]
 
 
 def test_charge_is_that_of_a_gang() -> None:

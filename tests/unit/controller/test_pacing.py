@@ -17,6 +17,13 @@ def test_each_key_has_a_turn_once_in_a_while() -> None:
     assert waits == [0, 0, 0.25, 0, 0.5]
 
 
+def test_key_that_had_a_turn_is_known_until_the_next_is_due() -> None:
+    pacing = Pacing(timedelta(seconds=1))
+    pacing.turn("a", at(0))
+    asked = [("a", 0), ("a", 0.75), ("b", 0.75), ("a", 1)]
+    assert [pacing.had_turn(key, at(moment)) for key, moment in asked] == [True, True, False, False]
+
+
 def test_what_is_past_waiting_for_is_forgotten() -> None:
     pacing = Pacing(timedelta(seconds=1))
     for number in range(1000):

@@ -279,7 +279,14 @@ def test_gang_that_waits_goes_on_once_a_reservation_of_another_ends_early() -> N
             8 * 3600, False, Rest(at(0), at(0), 9), Rest(at(8 * 3600), at(16 * 3600), 10), id="up-to-a-bound"
         ),
         pytest.param(
-            3600, True, Rest(at(0), at(0), 2), Rest(at(3600), at(4 * 3600)), id="hope-ends-the-series"
+            3600, True, Rest(at(0), at(0), 2), Rest(at(3600), at(4 * 3600), 2), id="hope-adds-nothing"
+        ),
+        pytest.param(
+            60,
+            True,
+            Rest(at(0), at(9 * 3600), 2),
+            Rest(at(600), at(9 * 3600), 2),
+            id="a-short-one-shortens-nothing",
         ),
     ],
 )
@@ -288,6 +295,54 @@ def test_cluster_rests_for_as_long_as_it_was_kept_in_vain(
 ) -> None:
     vain = replace(BEGUN, since=at(-kept_for), until=at(0), is_hopeful=is_hopeful)
     assert rest_after(vain, before, at(0), BOUNDS) == rest
+
+
+@pytest.mark.parametrize(
+    ("where", "site", "rests"),
+    [
+        pytest.param(Where(), {"snapshot": make_snapshot(cpu=4000)}, False, id="a-node-is-not-ready"),
+        pytest.param(Where(), {"closed": Closed("ClusterCordoned", "new racks")}, False, id="it-is-cordoned"),
+        pytest.param(Where(selector=parse_selector("zone=east", "")), {}, True, id="the-gang-is-redirected"),
+    ],
+)
+def test_cluster_does_not_rest_because_it_is_out_of_the_question_for_a_while(
+    where: Where, site: dict[str, object], rests: bool
+) -> None:
+    """Else every large gang would wait for as long as one had waited before a node was restarted."""
+    backfill, sites = Backfill(BOUNDS), sites_of(a=0, b=0)
+    backfill.renew([LARGE], sites, at(0))
+    sites["a"] = replace(sites["a"], **site)  # type: ignore[arg-type]  # Site's own fields
+    backfill.renew([replace(LARGE, where=where)], sites, at(3000))
+    assert bool(backfill.state.rests) is rests
+
+
+def test_rests_of_clusters_that_have_left_are_forgotten() -> None:
+    vain = Rest(at(9000), at(9000))
+    backfill = Backfill(BOUNDS, state=State(rests={"a": vain, "gone": vain}))
+    backfill.renew([LARGE], sites_of(a=0), at(0))
+    assert backfill.state.rests == {"a": vain}
+
+
+def test_gang_goes_on_waiting_for_its_turn_while_a_cluster_is_silent_for_a_moment() -> None:
+    backfill, sites = Backfill(BOUNDS), sites_of(a=0, b=0)
+    waits = Reservation("", at(-90), at(70), at(-3690), ("a",), waits=True)
+    backfill.state = State({LARGE.uid: waits}, {"b": Rest(at(70), at(70))})
+    silent = {**sites, "b": replace(sites["b"], closed=Closed("ClusterUnreachable", "timed out"))}
+    assert backfill.renew([LARGE], silent, at(1))[LARGE.uid] == replace(waits, until=at(601))
+    assert backfill.renew([LARGE], sites, at(2))[LARGE.uid] == waits
+
+
+def test_what_a_gang_has_waited_for_its_turn_makes_its_rest_no_longer() -> None:
+    waits = Reservation("", at(-9000), at(0), at(-9060), ("a",), is_hopeful=False, fruitless=1, waits=True)
+    rests = following(waits, (), at(0), BOUNDS)
+    assert rests is not None
+    assert (rests.cluster, rests.until - rests.since) == ("", timedelta(minutes=20))
+
+
+def test_gang_that_never_had_a_reservation_has_its_turn_before_one_whose_rest_ended_later() -> None:
+    backfill, never = Backfill(BOUNDS), replace(LARGE, blocked_since=at(-500))
+    backfill.state = State({OTHER.uid: Reservation("", at(-3690), at(-90), at(-7200), ("a", "b"))})
+    assert kept(backfill.renew([OTHER, never], sites_of(a=0), at(0))) == {"other": "", "large": "a"}
 
 
 def test_gang_with_an_estimate_need_not_wait_out_what_those_without_one_have_brought_about() -> None:
@@ -329,7 +384,7 @@ def test_gang_with_an_estimate_need_not_wait_out_what_those_without_one_have_bro
         pytest.param(
             Reservation("", at(-3690), at(-90), at(-7200), ("a", "b"), doublings=1),
             (),
-            Reservation("", at(-90), at(50), at(0), is_hopeful=False, doublings=1, waits=True),
+            Reservation("", at(-90), at(50), at(-90), is_hopeful=False, doublings=1, waits=True),
             id="after-a-round-it-waits-since-its-rest-is-over",
         ),
     ],

@@ -95,6 +95,12 @@ def test_nothing_is_suspended_or_resumed_while_nobody_can_tell_what_is_asked(pha
         pytest.param(Phase.QUEUED, Asked(), Step.REST, id="it-stands-there-already"),
         pytest.param(Phase.QUEUED, Asked(7), Step.REPRIORITISE, id="another-priority"),
         pytest.param(Phase.QUEUED, Asked(0, 0.5), Step.REPRIORITISE, id="another-slope"),
+        pytest.param(
+            Phase.QUEUED,
+            Asked(7, prefers=parse_selector("a=b", "x")),
+            Step.REDIRECT,
+            id="another-priority-and-wish",
+        ),
         pytest.param(Phase.SUSPENDED, Asked(7, suspend=True), Step.REPRIORITISE, id="of-what-is-held-back"),
         pytest.param(Phase.DISPATCHING, Asked(7), Step.CREATE, id="of-what-left-the-queue"),
         pytest.param(Phase.RUNNING, Asked(7), Step.REST, id="of-what-runs"),
