@@ -21,7 +21,7 @@ YEAR = timedelta(days=400)
 
 def at(moment: datetime, number: int) -> Change:
     """A new AppWrapper whose only event was then."""
-    change = make_submit(f"aw-{number}", phase_since=moment)
+    change = make_submit(f"aw-{number}", phase_since=moment, last_event_at=moment)
     return replace(change, events=(replace(change.events[0], at=moment),))
 
 

@@ -56,8 +56,9 @@ async def test_what_was_told_of_that_very_cluster_counts_rather_than_what_came_n
 
 async def overtake(queue: QueueStore) -> None:
     """Have one submitted later, and dispatched to the hub an hour after the others were told."""
-    late = make_submit("late", created_at=NOW + timedelta(seconds=1), phase_since=NOW + timedelta(seconds=1))
-    late = replace(late, events=(replace(late.events[0], at=NOW + timedelta(seconds=1)),))
+    then = NOW + timedelta(seconds=1)
+    late = make_submit("late", created_at=then, phase_since=then, last_event_at=then)
+    late = replace(late, events=(replace(late.events[0], at=then),))
     (record,) = (await queue.commit([late])).accepted
     assert record.phase is Phase.QUEUED
     await queue.commit([lifecycle.dispatch(record, "hub", LATER + timedelta(hours=1))])
