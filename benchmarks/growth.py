@@ -220,7 +220,7 @@ def crowd_table(measured: Sequence[Measured]) -> str:
 
 
 def stretches_above(measured: Sequence[Measured], bound: float = LONGEST_STRETCH_SECONDS) -> list[str]:
-    """Each part of a crowd whose longest stretch is above `bound` (seconds), in a line."""
+    """A line for each part of a crowd with a stretch longer than `bound`, in seconds."""
     return [
         f"{each.backlog.mix}: {name}: {_ms(stretch):.1f} ms"
         for each in measured

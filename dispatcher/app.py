@@ -398,8 +398,8 @@ class Session:
     def _is_as_asked(self, record: Record) -> bool:
         """True unless the watch shows that the user of a queued gang wants something else by now.
 
-        A gang whose user changes it again and again is followed once a second (`controller.pacing`), and counts as what
-        was followed last: else it would keep capacity from others in each plan, and never be dispatched.
+        The reconciler follows the changes of a user once a second (`controller.pacing`). Within that second the record
+        counts: else a user who changes a gang in a loop would keep capacity from others in each plan.
         """
         view = self._hub.view(record.uid)
         if view is None:
@@ -601,7 +601,7 @@ class Session:
             self._admission.recall(namespace)
 
     def _ceiling_changed(self, namespace: str) -> None:
-        """Has every AppWrapper looked at that is queued or suspended in a namespace whose ceilings have changed."""
+        """The ceilings of a namespace have changed: reconcile each queued or suspended AppWrapper in it."""
         for uid in self._roster.standing(namespace):
             self._queue.add(uid)
 

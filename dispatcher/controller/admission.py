@@ -362,7 +362,7 @@ class Admission:
         self, view: AppWrapperView, spec: AppWrapperSpec, newcomer: Newcomer, gang: Gang
     ) -> Change | None:
         """Have an AppWrapper that has ended stay so; None if it has not. Values of Secrets are not stored."""
-        ended = _recall(view, newcomer, gang, self._now())
+        ended = _told_to_have_ended(view, newcomer, gang, self._now())
         if ended is None or self._takes_secrets or not has_secret_values(spec):
             return ended
         owner = owner_of_newcomer(view, self._hub_id)
@@ -472,7 +472,7 @@ def told_end(view: AppWrapperView) -> ToldEnd | None:
 _ENDS: Final = ((State.COMPLETED, ConditionType.COMPLETED), (State.FAILED, ConditionType.FAILED))
 
 
-def _recall(view: AppWrapperView, newcomer: Newcomer, gang: Gang, now: datetime) -> Change | None:
+def _told_to_have_ended(view: AppWrapperView, newcomer: Newcomer, gang: Gang, now: datetime) -> Change | None:
     """What its status says has ended stays ended, though a new database over old AppWrappers does not know it."""
     told = told_end(view)
     if told is None:

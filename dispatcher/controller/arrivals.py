@@ -22,7 +22,7 @@ AGAIN_SECONDS: Final = 5.0
 
 
 class Arrivals:
-    """`run` must be running. `wake` is told each AppWrapper of the cluster, `wake_dispatch` that it takes gangs now.
+    """Takes in clusters while `run` runs; calls `wake` with each AppWrapper there, then `wake_dispatch`.
 
     The clusters that are there at the beginning count as taken in.
     """

@@ -158,7 +158,7 @@ class Dispatch:
         slices.begin()
 
     def _still_placed(self, placed: Sequence[Placed], slices: Slices) -> Sequence[Placed]:
-        """The gangs whose user still wants them there, and whose cluster still takes them.
+        """The placed gangs that their user has not changed, and that still fit their cluster.
 
         A gang that was suspended, redirected or deleted is left to the reconciler, which commits that and wakes the
         next cycle. After a takeover the watch may show such a change before any reconcile has seen it. Nothing may be

@@ -1,4 +1,4 @@
-"""What a leader has to list before it decides anything. A leader that cannot list it gives way to another replica."""
+"""The first lists of a new leader: it decides nothing before them, and gives up leadership if it cannot have them."""
 
 from __future__ import annotations
 

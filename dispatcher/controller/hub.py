@@ -80,7 +80,7 @@ class Hub:
 
     @property
     def missing(self) -> list[str]:
-        """The groups of which that is not known yet, each with what keeps it from a list."""
+        """The watches of AppWrappers that have no first answer yet, each with its last error."""
         return [each.reason for each in self.reflectors if not each.answered.is_set()]
 
     @property

@@ -49,7 +49,7 @@ class Namespaces:
 
     @property
     def missing(self) -> list[str]:
-        """What keeps them from being listed; nothing once they are known."""
+        """The watch of namespaces with its last error; empty once it has an answer."""
         return [] if self._reflector.heard.is_set() else [self._reflector.reason]
 
     @property

@@ -70,7 +70,7 @@ class Search:
 
 
 class Restoration:
-    """Looks until everybody has answered; `settle` is told then, `wake` which AppWrapper is to be looked at.
+    """Searches until every cluster has answered, then calls `settle`; calls `wake` with each AppWrapper to reconcile.
 
     `is_complete` says whether every member that is known can be asked, `is_certain` whether there can be no other. The
     latter matters only while there is an AppWrapper that a member may have something of.
@@ -206,7 +206,7 @@ class Restoration:
     # --- what follows -----------------------------------------------------------------------------------------
 
     async def _unended(self) -> AsyncIterator[Record]:
-        """Those that may have gone on since the backup, and are there still as far as anybody can tell; in slices."""
+        """Yields, in slices, each record without an end whose AppWrapper still exists as far as the watch can tell."""
         slices = Slices(self._monotonic)
         for uid in self._roster.uids():
             record = self._roster.get(uid)
