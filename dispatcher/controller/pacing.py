@@ -18,14 +18,17 @@ class Pacing:
         self._turns: OrderedDict[str, datetime] = OrderedDict()
         """When each key had its last turn, the oldest first; those that are past waiting for are forgotten."""
 
-    def turn(self, key: str, now: datetime) -> float:
-        """0 if it is this key's turn, which is noted; else the seconds until it is."""
+    def wait(self, key: str, now: datetime) -> float:
+        """The seconds until it is this key's turn; 0 if it is."""
         self._forget_past(now)
         last = self._turns.get(key)
-        if last is not None:
-            return (last + self._every - now).total_seconds()
+        return (last + self._every - now).total_seconds() if last is not None else 0.0
+
+    def note(self, key: str, now: datetime) -> None:
+        """The key has had its turn: what its owner wished is committed."""
+        self._forget_past(now)
         self._turns[key] = now
-        return 0.0
+        self._turns.move_to_end(key)
 
     def had_turn(self, key: str, now: datetime) -> bool:
         """True if the key had a turn so recently that it has to wait for the next."""

@@ -244,7 +244,7 @@ class Reconciler:
     async def _follow(self, record: Record, seen: Observation, decision: Decision) -> None:
         """Do what its user has asked for meanwhile; who asks again and again is followed once a second."""
         now, asked = self._parts.now(), seen.asked
-        wait = self._parts.pacing.turn(record.uid, now)
+        wait = self._parts.pacing.wait(record.uid, now)
         if wait:
             self._parts.queue.add_later(record.uid, wait)
             return
@@ -260,6 +260,8 @@ class Reconciler:
         else:
             return
         await self._parts.commit(change)
+        # Not before: a cycle that runs during the commit must heed what the user wishes, not what the record says.
+        self._parts.pacing.note(record.uid, self._parts.now())
         self._parts.wake_dispatch()
 
     def _cut(self, record: Record) -> str:

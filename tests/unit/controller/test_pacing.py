@@ -10,22 +10,29 @@ from tests.builders import NOW, at
 
 def test_each_key_has_a_turn_once_in_a_while() -> None:
     pacing = Pacing(timedelta(seconds=1))
-    waits = [
-        pacing.turn(key, at(moment))
-        for key, moment in [("a", 0), ("b", 0.5), ("a", 0.75), ("a", 1), ("b", 1)]
-    ]
+    waits = []
+    for key, moment in [("a", 0), ("b", 0.5), ("a", 0.75), ("a", 1), ("b", 1)]:
+        waits.append(pacing.wait(key, at(moment)))
+        if not waits[-1]:
+            pacing.note(key, at(moment))
     assert waits == [0, 0, 0.25, 0, 0.5]
 
 
 def test_key_that_had_a_turn_is_known_until_the_next_is_due() -> None:
     pacing = Pacing(timedelta(seconds=1))
-    pacing.turn("a", at(0))
+    pacing.note("a", at(0))
     asked = [("a", 0), ("a", 0.75), ("b", 0.75), ("a", 1)]
     assert [pacing.had_turn(key, at(moment)) for key, moment in asked] == [True, True, False, False]
+
+
+def test_key_that_only_asked_has_had_no_turn() -> None:
+    pacing = Pacing(timedelta(seconds=1))
+    assert pacing.wait("a", at(0)) == 0
+    assert not pacing.had_turn("a", at(0))
 
 
 def test_what_is_past_waiting_for_is_forgotten() -> None:
     pacing = Pacing(timedelta(seconds=1))
     for number in range(1000):
-        pacing.turn(str(number), NOW + timedelta(seconds=number))
+        pacing.note(str(number), NOW + timedelta(seconds=number))
     assert len(pacing._turns) == 1  # noqa: SLF001  # nothing else shows it

@@ -11,7 +11,7 @@ from dispatcher.core.record import HOLDING, Phase
 from tests.builders import make_appwrapper
 from tests.unit.controller.wire import job, made
 from tests.unit.controller.world import World
-from tests.unit.virtual_time import monotonic
+from tests.unit.virtual_time import monotonic, until
 
 Json = dict[str, Any]
 
@@ -65,6 +65,19 @@ async def test_suspended_gang_is_removed_and_held_back_until_it_is_released(worl
     await world.reconcile(UID)
     assert world.record(UID).phase is Phase.QUEUED
     assert world.dispatch_wakes == wakes + 1
+
+
+async def test_wish_counts_as_followed_only_when_it_is_committed(world: World) -> None:
+    """A cycle during the commit must not take the record's word for it that the gang may go."""
+    await world.admit(RELEASED)
+    world.show(HELD_BACK)
+    world.store.gate.clear()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(world.reconcile(UID))
+        await until(lambda: world.store.batches[-1] == [("aw", "suspended")])
+        assert not world.parts.pacing.had_turn(UID, world.now())
+        world.store.gate.set()
+    assert world.parts.pacing.had_turn(UID, world.now())
 
 
 async def test_gang_that_is_released_while_it_is_removed_is_removed_first(world: World) -> None:
