@@ -64,6 +64,7 @@ from dispatcher.kube.client import POD_NAMESPACE, ClusterClient, own_namespace, 
 from dispatcher.kube.discovery import cluster_uid
 from dispatcher.kube.events import EventRecorder
 from dispatcher.kube.kubeconfig import Connection
+from dispatcher.kube.stretch import take_short_turns
 from dispatcher.probes import Figures, Health, Metrics, Role, serve
 from dispatcher.settings import Settings
 from dispatcher.store import incarnation, migrate
@@ -107,6 +108,7 @@ async def run(settings: Settings) -> None:
     main = asyncio.current_task()
     assert main is not None  # noqa: S101  # a coroutine always runs in a task
     loop, application = asyncio.get_running_loop(), Application(settings)
+    take_short_turns()
 
     def stop() -> None:
         application.stop()

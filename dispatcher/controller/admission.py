@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeGuard
@@ -103,6 +103,8 @@ class Admission:
         self._limits = limits or Limits()
         self._takes_secrets = takes_secrets
         self._uids: set[str] = set()
+        self._large: dict[str, None] = {}
+        """Newcomers that take long to read, in their order."""
         self._failed: set[str] = set()
         self._unsure: set[str] = set()
         self._awaited: set[str] = set()
@@ -134,7 +136,7 @@ class Admission:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                await self._safely(self._admit_known, self._uids)
+                await self._safely(self._admit_known, self._uids.union(self._large))
 
     async def _safely(self, step: Callable[[], Awaitable[None]], concerned: Iterable[str]) -> None:
         uids = set(concerned)
@@ -160,27 +162,57 @@ class Admission:
             await asyncio.sleep(SEARCH_PAUSE_SECONDS)
 
     async def _admit_known(self) -> None:
-        """Take in each AppWrapper that cannot have objects yet; note the others for a search."""
+        """Take in each AppWrapper that cannot have objects yet; note the others for a search.
+
+        Where the queue puts an AppWrapper follows from when it was created. So a large one may be taken in later than
+        small ones that are younger, and nobody waits for more than one that is large.
+        """
         bound = self._limits.bound
         self._uids.update(bound.call())
-        while self._uids:
-            views = sorted(filter(self._is_wanted, map(self._hub.view, self._uids)), key=_creation_order)
-            self._uids.clear()
-            for view in views:
+        while self._uids or self._large:
+            small = self._small_ones()
+            for start in range(0, len(small), LARGEST_BATCH):
+                await self._admit(small[start : start + LARGEST_BATCH])
+                bound.settle()
+            await self._admit(self._large_ones())
+            bound.settle()
+            self._uids.update(bound.call())
+
+    def _small_ones(self) -> list[AppWrapperView]:
+        """The newcomers to be read at once, in the order of their creation; the others are noted."""
+        views = sorted(filter(self._is_wanted, map(self._hub.view, self._uids)), key=_creation_order)
+        self._uids.clear()
+        small = []
+        for view in views:
+            if self._may_run(view):
+                self._put_down(view)
+            elif view.uid not in self._searched:
+                if self._hub.takes_long(view):
+                    self._large[view.uid] = None
+                else:
+                    small.append(view)
+        return small
+
+    def _large_ones(self) -> Iterator[AppWrapperView]:
+        """Those that take long to read, at least one of them, until somebody comes for whom that would be too long."""
+        taken = 0
+        while self._large and taken < LARGEST_BATCH and not (taken and self._uids):
+            uid = next(iter(self._large))
+            del self._large[uid]
+            view = self._hub.view(uid)
+            if self._is_wanted(view):
                 if self._may_run(view):
                     self._put_down(view)
-            views = [view for view in views if view.uid not in self._searched]
-            for start in range(0, len(views), LARGEST_BATCH):
-                await self._admit(views[start : start + LARGEST_BATCH])
-                bound.settle()
-            self._uids.update(bound.call())
+                else:
+                    taken += 1
+                    yield view
 
     def _is_wanted(self, view: AppWrapperView | None) -> TypeGuard[AppWrapperView]:
         if view is None or not view.is_ours or self._roster.get(view.uid) is not None:
             return False
         return view.is_held or not view.deleting
 
-    async def _admit(self, views: list[AppWrapperView]) -> None:
+    async def _admit(self, views: Iterable[AppWrapperView]) -> None:
         changes: list[Change] = []
         stretch = Stretch()
         for view in views:

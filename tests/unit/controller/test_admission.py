@@ -22,6 +22,7 @@ from dispatcher.controller.specs import Specs
 from dispatcher.core.capacity import CapacityLedger
 from dispatcher.core.manifest import anchor_name, build
 from dispatcher.core.record import Phase
+from dispatcher.kube.appwrappers import AppWrapperView
 from tests.builders import make_appwrapper, make_metadata, make_owner, make_template, make_wrapped
 from tests.fakes import FakeApiServer, Reply, answer, client_of, never, refusal
 from tests.unit.controller.wire import APPWRAPPERS, MISSING, PODS
@@ -649,3 +650,26 @@ async def test_batch_has_a_largest_size_in_bytes_too(world: World) -> None:
     assert sorted(world.admitted) == [f"aw-{number:02}" for number in range(50)]
     most = LARGEST_BATCH_BYTES // 200_000  # of a transaction; one more begins to be too many
     assert [len(batch) for batch in world.store.batches] == [most, 1, most, 1, 50 - 2 * (most + 1)]
+
+
+async def test_small_newcomer_waits_for_one_that_is_large_at_most(world: World) -> None:
+    """Large ones are read one after the other; who comes meanwhile is taken in before the next."""
+    for number in range(3):
+        template = make_template("ConfigMap", name=f"large-{number}") | {"data": {"a": "x" * 40_000}}
+        large = make_appwrapper(f"large-{number}", template, resourceVersion=str(number))
+        world.admission.add(world.show(large).uid)
+    world.admission.add(world.show(make_appwrapper("small")).uid)
+    late = world.show(make_appwrapper("late"))
+    asked, with_spec = list[str](), world.hub.with_spec
+
+    async def reads(view: AppWrapperView) -> AppWrapperView | None:
+        asked.append(view.name)
+        if asked == ["small", "large-0"]:
+            world.admission.add(late.uid)
+        return await with_spec(view)
+
+    world.hub.with_spec = reads  # type: ignore[method-assign]
+    await world.admission.admit_all()
+
+    assert world.admitted == ["small", "large-0", "late", "large-1", "large-2"]
+    assert [len(batch) for batch in world.store.batches] == [1, 1, 1, 2]

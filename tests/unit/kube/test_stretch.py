@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import threading
 
 import pytest
 
-from dispatcher.kube.stretch import LARGEST_HERE, Stretch, aside
+from dispatcher.kube.stretch import LARGEST_HERE, TURN_SECONDS, Stretch, aside, take_short_turns
 
 
 async def test_others_have_their_turn_once_it_was_long() -> None:
@@ -35,6 +36,20 @@ async def test_others_have_their_turn_once_it_was_long() -> None:
 async def test_large_work_is_done_in_a_thread(size: int, is_aside: bool) -> None:
     where = await aside(size, threading.current_thread)
     assert (where is not threading.main_thread()) is is_aside
+
+
+async def test_many_large_works_are_done_one_after_the_other_so_that_the_loop_has_every_second_turn() -> None:
+    where = await asyncio.gather(*(aside(LARGEST_HERE + 1, threading.get_ident) for _ in range(8)))
+    assert len(set(where)) == 1
+
+
+def test_threads_take_short_turns() -> None:
+    before = sys.getswitchinterval()
+    try:
+        take_short_turns()
+        assert sys.getswitchinterval() == pytest.approx(TURN_SECONDS)
+    finally:
+        sys.setswitchinterval(before)
 
 
 async def test_error_of_work_aside_is_its_error() -> None:
