@@ -50,11 +50,11 @@ check: $(READY) ## Format, lint, types, imports; changes nothing
 
 .PHONY: test
 test: control-plane codeflare-sdk ## All tests but the exhaustive ones, on a real Postgres and real control planes
-	$(BIN)/pytest -m "not exhaustive"
+	$(BIN)/pytest -m "not exhaustive" --durations=30
 
 .PHONY: test-all
 test-all: control-plane codeflare-sdk ## All tests; run it once before an issue is called resolved
-	$(BIN)/pytest
+	$(BIN)/pytest --durations=30
 
 .PHONY: test-unit
 test-unit: $(READY) ## The tests that need neither

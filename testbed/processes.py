@@ -32,7 +32,7 @@ from dataclasses import asdict, astuple, dataclass
 from pathlib import Path
 from signal import SIGKILL, SIGTERM, Signals
 from types import TracebackType
-from typing import Self
+from typing import Protocol, Self
 
 POLL_SECONDS = 0.02
 LOG_TAIL_LINES = 15
@@ -59,6 +59,41 @@ class Ending:
 
 
 KILL = Ending(SIGKILL, 5.0)
+
+
+class Child(Protocol):
+    """A process that waits until it is released."""
+
+    pid: int
+
+    def release(self) -> None:
+        """Let it become its program."""
+
+    def poll(self) -> int | None:
+        """Its exit code, negative for a signal, or None while it runs; reaps it if it has ended."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for it to end and return its exit code; raises `subprocess.TimeoutExpired`."""
+
+
+Spawn = Callable[[Sequence[str], int, Mapping[str, str], Path | None, str | None], Child]
+"""Make a child of a command, a descriptor for its output, an environment, a folder and a user."""
+
+
+class Spawned:
+    """A child that becomes the program of a command once a line arrives on its standard input."""
+
+    def __init__(self, popen: subprocess.Popen[bytes]) -> None:
+        self.pid = popen.pid
+        self.poll = popen.poll
+        self.wait = popen.wait
+        self._stdin = popen.stdin
+
+    def release(self) -> None:
+        """Let it become its program."""
+        if self._stdin is not None:
+            self._stdin.write(b"\n")
+            self._stdin.close()
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,22 +152,22 @@ class Record:
 class Process:
     """One running child of this process."""
 
-    def __init__(self, record: Record, path: Path, popen: subprocess.Popen[bytes], log: Path) -> None:
+    def __init__(self, record: Record, path: Path, child: Child, log: Path) -> None:
         self.name = record.name
         self.pid = record.pid
         self.log = log
         self._record = record
         self._path = path
-        self._popen = popen
+        self._child = child
 
     def is_running(self) -> bool:
         """Whether it has not ended; reaps it if it has."""
-        return self._popen.poll() is None
+        return self._child.poll() is None
 
     @property
     def exit_code(self) -> int | None:
         """The exit code, negative for a signal, or None while it runs."""
-        return self._popen.poll()
+        return self._child.poll()
 
     def check(self) -> None:
         """Raise `ProcessDied` with the end of the log if it has ended."""
@@ -145,7 +180,7 @@ class Process:
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for it to end by itself and return its exit code; raises `subprocess.TimeoutExpired`."""
-        return self._popen.wait(timeout)
+        return self._child.wait(timeout)
 
     def send(self, number: Signals) -> None:
         """Send a signal to it and its group; a process that has ended is left alone."""
@@ -158,10 +193,10 @@ class Process:
         below = descendants_of({self.pid} if self.is_running() else set())
         self.send(ending.signal)
         try:
-            self._popen.wait(ending.grace)
+            self._child.wait(ending.grace)
         except subprocess.TimeoutExpired:
             self.send(SIGKILL)
-            self._popen.wait()
+            self._child.wait()
         kill_left(below, {self._record.mark})
         self._path.unlink(missing_ok=True)
 
@@ -215,11 +250,12 @@ class Supervisor:
         cwd: Path | None = None,
         user: str | None = None,
         ending: Ending | None = None,
+        by: Spawn | None = None,
     ) -> Process:
         """Start a process whose output is appended to `logs/<name>.log`.
 
-        `env` replaces the whole environment; without it the child has ours. `user` needs root. Raises
-        `FileNotFoundError` for a program that is not there. Safe to call from several threads.
+        `env` replaces the whole environment; without it the child has ours. `user` needs root. `by` makes the child
+        in another way. Raises `FileNotFoundError` for a program that is not there. Safe to call from several threads.
         """
         command = [program_path(argv[0], env), *map(str, argv[1:])]
         log = self._logs / f"{name}.log"
@@ -230,13 +266,15 @@ class Supervisor:
             self._started += 1
             mark = f"{self._owner}#{self._token}#{self._started}"
             with log.open("ab") as output:
-                popen = spawn(command, output.fileno(), {**(env or os.environ), MARK: mark}, cwd, user)
-            began = beginning_of(popen.pid)
+                child = (by or spawn)(
+                    command, output.fileno(), {**(env or os.environ), MARK: mark}, cwd, user
+                )
+            began = beginning_of(child.pid)
             if began is None:
                 raise ProcessDied(f"{name} could not be started; see {log}")
-            record = Record(name, popen.pid, began, mark, *astuple(ending or Ending()))
-            process = Process(record, record.write(self._pids), popen, log)
-            release(popen)
+            record = Record(name, child.pid, began, mark, *astuple(ending or Ending()))
+            process = Process(record, record.write(self._pids), child, log)
+            child.release()
             self._processes.append(process)
         return process
 
@@ -417,10 +455,10 @@ def program_path(program: str | Path, env: Mapping[str, str] | None) -> str:
 
 def spawn(
     command: Sequence[str], output: int, env: Mapping[str, str], cwd: Path | None, user: str | None
-) -> subprocess.Popen[bytes]:
+) -> Spawned:
     """Fork a child that waits for one line on its stdin before it becomes `command`."""
     account = pwd.getpwnam(user) if user is not None else None
-    return subprocess.Popen(
+    popen = subprocess.Popen(
         ["/bin/sh", "-c", WAIT_FOR_RECORD, "sh", *command],
         stdin=subprocess.PIPE,
         stdout=output,
@@ -432,13 +470,7 @@ def spawn(
         group=account.pw_gid if account else None,
         extra_groups=[] if account else None,
     )
-
-
-def release(popen: subprocess.Popen[bytes]) -> None:
-    """Let a child that waits become its program."""
-    if popen.stdin is not None:
-        popen.stdin.write(b"\n")
-        popen.stdin.close()
+    return Spawned(popen)
 
 
 def guard(folder: Path, owner: str) -> None:
