@@ -16,8 +16,7 @@ from benchmarks.company import as_reader
 from benchmarks.plans import Access
 from benchmarks.questions import Command, Question, Subject
 from dispatcher.errors import StoreError
-from dispatcher.store.database import Database
-from dispatcher.store.reports import Reports
+from dispatcher.store.reports import Reports, reports
 
 REPEATS: Final = 3
 LONG_SECONDS: Final = 5.0
@@ -48,12 +47,9 @@ def subject_of(url: str) -> Subject:
 
 async def ask_commands(url: str, commands: Sequence[Command], subject: Subject, say: Say) -> list[Answered]:
     """Ask what each command asks, by its own way; a plan is that of all its queries together."""
-    database = Database(as_reader(url), statement_timeout=MOST, deadline=2 * MOST)
-    try:
+    async with reports(as_reader(url), MOST) as there:
         with psycopg.connect(as_reader(url), autocommit=True) as connection:
-            return [await _command(each, Reports(database), subject, connection, say) for each in commands]
-    finally:
-        await database.close()
+            return [await _command(each, there, subject, connection, say) for each in commands]
 
 
 def ask_questions(url: str, questions: Sequence[Question], subject: Subject, say: Say) -> list[Answered]:

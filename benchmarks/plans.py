@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
+from unittest.mock import patch
 
 import psycopg
-from sqlalchemy import Engine, event
 
 CHEAP: Final = 25.0
 """A scan of so little cost says nothing: where there is next to nothing, an index would save nothing."""
@@ -21,6 +21,7 @@ _PARTITION: Final = re.compile(r"_(\d{4}_\d\d|default)$")
 
 Node = dict[str, Any]
 Values = Mapping[str, object]
+Cursor = psycopg.AsyncCursor[Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,17 +46,18 @@ def explain(connection: psycopg.Connection, query: str, values: Values) -> Node:
 
 @contextmanager
 def recorded() -> Iterator[dict[str, Values]]:
-    """Yields what SQLAlchemy sends to any database meanwhile, with what was bound to it the last time."""
+    """Yields what is sent to any database meanwhile, with what was bound to it the last time."""
     sent: dict[str, Values] = {}
+    execute = psycopg.AsyncCursor.execute
 
-    def note(_connection: object, _cursor: object, statement: str, values: Values, *_: object) -> None:
-        sent[statement] = values
+    async def noted(
+        cursor: Cursor, query: str | bytes, params: Values | None = None, **options: bool
+    ) -> Cursor:
+        sent[query.decode() if isinstance(query, bytes) else query] = params or {}
+        return await execute(cursor, query, params, **options)
 
-    event.listen(Engine, "before_cursor_execute", note)
-    try:
+    with patch.object(psycopg.AsyncCursor, "execute", noted):
         yield sent
-    finally:
-        event.remove(Engine, "before_cursor_execute", note)
 
 
 def queries(sent: Mapping[str, Values]) -> dict[str, Values]:

@@ -67,7 +67,7 @@ from dispatcher.kube.kubeconfig import Connection
 from dispatcher.kube.stretch import take_short_turns
 from dispatcher.probes import Figures, Health, Metrics, Role, serve
 from dispatcher.settings import Settings
-from dispatcher.store import incarnation, migrate
+from dispatcher.store import incarnation, revision
 from dispatcher.store.chronicle import Chronicle
 from dispatcher.store.clusters import ClusterStore
 from dispatcher.store.database import Database
@@ -168,7 +168,7 @@ class Application:
         """Wait for the database, but not for a schema that somebody has to migrate."""
         while True:
             try:
-                await asyncio.to_thread(migrate.check_revision, url)
+                await asyncio.to_thread(revision.check_revision, url)
             except errors.StoreUnavailable as error:
                 self._troubled("store_unavailable", error)
                 await asyncio.sleep(RETRY_SECONDS)

@@ -10,12 +10,12 @@ Quantities stay as written (``int | str``), as they do in AppWrappers.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
-from enum import StrEnum
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
 from dispatcher.api.mistakes import SpecError, joined, one_line, quoted
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.api.syntax import LONGEST_SUBDOMAIN, is_subdomain
@@ -24,29 +24,6 @@ from dispatcher.api.written import Count, ResourceList, Written
 DEFAULT_SECRET_KEY: Final = "kubeconfig"  # noqa: S105  # where a secret is, not one
 DEFAULT_GRACE_SECONDS: Final = 600
 LONGEST_REASON: Final = 1024
-
-
-class NamespacePolicy(StrEnum):
-    """What to do on a cluster where an AppWrapper's namespace is missing."""
-
-    REQUIRE = "Require"
-    CREATE = "Create"
-
-
-class AcceptedNamespaces(StrEnum):
-    """In which namespaces of a cluster gangs are created."""
-
-    LABELLED = "Labelled"
-    """In those that opted in, by the label `DISPATCH_LABEL`."""
-    ALL = "All"
-
-
-class OnClusterLost(StrEnum):
-    """What becomes of the AppWrappers of a cluster that stays unreachable."""
-
-    WAIT = "wait"
-    REQUEUE = "requeue"
-    FAIL = "fail"
 
 
 @dataclass(frozen=True, slots=True)

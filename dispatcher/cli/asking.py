@@ -23,8 +23,7 @@ from dispatcher.cli.examples import examples
 from dispatcher.cli.reporting import Column, Shape, as_csv, as_json, as_table
 from dispatcher.errors import CommandFailed, SettingsError, StoreUnavailable, TryAgain
 from dispatcher.settings import DatabaseSettings
-from dispatcher.store.database import Database
-from dispatcher.store.reports import Report, Reports, Window
+from dispatcher.store.reports import Report, Reports, Window, reports
 from dispatcher.store.tls import check_verified
 
 TIMEOUT: Final = timedelta(seconds=30)
@@ -152,13 +151,8 @@ def ask(url: str, question: Callable[[Reports], Awaitable[Found]]) -> Found:
     check_way(url)
 
     async def asked() -> Found:
-        database = Database(
-            url, pool_size=1, statement_timeout=TIMEOUT, lock_timeout=TIMEOUT, deadline=TIMEOUT + TIMEOUT / 6
-        )
-        try:
-            return await question(Reports(database))
-        finally:
-            await database.close()
+        async with reports(url, TIMEOUT) as there:
+            return await question(there)
 
     with patience():
         return asyncio.run(asked())

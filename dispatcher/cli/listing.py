@@ -6,12 +6,13 @@ import json
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from dispatcher.cli.reporting import Column, plain, text
 from dispatcher.cli.tables import age, table
-from dispatcher.kube.client import Json
 from dispatcher.store.reports import Row
+
+Json = dict[str, Any]
 
 NO_MEMBERS: Final = (
     "No member clusters: every gang goes to the hub itself. Declare one with: dispatcher clusters add NAME "

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from dispatcher.api.membercluster import AcceptedNamespaces, NamespacePolicy, OnClusterLost
+from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
 from dispatcher.api.syntax import LONGEST_LABEL, is_qualified_name, is_subdomain
 from dispatcher.core.quantity import QuantityError, amount
 

@@ -14,7 +14,8 @@ from datetime import UTC, datetime
 from typing import Final
 
 from dispatcher import errors, log
-from dispatcher.api.membercluster import MemberCluster, NamespacePolicy, OnClusterLost, parse_member_cluster
+from dispatcher.api.clusterpolicies import NamespacePolicy, OnClusterLost
+from dispatcher.api.membercluster import MemberCluster, parse_member_cluster
 from dispatcher.api.mistakes import SpecError
 from dispatcher.api.names import HUB_CLUSTER, MEMBERS_PATH
 from dispatcher.controller.cluster import Cluster

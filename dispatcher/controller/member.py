@@ -9,7 +9,8 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from dispatcher import errors
-from dispatcher.api.membercluster import AcceptedNamespaces, MemberCluster, NamespacePolicy
+from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy
+from dispatcher.api.membercluster import MemberCluster
 from dispatcher.controller.cluster import Cluster
 from dispatcher.core import choice
 from dispatcher.core.capacity import CapacityLedger, CapacitySnapshot

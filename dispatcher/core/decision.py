@@ -9,7 +9,7 @@ from typing import Final, assert_never
 
 from dispatcher.api import conditions as words
 from dispatcher.api.asked import Asked
-from dispatcher.api.membercluster import OnClusterLost
+from dispatcher.api.clusterpolicies import OnClusterLost
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core import health
 from dispatcher.core.capacity import PodCounts

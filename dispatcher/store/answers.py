@@ -9,9 +9,8 @@ logs in as the reader has nothing to take off, and needs no function.
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Final, LiteralString
@@ -20,14 +19,13 @@ import psycopg
 from psycopg import sql
 
 from dispatcher.errors import CommandFailed, StoreUnavailable
-from dispatcher.store.database import connection_parameters, milliseconds, translated
+from dispatcher.store.connections import Connection, connected
 from dispatcher.store.reader import READER
 from dispatcher.store.reports import Report
 
-GRACE_SECONDS: Final = 10
+GRACE: Final = timedelta(seconds=10)
 """Longer than its timeout a server is waited for, so that it is the one to say what happened."""
-
-Connection = psycopg.AsyncConnection[tuple[object, ...]]
+LOCK_TIMEOUT: Final = timedelta(seconds=1)
 
 _PASSING: Final = ("08", "40", "53", "55", "57")
 """SQLSTATE classes of what may be otherwise in a moment."""
@@ -49,30 +47,15 @@ async def answer(url: str, statement: str, timeout: timedelta, most: int | None 
     """
     if "\0" in statement:
         raise CommandFailed("the query holds a NUL, which no SQL does")
-    async with _connected(url, timeout) as connection:
+    async with connected(
+        url, statement_timeout=timeout, lock_timeout=LOCK_TIMEOUT, grace=GRACE
+    ) as connection:
         asked_as, is_confined = await _standing(connection)
         await (_confine(connection) if is_confined else connection.execute(_READ_ONLY))
         await connection.execute(_SEARCH_PATH)
         with _told_why(timeout):
             report = await _answered(connection, statement, most, is_confined=is_confined)
         return Answer(report, asked_as)
-
-
-@asynccontextmanager
-async def _connected(url: str, timeout: timedelta) -> AsyncIterator[Connection]:
-    """A connection that is closed without a commit: nothing that was done in it is left."""
-    parameters = connection_parameters(url, statement_timeout=milliseconds(timeout), lock_timeout="1s")
-    longest = timeout.total_seconds() + GRACE_SECONDS
-    with translated():
-        try:
-            async with asyncio.timeout(longest):
-                connection = await psycopg.AsyncConnection.connect(**parameters)  # type: ignore[arg-type]  # libpq's own names
-                try:
-                    yield connection
-                finally:
-                    await connection.close()
-        except TimeoutError as error:
-            raise StoreUnavailable(f"the database did not answer within {longest:g} s") from error
 
 
 async def _standing(connection: Connection) -> tuple[str, bool]:

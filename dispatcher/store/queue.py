@@ -25,9 +25,10 @@ from dispatcher.core import steps
 from dispatcher.core.gang import Gang
 from dispatcher.core.record import Attempt, Change, ObjectRef, Record
 from dispatcher.errors import DataRefused
-from dispatcher.store import archive, partitions, reader, rows
+from dispatcher.store import archive, partitions, rows
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Lease
+from dispatcher.store.overdue import end_overdue
 
 ROWS_AT_ONCE: Final = 50
 """Read and understood without a pause for others: the lease is renewed and probes are answered meanwhile.
@@ -143,7 +144,7 @@ class QueueStore:
 
     async def end_overdue_readers(self, longest: timedelta) -> list[str]:
         """End sessions of readers that take longer than that; return whose, and why."""
-        return await reader.end_overdue(self._database, longest)
+        return await end_overdue(self._database, longest)
 
     async def _commit_or_halve(self, changes: Sequence[Change]) -> CommitResult:
         """Find what the database refuses by halving: few transactions, even in a large batch."""

@@ -3,7 +3,7 @@
 `dispatcher_reader` sees every namespace, through the views of schema `history`; members of `dispatcher_tenant` see
 theirs, through those of schema `tenant`. Both share a server with the queue. So they get few connections and no means
 to fill its disk or to hold its locks: no temporary tables, no large objects, no advisory locks, bounded temporary
-files. Their timeouts they could lift themselves, so `end_overdue` is for the leader to call again and again.
+files. Their timeouts they could lift themselves, so the leader ends what takes too long (`store.overdue`).
 
 What an account may not set up by itself is left to somebody who may: `set_up` returns it as SQL.
 """
@@ -12,14 +12,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Final, LiteralString
 
 import psycopg
 from psycopg import sql
-from sqlalchemy import text
 
-from dispatcher.store.database import Database, connection_parameters
+from dispatcher.store.connections import connection_parameters
 
 READER: Final = "dispatcher_reader"
 TENANT: Final = "dispatcher_tenant"
@@ -146,34 +144,4 @@ STEPS: Final = (
         REVOKE CREATE ON SCHEMA history FROM {READER}
         """,
     ),
-)
-
-
-async def end_overdue(database: Database, longest: timedelta) -> list[str]:
-    """End the sessions of readers and tenants that take too long or hold an advisory lock; return why, of each.
-
-    Of members of the two roles only those are ended that this account may end. The account itself, and who may do
-    what it may, are members, too, and are left alone.
-    """
-    values = {"readers": [READER, TENANT], "longest": longest, "idle": timedelta(seconds=IDLE_SECONDS)}
-    async with database.reading() as connection:
-        found = await connection.execute(_OVERDUE, values)
-        return [f"{row.usename}: {row.why}" for row in found if row.is_ended]
-
-
-_OVERDUE: Final = text(
-    "SELECT usename, why, pg_terminate_backend(pid) AS is_ended FROM ("
-    "  SELECT a.pid, a.usename, CASE"
-    "    WHEN a.state LIKE 'idle in transaction%' AND a.state_change < clock_timestamp() - CAST(:idle AS interval)"
-    "      THEN 'idle in a transaction'"
-    "    WHEN a.xact_start < clock_timestamp() - CAST(:longest AS interval) THEN 'a transaction that takes too long'"
-    "    WHEN EXISTS (SELECT FROM pg_locks AS l WHERE l.pid = a.pid AND l.locktype = 'advisory') THEN 'advisory locks'"
-    "  END AS why"
-    "  FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid"
-    "  WHERE a.datname = current_database() AND a.backend_type = 'client backend' AND NOT r.rolsuper"
-    "    AND NOT pg_has_role(r.oid, current_user, 'MEMBER')"
-    "    AND EXISTS (SELECT FROM pg_roles AS g WHERE g.rolname = ANY(:readers) AND pg_has_role(r.oid, g.oid, 'MEMBER'))"
-    "    AND (pg_has_role(current_user, r.oid, 'USAGE') OR pg_has_role(current_user, 'pg_signal_backend', 'USAGE'))"
-    "  OFFSET 0"
-    ") AS overdue WHERE why IS NOT NULL"
 )

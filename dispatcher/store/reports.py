@@ -6,16 +6,14 @@ bound; what columns there are is chosen from here. A report has the columns of i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Final
 
-from sqlalchemy import TextClause, text
-from sqlalchemy.ext.asyncio import AsyncConnection
-
-from dispatcher.store.database import Database
+from dispatcher.store.connections import Connection, connected
 
 Row = Mapping[str, object]
 
@@ -89,11 +87,20 @@ COLUMN_OF: Final = {
 }
 
 
-class Reports:
-    """Answers from the views of history."""
+@asynccontextmanager
+async def reports(url: str, timeout: timedelta) -> AsyncIterator[Reports]:
+    """Reports over a connection of their own; no query may take longer than the timeout."""
+    async with connected(
+        url, statement_timeout=timeout, lock_timeout=timeout, grace=timeout / 6
+    ) as connection:
+        yield Reports(connection)
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+
+class Reports:
+    """Answers from the views of history, each of one moment throughout."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
 
     async def queue(self, of: Of = ANYBODY) -> Report:
         """Who waits, in the order in which they are looked at; last those that may not go yet."""
@@ -113,9 +120,9 @@ class Reports:
         With `is_uid`, about the one of that uid.
         """
         which = {"uid" if is_uid else "name": name, "namespace": namespace or None}
-        async with self._database.reading() as connection:
-            jobs = list(await _ask(connection, _OF_UID if is_uid else _OF_NAME, which))
-            return [await _story(connection, job) for job in jobs[:most]], len(jobs)
+        async with self._reading():
+            jobs = list(await self._ask(_OF_UID if is_uid else _OF_NAME, which))
+            return [await self._story(job) for job in jobs[:most]], len(jobs)
 
     async def usage(self, window: Window, by: Sequence[By], per: Per, of: Of = ANYBODY) -> Report:
         """What was held in the hours that the window touches, and each one's share of the GPU-hours of its period."""
@@ -131,39 +138,43 @@ class Reports:
         """Each cluster as it is now."""
         return await self._report(_CLUSTERS, {})
 
-    async def _report(self, query: TextClause, values: Row) -> Report:
-        async with self._database.reading() as connection:
-            return await _ask(connection, query, values)
+    async def _report(self, query: str, values: Row) -> Report:
+        async with self._reading():
+            return await self._ask(query, values)
+
+    @asynccontextmanager
+    async def _reading(self) -> AsyncIterator[None]:
+        async with self._connection.transaction():
+            await self._connection.execute(_READ_ONLY)
+            yield
+
+    async def _ask(self, query: str, values: Row) -> Report:
+        found = await self._connection.execute(query.encode(), values)
+        return Report(tuple(each.name for each in found.description or ()), tuple(await found.fetchall()))
+
+    async def _story(self, job: Row) -> Story:
+        which = {"uid": job["uid"]}
+        # Its place in the queue is known only from the whole queue.
+        waiting = await self._ask(_WAITING, which) if job["state"] == "Queued" else ()
+        return Story(
+            job,
+            next(iter(waiting), None),
+            await self._ask(_ATTEMPTS, which),
+            await self._ask(_STATES, which),
+            await self._ask(_TIMELINE, which),
+        )
 
 
-async def _ask(connection: AsyncConnection, query: TextClause, values: Row) -> Report:
-    found = await connection.execute(query, values)
-    return Report(tuple(found.keys()), tuple(tuple(row) for row in found))
-
-
-async def _story(connection: AsyncConnection, job: Row) -> Story:
-    which = {"uid": job["uid"]}
-    # Its place in the queue is known only from the whole queue.
-    waiting = await _ask(connection, _WAITING, which) if job["state"] == "Queued" else ()
-    return Story(
-        job,
-        next(iter(waiting), None),
-        await _ask(connection, _ATTEMPTS, which),
-        await _ask(connection, _STATES, which),
-        await _ask(connection, _TIMELINE, which),
-    )
-
-
-def _usage(by: Sequence[By], per: Per) -> TextClause:
+def _usage(by: Sequence[By], per: Per) -> str:
     period = [] if per is Per.TOTAL else [per.value]
     keys = [*period, *dict.fromkeys(COLUMN_OF[each] for each in by)]
     within = ", ".join(f"PARTITION BY {each}" for each in period)
-    return text(
+    return (
         f"SELECT {''.join(f'{key}, ' for key in keys)}sum(cpu_h) AS cpu_h, sum(memory_gib_h) AS memory_gib_h, "
         "sum(gpu_h) AS gpu_h, "
         f"100 * sum(gpu_h) / nullif(sum(sum(gpu_h)) OVER ({within}), 0) AS gpu_percent "
         "FROM (SELECT *, (hour AT TIME ZONE 'UTC')::date AS day FROM history.usage_hourly) AS used "
-        f"WHERE {_OF} AND hour >= :since AND hour < :until GROUP BY ({', '.join(keys)}) "
+        f"WHERE {_OF} AND hour >= %(since)s AND hour < %(until)s GROUP BY ({', '.join(keys)}) "
         f"ORDER BY {', '.join([*period, 'gpu_h DESC', 'cpu_h DESC', *keys])}"
     )
 
@@ -183,38 +194,40 @@ def _times(window: Window) -> dict[str, object]:
 
 
 def _if_given(name: str, column: str) -> str:
-    return f"(CAST(:{name} AS text) IS NULL OR {column} = :{name})"
+    return f"(CAST(%({name})s AS text) IS NULL OR {column} = %({name})s)"
 
 
+_READ_ONLY: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
 _OF_QUEUE: Final = f"{_if_given('namespace', 'namespace')} AND {_if_given('queue', 'queue')}"
 _OF: Final = f"{_OF_QUEUE} AND {_if_given('user', 'user_name')}"
-_QUEUE: Final = text(
+_QUEUE: Final = (
     f"SELECT * FROM history.queue_now WHERE {_OF} ORDER BY queue, position NULLS LAST, eligible_at, uid"
 )
-_JOBS: Final = text(
+_JOBS: Final = (
     f"SELECT * FROM history.job_history WHERE {_OF} AND {_if_given('state', 'state')} "
-    f"AND {_if_given('outcome', 'outcome')} AND submitted_at < :until AND (ended_at IS NULL OR ended_at >= :since) "
-    "ORDER BY submitted_at DESC, uid LIMIT :asked"
+    f"AND {_if_given('outcome', 'outcome')} AND submitted_at < %(until)s "
+    "AND (ended_at IS NULL OR ended_at >= %(since)s) "
+    "ORDER BY submitted_at DESC, uid LIMIT %(asked)s"
 )
-_OF_NAME: Final = text(
-    f"SELECT * FROM history.job_history WHERE name = :name AND {_if_given('namespace', 'namespace')} "
+_OF_NAME: Final = (
+    f"SELECT * FROM history.job_history WHERE name = %(name)s AND {_if_given('namespace', 'namespace')} "
     "ORDER BY submitted_at DESC, uid"
 )
-_OF_UID: Final = text("SELECT * FROM history.job_history WHERE uid = :uid")
-_WAITING: Final = text("SELECT * FROM history.queue_now WHERE uid = :uid")
-_ATTEMPTS: Final = text("SELECT * FROM history.attempt_history WHERE uid = :uid ORDER BY attempt")
-_STATES: Final = text(
-    "SELECT state, sum(seconds) AS seconds FROM history.state_intervals WHERE uid = :uid "
+_OF_UID: Final = "SELECT * FROM history.job_history WHERE uid = %(uid)s"
+_WAITING: Final = "SELECT * FROM history.queue_now WHERE uid = %(uid)s"
+_ATTEMPTS: Final = "SELECT * FROM history.attempt_history WHERE uid = %(uid)s ORDER BY attempt"
+_STATES: Final = (
+    "SELECT state, sum(seconds) AS seconds FROM history.state_intervals WHERE uid = %(uid)s "
     "GROUP BY state ORDER BY min(entered_at), state"
 )
-_TIMELINE: Final = text(
+_TIMELINE: Final = (
     "SELECT timeline.*, state.seconds AS seconds_in_state "
     "FROM history.timeline LEFT JOIN history.state_intervals AS state ON state.uid = timeline.uid "
     "AND entered_at = at AND state.state = to_phase AND from_phase IS DISTINCT FROM to_phase "
-    "WHERE timeline.uid = :uid ORDER BY at, id"
+    "WHERE timeline.uid = %(uid)s ORDER BY at, id"
 )
-_WAITS: Final = text(
-    f"SELECT * FROM history.wait_stats_daily WHERE {_OF_QUEUE} AND day >= :since AND day < :until "
+_WAITS: Final = (
+    f"SELECT * FROM history.wait_stats_daily WHERE {_OF_QUEUE} AND day >= %(since)s AND day < %(until)s "
     "ORDER BY day DESC, queue, namespace, gpu_class"
 )
-_CLUSTERS: Final = text("SELECT * FROM history.clusters_now ORDER BY cluster")
+_CLUSTERS: Final = "SELECT * FROM history.clusters_now ORDER BY cluster"

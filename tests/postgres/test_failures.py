@@ -18,7 +18,8 @@ from psycopg import sql
 from sqlalchemy import text
 
 from dispatcher.errors import SchemaMismatch, StoreError, StoreUnavailable
-from dispatcher.store.database import Database, connection_parameters
+from dispatcher.store.connections import connection_parameters
+from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
 from testbed.postgres import EmbeddedPostgres, migrated_template, url_of

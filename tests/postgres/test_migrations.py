@@ -6,6 +6,7 @@ import asyncio
 import uuid
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from threading import Thread
 
 import psycopg
@@ -16,12 +17,14 @@ from dispatcher.core.gang import Gang
 from dispatcher.core.record import Attempt, ObjectRef, Phase, Record
 from dispatcher.core.resources import Resources
 from dispatcher.errors import DataRefused, SchemaMismatch, StoreUnavailable
-from dispatcher.store import migrate
+from dispatcher.store import migrate, revision
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
 from testbed.postgres import drop_database, url_of
 from tests.postgres.changes import forget_replay, make_dispatch, make_submit, rows_of
+
+CHECKOUT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -138,11 +141,11 @@ async def test_there_is_no_way_back_past_a_phase_that_the_older_code_cannot_load
     told = "no such phases: 2 Completed, 1 RunningHoldCompletion, 1 Suspended, 1 Suspending: delete these"
     with pytest.raises(DataRefused, match=told):
         await asyncio.to_thread(migrate.downgrade, database_url, "0001")
-    assert migrate.current_revision(database_url) == "0002"
+    assert revision.current_revision(database_url) == "0002"
     with psycopg.connect(database_url) as connection:
         connection.execute("UPDATE appwrapper SET phase = 'Deleted' WHERE phase = ANY (%s)", [phases])
     await asyncio.to_thread(migrate.downgrade, database_url, "0001")
-    assert migrate.current_revision(database_url) == "0001"
+    assert revision.current_revision(database_url) == "0001"
 
 
 async def loaded(url: str) -> list[Record]:
@@ -170,18 +173,33 @@ def test_partitions_made_as_time_goes_by_are_no_difference(database_url: str) ->
 
 
 def test_an_empty_database_names_the_command_that_makes_its_tables(empty_url: str) -> None:
-    assert migrate.current_revision(empty_url) is None
+    assert revision.current_revision(empty_url) is None
     with pytest.raises(SchemaMismatch, match="run: dispatcher migrate"):
-        migrate.check_revision(empty_url)
+        revision.check_revision(empty_url)
     migrate.migrate(empty_url)
-    migrate.check_revision(empty_url)
+    revision.check_revision(empty_url)
+
+
+def test_newest_revision_is_that_of_the_last_migration() -> None:
+    scripts = sorted((CHECKOUT / "migrations" / "versions").glob("[0-9]*.py"))
+    assert scripts[-1].name[:4] == revision.NEWEST
+    assert f'revision = "{revision.NEWEST}"' in scripts[-1].read_text()
+
+
+def test_a_database_of_an_older_dispatcher_is_to_be_migrated(database_url: str) -> None:
+    with psycopg.connect(database_url) as connection:
+        connection.execute("UPDATE alembic_version SET version_num = '0001'")
+    with pytest.raises(
+        SchemaMismatch, match=f"at revision 0001, not {revision.NEWEST}; run: dispatcher migrate"
+    ):
+        revision.check_revision(database_url)
 
 
 def test_a_database_of_a_newer_dispatcher_is_not_to_be_migrated(database_url: str) -> None:
     with psycopg.connect(database_url) as connection:
         connection.execute("UPDATE alembic_version SET version_num = '9999'")
     with pytest.raises(SchemaMismatch, match="newer dispatcher"):
-        migrate.check_revision(database_url)
+        revision.check_revision(database_url)
 
 
 def test_migrating_twice_keeps_the_identity_of_the_hub(database_url: str) -> None:
@@ -212,7 +230,7 @@ def test_migrations_started_at_once_run_one_after_the_other(empty_url: str) -> N
     for thread in threads:
         thread.join()
     assert failures == []
-    migrate.check_revision(empty_url)
+    revision.check_revision(empty_url)
 
 
 def test_a_migration_gives_up_on_another_that_does_not_end(
@@ -223,7 +241,7 @@ def test_a_migration_gives_up_on_another_that_does_not_end(
         other.execute("SELECT pg_advisory_lock(%s)", [migrate.LOCK])
         with pytest.raises(StoreUnavailable, match="lock timeout"):
             migrate.migrate(empty_url)
-    assert migrate.current_revision(empty_url) is None
+    assert revision.current_revision(empty_url) is None
 
 
 def test_every_column_of_the_views_for_people_has_a_comment(database_url: str) -> None:
@@ -244,7 +262,7 @@ def test_an_owner_who_may_not_make_roles_migrates_all_the_same(postgres_url: str
         admin.execute(sql.SQL("ALTER DATABASE {} OWNER TO {}").format(sql.Identifier(database), name))
         try:
             migrate.migrate(with_user(empty_url, owner))
-            migrate.check_revision(empty_url)
+            revision.check_revision(empty_url)
             assert rows_of(empty_url, "SELECT count(*) FROM history.job_history") == [(0,)]
         finally:
             admin.execute(sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(database)))

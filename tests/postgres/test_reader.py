@@ -13,8 +13,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from dispatcher.store import migrate, reader
+from dispatcher.store import migrate, overdue, reader
 from dispatcher.store.database import Database
+from dispatcher.store.overdue import end_overdue
 from dispatcher.store.queue import QueueStore
 from testbed.postgres import drop_database, url_of
 from tests.postgres.changes import make_dispatch, make_submit, rows_of
@@ -152,8 +153,8 @@ async def test_session_that_takes_too_long_is_ended_whatever_it_has_set(
         connection.execute("SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0")
         connection.execute("BEGIN")
         connection.execute("SELECT 1")
-        assert await reader.end_overdue(database, LONG) == []
-        ended = await reader.end_overdue(database, timedelta(0))
+        assert await end_overdue(database, LONG) == []
+        ended = await end_overdue(database, timedelta(0))
         assert ended == [f"{name}: a transaction that takes too long"]
         assert is_ended(connection)
 
@@ -161,10 +162,10 @@ async def test_session_that_takes_too_long_is_ended_whatever_it_has_set(
 async def test_session_that_is_idle_in_a_transaction_is_ended(
     database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reader, "IDLE_SECONDS", 0)
+    monkeypatch.setattr(overdue, "IDLE_SECONDS", 0)
     with psycopg.connect(with_user(database_url, reader.READER)) as connection:
         connection.execute("SELECT 1")
-        assert await reader.end_overdue(database, LONG) == [f"{reader.READER}: idle in a transaction"]
+        assert await end_overdue(database, LONG) == [f"{reader.READER}: idle in a transaction"]
         assert is_ended(connection)
 
 
@@ -175,7 +176,7 @@ async def test_session_that_holds_an_advisory_lock_is_ended_where_it_could_not_b
         connection.execute("GRANT EXECUTE ON FUNCTION pg_advisory_lock(bigint) TO PUBLIC")
     with psycopg.connect(with_user(database_url, reader.READER), autocommit=True) as connection:
         connection.execute("SELECT pg_advisory_lock(1)")
-        assert await reader.end_overdue(database, LONG) == [f"{reader.READER}: advisory locks"]
+        assert await end_overdue(database, LONG) == [f"{reader.READER}: advisory locks"]
         assert is_ended(connection)
 
 
@@ -186,7 +187,7 @@ async def test_sessions_of_others_are_left_alone(database: Database, database_ur
     ):
         other.execute("SELECT 1")
         idle.execute("SELECT 1")
-        assert await reader.end_overdue(database, timedelta(0)) == []
+        assert await end_overdue(database, timedelta(0)) == []
         other.execute("SELECT 1")
         idle.execute("SELECT 1")
 

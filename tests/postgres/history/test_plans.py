@@ -17,6 +17,7 @@ from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.partitions import PARTITIONED, drop_expired
 from dispatcher.store.reports import ANYBODY, Reports, Window
+from dispatcher.store.reports import reports as reports_of
 from testbed.postgres import clone_template, drop_database
 
 pytestmark = pytest.mark.timeout(120)  # to write the past takes as long as the machine is slow
@@ -45,9 +46,8 @@ def connection(past_url: str) -> Iterator[psycopg.Connection]:
 
 @pytest.fixture
 async def reports(past_url: str) -> AsyncIterator[Reports]:
-    database = Database(past_url)
-    yield Reports(database)
-    await database.close()
+    async with reports_of(past_url, timedelta(seconds=30)) as found:
+        yield found
 
 
 @pytest.fixture

@@ -7,15 +7,8 @@ from typing import Any
 
 import pytest
 
-from dispatcher.api.membercluster import (
-    AcceptedNamespaces,
-    MemberCluster,
-    NamespacePolicy,
-    OnClusterLost,
-    SecretKey,
-    WrittenMemberCluster,
-    parse_member_cluster,
-)
+from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
+from dispatcher.api.membercluster import MemberCluster, SecretKey, WrittenMemberCluster, parse_member_cluster
 from dispatcher.api.mistakes import SpecError
 from dispatcher.kube.crds import load_crds
 

@@ -131,7 +131,7 @@ async def process(server: FakeApiServer, monkeypatch: pytest.MonkeyPatch) -> Pro
 
     is_cluster(server, HUB_UID)
     monkeypatch.setattr("dispatcher.app.ClusterClient.connect", connect)
-    monkeypatch.setattr("dispatcher.app.migrate.check_revision", lambda _url: None)
+    monkeypatch.setattr("dispatcher.app.revision.check_revision", lambda _url: None)
     monkeypatch.setattr("dispatcher.app.ClusterStore", lambda *_: FakeMemory())
     monkeypatch.setattr("dispatcher.app.Leadership", lambda *_, **__: process)
     monkeypatch.setattr("dispatcher.app.Session", lambda *_: Session(process))

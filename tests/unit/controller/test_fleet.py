@@ -13,7 +13,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from dispatcher import errors
-from dispatcher.api.membercluster import OnClusterLost
+from dispatcher.api.clusterpolicies import OnClusterLost
 from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.api.selector import parse_selector
 from dispatcher.controller.connector import Pace

@@ -9,13 +9,8 @@ from typing import Any
 import pytest
 
 from dispatcher import errors
-from dispatcher.api.membercluster import (
-    AcceptedNamespaces,
-    MemberCluster,
-    NamespacePolicy,
-    OnClusterLost,
-    SecretKey,
-)
+from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
+from dispatcher.api.membercluster import MemberCluster, SecretKey
 from dispatcher.controller.cluster import Cluster, Namespace
 from dispatcher.controller.member import (
     CONNECTING,

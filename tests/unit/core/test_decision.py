@@ -12,7 +12,7 @@ import pytest
 from dispatcher.api import conditions as words
 from dispatcher.api.appwrapper import Requeuing
 from dispatcher.api.asked import Asked
-from dispatcher.api.membercluster import OnClusterLost
+from dispatcher.api.clusterpolicies import OnClusterLost
 from dispatcher.api.selector import parse_selector
 from dispatcher.core import lifecycle
 from dispatcher.core.capacity import PodCounts

@@ -13,7 +13,7 @@ import pytest
 from dispatcher.api import conditions as words
 from dispatcher.api.appwrapper import Growth, Requeuing
 from dispatcher.api.asked import Asked
-from dispatcher.api.membercluster import OnClusterLost
+from dispatcher.api.clusterpolicies import OnClusterLost
 from dispatcher.api.selector import parse_selector
 from dispatcher.core import beginnings, lifecycle
 from dispatcher.core.capacity import PodCounts

@@ -1,0 +1,52 @@
+"""What a command imports is most of the time it takes: nothing that only another command needs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+LIBRARIES = ("aiohttp", "alembic", "kubernetes_asyncio", "mako", "sqlalchemy", "structlog", "yaml")
+"""Those that take long to import. rich and pygments come with typer and structlog where they are installed."""
+SHOW = """
+import sys
+{statement}
+print(" ".join(sorted({{name.partition(".")[0] for name in sys.modules}})))
+"""
+PARSED = """
+sys.argv = ["dispatcher", {words}]
+from dispatcher.__main__ import main
+try:
+    main()
+except SystemExit:
+    pass
+"""
+NOWHERE = "postgresql://nobody@localhost:1/nothing"
+
+
+def imported(statement: str) -> set[str]:
+    """The libraries that a statement imports in a process of its own."""
+    command = [sys.executable, "-c", SHOW.format(statement=statement)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)  # noqa: S603  # our own
+    return set(done.stdout.splitlines()[-1].split()).intersection(LIBRARIES)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["queue", "--database-url", NOWHERE],
+        ["show", "train", "--database-url", NOWHERE],
+        ["sql", "SELECT 1", "--database-url", NOWHERE],
+        ["clusters", "--database-url", NOWHERE],
+        ["clusters", "drain", "--help"],
+    ],
+    ids=" ".join,
+)
+def test_command_that_needs_no_cluster_imports_nothing_for_one(words: list[str]) -> None:
+    assert imported(PARSED.format(words=", ".join(map(repr, words)))) == set()
+
+
+def test_dispatcher_that_runs_does_not_import_what_migrates() -> None:
+    assert imported("import dispatcher.app") == set(LIBRARIES) - {"alembic", "mako"}
