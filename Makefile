@@ -107,6 +107,10 @@ bench-largest: $(READY) ## Measure what 100 of the largest AppWrappers, and 60 t
 bench-canary: control-plane ## Measure the wait of one that fits after 1000 that do not were deleted
 	$(BIN)/python -m benchmarks.canary
 
+.PHONY: bench-start
+bench-start: control-plane ## Measure the processor time of commands, and of a dispatcher until it leads (a minute)
+	$(BIN)/python -m benchmarks.start
+
 .PHONY: bench-members
 bench-members: control-plane ## Measure 1, 2 and 4 members, and what one that hangs costs the others (six minutes)
 	$(BIN)/python -m benchmarks.members
