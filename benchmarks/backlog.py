@@ -27,22 +27,22 @@ from benchmarks.processor import peak_memory
 from dispatcher import log
 from dispatcher.api.appwrapper import spec_hash
 from dispatcher.api.names import HUB_CLUSTER, WORKLOAD_GROUP
-from dispatcher.controller.announcer import Announcer
-from dispatcher.controller.committer import Committer
-from dispatcher.controller.dispatch import Dispatch, Rules
-from dispatcher.controller.garbage import short_collections
-from dispatcher.controller.member import asked_kinds
-from dispatcher.controller.roster import Roster
-from dispatcher.controller.slices import Slices
-from dispatcher.controller.takeover import load
-from dispatcher.controller.workqueue import WorkQueue
-from dispatcher.core import beginnings
-from dispatcher.core.beginnings import Newcomer
-from dispatcher.core.capacity import CapacityLedger, Node, Pod, PodPhase
-from dispatcher.core.choice import Site, Where
-from dispatcher.core.gang import Gang, PodSet, Taint, Toleration
-from dispatcher.core.record import Change
-from dispatcher.core.resources import NOTHING, Resources
+from dispatcher.controller.members.member import asked_kinds
+from dispatcher.controller.reconcile.committer import Committer
+from dispatcher.controller.reconcile.event_recorder import Announcer
+from dispatcher.controller.reconcile.workqueue import WorkQueue
+from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.garbage import short_collections
+from dispatcher.controller.scheduling.scheduler import Dispatch, Rules
+from dispatcher.controller.scheduling.slices import Slices
+from dispatcher.controller.upkeep.takeover import load
+from dispatcher.core.lifecycle import first_steps
+from dispatcher.core.lifecycle.first_steps import Newcomer
+from dispatcher.core.model.gang import Gang, PodSet, Taint, Toleration
+from dispatcher.core.model.record import Change
+from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodPhase
+from dispatcher.core.scheduling.cluster_filters import Site, Where
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.events import EventRecorder
 from dispatcher.probes import Metrics
@@ -140,7 +140,7 @@ def submission(number: int, mix: Mix, now: datetime, namespaces: int = 20) -> Ch
         priority_slope=0.001 * (1 + number % 7) if mix in {Mix.SLOPED, Mix.DISTINCT_SLOPED} else 0.0,
         where=Where(namespace=namespace, kinds=frozenset({JOB})),
     )
-    return beginnings.submit(newcomer, shape(number, mix), now)
+    return first_steps.submit(newcomer, shape(number, mix), now)
 
 
 def full_cluster(nodes: int) -> CapacityLedger:

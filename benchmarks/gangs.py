@@ -18,11 +18,11 @@ import yaml
 from dispatcher.api.annotations import ADMISSION_GRACE
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.names import APPWRAPPER_VERSION, WORKLOAD_GROUP
-from dispatcher.core import beginnings, lifecycle
-from dispatcher.core.beginnings import Newcomer
-from dispatcher.core.conditions import project
-from dispatcher.core.demand import gang_of
-from dispatcher.core.manifest import Owner, build
+from dispatcher.core.kinds.demand import gang_of
+from dispatcher.core.kinds.manifest import Owner, build
+from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle.first_steps import Newcomer
+from dispatcher.core.status.conditions import project
 
 Json = dict[str, Any]
 
@@ -67,9 +67,9 @@ def statuses() -> tuple[Json, Json]:
     """The status of an AppWrapper at the head of the queue, and when it was dispatched."""
     now = datetime.now(UTC)
     spec = yaml.safe_load(EXAMPLE.read_text())["spec"]
-    submitted = beginnings.submit(_newcomer(now), gang_of(parse_spec(spec, namespace=NAMESPACE)), now).after
-    decided = lifecycle.dispatch(submitted, "hub", now).after
-    return project(decided), project(lifecycle.created(decided, (), now).after)
+    submitted = first_steps.submit(_newcomer(now), gang_of(parse_spec(spec, namespace=NAMESPACE)), now).after
+    decided = steps.dispatch(submitted, "hub", now).after
+    return project(decided), project(steps.created(decided, (), now).after)
 
 
 def is_dispatched(appwrapper: Mapping[str, Any]) -> bool:

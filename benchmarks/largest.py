@@ -26,14 +26,14 @@ from benchmarks.backlog import Meter, TimedStore
 from benchmarks.processor import peak_memory
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.api.sizes import LARGEST_SPEC, MOST_CONTAINERS, SpecSize
-from dispatcher.controller.admission import Admission
-from dispatcher.controller.committer import Committer
-from dispatcher.controller.garbage import short_collections
-from dispatcher.controller.hub import Hub
-from dispatcher.controller.roster import Roster
-from dispatcher.controller.specs import Specs
-from dispatcher.core.capacity import CapacityLedger
-from dispatcher.core.record import Phase
+from dispatcher.controller.intake.intake import Admission
+from dispatcher.controller.intake.specs import Specs
+from dispatcher.controller.reconcile.appwrapper_informer import Hub
+from dispatcher.controller.reconcile.committer import Committer
+from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.garbage import short_collections
+from dispatcher.core.model.record import Phase
+from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
 from dispatcher.store.database import Database

@@ -17,15 +17,15 @@ import orjson
 
 from dispatcher.api import conditions as words
 from dispatcher.api.names import WORKLOAD_GROUP
-from dispatcher.core import beginnings, lifecycle
-from dispatcher.core.beginnings import Newcomer
-from dispatcher.core.choice import Rejection, Where
-from dispatcher.core.gang import Gang, PodSet
-from dispatcher.core.lifecycle import Verdict
-from dispatcher.core.placement import INSUFFICIENT
-from dispatcher.core.record import Change, ObjectRef, Pending, Record
-from dispatcher.core.resources import Resources
-from dispatcher.store import rows
+from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle.first_steps import Newcomer
+from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.record import Change, ObjectRef, Pending, Record
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.cluster_filters import Rejection, Where
+from dispatcher.core.scheduling.cycle import INSUFFICIENT
+from dispatcher.store import mapping
 
 FIRST: Final = "CLUSTER-1"
 SECOND: Final = "CLUSTER-2"
@@ -90,15 +90,15 @@ def step_rows(life: Life) -> list[dict[str, Any]]:
     return [
         {**each, "change": _timeless(each["change"]), "life": life.name, "moment": int(moment)}
         for moment, change in life.steps
-        for each in rows.event_rows(change)
+        for each in mapping.event_rows(change)
     ]
 
 
 def attempt_rows(life: Life) -> list[dict[str, Any]]:
     """Every attempt of a life as it ended, with numbers of moments for times."""
-    last: dict[object, rows.Row] = {}
+    last: dict[object, mapping.Row] = {}
     for _, change in life.steps:
-        last |= {each["number"]: each for each in rows.attempt_rows(change)}
+        last |= {each["number"]: each for each in mapping.attempt_rows(change)}
     moments = {_time(moment): int(moment) for moment in Moment}
     return [
         {
@@ -117,7 +117,7 @@ def end_row(life: Life) -> dict[str, Any]:
     ended = [each for each in life.steps if each[1].after.phase in {"Completed", "Failed", "Deleted"}]
     return {
         "life": life.name,
-        "pattern": _timeless(rows.new_row(life.end)),
+        "pattern": _timeless(mapping.new_row(life.end)),
         "moments": sorted(map(int, life.moments)),
         "first_queued": int(queued[0]) if queued else None,
         "ended": int(ended[0][0]) if ended else None,
@@ -137,12 +137,12 @@ def _time(moment: Moment) -> datetime:
 
 
 def _live(name: str, share: int, first: Change, acts: Iterable[tuple[Moment, Act]] = ()) -> Life:
-    steps = [(Moment.SUBMITTED, first)]
+    lived = [(Moment.SUBMITTED, first)]
     for moment, act in acts:
-        change = act(steps[-1][1].after, _time(moment))
+        change = act(lived[-1][1].after, _time(moment))
         assert change is not None, f"{name}: nothing happens at {moment.name}"  # noqa: S101 - a pattern of ours
-        steps.append((moment, change))
-    return Life(name, share, tuple(steps))
+        lived.append((moment, change))
+    return Life(name, share, tuple(lived))
 
 
 def _newcomer() -> Newcomer:
@@ -151,72 +151,72 @@ def _newcomer() -> Newcomer:
 
 
 def _submitted() -> Change:
-    return beginnings.submit(_newcomer(), _GANG, _time(Moment.SUBMITTED))
+    return first_steps.submit(_newcomer(), _GANG, _time(Moment.SUBMITTED))
 
 
 def _rejected() -> Change:
-    return beginnings.reject(_newcomer(), "spec.resources: none", _time(Moment.SUBMITTED))
+    return first_steps.reject(_newcomer(), "spec.resources: none", _time(Moment.SUBMITTED))
 
 
 def _told(record: Record, now: datetime) -> Change | None:
     message = "cpu: needs 8, 3500m free"
     others = tuple(Rejection(each, INSUFFICIENT, message, "cpu") for each in (FIRST, SECOND))
     pending = Pending(INSUFFICIENT, message, "cpu", FIRST, others)
-    return lifecycle.block(record, pending, now, is_head=True)
+    return steps.block(record, pending, now, is_head=True)
 
 
 def _dispatch(cluster: str) -> Act:
-    return lambda record, now: lifecycle.dispatch(record, cluster, now)
+    return lambda record, now: steps.dispatch(record, cluster, now)
 
 
 def _create(record: Record, now: datetime) -> Change:
-    return lifecycle.created(record, (_OBJECT,), now)
+    return steps.created(record, (_OBJECT,), now)
 
 
 def _postpone(record: Record, now: datetime) -> Change:
-    return lifecycle.postpone_creation(record, (_OBJECT,), "exceeded quota: compute", now, now)
+    return steps.postpone_creation(record, (_OBJECT,), "exceeded quota: compute", now, now)
 
 
 def _fall_ill(record: Record, now: datetime) -> Change:
-    return lifecycle.fall_ill(record, words.MIN_PODS_NOT_RUNNING, "1 of 2 pods run", now)
+    return steps.fall_ill(record, words.MIN_PODS_NOT_RUNNING, "1 of 2 pods run", now)
 
 
 def _fall_silent(record: Record, now: datetime) -> Change:
-    return lifecycle.fall_ill(record, words.CLUSTER_UNREACHABLE, "the cluster does not answer", now)
+    return steps.fall_ill(record, words.CLUSTER_UNREACHABLE, "the cluster does not answer", now)
 
 
 def _preempt(record: Record, now: datetime) -> Change:
     verdict = Verdict(
         words.MIN_PODS_NOT_RUNNING, "Insufficient number of Running pods, minimum=2, running=1."
     )
-    return lifecycle.preempt(record, verdict, now, 300, now)
+    return steps.preempt(record, verdict, now, 300, now)
 
 
 def _fail(record: Record, now: datetime) -> Change:
     verdict = Verdict(words.FAILED_COMPONENT, "a component failed: RayCluster gang")
-    return lifecycle.fail(record, verdict, now)
+    return steps.fail(record, verdict, now)
 
 
 def _abandon(record: Record, now: datetime) -> Change:
-    return lifecycle.abandon(record, "the cluster has not answered for 300 s", now)
+    return steps.abandon(record, "the cluster has not answered for 300 s", now)
 
 
 def _complete(record: Record, now: datetime) -> Change:
-    return lifecycle.complete(record, (0,), now, now)
+    return steps.complete(record, (0,), now, now)
 
 
 _ONCE: Final[Sequence[tuple[Moment, Act]]] = (
     (Moment.DISPATCHED, _dispatch(FIRST)),
     (Moment.CREATED, _create),
-    (Moment.RAN, lifecycle.mark_running),
+    (Moment.RAN, steps.mark_running),
 )
 _AGAIN: Final[Sequence[tuple[Moment, Act]]] = (
     (Moment.DISPATCHED_AGAIN, _dispatch(SECOND)),
     (Moment.CREATED_AGAIN, _create),
-    (Moment.RAN_AGAIN, lifecycle.mark_running),
+    (Moment.RAN_AGAIN, steps.mark_running),
 )
-_COMPLETED: Final = ((Moment.ENDED, _complete), (Moment.DELETED, lifecycle.delete))
-_REMOVED: Final = (Moment.GONE, lifecycle.removed)
+_COMPLETED: Final = ((Moment.ENDED, _complete), (Moment.DELETED, steps.delete))
+_REMOVED: Final = (Moment.GONE, steps.removed)
 _WAITED: Final = (Moment.TOLD, _told)
 
 LIVES: Final[Sequence[Life]] = (
@@ -244,8 +244,8 @@ LIVES: Final[Sequence[Life]] = (
             _WAITED,
             *_ONCE,
             (Moment.ENDED, _fail),
-            (Moment.RELEASED, lifecycle.removed),
-            (Moment.DELETED, lifecycle.delete),
+            (Moment.RELEASED, steps.removed),
+            (Moment.DELETED, steps.delete),
         ),
     ),
     _live(
@@ -260,14 +260,14 @@ LIVES: Final[Sequence[Life]] = (
         _submitted(),
         (_WAITED, *_ONCE, (Moment.ILL, _fall_silent), (Moment.TAKEN, _abandon), *_AGAIN, *_COMPLETED),
     ),
-    _live("given-up", 4, _submitted(), (_WAITED, (Moment.DELETED, lifecycle.delete))),
+    _live("given-up", 4, _submitted(), (_WAITED, (Moment.DELETED, steps.delete))),
     _live(
         "cancelled",
         5,
         _submitted(),
-        (_WAITED, *_ONCE, (Moment.ENDED, lifecycle.delete), (Moment.RELEASED, lifecycle.release)),
+        (_WAITED, *_ONCE, (Moment.ENDED, steps.delete), (Moment.RELEASED, steps.release)),
     ),
-    _live("rejected", 1, _rejected(), ((Moment.DELETED, lifecycle.delete),)),
+    _live("rejected", 1, _rejected(), ((Moment.DELETED, steps.delete),)),
 )
 """How all have lived that are no more."""
 

@@ -20,8 +20,8 @@ import psycopg
 
 from benchmarks import lives
 from benchmarks.lives import Life
-from dispatcher.controller.housekeeping import DELETED_FOR
-from dispatcher.store import rows
+from dispatcher.controller.upkeep.housekeeping import DELETED_FOR
+from dispatcher.store import mapping
 from dispatcher.store.partitions import PARTITIONED
 
 CHUNK: Final = 25_000
@@ -240,12 +240,12 @@ ORDER BY at[moment]
 """
 
 _COLUMNS: Final = ", ".join(
-    name for name in (*rows.IDENTITY_COLUMNS, *rows.STATE_COLUMNS) if name not in rows.OF_EACH_EVENT
+    name for name in (*mapping.IDENTITY_COLUMNS, *mapping.STATE_COLUMNS) if name not in mapping.OF_EACH_EVENT
 )
 _COLUMNS_OF_THE_END: Final = ", ".join(
     f"ended.{name}"
-    for name in (*rows.IDENTITY_COLUMNS, *rows.STATE_COLUMNS)
-    if name not in rows.OF_EACH_EVENT
+    for name in (*mapping.IDENTITY_COLUMNS, *mapping.STATE_COLUMNS)
+    if name not in mapping.OF_EACH_EVENT
 )
 
 _APPWRAPPERS: Final = f"""

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from dispatcher import errors
 from dispatcher.cli import clusters, completion, history
-from dispatcher.cli.asking import EXIT_CODES
+from dispatcher.cli.query import EXIT_CODES
 from dispatcher.settings import Settings
 from dispatcher.store.tls import check_verified
 

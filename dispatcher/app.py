@@ -4,7 +4,7 @@ A process is a candidate first. When it leads it loads the queue into memory, wa
 it is cancelled or may be behind the database (its lease lost, or the database gone); then everything in memory
 is dropped and it is a candidate again. So there is one way to start, and every failure of the database ends in it.
 
-The clock is the database's (`core.clock`): read with each renewal, carried on by the monotonic clock in between.
+The clock is the database's (`core.model.clock`): read with each renewal, carried on by the monotonic clock in between.
 """
 
 from __future__ import annotations
@@ -22,43 +22,43 @@ from pathlib import Path
 
 from dispatcher import errors, log
 from dispatcher.api.names import HUB_CLUSTER
-from dispatcher.controller.admission import Admission
-from dispatcher.controller.announcer import Announcer
-from dispatcher.controller.arrivals import Arrivals
-from dispatcher.controller.author_check import AuthorCheck, watch_policy
-from dispatcher.controller.cluster import Cluster
-from dispatcher.controller.committer import Committer
-from dispatcher.controller.connector import Pace
-from dispatcher.controller.dispatch import Dispatch, Rules
-from dispatcher.controller.figures import gather
-from dispatcher.controller.first_lists import NotListed, wait_for_lists
-from dispatcher.controller.fleet import Concerned, Fleet
-from dispatcher.controller.garbage import look_at_all_again, short_collections
-from dispatcher.controller.housekeeping import Housekeeping
-from dispatcher.controller.hub import Hub
-from dispatcher.controller.limits import Limits, QueueBound
-from dispatcher.controller.membership import MembersUnknown
-from dispatcher.controller.namespaces import Namespaces
-from dispatcher.controller.pacing import Pacing
-from dispatcher.controller.parts import Parts
-from dispatcher.controller.reconciler import Reconciler, lane_of
-from dispatcher.controller.reporter import Reporter
-from dispatcher.controller.restoration import Restoration
-from dispatcher.controller.roster import Roster
-from dispatcher.controller.sampler import Sampler
-from dispatcher.controller.slices import Slices
-from dispatcher.controller.specs import Specs
-from dispatcher.controller.sweep import Sweep
-from dispatcher.controller.takeover import for_each, load
-from dispatcher.controller.workqueue import WorkQueue
-from dispatcher.core.backfill import Bounds
-from dispatcher.core.capacity import CapacityLedger
-from dispatcher.core.ceilings import Ceiling
-from dispatcher.core.clock import Clock
-from dispatcher.core.decision import is_as_asked
-from dispatcher.core.demand import Rule
-from dispatcher.core.placement import Policy
-from dispatcher.core.record import ACTIVE, Record
+from dispatcher.controller.intake.author_check import AuthorCheck, watch_policy
+from dispatcher.controller.intake.intake import Admission
+from dispatcher.controller.intake.limits import Limits, QueueBound
+from dispatcher.controller.intake.namespaces import Namespaces
+from dispatcher.controller.intake.specs import Specs
+from dispatcher.controller.members.arrivals import Arrivals
+from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.connector import Pace
+from dispatcher.controller.members.first_lists import NotListed, wait_for_lists
+from dispatcher.controller.members.fleet import Concerned, Fleet
+from dispatcher.controller.members.membership import MembersUnknown
+from dispatcher.controller.reconcile.appwrapper_informer import Hub
+from dispatcher.controller.reconcile.committer import Committer
+from dispatcher.controller.reconcile.event_recorder import Announcer
+from dispatcher.controller.reconcile.pacing import Pacing
+from dispatcher.controller.reconcile.parts import Parts
+from dispatcher.controller.reconcile.reconciler import Reconciler, lane_of
+from dispatcher.controller.reconcile.status_writer import Reporter
+from dispatcher.controller.reconcile.workqueue import WorkQueue
+from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.garbage import look_at_all_again, short_collections
+from dispatcher.controller.scheduling.scheduler import Dispatch, Rules
+from dispatcher.controller.scheduling.slices import Slices
+from dispatcher.controller.upkeep.housekeeping import Housekeeping
+from dispatcher.controller.upkeep.metrics import gather
+from dispatcher.controller.upkeep.orphan_gc import Sweep
+from dispatcher.controller.upkeep.restore_recovery import Restoration
+from dispatcher.controller.upkeep.sampler import Sampler
+from dispatcher.controller.upkeep.takeover import for_each, load
+from dispatcher.core.intake.ceilings import Ceiling
+from dispatcher.core.kinds.demand import Rule
+from dispatcher.core.lifecycle.decision import is_as_asked
+from dispatcher.core.model.clock import Clock
+from dispatcher.core.model.record import ACTIVE, Record
+from dispatcher.core.scheduling.backfill import Bounds
+from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.scheduling.cycle import Policy
 from dispatcher.kube.access_reviews import is_allowed, is_author_policy_bound
 from dispatcher.kube.client import POD_NAMESPACE, ClusterClient, own_namespace, pod_namespace
 from dispatcher.kube.discovery import cluster_uid
@@ -67,13 +67,13 @@ from dispatcher.kube.kubeconfig import Connection
 from dispatcher.kube.stretch import take_short_turns
 from dispatcher.probes import Figures, Health, Metrics, Role, serve
 from dispatcher.settings import Settings
-from dispatcher.store import incarnation, revision
-from dispatcher.store.chronicle import Chronicle
+from dispatcher.store import restore_detection, revision
 from dispatcher.store.clusters import ClusterStore
 from dispatcher.store.database import Database
-from dispatcher.store.incarnation import Incarnation
 from dispatcher.store.leadership import Leadership, Lease
 from dispatcher.store.queue import QueueStore
+from dispatcher.store.restore_detection import Incarnation
+from dispatcher.store.samples import Chronicle
 
 RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 30.0
@@ -400,8 +400,8 @@ class Session:
     def _is_as_asked(self, record: Record) -> bool:
         """True unless the watch shows that the user of a queued gang wants something else by now.
 
-        The reconciler follows the changes of a user once a second (`controller.pacing`). Within that second the record
-        counts: else a user who changes a gang in a loop would keep capacity from others in each plan.
+        The reconciler follows the changes of a user once a second (`controller.reconcile.pacing`). Within that second
+        the record counts: else a user who changes a gang in a loop would keep capacity from others in each cycle.
         """
         view = self._hub.view(record.uid)
         if view is None:
@@ -476,7 +476,7 @@ class Session:
 
     async def _recognise_database(self) -> Incarnation:
         """Whether what it says may be out of date: to be known before anything of it is believed."""
-        life = await incarnation.recognise(self._database, self._leadership.lease)
+        life = await restore_detection.recognise(self._database, self._leadership.lease)
         if life.is_news:
             _log.warning("database_restored", incarnation=life.number)
         return life
@@ -608,7 +608,7 @@ class Session:
             self._queue.add(uid)
 
     async def _settle(self) -> None:
-        await incarnation.settle(self._database, self._leadership.lease)
+        await restore_detection.settle(self._database, self._leadership.lease)
 
     def _admitted(self, record: Record) -> None:
         self._look_and_plan(record.uid)

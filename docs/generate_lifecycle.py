@@ -13,10 +13,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from dispatcher.core import conditions
-from dispatcher.core.decision import Step
-from dispatcher.core.record import HOLDING, Phase, Record
-from dispatcher.core.transitions import TRANSITIONS, Transition
+from dispatcher.core.lifecycle.decision import Step
+from dispatcher.core.lifecycle.transitions import TRANSITIONS, Transition
+from dispatcher.core.model.record import HOLDING, Phase, Record
+from dispatcher.core.status import conditions
 
 PAGE: Final = Path(__file__).parent / "lifecycle.md"
 

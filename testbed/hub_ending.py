@@ -10,7 +10,7 @@ from typing import Final, Self
 from rich.table import Table
 
 from dispatcher.api.names import ANCHOR_PREFIX, ATTEMPT_LABEL
-from dispatcher.core.transitions import Cause
+from dispatcher.core.lifecycle.transitions import Cause
 from testbed.gangs import Gang
 from testbed.rayclusters import CLUSTER_LABEL
 from testbed.scene import Json, doing, name_of

@@ -24,25 +24,26 @@ from psycopg import sql
 from dispatcher.api.names import WORKLOAD_GROUP
 from dispatcher.api.selector import parse_selector
 from dispatcher.api.submitter import Submitter
-from dispatcher.controller.dispatch import change_of
-from dispatcher.core import beginnings, choice, lifecycle
-from dispatcher.core.beginnings import Newcomer
-from dispatcher.core.capacity import CapacityLedger, Node, Pod, PodPhase
-from dispatcher.core.choice import Closed, Site, Where
-from dispatcher.core.gang import Gang, PodSet
-from dispatcher.core.lifecycle import Verdict
-from dispatcher.core.line import Line
-from dispatcher.core.placement import Policy
-from dispatcher.core.record import ACTIVE, Change, Phase, Record
-from dispatcher.core.resources import Resources
-from dispatcher.core.samples import CapacitySample, Moment, stock_of
-from dispatcher.core.standing import Standing
+from dispatcher.controller.scheduling.scheduler import change_of
+from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle.first_steps import Newcomer
+from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling import cluster_filters
+from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodPhase
+from dispatcher.core.scheduling.cluster_filters import Closed, Site, Where
+from dispatcher.core.scheduling.cycle import Policy
+from dispatcher.core.scheduling.pending_queue import Line
+from dispatcher.core.status.cluster_state import Standing
+from dispatcher.core.status.samples import CapacitySample, Moment, stock_of
 from dispatcher.store import migrate
-from dispatcher.store.chronicle import Chronicle
 from dispatcher.store.clusters import ClusterStore
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
+from dispatcher.store.samples import Chronicle
 from testbed.postgres import drop_database, url_of
 
 FIRST_DAY: Final = datetime(2026, 3, 18, tzinfo=UTC)
@@ -196,7 +197,7 @@ class Cluster:
     @property
     def is_reachable(self) -> bool:
         """False while its API server is silent."""
-        return self.closed is None or self.closed.reason != choice.UNREACHABLE
+        return self.closed is None or self.closed.reason != cluster_filters.UNREACHABLE
 
 
 def make_cluster(nodes: int, gpu: str, seconds_to_create: int) -> Cluster:
@@ -309,14 +310,14 @@ class Story:
             where=Where(parse_selector(job.selector, ""), namespace=job.team, kinds=frozenset({RAY})),
             submitter=Submitter(job.user, (f"team-{job.team}",)),
         )
-        await self._commit(beginnings.submit(newcomer, make_gang(job.gpus), now))
+        await self._commit(first_steps.submit(newcomer, make_gang(job.gpus), now))
 
     async def _create(self, record: Record, now: datetime) -> None:
         hours, end = _run_of(self._jobs[record.uid], record)
         if end is End.EXCEEDS_QUOTA:
             await self._exceed_quota(record, now)
             return
-        record = await self._commit(lifecycle.created(record, (), now))
+        record = await self._commit(steps.created(record, (), now))
         started = now + timedelta(seconds=30 + 6 * record.gang.pods)
         self._at(started, self._if_still(record, self._start))
         self._at(started + timedelta(hours=hours), self._if_still(record, self._end))
@@ -324,46 +325,46 @@ class Story:
     async def _exceed_quota(self, record: Record, now: datetime) -> None:
         said = f"RayCluster {record.name}: exceeded quota: gpus, requested: 8, used: 4, limited: 8"
         again = now + timedelta(minutes=5)
-        await self._commit(lifecycle.postpone_creation(record, (), said, again, now))
+        await self._commit(steps.postpone_creation(record, (), said, again, now))
         self._at(now + timedelta(seconds=2), self._if_still(record, self._remove))
         self._at(again, _nothing)
 
     async def _start(self, record: Record, now: datetime) -> None:
-        await self._commit(lifecycle.mark_running(record, now))
+        await self._commit(steps.mark_running(record, now))
 
     async def _end(self, record: Record, now: datetime) -> None:
         if not self.clusters[_cluster_of(record)].is_reachable:
             return
         match _run_of(self._jobs[record.uid], record):
             case _, End.FAILS:
-                await self._commit(lifecycle.fail(record, FAILED_PODS, now))
+                await self._commit(steps.fail(record, FAILED_PODS, now))
                 self._at(now + timedelta(minutes=3), self._if_still(record, self._remove))
             case _, End.LOSES_PODS:
                 again = now + timedelta(minutes=5)
-                await self._commit(lifecycle.preempt(record, LOST_PODS, again, 600, now))
+                await self._commit(steps.preempt(record, LOST_PODS, again, 600, now))
                 self._at(now + timedelta(seconds=40), self._if_still(record, self._remove))
                 self._at(again, _nothing)
             case _:
-                await self._commit(lifecycle.complete(record, (), now + timedelta(days=7), now))
+                await self._commit(steps.complete(record, (), now + timedelta(days=7), now))
         self._at(now + timedelta(days=1), partial(self._delete, record.uid))
 
     async def _remove(self, record: Record, now: datetime) -> None:
-        await self._commit(lifecycle.removed(record, now))
+        await self._commit(steps.removed(record, now))
 
     async def _delete(self, uid: str, now: datetime) -> None:
         if self._records[uid].phase in {Phase.COMPLETED, Phase.FAILED}:
-            await self._commit(lifecycle.delete(self._records[uid], now))
+            await self._commit(steps.delete(self._records[uid], now))
 
     async def _east_falls_silent(self, now: datetime) -> None:
-        self.clusters["east"].closed = Closed(choice.UNREACHABLE, SILENT)
+        self.clusters["east"].closed = Closed(cluster_filters.UNREACHABLE, SILENT)
         await self._notes.note_unreachable("east", now, SILENT)
         for record in self._active_in("east"):
-            await self._commit(lifecycle.fall_ill(record, choice.UNREACHABLE, SILENT, now))
+            await self._commit(steps.fall_ill(record, cluster_filters.UNREACHABLE, SILENT, now))
 
     async def _east_is_given_up(self, now: datetime) -> None:
         said = f"east has not answered for {GRACE / timedelta(seconds=1):g} s"
         for record in self._active_in("east"):
-            record = await self._commit(lifecycle.abandon(record, said, now))
+            record = await self._commit(steps.abandon(record, said, now))
             self._at(record.eligible_at or now, _nothing)
 
     async def _east_answers(self, now: datetime) -> None:
@@ -371,7 +372,7 @@ class Story:
         await self._notes.note_reachable("east", now)
 
     async def _west_is_cordoned(self, now: datetime) -> None:
-        self.clusters["west"].closed = Closed(choice.CORDONED, "new switches")
+        self.clusters["west"].closed = Closed(cluster_filters.CORDONED, "new switches")
         await self._notes.note_standing("west", Standing(is_cordoned=True, said="new switches"), now)
 
     async def _west_is_opened(self, now: datetime) -> None:

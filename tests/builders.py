@@ -10,22 +10,22 @@ from typing import Any, Final
 
 from dispatcher.api import conditions as words
 from dispatcher.api.appwrapper import WrappedObject
-from dispatcher.api.asked import Asked
+from dispatcher.api.mutable_spec import Asked
 from dispatcher.api.names import UID_LABEL, WORKLOAD_GROUP
-from dispatcher.core import beginnings, lifecycle
-from dispatcher.core.beginnings import Newcomer
-from dispatcher.core.capacity import CapacityLedger, CapacitySnapshot, Node, PodCounts
-from dispatcher.core.choice import Site
-from dispatcher.core.completion import ItemTerms
-from dispatcher.core.decision import Observation
-from dispatcher.core.endings import ObjectState
-from dispatcher.core.gang import Gang, PodSet, Taint, Toleration
-from dispatcher.core.health import Sight
-from dispatcher.core.lifecycle import Verdict
-from dispatcher.core.manifest import Owner
-from dispatcher.core.record import ObjectRef, Pending, Phase, Record
-from dispatcher.core.resources import Resources
-from dispatcher.core.terms import KEPT, Terms
+from dispatcher.core.kinds.completion import ItemTerms
+from dispatcher.core.kinds.manifest import Owner
+from dispatcher.core.kinds.object_status import ObjectState
+from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle.decision import Observation
+from dispatcher.core.lifecycle.first_steps import Newcomer
+from dispatcher.core.lifecycle.health import Sight
+from dispatcher.core.lifecycle.policy import KEPT, Terms
+from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.model.gang import Gang, PodSet, Taint, Toleration
+from dispatcher.core.model.record import ObjectRef, Pending, Phase, Record
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot, Node, PodCounts
+from dispatcher.core.scheduling.cluster_filters import Site
 
 Json = dict[str, Any]
 
@@ -78,75 +78,73 @@ def make_ref(item: int = 0, kind: str = "RayCluster", **fields: Any) -> ObjectRe
 
 def make_record(phase: Phase = Phase.QUEUED, name: str = "aw", **fields: Any) -> Record:  # noqa: ANN401
     """An AppWrapper in that phase, brought there by the lifecycle itself; `fields` are then put in place."""
-    return replace(_LIVES[phase](beginnings.submit(make_newcomer(name), make_gang(), NOW).after), **fields)
+    return replace(_LIVES[phase](first_steps.submit(make_newcomer(name), make_gang(), NOW).after), **fields)
 
 
 def make_blocked(record: Record | None = None, pending: Pending = WAITS, seconds: float = 1) -> Record:
     """A record (else a new one) that was evaluated and does not fit."""
-    change = lifecycle.block(record or make_record(), pending, at(seconds))
+    change = steps.block(record or make_record(), pending, at(seconds))
     assert change is not None
     return change.after
 
 
 def _dispatching(record: Record) -> Record:
-    return lifecycle.dispatch(record, "hub", at(1)).after
+    return steps.dispatch(record, "hub", at(1)).after
 
 
 def _dispatched(record: Record) -> Record:
-    return lifecycle.created(_dispatching(record), (make_ref(),), at(2)).after
+    return steps.created(_dispatching(record), (make_ref(),), at(2)).after
 
 
 def _failing(record: Record) -> Record:
-    return lifecycle.refuse_creation(_dispatching(record), (make_ref(),), "it is invalid", at(2)).after
+    return steps.refuse_creation(_dispatching(record), (make_ref(),), "it is invalid", at(2)).after
 
 
 def _requeueing(record: Record) -> Record:
     dispatching = _dispatching(record)
-    return lifecycle.postpone_creation(dispatching, (make_ref(),), "exceeded quota", at(7), at(2)).after
+    return steps.postpone_creation(dispatching, (make_ref(),), "exceeded quota", at(7), at(2)).after
 
 
 def _running(record: Record) -> Record:
-    return lifecycle.mark_running(_dispatched(record), at(3)).after
+    return steps.mark_running(_dispatched(record), at(3)).after
 
 
 def _suspending(record: Record) -> Record:
-    return lifecycle.suspend(_running(record), at(4)).after
+    return steps.suspend(_running(record), at(4)).after
 
 
 _LIVES: Final[dict[Phase, Callable[[Record], Record]]] = {
     Phase.QUEUED: lambda record: record,
-    Phase.SUSPENDED: lambda record: lifecycle.suspend(record, at(1)).after,
+    Phase.SUSPENDED: lambda record: steps.suspend(record, at(1)).after,
     Phase.DISPATCHING: _dispatching,
     Phase.DISPATCHED: _dispatched,
     Phase.RUNNING: _running,
-    Phase.RUNNING_HOLD_COMPLETION: lambda record: (
-        lifecycle.complete_some(_running(record), (0,), at(4)).after
-    ),
-    Phase.COMPLETED: lambda record: lifecycle.complete(_running(record), (0,), at(4) + KEPT, at(4)).after,
+    Phase.RUNNING_HOLD_COMPLETION: lambda record: steps.complete_some(_running(record), (0,), at(4)).after,
+    Phase.COMPLETED: lambda record: steps.complete(_running(record), (0,), at(4) + KEPT, at(4)).after,
     Phase.REQUEUEING: _requeueing,
     Phase.SUSPENDING: _suspending,
     Phase.FAILING: _failing,
-    Phase.FAILED: lambda record: lifecycle.removed(_failing(record), at(3)).after,
-    Phase.DELETING: lambda record: lifecycle.delete(_dispatched(record), at(4)).after,
-    Phase.DELETED: lambda record: lifecycle.delete(record, at(4)).after,
+    Phase.FAILED: lambda record: steps.removed(_failing(record), at(3)).after,
+    Phase.DELETING: lambda record: steps.delete(_dispatched(record), at(4)).after,
+    Phase.DELETED: lambda record: steps.delete(record, at(4)).after,
 }
 
 
 def make_preempted(record: Record | None = None, reason: str = words.MIN_PODS_NOT_RUNNING) -> Record:
     """A record (else a new one that runs) that is taken from its cluster at second 4, and may go on at 94."""
-    return lifecycle.preempt(
+    return steps.preempt(
         record or make_record(Phase.RUNNING), Verdict(reason, "too few pods"), at(94), 600, at(4)
     ).after
 
 
 def make_failing_run(record: Record | None = None, reason: str = words.FAILED_COMPONENT) -> Record:
     """A record (else a new one that runs) that failed after its dispatch, at second 4; its parts are going."""
-    return lifecycle.fail(record or make_record(Phase.RUNNING), Verdict(reason, "it failed"), at(4)).after
+    return steps.fail(record or make_record(Phase.RUNNING), Verdict(reason, "it failed"), at(4)).after
 
 
 def make_failed_run(record: Record | None = None, reason: str = words.FAILED_COMPONENT) -> Record:
     """A record that failed after its dispatch, and of which something is kept for its logs."""
-    return lifecycle.removed(make_failing_run(record, reason), at(5), at(5) + KEPT).after
+    return steps.removed(make_failing_run(record, reason), at(5), at(5) + KEPT).after
 
 
 def make_terms(*items: ItemTerms, **fields: Any) -> Terms:  # noqa: ANN401

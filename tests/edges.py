@@ -10,7 +10,6 @@ from unittest.mock import AsyncMock, Mock
 import orjson
 
 from dispatcher import errors
-from dispatcher.api.mistakes import SpecError
 from dispatcher.api.names import (
     CLUSTER_SELECTOR,
     GROUPS_ANNOTATION,
@@ -18,15 +17,16 @@ from dispatcher.api.names import (
     USER_ANNOTATION,
 )
 from dispatcher.api.selector import selector_of
+from dispatcher.api.spec_errors import SpecError
 from dispatcher.api.submitter import submitter_of
-from dispatcher.controller.admission import told_end
-from dispatcher.controller.fleet import Mistaken
-from dispatcher.controller.fleet import _decode as decode_member
-from dispatcher.controller.member import AnotherCluster, Unlisted, why
-from dispatcher.core import drift
-from dispatcher.core.choice import ANYWHERE
-from dispatcher.core.endings import _TROUBLES, ENDINGS, state_of
-from dispatcher.core.manifest import anchor_name
+from dispatcher.controller.intake.intake import told_end
+from dispatcher.controller.members.fleet import Mistaken
+from dispatcher.controller.members.fleet import _decode as decode_member
+from dispatcher.controller.members.member import AnotherCluster, Unlisted, why
+from dispatcher.core.kinds import drift
+from dispatcher.core.kinds.manifest import anchor_name
+from dispatcher.core.kinds.object_status import _TROUBLES, ENDINGS, state_of
+from dispatcher.core.scheduling.cluster_filters import ANYWHERE
 from dispatcher.kube.anchors import _found as anchor_found
 from dispatcher.kube.answers import one_object
 from dispatcher.kube.appwrappers import decode
@@ -34,7 +34,7 @@ from dispatcher.kube.client import _refusal as refusal_of
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.kubeconfig import connection
 from dispatcher.kube.nodes import decode_node, decode_pod
-from dispatcher.kube.wrapped import WrappedObjects
+from dispatcher.kube.object_client import WrappedObjects
 from tests.builders import make_appwrapper, make_metadata, make_pod, make_ref
 
 Json = dict[str, Any]

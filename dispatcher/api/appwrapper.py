@@ -18,9 +18,7 @@ from datetime import timedelta
 from enum import StrEnum
 from typing import Any, Literal
 
-from dispatcher.api.mistakes import SpecError, quoted
-from dispatcher.api.templates import check_template
-from dispatcher.api.written import (
+from dispatcher.api.schema import (
     WrittenComponent,
     WrittenPodSet,
     WrittenRequeuing,
@@ -28,6 +26,8 @@ from dispatcher.api.written import (
     WrittenSpec,
     read,
 )
+from dispatcher.api.spec_errors import SpecError, quoted
+from dispatcher.api.validation import check_template
 
 DEFAULT_FORCE_DELETION_SECONDS = 600
 

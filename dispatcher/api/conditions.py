@@ -1,7 +1,7 @@
 """Condition types, reasons, messages and states, as MCAD wrote them, to the letter.
 
 Clients parse these strings (`FrontOfQueue.` does end in a dot), so they are constants with a sentence
-each and are set by `core.conditions` only. Source: MCAD's queue job controller.
+each and are set by `core.status.conditions` only. Source: MCAD's queue job controller.
 """
 
 from __future__ import annotations

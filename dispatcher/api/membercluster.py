@@ -16,10 +16,10 @@ from pydantic import AfterValidator, Field, ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
-from dispatcher.api.mistakes import SpecError, joined, one_line, quoted
 from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.api.schema import Count, ResourceList, Written
+from dispatcher.api.spec_errors import SpecError, joined, one_line, quoted
 from dispatcher.api.syntax import LONGEST_SUBDOMAIN, is_subdomain
-from dispatcher.api.written import Count, ResourceList, Written
 
 DEFAULT_SECRET_KEY: Final = "kubeconfig"  # noqa: S105  # where a secret is, not one
 DEFAULT_GRACE_SECONDS: Final = 600

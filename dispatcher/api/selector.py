@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple, NoReturn
 
-from dispatcher.api.mistakes import SpecError, joined, quoted
+from dispatcher.api.spec_errors import SpecError, joined, quoted
 from dispatcher.api.syntax import LONGEST_LABEL, is_qualified_name
 
 LONGEST_SELECTOR: Final = 4096

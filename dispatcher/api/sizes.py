@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from dispatcher.api.mistakes import SpecError
+from dispatcher.api.spec_errors import SpecError
 
 LARGEST_SPEC: Final = 2**18
 """Bytes of JSON without white space. A gang of a hundred pods, each with its own template, has some 100,000."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from dispatcher.api.appwrapper import AppWrapperSpec, WrappedObject
-from dispatcher.api.mistakes import SpecError
+from dispatcher.api.spec_errors import SpecError
 
 _VALUES: Final = ("data", "stringData")
 

@@ -20,16 +20,6 @@ import typer
 from dispatcher import errors
 from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
 from dispatcher.api.names import HUB_CLUSTER
-from dispatcher.cli.asking import (
-    NO_DATABASE,
-    DatabaseUrlIfAny,
-    Shown,
-    ask,
-    epilog,
-    laid_out,
-    note,
-    show_report,
-)
 from dispatcher.cli.examples import examples
 from dispatcher.cli.listing import CLUSTERS, CLUSTERS_WIDE, NO_CLUSTERS, as_json, as_table, as_wide_table
 from dispatcher.cli.options import (
@@ -51,12 +41,22 @@ from dispatcher.cli.options import (
     SecretName,
     Yes,
 )
-from dispatcher.cli.reporting import Shape
+from dispatcher.cli.output import Shape
+from dispatcher.cli.query import (
+    NO_DATABASE,
+    DatabaseUrlIfAny,
+    Shown,
+    ask,
+    epilog,
+    laid_out,
+    note,
+    show_report,
+)
 from dispatcher.cli.watching import EVERY, Every, Watch, watch
 from dispatcher.store.reports import Report
 
 if TYPE_CHECKING:
-    from dispatcher.cli.hub import Hub
+    from dispatcher.cli.hub_client import Hub
     from dispatcher.kube.client import Json
 
 DEFAULT_NAMESPACE: Final = "default"
@@ -154,7 +154,7 @@ def add(
     to run, the name of a file, or TLS that is not verified is refused. Giving a member a new one rotates it, without a
     restart. The name hub is for the cluster of the AppWrappers themselves, which needs no kubeconfig.
     """
-    from dispatcher.cli.joining import Wanted, join
+    from dispatcher.cli.add_member import Wanted, join
     from dispatcher.kube.kubeconfig import LARGEST_FILE, minified
 
     if name == HUB_CLUSTER and (kubeconfig or secret):
@@ -220,8 +220,8 @@ def remove(
 
 
 async def _remove(hub: Hub, name: str, *, force: bool) -> None:
-    from dispatcher.cli.hub import missing
-    from dispatcher.cli.joining import declared_secret
+    from dispatcher.cli.add_member import declared_secret
+    from dispatcher.cli.hub_client import missing
 
     found = await hub.find(name)
     if found is not None:
@@ -255,7 +255,7 @@ def own_namespace(pod_namespace: Path = POD_NAMESPACE) -> str:
 
 
 def _on_hub(kubeconfig: str, namespace: str, act: Callable[[Hub], Awaitable[None]]) -> None:
-    from dispatcher.cli.hub import Hub, explained
+    from dispatcher.cli.hub_client import Hub, explained
     from dispatcher.kube.client import ClusterClient
 
     async def connected() -> None:
@@ -277,7 +277,7 @@ def _shown(listed: Json, output: Output | None) -> str:
 
 
 def _change(name: str, hub_kubeconfig: str, spec: Json) -> None:
-    from dispatcher.cli.joining import changed
+    from dispatcher.cli.add_member import changed
 
     async def act(hub: Hub) -> None:
         found = await hub.member(name)

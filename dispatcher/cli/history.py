@@ -13,7 +13,10 @@ from typing import Annotated, Final
 
 import typer
 
-from dispatcher.cli.asking import (
+from dispatcher.cli.describe import as_text, as_value
+from dispatcher.cli.durations import duration
+from dispatcher.cli.output import Shape, as_asked, as_csv, dumped, how_long, known, named, plain, text
+from dispatcher.cli.query import (
     DatabaseUrl,
     Namespace,
     Queue,
@@ -32,15 +35,12 @@ from dispatcher.cli.asking import (
     since_until,
     terminal_width,
 )
-from dispatcher.cli.durations import duration
-from dispatcher.cli.reporting import Shape, as_asked, as_csv, dumped, how_long, known, named, plain, text
-from dispatcher.cli.story import as_text, as_value
 from dispatcher.cli.watching import EVERY, Every, Watch, watch
-from dispatcher.core.record import Phase
+from dispatcher.core.model.record import Phase
 from dispatcher.errors import CommandFailed
-from dispatcher.store.answers import answer
 from dispatcher.store.reader import READER
 from dispatcher.store.reports import COLUMN_OF, By, Of, Per, Report, Story, Window
+from dispatcher.store.sql_console import answer
 
 ROWS_ON_TERMINAL: Final = 500
 """More than anybody scrolls through; in a pipe there is no limit."""

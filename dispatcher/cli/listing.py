@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-from dispatcher.cli.reporting import Column, plain, text
+from dispatcher.cli.output import Column, plain, text
 from dispatcher.cli.tables import age, table
 from dispatcher.store.reports import Row
 

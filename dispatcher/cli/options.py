@@ -9,7 +9,7 @@ import typer
 
 from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
 from dispatcher.api.syntax import LONGEST_LABEL, is_qualified_name, is_subdomain
-from dispatcher.core.quantity import QuantityError, amount
+from dispatcher.core.model.quantity import QuantityError, amount
 
 
 class Output(StrEnum):

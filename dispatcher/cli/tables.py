@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from dispatcher.api.mistakes import one_line
+from dispatcher.api.spec_errors import one_line
 
 NOTHING: Final = "-"
 

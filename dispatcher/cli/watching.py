@@ -15,7 +15,7 @@ from typing import Annotated, Final, NoReturn
 
 import typer
 
-from dispatcher.api.mistakes import one_line
+from dispatcher.api.spec_errors import one_line
 from dispatcher.errors import TryAgain
 
 EVERY: Final = 2.0

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 from dispatcher import errors
-from dispatcher.core.authorization import Access
+from dispatcher.core.intake.authorization import Access
 from dispatcher.kube.client import ClusterClient
 
 PATH: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"

@@ -18,7 +18,7 @@ from typing import Final
 
 from dispatcher import errors
 from dispatcher.api import names
-from dispatcher.core.manifest import Anchor, Owner, anchor_name, anchor_of, appwrapper_of
+from dispatcher.core.kinds.manifest import Anchor, Owner, anchor_name, anchor_of, appwrapper_of
 from dispatcher.kube import paths
 from dispatcher.kube.answers import one_object
 from dispatcher.kube.client import METADATA_LIST, ClusterClient, Json

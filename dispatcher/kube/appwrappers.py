@@ -10,7 +10,7 @@ from typing import Any, Final
 from dispatcher import errors
 from dispatcher.api.annotations import KEYS, FaultTolerance, fault_tolerance
 from dispatcher.api.appwrapper import spec_hash
-from dispatcher.api.asked import Asked, asked
+from dispatcher.api.mutable_spec import Asked, asked
 from dispatcher.api.names import (
     APPWRAPPER_KIND,
     APPWRAPPER_VERSION,
@@ -21,7 +21,7 @@ from dispatcher.api.names import (
 )
 from dispatcher.api.sizes import SpecSize
 from dispatcher.api.submitter import UNKNOWN, Submitter, submitter_of
-from dispatcher.kube import depth, envelope
+from dispatcher.kube import envelope, json_codec
 from dispatcher.kube.answers import one_object
 from dispatcher.kube.client import MERGE_PATCH, METADATA, ClusterClient, Json
 from dispatcher.kube.discovery import Discovery, Kind
@@ -72,7 +72,7 @@ def decode(raw: Json, *, with_spec: bool = True) -> AppWrapperView:
     annotations = metadata.get("annotations") or {}
     unread = read if isinstance(read, Unread) else None
     spec: Json = {} if isinstance(read, Unread) else read
-    written = depth.dumps(spec) if with_spec and unread is None else b""
+    written = json_codec.dumps(spec) if with_spec and unread is None else b""
     size = unread.size if unread else SpecSize.of(written)
     return AppWrapperView(
         uid=metadata["uid"],

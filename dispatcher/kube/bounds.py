@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from dispatcher.errors import TooLarge
-from dispatcher.kube import depth
+from dispatcher.kube import json_codec
 
 LARGEST_ANSWER: Final = 2**24
 """Bytes of an answer, or of one line of a watch: more than any object that etcd stores has as JSON."""
@@ -98,9 +98,9 @@ def loads(raw: bytes, most: int = MOST_CONTAINERS) -> Any:  # noqa: ANN401  # an
     """Parse JSON; `TooLarge` for what would take many times its size, `orjson.JSONDecodeError` for what is none."""
     check_values(raw, most)
     if len(raw) <= LARGEST_COLLECTED:
-        return depth.loads(raw)
+        return json_codec.loads(raw)
     with _no_collections():
-        return depth.loads(raw)
+        return json_codec.loads(raw)
 
 
 def check_values(raw: bytes, most: int = MOST_CONTAINERS) -> None:

@@ -37,7 +37,7 @@ from yaml.events import (
 )
 
 from dispatcher import errors
-from dispatcher.api.mistakes import quoted
+from dispatcher.api.spec_errors import quoted
 from dispatcher.api.syntax import is_subdomain
 
 LARGEST_FILE: Final = 2**20

@@ -8,16 +8,16 @@ from sys import intern
 from typing import Any, Final
 
 from dispatcher.api import names
-from dispatcher.core.capacity import Node, Plight, Pod, PodPhase, Unscheduled
-from dispatcher.core.endings import End, state_of
-from dispatcher.core.gang import Taint
-from dispatcher.core.manifest import controller_of
-from dispatcher.core.podrequests import pod_requests
-from dispatcher.core.quantity import QuantityError, amount
-from dispatcher.core.record import ObjectRef
-from dispatcher.core.resources import Resources
+from dispatcher.core.kinds.manifest import controller_of
+from dispatcher.core.kinds.object_status import End, state_of
+from dispatcher.core.kinds.pod_requests import pod_requests
+from dispatcher.core.model.gang import Taint
+from dispatcher.core.model.quantity import QuantityError, amount
+from dispatcher.core.model.record import ObjectRef
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.capacity import Node, Plight, Pod, PodPhase, Unscheduled
 from dispatcher.kube.client import Json
-from dispatcher.kube.owners import controller_ref
+from dispatcher.kube.owner_resolver import controller_ref
 from dispatcher.text import name_of, one_line
 
 NODES_PATH = "/api/v1/nodes"

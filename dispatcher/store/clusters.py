@@ -14,13 +14,13 @@ from typing import Final
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from dispatcher.api.mistakes import one_line
 from dispatcher.api.names import HUB_CLUSTER
-from dispatcher.core import choice
-from dispatcher.core.choice import LONGEST_MESSAGE
-from dispatcher.core.standing import ClusterEvent, ClusterNews, Standing, news
+from dispatcher.api.spec_errors import one_line
+from dispatcher.core.scheduling import cluster_filters
+from dispatcher.core.scheduling.cluster_filters import LONGEST_MESSAGE
+from dispatcher.core.status.cluster_state import ClusterEvent, ClusterNews, Standing, news
 from dispatcher.errors import SettingsError
-from dispatcher.store import rows
+from dispatcher.store import mapping
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Lease
 
@@ -69,7 +69,7 @@ class ClusterStore:
 
     async def note_unreachable(self, name: str, since: datetime, message: str) -> None:
         """Note since when a cluster does not answer: whoever leads next counts on from there."""
-        told = ClusterNews(ClusterEvent.UNREACHABLE, choice.UNREACHABLE, message)
+        told = ClusterNews(ClusterEvent.UNREACHABLE, cluster_filters.UNREACHABLE, message)
         async with self._fenced() as connection:
             if (await connection.execute(_FALL_SILENT, {"name": name, "since": since})).rowcount:
                 await self._tell(connection, name, since, [told])
@@ -106,11 +106,11 @@ class ClusterStore:
         self, connection: AsyncConnection, name: str, at: datetime, told: Sequence[ClusterNews]
     ) -> None:
         if told:
-            document = rows.to_json([_row(name, at, each) for each in told])
+            document = mapping.to_json([_row(name, at, each) for each in told])
             await connection.execute(_TELL, {"rows": document, "epoch": self._lease().epoch})
 
 
-def _row(name: str, at: datetime, told: ClusterNews) -> rows.Row:
+def _row(name: str, at: datetime, told: ClusterNews) -> mapping.Row:
     message = _short(one_line(told.message))
     return {"at": at, "cluster": name, "event": told.event, "reason": told.reason, "message": message}
 

@@ -21,11 +21,11 @@ from uuid import UUID
 from sqlalchemy import TextClause, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from dispatcher.core import steps
-from dispatcher.core.gang import Gang
-from dispatcher.core.record import Attempt, Change, ObjectRef, Record
+from dispatcher.core.model import incremental
+from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.record import Attempt, Change, ObjectRef, Record
 from dispatcher.errors import DataRefused
-from dispatcher.store import archive, partitions, rows
+from dispatcher.store import archive, mapping, partitions
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Lease
 from dispatcher.store.overdue import end_overdue
@@ -104,7 +104,7 @@ class QueueStore:
             objects = await _rows(connection, _LIVE_OBJECTS, uids) if uids["uids"] else []
         current = _attempts_by_uid(attempts, objects)
         await asyncio.sleep(0)
-        return [rows.record_of(row, current.get(row["uid"])) for row in live]
+        return [mapping.record_of(row, current.get(row["uid"])) for row in live]
 
     async def load_specs(self, hashes: Collection[str]) -> dict[str, bytes]:
         """The specs as they were submitted, by hash; an unknown hash is left out."""
@@ -164,9 +164,11 @@ class QueueStore:
                 await _write_specs(connection, changes)
                 accepted = await _write_records(connection, changes)
                 written = [change for change in changes if change.after.uid in accepted]
-                await _write(connection, _ATTEMPTS, _all(rows.attempt_rows(each) for each in written), lease)
-                await _write(connection, _OBJECTS, _all(rows.object_rows(each) for each in written), lease)
-                events = _all(map(rows.event_rows, written))
+                await _write(
+                    connection, _ATTEMPTS, _all(mapping.attempt_rows(each) for each in written), lease
+                )
+                await _write(connection, _OBJECTS, _all(mapping.object_rows(each) for each in written), lease)
+                events = _all(map(mapping.event_rows, written))
                 await _write(connection, _EVENTS, events, lease)
         return CommitResult(
             accepted=tuple(
@@ -206,26 +208,26 @@ async def _write_specs(connection: AsyncConnection, changes: Sequence[Change]) -
 async def _write_records(connection: AsyncConnection, changes: Sequence[Change]) -> dict[str, int]:
     """The uids of what was accepted; with the new `enqueue_seq` where there was no row, else 0."""
     accepted: dict[str, int] = {}
-    new = [rows.new_row(change.after) for change in changes if change.before is None]
+    new = [mapping.new_row(change.after) for change in changes if change.before is None]
     if new:
-        document = rows.to_json([{"ordinal": ordinal, **row} for ordinal, row in enumerate(new)])
+        document = mapping.to_json([{"ordinal": ordinal, **row} for ordinal, row in enumerate(new)])
         inserted = await connection.execute(_INSERT, {"rows": document})
         accepted.update((row.uid, row.enqueue_seq) for row in inserted)
-    changed = [rows.changed_row(change.before, change.after) for change in changes if change.before]
+    changed = [mapping.changed_row(change.before, change.after) for change in changes if change.before]
     if changed:
-        updated = await connection.execute(_UPDATE, {"rows": rows.to_json(changed)})
+        updated = await connection.execute(_UPDATE, {"rows": mapping.to_json(changed)})
         accepted.update((row.uid, 0) for row in updated)
     return accepted
 
 
 async def _write(
-    connection: AsyncConnection, statement: TextClause, written: list[rows.Row], lease: Lease
+    connection: AsyncConnection, statement: TextClause, written: list[mapping.Row], lease: Lease
 ) -> None:
     if written:
-        await connection.execute(statement, {"rows": rows.to_json(written), "epoch": lease.epoch})
+        await connection.execute(statement, {"rows": mapping.to_json(written), "epoch": lease.epoch})
 
 
-def _all(parts: Iterable[list[rows.Row]]) -> list[rows.Row]:
+def _all(parts: Iterable[list[mapping.Row]]) -> list[mapping.Row]:
     return [row for part in parts for row in part]
 
 
@@ -239,7 +241,7 @@ def _names(columns: Iterable[str]) -> str:
 
 
 def _assignment(name: str) -> str:
-    return f"{name} = coalesce(t.{name}, a.{name})" if name in rows.KEPT_IF_NULL else f"{name} = t.{name}"
+    return f"{name} = coalesce(t.{name}, a.{name})" if name in mapping.KEPT_IF_NULL else f"{name} = t.{name}"
 
 
 # All bodies as one value, taken apart by the server: an array of them would travel as hexadecimal text.
@@ -253,7 +255,7 @@ _DELETED: Final = text(
     "SELECT uid FROM appwrapper WHERE uid = ANY(:uids) AND phase = 'Deleted' "
     "UNION ALL SELECT uid FROM past_appwrapper WHERE uid = ANY(:uids)"
 )
-_NEW_COLUMNS: Final = {**rows.IDENTITY_COLUMNS, **rows.STATE_COLUMNS}
+_NEW_COLUMNS: Final = {**mapping.IDENTITY_COLUMNS, **mapping.STATE_COLUMNS}
 _ENDED: Final = "t.phase IN ('Completed', 'Failed', 'Deleted')"
 # When it began and ended follows from the phases it went through: written here, no step can forget to.
 _INSERT: Final = text(
@@ -264,32 +266,32 @@ _INSERT: Final = text(
     "ORDER BY ordinal ON CONFLICT (uid) DO NOTHING RETURNING uid, enqueue_seq"
 )
 _UPDATE: Final = text(
-    f"UPDATE appwrapper AS a SET {_names(map(_assignment, rows.STATE_COLUMNS))}, "
+    f"UPDATE appwrapper AS a SET {_names(map(_assignment, mapping.STATE_COLUMNS))}, "
     "updated_at = clock_timestamp(), "
     "first_queued_at = coalesce(a.first_queued_at, CASE WHEN t.phase = 'Queued' THEN t.phase_since END), "
     f"ended_at = coalesce(a.ended_at, CASE WHEN {_ENDED} THEN t.phase_since END), "
     f"outcome = CASE WHEN a.outcome = '' AND {_ENDED} THEN lower(t.phase) ELSE a.outcome END "
-    f"FROM {_recordset({'uid': 'text', 'believed': 'integer', **rows.STATE_COLUMNS})} "
+    f"FROM {_recordset({'uid': 'text', 'believed': 'integer', **mapping.STATE_COLUMNS})} "
     "WHERE a.uid = t.uid AND a.version = t.believed RETURNING a.uid"
 )
 _ATTEMPTS: Final = text(
-    f"INSERT INTO attempt (epoch, cluster_uid, {_names(rows.ATTEMPT_COLUMNS)}) "
+    f"INSERT INTO attempt (epoch, cluster_uid, {_names(mapping.ATTEMPT_COLUMNS)}) "
     "SELECT :epoch, coalesce((SELECT m.cluster_uid FROM member_cluster m WHERE m.name = t.cluster), ''), "
-    f"{_names(rows.ATTEMPT_COLUMNS)} FROM {_recordset(rows.ATTEMPT_COLUMNS)} "
+    f"{_names(mapping.ATTEMPT_COLUMNS)} FROM {_recordset(mapping.ATTEMPT_COLUMNS)} "
     "ON CONFLICT (uid, number) DO UPDATE SET created_at = excluded.created_at, "
     "started_at = excluded.started_at, ended_at = excluded.ended_at, outcome = excluded.outcome, "
     "reason = excluded.reason"
 )
 _OBJECTS: Final = text(
-    f"INSERT INTO attempt_object ({_names(rows.OBJECT_COLUMNS)}) "
-    f"SELECT {_names(rows.OBJECT_COLUMNS)} FROM {_recordset(rows.OBJECT_COLUMNS)} "
+    f"INSERT INTO attempt_object ({_names(mapping.OBJECT_COLUMNS)}) "
+    f"SELECT {_names(mapping.OBJECT_COLUMNS)} FROM {_recordset(mapping.OBJECT_COLUMNS)} "
     "ON CONFLICT (uid, attempt, item) DO UPDATE SET api_version = excluded.api_version, "
     "kind = excluded.kind, namespace = excluded.namespace, name = excluded.name, "
     "object_uid = excluded.object_uid, done = excluded.done, intent = excluded.intent"
 )
 _EVENTS: Final = text(
-    f"INSERT INTO event (epoch, {_names(rows.EVENT_COLUMNS)}) "
-    f"SELECT :epoch, {_names(rows.EVENT_COLUMNS)} FROM {_recordset(rows.EVENT_COLUMNS)}"
+    f"INSERT INTO event (epoch, {_names(mapping.EVENT_COLUMNS)}) "
+    f"SELECT :epoch, {_names(mapping.EVENT_COLUMNS)} FROM {_recordset(mapping.EVENT_COLUMNS)}"
 )
 
 # --- reading -----------------------------------------------------------------------------------------
@@ -316,7 +318,7 @@ async def _rows(
 
 async def _by_age(records: list[Record]) -> list[Record]:
     """In the order they were taken in; others have their turn in between."""
-    sorting = steps.in_order(records, key=attrgetter("enqueue_seq"))
+    sorting = incremental.in_order(records, key=attrgetter("enqueue_seq"))
     try:
         while True:
             next(sorting)
@@ -324,7 +326,7 @@ async def _by_age(records: list[Record]) -> list[Record]:
     except StopIteration as end:
         in_order: Iterator[Record] = end.value
     found: list[Record] = []
-    for part in steps.in_parts(in_order):
+    for part in incremental.in_parts(in_order):
         found += part
         await asyncio.sleep(0)
     return found
@@ -335,5 +337,5 @@ def _attempts_by_uid(
 ) -> dict[str, Attempt]:
     by_uid: dict[str, list[ObjectRef]] = defaultdict(list)
     for row in objects:
-        by_uid[row["uid"]].append(rows.object_of(row))
-    return {row["uid"]: rows.attempt_of(row, by_uid[row["uid"]]) for row in attempts}
+        by_uid[row["uid"]].append(mapping.object_of(row))
+    return {row["uid"]: mapping.attempt_of(row, by_uid[row["uid"]]) for row in attempts}

@@ -156,7 +156,7 @@ TABLES = (
 )
 
 VIEWS = (
-    # THE order of the queue; dispatcher.core.queueing has the same formula, and a test compares them.
+    # THE order of the queue; dispatcher.core.scheduling.ordering has the same formula, and a test compares them.
     """
     CREATE FUNCTION effective_priority(
         priority integer, priority_slope double precision, created_at timestamptz, now timestamptz

@@ -16,7 +16,7 @@ from signal import SIGCONT, SIGSTOP
 import psycopg
 import pytest
 
-from dispatcher.core.record import Phase
+from dispatcher.core.model.record import Phase
 from dispatcher.errors import Fenced
 from dispatcher.store.database import Database
 from testbed.processes import Process

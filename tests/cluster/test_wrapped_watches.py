@@ -13,14 +13,14 @@ import pytest
 from dispatcher import errors
 from dispatcher.api import names
 from dispatcher.api.appwrapper import WrappedObject
-from dispatcher.core.endings import End, ObjectState
-from dispatcher.core.manifest import Owner
-from dispatcher.core.record import ObjectRef
+from dispatcher.core.kinds.manifest import Owner
+from dispatcher.core.kinds.object_status import End, ObjectState
+from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube import bounds
 from dispatcher.kube.client import JSON, MERGE_PATCH, ClusterClient
 from dispatcher.kube.discovery import Discovery
-from dispatcher.kube.objects import WrappedWatches
-from dispatcher.kube.wrapped import Created, WrappedObjects
+from dispatcher.kube.object_client import Created, WrappedObjects
+from dispatcher.kube.object_informers import WrappedWatches
 from testbed.plane import Plane
 from testbed.processes import Supervisor
 from tests.cluster.manifests import appwrapper, config_map, item, job, pod

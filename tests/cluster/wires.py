@@ -11,8 +11,8 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from dispatcher.core.record import Phase
-from dispatcher.core.transitions import TRANSITIONS
+from dispatcher.core.lifecycle.transitions import TRANSITIONS
+from dispatcher.core.model.record import Phase
 from testbed.processes import Process
 from testbed.proxy import ApiProxy, Exchange
 from testbed.proxy_postgres import Commit, PostgresProxy

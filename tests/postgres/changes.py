@@ -11,10 +11,10 @@ import psycopg
 from psycopg import sql
 
 from dispatcher.api.appwrapper import spec_hash
-from dispatcher.core import beginnings, lifecycle
-from dispatcher.core.gang import Gang, PodSet
-from dispatcher.core.record import Attempt, Change, Event, ObjectRef, Pending, Phase, Record
-from dispatcher.core.resources import Resources
+from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.record import Attempt, Change, Event, ObjectRef, Pending, Phase, Record
+from dispatcher.core.model.resources import Resources
 
 NOW = datetime(2026, 11, 20, 12, 0, 0, 123456, tzinfo=UTC)
 LATER = NOW + timedelta(seconds=2)
@@ -23,7 +23,7 @@ GANG = Gang(Resources({"cpu": 1500, "nvidia.com/gpu": 2}), 2, (PodSet(2, Resourc
 
 def make_submit(name: str = "aw", *, spec: bytes = b'{"resources": {}}', **fields: object) -> Change:
     """A new AppWrapper, queued; `fields` are the record's."""
-    newcomer = beginnings.Newcomer(
+    newcomer = first_steps.Newcomer(
         uid=str(uuid.uuid4()),
         group="workload.codeflare.dev",
         namespace="default",
@@ -32,18 +32,18 @@ def make_submit(name: str = "aw", *, spec: bytes = b'{"resources": {}}', **field
         spec=spec,
         spec_hash=spec_hash(spec),
     )
-    change = beginnings.submit(newcomer, GANG, NOW)
+    change = first_steps.submit(newcomer, GANG, NOW)
     return replace(change, after=replace(change.after, **fields))  # type: ignore[arg-type]  # Record's own fields
 
 
 def make_dispatch(record: Record, cluster: str = "hub") -> Change:
     """The step from queued to dispatching."""
-    return lifecycle.dispatch(record, cluster, LATER)
+    return steps.dispatch(record, cluster, LATER)
 
 
 def make_created(record: Record, count: int = 1) -> Change:
     """The step from dispatching to dispatched, with so many objects."""
-    return lifecycle.created(record, tuple(make_object(item) for item in range(count)), LATER)
+    return steps.created(record, tuple(make_object(item) for item in range(count)), LATER)
 
 
 def make_object(item: int = 0, uid: str = "") -> ObjectRef:
@@ -54,7 +54,7 @@ def make_object(item: int = 0, uid: str = "") -> ObjectRef:
 
 def make_block(record: Record) -> Change:
     """The step by which a queued record learns why it waits."""
-    change = lifecycle.block(record, Pending("InsufficientResources", "lacks 1 cpu", "cpu", "hub"), LATER)
+    change = steps.block(record, Pending("InsufficientResources", "lacks 1 cpu", "cpu", "hub"), LATER)
     assert change is not None
     return change
 

@@ -10,21 +10,21 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import assert_never
 
-from dispatcher.api.asked import Asked
-from dispatcher.controller.dispatch import change_of
-from dispatcher.controller.roster import Roster
-from dispatcher.core import lifecycle
-from dispatcher.core.capacity import CapacityLedger, Node, Pod, PodCounts, PodPhase
-from dispatcher.core.choice import Site
-from dispatcher.core.decision import Decision, Observation, Step, decide, retry_pause, where_asked
-from dispatcher.core.endings import End
-from dispatcher.core.health import Sight, keeps_what_ended
-from dispatcher.core.lifecycle import Verdict
-from dispatcher.core.placement import Policy
-from dispatcher.core.record import ACTIVE, Change, Condition, ObjectRef, Phase, Record
-from dispatcher.core.resources import NOTHING, Resources
-from dispatcher.core.terms import Terms
-from dispatcher.core.transitions import TRANSITIONS, Cause
+from dispatcher.api.mutable_spec import Asked
+from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.scheduler import change_of
+from dispatcher.core.kinds.object_status import End
+from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle.decision import Decision, Observation, Step, decide, retry_pause, where_asked
+from dispatcher.core.lifecycle.health import Sight, keeps_what_ended
+from dispatcher.core.lifecycle.policy import Terms
+from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
+from dispatcher.core.model.record import ACTIVE, Change, Condition, ObjectRef, Phase, Record
+from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodCounts, PodPhase
+from dispatcher.core.scheduling.cluster_filters import Site
+from dispatcher.core.scheduling.cycle import Policy
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import CommitResult, QueueStore
@@ -211,30 +211,30 @@ class Leader:
             case Step.REST | Step.ADMIT:
                 return None
             case Step.FORGET:
-                return lifecycle.delete(record, now)
+                return steps.delete(record, now)
             case Step.REPRIORITISE:
-                return lifecycle.reprioritise(record, wish.asked.priority, wish.asked.priority_slope, now)
+                return steps.reprioritise(record, wish.asked.priority, wish.asked.priority_slope, now)
             case Step.REDIRECT:
-                return lifecycle.redirect(record, where_asked(record, wish.asked), now)
+                return steps.redirect(record, where_asked(record, wish.asked), now)
             case Step.SUSPEND:
-                return lifecycle.suspend(record, now, decision.done)
+                return steps.suspend(record, now, decision.done)
             case Step.RESUME:
-                return lifecycle.resume(record, now)
+                return steps.resume(record, now)
             case Step.CREATE:
                 return _create(record, terms, luck, now)
             case Step.MARK_RUNNING:
-                return lifecycle.mark_running(record, now)
+                return steps.mark_running(record, now)
             case Step.NOTE_TROUBLE:
-                return lifecycle.fall_ill(record, decision.reason, decision.message, now)
+                return steps.fall_ill(record, decision.reason, decision.message, now)
             case Step.NOTE_RECOVERY:
-                return lifecycle.recover(record, now)
+                return steps.recover(record, now)
             case Step.NOTE_DONE:
-                return lifecycle.note_done(record, decision.done, now)
+                return steps.note_done(record, decision.done, now)
             case Step.NOTE_PROGRESS:
-                return lifecycle.complete_some(record, decision.done, now)
+                return steps.complete_some(record, decision.done, now)
             case Step.REQUEUE:
                 eligible_at, seconds = now + terms.pause(decision.reason), terms.wait(record.requeuings + 1)
-                return lifecycle.preempt(
+                return steps.preempt(
                     record,
                     Verdict(decision.reason, decision.message),
                     eligible_at,
@@ -243,11 +243,11 @@ class Leader:
                     decision.done,
                 )
             case Step.FAIL:
-                return lifecycle.fail(record, Verdict(decision.reason, decision.message), now)
+                return steps.fail(record, Verdict(decision.reason, decision.message), now)
             case Step.ABANDON:
-                return lifecycle.abandon(record, decision.message, now)
+                return steps.abandon(record, decision.message, now)
             case Step.LOSE:
-                return lifecycle.lose(record, decision.message, now)
+                return steps.lose(record, decision.message, now)
             case Step.COMPLETE | Step.REMOVE | Step.CONFIRM_GONE | Step.EXPIRE:
                 return _end(record, terms, decision, now) if luck is Luck.GOOD else None
             case never:
@@ -289,12 +289,12 @@ def _create(record: Record, terms: Terms, luck: Luck, now: datetime) -> Change |
     first = tuple(ref for ref in objects if ref.item == 0 or ref.item in finished)
     match luck:
         case Luck.GOOD:
-            return lifecycle.created(record, objects, now)
+            return steps.created(record, objects, now)
         case Luck.NOT_NOW:
             later = now + retry_pause(record.attempts)
-            return lifecycle.postpone_creation(record, first, "exceeded quota", later, now)
+            return steps.postpone_creation(record, first, "exceeded quota", later, now)
         case Luck.NEVER:
-            return lifecycle.refuse_creation(record, first, "it is invalid", now)
+            return steps.refuse_creation(record, first, "it is invalid", now)
         case Luck.NOT_YET:
             return None
 
@@ -343,11 +343,11 @@ def _object(record: Record, item: int) -> ObjectRef:
 def _end(record: Record, terms: Terms, decision: Decision, now: datetime) -> Change:
     match decision.step:
         case Step.COMPLETE:
-            return lifecycle.complete(record, decision.done, now + terms.kept_completed, now)
+            return steps.complete(record, decision.done, now + terms.kept_completed, now)
         case Step.REMOVE:
             kept_until = now + terms.kept_failed if keeps_what_ended(record) else None
-            return lifecycle.removed(record, now, kept_until)
+            return steps.removed(record, now, kept_until)
         case Step.EXPIRE:
-            return lifecycle.expire(record, now)
+            return steps.expire(record, now)
         case _:
-            return lifecycle.release(record, now)
+            return steps.release(record, now)

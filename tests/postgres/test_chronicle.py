@@ -8,12 +8,12 @@ from decimal import Decimal
 
 import pytest
 
-from dispatcher.core.resources import Resources
-from dispatcher.core.samples import CapacitySample, QueueSample
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.status.samples import CapacitySample, QueueSample
 from dispatcher.errors import DataRefused, Fenced
-from dispatcher.store.chronicle import REMEMBERED, Chronicle
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
+from dispatcher.store.samples import REMEMBERED, Chronicle
 from tests.postgres.changes import rows_of
 
 AT = datetime(2026, 11, 20, 12, 5, tzinfo=UTC)

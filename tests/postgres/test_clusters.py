@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import psycopg
 import pytest
 
-from dispatcher.core.standing import Standing
+from dispatcher.core.status.cluster_state import Standing
 from dispatcher.errors import Fenced, SettingsError
 from dispatcher.store.clusters import ClusterStore
 from dispatcher.store.database import Database

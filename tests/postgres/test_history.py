@@ -8,8 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import psycopg
 
-from dispatcher.core.queueing import effective_priority, in_order
-from dispatcher.core.record import Event, Phase
+from dispatcher.core.model.record import Event, Phase
+from dispatcher.core.scheduling.ordering import effective_priority, in_order
 from dispatcher.store.database import Database
 from dispatcher.store.history import History, QueueEntry, TimelineEntry
 from dispatcher.store.queue import QueueStore

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dispatcher.core import lifecycle
-from dispatcher.core.choice import Rejection
-from dispatcher.core.record import Pending
+from dispatcher.core.lifecycle import steps
+from dispatcher.core.model.record import Pending
+from dispatcher.core.scheduling.cluster_filters import Rejection
 from dispatcher.store.queue import QueueStore
 from tests.edges import EDGES, NASTY
 from tests.postgres.changes import LATER, make_submit
@@ -17,7 +17,7 @@ async def test_everything_that_was_kept_of_hostile_text_is_committed_in_one_batc
     for record, text in zip(records, kept, strict=True):
         rejected = (Rejection("east", "NotReported", text, text),)
         pending = Pending("NotReported", text, text, "east", rejected)
-        changes.append(lifecycle.block(record, pending, LATER))
+        changes.append(steps.block(record, pending, LATER))
     result = await queue.commit([change for change in changes if change])
     assert (result.refused, result.stale, len(result.accepted)) == ((), (), len(kept))
     found = {record.uid: record for record in await queue.load_live()}

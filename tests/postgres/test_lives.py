@@ -23,19 +23,19 @@ from hypothesis.stateful import (
 )
 
 from dispatcher.api.appwrapper import Requeuing
-from dispatcher.api.asked import Asked
-from dispatcher.core import beginnings, lifecycle
-from dispatcher.core.capacity import PodCounts
-from dispatcher.core.completion import ItemTerms
-from dispatcher.core.endings import End, ObjectState
-from dispatcher.core.gang import Gang, PodSet
-from dispatcher.core.health import Sight
-from dispatcher.core.lifecycle import Verdict
-from dispatcher.core.placement import Policy
-from dispatcher.core.record import Change, Phase, Record
-from dispatcher.core.resources import NOTHING, Resources
-from dispatcher.core.terms import Terms
-from dispatcher.core.transitions import TARGETS, Cause
+from dispatcher.api.mutable_spec import Asked
+from dispatcher.core.kinds.completion import ItemTerms
+from dispatcher.core.kinds.object_status import End, ObjectState
+from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle.health import Sight
+from dispatcher.core.lifecycle.policy import Terms
+from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.lifecycle.transitions import TARGETS, Cause
+from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.record import Change, Phase, Record
+from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.scheduling.capacity import PodCounts
+from dispatcher.core.scheduling.cycle import Policy
 from dispatcher.store.database import Database
 from dispatcher.store.history import History, TimelineEntry
 from tests.builders import NOW, make_newcomer
@@ -193,7 +193,7 @@ class Lives(RuleBasedStateMachine):
         """Though there may be no room: what is charged is charged all the same."""
         record = self.leader.roster.get(uid)
         if record is not None and record.phase is Phase.QUEUED:
-            self.run(self.leader.commit([lifecycle.dispatch(record, cluster, self.leader.later(100))]))
+            self.run(self.leader.commit([steps.dispatch(record, cluster, self.leader.later(100))]))
 
     @rule(number=NUMBERS, luck=LUCK)
     def runs_and_comes_to_its_end(self, number: int, luck: Luck) -> None:
@@ -339,37 +339,37 @@ def arrival(cause: Cause, name: str, pods: int, now: datetime) -> Change:
     gang = Gang(each * pods, pods, (PodSet(pods, each),))
     match cause:
         case Cause.REJECTED:
-            return beginnings.reject(newcomer, "it is no AppWrapper", now)
+            return first_steps.reject(newcomer, "it is no AppWrapper", now)
         case Cause.ADOPTED:
-            return beginnings.adopt(newcomer, gang, "hub", 1, now)
+            return first_steps.adopt(newcomer, gang, "hub", 1, now)
         case Cause.FOUND_COMPLETED:
-            return beginnings.recall_completed(newcomer, gang, now)
+            return first_steps.recall_completed(newcomer, gang, now)
         case Cause.FOUND_FAILED:
-            return beginnings.recall_failed(
+            return first_steps.recall_failed(
                 newcomer, gang, "DispatchDeadlineExceeded", "it ran too long", now
             )
         case _:
-            return beginnings.submit(newcomer, gang, now)
+            return first_steps.submit(newcomer, gang, now)
 
 
 def rivals(record: Record, now: datetime) -> tuple[Change, Change]:
     """Two steps from the same record, of which only one can be."""
     match record.phase:
         case Phase.QUEUED:
-            return lifecycle.dispatch(record, "hub", now), lifecycle.suspend(record, now)
+            return steps.dispatch(record, "hub", now), steps.suspend(record, now)
         case Phase.SUSPENDED:
-            return lifecycle.resume(record, now), lifecycle.reprioritise(record, 9, 0.0, now)
+            return steps.resume(record, now), steps.reprioritise(record, 9, 0.0, now)
         case Phase.DISPATCHING:
-            return lifecycle.suspend(record, now), lifecycle.delete(record, now)
+            return steps.suspend(record, now), steps.delete(record, now)
         case Phase.REQUEUEING | Phase.SUSPENDING | Phase.FAILING:
-            return lifecycle.removed(record, now), lifecycle.delete(record, now)
+            return steps.removed(record, now), steps.delete(record, now)
         case Phase.FAILED | Phase.COMPLETED:
-            return lifecycle.expire(record, now), lifecycle.delete(record, now)
+            return steps.expire(record, now), steps.delete(record, now)
         case Phase.DELETING | Phase.DELETED:
-            return lifecycle.release(record, now), lifecycle.release(record, now)
+            return steps.release(record, now), steps.release(record, now)
         case Phase.DISPATCHED | Phase.RUNNING | Phase.RUNNING_HOLD_COMPLETION:
-            back = lifecycle.preempt(record, Verdict("MinPodsNotRunning", "too few"), now, 60, now)
-            return back, lifecycle.complete(record, (), now, now)
+            back = steps.preempt(record, Verdict("MinPodsNotRunning", "too few"), now, 60, now)
+            return back, steps.complete(record, (), now, now)
         case never:
             assert_never(never)
 

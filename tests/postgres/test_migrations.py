@@ -13,9 +13,9 @@ import psycopg
 import pytest
 from psycopg import sql
 
-from dispatcher.core.gang import Gang
-from dispatcher.core.record import Attempt, ObjectRef, Phase, Record
-from dispatcher.core.resources import Resources
+from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.record import Attempt, ObjectRef, Phase, Record
+from dispatcher.core.model.resources import Resources
 from dispatcher.errors import DataRefused, SchemaMismatch, StoreUnavailable
 from dispatcher.store import migrate, revision
 from dispatcher.store.database import Database

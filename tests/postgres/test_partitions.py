@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from dispatcher.core.record import Change
+from dispatcher.core.model.record import Change
 from dispatcher.errors import Fenced, StoreUnavailable
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership

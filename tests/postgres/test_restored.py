@@ -13,11 +13,11 @@ import pytest
 from psycopg import sql
 
 from dispatcher.errors import Fenced
-from dispatcher.store import incarnation
+from dispatcher.store import restore_detection
 from dispatcher.store.database import Database
-from dispatcher.store.incarnation import Incarnation
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
+from dispatcher.store.restore_detection import Incarnation
 from testbed import backup
 from tests.postgres.changes import make_block, make_submit, rows_of
 
@@ -40,12 +40,12 @@ async def leading(url: str) -> AsyncIterator[tuple[Database, Leadership]]:
 async def recognised(url: str) -> Incarnation:
     """What a dispatcher that is started there finds out."""
     async with leading(url) as (database, leadership):
-        return await incarnation.recognise(database, leadership.lease)
+        return await restore_detection.recognise(database, leadership.lease)
 
 
 async def settled(url: str) -> None:
     async with leading(url) as (database, leadership):
-        await incarnation.settle(database, leadership.lease)
+        await restore_detection.settle(database, leadership.lease)
 
 
 def name_of(url: str) -> str:
@@ -138,9 +138,9 @@ async def test_only_who_leads_may_say_that_it_was_restored(database_url: str) ->
         lease = leadership.lease
         await leadership.release()
         with pytest.raises(Fenced):
-            await incarnation.recognise(database, lease)
+            await restore_detection.recognise(database, lease)
         with pytest.raises(Fenced):
-            await incarnation.settle(database, lease)
+            await restore_detection.settle(database, lease)
     assert rows_of(database_url, "SELECT fingerprint, incarnation, settled_at FROM hub") == [("", 1, None)]
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher.core.record import Change, Record
+from dispatcher.core.model.record import Change, Record
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore

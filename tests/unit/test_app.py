@@ -11,7 +11,7 @@ import pytest
 
 from dispatcher.__main__ import main
 from dispatcher.app import WriteFence, bounds_of_reservations, denied_namespaces, retry_pause, until_over
-from dispatcher.core.backfill import Bounds
+from dispatcher.core.scheduling.backfill import Bounds
 from dispatcher.errors import Fenced, Forbidden, StoreUnavailable
 from dispatcher.settings import Settings
 

@@ -12,7 +12,7 @@ from benchmarks.company import Asked, as_reader
 from benchmarks.plans import Access, Node
 from benchmarks.processor import Used
 from benchmarks.trial import Latency, Load, Rest, Trial
-from dispatcher.core.record import Phase as Stage
+from dispatcher.core.model.record import Phase as Stage
 
 
 def phase(company: Company, per_second: float, cores: float = 0.0, *seconds: float) -> Phase:

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from dispatcher.api.appwrapper import parse_spec
-from dispatcher.core.demand import gang_of
+from dispatcher.core.kinds.demand import gang_of
 from testbed import gangs
 from testbed.demo_hub import EAST, GPUS, WEST, has_moved_on
 from testbed.gangs import DONE, GANGS, LARGE, MOVED, PINNED, STAYING, Gang

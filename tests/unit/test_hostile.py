@@ -8,7 +8,7 @@ from typing import Any
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.names import UID_LABEL
 from dispatcher.api.sizes import LARGEST_SPEC
-from dispatcher.core.demand import gang_of
+from dispatcher.core.kinds.demand import gang_of
 from dispatcher.kube import bounds
 from tests.hostile import (
     APPWRAPPER,

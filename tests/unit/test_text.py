@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from dispatcher.core import lifecycle
-from dispatcher.core.choice import Rejection
-from dispatcher.core.record import Change, Pending
-from dispatcher.store import rows
+from dispatcher.core.lifecycle import steps
+from dispatcher.core.model.record import Change, Pending
+from dispatcher.core.scheduling.cluster_filters import Rejection
+from dispatcher.store import mapping
 from dispatcher.text import LONGEST_MESSAGE, name_of, one_line, text_of
 from tests.builders import at, make_record
 from tests.edges import EDGES, NASTY
@@ -28,7 +28,7 @@ def is_safe(text: str) -> bool:
 def change_with(text: str) -> Change:
     """A step that says so in every column it can."""
     pending = Pending("NotReported", text, "cpu", "east", (Rejection("east", "NotReported", text),))
-    change = lifecycle.block(make_record(), pending, at(1))
+    change = steps.block(make_record(), pending, at(1))
     assert change is not None
     return replace(change, after=replace(change.after, message=text))
 
@@ -42,9 +42,9 @@ def test_text_that_enters_anywhere_can_be_held_everywhere(edge: str, text: str) 
         assert is_safe(kept)
         change = change_with(kept)
         assert change.before is not None
-        written = [rows.changed_row(change.before, change.after), *rows.event_rows(change)]
-        assert "\\u0000" not in rows.to_json(written).replace("\\\\", "")
-        json.loads(rows.to_json(written))
+        written = [mapping.changed_row(change.before, change.after), *mapping.event_rows(change)]
+        assert "\\u0000" not in mapping.to_json(written).replace("\\\\", "")
+        json.loads(mapping.to_json(written))
 
 
 @given(texts, st.integers(8, 500))

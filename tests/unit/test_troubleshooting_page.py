@@ -11,9 +11,10 @@ import yaml
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ComponentsCondition, ConditionType
-from dispatcher.core import choice, lifecycle, placement
-from dispatcher.core.record import Phase
-from dispatcher.core.transitions import Cause
+from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle.transitions import Cause
+from dispatcher.core.model.record import Phase
+from dispatcher.core.scheduling import cluster_filters, cycle
 from dispatcher.probes import Metrics, Role
 from tests.builders import NOW, make_preempted, make_record
 
@@ -56,8 +57,8 @@ def missing(wanted: set[str], form: str = "`{}`") -> list[str]:
 
 
 WAITS_FOR = (
-    constants(placement)
-    | constants(choice)
+    constants(cycle)
+    | constants(cluster_filters)
     | first_words("Pending")
     | {words.PREEMPTION_TRIGGERED, "CreationPostponed", words.CLUSTER_LOST, words.NAMESPACE_QUEUE_FULL}
 )
@@ -75,7 +76,7 @@ def test_every_section_on_waiting_is_about_a_reason() -> None:
 
 def test_reasons_of_one_that_went_back_are_those_of_the_code() -> None:
     records = (make_preempted(), make_record(Phase.REQUEUEING))
-    waiting = [lifecycle.removed(record, NOW).after.pending for record in records]
+    waiting = [steps.removed(record, NOW).after.pending for record in records]
     assert {pending.reason for pending in waiting if pending} <= WAITS_FOR
     assert None not in waiting
 

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from dispatcher.api.names import MEMBERS_PATH
-from dispatcher.core.record import Phase
+from dispatcher.core.model.record import Phase
 from testbed.proxy import ApiProxy, Exchange
 from tests.cluster.members.fleet import Fleet
 from tests.cluster.members.wires import (

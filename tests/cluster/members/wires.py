@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dispatcher.api.names import ANCHOR_PREFIX, CLUSTER_SELECTOR, FINALIZER, UID_LABEL
-from dispatcher.core.manifest import controller_of
+from dispatcher.core.kinds.manifest import controller_of
 from dispatcher.kube.client import resource_of
 from testbed.processes import Process
 from testbed.proxy import DROPPED, ApiProxy, Exchange

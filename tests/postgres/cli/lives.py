@@ -6,9 +6,9 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from dispatcher.core import beginnings, lifecycle
-from dispatcher.core.lifecycle import Verdict
-from dispatcher.core.record import Change, Pending, Record
+from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.model.record import Change, Pending, Record
 from dispatcher.store.queue import QueueStore
 from tests.postgres.changes import GANG, make_object
 
@@ -45,14 +45,14 @@ async def live(queue: QueueStore) -> Lives:
     train = await _committed(queue, _submitted(GONE, "team-a", "train", lives.start, user="alice"))
     train = await _committed(queue, _blocked(train, lives.at(5)))
     train = await _started(queue, train, "east", lives.at(60))
-    train = await _committed(queue, lifecycle.complete(train, {0}, lives.at(180), lives.at(180)))
-    await _committed(queue, lifecycle.delete(train, lives.at(240)))
+    train = await _committed(queue, steps.complete(train, {0}, lives.at(180), lives.at(180)))
+    await _committed(queue, steps.delete(train, lives.at(240)))
     probe = await _committed(queue, _submitted(FAILED, "team-b", "probe", lives.at(10)))
     probe = await _started(queue, probe, "hub", lives.at(15))
     probe = await _committed(
-        queue, lifecycle.fail(probe, Verdict("FoundFailedPods", "2 pods failed"), lives.at(30))
+        queue, steps.fail(probe, Verdict("FoundFailedPods", "2 pods failed"), lives.at(30))
     )
-    await _committed(queue, lifecycle.removed(probe, lives.at(45)))
+    await _committed(queue, steps.removed(probe, lives.at(45)))
     fields = {"user": "alice", "queue": "night", "priority": 7}
     waiting = await _committed(queue, _submitted(WAITING, "team-a", "train", lives.waiting_since, **fields))
     await _committed(queue, _blocked(waiting, lives.waiting_since))
@@ -60,7 +60,7 @@ async def live(queue: QueueStore) -> Lives:
 
 
 def _submitted(uid: str, namespace: str, name: str, at: datetime, **fields: object) -> Change:
-    newcomer = beginnings.Newcomer(
+    newcomer = first_steps.Newcomer(
         uid=uid,
         group="workload.codeflare.dev",
         namespace=namespace,
@@ -69,19 +69,19 @@ def _submitted(uid: str, namespace: str, name: str, at: datetime, **fields: obje
         spec=b'{"resources": {}}',
         spec_hash="hash",
     )
-    change = beginnings.submit(newcomer, GANG, at)
+    change = first_steps.submit(newcomer, GANG, at)
     return replace(change, after=replace(change.after, **fields))  # type: ignore[arg-type]  # Record's own fields
 
 
 async def _started(queue: QueueStore, record: Record, cluster: str, at: datetime) -> Record:
     """Dispatched at that time, created half a minute later, and running after another one."""
-    record = await _committed(queue, lifecycle.dispatch(record, cluster, at))
-    record = await _committed(queue, lifecycle.created(record, (make_object(),), at + timedelta(seconds=30)))
-    return await _committed(queue, lifecycle.mark_running(record, at + timedelta(minutes=1)))
+    record = await _committed(queue, steps.dispatch(record, cluster, at))
+    record = await _committed(queue, steps.created(record, (make_object(),), at + timedelta(seconds=30)))
+    return await _committed(queue, steps.mark_running(record, at + timedelta(minutes=1)))
 
 
 def _blocked(record: Record, at: datetime) -> Change:
-    change = lifecycle.block(record, Pending("InsufficientResources", "lacks 1 cpu", "cpu", "hub"), at)
+    change = steps.block(record, Pending("InsufficientResources", "lacks 1 cpu", "cpu", "hub"), at)
     assert change is not None
     return change
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from dispatcher.core.record import HOLDING, Phase
-from dispatcher.core.transitions import Cause
+from dispatcher.core.lifecycle.transitions import Cause
+from dispatcher.core.model.record import HOLDING, Phase
 from tests.postgres.history.facts import Fact, Life
 
 ENDS = (Phase.COMPLETED, Phase.FAILED, Phase.DELETED)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from dispatcher.core.record import Change, Pending, Phase, Record
-from dispatcher.core.transitions import Cause
+from dispatcher.core.lifecycle.transitions import Cause
+from dispatcher.core.model.record import Change, Pending, Phase, Record
 
 
 @dataclass(frozen=True)

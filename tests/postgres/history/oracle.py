@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 
-from dispatcher.core.record import Phase
-from dispatcher.core.transitions import Cause
+from dispatcher.core.lifecycle.transitions import Cause
+from dispatcher.core.model.record import Phase
 from tests.postgres.history.attempts import (
     CAME_TO_NOTHING,
     amounts,

@@ -12,7 +12,7 @@ import pytest
 from benchmarks import past, plans
 from benchmarks.past import Past
 from benchmarks.questions import COMMANDS, FILTERED, LONG, UNFILTERED, VIEWS, Question, Subject
-from dispatcher.core.record import Phase
+from dispatcher.core.model.record import Phase
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.partitions import PARTITIONED, drop_expired

@@ -17,12 +17,12 @@ import psycopg
 import pytest
 from psycopg.rows import DictRow, dict_row
 
-from dispatcher.core import beginnings, lifecycle
-from dispatcher.core.choice import Rejection
-from dispatcher.core.gang import Gang
-from dispatcher.core.lifecycle import Verdict
-from dispatcher.core.record import Change, Pending, Record
-from dispatcher.core.resources import Resources
+from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.record import Change, Pending, Record
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.cluster_filters import Rejection
 from dispatcher.store.queue import QueueStore
 from tests.builders import make_newcomer
 from tests.postgres.changes import make_object, make_submit, rows_of
@@ -80,7 +80,7 @@ async def test_a_line_says_whose_it_is_since_when_it_waits_and_how_much_it_asks_
         demand = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": gpu, "nvidia.com/mig-1g.5gb": 7}
         user, created_at = chance.choice(["", "ada"]), past + timedelta(seconds=chance.randint(-9, 9))
         newcomer = make_newcomer(uid=str(uuid.uuid4()), created_at=created_at)
-        change = beginnings.submit(newcomer, Gang(Resources(demand), 1), past)
+        change = first_steps.submit(newcomer, Gang(Resources(demand), 1), past)
         await queue.commit([replace(change, after=replace(change.after, user=user), spec=newcomer.spec)])
         expected[change.after.uid] = (
             user or "default",
@@ -203,7 +203,7 @@ def submitted(life: Life) -> Change:
         uid=str(uuid.uuid4()), created_at=life.created_at, suspended=life.released_at is not None
     )
     gang = Gang(Resources({"cpu": 1000, "nvidia.com/gpu": life.gpu}), 1)
-    change = beginnings.submit(newcomer, gang, life.taken_in_at)
+    change = first_steps.submit(newcomer, gang, life.taken_in_at)
     return replace(
         change,
         after=replace(change.after, queue=life.queue, eligible_at=life.eligible_at),
@@ -225,39 +225,39 @@ async def live(queue: QueueStore, lives: list[Life]) -> dict[str, Life]:
 
 
 def _resumed(record: Record, life: Life) -> Change | None:
-    return lifecycle.resume(record, life.released_at) if life.released_at else None
+    return steps.resume(record, life.released_at) if life.released_at else None
 
 
 def _blocked(record: Record, life: Life) -> Change | None:
-    return lifecycle.block(record, Pending(life.reason, "m"), life.waits_since) if life.reason else None
+    return steps.block(record, Pending(life.reason, "m"), life.waits_since) if life.reason else None
 
 
 def _dispatched(record: Record, life: Life) -> Change | None:
-    return lifecycle.dispatch(record, "hub", life.started_at) if life.started_at else None
+    return steps.dispatch(record, "hub", life.started_at) if life.started_at else None
 
 
 def _created(record: Record, life: Life) -> Change | None:
-    return lifecycle.created(record, (make_object(),), life.started_at) if life.started_at else None
+    return steps.created(record, (make_object(),), life.started_at) if life.started_at else None
 
 
 def _started(record: Record, life: Life) -> Change | None:
-    return lifecycle.mark_running(record, life.started_at) if life.started_at else None
+    return steps.mark_running(record, life.started_at) if life.started_at else None
 
 
 def _preempted(record: Record, life: Life) -> Change | None:
     if life.started_at is None or not life.has_gone_back:
         return None
-    return lifecycle.preempt(record, Verdict("FoundFailedPods", "m"), life.started_at, 0, life.started_at)
+    return steps.preempt(record, Verdict("FoundFailedPods", "m"), life.started_at, 0, life.started_at)
 
 
 def _removed(record: Record, life: Life) -> Change | None:
-    return lifecycle.removed(record, life.started_at) if life.started_at and life.has_gone_back else None
+    return steps.removed(record, life.started_at) if life.started_at and life.has_gone_back else None
 
 
 def _blocked_again(record: Record, life: Life) -> Change | None:
     if life.started_at is None or not life.has_gone_back:
         return None
-    return lifecycle.block(record, Pending("InsufficientResources", "m"), life.started_at)
+    return steps.block(record, Pending("InsufficientResources", "m"), life.started_at)
 
 
 async def test_the_estimated_start_is_the_median_of_those_who_waited_longer(

@@ -5,19 +5,20 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from dispatcher.core import choice, lifecycle, placement
-from dispatcher.core.choice import Rejection
-from dispatcher.core.record import Pending, Phase
+from dispatcher.core.lifecycle import steps
+from dispatcher.core.model.record import Pending, Phase
+from dispatcher.core.scheduling import cluster_filters, cycle
+from dispatcher.core.scheduling.cluster_filters import Rejection
 from dispatcher.store.queue import QueueStore
 from tests.postgres.changes import LATER, NOW, make_submit, rows_of
 
-ROOM = {placement.INSUFFICIENT, placement.RESERVED, placement.LARGER_THAN_CLUSTER}
-CLUSTERS = {placement.NO_CLUSTER} | {
+ROOM = {cycle.INSUFFICIENT, cycle.RESERVED, cycle.LARGER_THAN_CLUSTER}
+CLUSTERS = {cycle.NO_CLUSTER} | {
     value
-    for name, value in vars(choice).items()
+    for name, value in vars(cluster_filters).items()
     if name.isupper() and isinstance(value, str) and not name.startswith("_")
 }
-NEITHER = {placement.BEHIND_HEAD, lifecycle.CREATION_POSTPONED}
+NEITHER = {cycle.BEHIND_HEAD, steps.CREATION_POSTPONED}
 
 
 async def test_who_lacks_room_is_backfilled_and_who_may_not_go_there_fits_elsewhere(
@@ -25,7 +26,7 @@ async def test_who_lacks_room_is_backfilled_and_who_may_not_go_there_fits_elsewh
 ) -> None:
     reasons = sorted(ROOM | CLUSTERS | NEITHER)
     waiting = (await queue.commit([make_submit(reason) for reason in reasons])).accepted
-    told = (lifecycle.block(each, Pending(each.name, "it waits"), LATER) for each in waiting)
+    told = (steps.block(each, Pending(each.name, "it waits"), LATER) for each in waiting)
     await queue.commit([each for each in told if each])
     await overtake(queue)
     found = dict(rows_of(database_url, "SELECT name, why FROM history.overtakes"))
@@ -41,11 +42,11 @@ async def test_what_was_told_of_that_very_cluster_counts_rather_than_what_came_n
 ) -> None:
     (waiting,) = (await queue.commit([make_submit("told")])).accepted
     rejections = (
-        Rejection("hub", choice.NOT_SELECTED, "its labels do not match"),
-        Rejection("west", placement.INSUFFICIENT, "it is full"),
+        Rejection("hub", cluster_filters.NOT_SELECTED, "its labels do not match"),
+        Rejection("west", cycle.INSUFFICIENT, "it is full"),
     )
-    pending = Pending(placement.INSUFFICIENT, "it is full", "cpu", "west", rejections)
-    blocked = lifecycle.block(waiting, pending, LATER)
+    pending = Pending(cycle.INSUFFICIENT, "it is full", "cpu", "west", rejections)
+    blocked = steps.block(waiting, pending, LATER)
     assert blocked is not None
     await queue.commit([blocked])
     await overtake(queue)
@@ -61,4 +62,4 @@ async def overtake(queue: QueueStore) -> None:
     late = replace(late, events=(replace(late.events[0], at=then),))
     (record,) = (await queue.commit([late])).accepted
     assert record.phase is Phase.QUEUED
-    await queue.commit([lifecycle.dispatch(record, "hub", LATER + timedelta(hours=1))])
+    await queue.commit([steps.dispatch(record, "hub", LATER + timedelta(hours=1))])

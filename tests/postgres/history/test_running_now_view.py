@@ -13,11 +13,11 @@ import psycopg
 import pytest
 from psycopg.rows import DictRow, dict_row
 
-from dispatcher.core import beginnings, lifecycle
-from dispatcher.core.gang import Gang
-from dispatcher.core.lifecycle import Verdict
-from dispatcher.core.record import HOLDING, Change, Phase, Record
-from dispatcher.core.resources import Resources
+from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.record import HOLDING, Change, Phase, Record
+from dispatcher.core.model.resources import Resources
 from dispatcher.store.queue import QueueStore
 from tests.builders import make_newcomer
 from tests.postgres.changes import make_object
@@ -86,8 +86,8 @@ def step(record: Record, name: str, cluster: str, now: datetime) -> Change:
         "fall_ill": ("FoundFailedPods", "a pod failed"),
     }
     if name == "preempt":
-        return lifecycle.preempt(record, Verdict("FoundFailedPods", "m"), now, 0, now)
-    change: Change = getattr(lifecycle, name)(record, *arguments.get(name, ()), now)
+        return steps.preempt(record, Verdict("FoundFailedPods", "m"), now, 0, now)
+    change: Change = getattr(steps, name)(record, *arguments.get(name, ()), now)
     return change
 
 
@@ -100,7 +100,7 @@ async def live(queue: QueueStore, name: str, path: tuple[str, ...], chance: rand
         "nvidia.com/gpu": chance.randrange(9),
     }
     newcomer = make_newcomer(name, uid=str(uuid.uuid4()), expected_seconds=chance.choice([0, 7200]))
-    change = beginnings.submit(newcomer, Gang(Resources(amounts), 3), now)
+    change = first_steps.submit(newcomer, Gang(Resources(amounts), 3), now)
     user, queued = chance.choice(["", "ada"]), chance.choice(["default", "other"])
     change = replace(change, after=replace(change.after, user=user, queue=queued), spec=newcomer.spec)
     (record,) = (await queue.commit([change])).accepted

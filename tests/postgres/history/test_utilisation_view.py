@@ -15,11 +15,11 @@ from typing import Final
 import psycopg
 import pytest
 
-from dispatcher.core import beginnings, lifecycle
-from dispatcher.core.gang import Gang
-from dispatcher.core.lifecycle import Verdict
-from dispatcher.core.record import Change, Record
-from dispatcher.core.resources import Resources
+from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.record import Change, Record
+from dispatcher.core.model.resources import Resources
 from dispatcher.store.queue import QueueStore
 from tests.builders import make_newcomer
 from tests.postgres.changes import make_object
@@ -164,7 +164,7 @@ async def hold_at_random(
     demand = {name: chance.randrange(9) * unit for name, unit in UNITS.items() if chance.random() < 0.8}
     now = start + chance.randrange((end - start) // TICK) * TICK
     newcomer = make_newcomer(uid=str(uuid.uuid4()))
-    change = beginnings.submit(newcomer, Gang(Resources(demand), 1), now)
+    change = first_steps.submit(newcomer, Gang(Resources(demand), 1), now)
     record = await commit(queue, replace(change, spec=newcomer.spec))
     holds: list[Hold] = []
     while chance.random() < 0.8:
@@ -172,7 +172,7 @@ async def hold_at_random(
         if now >= end:
             break
         cluster = chance.choice([*CLUSTERS, "unknown"])
-        record = await commit(queue, lifecycle.dispatch(record, cluster, now))
+        record = await commit(queue, steps.dispatch(record, cluster, now))
         started_at = ended_at = None
         for step in (_create, _start, _end):
             now += chance.randrange(250) * TICK
@@ -186,7 +186,7 @@ async def hold_at_random(
         holds.append(Hold(cluster, demand, decided_at, started_at, ended_at))
         if ended_at is None:
             break
-        record = await commit(queue, lifecycle.removed(record, now)) if record.holds_capacity else record
+        record = await commit(queue, steps.removed(record, now)) if record.holds_capacity else record
     return holds
 
 
@@ -196,15 +196,15 @@ async def commit(queue: QueueStore, change: Change) -> Record:
 
 
 def _create(record: Record, now: datetime) -> Change:
-    return lifecycle.created(record, (make_object(),), now)
+    return steps.created(record, (make_object(),), now)
 
 
 def _start(record: Record, now: datetime) -> Change:
-    return lifecycle.mark_running(record, now)
+    return steps.mark_running(record, now)
 
 
 def _end(record: Record, now: datetime) -> Change:
-    return lifecycle.preempt(record, Verdict("FoundFailedPods", "m"), now, 0, now)
+    return steps.preempt(record, Verdict("FoundFailedPods", "m"), now, 0, now)
 
 
 def found(url: str, after: datetime) -> tuple[datetime, dict[Key, Hours]]:
@@ -249,9 +249,9 @@ async def test_what_is_so_now_counts_up_to_now(queue: QueueStore, database_url: 
     at = datetime.now(UTC) - timedelta(seconds=90)
     store(database_url, [Sample(at, "hub", "cpu", 4000, 1000, is_reachable=True)])
     newcomer = make_newcomer()
-    change = beginnings.submit(newcomer, Gang(Resources({"cpu": 2000}), 1), at)
+    change = first_steps.submit(newcomer, Gang(Resources({"cpu": 2000}), 1), at)
     record = await commit(queue, replace(change, spec=newcomer.spec))
-    await commit(queue, lifecycle.dispatch(record, "hub", at))
+    await commit(queue, steps.dispatch(record, "hub", at))
     now, rows = found(database_url, at - 2 * HOUR)
     hours = (now - at).total_seconds() / 3600
     assert sum(each.known_s for each in rows.values()) == pytest.approx(3600 * hours)

@@ -11,7 +11,7 @@ import pytest
 from psycopg import sql
 from psycopg.rows import dict_row
 
-from dispatcher.core.transitions import Cause
+from dispatcher.core.lifecycle.transitions import Cause
 from tests.postgres.history import oracle
 from tests.postgres.history.conftest import Past
 from tests.postgres.history.oracle import Lives, Row

@@ -12,13 +12,14 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Final
 
-from dispatcher.core import beginnings, choice, lifecycle, placement
-from dispatcher.core.beginnings import Kept, Newcomer
-from dispatcher.core.choice import Rejection, Where
-from dispatcher.core.gang import Gang
-from dispatcher.core.lifecycle import Verdict
-from dispatcher.core.record import Change, Pending, Phase, Record
-from dispatcher.core.resources import Resources
+from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle.first_steps import Kept, Newcomer
+from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.record import Change, Pending, Phase, Record
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling import cluster_filters, cycle
+from dispatcher.core.scheduling.cluster_filters import Rejection, Where
 from dispatcher.store.queue import QueueStore
 from tests.postgres.history.facts import Life, note
 
@@ -28,11 +29,11 @@ CLUSTERS: Final = ("east", "hub", "west")
 TICKS: Final = 260
 LIVES: Final = 80
 REASONS: Final = (
-    placement.INSUFFICIENT,
-    placement.RESERVED,
-    placement.BEHIND_HEAD,
-    choice.NOT_SELECTED,
-    choice.CORDONED,
+    cycle.INSUFFICIENT,
+    cycle.RESERVED,
+    cycle.BEHIND_HEAD,
+    cluster_filters.NOT_SELECTED,
+    cluster_filters.CORDONED,
 )
 
 
@@ -62,8 +63,8 @@ class Walk:
         return self.chance.sample(sorted(self.records), min(len(self.records), self.chance.randint(1, 9)))
 
     def _step(self, record: Record) -> Change | None:
-        steps = STEPS[record.phase]
-        return self.chance.choice(steps)(record, self.chance, self.now) if steps else None
+        possible = STEPS[record.phase]
+        return self.chance.choice(possible)(record, self.chance, self.now) if possible else None
 
     async def _commit(self, changes: list[Change]) -> None:
         result = await self.queue.commit(changes)
@@ -114,17 +115,17 @@ def _arrive(newcomer: Newcomer, gang: Gang, chance: Random, now: datetime) -> Ch
     kept = Kept("east", now)
     match chance.randint(0, 15):
         case 0:
-            return beginnings.reject(newcomer, "it is no AppWrapper", now)
+            return first_steps.reject(newcomer, "it is no AppWrapper", now)
         case 1:
-            return beginnings.adopt(newcomer, gang, "hub", chance.choice([1, 3]), now)
+            return first_steps.adopt(newcomer, gang, "hub", chance.choice([1, 3]), now)
         case 2:
-            return beginnings.recall_completed(newcomer, gang, now, chance.choice([None, kept]))
+            return first_steps.recall_completed(newcomer, gang, now, chance.choice([None, kept]))
         case 3:
-            return beginnings.recall_failed(
+            return first_steps.recall_failed(
                 newcomer, gang, "TooLong", "too long", now, chance.choice([None, kept])
             )
         case _:
-            return beginnings.submit(newcomer, gang, now)
+            return first_steps.submit(newcomer, gang, now)
 
 
 def _pending(chance: Random) -> Pending:
@@ -140,67 +141,67 @@ def _block(record: Record, chance: Random, now: datetime) -> Change | None:
     pending = _pending(chance)
     if record.pending is not None and chance.random() < 0.4:
         pending = replace(record.pending, message=pending.message)
-    return lifecycle.block(record, pending, now, is_head=chance.random() < 0.5)
+    return steps.block(record, pending, now, is_head=chance.random() < 0.5)
 
 
 def _line_up(record: Record, chance: Random, now: datetime) -> Change | None:
-    return lifecycle.line_up(record, Pending(placement.BEHIND_HEAD, "behind another"), now)
+    return steps.line_up(record, Pending(cycle.BEHIND_HEAD, "behind another"), now)
 
 
 def _reprioritise(record: Record, chance: Random, now: datetime) -> Change:
-    return lifecycle.reprioritise(record, chance.choice([0, 3, 9]), chance.choice([0.0, 0.001]), now)
+    return steps.reprioritise(record, chance.choice([0, 3, 9]), chance.choice([0.0, 0.001]), now)
 
 
 def _redirect(record: Record, chance: Random, now: datetime) -> Change:
-    return lifecycle.redirect(record, record.where.without("west", str(chance.random())), now)
+    return steps.redirect(record, record.where.without("west", str(chance.random())), now)
 
 
 def _dispatch(record: Record, chance: Random, now: datetime) -> Change:
-    return lifecycle.dispatch(record, chance.choice(CLUSTERS), now)
+    return steps.dispatch(record, chance.choice(CLUSTERS), now)
 
 
 def _take_over(record: Record, chance: Random, now: datetime) -> Change:
-    return lifecycle.take_over(record, chance.choice(CLUSTERS), record.attempts + chance.choice([1, 2]), now)
+    return steps.take_over(record, chance.choice(CLUSTERS), record.attempts + chance.choice([1, 2]), now)
 
 
 def _preempt(record: Record, chance: Random, now: datetime) -> Change:
     reason = chance.choice(["MinPodsNotRunning", "ClusterDraining"])
     later = now + timedelta(hours=chance.choice([0, 1, 9]))
-    return lifecycle.preempt(record, Verdict(reason, "too few"), later, 60, now)
+    return steps.preempt(record, Verdict(reason, "too few"), later, 60, now)
 
 
 def _postpone(record: Record, chance: Random, now: datetime) -> Change:
     later = now + timedelta(hours=chance.choice([0, 1, 9]))
-    return lifecycle.postpone_creation(record, (), "exceeded quota", later, now)
+    return steps.postpone_creation(record, (), "exceeded quota", later, now)
 
 
 def _ill(record: Record, chance: Random, now: datetime) -> Change:
-    return lifecycle.fall_ill(record, "ClusterUnreachable", "no answer", now)
+    return steps.fall_ill(record, "ClusterUnreachable", "no answer", now)
 
 
 def _simply(step: Callable[[Record, datetime], Change]) -> Step:
     return lambda record, _, now: step(record, now)
 
 
-_FIND_OVER: Final = _simply(lambda record, now: lifecycle.find_over(record, "nothing is left", now))
-_RECALL_COMPLETED: Final = _simply(lambda record, now: lifecycle.recall_completed(record, now, now))
-_RECALL_FAILED: Final = _simply(lambda record, now: lifecycle.recall_failed(record, "Fail", "bad", None, now))
+_FIND_OVER: Final = _simply(lambda record, now: steps.find_over(record, "nothing is left", now))
+_RECALL_COMPLETED: Final = _simply(lambda record, now: steps.recall_completed(record, now, now))
+_RECALL_FAILED: Final = _simply(lambda record, now: steps.recall_failed(record, "Fail", "bad", None, now))
 _RECALL: Final = [_RECALL_COMPLETED, _RECALL_FAILED]
-_DELETE: Final = _simply(lifecycle.delete)
-_SUSPEND: Final = _simply(lifecycle.suspend)
-_RESUME: Final = _simply(lifecycle.resume)
-_RUNNING: Final = _simply(lifecycle.mark_running)
-_REMOVED: Final = _simply(lifecycle.removed)
-_EXPIRE: Final = _simply(lifecycle.expire)
-_RELEASE: Final = _simply(lifecycle.release)
-_ABANDON: Final = _simply(lambda record, now: lifecycle.abandon(record, "it is lost", now))
-_LOSE: Final = _simply(lambda record, now: lifecycle.lose(record, "it is lost", now))
-_CREATED: Final = _simply(lambda record, now: lifecycle.created(record, (), now))
-_REFUSE: Final = _simply(lambda record, now: lifecycle.refuse_creation(record, (), "no", now))
-_WITHDRAW: Final = _simply(lambda record, now: lifecycle.withdraw(record, "silent", now, now))
-_SOME: Final = _simply(lambda record, now: lifecycle.complete_some(record, (), now))
-_COMPLETE: Final = _simply(lambda record, now: lifecycle.complete(record, (), now, now))
-_FAIL: Final = _simply(lambda record, now: lifecycle.fail(record, Verdict("Fail", "bad"), now))
+_DELETE: Final = _simply(steps.delete)
+_SUSPEND: Final = _simply(steps.suspend)
+_RESUME: Final = _simply(steps.resume)
+_RUNNING: Final = _simply(steps.mark_running)
+_REMOVED: Final = _simply(steps.removed)
+_EXPIRE: Final = _simply(steps.expire)
+_RELEASE: Final = _simply(steps.release)
+_ABANDON: Final = _simply(lambda record, now: steps.abandon(record, "it is lost", now))
+_LOSE: Final = _simply(lambda record, now: steps.lose(record, "it is lost", now))
+_CREATED: Final = _simply(lambda record, now: steps.created(record, (), now))
+_REFUSE: Final = _simply(lambda record, now: steps.refuse_creation(record, (), "no", now))
+_WITHDRAW: Final = _simply(lambda record, now: steps.withdraw(record, "silent", now, now))
+_SOME: Final = _simply(lambda record, now: steps.complete_some(record, (), now))
+_COMPLETE: Final = _simply(lambda record, now: steps.complete(record, (), now, now))
+_FAIL: Final = _simply(lambda record, now: steps.fail(record, Verdict("Fail", "bad"), now))
 
 _ENDS: Final = [
     _COMPLETE,

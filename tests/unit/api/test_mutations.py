@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 
 from dispatcher.api.appwrapper import parse_spec
-from dispatcher.api.mistakes import LONGEST_MESSAGE, SpecError, one_line
-from dispatcher.core import beginnings
-from dispatcher.core.demand import gang_of
-from dispatcher.core.manifest import build
-from dispatcher.store import rows
+from dispatcher.api.spec_errors import LONGEST_MESSAGE, SpecError, one_line
+from dispatcher.core.kinds.demand import gang_of
+from dispatcher.core.kinds.manifest import build
+from dispatcher.core.lifecycle import first_steps
+from dispatcher.store import mapping
 from tests.builders import at, make_newcomer, make_owner, make_template, make_wrapped
 from tests.mutations import mutants, mutated
 
@@ -30,8 +30,8 @@ def test_mutated_appwrapper_is_explained_or_can_be_kept_and_created(document: Js
         said = str(error)
         assert said == one_line(said)  # either outcome is fine
         return
-    change = beginnings.submit(make_newcomer(), gang, at(1))
-    assert b"\\u0000" not in rows.to_json([rows.new_row(change.after)]).encode()
+    change = first_steps.submit(make_newcomer(), gang, at(1))
+    assert b"\\u0000" not in mapping.to_json([mapping.new_row(change.after)]).encode()
     for wrapped in spec.wrapped:
         assert orjson.loads(orjson.dumps(build(wrapped, make_owner())))["metadata"]["name"]
 

@@ -6,7 +6,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher.api.mistakes import SpecError
 from dispatcher.api.selector import (
     EVERYTHING,
     LONGEST_SELECTOR,
@@ -16,6 +15,7 @@ from dispatcher.api.selector import (
     parse_selector,
     selector_of,
 )
+from dispatcher.api.spec_errors import SpecError
 
 ANNOTATION = "dispatcher.codeflare.dev/cluster-selector"
 REMEDY = "Write requirements such as a=b, c!=d, e in (x,y), f notin (z), g or !h, separated by commas."

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
-from dispatcher.api.mistakes import SpecError
+from dispatcher.api.spec_errors import SpecError
 
 POD: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}}
 TEMPLATE = "spec.resources.GenericItems[0].generictemplate"

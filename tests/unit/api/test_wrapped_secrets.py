@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dispatcher.api.appwrapper import AppWrapperSpec, WrappedObject
-from dispatcher.api.mistakes import SpecError
+from dispatcher.api.spec_errors import SpecError
 from dispatcher.api.wrapped_secrets import check_no_secret_values
 
 Json = dict[str, Any]

@@ -14,8 +14,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from dispatcher.app import Application
-from dispatcher.controller.first_lists import NotListed
-from dispatcher.controller.membership import MembersUnknown
+from dispatcher.controller.members.first_lists import NotListed
+from dispatcher.controller.members.membership import MembersUnknown
 from dispatcher.errors import ClusterError, Forbidden
 from dispatcher.kube.client import ClusterClient
 from dispatcher.probes import Figures

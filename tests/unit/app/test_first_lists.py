@@ -14,9 +14,9 @@ from aiohttp import web
 
 from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.app import Session
-from dispatcher.controller.first_lists import NotListed
-from dispatcher.controller.namespaces import PATH as NAMESPACES
-from dispatcher.core.clock import Clock
+from dispatcher.controller.intake.namespaces import PATH as NAMESPACES
+from dispatcher.controller.members.first_lists import NotListed
+from dispatcher.core.model.clock import Clock
 from dispatcher.kube.client import ClusterClient, always
 from dispatcher.probes import Metrics
 from dispatcher.settings import Settings

@@ -12,9 +12,9 @@ from urllib.parse import urlsplit
 import orjson
 from aiohttp import web
 
-from dispatcher.controller.cluster import Cluster
-from dispatcher.core.capacity import CapacityLedger
-from dispatcher.core.standing import Standing
+from dispatcher.controller.members.cluster import Cluster
+from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.status.cluster_state import Standing
 from dispatcher.errors import SettingsError
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.kubeconfig import Connection

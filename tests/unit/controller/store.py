@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
-from dispatcher.core.record import Change, Record
+from dispatcher.core.model.record import Change, Record
 from dispatcher.store.queue import CommitResult, QueueStore, Refusal
 
 Verdict = Callable[[Change], str]

@@ -13,17 +13,17 @@ from structlog.testing import capture_logs
 
 from dispatcher import errors
 from dispatcher.api.names import FINALIZER, GROUPS_ANNOTATION, USER_ANNOTATION
-from dispatcher.controller.author_check import (
+from dispatcher.controller.intake.author_check import (
     ANSWER_SECONDS,
     AT_ONCE_IN_A_NAMESPACE,
     POLICY_SECONDS,
     AuthorCheck,
     watch_policy,
 )
-from dispatcher.controller.cluster import Cluster
-from dispatcher.core.authorization import Access
-from dispatcher.core.capacity import CapacityLedger
-from dispatcher.core.record import Phase, Record
+from dispatcher.controller.members.cluster import Cluster
+from dispatcher.core.intake.authorization import Access
+from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.scheduling.capacity import CapacityLedger
 from tests.builders import make_appwrapper, make_template
 from tests.fakes import FakeApiServer, answer, client_of, refusal
 from tests.unit.controller.wire import MISSING, PODS, job, secret

@@ -11,19 +11,19 @@ from itertools import count
 import pytest
 from structlog.testing import capture_logs
 
-from dispatcher.controller.committer import LARGEST_BATCH, LARGEST_BATCH_BYTES, Committer
-from dispatcher.controller.roster import Roster
-from dispatcher.core import beginnings, lifecycle
-from dispatcher.core.gang import Gang, PodSet, Toleration
-from dispatcher.core.record import Change, Record
-from dispatcher.core.resources import NOTHING
+from dispatcher.controller.reconcile.committer import LARGEST_BATCH, LARGEST_BATCH_BYTES, Committer
+from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.model.gang import Gang, PodSet, Toleration
+from dispatcher.core.model.record import Change, Record
+from dispatcher.core.model.resources import NOTHING
 from dispatcher.errors import Fenced
 from tests.builders import at, make_gang, make_newcomer, make_record
 from tests.unit.controller.store import FakeStore
 
 
 def submitted(name: str) -> Change:
-    return beginnings.submit(make_newcomer(name), make_gang(), at(0))
+    return first_steps.submit(make_newcomer(name), make_gang(), at(0))
 
 
 def nobody(_change: Change, _record: Record) -> None:
@@ -72,7 +72,7 @@ async def test_changes_that_gather_during_a_transaction_are_the_next_one() -> No
 
 async def test_second_change_to_one_appwrapper_waits_for_the_next_transaction() -> None:
     store, record = FakeStore(), make_record()
-    change, second = lifecycle.dispatch(record, "hub", at(1)), lifecycle.delete(record, at(2))
+    change, second = steps.dispatch(record, "hub", at(1)), steps.delete(record, at(2))
     async with committing(store) as (committer, _):
         await asyncio.gather(
             committer.commit(change), committer.commit(second), committer.commit(submitted("other"))
@@ -186,7 +186,7 @@ async def test_transaction_has_a_largest_size_in_bytes_too_and_newcomers_keep_th
     sizes = [1, 1, 3, 2, 1, 0, 9, 1]  # in quarters of what a transaction may have
     quarter = LARGEST_BATCH_BYTES // 4
     changes = [
-        beginnings.submit(
+        first_steps.submit(
             make_newcomer(f"aw-{index}", spec=b"x" * quarter * size, spec_hash=str(index)), make_gang(), at(0)
         )
         for index, size in enumerate(sizes)
@@ -208,7 +208,7 @@ async def test_transaction_has_a_largest_size_in_tolerations_too() -> None:
     store = FakeStore()
     pods = PodSet(1, NOTHING, (Toleration(),) * 16_000)
     gang = Gang(pods=1, pod_sets=(pods,))
-    changes = [beginnings.submit(make_newcomer(f"aw-{index}"), gang, at(0)) for index in range(5)]
+    changes = [first_steps.submit(make_newcomer(f"aw-{index}"), gang, at(0)) for index in range(5)]
     async with committing(store) as (committer, _):
         assert len(await committer.commit_all(changes)) == 5
     assert [len(batch) for batch in store.batches] == [2, 2, 1]

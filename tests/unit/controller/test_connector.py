@@ -14,12 +14,12 @@ from structlog.testing import capture_logs
 
 from dispatcher import errors
 from dispatcher.api.membercluster import MemberCluster, SecretKey
-from dispatcher.controller.cluster import Cluster
-from dispatcher.controller.connector import Connector, Pace, Surroundings
-from dispatcher.controller.member import CONNECTING, Member
-from dispatcher.core import choice
-from dispatcher.core.choice import Closed
-from dispatcher.core.standing import Standing
+from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.connector import Connector, Pace, Surroundings
+from dispatcher.controller.members.member import CONNECTING, Member
+from dispatcher.core.scheduling import cluster_filters
+from dispatcher.core.scheduling.cluster_filters import Closed
+from dispatcher.core.status.cluster_state import Standing
 from dispatcher.kube import paging
 from dispatcher.kube.client import ClusterClient
 from tests.builders import at, make_node
@@ -194,7 +194,7 @@ async def test_kubeconfig_that_cannot_be_used_is_told_and_read_again(
     bench.hub.on("GET", SECRET, reply)
     member = bench.keep()
     await until(lambda: member.closed != CONNECTING)
-    assert member.closed == Closed(choice.NOT_CONNECTED, message)
+    assert member.closed == Closed(cluster_filters.NOT_CONNECTED, message)
     assert (bench.members["east"].requests(), bench.memory.silences) == ([], [])
     bench.hub.on("GET", SECRET, holds(kubeconfig("east")))
     await until(lambda: member.cluster)
@@ -216,7 +216,7 @@ async def test_member_that_refuses_our_credentials_is_closed_at_once_and_not_tim
     await until(lambda: member.closed not in (None, CONNECTING))
     assert monotonic() < 6
     assert member.closed == Closed(
-        choice.CREDENTIALS_REFUSED, "its API server does not accept our credentials: no entry"
+        cluster_filters.CREDENTIALS_REFUSED, "its API server does not accept our credentials: no entry"
     )
     assert (member.cluster, member.unreachable_since, bench.memory.silences) == (None, None, [])
     await asyncio.sleep(60)  # virtual
@@ -248,7 +248,7 @@ async def test_cluster_that_is_another_is_asked_for_nothing_but_who_it_is(
         member = bench.keep()
     await until(lambda: member.closed not in (None, CONNECTING))
     await asyncio.sleep(20)  # virtual
-    assert member.closed == Closed(choice.ANOTHER_CLUSTER, message)
+    assert member.closed == Closed(cluster_filters.ANOTHER_CLUSTER, message)
     assert (member.cluster, member.unreachable_since, bench.memory.silences) == (None, None, [])
     assert {each.path for each in bench.members["east"].requests()} == {KUBE_SYSTEM}
     assert bench.memory.uids == {"east": "uid-of-east", "west": "uid-of-west"}
@@ -262,7 +262,7 @@ async def test_of_two_members_that_lead_to_one_cluster_at_the_same_time_only_one
     joined, other = sorted(members, key=lambda member: member.cluster is None)
     assert bench.told == [f"{joined.name} joined"]
     assert (joined.closed, joined.uid) == (None, "uid-of-east")
-    assert other.closed == Closed(choice.ANOTHER_CLUSTER, f"it is the same cluster as {joined.name}")
+    assert other.closed == Closed(cluster_filters.ANOTHER_CLUSTER, f"it is the same cluster as {joined.name}")
     assert bench.memory.uids == {joined.name: "uid-of-east"}
 
 
@@ -312,7 +312,8 @@ async def test_answer_that_makes_no_sense_is_none(bench: Bench, body: object) ->
     member = bench.keep()
     await until(lambda: member.closed != CONNECTING)
     assert member.closed == Closed(
-        choice.UNREACHABLE, f"its API server does not answer: GET {KUBE_SYSTEM}: the answer makes no sense"
+        cluster_filters.UNREACHABLE,
+        f"its API server does not answer: GET {KUBE_SYSTEM}: the answer makes no sense",
     )
     assert (bench.memory.uids, member.uid) == ({}, "")
 
@@ -339,11 +340,11 @@ async def test_member_is_closed_from_its_first_missed_answer_and_left_after_a_wh
     await until(lambda: bench.memory.silences)
     since = member.unreachable_since
     assert member.closed is not None
-    assert (member.closed.reason, bench.memory.silences) == (choice.UNREACHABLE, [("east", since)])
+    assert (member.closed.reason, bench.memory.silences) == (cluster_filters.UNREACHABLE, [("east", since)])
     await until(lambda: member.cluster is None)
     assert 15 <= monotonic() <= 21
     await asyncio.sleep(60)  # virtual
-    assert (member.closed.reason, member.unreachable_since) == (choice.UNREACHABLE, since)
+    assert (member.closed.reason, member.unreachable_since) == (cluster_filters.UNREACHABLE, since)
     assert (bench.memory.silences, bench.told) == ([("east", since)], ["east joined", "east left"])
     (said,) = bench.memory.said
     assert said.startswith("its API server does not answer: ")
@@ -408,7 +409,7 @@ async def test_silence_is_counted_from_its_begin_whatever_else_is_said_meanwhile
         await asyncio.sleep(20)  # virtual
         assert member.closed is not None
         said.append(member.closed.reason)
-    assert said == [choice.UNREACHABLE, choice.NOT_CONNECTED, choice.NOT_CONNECTED]
+    assert said == [cluster_filters.UNREACHABLE, cluster_filters.NOT_CONNECTED, cluster_filters.NOT_CONNECTED]
     assert (member.unreachable_since, bench.memory.silences) == (EARLIER, [])
 
 
@@ -421,9 +422,9 @@ async def test_silence_that_began_under_another_leader_ends_with_the_first_answe
 @pytest.mark.parametrize(
     ("reply", "reason"),
     [
-        (refusal(401, "Unauthorized"), choice.CREDENTIALS_REFUSED),
-        (answer({"metadata": {"uid": HUB_UID}}), choice.ANOTHER_CLUSTER),
-        (refusal(429, "TooManyRequests"), choice.UNREACHABLE),
+        (refusal(401, "Unauthorized"), cluster_filters.CREDENTIALS_REFUSED),
+        (answer({"metadata": {"uid": HUB_UID}}), cluster_filters.ANOTHER_CLUSTER),
+        (refusal(429, "TooManyRequests"), cluster_filters.UNREACHABLE),
     ],
     ids=["refuses-us", "is-another", "is-busy"],
 )
@@ -442,7 +443,9 @@ async def test_member_that_is_too_busy_to_answer_takes_nothing_new_and_is_neithe
     member = await bench.joined()
     bench.members["east"].on("GET", KUBE_SYSTEM, refusal(429, "TooManyRequests", "come later"))
     await asyncio.sleep(60)  # virtual
-    assert member.closed == Closed(choice.UNREACHABLE, "its API server is too busy to answer: come later")
+    assert member.closed == Closed(
+        cluster_filters.UNREACHABLE, "its API server is too busy to answer: come later"
+    )
     assert (member.unreachable_since, bench.memory.silences) == (None, [])
     assert bench.told == ["east joined"]
 
@@ -526,7 +529,7 @@ async def test_kubeconfig_that_may_be_used_no_longer_is_used_no_longer(bench: Be
     await until(lambda: member.cluster is None)
     await until(lambda: member.closed)
     assert member.closed is not None
-    assert (member.closed.reason, member.unreachable_since) == (choice.NOT_CONNECTED, None)
+    assert (member.closed.reason, member.unreachable_since) == (cluster_filters.NOT_CONNECTED, None)
     assert is_closed(bench.clients[0])
 
 
@@ -544,7 +547,7 @@ async def test_member_that_hangs_is_closed_with_a_reason_and_holds_up_no_other(
     await until(lambda: east.closed != CONNECTING)
     assert monotonic() <= 61
     assert east.closed is not None
-    assert (east.closed.reason, east.cluster) == (choice.UNREACHABLE, None)
+    assert (east.closed.reason, east.cluster) == (cluster_filters.UNREACHABLE, None)
     is_cluster(bench.members["east"], "uid-of-east")
     await until(lambda: east.cluster)
     assert bench.told == ["west joined", "east joined"]
@@ -555,7 +558,7 @@ async def test_member_that_answers_but_cannot_list_is_closed_and_not_timed(bench
     member = bench.keep(silent=EARLIER)
     await until(lambda: member.closed != CONNECTING)
     assert member.closed == Closed(
-        choice.UNREACHABLE, "its nodes and pods could not be listed within a minute"
+        cluster_filters.UNREACHABLE, "its nodes and pods could not be listed within a minute"
     )
     assert (member.unreachable_since, bench.memory.silences) == (None, [("east", None)])
 
@@ -565,7 +568,8 @@ async def test_member_that_does_not_let_us_list_refuses_our_credentials(bench: B
     member = bench.keep()
     await until(lambda: member.closed != CONNECTING)
     assert member.closed == Closed(
-        choice.CREDENTIALS_REFUSED, "its API server does not accept our credentials: may not list nodes"
+        cluster_filters.CREDENTIALS_REFUSED,
+        "its API server does not accept our credentials: may not list nodes",
     )
     assert (member.unreachable_since, bench.memory.silences) == (None, [])
 
@@ -583,7 +587,7 @@ async def test_what_nobody_thought_of_closes_one_member_and_no_other(bench: Benc
         await until(lambda: east.closed != CONNECTING)
         await bench.joined("west")
     assert [entry["cluster"] for entry in logs if entry["event"] == "member_failed"] == ["east"]
-    assert east.closed == Closed(choice.UNREACHABLE, "it failed in a way nobody thought of")
+    assert east.closed == Closed(cluster_filters.UNREACHABLE, "it failed in a way nobody thought of")
     assert (east.unreachable_since, bench.memory.silences) == (None, [])
     assert is_closed(bench.clients[0])
     await until(lambda: east.cluster)
@@ -617,7 +621,7 @@ async def test_member_whose_watches_end_at_once_is_tried_again(bench: Bench) -> 
     bench.on_capacity = fail_once
     member = bench.keep()
     await until(lambda: member.closed != CONNECTING)
-    assert member.closed == Closed(choice.UNREACHABLE, "it failed in a way nobody thought of")
+    assert member.closed == Closed(cluster_filters.UNREACHABLE, "it failed in a way nobody thought of")
     await until(lambda: member.cluster)
     assert bench.told == ["east joined"]
 
@@ -692,7 +696,7 @@ async def test_member_that_sends_without_end_is_closed_with_that_reason_and_hurt
     await until(lambda: east.closed not in (None, CONNECTING))
     await asyncio.sleep(12)  # virtual: it is tried again and again
     assert east.closed is not None
-    assert (east.closed.reason, said in east.closed.message) == (choice.ANSWERS_TOO_LARGE, True)
+    assert (east.closed.reason, said in east.closed.message) == (cluster_filters.ANSWERS_TOO_LARGE, True)
     assert (east.cluster, east.unreachable_since, bench.memory.silences) == (None, None, [])
     assert (west.closed, west.cluster is not None) == (None, True)
 
@@ -721,6 +725,6 @@ async def test_member_that_begins_to_send_without_end_is_closed_and_left(
     if path == KUBE_SYSTEM:
         bench.members["east"].on("GET", path, reply)
     turned.set()
-    await until(lambda: east.closed is not None and east.closed.reason == choice.ANSWERS_TOO_LARGE)
+    await until(lambda: east.closed is not None and east.closed.reason == cluster_filters.ANSWERS_TOO_LARGE)
     await until(lambda: east.cluster is None)
     assert (west.closed, west.cluster is not None, east.unreachable_since) == (None, True, None)

@@ -13,16 +13,16 @@ from aiohttp import web
 
 from dispatcher import errors
 from dispatcher.api.names import FINALIZER
-from dispatcher.controller import creation
-from dispatcher.controller.cluster import Cluster
-from dispatcher.controller.creation import LONGEST_IN_THE_WAY, MOST_FAILURES
-from dispatcher.controller.parts import Parts
-from dispatcher.core import lifecycle
-from dispatcher.core.capacity import CapacityLedger
-from dispatcher.core.choice import Where, leads_nowhere
-from dispatcher.core.lifecycle import CREATION_POSTPONED
-from dispatcher.core.manifest import Anchor, anchor_name, build
-from dispatcher.core.record import Pending, Phase, Record
+from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.reconcile import creation
+from dispatcher.controller.reconcile.creation import LONGEST_IN_THE_WAY, MOST_FAILURES
+from dispatcher.controller.reconcile.parts import Parts
+from dispatcher.core.kinds.manifest import Anchor, anchor_name, build
+from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle.steps import CREATION_POSTPONED
+from dispatcher.core.model.record import Pending, Phase, Record
+from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.scheduling.cluster_filters import Where, leads_nowhere
 from tests.builders import make_appwrapper, make_metadata, make_owner, make_wrapped
 from tests.fakes import FakeApiServer, Reply, answer, client_of, hang_up, refusal, text
 from tests.unit.controller.wire import APPWRAPPERS, JOBS, MISSING, job, made, secret
@@ -96,7 +96,7 @@ class East:
     async def dispatched(self, *templates: Json, cluster: str = "east") -> Record:
         """An AppWrapper that this leader has dispatched there."""
         record = await self.world.admit(make_appwrapper("aw", *(templates or (TRAIN,))))
-        return await self.world.commit(lifecycle.dispatch(record, cluster, self.world.now()))
+        return await self.world.commit(steps.dispatch(record, cluster, self.world.now()))
 
     async def creates(self) -> Record:
         """What has become of it after one step."""
@@ -435,10 +435,10 @@ async def test_gang_whose_name_is_taken_everywhere_fails_with_a_word_on_each(eas
     east.labels = {"east": {}, "west": {}}
     record = await east.dispatched()
     await east.world.commit(
-        lifecycle.rule_out(record, (), record.where.without("west", "Job x exists"), "no", east.world.now())
+        steps.rule_out(record, (), record.where.without("west", "Job x exists"), "no", east.world.now())
     )
-    record = await east.world.commit(lifecycle.removed(east.world.record(UID), east.world.now()))
-    await east.world.commit(lifecycle.dispatch(record, "east", east.world.now()))
+    record = await east.world.commit(steps.removed(east.world.record(UID), east.world.now()))
+    await east.world.commit(steps.dispatch(record, "east", east.world.now()))
     east.on("GET", f"{CONFIGMAPS}/{anchor_name(UID, 2)}", MISSING)
     has_foreign(east.server)
     failing = await east.creates()

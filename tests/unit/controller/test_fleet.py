@@ -16,13 +16,13 @@ from dispatcher import errors
 from dispatcher.api.clusterpolicies import OnClusterLost
 from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.api.selector import parse_selector
-from dispatcher.controller.connector import Pace
-from dispatcher.controller.fleet import Concerned, Fleet
-from dispatcher.controller.kind_survey import KNOWN_SECONDS, OTHERS_SECONDS
-from dispatcher.core import choice
-from dispatcher.core.choice import ANYWHERE, Closed, Where
-from dispatcher.core.decision import Loss
-from dispatcher.core.standing import Standing
+from dispatcher.controller.members.connector import Pace
+from dispatcher.controller.members.fleet import Concerned, Fleet
+from dispatcher.controller.members.kind_survey import KNOWN_SECONDS, OTHERS_SECONDS
+from dispatcher.core.lifecycle.decision import Loss
+from dispatcher.core.scheduling import cluster_filters
+from dispatcher.core.scheduling.cluster_filters import ANYWHERE, Closed, Where
+from dispatcher.core.status.cluster_state import Standing
 from dispatcher.kube.client import ClusterClient
 from tests.builders import at, make_node
 from tests.fakes import FakeApiServer, answer, never, refusal
@@ -173,7 +173,7 @@ async def test_members_that_are_declared_take_gangs_in_place_of_the_hub(bench: B
     assert (sites["east"].labels, sites["east"].creates_namespaces) == ({"gpu": "a100"}, True)
     assert (sites["east"].closed, sites["west"].closed) == (
         None,
-        Closed(choice.CORDONED, "it takes nothing new: new switches"),
+        Closed(cluster_filters.CORDONED, "it takes nothing new: new switches"),
     )
     assert (sorted(bench.fleet.clusters), bench.fleet.has_members) == (["east", "hub", "west"], True)
     assert {name: cluster.ledger for name, cluster in bench.fleet.clusters.items()} == bench.fleet.ledgers
@@ -229,7 +229,7 @@ async def test_member_that_is_declared_by_mistake_takes_nothing_and_says_why(ben
     await bench.joined("east")
     bench.has("east", kubeconfigSecretRef=None)
     await until(lambda: "east" not in bench.fleet.clusters)
-    assert bench.closed("east") == Closed(choice.NOT_REPORTED, MISTAKEN)
+    assert bench.closed("east") == Closed(cluster_filters.NOT_REPORTED, MISTAKEN)
     assert bench.fleet.has_members
     assert (bench.fleet.loss_of("east"), bench.fleet.is_joining("east")) == (None, False)
     await bench.joined("east")
@@ -255,7 +255,7 @@ async def test_drain_is_told_to_what_runs_there_and_taken_back(bench: Bench, nam
     bench.has(name, drain=True, cordonReason="it moves")
     await until(lambda: cluster.draining)
     assert (cluster.draining, bench.told) == (f"cluster {name}: it is being emptied: it moves", [name])
-    assert bench.closed(name) == Closed(choice.DRAINING, "it is being emptied: it moves")
+    assert bench.closed(name) == Closed(cluster_filters.DRAINING, "it is being emptied: it moves")
     bench.has(name, drain=True, cordonReason="it moved")
     await until(lambda: cluster.draining.endswith("moved"))
     bench.has(name)
@@ -430,7 +430,7 @@ async def test_history_is_told_how_each_member_stands_once(bench: Bench) -> None
     assert stand == {
         "east": Standing(),
         "hub": Standing(is_draining=True),
-        "west": Standing(is_cordoned=True, closed_reason=choice.NOT_CONNECTED),
+        "west": Standing(is_cordoned=True, closed_reason=cluster_filters.NOT_CONNECTED),
     }
     west = stand["west"]
     assert (west.said, west.closed_message) == ("new switches", "there is no Secret dispatcher/cluster-west")
@@ -631,7 +631,7 @@ async def test_every_member_can_be_asked_only_if_each_has_joined(bench: Bench) -
     await until(lambda: "west" in bench.fleet.sites([ANYWHERE]))
     assert not bench.fleet.is_complete()
     bench.has("west", kubeconfigSecretRef=None)
-    await until(lambda: bench.closed("west") == Closed(choice.NOT_REPORTED, MISTAKEN))
+    await until(lambda: bench.closed("west") == Closed(cluster_filters.NOT_REPORTED, MISTAKEN))
     assert not bench.fleet.is_complete()
 
 
@@ -663,7 +663,7 @@ async def test_status_says_since_when_a_member_is_silent(bench: Bench) -> None:
     await bench.lost()
     await asyncio.sleep(60)  # virtual
     last = bench.statuses()[-1]
-    assert (last["conditions"][0]["status"], last["reason"]) == ("False", choice.UNREACHABLE)
+    assert (last["conditions"][0]["status"], last["reason"]) == ("False", cluster_filters.UNREACHABLE)
     assert last["unreachableSince"] == f"{bench.memory.silences[0][1]:%Y-%m-%dT%H:%M:%SZ}"
 
 

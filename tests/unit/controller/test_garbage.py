@@ -8,7 +8,12 @@ from itertools import count
 
 import pytest
 
-from dispatcher.controller.garbage import collect_after, look_at_all_again, no_collections, short_collections
+from dispatcher.controller.scheduling.garbage import (
+    collect_after,
+    look_at_all_again,
+    no_collections,
+    short_collections,
+)
 
 
 @pytest.fixture(autouse=True)

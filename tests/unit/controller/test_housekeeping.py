@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from dispatcher import errors
-from dispatcher.controller.housekeeping import AT_ONCE, READERS_EVERY_SECONDS, Housekeeping
+from dispatcher.controller.upkeep.housekeeping import AT_ONCE, READERS_EVERY_SECONDS, Housekeeping
 from tests.builders import NOW
 from tests.unit.virtual_time import monotonic, until
 

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 from aiohttp import web
 
-from dispatcher.controller.kind_survey import (
+from dispatcher.controller.members.kind_survey import (
     KNOWN,
     KNOWN_SECONDS,
     MOST_GUESSED,

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from dispatcher.api.names import FINALIZER
-from dispatcher.controller.limits import QueueBound
-from dispatcher.core import lifecycle
-from dispatcher.core.ceilings import Ceiling
-from dispatcher.core.manifest import build
-from dispatcher.core.record import Phase, Record
-from dispatcher.core.transitions import Cause
+from dispatcher.controller.intake.limits import QueueBound
+from dispatcher.core.intake.ceilings import Ceiling
+from dispatcher.core.kinds.manifest import build
+from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle.transitions import Cause
+from dispatcher.core.model.record import Phase, Record
 from dispatcher.kube.appwrappers import AppWrapperView
 from tests.builders import make_appwrapper, make_owner, make_template, make_wrapped
 from tests.fakes import answer
@@ -39,7 +39,7 @@ async def submit(world: World, *numbers: int, **fields: Any) -> list[AppWrapperV
 
 async def dispatch(world: World, number: int) -> None:
     """Have it leave the queue."""
-    await world.commit(lifecycle.dispatch(world.record(f"uid-{number}"), "hub", world.now()))
+    await world.commit(steps.dispatch(world.record(f"uid-{number}"), "hub", world.now()))
 
 
 def first_event(world: World) -> tuple[str, str]:

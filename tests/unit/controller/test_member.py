@@ -11,8 +11,8 @@ import pytest
 from dispatcher import errors
 from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
 from dispatcher.api.membercluster import MemberCluster, SecretKey
-from dispatcher.controller.cluster import Cluster, Namespace
-from dispatcher.controller.member import (
+from dispatcher.controller.members.cluster import Cluster, Namespace
+from dispatcher.controller.members.member import (
     CONNECTING,
     LISTING,
     MOST_MISHAPS,
@@ -23,20 +23,20 @@ from dispatcher.controller.member import (
     closed_by_hand,
     why,
 )
-from dispatcher.core import choice
-from dispatcher.core.capacity import CapacityLedger
-from dispatcher.core.choice import Closed, Site, Where
-from dispatcher.core.decision import Loss
-from dispatcher.core.memberstatus import Known
-from dispatcher.core.resources import Resources
-from dispatcher.core.samples import Stock
-from dispatcher.core.standing import Standing
+from dispatcher.core.lifecycle.decision import Loss
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling import cluster_filters
+from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.scheduling.cluster_filters import Closed, Site, Where
+from dispatcher.core.status.cluster_state import Standing
+from dispatcher.core.status.member_status import Known
+from dispatcher.core.status.samples import Stock
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Kind
 from tests.builders import at, make_core_node
 
 EAST = MemberCluster("east", "uid-of-east", {"gpu": "a100"}, SecretKey("cluster-east"))
-SILENT = Closed(choice.UNREACHABLE, "its API server does not answer")
+SILENT = Closed(cluster_filters.UNREACHABLE, "its API server does not answer")
 JOB, RAY = ("batch/v1", "Job"), ("ray.io/v1", "RayCluster")
 
 
@@ -59,7 +59,7 @@ def make_cluster(client: ClusterClient, *, is_known: bool = True) -> Cluster:
 
 # --- what history is told of it ------------------------------------------------------------------------------
 
-REFUSED = Closed(choice.CREDENTIALS_REFUSED, "no entry")
+REFUSED = Closed(cluster_filters.CREDENTIALS_REFUSED, "no entry")
 
 
 @pytest.mark.parametrize(
@@ -68,9 +68,9 @@ REFUSED = Closed(choice.CREDENTIALS_REFUSED, "no entry")
         pytest.param(None, None, "", id="open"),
         pytest.param(CONNECTING, None, None, id="being-connected"),
         pytest.param(SILENT, at(10), None, id="silent-which-is-told-itself"),
-        pytest.param(SILENT, None, choice.UNREACHABLE, id="too-busy-which-is-not"),
-        pytest.param(REFUSED, None, choice.CREDENTIALS_REFUSED, id="refuses-us"),
-        pytest.param(REFUSED, at(10), choice.CREDENTIALS_REFUSED, id="silent-and-then-refused-us"),
+        pytest.param(SILENT, None, cluster_filters.UNREACHABLE, id="too-busy-which-is-not"),
+        pytest.param(REFUSED, None, cluster_filters.CREDENTIALS_REFUSED, id="refuses-us"),
+        pytest.param(REFUSED, at(10), cluster_filters.CREDENTIALS_REFUSED, id="silent-and-then-refused-us"),
     ],
 )
 def test_history_is_told_why_it_is_closed_as_far_as_that_is_known(
@@ -130,7 +130,10 @@ LOST = Loss(OnClusterLost.FAIL, at(40), "cluster east has not answered since 202
     [
         pytest.param(SILENT, at(10), LOST, id="silent"),
         pytest.param(
-            Closed(choice.NOT_CONNECTED, "no Secret"), at(10), LOST, id="silent-before-its-secret-went"
+            Closed(cluster_filters.NOT_CONNECTED, "no Secret"),
+            at(10),
+            LOST,
+            id="silent-before-its-secret-went",
         ),
         pytest.param(SILENT, None, None, id="closed-by-an-answer"),
         pytest.param(CONNECTING, at(10), None, id="being-connected"),
@@ -228,7 +231,7 @@ async def test_status_is_made_of_what_is_known_beyond_the_reserve(client: Cluste
     member = make_member(declared=declared, uid="of-east", cluster=make_cluster(client))
     assert member.known(3) == Known(
         since=at(1),
-        closed=Closed(choice.CORDONED, "it takes nothing new"),
+        closed=Closed(cluster_filters.CORDONED, "it takes nothing new"),
         cluster_uid="of-east",
         allocatable=Resources({"cpu": 8000}),
         free=Resources({"cpu": 6000}),
@@ -254,15 +257,15 @@ def test_kinds_are_those_that_anybody_asks_for() -> None:
     [
         ({}, None),
         ({"cordon_reason": "as it was"}, None),
-        ({"cordoned": True}, Closed(choice.CORDONED, "it takes nothing new")),
+        ({"cordoned": True}, Closed(cluster_filters.CORDONED, "it takes nothing new")),
         (
             {"cordoned": True, "cordon_reason": "new switches"},
-            Closed(choice.CORDONED, "it takes nothing new: new switches"),
+            Closed(cluster_filters.CORDONED, "it takes nothing new: new switches"),
         ),
-        ({"drain": True, "cordoned": True}, Closed(choice.DRAINING, "it is being emptied")),
+        ({"drain": True, "cordoned": True}, Closed(cluster_filters.DRAINING, "it is being emptied")),
         (
             {"drain": True, "cordon_reason": "it moves"},
-            Closed(choice.DRAINING, "it is being emptied: it moves"),
+            Closed(cluster_filters.DRAINING, "it is being emptied: it moves"),
         ),
     ],
 )
@@ -275,32 +278,37 @@ def test_operator_closes_a_member_with_a_reason(fields: dict[str, Any], expected
     [
         (
             errors.Unauthorized("no entry"),
-            Closed(choice.CREDENTIALS_REFUSED, "its API server does not accept our credentials: no entry"),
+            Closed(
+                cluster_filters.CREDENTIALS_REFUSED,
+                "its API server does not accept our credentials: no entry",
+            ),
         ),
         (
             errors.Forbidden("may not"),
-            Closed(choice.CREDENTIALS_REFUSED, "its API server does not accept our credentials: may not"),
+            Closed(
+                cluster_filters.CREDENTIALS_REFUSED, "its API server does not accept our credentials: may not"
+            ),
         ),
-        (AnotherCluster("it is west"), Closed(choice.ANOTHER_CLUSTER, "it is west")),
-        (errors.SettingsError("no Secret"), Closed(choice.NOT_CONNECTED, "no Secret")),
-        (Unlisted("no lists"), Closed(choice.UNREACHABLE, "no lists")),
+        (AnotherCluster("it is west"), Closed(cluster_filters.ANOTHER_CLUSTER, "it is west")),
+        (errors.SettingsError("no Secret"), Closed(cluster_filters.NOT_CONNECTED, "no Secret")),
+        (Unlisted("no lists"), Closed(cluster_filters.UNREACHABLE, "no lists")),
         (
             errors.Throttled("later"),
-            Closed(choice.UNREACHABLE, "its API server is too busy to answer: later"),
+            Closed(cluster_filters.UNREACHABLE, "its API server is too busy to answer: later"),
         ),
         (
             errors.TooLarge("GET /x: the answer is larger than 16 MiB"),
             Closed(
-                choice.ANSWERS_TOO_LARGE,
+                cluster_filters.ANSWERS_TOO_LARGE,
                 "its API server sends more than an honest one does, which is not read: "
                 "GET /x: the answer is larger than 16 MiB",
             ),
         ),
         (
             errors.Unavailable("timeout"),
-            Closed(choice.UNREACHABLE, "its API server does not answer: timeout"),
+            Closed(cluster_filters.UNREACHABLE, "its API server does not answer: timeout"),
         ),
-        (errors.NotFound("404"), Closed(choice.UNREACHABLE, "its API server does not answer: 404")),
+        (errors.NotFound("404"), Closed(cluster_filters.UNREACHABLE, "its API server does not answer: 404")),
     ],
 )
 def test_error_of_a_connection_says_what_is_wrong_with_the_member(error: Exception, expected: Closed) -> None:

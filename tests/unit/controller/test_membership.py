@@ -9,10 +9,10 @@ from dataclasses import replace
 import pytest
 
 from dispatcher.api.names import MEMBERS_PATH
-from dispatcher.controller.membership import MEMBERS_UNKNOWN, MembersUnknown
-from dispatcher.core.choice import ANYWHERE
-from dispatcher.core.choice import MEMBERS_UNKNOWN as REASON
-from dispatcher.core.placement import Impossible, plan
+from dispatcher.controller.members.membership import MEMBERS_UNKNOWN, MembersUnknown
+from dispatcher.core.scheduling.cluster_filters import ANYWHERE
+from dispatcher.core.scheduling.cluster_filters import MEMBERS_UNKNOWN as REASON
+from dispatcher.core.scheduling.cycle import Impossible, plan
 from dispatcher.kube.client import ClusterClient
 from tests.builders import make_record
 from tests.fakes import FakeApiServer, Reply, never, refusal

@@ -11,8 +11,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from dispatcher.api.names import MAX_PRIORITY
-from dispatcher.controller.namespaces import PATH, Namespaces
-from dispatcher.core.ceilings import Ceiling
+from dispatcher.controller.intake.namespaces import PATH, Namespaces
+from dispatcher.core.intake.ceilings import Ceiling
 from dispatcher.kube.client import METADATA_LIST, ClusterClient
 from tests.fakes import FakeApiServer, answer, never, refusal, watch
 from tests.unit.virtual_time import until

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from dispatcher.controller.pacing import Pacing
+from dispatcher.controller.reconcile.pacing import Pacing
 from tests.builders import NOW, at
 
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from dispatcher.controller.parts import LONGEST_CONFIRM_SECONDS, Patience
-from dispatcher.core import lifecycle
-from dispatcher.core.record import Phase
+from dispatcher.controller.reconcile.parts import LONGEST_CONFIRM_SECONDS, Patience
+from dispatcher.core.lifecycle import steps
+from dispatcher.core.model.record import Phase
 from tests.builders import at, make_appwrapper, make_record
 from tests.unit.controller.wire import job
 from tests.unit.controller.world import World
@@ -56,7 +56,7 @@ async def test_next_step_is_looked_at_soon_again(world: World) -> None:
     await world.forget_wakes()
     world.parts.look_again(record)
     await asyncio.sleep(100)  # virtual
-    record = await world.commit(lifecycle.suspend(record, world.now()))
+    record = await world.commit(steps.suspend(record, world.now()))
     await world.forget_wakes()
     world.parts.look_again(record)
     assert await world.is_woken_within(0.6)

@@ -12,11 +12,11 @@ from aiohttp import web
 from dispatcher import errors
 from dispatcher.api.names import FINALIZER
 from dispatcher.api.sizes import MOST_CONTAINERS
-from dispatcher.controller.cluster import Cluster
-from dispatcher.controller.reconciler import Reconciler
-from dispatcher.core.capacity import CapacityLedger
-from dispatcher.core.manifest import anchor_name
-from dispatcher.core.record import Phase
+from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.reconcile.reconciler import Reconciler
+from dispatcher.core.kinds.manifest import anchor_name
+from dispatcher.core.model.record import Phase
+from dispatcher.core.scheduling.capacity import CapacityLedger
 from tests.builders import make_appwrapper, make_pod, make_template
 from tests.fakes import FakeApiServer, Reply, answer, client_of, never, refusal
 from tests.unit.controller.store import FakeStore

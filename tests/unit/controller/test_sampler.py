@@ -12,12 +12,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from dispatcher import errors
-from dispatcher.controller.roster import Roster
-from dispatcher.controller.sampler import Sampler
-from dispatcher.core import lifecycle
-from dispatcher.core.resources import Resources
-from dispatcher.core.samples import CapacitySample, QueueSample, Stock
-from dispatcher.store.chronicle import Chronicle
+from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.upkeep.sampler import Sampler
+from dispatcher.core.lifecycle import steps
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.status.samples import CapacitySample, QueueSample, Stock
+from dispatcher.store.samples import Chronicle
 from tests.builders import at, make_record
 from tests.unit.virtual_time import monotonic
 
@@ -53,7 +53,7 @@ class Bench:
 
     def __init__(self) -> None:
         self.roster = Roster({})
-        self.roster.load([make_record(), lifecycle.dispatch(make_record(name="b"), "east", at(1)).after])
+        self.roster.load([make_record(), steps.dispatch(make_record(name="b"), "east", at(1)).after])
         self.known: dict[str, Stock | None] = {"east": FULL}
         self.chronicle = FakeChronicle()
         period = timedelta(minutes=5)

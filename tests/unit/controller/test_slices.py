@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 
-from dispatcher.controller.slices import SLICE_SECONDS, Slices
-from dispatcher.core.steps import Steps
+from dispatcher.controller.scheduling.slices import SLICE_SECONDS, Slices
+from dispatcher.core.model.incremental import Steps
 
 
 def counting(steps: int, seen: list[str]) -> Steps[int]:

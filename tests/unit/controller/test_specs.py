@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from dispatcher.api.annotations import FaultTolerance
-from dispatcher.controller import specs
-from dispatcher.controller.specs import Specs
-from dispatcher.core.record import Phase, Record
+from dispatcher.controller.intake import specs
+from dispatcher.controller.intake.specs import Specs
+from dispatcher.core.model.record import Phase, Record
 from dispatcher.kube.appwrappers import NO_ANNOTATIONS, decode
 from tests.builders import make_appwrapper, make_record, make_template
 from tests.unit.controller.store import FakeStore

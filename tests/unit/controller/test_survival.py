@@ -7,18 +7,18 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from dispatcher import errors
-from dispatcher.controller.committer import Committer
-from dispatcher.controller.dispatch import Dispatch, Rules
-from dispatcher.controller.roster import Roster
-from dispatcher.core import beginnings
-from dispatcher.core.choice import Site
-from dispatcher.core.record import Change, Phase, Record
+from dispatcher.controller.reconcile.committer import Committer
+from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.scheduler import Dispatch, Rules
+from dispatcher.core.lifecycle import first_steps
+from dispatcher.core.model.record import Change, Phase, Record
+from dispatcher.core.scheduling.cluster_filters import Site
 from dispatcher.probes import Metrics
 from tests.builders import at, make_appwrapper, make_gang, make_newcomer, make_record
 from tests.unit.controller.store import FakeStore
-from tests.unit.controller.test_dispatch import HubAlone
 from tests.unit.controller.test_housekeeping import Database, kept
 from tests.unit.controller.test_sampler import Bench
+from tests.unit.controller.test_scheduler import HubAlone
 from tests.unit.controller.world import World
 from tests.unit.virtual_time import monotonic, until
 from tests.unit.workers import running
@@ -35,7 +35,7 @@ async def test_change_that_cannot_be_announced_is_committed_all_the_same(
 
     roster = Roster({})
     committer = Committer(FakeStore(), roster, announce)
-    changes = [beginnings.submit(make_newcomer(name), make_gang(), at(0)) for name in ("odd", "fine")]
+    changes = [first_steps.submit(make_newcomer(name), make_gang(), at(0)) for name in ("odd", "fine")]
     async with running(committer.run()) as task:
         assert [record.name for record in await committer.commit_all(changes)] == ["odd", "fine"]
         assert not task.done()

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from dispatcher.core.manifest import build
+from dispatcher.core.kinds.manifest import build
 from tests.builders import make_owner, make_template, make_wrapped
 from tests.fakes import FakeApiServer, answer, refusal
 

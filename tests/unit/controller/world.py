@@ -9,23 +9,23 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from dispatcher.controller.admission import Admission
-from dispatcher.controller.author_check import AuthorCheck
-from dispatcher.controller.cluster import Cluster
-from dispatcher.controller.committer import Committer
-from dispatcher.controller.hub import Hub
-from dispatcher.controller.limits import MOST_QUEUED, Limits, QueueBound
-from dispatcher.controller.parts import Parts
-from dispatcher.controller.reconciler import Reconciler, lane_of
-from dispatcher.controller.reporter import Reporter
-from dispatcher.controller.roster import Roster
-from dispatcher.controller.specs import Specs
-from dispatcher.controller.workqueue import WorkQueue
-from dispatcher.core import lifecycle
-from dispatcher.core.capacity import CapacityLedger
-from dispatcher.core.ceilings import NO_CEILING, Ceiling
-from dispatcher.core.lifecycle import Verdict
-from dispatcher.core.record import Change, Phase, Record
+from dispatcher.controller.intake.author_check import AuthorCheck
+from dispatcher.controller.intake.intake import Admission
+from dispatcher.controller.intake.limits import MOST_QUEUED, Limits, QueueBound
+from dispatcher.controller.intake.specs import Specs
+from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.reconcile.appwrapper_informer import Hub
+from dispatcher.controller.reconcile.committer import Committer
+from dispatcher.controller.reconcile.parts import Parts
+from dispatcher.controller.reconcile.reconciler import Reconciler, lane_of
+from dispatcher.controller.reconcile.status_writer import Reporter
+from dispatcher.controller.reconcile.workqueue import WorkQueue
+from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.core.intake.ceilings import NO_CEILING, Ceiling
+from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.model.record import Change, Phase, Record
+from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.kube.appwrappers import AppWrapperView, decode
 from dispatcher.kube.client import ClusterClient
 from tests.builders import at, make_core_node
@@ -172,18 +172,18 @@ class World:
     async def dispatched(self, raw: Json, cluster: str = "hub") -> Record:
         """Have an AppWrapper taken in and committed to a cluster."""
         record = await self.admit(raw)
-        await self.committer.commit(lifecycle.dispatch(record, cluster, self.now()))
+        await self.committer.commit(steps.dispatch(record, cluster, self.now()))
         return self.record(record.uid)
 
     async def created(self, raw: Json) -> Record:
         """Have an AppWrapper dispatched, and every object it wraps created."""
         record = await self.dispatched(raw)
         refs = [replace(ref, uid=f"uid-of-{ref.name}") for ref in await self.parts.refs(record)]
-        return await self.commit(lifecycle.created(record, tuple(refs), self.now()))
+        return await self.commit(steps.created(record, tuple(refs), self.now()))
 
     async def running(self, raw: Json) -> Record:
         """Have an AppWrapper created, and its pods run."""
-        return await self.commit(lifecycle.mark_running(await self.created(raw), self.now()))
+        return await self.commit(steps.mark_running(await self.created(raw), self.now()))
 
     async def brought_to(self, phase: Phase, raw: Json) -> Record:
         """Have an AppWrapper come to that phase, which is not what the test is about."""
@@ -248,28 +248,28 @@ _Begin = Callable[[World, Json], Awaitable[Record]]
 _Step = Callable[[Record, datetime], Change]
 _LIVES: Final[dict[Phase, tuple[_Begin, _Step | None]]] = {
     Phase.QUEUED: (World.admit, None),
-    Phase.SUSPENDED: (World.admit, lifecycle.suspend),
+    Phase.SUSPENDED: (World.admit, steps.suspend),
     Phase.DISPATCHING: (World.dispatched, None),
     Phase.DISPATCHED: (World.created, None),
     Phase.RUNNING: (World.running, None),
     Phase.RUNNING_HOLD_COMPLETION: (
         World.running,
-        lambda record, now: lifecycle.complete_some(record, (0,), now),
+        lambda record, now: steps.complete_some(record, (0,), now),
     ),
     Phase.COMPLETED: (
         World.running,
-        lambda record, now: lifecycle.complete(record, (0,), now + KEPT_FOR, now),
+        lambda record, now: steps.complete(record, (0,), now + KEPT_FOR, now),
     ),
     Phase.REQUEUEING: (
         World.running,
-        lambda record, now: lifecycle.preempt(record, Verdict("MinPodsNotRunning", "too few"), now, 60, now),
+        lambda record, now: steps.preempt(record, Verdict("MinPodsNotRunning", "too few"), now, 60, now),
     ),
-    Phase.SUSPENDING: (World.running, lifecycle.suspend),
+    Phase.SUSPENDING: (World.running, steps.suspend),
     Phase.FAILING: (
         World.running,
-        lambda record, now: lifecycle.fail(record, Verdict("FailedComponent", "it failed"), now),
+        lambda record, now: steps.fail(record, Verdict("FailedComponent", "it failed"), now),
     ),
-    Phase.FAILED: (_failing, lambda record, now: lifecycle.removed(record, now, now + KEPT_FOR)),
+    Phase.FAILED: (_failing, lambda record, now: steps.removed(record, now, now + KEPT_FOR)),
 }
 
 

@@ -7,7 +7,7 @@ from typing import TypedDict
 from hypothesis import strategies as st
 
 from dispatcher.api.selector import parse_selector
-from dispatcher.core.choice import ANYWHERE, Closed, Where
+from dispatcher.core.scheduling.cluster_filters import ANYWHERE, Closed, Where
 
 JOB = ("batch/v1", "Job")
 RAY = ("ray.io/v1", "RayCluster")

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-from dispatcher.core.decision import Observation
-from dispatcher.core.endings import End
-from dispatcher.core.record import Phase, Record
+from dispatcher.core.kinds.object_status import End
+from dispatcher.core.lifecycle.decision import Observation
+from dispatcher.core.model.record import Phase, Record
 
 SEEN_WITHIN = timedelta(seconds=5)
 """For so long what was created may be missing without being missed."""

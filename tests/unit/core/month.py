@@ -8,15 +8,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import count
 
-from dispatcher.controller.dispatch import change_of
-from dispatcher.controller.roster import Roster
-from dispatcher.core import lifecycle
-from dispatcher.core.backfill import Bounds
-from dispatcher.core.capacity import CapacityLedger, Node, Pod, PodPhase
-from dispatcher.core.gang import Gang
-from dispatcher.core.placement import Placed, Policy
-from dispatcher.core.record import Record
-from dispatcher.core.resources import Resources
+from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.scheduler import change_of
+from dispatcher.core.lifecycle import steps
+from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.record import Record
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.backfill import Bounds
+from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodPhase
+from dispatcher.core.scheduling.cycle import Placed, Policy
 from tests.builders import at, make_gang, make_record, make_sites
 
 STARVATION = timedelta(minutes=10)
@@ -104,9 +104,9 @@ class World:
         if known is None:
             self.roster.put(record)
             return
-        deleting = lifecycle.delete(known, self.now).after
+        deleting = steps.delete(known, self.now).after
         self.roster.put(deleting)
-        self.roster.put(lifecycle.release(deleting, self.now).after)
+        self.roster.put(steps.release(deleting, self.now).after)
 
     def _cycle(self) -> None:
         sites = make_sites(**{name: ledger.snapshot() for name, ledger in self.clusters.items()})

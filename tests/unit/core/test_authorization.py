@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
-from dispatcher.api.mistakes import SpecError
+from dispatcher.api.spec_errors import SpecError
 from dispatcher.api.submitter import UNKNOWN, Submitter
-from dispatcher.core.authorization import (
+from dispatcher.core.intake.authorization import (
     Access,
     WrappedKind,
     check_known,

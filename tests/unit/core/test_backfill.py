@@ -9,8 +9,10 @@ from datetime import datetime, timedelta
 import pytest
 
 from dispatcher.api.selector import parse_selector
-from dispatcher.core import lifecycle
-from dispatcher.core.backfill import (
+from dispatcher.core.lifecycle import steps
+from dispatcher.core.model.record import Pending, Phase, Record
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.backfill import (
     LAST_RESORT,
     Awaited,
     Backfill,
@@ -27,11 +29,9 @@ from dispatcher.core.backfill import (
     rest_after,
     soonest,
 )
-from dispatcher.core.capacity import CapacityLedger, Node
-from dispatcher.core.choice import Closed, Rejection, Site, Where
-from dispatcher.core.placement import Impossible, Outcome, Placed, Waiting, plan
-from dispatcher.core.record import Pending, Phase, Record
-from dispatcher.core.resources import Resources
+from dispatcher.core.scheduling.capacity import CapacityLedger, Node
+from dispatcher.core.scheduling.cluster_filters import Closed, Rejection, Site, Where
+from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, plan
 from tests.builders import at, make_gang, make_record, make_sites, make_snapshot
 from tests.unit.core.month import HOUR, MINUTE, cpus, make_cluster
 
@@ -487,10 +487,10 @@ def test_gang_that_fits_is_placed_whatever_is_reserved() -> None:
 
 
 def test_each_reservation_is_told_once_and_makes_one_event() -> None:
-    record = lifecycle.block(make_record(), WAITS_ON_A, at(1))
+    record = steps.block(make_record(), WAITS_ON_A, at(1))
     assert record is not None
     begun, again, moved, over = [
-        lifecycle.block(record.after, pending, at(2))
+        steps.block(record.after, pending, at(2))
         for pending in (
             noted(WAITS_ON_A, BEGUN),
             WAITS_ON_A,
@@ -504,8 +504,8 @@ def test_each_reservation_is_told_once_and_makes_one_event() -> None:
         assert [(event.cause, event.message) for event in change.events] == [
             ("blocked", change.after.pending.message if change.after.pending else "")
         ]
-        assert lifecycle.block(change.after, change.after.pending or WAITS_ON_A, at(3)) is None
-        assert lifecycle.block(change.after, WAITS_ON_A, at(3)) is not None
+        assert steps.block(change.after, change.after.pending or WAITS_ON_A, at(3)) is None
+        assert steps.block(change.after, WAITS_ON_A, at(3)) is not None
 
 
 WAITS_ON_A = Pending("InsufficientResources", "cluster a: cpu: needs 8, 0 free", "cpu", "a")

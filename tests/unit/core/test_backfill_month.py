@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
-from dispatcher.core.backfill import Bounds
-from dispatcher.core.capacity import Node
-from dispatcher.core.placement import Policy
-from dispatcher.core.resources import Resources
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.backfill import Bounds
+from dispatcher.core.scheduling.capacity import Node
+from dispatcher.core.scheduling.cycle import Policy
 from tests.builders import at, make_gang
 from tests.unit.core.month import FOREVER, HOUR, MINUTE, STARVATION, World, make_cluster, stream
 

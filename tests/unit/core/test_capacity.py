@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 
-from dispatcher.core.capacity import CapacityLedger, Node, Pod, PodCounts, PodPhase, account
-from dispatcher.core.gang import Gang, PodSet, Taint, Toleration
-from dispatcher.core.resources import NOTHING, Resources
+from dispatcher.core.model.gang import Gang, PodSet, Taint, Toleration
+from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodCounts, PodPhase, account
 
 GPU_TAINT = Taint("gpu", "", "NoSchedule")
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.core.capacity import CapacityLedger, Node, Pod, PodPhase, account
-from dispatcher.core.resources import Resources
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodPhase, account
 
 NODE = Node("n1", Resources({"cpu": 10}))
 

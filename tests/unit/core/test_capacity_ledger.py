@@ -8,7 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from dispatcher.core.capacity import (
+from dispatcher.core.model.gang import Gang, PodSet, Taint, Toleration
+from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.scheduling.capacity import (
     CapacityLedger,
     Node,
     Plight,
@@ -20,8 +22,6 @@ from dispatcher.core.capacity import (
     attainable,
     count_pods,
 )
-from dispatcher.core.gang import Gang, PodSet, Taint, Toleration
-from dispatcher.core.resources import NOTHING, Resources
 
 GPU = Taint("gpu", "", "NoSchedule")
 DRAIN = Taint("drain", "", "NoExecute")

@@ -6,8 +6,16 @@ from collections.abc import Callable
 
 import pytest
 
-from dispatcher.core.capacity import CapacityLedger, Node, Plight, Pod, PodCounts, PodPhase, Unscheduled
-from dispatcher.core.resources import NOTHING, Resources
+from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.scheduling.capacity import (
+    CapacityLedger,
+    Node,
+    Plight,
+    Pod,
+    PodCounts,
+    PodPhase,
+    Unscheduled,
+)
 
 AWAY = Node("away", NOTHING, usable=False, ready=False)
 CORDONED = Node("cordoned", NOTHING, usable=False, ready=True)

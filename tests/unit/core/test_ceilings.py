@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.api.asked import Asked
+from dispatcher.api.mutable_spec import Asked
 from dispatcher.api.names import MAX_PRIORITY, MAX_PRIORITY_SLOPE
-from dispatcher.core.ceilings import Ceiling, ceiling_of, unreadable
+from dispatcher.core.intake.ceilings import Ceiling, ceiling_of, unreadable
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import pytest
 
-from dispatcher.core.clock import AGREED_AFTER_SECONDS, SETTLED_AFTER_SECONDS, Clock
+from dispatcher.core.model.clock import AGREED_AFTER_SECONDS, SETTLED_AFTER_SECONDS, Clock
 from dispatcher.errors import StoreUnavailable
 from tests.builders import NOW, at
 

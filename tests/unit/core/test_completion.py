@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from dispatcher.api.appwrapper import DeclaredPodSet, WrappedObject
-from dispatcher.core.completion import ItemTerms, Progress, item_terms, progress
-from dispatcher.core.endings import End, ObjectState
+from dispatcher.core.kinds.completion import ItemTerms, Progress, item_terms, progress
+from dispatcher.core.kinds.object_status import End, ObjectState
 
 NONE, SOME, ALL = Progress.NONE, Progress.SOME, Progress.ALL
 

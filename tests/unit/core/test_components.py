@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from dispatcher.api.conditions import ComponentsPhase
-from dispatcher.core import lifecycle
-from dispatcher.core.components import PHASES, component_status
-from dispatcher.core.conditions import Shown, project
-from dispatcher.core.record import Ailment, Phase, Record
+from dispatcher.core.lifecycle import steps
+from dispatcher.core.model.record import Ailment, Phase, Record
+from dispatcher.core.status.components import PHASES, component_status
+from dispatcher.core.status.conditions import Shown, project
 from tests.builders import (
     at,
     make_failed_run,
@@ -20,7 +20,7 @@ from tests.builders import (
 )
 
 COMPONENTS = Shown(has_components=True)
-REQUEUED = lifecycle.removed(make_preempted(), at(5)).after
+REQUEUED = steps.removed(make_preempted(), at(5)).after
 OURS = {"QuotaReserved", "ResourcesDeployed", "PodsReady", "Unhealthy", "DeletingResources"}
 
 
@@ -102,7 +102,7 @@ STORIES: list[Any] = [
         id="completed-and-kept",
     ),
     pytest.param(
-        lifecycle.expire(make_record(Phase.COMPLETED), at(20)).after,
+        steps.expire(make_record(Phase.COMPLETED), at(20)).after,
         [
             ("QuotaReserved", "False", "Succeeded", "10"),
             ("ResourcesDeployed", "False", "Succeeded", "10"),
@@ -130,7 +130,7 @@ STORIES: list[Any] = [
         id="taken-back",
     ),
     pytest.param(
-        lifecycle.dispatch(REQUEUED, "hub", at(50)).after,
+        steps.dispatch(REQUEUED, "hub", at(50)).after,
         [(*RESERVED, "Resuming", "56")],
         id="dispatched-again",
     ),

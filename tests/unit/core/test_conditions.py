@@ -12,11 +12,11 @@ import pytest
 import yaml
 
 from dispatcher.api.conditions import ConditionType, State
-from dispatcher.core import lifecycle
-from dispatcher.core.capacity import PodCounts
-from dispatcher.core.choice import Rejection
-from dispatcher.core.conditions import Shown, project
-from dispatcher.core.record import Ailment, Pending, Phase, Record
+from dispatcher.core.lifecycle import steps
+from dispatcher.core.model.record import Ailment, Pending, Phase, Record
+from dispatcher.core.scheduling.capacity import PodCounts
+from dispatcher.core.scheduling.cluster_filters import Rejection
+from dispatcher.core.status.conditions import Shown, project
 from tests.builders import (
     NOW,
     WAITS,
@@ -77,9 +77,9 @@ def test_times_are_written_as_mcad_writes_them(name: str) -> None:
 
 def test_whole_status_of_one_that_was_blocked_and_then_ran() -> None:
     record = make_blocked(make_record(priority=9), seconds=1.5)
-    record = lifecycle.dispatch(record, "hub", at(2)).after
-    record = lifecycle.created(record, (), at(3)).after
-    record = lifecycle.mark_running(record, at(4)).after
+    record = steps.dispatch(record, "hub", at(2)).after
+    record = steps.created(record, (), at(3)).after
+    record = steps.mark_running(record, at(4)).after
 
     assert project(record, Shown(PodCounts(pending=1, running=2, succeeded=3, failed=4))) == {
         "conditions": [
@@ -123,7 +123,7 @@ def entry(type_: str, second: str, *, status: str = "True", **said: str) -> dict
     }
 
 
-REQUEUED = lifecycle.removed(make_preempted(), at(5)).after
+REQUEUED = steps.removed(make_preempted(), at(5)).after
 FAILED_DEADLINE = make_failing_run(reason="DispatchDeadlineExceeded")
 SHOWN = [
     pytest.param(make_record(), "Pending", "Queueing", False, id="queued"),
@@ -227,9 +227,7 @@ HELD_BACK = [
 STORIES = [
     pytest.param(make_record(Phase.RUNNING), RAN, id="runs"),
     pytest.param(
-        lifecycle.fall_ill(
-            make_record(Phase.RUNNING), "InsufficientPodsReady", "0 of 1 pods run", at(5)
-        ).after,
+        steps.fall_ill(make_record(Phase.RUNNING), "InsufficientPodsReady", "0 of 1 pods run", at(5)).after,
         RAN,
         id="has-lost-its-pods",
     ),
@@ -247,7 +245,7 @@ STORIES = [
         make_blocked(REQUEUED), [*GONE_BACK, CANDIDATE, TAKEN_BACK], id="taken-back-and-does-not-fit-now"
     ),
     pytest.param(
-        lifecycle.dispatch(REQUEUED, "hub", at(100)).after,
+        steps.dispatch(REQUEUED, "hub", at(100)).after,
         [*GONE_BACK, CANDIDATE, ("Backoff", "False", "PreemptionTriggered", "too few pods")],
         id="dispatched-again",
     ),
@@ -266,12 +264,12 @@ STORIES = [
     ),
     pytest.param(make_record(Phase.SUSPENDING), GONE_BACK, id="suspending"),
     pytest.param(
-        lifecycle.removed(make_record(Phase.SUSPENDING), at(5)).after,
+        steps.removed(make_record(Phase.SUSPENDING), at(5)).after,
         [*HELD_BACK, *GONE_BACK[3:], ("Suspended", "True", "SuspendedByUser", "")],
         id="suspended-while-it-ran",
     ),
     pytest.param(
-        lifecycle.suspend(make_blocked(), at(5)).after,
+        steps.suspend(make_blocked(), at(5)).after,
         [
             *HELD_BACK,
             (
@@ -285,7 +283,7 @@ STORIES = [
         id="suspended-while-it-waited",
     ),
     pytest.param(
-        lifecycle.resume(make_record(Phase.SUSPENDED), at(5)).after,
+        steps.resume(make_record(Phase.SUSPENDED), at(5)).after,
         [*BEFORE[:2], ("Suspended", "False", "SuspendedByUser", "")],
         id="released",
     ),
@@ -307,7 +305,7 @@ def test_running_is_true_until_the_run_is_over_and_the_others_turn_false_only_on
             make_preempted(), {"numberOfRequeueings": 1, "requeueingTimeInSeconds": 600}, id="at-once"
         ),
         pytest.param(
-            lifecycle.dispatch(REQUEUED, "hub", at(100)).after,
+            steps.dispatch(REQUEUED, "hub", at(100)).after,
             {"numberOfRequeueings": 1, "requeueingTimeInSeconds": 600},
             id="from-then-on",
         ),

@@ -11,18 +11,27 @@ import pytest
 
 from dispatcher.api import conditions as words
 from dispatcher.api.appwrapper import Requeuing
-from dispatcher.api.asked import Asked
 from dispatcher.api.clusterpolicies import OnClusterLost
+from dispatcher.api.mutable_spec import Asked
 from dispatcher.api.selector import parse_selector
-from dispatcher.core import lifecycle
-from dispatcher.core.capacity import PodCounts
-from dispatcher.core.completion import ItemTerms
-from dispatcher.core.decision import REST, Decision, Loss, Observation, Step, decide, is_as_asked, retry_pause
-from dispatcher.core.endings import End, ObjectState
-from dispatcher.core.gang import Gang
-from dispatcher.core.health import Sight
-from dispatcher.core.record import Ailment, Phase, Record
-from dispatcher.core.terms import KEPT
+from dispatcher.core.kinds.completion import ItemTerms
+from dispatcher.core.kinds.object_status import End, ObjectState
+from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle.decision import (
+    REST,
+    Decision,
+    Loss,
+    Observation,
+    Step,
+    decide,
+    is_as_asked,
+    retry_pause,
+)
+from dispatcher.core.lifecycle.health import Sight
+from dispatcher.core.lifecycle.policy import KEPT
+from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.record import Ailment, Phase, Record
+from dispatcher.core.scheduling.capacity import PodCounts
 from tests.builders import (
     NOW,
     at,
@@ -145,7 +154,7 @@ def test_suspend_comes_before_whatever_is_wrong() -> None:
 def test_what_is_suspended_while_it_is_requeued_is_queued_first_and_then_held_back() -> None:
     asked = Asked(suspend=True)
     requeueing = make_preempted()
-    queued = lifecycle.removed(requeueing, at(6)).after
+    queued = steps.removed(requeueing, at(6)).after
     assert [decided(record, asked=asked).step for record in (requeueing, queued)] == [
         Step.REMOVE,
         Step.SUSPEND,
@@ -166,7 +175,7 @@ def test_what_is_left_after_the_end_goes_when_its_time_is_up(
     assert record.kept_until == kept_until
     week = KEPT.total_seconds()
     decisions = [decided(record, seconds=seconds) for seconds in (10, week + 5, week + 50)]
-    expired = lifecycle.expire(record, at(week + 50)).after
+    expired = steps.expire(record, at(week + 50)).after
     assert [*decisions, decided(expired, seconds=2 * week)] == [
         Decision(Step.REST, until=record.kept_until),
         Decision(Step.EXPIRE),
@@ -402,7 +411,7 @@ def elsewhere(record: Record, cluster: str = "east") -> Record:
 @pytest.mark.parametrize("phase", REACHED)
 def test_gang_whose_cluster_is_away_is_noted_once_and_then_left_alone(phase: Phase) -> None:
     record = elsewhere(make_record(phase))
-    noted = lifecycle.fall_ill(record, words.CLUSTER_UNREACHABLE, AWAY, at(10)).after
+    noted = steps.fall_ill(record, words.CLUSTER_UNREACHABLE, AWAY, at(10)).after
     assert [decided(each, away=AWAY) for each in (record, noted)] == [
         Decision(Step.NOTE_TROUBLE, words.CLUSTER_UNREACHABLE, AWAY),
         REST,
@@ -467,7 +476,7 @@ HELD = [Phase.DISPATCHING, Phase.REQUEUEING, Phase.SUSPENDING, Phase.FAILING, Ph
 @pytest.mark.parametrize("phase", HELD)
 def test_what_waits_for_its_cluster_says_so_and_that_it_waits_no_more(phase: Phase) -> None:
     record, wanted = elsewhere(make_record(phase)), phase is not Phase.DELETING
-    noted = lifecycle.fall_ill(record, words.CLUSTER_UNREACHABLE, AWAY, at(10)).after
+    noted = steps.fall_ill(record, words.CLUSTER_UNREACHABLE, AWAY, at(10)).after
     assert [decided(record, away=AWAY, wanted=wanted), decided(noted, wanted=wanted)] == [
         Decision(Step.NOTE_TROUBLE, words.CLUSTER_UNREACHABLE, AWAY),
         Decision(Step.NOTE_RECOVERY),
@@ -539,7 +548,7 @@ def test_what_a_member_keeps_of_one_that_was_deleted_goes_before_that_is_forgott
     make: Callable[[], Record],
 ) -> None:
     kept = elsewhere(make())
-    expired = lifecycle.expire(kept, at(11)).after
+    expired = steps.expire(kept, at(11)).after
     assert [decided(record, wanted=False) for record in (kept, expired)] == [
         Decision(Step.EXPIRE),
         Decision(Step.FORGET),
@@ -580,7 +589,7 @@ def test_what_is_done_is_carried_over_to_the_next_attempt_on_the_hub_alone(
 
 def test_what_is_done_in_a_member_is_noted_and_counts_while_its_attempt_lasts() -> None:
     record = elsewhere(RUNNING)
-    done = elsewhere(lifecycle.note_done(RUNNING, (0,), at(5)).after)
+    done = elsewhere(steps.note_done(RUNNING, (0,), at(5)).after)
     seen = {"sight": make_sight(NO_PODS, SUCCEEDED), "terms": make_terms(JOB)}
     assert [decided(each, **seen) for each in (record, done)] == [
         Decision(Step.NOTE_DONE, done=frozenset({0})),

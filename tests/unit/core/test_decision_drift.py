@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from dispatcher.api import conditions as words
-from dispatcher.api.asked import Asked
-from dispatcher.core.capacity import PodCounts
-from dispatcher.core.completion import ItemTerms
-from dispatcher.core.decision import REST, Decision, Step, decide
-from dispatcher.core.endings import End, ObjectState
-from dispatcher.core.record import Ailment, Phase, Record
+from dispatcher.api.mutable_spec import Asked
+from dispatcher.core.kinds.completion import ItemTerms
+from dispatcher.core.kinds.object_status import End, ObjectState
+from dispatcher.core.lifecycle.decision import REST, Decision, Step, decide
+from dispatcher.core.model.record import Ailment, Phase, Record
+from dispatcher.core.scheduling.capacity import PodCounts
 from tests.builders import at, make_observation, make_record, make_ref, make_sight, make_terms
 
 DRIFT = "RayCluster default/ray: spec.x was changed"

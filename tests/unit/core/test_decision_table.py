@@ -12,19 +12,19 @@ import pytest
 
 from dispatcher.api import conditions as words
 from dispatcher.api.appwrapper import Growth, Requeuing
-from dispatcher.api.asked import Asked
 from dispatcher.api.clusterpolicies import OnClusterLost
+from dispatcher.api.mutable_spec import Asked
 from dispatcher.api.selector import parse_selector
-from dispatcher.core import beginnings, lifecycle
-from dispatcher.core.capacity import PodCounts
-from dispatcher.core.completion import ItemTerms
-from dispatcher.core.decision import Decision, Loss, Observation, Step, decide, where_asked
-from dispatcher.core.endings import End, ObjectState
-from dispatcher.core.health import Sight
-from dispatcher.core.lifecycle import Verdict
-from dispatcher.core.record import ACTIVE, Ailment, Change, Phase, Record
-from dispatcher.core.terms import Terms
-from dispatcher.core.transitions import TRANSITIONS, Cause
+from dispatcher.core.kinds.completion import ItemTerms
+from dispatcher.core.kinds.object_status import End, ObjectState
+from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle.decision import Decision, Loss, Observation, Step, decide, where_asked
+from dispatcher.core.lifecycle.health import Sight
+from dispatcher.core.lifecycle.policy import Terms
+from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
+from dispatcher.core.model.record import ACTIVE, Ailment, Change, Phase, Record
+from dispatcher.core.scheduling.capacity import PodCounts
 from tests.builders import (
     at,
     make_failed_run,
@@ -162,13 +162,13 @@ class World:
 
 def make_running_again() -> Record:
     """One that was taken from its cluster when its first object was done, which is not created again."""
-    finished = lifecycle.note_done(make_record(Phase.RUNNING), (0,), at(4)).after
+    finished = steps.note_done(make_record(Phase.RUNNING), (0,), at(4)).after
     verdict = Verdict(words.MIN_PODS_NOT_RUNNING, "too few pods")
-    preempted = lifecycle.preempt(finished, verdict, at(5), 600, at(5), (0,)).after
-    dispatching = lifecycle.dispatch(lifecycle.removed(preempted, at(6)).after, "hub", at(7)).after
+    preempted = steps.preempt(finished, verdict, at(5), 600, at(5), (0,)).after
+    dispatching = steps.dispatch(steps.removed(preempted, at(6)).after, "hub", at(7)).after
     assert dispatching.attempt is not None
-    dispatched = lifecycle.created(dispatching, dispatching.attempt.objects, at(8)).after
-    return lifecycle.mark_running(dispatched, at(9)).after
+    dispatched = steps.created(dispatching, dispatching.attempt.objects, at(8)).after
+    return steps.mark_running(dispatched, at(9)).after
 
 
 def of_two(record: Record) -> Record:
@@ -186,7 +186,7 @@ RECORDS: dict[str, Callable[[], Record]] = {
     "Preempted": make_preempted,
     "FailingRun": make_failing_run,
     "FailedRun": make_failed_run,
-    "Requeued": lambda: lifecycle.removed(make_preempted(), at(5)).after,
+    "Requeued": lambda: steps.removed(make_preempted(), at(5)).after,
     "RunningAgain": lambda: make_running_again(),
 }
 WATCHED = [name for name, make in RECORDS.items() if make().phase in ACTIVE]
@@ -236,44 +236,44 @@ def carry_out(record: Record, seen: Observation, decision: Decision) -> list[Cha
         case Step.REST:
             return []
         case Step.FORGET:
-            return [lifecycle.delete(record, now)]
+            return [steps.delete(record, now)]
         case Step.REPRIORITISE:
             assert asked is not None
-            return [lifecycle.reprioritise(record, asked.priority, asked.priority_slope, now)]
+            return [steps.reprioritise(record, asked.priority, asked.priority_slope, now)]
         case Step.REDIRECT:
             assert asked is not None
-            return [lifecycle.redirect(record, where_asked(record, asked), now)]
+            return [steps.redirect(record, where_asked(record, asked), now)]
         case Step.SUSPEND:
-            return [lifecycle.suspend(record, now, decision.done)]
+            return [steps.suspend(record, now, decision.done)]
         case Step.RESUME:
-            return [lifecycle.resume(record, now)]
+            return [steps.resume(record, now)]
         case Step.CREATE:
             objects = tuple(replace(make_ref(item), done=item in decision.done) for item in (0, 1))
             return [
-                lifecycle.created(record, objects, now),
-                lifecycle.refuse_creation(record, objects, "invalid", now),
-                lifecycle.postpone_creation(record, objects, "quota", now + timedelta(seconds=5), now),
-                lifecycle.rule_out(record, objects, record.where.without("hub", "taken"), "taken", now),
-                lifecycle.withdraw(record, "no answer", now + timedelta(seconds=5), now),
+                steps.created(record, objects, now),
+                steps.refuse_creation(record, objects, "invalid", now),
+                steps.postpone_creation(record, objects, "quota", now + timedelta(seconds=5), now),
+                steps.rule_out(record, objects, record.where.without("hub", "taken"), "taken", now),
+                steps.withdraw(record, "no answer", now + timedelta(seconds=5), now),
             ]
         case Step.MARK_RUNNING:
-            return [lifecycle.mark_running(record, now)]
+            return [steps.mark_running(record, now)]
         case Step.NOTE_TROUBLE:
-            return [lifecycle.fall_ill(record, decision.reason, decision.message, now)]
+            return [steps.fall_ill(record, decision.reason, decision.message, now)]
         case Step.NOTE_RECOVERY:
-            return [lifecycle.recover(record, now)]
+            return [steps.recover(record, now)]
         case Step.NOTE_DONE:
-            return [lifecycle.note_done(record, decision.done, now)]
+            return [steps.note_done(record, decision.done, now)]
         case Step.NOTE_PROGRESS:
-            return [lifecycle.complete_some(record, decision.done, now)]
+            return [steps.complete_some(record, decision.done, now)]
         case Step.COMPLETE:
             assert not seen.sight.pods.live
-            return [lifecycle.complete(record, decision.done, now + seen.terms.kept_completed, now)]
+            return [steps.complete(record, decision.done, now + seen.terms.kept_completed, now)]
         case Step.REQUEUE:
             eligible_at = now + seen.terms.pause(decision.reason)
             seconds = int(seen.terms.wait(record.requeuings + 1).total_seconds())
             return [
-                lifecycle.preempt(
+                steps.preempt(
                     record,
                     Verdict(decision.reason, decision.message),
                     eligible_at,
@@ -283,20 +283,20 @@ def carry_out(record: Record, seen: Observation, decision: Decision) -> list[Cha
                 )
             ]
         case Step.FAIL:
-            return [lifecycle.fail(record, Verdict(decision.reason, decision.message), now)]
+            return [steps.fail(record, Verdict(decision.reason, decision.message), now)]
         case Step.REMOVE:
             return [
-                lifecycle.removed(record, now),
-                lifecycle.removed(record, now, now + seen.terms.kept_failed),
+                steps.removed(record, now),
+                steps.removed(record, now, now + seen.terms.kept_failed),
             ]
         case Step.CONFIRM_GONE:
-            return [lifecycle.release(record, now)]
+            return [steps.release(record, now)]
         case Step.EXPIRE:
-            return [lifecycle.expire(record, now)]
+            return [steps.expire(record, now)]
         case Step.ABANDON:
-            return [lifecycle.abandon(record, decision.message, now)]
+            return [steps.abandon(record, decision.message, now)]
         case Step.LOSE:
-            return [lifecycle.lose(record, decision.message, now)]
+            return [steps.lose(record, decision.message, now)]
         case Step.ADMIT:
             raise AssertionError("a record was admitted already")
         case _:
@@ -331,19 +331,19 @@ def follow(
     record: Record, world: World, now: datetime, within: Collection[Phase] = tuple(Phase)
 ) -> tuple[Record, datetime, list[Step]]:
     """Where it comes to rest with nothing due, or leaves the phases it is followed in. Time goes on when it rests."""
-    steps: list[Step] = []
+    taken: list[Step] = []
     for _ in range(MOST_STEPS):
         if record.phase not in within:
-            return record, now, steps
+            return record, now, taken
         decision, change = step(record, world, now)
         if change is None and decision.until is None:
-            return record, now, steps
+            return record, now, taken
         if change is None:
             now = max(now, decision.until or now)
             continue
-        steps.append(decision.step)
+        taken.append(decision.step)
         record = change.after
-    raise AssertionError(f"it does not come to rest: {steps}")
+    raise AssertionError(f"it does not come to rest: {taken}")
 
 
 @pytest.mark.parametrize("name", RECORDS)
@@ -361,9 +361,9 @@ def test_nothing_seen_of_a_gang_makes_it_go_in_circles(terms: str, name: str) ->
     for world, ailment in product(active_worlds(terms), AILMENTS.values()):
         if ailment and world.terms.limit:
             continue  # neither changes what the other does
-        _, _, steps = follow(replace(start, unhealthy=ailment), world, at(10), within=ACTIVE)
+        _, _, taken = follow(replace(start, unhealthy=ailment), world, at(10), within=ACTIVE)
         # What is noted once is not noted again while nothing else is seen.
-        assert len(steps) == len(set(steps)), (world, ailment)
+        assert len(taken) == len(set(taken)), (world, ailment)
 
 
 @pytest.mark.parametrize("terms", TERMS)
@@ -376,19 +376,19 @@ def test_gang_that_fares_the_same_at_each_attempt_ends_or_rests_unless_it_is_to_
         record, now = start, at(10)
         for _ in range(6):
             requeuings = record.requeuings
-            record, now, steps = follow(record, world, now)
+            record, now, taken = follow(record, world, now)
             if record.phase is not Phase.QUEUED:
                 break
             assert record.requeuings == requeuings + 1
             assert record.eligible_at is not None
             now = max(now, record.eligible_at)
-            record = lifecycle.dispatch(record, "hub", now).after
+            record = steps.dispatch(record, "hub", now).after
         else:
             assert TERMS[terms].min_available
             assert record.reason == ""
             continue
         assert record.phase in {*FINAL, *ACTIVE}
-        assert record.phase in ACTIVE or Step.REMOVE in steps or Step.COMPLETE in steps
+        assert record.phase in ACTIVE or Step.REMOVE in taken or Step.COMPLETE in taken
 
 
 def test_every_reason_to_hold_a_gang_is_one_that_holds_some() -> None:
@@ -396,7 +396,7 @@ def test_every_reason_to_hold_a_gang_is_one_that_holds_some() -> None:
     reasons: set[str] = set()
     for terms, name in product(TERMS, WATCHED):
         record = of_two(RECORDS[name]())
-        starts = (record, lifecycle.complete_some(record, (0, 1), at(10)).after)
+        starts = (record, steps.complete_some(record, (0, 1), at(10)).after)
         for world, start in product(active_worlds(terms), starts):
             seen = world.show(start, at(10))
             held = reasons_to_hold(seen)
@@ -407,16 +407,16 @@ def test_every_reason_to_hold_a_gang_is_one_that_holds_some() -> None:
 
 def test_every_step_and_every_cause_of_the_reconciler_is_reached() -> None:
     """Else the products above leave something out."""
-    steps: set[Step] = {Step.ADMIT}
+    reached: set[Step] = {Step.ADMIT}
     for name, make in RECORDS.items():
         record = of_two(make())
         worlds = [*lost_worlds(), *(active_worlds("components") if name in WATCHED else inactive_worlds())]
         starts = [record, replace(record, unhealthy=AILMENTS["ill"])]
         if name in WATCHED:
-            starts.append(lifecycle.note_done(record, (0, 1), at(10)).after)
+            starts.append(steps.note_done(record, (0, 1), at(10)).after)
         for world, start, seconds in product(worlds, starts, (10, 10**7)):
-            steps.add(decide(world.show(start, at(seconds))).step)
-    assert steps == set(Step)
+            reached.add(decide(world.show(start, at(seconds))).step)
+    assert reached == set(Step)
     assert {cause for causes in MADE_BY.values() for cause in causes} == set(Cause) - {
         Cause.BLOCKED,
         Cause.LINED_UP,
@@ -431,12 +431,12 @@ def test_every_step_and_every_cause_of_the_reconciler_is_reached() -> None:
 def test_a_newcomer_comes_to_rest_or_is_dispatched(cause: Cause) -> None:
     newcomer, gang = make_newcomer(suspended=cause is Cause.SUBMITTED_SUSPENDED), make_gang(2)
     made: dict[Cause, Callable[[], Change]] = {
-        Cause.SUBMITTED: lambda: beginnings.submit(newcomer, gang, at(0)),
-        Cause.SUBMITTED_SUSPENDED: lambda: beginnings.submit(newcomer, gang, at(0)),
-        Cause.REJECTED: lambda: beginnings.reject(newcomer, "cannot be read", at(0)),
-        Cause.ADOPTED: lambda: beginnings.adopt(newcomer, gang, "hub", 3, at(0)),
-        Cause.FOUND_COMPLETED: lambda: beginnings.recall_completed(newcomer, gang, at(0)),
-        Cause.FOUND_FAILED: lambda: beginnings.recall_failed(
+        Cause.SUBMITTED: lambda: first_steps.submit(newcomer, gang, at(0)),
+        Cause.SUBMITTED_SUSPENDED: lambda: first_steps.submit(newcomer, gang, at(0)),
+        Cause.REJECTED: lambda: first_steps.reject(newcomer, "cannot be read", at(0)),
+        Cause.ADOPTED: lambda: first_steps.adopt(newcomer, gang, "hub", 3, at(0)),
+        Cause.FOUND_COMPLETED: lambda: first_steps.recall_completed(newcomer, gang, at(0)),
+        Cause.FOUND_FAILED: lambda: first_steps.recall_failed(
             newcomer, gang, words.FAILED_COMPONENT, "it failed", at(0)
         ),
     }

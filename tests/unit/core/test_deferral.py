@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.core.deferral import Deferred, status
+from dispatcher.core.intake.deferral import Deferred, status
 from tests.builders import at
 
 

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, WrappedObject, parse_spec
-from dispatcher.core.demand import Charge, DemandError, Rule, charge_of, gang_of
-from dispatcher.core.gang import Gang, PodSet, Toleration
-from dispatcher.core.podsets import KINDS
-from dispatcher.core.resources import LARGEST_AMOUNT, NOTHING, Resources
+from dispatcher.core.kinds.demand import Charge, DemandError, Rule, charge_of, gang_of
+from dispatcher.core.kinds.podsets import KINDS
+from dispatcher.core.model.gang import Gang, PodSet, Toleration
+from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources
 
 CPU = Resources({"cpu": 1000})
 

@@ -16,10 +16,10 @@ from dispatcher.api.appwrapper import (
     TemplatePodSet,
     WrappedObject,
 )
-from dispatcher.core.demand import DemandError, gang_of
-from dispatcher.core.gang import Gang
-from dispatcher.core.podsets import KINDS
-from dispatcher.core.resources import LARGEST_AMOUNT
+from dispatcher.core.kinds.demand import DemandError, gang_of
+from dispatcher.core.kinds.podsets import KINDS
+from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.resources import LARGEST_AMOUNT
 
 CONTAINER = {
     "name": "c",

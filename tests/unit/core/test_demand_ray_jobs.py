@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, WrappedObject
-from dispatcher.core.demand import DemandError, gang_of
-from dispatcher.core.gang import Gang, PodSet
-from dispatcher.core.resources import Resources
+from dispatcher.core.kinds.demand import DemandError, gang_of
+from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.resources import Resources
 
 GIB, MIB = 2**30, 2**20
 

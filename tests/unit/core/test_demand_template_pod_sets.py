@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from dispatcher.api.appwrapper import parse_spec
-from dispatcher.core.demand import DemandError, gang_of
-from dispatcher.core.gang import Gang, PodSet, Toleration
-from dispatcher.core.resources import Resources
+from dispatcher.core.kinds.demand import DemandError, gang_of
+from dispatcher.core.model.gang import Gang, PodSet, Toleration
+from dispatcher.core.model.resources import Resources
 
 CPU = Resources({"cpu": 1000})
 

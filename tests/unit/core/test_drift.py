@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dispatcher.core.drift import differences, edited, is_compared, message
-from dispatcher.core.manifest import Anchor, build
-from dispatcher.core.record import ObjectRef
+from dispatcher.core.kinds.drift import differences, edited, is_compared, message
+from dispatcher.core.kinds.manifest import Anchor, build
+from dispatcher.core.model.record import ObjectRef
 from tests.builders import make_owner, make_ref, make_template, make_wrapped
 
 Json = dict[str, Any]

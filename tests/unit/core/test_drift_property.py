@@ -10,7 +10,7 @@ from typing import Any
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from dispatcher.core.drift import differences
+from dispatcher.core.kinds.drift import differences
 
 Json = dict[str, Any]
 

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.core.gang import Gang, PodSet, Taint, Toleration
-from dispatcher.core.resources import Resources
+from dispatcher.core.model.gang import Gang, PodSet, Taint, Toleration
+from dispatcher.core.model.resources import Resources
 
 GPU = Taint("nvidia.com/gpu", "present", "NoSchedule")
 DRAIN = Taint("drain", "", "NoExecute")

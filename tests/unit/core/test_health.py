@@ -11,12 +11,12 @@ import pytest
 
 from dispatcher.api import conditions as words
 from dispatcher.api.appwrapper import Growth, Requeuing
-from dispatcher.core import health, lifecycle
-from dispatcher.core.capacity import PodCounts
-from dispatcher.core.completion import ItemTerms
-from dispatcher.core.endings import End, ObjectState
-from dispatcher.core.health import Remedy, Trouble
-from dispatcher.core.record import Ailment, Phase, Record
+from dispatcher.core.kinds.completion import ItemTerms
+from dispatcher.core.kinds.object_status import End, ObjectState
+from dispatcher.core.lifecycle import health, steps
+from dispatcher.core.lifecycle.health import Remedy, Trouble
+from dispatcher.core.model.record import Ailment, Phase, Record
+from dispatcher.core.scheduling.capacity import PodCounts
 from tests.builders import (
     at,
     make_failed_run,
@@ -101,8 +101,8 @@ def test_deadline_counts_from_the_dispatch_in_words_of_mcad() -> None:
 
 
 def test_deadline_counts_anew_at_each_attempt() -> None:
-    again = lifecycle.dispatch(lifecycle.removed(make_preempted(), at(5)).after, "hub", at(100)).after
-    again = lifecycle.created(again, (make_ref(),), at(101)).after
+    again = steps.dispatch(steps.removed(make_preempted(), at(5)).after, "hub", at(100)).after
+    again = steps.created(again, (make_ref(),), at(101)).after
     trouble = health.deadline(again, make_terms(limit=minutes(1)))
     assert trouble is not None
     assert trouble.due == at(161)
@@ -406,7 +406,7 @@ def test_rest_of_a_gang_is_watched_over_when_some_of_it_is_done(
 
 def test_gang_some_of_which_is_done_has_its_grace_from_when_its_trouble_began() -> None:
     """Though it was never seen to run whole: the first part was done before the last one had started."""
-    record = lifecycle.complete_some(NEVER_RAN, (0,), at(30)).after
+    record = steps.complete_some(NEVER_RAN, (0,), at(30)).after
     kept = make_terms(ItemTerms(ends=True, holds=True, pods=1), ItemTerms(holds=True, pods=2))
     lost = PodCounts(running=2, lost=1, succeeded=1)
     trouble = health.shortage(record, kept, lost, {0})

@@ -5,8 +5,8 @@ from __future__ import annotations
 import runpy
 from pathlib import Path
 
-from dispatcher.core.record import Phase
-from dispatcher.core.transitions import TRANSITIONS, Cause
+from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
+from dispatcher.core.model.record import Phase
 
 DOCS = Path(__file__).parents[3] / "docs"
 

@@ -11,10 +11,10 @@ import pytest
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
-from dispatcher.core import beginnings, lifecycle
-from dispatcher.core.lifecycle import Verdict
-from dispatcher.core.record import Ailment, Attempt, Change, Event, Pending, Phase, Record
-from dispatcher.core.transitions import Cause
+from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.lifecycle.transitions import Cause
+from dispatcher.core.model.record import Ailment, Attempt, Change, Event, Pending, Phase, Record
 from dispatcher.errors import IllegalTransition
 from tests.builders import (
     WAITS,
@@ -27,7 +27,7 @@ from tests.builders import (
     make_record,
     make_ref,
 )
-from tests.unit.core.test_lifecycle import BEHIND, LATER, STEPS
+from tests.unit.core.test_steps import BEHIND, LATER, STEPS
 
 
 def gone_on(record: Record, steps: int = 1, now: datetime = LATER, **fields: Any) -> Record:  # noqa: ANN401
@@ -38,7 +38,7 @@ def gone_on(record: Record, steps: int = 1, now: datetime = LATER, **fields: Any
 def test_newcomer_becomes_a_queued_record_of_its_own_values() -> None:
     newcomer = make_newcomer("urgent", priority=9, priority_slope=0.5, spec=b'{"a": 1}', spec_hash="h")
 
-    change = beginnings.submit(newcomer, make_gang(2), LATER)
+    change = first_steps.submit(newcomer, make_gang(2), LATER)
 
     after = change.after
     assert change == Change(
@@ -66,7 +66,7 @@ def test_newcomer_becomes_a_queued_record_of_its_own_values() -> None:
 
 
 def test_adopted_appwrapper_goes_on_with_the_attempt_that_was_found() -> None:
-    after = beginnings.adopt(make_newcomer(), make_gang(), "hub", 3, LATER).after
+    after = first_steps.adopt(make_newcomer(), make_gang(), "hub", 3, LATER).after
 
     assert after.attempt is not None
     assert (after.phase, after.attempts, after.attempt.number, after.attempt.cluster) == (
@@ -79,7 +79,7 @@ def test_adopted_appwrapper_goes_on_with_the_attempt_that_was_found() -> None:
 
 def test_being_blocked_again_for_the_same_reason_is_no_news_whatever_the_amounts() -> None:
     blocked = make_blocked()
-    assert lifecycle.block(blocked, replace(WAITS, message="cpu: needs 1, 0.5 free"), LATER) is None
+    assert steps.block(blocked, replace(WAITS, message="cpu: needs 1, 0.5 free"), LATER) is None
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_being_blocked_again_for_the_same_reason_is_no_news_whatever_the_amounts
 def test_being_blocked_for_something_else_is_news_but_not_a_new_wait(pending: Pending) -> None:
     blocked = make_blocked()
 
-    change = lifecycle.block(blocked, pending, LATER)
+    change = steps.block(blocked, pending, LATER)
 
     assert change is not None
     assert change.after == gone_on(blocked, pending=pending)
@@ -101,36 +101,36 @@ def test_being_blocked_for_something_else_is_news_but_not_a_new_wait(pending: Pe
 
 def test_time_at_the_head_runs_from_the_first_time_it_is_the_head() -> None:
     blocked = make_blocked()
-    head = lifecycle.block(blocked, WAITS, at(20), is_head=True)
+    head = steps.block(blocked, WAITS, at(20), is_head=True)
     assert (blocked.blocked_since, head and head.after) == (
         None,
         gone_on(blocked, now=at(20), blocked_since=at(20)),
     )
     assert head is not None
     for is_head in (True, False):
-        assert lifecycle.block(head.after, WAITS, at(30), is_head=is_head) is None
-    other = lifecycle.block(head.after, replace(WAITS, resource="memory"), at(30), is_head=True)
+        assert steps.block(head.after, WAITS, at(30), is_head=is_head) is None
+    other = steps.block(head.after, replace(WAITS, resource="memory"), at(30), is_head=True)
     assert other is not None
     assert other.after.blocked_since == at(20)
 
 
 def test_newcomer_that_is_the_head_at_once_is_blocked_in_one_step() -> None:
-    change = lifecycle.block(make_record(), WAITS, LATER, is_head=True)
+    change = steps.block(make_record(), WAITS, LATER, is_head=True)
     assert change is not None
     assert (change.events[0].cause, change.after.blocked_since) == (Cause.BLOCKED, LATER)
 
 
 def test_one_behind_the_head_is_told_once_and_stays_what_it_was() -> None:
-    change = lifecycle.line_up(make_record(), BEHIND, LATER)
+    change = steps.line_up(make_record(), BEHIND, LATER)
     assert change is not None
     assert change.after == gone_on(make_record(), pending=BEHIND)
-    assert lifecycle.line_up(change.after, replace(BEHIND, message="behind another"), at(20)) is None
+    assert steps.line_up(change.after, replace(BEHIND, message="behind another"), at(20)) is None
 
 
 def test_dispatch_clears_everything_that_was_about_waiting() -> None:
     blocked = replace(make_blocked(), message="exceeded quota", eligible_at=at(2))
 
-    after = lifecycle.dispatch(blocked, "hub", LATER).after
+    after = steps.dispatch(blocked, "hub", LATER).after
 
     assert (after.pending, after.blocked_since, after.eligible_at, after.message) == (None, None, None, "")
 
@@ -140,7 +140,7 @@ def test_attempt_that_is_found_to_be_over_ends_and_leaves_nothing_to_say() -> No
     assert preempted.attempt is not None
     assert preempted.reason
 
-    after = lifecycle.find_over(preempted, "it is gone", LATER).after
+    after = steps.find_over(preempted, "it is gone", LATER).after
 
     assert after == gone_on(
         preempted,
@@ -161,7 +161,7 @@ def test_attempt_that_is_found_to_be_over_ends_and_leaves_nothing_to_say() -> No
     ],
 )
 def test_attempt_that_is_taken_over_goes_on_by_its_own_number_where_it_was_found(record: Record) -> None:
-    after = lifecycle.take_over(record, "east", 7, LATER).after
+    after = steps.take_over(record, "east", 7, LATER).after
 
     assert after.attempt == Attempt(7, "east", LATER)
     assert after.attempts == 7
@@ -174,22 +174,20 @@ def test_attempt_that_is_taken_over_keeps_what_an_earlier_one_finished_in_that_c
     done, other = replace(make_ref(0), done=True), make_ref(1)
     earlier = Attempt(1, "hub", at(1), objects=(done, other), ended_at=at(2), outcome="preempted")
     record = replace(make_record(), attempts=1, attempt=earlier)
-    found = {name: lifecycle.take_over(record, name, 2, LATER).after.attempt for name in ("hub", "east")}
+    found = {name: steps.take_over(record, name, 2, LATER).after.attempt for name in ("hub", "east")}
     assert found == {"hub": Attempt(2, "hub", LATER, objects=(done,)), "east": Attempt(2, "east", LATER)}
 
 
 def test_attempt_that_is_not_later_than_those_known_is_never_taken_over() -> None:
     record = replace(make_record(), attempts=3)
     with pytest.raises(IllegalTransition, match="attempt 3 is not later than 3"):
-        lifecycle.take_over(record, "hub", 3, LATER)
+        steps.take_over(record, "hub", 3, LATER)
 
 
 RECALLS = [
+    pytest.param(lambda record: steps.recall_completed(record, at(100), LATER), "completed", id="completed"),
     pytest.param(
-        lambda record: lifecycle.recall_completed(record, at(100), LATER), "completed", id="completed"
-    ),
-    pytest.param(
-        lambda record: lifecycle.recall_failed(record, "FailedComponent", "it\nfailed", at(100), LATER),
+        lambda record: steps.recall_failed(record, "FailedComponent", "it\nfailed", at(100), LATER),
         "failed",
         id="failed",
     ),
@@ -223,17 +221,17 @@ def test_one_that_waits_though_it_had_ended_before_the_restore_has_nothing_that_
 def test_reprioritised_appwrapper_changes_in_nothing_else() -> None:
     record = make_blocked(make_record(enqueue_seq=17))
 
-    after = lifecycle.reprioritise(record, 8, 0.5, LATER).after
+    after = steps.reprioritise(record, 8, 0.5, LATER).after
 
     assert after == gone_on(record, priority=8, priority_slope=0.5)
 
 
 def test_requeued_appwrapper_keeps_its_place_and_says_why_it_waits() -> None:
     queued = make_blocked(make_record(enqueue_seq=17, priority=9))
-    dispatching = lifecycle.dispatch(queued, "east", at(2)).after
-    requeueing = lifecycle.postpone_creation(dispatching, (make_ref(),), "exceeded quota", at(8), at(3)).after
+    dispatching = steps.dispatch(queued, "east", at(2)).after
+    requeueing = steps.postpone_creation(dispatching, (make_ref(),), "exceeded quota", at(8), at(3)).after
 
-    after = lifecycle.removed(requeueing, LATER).after
+    after = steps.removed(requeueing, LATER).after
 
     assert dispatching.attempt is not None
     assert after == gone_on(
@@ -253,8 +251,8 @@ def test_requeued_appwrapper_keeps_its_place_and_says_why_it_waits() -> None:
 def test_preempted_appwrapper_keeps_its_place_and_says_why_and_how_often() -> None:
     running = make_record(Phase.RUNNING, enqueue_seq=17, priority=9, unhealthy=Ailment("r", "m", at(3)))
 
-    taken = lifecycle.preempt(running, Verdict("MinPodsNotRunning", "too\nfew"), at(94), 600, at(4)).after
-    after = lifecycle.removed(taken, LATER).after
+    taken = steps.preempt(running, Verdict("MinPodsNotRunning", "too\nfew"), at(94), 600, at(4)).after
+    after = steps.removed(taken, LATER).after
 
     assert running.attempt is not None
     assert after == gone_on(
@@ -275,14 +273,14 @@ def test_preempted_appwrapper_keeps_its_place_and_says_why_and_how_often() -> No
 
 
 def test_one_that_was_taken_back_lets_the_others_go_first_even_without_a_pause() -> None:
-    taken = lifecycle.preempt(make_record(Phase.RUNNING), Verdict("r", "m"), at(4), 300, at(4)).after
-    assert lifecycle.removed(taken, LATER).after.eligible_at == LATER + lifecycle.YIELD
+    taken = steps.preempt(make_record(Phase.RUNNING), Verdict("r", "m"), at(4), 300, at(4)).after
+    assert steps.removed(taken, LATER).after.eligible_at == LATER + steps.YIELD
 
 
 def test_next_dispatch_forgets_why_it_was_taken_back_but_not_how_often() -> None:
-    requeued = lifecycle.removed(make_preempted(), at(5)).after
+    requeued = steps.removed(make_preempted(), at(5)).after
 
-    after = lifecycle.dispatch(requeued, "hub", LATER).after
+    after = steps.dispatch(requeued, "hub", LATER).after
 
     assert (after.reason, after.message, after.pending, after.requeuings, after.requeuing_seconds) == (
         "",
@@ -294,15 +292,15 @@ def test_next_dispatch_forgets_why_it_was_taken_back_but_not_how_often() -> None
 
 
 def test_creation_that_is_postponed_counts_as_no_requeuing() -> None:
-    assert lifecycle.removed(make_record(Phase.REQUEUEING), LATER).after.requeuings == 0
+    assert steps.removed(make_record(Phase.REQUEUEING), LATER).after.requeuings == 0
 
 
 def test_trouble_is_noted_with_its_time_and_nothing_else() -> None:
     record = make_record(Phase.RUNNING)
-    ill = lifecycle.fall_ill(record, "InsufficientPodsReady", "1 of 2\npods run", LATER).after
+    ill = steps.fall_ill(record, "InsufficientPodsReady", "1 of 2\npods run", LATER).after
     ailment = Ailment("InsufficientPodsReady", r"1 of 2\npods run", LATER)
     assert ill == gone_on(record, unhealthy=ailment)
-    assert lifecycle.recover(ill, at(20)).after == gone_on(record, 2, at(20))
+    assert steps.recover(ill, at(20)).after == gone_on(record, 2, at(20))
 
 
 def test_what_is_done_is_remembered_item_by_item() -> None:
@@ -311,8 +309,8 @@ def test_what_is_done_is_remembered_item_by_item() -> None:
     refs = tuple(make_ref(item) for item in range(3))
     record = replace(record, attempt=replace(record.attempt, objects=refs))
 
-    first = lifecycle.complete_some(record, {1}, at(3)).after
-    second = lifecycle.complete_some(first, {2}, at(4)).after
+    first = steps.complete_some(record, {1}, at(3)).after
+    second = steps.complete_some(first, {2}, at(4)).after
 
     assert second.attempt is not None
     assert [ref.done for ref in second.attempt.objects] == [False, True, True]
@@ -322,7 +320,7 @@ def test_what_is_done_is_remembered_item_by_item() -> None:
 def test_completed_appwrapper_ends_its_attempt_and_says_until_when_its_parts_stay() -> None:
     record = make_record(Phase.RUNNING, unhealthy=Ailment("r", "m", at(3)))
 
-    after = lifecycle.complete(record, {0}, at(100), LATER).after
+    after = steps.complete(record, {0}, at(100), LATER).after
 
     assert record.attempt is not None
     assert after == gone_on(
@@ -337,7 +335,7 @@ def test_completed_appwrapper_ends_its_attempt_and_says_until_when_its_parts_sta
 
 
 def test_failed_appwrapper_keeps_reason_and_message_through_the_removal() -> None:
-    failed = lifecycle.removed(make_failing_run(), LATER, at(100)).after
+    failed = steps.removed(make_failing_run(), LATER, at(100)).after
     assert (failed.reason, failed.message, failed.kept_until) == ("FailedComponent", "it failed", at(100))
 
 
@@ -345,8 +343,8 @@ def test_suspended_appwrapper_stands_in_no_queue_and_keeps_its_age() -> None:
     blocked = make_blocked(make_record(enqueue_seq=17, priority=9, eligible_at=at(50)))
     head = replace(blocked, blocked_since=at(1))
 
-    held = lifecycle.suspend(head, at(5)).after
-    back = lifecycle.resume(held, LATER).after
+    held = steps.suspend(head, at(5)).after
+    back = steps.resume(held, LATER).after
 
     assert back == gone_on(
         blocked,
@@ -359,13 +357,13 @@ def test_suspended_appwrapper_stands_in_no_queue_and_keeps_its_age() -> None:
 
 
 def test_one_suspended_while_it_ran_may_go_at_once_when_it_is_released() -> None:
-    held = lifecycle.removed(make_record(Phase.SUSPENDING, eligible_at=at(99)), at(6)).after
-    assert lifecycle.resume(held, LATER).after.eligible_at is None
+    held = steps.removed(make_record(Phase.SUSPENDING, eligible_at=at(99)), at(6)).after
+    assert steps.resume(held, LATER).after.eligible_at is None
 
 
 @pytest.mark.parametrize("suspended", [False, True])
 def test_newcomer_is_held_back_from_the_start_if_its_user_says_so(suspended: bool) -> None:
-    after = beginnings.submit(
+    after = first_steps.submit(
         make_newcomer(suspended=suspended, expected_seconds=60), make_gang(), LATER
     ).after
     assert (
@@ -381,8 +379,8 @@ def test_newcomer_is_held_back_from_the_start_if_its_user_says_so(suspended: boo
 
 def test_what_a_status_says_of_the_end_is_believed() -> None:
     newcomer, gang = make_newcomer(), make_gang()
-    completed = beginnings.recall_completed(newcomer, gang, LATER).after
-    failed = beginnings.recall_failed(newcomer, gang, "FailedComponent", "it\nfailed", LATER).after
+    completed = first_steps.recall_completed(newcomer, gang, LATER).after
+    failed = first_steps.recall_failed(newcomer, gang, "FailedComponent", "it\nfailed", LATER).after
     assert [(each.phase, each.reason, each.message, each.attempt) for each in (completed, failed)] == [
         (Phase.COMPLETED, "", "", None),
         (Phase.FAILED, "FailedComponent", r"it\nfailed", None),
@@ -390,9 +388,9 @@ def test_what_a_status_says_of_the_end_is_believed() -> None:
 
 
 def test_second_attempt_is_a_new_one_with_the_next_number() -> None:
-    requeued = lifecycle.removed(make_record(Phase.REQUEUEING), at(5)).after
+    requeued = steps.removed(make_record(Phase.REQUEUEING), at(5)).after
 
-    after = lifecycle.dispatch(requeued, "hub", LATER).after
+    after = steps.dispatch(requeued, "hub", LATER).after
 
     assert after.attempt == Attempt(number=2, cluster="hub", decided_at=LATER)
     assert after.attempts == 2
@@ -423,7 +421,7 @@ def test_attempt_tells_its_own_story(step: Cause, phase: Phase, fields: dict[str
 
 def test_condition_keeps_its_time_while_its_status_stays() -> None:
     blocked = make_blocked(seconds=1)
-    requeued = lifecycle.removed(replace(make_record(Phase.REQUEUEING), conditions=blocked.conditions), LATER)
+    requeued = steps.removed(replace(make_record(Phase.REQUEUEING), conditions=blocked.conditions), LATER)
     before, after = blocked.condition(ConditionType.BACKOFF), requeued.after.condition(ConditionType.BACKOFF)
     assert before is not None
     assert after == replace(before, updated=LATER, message="exceeded quota")
@@ -434,7 +432,7 @@ def test_backoff_turns_false_when_dispatched_and_keeps_saying_what_it_was() -> N
     before = blocked.condition(ConditionType.BACKOFF)
     assert before is not None
 
-    after = lifecycle.dispatch(blocked, "hub", LATER).after
+    after = steps.dispatch(blocked, "hub", LATER).after
 
     assert after.condition(ConditionType.BACKOFF) == replace(before, status=False, since=LATER, updated=LATER)
 
@@ -456,9 +454,9 @@ def test_conditions_stand_in_the_order_in_which_they_first_came_about() -> None:
 
 
 def test_trouble_of_which_only_the_words_change_has_lasted_since_it_began() -> None:
-    ill = lifecycle.fall_ill(make_record(Phase.RUNNING), words.DRIFTED, "one field was changed", at(10)).after
-    worse = lifecycle.fall_ill(ill, words.DRIFTED, "two fields were changed", at(20)).after
-    other = lifecycle.fall_ill(worse, words.CLUSTER_UNREACHABLE, "east is away", at(30)).after
+    ill = steps.fall_ill(make_record(Phase.RUNNING), words.DRIFTED, "one field was changed", at(10)).after
+    worse = steps.fall_ill(ill, words.DRIFTED, "two fields were changed", at(20)).after
+    other = steps.fall_ill(worse, words.CLUSTER_UNREACHABLE, "east is away", at(30)).after
     assert [each.unhealthy for each in (worse, other)] == [
         Ailment(words.DRIFTED, "two fields were changed", at(10)),
         Ailment(words.CLUSTER_UNREACHABLE, "east is away", at(30)),

@@ -9,8 +9,8 @@ import pytest
 
 from dispatcher.api.appwrapper import TemplatePodSet, WrappedObject
 from dispatcher.api.syntax import is_qualified_name
-from dispatcher.core.drift import differences
-from dispatcher.core.manifest import (
+from dispatcher.core.kinds.drift import differences
+from dispatcher.core.kinds.manifest import (
     Anchor,
     Owner,
     Whose,
@@ -23,7 +23,7 @@ from dispatcher.core.manifest import (
     reference,
     whose,
 )
-from dispatcher.core.record import ObjectRef
+from dispatcher.core.model.record import ObjectRef
 from tests.builders import make_metadata, make_owner, make_template, make_wrapped
 
 Json = dict[str, Any]

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher.core.gang import Gang
-from dispatcher.core.placement import Behind, Impossible, Outcome, Placed, Policy, Waiting, plan
-from dispatcher.core.queueing import starved
-from dispatcher.core.record import Pending, Record
-from dispatcher.core.resources import Resources
+from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.record import Pending, Record
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.cycle import Behind, Impossible, Outcome, Placed, Policy, Waiting, plan
+from dispatcher.core.scheduling.ordering import starved
 from tests.builders import at, make_gang, make_record, make_sites, make_snapshot
 
 STRICT = Policy.STRICT_FIFO

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from dispatcher.core.capacity import CapacityLedger, Node, Pod, PodPhase, account
-from dispatcher.core.choice import ANYWHERE, Score, Site, score
-from dispatcher.core.gang import Gang, PodSet, Taint, Toleration
-from dispatcher.core.placement import Impossible, Outcome, Placed, Waiting, plan
-from dispatcher.core.record import Record
-from dispatcher.core.resources import NOTHING, Resources
+from dispatcher.core.model.gang import Gang, PodSet, Taint, Toleration
+from dispatcher.core.model.record import Record
+from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodPhase, account
+from dispatcher.core.scheduling.cluster_filters import ANYWHERE, Score, Site, score
+from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, plan
 from tests.builders import make_record, make_sites
 
 TAINTS = [Taint("gpu", "", "NoSchedule"), Taint("spot", "", "PreferNoSchedule")]

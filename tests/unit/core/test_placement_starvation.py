@@ -8,12 +8,12 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.core import lifecycle
-from dispatcher.core.capacity import CapacityLedger, Node
-from dispatcher.core.placement import Behind, Impossible, Placed, Policy, Waiting, plan
-from dispatcher.core.queueing import in_order, starved
-from dispatcher.core.record import Record
-from dispatcher.core.resources import Resources
+from dispatcher.core.lifecycle import steps
+from dispatcher.core.model.record import Record
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.capacity import CapacityLedger, Node
+from dispatcher.core.scheduling.cycle import Behind, Impossible, Placed, Policy, Waiting, plan
+from dispatcher.core.scheduling.ordering import in_order, starved
 from tests.builders import at, make_gang, make_record, make_sites, make_snapshot
 
 BOUND = timedelta(minutes=10)
@@ -166,6 +166,6 @@ class _Life:
                 self.started[record.name] = tick
                 del self._queue[record.uid]
             case Waiting(record, pending, is_head):
-                change = lifecycle.block(record, pending, at(tick), is_head=is_head)
+                change = steps.block(record, pending, at(tick), is_head=is_head)
                 if change:
                     self._queue[record.uid] = change.after

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from dispatcher.core.gang import PodSet
-from dispatcher.core.podsets import KINDS, Field, Pods, TemplateError, pods_of, template_at
-from dispatcher.core.resources import Resources
+from dispatcher.core.kinds.podsets import KINDS, Field, Pods, TemplateError, pods_of, template_at
+from dispatcher.core.model.gang import PodSet
+from dispatcher.core.model.resources import Resources
 
 
 def template(cpu: object = 1) -> dict[str, Any]:

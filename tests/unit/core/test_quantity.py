@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.core.quantity import (
+from dispatcher.core.model.quantity import (
     LONGEST_QUANTITY,
     QuantityError,
     amount,
@@ -17,7 +17,7 @@ from dispatcher.core.quantity import (
     parse_quantity,
     resource_amounts,
 )
-from dispatcher.core.resources import LARGEST_AMOUNT, Resources
+from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 
 DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40, "Pi": 2**50, "Ei": 2**60}

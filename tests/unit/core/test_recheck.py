@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from dispatcher.api.selector import parse_selector
-from dispatcher.core.choice import Closed, Site, Where
-from dispatcher.core.placement import Placed
-from dispatcher.core.recheck import still_fitting
+from dispatcher.core.scheduling.cluster_filters import Closed, Site, Where
+from dispatcher.core.scheduling.cycle import Placed
+from dispatcher.core.scheduling.recheck import still_fitting
 from tests.builders import make_gang, make_record, make_sites, make_snapshot
 
 SMALL = Placed(make_record(name="small", gang=make_gang(cpu=2000)), "east")

@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.core.resources import NOTHING, Resources
+from dispatcher.core.model.resources import NOTHING, Resources
 
 AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "memory", "gpu"]), st.integers(-5, 5)).map(Resources)
 

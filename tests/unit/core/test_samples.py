@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.core import lifecycle
-from dispatcher.core.capacity import CapacityLedger, Node, Pod, PodPhase, account
-from dispatcher.core.record import HOLDING, Phase, Record
-from dispatcher.core.resources import NOTHING, Resources
-from dispatcher.core.samples import (
+from dispatcher.core.lifecycle import steps
+from dispatcher.core.model.record import HOLDING, Phase, Record
+from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodPhase, account
+from dispatcher.core.status.samples import (
     AT_ONCE,
     CapacitySample,
     Moment,
@@ -39,7 +39,7 @@ def counted(records: Iterable[Record], stocks: Mapping[str, Stock] | None = None
 def dispatched(name: str = "aw", cluster: str = "east", cpu: int = 4) -> Record:
     """An AppWrapper that holds so much."""
     queued = make_record(name=name, gang=make_gang(1, cpu=cpu))
-    return lifecycle.dispatch(queued, cluster, at(1)).after
+    return steps.dispatch(queued, cluster, at(1)).after
 
 
 def node(name: str = "n1", *, usable: bool = True) -> Node:

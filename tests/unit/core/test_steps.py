@@ -1,46 +1,385 @@
-"""Sorting in steps is sorting, and each step is about a part."""
+"""The lifecycle's table and its steps: every phase with every step."""
 
 from __future__ import annotations
 
-import weakref
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from itertools import product
 
-from hypothesis import given
-from hypothesis import strategies as st
+import pytest
 
-from dispatcher.core.steps import PART, in_order, in_parts, release, run
+from dispatcher.api import conditions as words
+from dispatcher.api.conditions import ConditionType
+from dispatcher.api.selector import EVERYTHING, parse_selector
+from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause, Transition
+from dispatcher.core.model.record import HOLDING, Change, Condition, Event, Pending, Phase, Record
+from dispatcher.errors import IllegalTransition
+from tests.builders import (
+    WAITS,
+    at,
+    make_failing_run,
+    make_gang,
+    make_newcomer,
+    make_preempted,
+    make_record,
+    make_ref,
+)
+
+LATER = at(10)
+BEHIND = Pending("AwaitingHeadOfLine", "behind default/other, which waits")
+TABLE = {(row.source, row.cause, row.target) for row in TRANSITIONS}
+
+FIRST_STEPS: dict[Cause, Callable[[], Change]] = {
+    Cause.SUBMITTED: lambda: first_steps.submit(make_newcomer(), make_gang(), LATER),
+    Cause.SUBMITTED_SUSPENDED: lambda: first_steps.submit(make_newcomer(suspended=True), make_gang(), LATER),
+    Cause.REJECTED: lambda: first_steps.reject(make_newcomer(), "cannot be read", LATER),
+    Cause.ADOPTED: lambda: first_steps.adopt(make_newcomer(), make_gang(), "hub", 3, LATER),
+    Cause.FOUND_COMPLETED: lambda: first_steps.recall_completed(make_newcomer(), make_gang(), LATER),
+    Cause.FOUND_FAILED: lambda: first_steps.recall_failed(
+        make_newcomer(), make_gang(), words.DISPATCH_DEADLINE_EXCEEDED, "ran too long", LATER
+    ),
+}
 
 
-@dataclass(eq=False)
-class Item:
-    """Something that can be seen to go."""
-
-    number: int
+def at_later(step: Callable[[Record, datetime], Change | None]) -> Callable[[Record], Change | None]:
+    return lambda record: step(record, LATER)
 
 
-@given(st.lists(st.tuples(st.integers(0, 5), st.integers()), max_size=50))
-def test_items_are_in_order_and_equal_ones_stay_as_they_were(items: list[tuple[int, int]]) -> None:
-    assert list(run(in_order(items * 20, key=lambda item: item[0]))) == sorted(
-        items * 20, key=lambda item: item[0]
+STEPS_AT: dict[Cause, Callable[[Record, datetime], Change | None]] = {
+    Cause.BLOCKED: lambda record, now: steps.block(record, WAITS, now),
+    Cause.LINED_UP: lambda record, now: steps.line_up(record, BEHIND, now),
+    Cause.BECAME_HEAD: lambda record, now: steps.block(told(record), WAITS, now, is_head=True),
+    Cause.REPRIORITISED: lambda record, now: steps.reprioritise(record, 7, 0.5, now),
+    Cause.SUSPENDED: lambda record, now: steps.suspend(record, now),
+    Cause.RESUMED: lambda record, now: steps.resume(record, now),
+    Cause.DISPATCHED: lambda record, now: steps.dispatch(record, "hub", now),
+    Cause.CREATED: lambda record, now: steps.created(record, (make_ref(),), now),
+    Cause.PODS_RUNNING: lambda record, now: steps.mark_running(record, now),
+    Cause.UNHEALTHY: lambda record, now: steps.fall_ill(
+        record, words.INSUFFICIENT_PODS_READY, "0 of 1 pods run", now
+    ),
+    Cause.RECOVERED: lambda record, now: steps.recover(record, now),
+    Cause.ITEMS_DONE: lambda record, now: steps.note_done(record, (0,), now),
+    Cause.SOME_COMPLETED: lambda record, now: steps.complete_some(record, (0,), now),
+    Cause.COMPLETED: lambda record, now: steps.complete(record, (0,), at(100), now),
+    Cause.PREEMPTED: lambda record, now: steps.preempt(
+        record, Verdict(words.MIN_PODS_NOT_RUNNING, "too few pods"), at(40), 600, now
+    ),
+    Cause.REDIRECTED: lambda record, now: steps.redirect(
+        record, record.where.directed(parse_selector("zone=east", ""), EVERYTHING), now
+    ),
+    Cause.RUN_FAILED: lambda record, now: steps.fail(
+        record, Verdict(words.FAILED_COMPONENT, "it failed"), now
+    ),
+    Cause.CREATION_REFUSED: lambda record, now: steps.refuse_creation(record, (make_ref(),), "no", now),
+    Cause.CREATION_POSTPONED: lambda record, now: steps.postpone_creation(
+        record, (make_ref(),), "quota", at(15), now
+    ),
+    Cause.WITHDRAWN: lambda record, now: steps.withdraw(record, "no answer", at(45), now),
+    Cause.REMOVED: lambda record, now: steps.removed(record, now),
+    Cause.DELETED: lambda record, now: steps.delete(record, now),
+    Cause.RELEASED: lambda record, now: steps.release(record, now),
+    Cause.EXPIRED: lambda record, now: steps.expire(record, now),
+    Cause.ABANDONED: lambda record, now: steps.abandon(record, "cluster east has not answered", now),
+    Cause.LOST: lambda record, now: steps.lose(record, "cluster east has not answered", now),
+    Cause.FOUND_OVER: lambda record, now: steps.find_over(record, "it is gone", now),
+    Cause.FOUND_RUNNING: lambda record, now: steps.take_over(record, "east", record.attempts + 2, now),
+    Cause.FOUND_COMPLETED: lambda record, now: steps.recall_completed(record, at(100), now),
+    Cause.FOUND_FAILED: lambda record, now: steps.recall_failed(
+        record, words.DISPATCH_DEADLINE_EXCEEDED, "ran too long", at(100), now
+    ),
+}
+STEPS: dict[Cause, Callable[[Record], Change | None]] = {
+    cause: at_later(step) for cause, step in STEPS_AT.items()
+}
+
+
+def told(record: Record) -> Record:
+    """The record of one that knows already that it does not fit."""
+    backoff = Condition(ConditionType.BACKOFF, status=True, since=at(1), updated=at(1))
+    others = tuple(each for each in record.conditions if each.type is not ConditionType.BACKOFF)
+    return replace(record, pending=WAITS, conditions=(*others, backoff))
+
+
+def start_of(row: Transition) -> Record | None:
+    record = record_in(row.source)
+    return told(record) if record and row.cause is Cause.BECAME_HEAD else record
+
+
+def record_in(phase: Phase | None) -> Record | None:
+    return make_record(phase) if phase else None
+
+
+def step_from(record: Record | None, cause: Cause) -> Change | None:
+    return FIRST_STEPS[cause]() if record is None else STEPS[cause](record)
+
+
+# --- the table -----------------------------------------------------------------------------------------
+
+
+def test_table_names_each_cause_once_per_phase_and_uses_all_words() -> None:
+    assert len({(row.source, row.cause) for row in TRANSITIONS}) == len(TRANSITIONS)
+    assert {row.cause for row in TRANSITIONS} == set(Cause)
+    assert {row.target for row in TRANSITIONS} == set(Phase)
+    assert {row.source for row in TRANSITIONS} == {None, *Phase} - {Phase.DELETED}
+
+
+def test_steps_make_exactly_the_transitions_of_the_table() -> None:
+    made: set[tuple[Phase | None, Cause, Phase]] = {
+        (None, cause, step().after.phase) for cause, step in FIRST_STEPS.items()
+    }
+    for phase, (cause, step) in product(Phase, STEPS.items()):
+        try:
+            change = step(make_record(phase))
+        except IllegalTransition:
+            continue
+        assert change is not None
+        made.add((phase, cause, change.after.phase))
+    assert made == TABLE
+
+
+ILLEGAL = [
+    pytest.param(phase, cause, id=f"{phase}-{cause}")
+    for phase, cause in product(Phase, STEPS)
+    if not any((phase, cause) == (row.source, row.cause) for row in TRANSITIONS)
+]
+
+
+@pytest.mark.parametrize(("phase", "cause"), ILLEGAL)
+def test_step_the_table_does_not_have_is_refused(phase: Phase, cause: Cause) -> None:
+    with pytest.raises(IllegalTransition, match=r"^uid-of-aw: "):
+        STEPS[cause](make_record(phase))
+
+
+def test_step_that_ends_an_attempt_is_refused_once_the_attempt_is_over() -> None:
+    record = make_record(Phase.DISPATCHING)
+    assert record.attempt is not None
+    over = replace(record, attempt=replace(record.attempt, ended_at=at(2)))
+    with pytest.raises(IllegalTransition, match="Dispatching without a live attempt"):
+        steps.created(over, (), LATER)
+
+
+# --- every change --------------------------------------------------------------------------------------
+
+LEGAL = [
+    pytest.param(row, id=f"{row.source or 'unseen'}-{row.cause}-{row.target}".lower()) for row in TRANSITIONS
+]
+
+
+@pytest.mark.parametrize("row", LEGAL)
+def test_every_change_grows_the_version_by_one_and_makes_one_event(row: Transition) -> None:
+    before = start_of(row)
+    change = step_from(before, row.cause)
+    assert change is not None
+    event = change.events[0]
+
+    assert change.before == before
+    assert change.after.version == (before.version if before else 0) + 1
+    assert len(change.events) == 1
+    assert (event.at, event.cause, event.from_phase, event.to_phase) == (
+        LATER,
+        row.cause,
+        row.source,
+        row.target,
+    )
+    assert (change.spec is None) is (before is not None)
+
+
+WAYS_BACK = [
+    pytest.param(make_preempted(), Phase.QUEUED, "preempted", id="taken-from-its-cluster"),
+    pytest.param(make_record(Phase.REQUEUEING), Phase.QUEUED, "postponed", id="not-created-for-now"),
+    pytest.param(make_record(Phase.SUSPENDING), Phase.SUSPENDED, "suspended", id="suspended"),
+    pytest.param(make_record(Phase.FAILING), Phase.FAILED, "failed", id="never-created"),
+    pytest.param(make_failing_run(), Phase.FAILED, "failed", id="failed-in-its-run"),
+]
+
+
+@pytest.mark.parametrize(("before", "phase", "outcome"), WAYS_BACK)
+def test_attempt_that_was_removed_says_what_came_of_it(before: Record, phase: Phase, outcome: str) -> None:
+    after = steps.removed(before, LATER).after
+    assert before.attempt is not None
+    assert (after.phase, after.attempt) == (
+        phase,
+        replace(before.attempt, ended_at=LATER, outcome=outcome),
     )
 
 
-def test_there_is_a_step_for_each_part() -> None:
-    assert len(list(in_order(range(3 * PART + 1), key=lambda number: -number))) == 4
-    assert [len(part) for part in in_parts(range(5), 2)] == [2, 2, 1]
+@pytest.mark.parametrize("row", LEGAL)
+def test_phase_since_moves_only_with_the_phase(row: Transition) -> None:
+    before = start_of(row)
+    change = step_from(before, row.cause)
+    assert change is not None
+    moved = row.source is not row.target
+    assert change.after.phase_since == (LATER if moved or before is None else before.phase_since)
 
 
-def test_what_was_read_in_order_is_held_no_more() -> None:
-    items = [Item(number) for number in range(3 * PART)]
-    refs = [weakref.ref(item) for item in items]
-    in_turn = run(in_order(items, key=lambda item: item.number))
-    items.clear()
-    for read in range(1, 2 * PART):
-        assert next(in_turn).number == read - 1
-    assert sum(ref() is None for ref in refs) >= 2 * PART - 3
+@pytest.mark.parametrize("row", LEGAL)
+def test_a_phase_holds_capacity_exactly_while_its_attempt_lives(row: Transition) -> None:
+    change = step_from(start_of(row), row.cause)
+    assert change is not None
+    attempt = change.after.attempt
+    lives = attempt is not None and attempt.ended_at is None
+    assert (change.after.phase in HOLDING) is lives
 
 
-def test_entries_are_released_part_by_part() -> None:
-    entries = dict.fromkeys(range(2 * PART + 1))
-    left = [len(entries) for _ in release(entries)]
-    assert left == [PART + 1, 1, 0]
+ATTEMPT: dict[str, object] = {"cluster": "hub", "attempt": 1}
+EVENTS: list[tuple[Cause, Phase | None, Phase, dict[str, object]]] = [
+    (Cause.SUBMITTED, None, Phase.QUEUED, {}),
+    (Cause.REJECTED, None, Phase.FAILED, {"message": "cannot be read"}),
+    (Cause.ADOPTED, None, Phase.DISPATCHING, {"cluster": "hub", "attempt": 3}),
+    (Cause.SUBMITTED_SUSPENDED, None, Phase.SUSPENDED, {}),
+    (Cause.FOUND_COMPLETED, None, Phase.COMPLETED, {}),
+    (Cause.FOUND_FAILED, None, Phase.FAILED, {"message": "ran too long"}),
+    (Cause.BLOCKED, Phase.QUEUED, Phase.QUEUED, {"reason": WAITS.reason, "message": WAITS.message}),
+    (Cause.LINED_UP, Phase.QUEUED, Phase.QUEUED, {"reason": BEHIND.reason, "message": BEHIND.message}),
+    (Cause.BECAME_HEAD, Phase.QUEUED, Phase.QUEUED, {}),
+    (
+        Cause.REPRIORITISED,
+        Phase.QUEUED,
+        Phase.QUEUED,
+        {"message": "priority 0 → 7, slope 0 → 0.5"},
+    ),
+    (Cause.DISPATCHED, Phase.QUEUED, Phase.DISPATCHING, ATTEMPT),
+    (Cause.DELETED, Phase.QUEUED, Phase.DELETED, {}),
+    (Cause.CREATED, Phase.DISPATCHING, Phase.DISPATCHED, ATTEMPT),
+    (
+        Cause.CREATION_REFUSED,
+        Phase.DISPATCHING,
+        Phase.FAILING,
+        {"message": "no", **ATTEMPT},
+    ),
+    (
+        Cause.CREATION_POSTPONED,
+        Phase.DISPATCHING,
+        Phase.REQUEUEING,
+        {"message": "quota", **ATTEMPT},
+    ),
+    (Cause.PODS_RUNNING, Phase.DISPATCHED, Phase.RUNNING, ATTEMPT),
+    (Cause.DELETED, Phase.RUNNING, Phase.DELETING, ATTEMPT),
+    (Cause.REMOVED, Phase.REQUEUEING, Phase.QUEUED, ATTEMPT),
+    (
+        Cause.REMOVED,
+        Phase.FAILING,
+        Phase.FAILED,
+        {"message": "it is invalid", **ATTEMPT},
+    ),
+    (Cause.SUSPENDED, Phase.QUEUED, Phase.SUSPENDED, {}),
+    (Cause.RESUMED, Phase.SUSPENDED, Phase.QUEUED, {}),
+    (
+        Cause.UNHEALTHY,
+        Phase.RUNNING,
+        Phase.RUNNING,
+        {"reason": "InsufficientPodsReady", "message": "0 of 1 pods run", **ATTEMPT},
+    ),
+    (Cause.RECOVERED, Phase.RUNNING, Phase.RUNNING, ATTEMPT),
+    (Cause.SOME_COMPLETED, Phase.RUNNING, Phase.RUNNING_HOLD_COMPLETION, ATTEMPT),
+    (Cause.COMPLETED, Phase.RUNNING_HOLD_COMPLETION, Phase.COMPLETED, ATTEMPT),
+    (
+        Cause.PREEMPTED,
+        Phase.RUNNING,
+        Phase.REQUEUEING,
+        {"reason": "MinPodsNotRunning", "message": "too few pods", **ATTEMPT},
+    ),
+    (
+        Cause.RUN_FAILED,
+        Phase.RUNNING,
+        Phase.FAILING,
+        {"reason": "FailedComponent", "message": "it failed", **ATTEMPT},
+    ),
+    (Cause.SUSPENDED, Phase.RUNNING, Phase.SUSPENDING, ATTEMPT),
+    (Cause.REMOVED, Phase.SUSPENDING, Phase.SUSPENDED, ATTEMPT),
+    (Cause.EXPIRED, Phase.COMPLETED, Phase.COMPLETED, {}),
+    (Cause.DELETED, Phase.COMPLETED, Phase.DELETED, {}),
+    (Cause.DELETED, Phase.FAILED, Phase.DELETED, {}),
+    (Cause.RELEASED, Phase.DELETING, Phase.DELETED, ATTEMPT),
+    (
+        Cause.FOUND_OVER,
+        Phase.RUNNING,
+        Phase.QUEUED,
+        {"message": "it is gone", **ATTEMPT},
+    ),
+    (Cause.FOUND_RUNNING, Phase.QUEUED, Phase.DISPATCHING, {"cluster": "east", "attempt": 2}),
+    (Cause.FOUND_COMPLETED, Phase.RUNNING, Phase.COMPLETED, ATTEMPT),
+    (Cause.FOUND_FAILED, Phase.QUEUED, Phase.FAILED, {"message": "ran too long"}),
+]
+
+
+@pytest.mark.parametrize(
+    ("cause", "source", "target", "fields"),
+    [pytest.param(*row, id=f"{row[0]}-from-{row[1] or 'unseen'}") for row in EVENTS],
+)
+def test_history_says_what_happened_where_and_why(
+    cause: Cause, source: Phase | None, target: Phase, fields: dict[str, object]
+) -> None:
+    change = step_from(record_in(source), cause)
+    assert change is not None
+    assert change.events == (Event(LATER, cause, source, target, **fields),)  # type: ignore[arg-type]
+
+
+FROM_LATER = at(3600)
+"""When a former leader, whose clock was ahead, made the last step."""
+
+
+@pytest.mark.parametrize(
+    "transition",
+    # What is told of a head is a step of its own here, and made before.
+    [row for row in TRANSITIONS if row.source and row.cause in STEPS and row.cause != Cause.BECAME_HEAD],
+    ids=lambda row: f"{row.source}-{row.cause}",
+)
+def test_times_of_one_appwrapper_never_run_backwards(transition: Transition) -> None:
+    assert transition.source is not None
+    record = replace(make_record(transition.source), phase_since=FROM_LATER)
+    change = STEPS[transition.cause](record)
+    assert change is not None
+    after, before = change.after, record.attempt
+    moments = [each.at for each in change.events] + [after.phase_since]
+    moments += [each.updated for each in after.conditions if each not in record.conditions]
+    if after.attempt is not None:
+        pairs = (
+            (getattr(after.attempt, name), getattr(before, name, None))
+            for name in ("decided_at", "created_at", "started_at", "ended_at")
+        )
+        moments += [new for new, old in pairs if new is not None and new != old]
+    assert min(moments) >= FROM_LATER
+
+
+PAIRS = [
+    (first, second)
+    for first, second in product(TRANSITIONS, TRANSITIONS)
+    if first.target is second.source and second.cause in STEPS_AT
+]
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    PAIRS,
+    ids=[f"{first.source or 'unseen'}-{first.cause}-{second.cause}" for first, second in PAIRS],
+)
+def test_events_of_one_appwrapper_never_run_backwards(first: Transition, second: Transition) -> None:
+    """The leader that makes the second step has a clock that is behind that of the leader that made the first."""
+    earlier = step_from(start_of(first), first.cause)
+    assert earlier is not None
+    record = told(earlier.after) if second.cause is Cause.BECAME_HEAD else earlier.after
+    later = STEPS_AT[second.cause](record, at(5))
+    times = (
+        [event.at for event in later.events] if later else []
+    )  # a step that says nothing new makes no event
+    assert min(times, default=LATER) >= LATER
+
+
+def test_latest_time_of_a_record_is_that_of_its_last_step_but_none_that_is_to_come() -> None:
+    running = make_record(Phase.RUNNING, eligible_at=at(1e6), kept_until=at(1e6))
+    assert steps.latest(running) == running.phase_since
+    assert running.attempt is not None
+    ended = replace(running.attempt, ended_at=at(500))
+    assert steps.latest(replace(running, attempt=ended)) == at(500)
+    ill = steps.fall_ill(running, words.INSUFFICIENT_PODS_READY, "0 of 1", at(700)).after
+    assert steps.latest(ill) == at(700)
+
+
+def test_nobody_is_submitted_before_being_created_though_the_api_servers_clock_is_ahead() -> None:
+    record = first_steps.submit(make_newcomer(created_at=at(86400)), make_gang(), LATER).after
+    assert record.created_at == LATER

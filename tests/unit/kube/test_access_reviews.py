@@ -6,7 +6,7 @@ import pytest
 
 from dispatcher import errors
 from dispatcher.api.submitter import Submitter
-from dispatcher.core.authorization import Access
+from dispatcher.core.intake.authorization import Access
 from dispatcher.kube.access_reviews import BINDING, PATH, is_allowed, is_author_policy_bound
 from dispatcher.kube.client import ClusterClient
 from tests.fakes import FakeApiServer, answer, refusal

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from dispatcher import errors
-from dispatcher.core.manifest import Anchor, anchor_of
+from dispatcher.core.kinds.manifest import Anchor, anchor_of
 from dispatcher.kube.anchors import Anchors, Found
 from dispatcher.kube.client import METADATA_LIST, ClusterClient
 from tests.builders import make_metadata, make_owner

@@ -11,7 +11,7 @@ import pytest
 
 from dispatcher import errors
 from dispatcher.api.annotations import FaultTolerance
-from dispatcher.api.asked import Asked
+from dispatcher.api.mutable_spec import Asked
 from dispatcher.api.submitter import Submitter
 from dispatcher.kube.appwrappers import AppWrappers, AppWrapperView, decode
 from dispatcher.kube.client import ClusterClient

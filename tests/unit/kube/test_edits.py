@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from dispatcher import errors
-from dispatcher.core.manifest import build
-from dispatcher.kube import wrapped as module
+from dispatcher.core.kinds.manifest import build
+from dispatcher.kube import object_client as module
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
-from dispatcher.kube.wrapped import Created, WrappedObjects
+from dispatcher.kube.object_client import Created, WrappedObjects
 from tests.builders import make_owner, make_ref, make_template, make_wrapped
 from tests.fakes import FakeApiServer, Reply, answer, refusal
 

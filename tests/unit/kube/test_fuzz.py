@@ -11,19 +11,19 @@ from hypothesis import strategies as st
 
 from dispatcher import errors
 from dispatcher.api.membercluster import parse_member_cluster
-from dispatcher.api.mistakes import SpecError
 from dispatcher.api.names import ATTEMPT_LABEL, HUB_ANNOTATION, ITEM_LABEL, UID_LABEL
-from dispatcher.core.manifest import adoption, attempt_number, owned_by, whose
-from dispatcher.core.resources import LARGEST_AMOUNT
+from dispatcher.api.spec_errors import SpecError
+from dispatcher.core.kinds.manifest import adoption, attempt_number, owned_by, whose
+from dispatcher.core.model.resources import LARGEST_AMOUNT
 from dispatcher.kube import paths
 from dispatcher.kube.anchors import _found
 from dispatcher.kube.answers import items_of, one_object
 from dispatcher.kube.appwrappers import decode
 from dispatcher.kube.discovery import _kind_of
-from dispatcher.kube.livepods import _item
+from dispatcher.kube.live_pod_lister import _item
 from dispatcher.kube.nodes import decode_node, decode_pod
-from dispatcher.kube.objects import _kept, _Kind
-from dispatcher.kube.owners import controller_ref
+from dispatcher.kube.object_informers import _kept, _Kind
+from dispatcher.kube.owner_resolver import controller_ref
 from tests.builders import make_appwrapper, make_node, make_owner, make_pod, make_wrapped
 
 Json = dict[str, Any]

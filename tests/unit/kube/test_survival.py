@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from dispatcher import errors
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.events import EventRecorder
-from dispatcher.kube.livepods import Left, LivePods
+from dispatcher.kube.live_pod_lister import Left, LivePods
 from dispatcher.kube.reflector import Reflector
 from tests.builders import make_pod
 from tests.fakes import FakeApiServer, answer

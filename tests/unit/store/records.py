@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 from hypothesis import strategies as st
 
 from dispatcher.api.conditions import ConditionType
-from dispatcher.core.gang import Gang, PodSet, Toleration
-from dispatcher.core.record import Ailment, Attempt, Condition, ObjectRef, Pending, Phase, Record
-from dispatcher.core.resources import LARGEST_AMOUNT, Resources
+from dispatcher.core.model.gang import Gang, PodSet, Toleration
+from dispatcher.core.model.record import Ailment, Attempt, Condition, ObjectRef, Pending, Phase, Record
+from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
 moments = st.datetimes(datetime(1970, 1, 1), datetime(2200, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001

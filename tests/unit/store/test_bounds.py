@@ -9,9 +9,9 @@ import pytest
 from sqlalchemy import BigInteger, CheckConstraint, Column, Double, Integer, Numeric
 
 from dispatcher.api.appwrapper import parse_spec
-from dispatcher.api.asked import asked
-from dispatcher.api.mistakes import SpecError
-from dispatcher.core.resources import LARGEST_AMOUNT
+from dispatcher.api.mutable_spec import asked
+from dispatcher.api.spec_errors import SpecError
+from dispatcher.core.model.resources import LARGEST_AMOUNT
 from dispatcher.store import tables
 from tests.builders import make_template
 from tests.unit.api.test_crds import READ, VERSIONS, bounds, schema_fields

@@ -1,0 +1,48 @@
+"""What the owner of an AppWrapper may change after submission, and is therefore read from the object as it is now."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from dispatcher.api.names import CLUSTER_PREFERENCE, CLUSTER_SELECTOR
+from dispatcher.api.schema import WrittenAsked
+from dispatcher.api.selector import EVERYTHING, Selector, selector_of
+from dispatcher.api.spec_errors import SpecError
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """How urgent an AppWrapper is at present, whether it is held back, and where it may go.
+
+    A selector is None if what is written now is none: then the one before holds.
+    """
+
+    priority: int = 0
+    priority_slope: float = 0.0
+    suspend: bool = False
+    selector: Selector | None = EVERYTHING
+    prefers: Selector | None = EVERYTHING
+
+
+def asked(raw_spec: Mapping[str, Any], annotations: Mapping[str, str]) -> Asked | None:
+    """Read what an AppWrapper asks for now; None if fields are of types that a schema would have refused."""
+    try:
+        written = WrittenAsked.model_validate(raw_spec)
+    except ValidationError:
+        return None
+    return Asked(
+        priority=written.priority,
+        priority_slope=written.priority_slope,
+        suspend=written.suspend,
+        selector=_selector(annotations, CLUSTER_SELECTOR),
+        prefers=_selector(annotations, CLUSTER_PREFERENCE),
+    )
+
+
+def _selector(annotations: Mapping[str, str], key: str) -> Selector | None:
+    try:
+        return selector_of(annotations, key)
+    except SpecError:
+        return None

@@ -1,0 +1,225 @@
+"""What users write, field for field the CRD's schema; a test holds the two together.
+
+Both spellings are read by the same models, because the CRD stores both under one schema. `read` is the way in:
+it gives a `WrittenSpec`, or a `SpecError` for its author. Only `WrittenAsked` is read by itself as well.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from dispatcher.api.spec_errors import SpecError, joined, quoted
+from dispatcher.api.syntax import is_qualified_name
+
+INT32_MAX = 2**31 - 1
+STEEPEST = 1e12
+"""The largest priority slope, up or down: far beyond any use, and the database's bound. A priority that grows past a
+double would make the order of the whole queue unreadable."""
+
+
+class Written(BaseModel):
+    """A part of the spec as written: strictly typed, unknown fields ignored, null meaning absent.
+
+    Both of the latter are what the API server itself does with a custom resource.
+    """
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _null_is_absent(cls, value: object) -> object:
+        if isinstance(value, Mapping):
+            return {key: entry for key, entry in value.items() if entry is not None}
+        return value
+
+
+def _check_quantity(value: object) -> object:
+    """Take integers and strings; YAML's unquoted 0.5 is neither, and is told so."""
+    if isinstance(value, float):
+        raise PydanticCustomError("quantity_float", "must be written in quotes")
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise PydanticCustomError("quantity_type", 'must be a quantity such as 2, "500m" or "16Gi"')
+    return value
+
+
+def _check_resource_name(value: object) -> object:
+    """Take qualified names only: the API server takes any key, NUL included."""
+    if not isinstance(value, str) or not is_qualified_name(value):
+        raise PydanticCustomError(
+            "resource_name", "is not a resource name such as cpu, memory or nvidia.com/gpu"
+        )
+    return value
+
+
+Int32 = Annotated[int, Field(ge=-(2**31), le=INT32_MAX)]
+Count = Annotated[int, Field(ge=0, le=INT32_MAX)]
+Slope = Annotated[float, Field(ge=-STEEPEST, le=STEEPEST)]
+Quantity = Annotated[Any, BeforeValidator(_check_quantity)]
+ResourceName = Annotated[str, BeforeValidator(_check_resource_name)]
+ResourceList = dict[ResourceName, Quantity]
+
+
+class WrittenPodSet(Written):
+    """v1beta1 ``custompodresources[]``."""
+
+    replicas: Count
+    requests: ResourceList
+    limits: ResourceList = {}
+
+
+class WrittenItem(Written):
+    """v1beta1 ``resources.GenericItems[]``; ``replicas`` to ``priorityslope`` never had a meaning."""
+
+    template: dict[str, Any] = Field(alias="generictemplate")
+    declared: list[WrittenPodSet] | None = Field(None, alias="custompodresources")
+    completion: str = Field("", alias="completionstatus")
+    replicas: Int32 = 0
+    min_available: Int32 | None = Field(None, alias="minavailable")
+    allocated: Int32 = 0
+    priority: Int32 = 0
+    priority_slope: float = Field(0.0, alias="priorityslope")
+
+
+class WrittenResources(Written):
+    """v1beta1 ``resources``; ``Items`` is the list GenericItems replaced."""
+
+    items: list[dict[str, Any]] = Field([], alias="Items", max_length=0)
+    generic_items: list[WrittenItem] = Field([], alias="GenericItems")
+
+
+class WrittenRequeuing(Written):
+    """v1beta1 ``schedulingSpec.requeuing``; the initial time and the count were MCAD's own notes."""
+
+    wait: Count = Field(300, alias="timeInSeconds")
+    initial_wait: Count | None = Field(None, alias="initialTimeInSeconds")
+    max_wait: Count = Field(0, alias="maxTimeInSeconds")
+    growth: str = Field("exponential", alias="growthType")
+    requeuings: Count = Field(0, alias="numRequeuings")
+    max_requeuings: Count = Field(0, alias="maxNumRequeuings")
+    pause: Count = Field(0, alias="pauseTimeInSeconds")
+    force_deletion_after: Count | None = Field(None, alias="forcefulDeletionAfterSeconds")
+
+
+class WrittenDispatchDuration(Written):
+    """v1beta1 ``schedulingSpec.dispatchDuration``; ``overrun`` was MCAD's own note."""
+
+    expected: Count = 0
+    limit: Count = 0
+    overrun: bool = False
+
+
+class WrittenScheduling(Written):
+    """v1beta1 ``schedulingSpec``; ``forceDeletionTimeInSeconds`` is how MCAD's successor spelled it."""
+
+    min_available: Count = Field(0, alias="minAvailable")
+    node_selector: dict[str, str] = Field({}, alias="nodeSelector")
+    requeuing: WrittenRequeuing = WrittenRequeuing.model_construct()
+    dispatch_duration: WrittenDispatchDuration = Field(
+        WrittenDispatchDuration.model_construct(), alias="dispatchDuration"
+    )
+    force_deletion_after: Count | None = Field(None, alias="forceDeletionTimeInSeconds")
+
+
+class WrittenTemplatePodSet(Written):
+    """v1beta2 ``components[].podSets[]``."""
+
+    path: str
+    replicas: Count = 1
+    annotations: dict[str, str] = {}
+
+
+class WrittenComponent(Written):
+    """v1beta2 ``components[]``; ``podSetInfos`` is Kueue's to fill."""
+
+    template: dict[str, Any]
+    pod_sets: list[WrittenTemplatePodSet] = Field([], alias="podSets")
+    pod_set_infos: list[dict[str, Any]] = Field([], alias="podSetInfos")
+    annotations: dict[str, str] = {}
+
+
+class WrittenAsked(Written):
+    """The part of ``spec`` that may change after submission, in either spelling."""
+
+    priority: Int32 = 0
+    priority_slope: Slope = Field(0.0, alias="priorityslope")
+    suspend: bool = False
+
+
+class WrittenSpec(WrittenAsked):
+    """``spec``, in either spelling; ``service`` and ``selector`` never had a meaning."""
+
+    service: dict[str, Any] = {}
+    selector: dict[str, Any] = {}
+    resources: WrittenResources | None = None
+    scheduling: WrittenScheduling = Field(WrittenScheduling.model_construct(), alias="schedulingSpec")
+    components: list[WrittenComponent] | None = None
+    managed_by: str | None = Field(None, alias="managedBy")
+
+
+def read(raw_spec: object) -> WrittenSpec:
+    """Read a spec as it was written; `SpecError` about its first mistake of type or range."""
+    try:
+        return WrittenSpec.model_validate(raw_spec)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=True)[0]
+        raise _explained(first) from error
+
+
+def _explained(error: ErrorDetails) -> SpecError:
+    path, kind = _path(error["loc"]), error["type"]
+    value, limits = error["input"], error.get("ctx", {})
+    match kind:
+        case "missing":
+            return SpecError(path, "is missing", _remedy_for_missing(path))
+        case "too_long":
+            return SpecError(path, "is no longer used", "Move its entries to spec.resources.GenericItems")
+        case "greater_than_equal":
+            return SpecError(
+                path, f"must not be less than {limits['ge']}, and is {quoted(value)}", "Change the number"
+            )
+        case "less_than_equal":
+            return SpecError(
+                path, f"must not be more than {limits['le']}, and is {quoted(value)}", "Change the number"
+            )
+        case "quantity_float":
+            return SpecError(path, f"{quoted(value)} must be in quotes", f'Write "{quoted(value)}"')
+        case "resource_name":
+            return SpecError(path.removesuffix(".[key]"), error["msg"], "Correct the name")
+        case "quantity_type":
+            return SpecError(path, f"{error['msg']}, not {quoted(value)}", "Change the value")
+    expected = _EXPECTED.get(kind)
+    if expected is None:
+        return SpecError(path, f"is not valid ({error['msg']})", "Change the value")
+    return SpecError(path, f"must be {expected}, not {quoted(value)}", "Change the value")
+
+
+_EXPECTED = {
+    "int_type": "a whole number",
+    "int_from_float": "a whole number",
+    "int_parsing_size": "a smaller number",
+    "float_type": "a number",
+    "finite_number": "a finite number",
+    "bool_type": "true or false",
+    "string_type": "a string",
+    "string_unicode": "valid text",
+    "list_type": "a list",
+    "dict_type": "an object",
+    "model_type": "an object",
+}
+
+
+def _remedy_for_missing(path: str) -> str:
+    if path.endswith("template"):
+        return "Put the whole object to create there: apiVersion, kind, metadata and spec"
+    if path.endswith("requests"):
+        return "Say what one pod asks for, such as {cpu: 1, memory: 2Gi}"
+    return "Add it"
+
+
+def _path(location: tuple[int | str, ...]) -> str:
+    path = "spec"
+    for step in location:
+        path = joined(path, step)
+    return path

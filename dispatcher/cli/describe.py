@@ -1,0 +1,109 @@
+"""One AppWrapper as it is told to people: what it is and was, its attempts, and what happened when."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from dispatcher.api.spec_errors import one_line
+from dispatcher.cli.output import Column, as_table, how_long, known, plain, text, value
+from dispatcher.cli.tables import span
+from dispatcher.store.reports import Row, Story
+
+ATTEMPTS: Final = (
+    plain("ATTEMPT", "attempt"),
+    plain("CLUSTER", "cluster"),
+    plain("DISPATCHED", "decided_at"),
+    plain("STARTED", "started_at"),
+    plain("ENDED", "ended_at"),
+    how_long("HELD", "held_s"),
+    plain("OUTCOME", "outcome"),
+    plain("REASON", "error_class"),
+    plain("GPU-H", "gpu_h"),
+)
+TIMELINE: Final = (
+    plain("AT", "at"),
+    plain("STATE", "to_phase"),
+    how_long("FOR", "seconds_in_state"),
+    plain("CAUSE", "cause"),
+    plain("CLUSTER", "cluster"),
+    plain("REASON", "reason"),
+    plain("MESSAGE", "message"),
+)
+
+_FACTS: Final = (
+    plain("UID", "uid"),
+    plain("Kinds", "kinds"),
+    plain("User", "user_name"),
+    plain("Queue", "queue"),
+    plain("Priority", "priority"),
+    Column("Asks for", lambda job: _asks_for(job)),
+    plain("State", "state"),
+    plain("Outcome", "outcome"),
+    plain("Reason", "reason"),
+    plain("Message", "message"),
+    plain("Cluster", "last_cluster"),
+    plain("Submitted", "submitted_at"),
+    plain("Started", "first_started_at"),
+    plain("Ended", "ended_at"),
+    plain("Deleted", "deleted_at"),
+    how_long("Waited", "wait_s"),
+    how_long("Ran", "run_s"),
+    how_long("Lost", "lost_s"),
+    Column("Used", lambda job: _used(job)),
+)
+_FACTS_OF_WAITING: Final = (
+    plain("Position", "position"),
+    plain("Not before", "eligible_at"),
+    known("Est. start", "est_start"),
+    plain("Advice", "advice"),
+)
+
+
+def as_text(story: Story, width: int | None) -> str:
+    """Blocks of text, one below the other; only tables are cut to the width."""
+    return "\n\n".join(
+        [
+            _block(story),
+            *_table("Attempts", as_table(story.attempts, ATTEMPTS, width), bool(story.attempts.rows)),
+            *_table("Timeline", as_table(story.timeline, TIMELINE, width), bool(story.timeline.rows)),
+        ]
+    )
+
+
+def as_value(story: Story) -> object:
+    """The same as JSON has it: the row of job_history, and under names of their own what belongs to it."""
+    return value(
+        {
+            **story.job,
+            "waiting": story.waiting,
+            "states": list(story.states),
+            "attempt_history": list(story.attempts),
+            "timeline": list(story.timeline),
+        }
+    )
+
+
+def _block(story: Story) -> str:
+    facts = [*_facts(_FACTS, story.job), *(_facts(_FACTS_OF_WAITING, story.waiting) if story.waiting else ())]
+    states = ", ".join(f"{row['state']} {span(float(str(row['seconds'])))}" for row in story.states)
+    lines = [(f"{heading}:", said) for heading, said in [*facts, ("In states", states)] if said]
+    room = max(len(heading) for heading, _ in lines)
+    title = one_line(f"{story.job['namespace']}/{story.job['name']}")
+    return "\n".join([title, *(f"  {heading:{room}}  {one_line(said)}" for heading, said in lines)])
+
+
+def _facts(columns: Sequence[Column], row: Row) -> list[tuple[str, str]]:
+    return [(column.heading, column.of(row)) for column in columns]
+
+
+def _table(heading: str, shown: str, is_there: bool) -> list[str]:
+    return [f"{heading}:\n{shown}"] if is_there else []
+
+
+def _asks_for(job: Row) -> str:
+    return f"{text(job['cpu'])} cpu, {text(job['memory_gib'])} GiB, {text(job['gpu'])} gpu, {text(job['pods'])} pods"
+
+
+def _used(job: Row) -> str:
+    return f"{text(job['cpu_h'])} cpu-h, {text(job['memory_gib_h'])} GiB-h, {text(job['gpu_h'])} gpu-h"

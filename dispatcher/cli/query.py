@@ -1,0 +1,238 @@
+"""What every command that asks the database shares: its options, how it asks, and how it says what came of it.
+
+Exit codes: 0 answered, even if there is nothing; 1 it could not be done; 2 it was asked wrongly; 3 the database
+could not be reached or took too long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Annotated, Final, TypeVar
+
+import typer
+from pydantic import ValidationError
+
+from dispatcher.api.spec_errors import one_line
+from dispatcher.cli.durations import NotWritten, duration, moment
+from dispatcher.cli.examples import examples
+from dispatcher.cli.output import Column, Shape, as_csv, as_json, as_table
+from dispatcher.errors import CommandFailed, SettingsError, StoreUnavailable, TryAgain
+from dispatcher.settings import DatabaseSettings
+from dispatcher.store.reports import Report, Reports, Window, reports
+from dispatcher.store.tls import check_verified
+
+TIMEOUT: Final = timedelta(seconds=30)
+SHORTEST_TIMEOUT: Final = timedelta(milliseconds=1)
+LONGEST_TIMEOUT: Final = timedelta(days=1)
+"""A query that runs keeps Postgres from clearing up behind the dispatcher."""
+EXIT_CODES: Final = "\n".join(
+    (
+        "\b",
+        "Exit codes:",
+        "  0  answered, even if there is nothing",
+        "  1  it could not be done: a refused query, an unknown name",
+        "  2  it was asked wrongly",
+        "  3  the database could not be reached, or took too long: try again",
+        "",
+    )
+)
+
+Found = TypeVar("Found")
+
+
+def epilog(*lines: str) -> str:
+    """What the help of a question ends with: the command as people type it, and its exit codes."""
+    return f"{examples(*lines)}\n{EXIT_CODES}"
+
+
+NO_DATABASE: Final = (
+    "no database: set DISPATCHER_DATABASE_URL or --database-url to a libpq URL, such as "
+    "postgresql://dispatcher_reader@host:5432/dispatcher"
+)
+
+
+def _checked_url(url: str) -> str:
+    if not url:
+        raise typer.BadParameter(NO_DATABASE)
+    return url
+
+
+def check_way(url: str) -> None:
+    """Raise `CommandFailed` for a database on another host that is to be reached without verified TLS."""
+    try:
+        if DatabaseSettings().database_tls == "verified":
+            check_verified(url)
+    except ValidationError:
+        raise CommandFailed("DISPATCHER_DATABASE_TLS is neither verified nor unverified") from None
+    except SettingsError as error:
+        raise CommandFailed(str(error)) from error
+
+
+def _checked_timeout(written: str) -> str:
+    with explained():
+        if not SHORTEST_TIMEOUT <= duration(written) <= LONGEST_TIMEOUT:
+            raise NotWritten(f"{written!r} is no timeout: from 1 ms to a day")
+    return written
+
+
+def _checked_moment(written: str) -> str:
+    with explained():
+        if written:
+            moment(written, datetime.now(UTC))
+    return written
+
+
+_URL_HELP: Final = "libpq URL of the queue's database; one of the role dispatcher_reader suffices."
+DatabaseUrl = Annotated[
+    str,
+    typer.Option(
+        "--database-url",
+        envvar="DISPATCHER_DATABASE_URL",
+        callback=_checked_url,
+        metavar="URL",
+        help=_URL_HELP,
+        show_default=False,
+    ),
+]
+DatabaseUrlIfAny = Annotated[
+    str,
+    typer.Option(
+        "--database-url",
+        envvar="DISPATCHER_DATABASE_URL",
+        metavar="URL",
+        help=_URL_HELP,
+        show_default=False,
+    ),
+]
+Shown = Annotated[
+    Shape | None,
+    typer.Option("--output", "-o", metavar="FORMAT", help="json, csv, or wide.", show_default=False),
+]
+Namespace = Annotated[
+    str,
+    typer.Option("--namespace", "-n", metavar="NAME", help="Only of this namespace.", show_default=False),
+]
+User = Annotated[
+    str, typer.Option("--user", metavar="NAME", help="Only what this user submitted.", show_default=False)
+]
+Queue = Annotated[
+    str, typer.Option("--queue", metavar="NAME", help="Only of this queue.", show_default=False)
+]
+Since = Annotated[
+    str,
+    typer.Option(
+        callback=_checked_moment, metavar="WHEN", help="From when on: 90m, 24h, 7d, 4w ago, or 2026-11-20."
+    ),
+]
+Until = Annotated[
+    str,
+    typer.Option(
+        callback=_checked_moment, metavar="WHEN", help="Up to when.  [default: now]", show_default=False
+    ),
+]
+Timeout = Annotated[
+    str,
+    typer.Option(
+        callback=_checked_timeout,
+        metavar="DURATION",
+        help="How long the answer may take.",
+        show_default=True,
+    ),
+]
+
+
+def ask(url: str, question: Callable[[Reports], Awaitable[Found]]) -> Found:
+    """What the database answers; what time may mend is `TryAgain`."""
+    check_way(url)
+
+    async def asked() -> Found:
+        async with reports(url, TIMEOUT) as there:
+            return await question(there)
+
+    with patience():
+        return asyncio.run(asked())
+
+
+def since_until(since: str, until: str) -> Window:
+    """The window that was asked for; it has to last."""
+    now = datetime.now(UTC)
+    window = Window(moment(since, now), moment(until, now) if until else now)
+    if window.since >= window.until:
+        raise typer.BadParameter(f"--since {since} is not before --until {until or 'now'}")
+    return window
+
+
+@contextmanager
+def patience() -> Iterator[None]:
+    """Tell what time may mend from what it may not, and from what no database can be asked."""
+    try:
+        yield
+    except StoreUnavailable as error:
+        raise TryAgain(one_line(str(error))) from error
+    except UnicodeEncodeError as error:
+        raise typer.BadParameter("something of what was given is not UTF-8") from error
+
+
+@contextmanager
+def explained() -> Iterator[None]:
+    """Tell of what was not written as it has to be as typer does."""
+    try:
+        yield
+    except NotWritten as error:
+        raise typer.BadParameter(str(error)) from error
+
+
+def show_report(
+    report: Report,
+    output: Shape | None,
+    columns: Sequence[Column],
+    more: Sequence[Column] = (),
+    *,
+    nothing: str,
+) -> None:
+    """Print a report; of an empty table, what that means is told on stderr."""
+    if report.rows or output in {Shape.JSON, Shape.CSV}:
+        typer.echo(laid_out(report, output, columns, more))
+    else:
+        note(nothing)
+
+
+def laid_out(
+    report: Report,
+    output: Shape | None,
+    columns: Sequence[Column],
+    more: Sequence[Column] = (),
+    *,
+    nothing: str = "",
+) -> str:
+    """A report as it is to be shown, with `more` columns if it may be wide; instead of an empty table, a sentence."""
+    match output:
+        case Shape.JSON:
+            return as_json(report)
+        case Shape.CSV:
+            return _harmless(as_csv(report))
+        case _ if not report.rows:
+            return nothing
+        case Shape.WIDE:
+            return as_table(report, [*columns, *more])
+    return as_table(report, columns, terminal_width())
+
+
+def note(sentence: str) -> None:
+    """Say something beside the answer."""
+    typer.echo(one_line(sentence), err=True)
+
+
+def terminal_width() -> int | None:
+    """The columns of the terminal; None where the output goes elsewhere."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def _harmless(written: str) -> str:
+    """CSV is raw for programs, but not for terminals."""
+    return "\n".join(map(one_line, written.split("\n"))) if sys.stdout.isatty() else written

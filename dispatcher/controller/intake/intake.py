@@ -1,0 +1,533 @@
+"""Taking in AppWrappers that were never seen before, in batches, in the order in which they were created.
+
+Each is read once: what can be dispatched is queued, what never can is rejected with the reason, and what runs
+already though the database does not know it (a fresh database, an MCAD replaced) is adopted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final, NamedTuple, TypeGuard
+
+from dispatcher import errors, log
+from dispatcher.api.appwrapper import AppWrapperSpec
+from dispatcher.api.conditions import ConditionType, State
+from dispatcher.api.names import CLUSTER_PREFERENCE, CLUSTER_SELECTOR, HUB_CLUSTER
+from dispatcher.api.selector import selector_of
+from dispatcher.api.sizes import refusal
+from dispatcher.api.spec_errors import SpecError
+from dispatcher.api.submitter import UNKNOWN, Submitter
+from dispatcher.api.wrapped_secrets import check_no_secret_values, has_secret_values
+from dispatcher.controller.intake.anchor_search import Sighting, Sightings, search
+from dispatcher.controller.intake.author_check import AuthorCheck
+from dispatcher.controller.intake.limits import Limits
+from dispatcher.controller.intake.specs import Specs, owner_of_newcomer
+from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.reconcile.appwrapper_informer import Hub
+from dispatcher.controller.reconcile.committer import Committer
+from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.core.intake.authorization import check_namespace
+from dispatcher.core.kinds.manifest import reference
+from dispatcher.core.lifecycle import first_steps
+from dispatcher.core.lifecycle.first_steps import Kept, Newcomer
+from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.record import Change, Record
+from dispatcher.core.scheduling.cluster_filters import ANYWHERE, Where
+from dispatcher.kube.appwrappers import AppWrapperView
+from dispatcher.kube.stretch import Stretch, aside
+from dispatcher.text import name_of, text_of
+
+LARGEST_BATCH = 200
+AT_ONCE: Final = 8
+"""Newcomers that are looked for on the hub at the same time."""
+SEARCH_PAUSE_SECONDS: Final = 1.0
+"""Least time between two searches; each search lists the anchors of every member."""
+FOUND_AT_ONCE: Final = 32
+"""AppWrappers that are committed together after a search; the spec of each is in memory until then."""
+LARGEST_BATCH_BYTES: Final = 2**22
+"""Of specs that are in memory before they are committed, whatever their number."""
+
+_log = log.get("admission")
+
+
+class Admission:
+    """Newcomers by uid; `on_admitted` is told who was taken in, `on_failed` who is to come again.
+
+    `is_complete` says whether every cluster is known for certain and can be asked what it has; only an AppWrapper that
+    bears our finalizer waits for that. `believes_stamps` says that nobody but a policy of the API server can have
+    written who submitted an AppWrapper. One that was deleted is taken in, too, if a member has something of it. In
+    `denied_namespaces` nothing is dispatched. `authors`, if there are, say whether an author may create what is
+    wrapped.
+
+    A newcomer that may run already is looked for in the clusters, apart from the others, which are not held up by
+    that. Anybody can write our finalizer: it is a reason to search, and proves nothing.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        roster: Roster,
+        committer: Committer,
+        clusters: Mapping[str, Cluster],
+        specs: Specs,
+        hub_id: str,
+        on_admitted: Callable[[Record], None],
+        on_failed: Callable[[str], object],
+        now: Callable[[], datetime],
+        is_complete: Callable[[], bool] = lambda: True,
+        *,
+        believes_stamps: bool = False,
+        denied_namespaces: frozenset[str] = frozenset(),
+        authors: AuthorCheck | None = None,
+        limits: Limits | None = None,
+        takes_secrets: bool = False,
+    ) -> None:
+        self._hub = hub
+        self._roster = roster
+        self._committer = committer
+        self._clusters = clusters
+        self._specs = specs
+        self._hub_id = hub_id
+        self._on_admitted = on_admitted
+        self._on_failed = on_failed
+        self._now = now
+        self._is_complete = is_complete
+        self._believes_stamps = believes_stamps
+        self._denied_namespaces = denied_namespaces
+        self._authors = authors
+        self._limits = limits or Limits()
+        self._takes_secrets = takes_secrets
+        self._uids: set[str] = set()
+        self._large: dict[str, None] = {}
+        """Newcomers that take long to read, in their order."""
+        self._failed: set[str] = set()
+        self._unsure: set[str] = set()
+        self._awaited: set[str] = set()
+        self._searched: dict[str, AppWrapperView] = {}
+        self._wake = asyncio.Event()
+        self._wake_search = asyncio.Event()
+
+    def add(self, uid: str) -> None:
+        """Have a newcomer taken in with the next batch, unless it has to wait outside the queue."""
+        if uid in self._searched:
+            self._awaited.add(uid)
+        elif not self._limits.bound.is_deferred(uid):
+            self._uids.add(uid)
+            self._wake.set()
+
+    def recall(self, namespace: str) -> None:
+        """There is room for one more of a namespace: have the oldest taken in that waits outside."""
+        if self._limits.bound.waits_in(namespace):
+            self._wake.set()
+
+    def is_unsure(self, uid: str) -> bool:
+        """True while a member that may have something of an AppWrapper was not asked, or could not be."""
+        return uid in self._unsure
+
+    async def run(self) -> None:
+        """Take in batch after batch until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._run_searches(), name="admission-searches")
+            while True:
+                await self._wake.wait()
+                self._wake.clear()
+                await self._safely(self._admit_known, self._uids.union(self._large))
+
+    async def _safely(self, step: Callable[[], Awaitable[None]], concerned: Iterable[str]) -> None:
+        uids = set(concerned)
+        try:
+            await step()
+        except errors.StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001  # the loop's edge: an AppWrapper that could not be taken in comes back
+            log.internal_error("admission", error)
+            for uid in uids:
+                self._on_failed(uid)
+
+    async def admit_all(self) -> None:
+        """Take in every newcomer known now, as far as there is room; also those to be looked for in the clusters."""
+        await self._admit_known()
+        await self._search()
+
+    async def _run_searches(self) -> None:
+        while True:
+            await self._wake_search.wait()
+            self._wake_search.clear()
+            await self._safely(self._search, self._searched)
+            await asyncio.sleep(SEARCH_PAUSE_SECONDS)
+
+    async def _admit_known(self) -> None:
+        """Take in each AppWrapper that cannot have objects yet; note the others for a search.
+
+        Where the queue puts an AppWrapper follows from when it was created. So a large one may be taken in later than
+        small ones that are younger, and nobody waits for more than one that is large.
+        """
+        bound = self._limits.bound
+        self._uids.update(bound.call())
+        while self._uids or self._large:
+            small = self._small_ones()
+            for start in range(0, len(small), LARGEST_BATCH):
+                await self._admit(small[start : start + LARGEST_BATCH])
+                bound.settle()
+            await self._admit(self._large_ones())
+            bound.settle()
+            self._uids.update(bound.call())
+
+    def _small_ones(self) -> list[AppWrapperView]:
+        """The newcomers to be read at once, in the order of their creation; the others are noted."""
+        views = sorted(filter(self._is_wanted, map(self._hub.view, self._uids)), key=_creation_order)
+        self._uids.clear()
+        small = []
+        for view in views:
+            if self._may_run(view):
+                self._put_down(view)
+            elif view.uid not in self._searched:
+                if self._hub.takes_long(view):
+                    self._large[view.uid] = None
+                else:
+                    small.append(view)
+        return small
+
+    def _large_ones(self) -> Iterator[AppWrapperView]:
+        """Those that take long to read, at least one of them, until somebody comes for whom that would be too long."""
+        taken = 0
+        while self._large and taken < LARGEST_BATCH and not (taken and self._uids):
+            uid = next(iter(self._large))
+            del self._large[uid]
+            view = self._hub.view(uid)
+            if self._is_wanted(view):
+                if self._may_run(view):
+                    self._put_down(view)
+                else:
+                    taken += 1
+                    yield view
+
+    def _is_wanted(self, view: AppWrapperView | None) -> TypeGuard[AppWrapperView]:
+        if view is None or not view.is_ours or self._roster.get(view.uid) is not None:
+            return False
+        return view.is_held or not view.deleting
+
+    async def _admit(self, views: Iterable[AppWrapperView]) -> None:
+        changes: list[Change] = []
+        stretch = Stretch()
+        for view in views:
+            change = await self._read_safely(view)
+            if change is None:
+                self._limits.bound.keep_turn(view)
+            changes += [change] if change else []
+            if sum(len(each.spec or b"") for each in changes) >= LARGEST_BATCH_BYTES:
+                await self._commit(changes)
+                changes = []
+            await stretch.pause_if_long()
+        await self._commit(changes)
+
+    async def _commit(self, changes: list[Change]) -> None:
+        admitted = await self._committer.commit_all(changes)
+        for record in [*admitted, *await self._fail_unstorable(changes)]:
+            self._on_admitted(record)
+
+    async def _fail_unstorable(self, changes: list[Change]) -> list[Record]:
+        """Fail newcomers that the database cannot hold as they are: otherwise they would silently vanish."""
+        left = [change.after for change in changes if self._roster.get(change.after.uid) is None]
+        return await self._committer.commit_all(
+            [first_steps.fail_unstorable(each, self._now()) for each in left]
+        )
+
+    # --- those that may run already ---------------------------------------------------------------------------
+
+    def _may_run(self, view: AppWrapperView) -> bool:
+        """True if something of it may be in a cluster: it has to be looked for before it is taken in."""
+        if told_end(view) is not None and not view.deleting:
+            return False
+        runs = any(cluster.pod_counts(view.uid).live for cluster in self._clusters.values())
+        return view.is_held or bool(view.status.get("canrun")) or runs
+
+    def _put_down(self, view: AppWrapperView) -> None:
+        self._searched[view.uid] = view
+        if view.uid in self._unsure:
+            self._awaited.add(view.uid)
+        if view.is_held:
+            self._unsure.add(view.uid)
+        self._wake_search.set()
+
+    async def _search(self) -> None:
+        """One round: find out where those are that were put down, and take them in."""
+        if not self._searched:
+            return
+        views = [view for uid in self._searched if self._is_wanted(view := self._hub.view(uid))]
+        gone = self._searched.keys() - {view.uid for view in views}
+        try:
+            are_all_asked = self._is_complete()
+            sightings = await search(self._clusters, {view.uid for view in views})
+            sightings.are_complete &= are_all_asked
+            limit = asyncio.Semaphore(AT_ONCE)
+            views.sort(key=_creation_order)
+            for start in range(0, len(views), FOUND_AT_ONCE):
+                part = views[start : start + FOUND_AT_ONCE]
+                found = await asyncio.gather(*(self._find_safely(view, sightings, limit) for view in part))
+                await self._commit([each for each in found if each is not None])
+                self._limits.bound.settle()
+        finally:
+            for uid in (*gone, *(view.uid for view in views)):
+                self._searched.pop(uid, None)
+        self._note_found(views, gone)
+
+    def _note_found(self, views: list[AppWrapperView], gone: set[str]) -> None:
+        """Those of which it is known now where they have something, or that they have nothing, may go."""
+        for view in views:
+            if view.uid in self._unsure and view.uid not in self._failed:
+                self._unsure.discard(view.uid)
+                if view.uid in self._awaited:
+                    self._on_failed(view.uid)
+        self._awaited -= gone.union(view.uid for view in views)
+        self._unsure = {uid for uid in self._unsure - gone if self._hub.view(uid)}
+        self._failed.clear()
+
+    async def _find_safely(
+        self, view: AppWrapperView, sightings: Sightings, limit: asyncio.Semaphore
+    ) -> Change | None:
+        """Look for one newcomer; one that cannot be looked for now comes back, and holds up no other."""
+        try:
+            async with limit:
+                return await self._find(view, sightings)
+        except errors.StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001  # the loop's edge: one AppWrapper must not end the others
+            self._failed.add(view.uid)
+            self._note_failure(view, error)
+        return None
+
+    async def _find(self, view: AppWrapperView, sightings: Sightings) -> Change | None:
+        """Take one in where it is; one that was deleted only to remove what a member has of it.
+
+        None of one that comes again: its author's rights are asked about, or there is no room.
+        """
+        try:
+            spec, newcomer, gang = await self._parse(view)
+            if not view.deleting and not self._may_be_dispatched(view, newcomer, spec):
+                self._failed.add(view.uid)
+                return None
+        except SpecError as error:
+            return None if view.deleting else self._reject(view, error)  # nothing was ever made of it
+        running = await self._find_running(view, spec, sightings)
+        if running is not None:
+            return first_steps.adopt(newcomer, gang, *running, self._now())
+        if view.deleting or not self._limits.bound.admits(view):
+            return None
+        return self._submit(view, spec, newcomer, gang)
+
+    async def _find_running(
+        self, view: AppWrapperView, spec: AppWrapperSpec, sightings: Sightings
+    ) -> tuple[str, int] | None:
+        """The cluster that has something of an AppWrapper new to the database, and the latest attempt it is of."""
+        found = [sightings.latest[view.uid]] if view.uid in sightings.latest else []
+        attempt = await self._attempt_on_hub(view, spec)
+        if attempt is not None:
+            found.append(Sighting(attempt, HUB_CLUSTER))
+        latest = max(found, default=None)
+        # The latest attempt is in the cluster that the status names. Otherwise it may be in one that cannot be asked.
+        is_certain = latest is not None and latest.cluster == view.status.get("cluster")
+        if view.is_held and not is_certain and not (sightings.are_complete and self._is_complete()):
+            raise errors.Unavailable(
+                "a member cluster may have objects of it, and not every member is known and can be asked now"
+            )
+        return (latest.cluster, latest.attempt) if latest else None
+
+    async def _attempt_on_hub(self, view: AppWrapperView, spec: AppWrapperSpec) -> int | None:
+        """The latest attempt that made an object on the hub.
+
+        An AppWrapper without any status never was dispatched there, whatever finalizers it bears: nothing is asked.
+        """
+        hub = self._clusters.get(HUB_CLUSTER)
+        if hub is None or not (view.status or hub.pod_counts(view.uid).live):
+            return None
+        attempts = []
+        for wrapped in spec.wrapped:
+            # A hub that takes no gangs itself gives no right to look there, and none was made there.
+            with contextlib.suppress(errors.Forbidden):
+                attempts.append(await hub.wrapped.attempt_of(wrapped, owner_of_newcomer(view, self._hub_id)))
+        return max((each for each in attempts if each is not None), default=None)
+
+    # --- reading one ------------------------------------------------------------------------------------------
+
+    async def _read_safely(self, view: AppWrapperView) -> Change | None:
+        """Read one newcomer; one that cannot be read now comes back, and holds up no other."""
+        try:
+            return await self._read(view)
+        except errors.StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001  # the loop's edge: one AppWrapper must not end the others
+            self._note_failure(view, error)
+        return None
+
+    def _note_failure(self, view: AppWrapperView, error: Exception) -> None:
+        """Have it come back: later, if its cluster did not answer, and told of as ours if that is not the cause."""
+        about = {"appwrapper": f"{view.namespace}/{view.name}", "uid": view.uid}
+        if isinstance(error, errors.ClusterError):
+            _log.warning("admission_failed", error=str(error), **about)
+        else:
+            log.count_internal_error("admission")
+            _log.error("admission_failed", exc_info=error, **about)
+        self._on_failed(view.uid)
+
+    async def _read(self, view: AppWrapperView) -> Change | None:
+        """Read one newcomer; None of one that comes again: its author's rights are asked about, or there is no room."""
+        if told_end(view) is None and not self._limits.bound.admits(view):
+            return None
+        try:
+            spec, newcomer, gang = await self._parse(view)
+            ended = self._recall(view, spec, newcomer, gang)
+            if ended is not None:
+                return ended
+            if not self._may_be_dispatched(view, newcomer, spec):
+                return None
+        except SpecError as error:
+            return self._reject(view, error)
+        return self._submit(view, spec, newcomer, gang)
+
+    def _recall(
+        self, view: AppWrapperView, spec: AppWrapperSpec, newcomer: Newcomer, gang: Gang
+    ) -> Change | None:
+        """Have an AppWrapper that has ended stay so; None if it has not. Values of Secrets are not stored."""
+        ended = _told_to_have_ended(view, newcomer, gang, self._now())
+        if ended is None or self._takes_secrets or not has_secret_values(spec):
+            return ended
+        owner = owner_of_newcomer(view, self._hub_id)
+        return first_steps.without_spec(ended, [reference(wrapped, owner) for wrapped in spec.wrapped])
+
+    def _submit(self, view: AppWrapperView, spec: AppWrapperSpec, newcomer: Newcomer, gang: Gang) -> Change:
+        """Queue it, unless its spec holds values of Secrets: those are not kept, not even to say so."""
+        try:
+            if not self._takes_secrets:
+                check_no_secret_values(spec)
+        except SpecError as error:
+            return replace(first_steps.reject(newcomer, _failure(view, error), self._now()), spec=None)
+        return first_steps.submit(newcomer, gang, self._now())
+
+    def _reject(self, view: AppWrapperView, error: SpecError) -> Change:
+        newcomer = _newcomer(view, self._submitter(view))
+        return first_steps.reject(newcomer, _failure(view, error), self._now())
+
+    async def _parse(self, seen: AppWrapperView) -> tuple[AppWrapperSpec, Newcomer, Gang]:
+        if seen.excess is not None:
+            raise refusal(seen.excess)
+        view = await self._hub.with_spec(seen)
+        if view is None:
+            raise errors.Unavailable("it has gone, and its deletion is on the way to us")
+        if view.excess is not None:
+            raise refusal(view.excess)
+        spec = await self._specs.parse(view.spec, view.spec_hash, view.namespace)
+        charge, where = await aside(len(view.spec), self._limits.charge, spec), _where(view, spec)
+        newcomer = _newcomer(view, self._submitter(view), spec, where)
+        return spec, self._limits.apply(newcomer, charge), charge.gang
+
+    def _may_be_dispatched(self, view: AppWrapperView, newcomer: Newcomer, spec: AppWrapperSpec) -> bool:
+        """False while that is not known; `SpecError` if it may not.
+
+        Asked also about one that seems to run: anybody can make an object that looks like one of ours, and what is
+        missing of an AppWrapper that is adopted would be created.
+        """
+        check_namespace(view.namespace, self._denied_namespaces)
+        if self._authors is None:
+            return True
+        return self._authors.may_wrap(view.uid, newcomer.submitter, view.namespace, spec)
+
+    def _submitter(self, view: AppWrapperView) -> Submitter:
+        return view.submitter if self._believes_stamps else UNKNOWN
+
+
+def _failure(view: AppWrapperView, error: SpecError) -> str:
+    return f"{view.namespace}/{view.name} creation failure: {error}"
+
+
+def _where(view: AppWrapperView, spec: AppWrapperSpec) -> Where:
+    """What it requires of a cluster; SpecError if one of its selectors is none."""
+    return Where(
+        selector=selector_of(view.wishes, CLUSTER_SELECTOR),
+        prefers=selector_of(view.wishes, CLUSTER_PREFERENCE),
+        namespace=view.namespace,
+        kinds=frozenset((wrapped.api_version, wrapped.kind) for wrapped in spec.wrapped),
+    )
+
+
+def _newcomer(
+    view: AppWrapperView, submitter: Submitter, spec: AppWrapperSpec | None = None, where: Where = ANYWHERE
+) -> Newcomer:
+    return Newcomer(
+        uid=view.uid,
+        group=view.group,
+        namespace=view.namespace,
+        name=view.name,
+        created_at=view.created_at,
+        spec=view.spec,
+        spec_hash=view.spec_hash,
+        priority=spec.priority if spec else 0,
+        priority_slope=spec.priority_slope if spec else 0.0,
+        suspended=view.asked.suspend if view.asked else False,
+        expected_seconds=_expected_seconds(spec),
+        where=where,
+        submitter=submitter,
+    )
+
+
+def _expected_seconds(spec: AppWrapperSpec | None) -> int:
+    expected = spec.scheduling.dispatch_duration.expected if spec else None
+    return int(expected.total_seconds()) if expected else 0
+
+
+class ToldEnd(NamedTuple):
+    """That an AppWrapper has ended, as its status says: `kept_until` is how long something of it is kept, if it is."""
+
+    state: State
+    reason: str
+    message: str
+    kept_until: datetime | None
+
+
+def told_end(view: AppWrapperView) -> ToldEnd | None:
+    """The end that the status of an AppWrapper tells of; None if it tells of none, or contradicts itself."""
+    conditions = view.status.get("conditions")
+    listed = [one for one in conditions if isinstance(one, dict)] if isinstance(conditions, list) else []
+    said = {name_of(one.get("type")): one for one in listed if one.get("status") == "True"}
+    for state, type_ in _ENDS:
+        if view.status.get("state") == state and type_ in said:
+            reason, message = name_of(said[type_].get("reason")), text_of(said[type_].get("message"))
+            return ToldEnd(state, reason, message, _kept_until(view))
+    return None
+
+
+_ENDS: Final = ((State.COMPLETED, ConditionType.COMPLETED), (State.FAILED, ConditionType.FAILED))
+
+
+def _told_to_have_ended(view: AppWrapperView, newcomer: Newcomer, gang: Gang, now: datetime) -> Change | None:
+    """What its status says has ended stays ended, though a new database over old AppWrappers does not know it."""
+    told = told_end(view)
+    if told is None:
+        return None
+    kept = Kept(HUB_CLUSTER, told.kept_until) if told.kept_until else None
+    if told.state is State.COMPLETED:
+        return first_steps.recall_completed(newcomer, gang, now, kept)
+    return first_steps.recall_failed(newcomer, gang, told.reason, told.message, now, kept)
+
+
+def _kept_until(view: AppWrapperView) -> datetime | None:
+    """Until when its status says that something of it is kept, if it says so in a way that can be read."""
+    try:
+        until = datetime.fromisoformat(str(view.status.get("keptUntil")))
+        return until.astimezone(UTC) if until.tzinfo else None
+    except (ValueError, OverflowError):
+        return None
+
+
+def _creation_order(view: AppWrapperView) -> tuple[datetime, int]:
+    """Creation times have whole seconds; within one, the API server's own order decides."""
+    version = view.resource_version
+    return view.created_at, int(version) if _VERSION.fullmatch(version) else 0
+
+
+_VERSION: Final = re.compile("[0-9]{1,20}")

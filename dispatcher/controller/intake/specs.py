@@ -1,0 +1,150 @@
+"""What was committed at submission, parsed: what is created is this, whatever happens to the CR later.
+
+And the terms that follow from it, which are asked for at every event of a gang and therefore kept apart: they are
+small, specs are not.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Final, NamedTuple
+
+import orjson
+
+from dispatcher import log
+from dispatcher.api.annotations import FaultTolerance
+from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
+from dispatcher.api.names import APPWRAPPER_VERSION
+from dispatcher.core.kinds.manifest import Owner
+from dispatcher.core.lifecycle.policy import KEPT, Terms, terms_of
+from dispatcher.core.model.record import Record
+from dispatcher.kube.appwrappers import AppWrapperView
+from dispatcher.kube.stretch import Stretch, aside
+from dispatcher.store.queue import QueueStore
+
+MOST_PARSED: Final = 2**23
+"""Bytes of specs, as JSON, that are kept parsed between admission and creation: there they take ten times as much, at
+worst thirty. It is a thousand of the usual, or thirty-two of the largest; the rest is read from the database again."""
+
+MOST_TERMS: Final = 50_000
+AT_ONCE: Final = 16
+"""Specs asked for at once: 4 MiB at most."""
+
+
+class _Parsed(NamedTuple):
+    spec: AppWrapperSpec
+    length: int
+
+
+class Specs:
+    """Parsed specs by content; read from the database when memory has let them go.
+
+    `kept` is how long what is left of an AppWrapper after its end stays.
+    """
+
+    def __init__(self, store: QueueStore, kept: timedelta = KEPT) -> None:
+        self._store = store
+        self._kept = kept
+        self._parsed: OrderedDict[tuple[str, str], _Parsed] = OrderedDict()
+        self._kept_bytes = 0
+        self._terms: OrderedDict[tuple[str, FaultTolerance], Terms] = OrderedDict()
+        self._limits: OrderedDict[str, timedelta] = OrderedDict()
+
+    async def parse(self, spec: bytes, spec_hash: str, namespace: str) -> AppWrapperSpec:
+        """The parsed spec; raises `SpecError` for one that can never be dispatched."""
+        known = self._parsed.get((spec_hash, namespace))
+        if known is not None:
+            return known.spec
+        parsed = await aside(len(spec), _parse, spec, namespace)
+        self._keep((spec_hash, namespace), _Parsed(parsed, len(spec)))
+        return parsed
+
+    async def of(self, record: Record) -> AppWrapperSpec:
+        """The spec an AppWrapper was submitted with."""
+        return (await self._of(record)).spec
+
+    async def _of(self, record: Record) -> _Parsed:
+        known = self._parsed.get((record.spec_hash, record.namespace))
+        if known is not None:
+            return known
+        body = (await self._store.load_specs([record.spec_hash]))[record.spec_hash]
+        return _Parsed(await self.parse(body, record.spec_hash, record.namespace), len(body))
+
+    def _keep(self, key: tuple[str, str], parsed: _Parsed) -> None:
+        if key in self._parsed:
+            return  # another was faster
+        self._parsed[key] = parsed
+        self._kept_bytes += parsed.length
+        while self._kept_bytes > MOST_PARSED:
+            self._kept_bytes -= self._parsed.popitem(last=False)[1].length
+
+    async def prepare(self, wanted: Mapping[str, FaultTolerance], records: Iterable[Record]) -> None:
+        """Know the terms of many at once, as after a takeover: one question for `AT_ONCE`, not one for each.
+
+        `wanted` is what the annotations of each say, by uid.
+        """
+        waiting = [record for record in records if record.uid in wanted]
+        stretch = Stretch()
+        for start in range(0, len(waiting), AT_ONCE):
+            part = waiting[start : start + AT_ONCE]
+            loaded = await self._store.load_specs({record.spec_hash for record in part})
+            for record in part:
+                if record.spec_hash in loaded:
+                    await self._prepare(record, loaded[record.spec_hash], wanted[record.uid])
+                await stretch.pause_if_long()
+
+    async def _prepare(self, record: Record, spec: bytes, tolerance: FaultTolerance) -> None:
+        """One that cannot be read any more fails when it is looked at, and keeps nobody from leading."""
+        try:
+            await self.parse(spec, record.spec_hash, record.namespace)
+            await self.terms_of(record, tolerance)
+        except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the others
+            log.internal_error("specs", error, appwrapper=record.uid)
+
+    async def terms_of(self, record: Record, tolerance: FaultTolerance) -> Terms:
+        """The terms on which an AppWrapper is kept once it was dispatched."""
+        key = record.spec_hash, tolerance
+        known = self._terms.get(key)
+        if known is None:
+            parsed = await self._of(record)
+            known = self._terms[key] = await aside(
+                parsed.length, terms_of, parsed.spec, tolerance, self._kept
+            )
+            while len(self._terms) > MOST_TERMS:
+                self._terms.popitem(last=False)
+            self._note_limit(record.spec_hash, known.limit)
+        return known
+
+    def limit_of(self, record: Record) -> timedelta | None:
+        """How long an AppWrapper may run from its dispatch; None if for ever, or if nobody asked for its terms yet."""
+        return self._limits.get(record.spec_hash)
+
+    def _note_limit(self, spec_hash: str, limit: timedelta | None) -> None:
+        if limit is not None:
+            self._limits[spec_hash] = limit
+            while len(self._limits) > MOST_TERMS:
+                self._limits.popitem(last=False)
+
+
+def _parse(spec: bytes, namespace: str) -> AppWrapperSpec:
+    return parse_spec(orjson.loads(spec), namespace=namespace)
+
+
+def owner_of(record: Record, hub_id: str) -> Owner:
+    """The owner that the objects of the record's current attempt bear."""
+    return Owner(
+        uid=record.uid,
+        group=record.group,
+        version=APPWRAPPER_VERSION,
+        namespace=record.namespace,
+        name=record.name,
+        attempt=record.attempts,
+        hub_id=hub_id,
+    )
+
+
+def owner_of_newcomer(view: AppWrapperView, hub_id: str) -> Owner:
+    """The owner that objects found before the database knew their AppWrapper would bear."""
+    return Owner(view.uid, view.group, APPWRAPPER_VERSION, view.namespace, view.name, 1, hub_id)

@@ -1,0 +1,104 @@
+"""Takes in each member cluster that has come, or come back: its gangs are charged to it, and their objects known there.
+
+A member may have thousands of gangs, so this is done in slices. Until it is over nothing is dispatched to the member,
+and no gang there is judged by its pods: they would seem to be missing. The gangs of a member that has gone, or is to be
+emptied, are only looked at.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from dispatcher import log
+from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.slices import Slices
+
+AGAIN_SECONDS: Final = 5.0
+"""Pause before a cluster is taken in once more that could not be."""
+
+
+class Arrivals:
+    """Takes in clusters while `run` runs; calls `wake` with each AppWrapper there, then `wake_dispatch`.
+
+    The clusters that are there at the beginning count as taken in.
+    """
+
+    def __init__(
+        self,
+        clusters: Mapping[str, Cluster],
+        roster: Roster,
+        wake: Callable[[str], None],
+        wake_dispatch: Callable[[], None],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clusters = clusters
+        self._roster = roster
+        self._wake = wake
+        self._wake_dispatch = wake_dispatch
+        self._monotonic = monotonic
+        self._taken_in = dict(clusters)
+        self._names: asyncio.Queue[str] = asyncio.Queue()
+
+    def add(self, name: str) -> None:
+        """A cluster has come, or gone, or is another one now; from now on it takes no gangs until it is taken in."""
+        cluster = self._clusters.get(name)
+        if cluster is not None and self._taken_in.get(name) is not cluster:
+            cluster.is_taken_in = False
+        self._names.put_nowait(name)
+
+    def is_under_way(self, name: str) -> bool:
+        """True while a cluster that has come is not taken in yet: what is seen of its gangs may not be all."""
+        cluster = self._clusters.get(name)
+        return cluster is not None and not cluster.is_taken_in
+
+    async def wait_until_done(self) -> None:
+        """Return once all clusters that were added are taken in, or could not be."""
+        await self._names.join()
+
+    async def run(self) -> None:
+        """Take clusters in until cancelled, one at a time."""
+        while True:
+            name = await self._names.get()
+            try:
+                await self._take_in(name)
+            except Exception as error:  # noqa: BLE001  # the loop's edge: one member must not end the others
+                log.internal_error("arrivals", error, cluster=name)
+                asyncio.get_running_loop().call_later(AGAIN_SECONDS, self.add, name)
+            finally:
+                self._names.task_done()
+
+    async def _take_in(self, name: str) -> None:
+        slices, cluster = Slices(self._monotonic), self._clusters.get(name)
+        if cluster is None:
+            self._taken_in.pop(name, None)
+            await slices.run(self._roster.charge_anew(name))
+        elif self._taken_in.get(name) is not cluster:
+            await slices.run(self._roster.charge_anew(name))
+            await self._introduce(cluster, slices)
+            # One that was replaced meanwhile is not asked any more, and the other one is to be taken in itself.
+            self._taken_in[name] = cluster
+            cluster.is_taken_in = True
+            self._wake_dispatch()
+        for record in self._roster.records_in(name):
+            self._wake(record.uid)
+            await slices.give_way()
+
+    async def _introduce(self, cluster: Cluster, slices: Slices) -> None:
+        """Have it know the objects of its gangs, as they are by now, and every AppWrapper there is."""
+        for uid in [record.uid for record in self._roster.records_in(cluster.name)]:
+            self._learn(cluster, uid)
+            await slices.give_way()
+        cluster.introduce_all()
+
+    def _learn(self, cluster: Cluster, uid: str) -> None:
+        record = self._roster.get(uid)
+        if record is None:
+            return
+        try:
+            cluster.learn(record)
+        except Exception as error:  # noqa: BLE001  # one AppWrapper must not keep the member from the others
+            log.internal_error("arrivals", error, cluster=cluster.name, appwrapper=uid)

@@ -1,0 +1,373 @@
+"""One cluster as the leader sees it: its client, its watches, and the capacity ledger they feed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from dispatcher.api import names
+from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.controller.members.kind_survey import KindSurvey
+from dispatcher.core.model.record import ObjectRef, Record
+from dispatcher.core.scheduling.capacity import CapacityLedger, Node, PodCounts, Unscheduled
+from dispatcher.core.scheduling.cluster_filters import Kind
+from dispatcher.kube.anchors import Anchors
+from dispatcher.kube.client import ClusterClient, Json
+from dispatcher.kube.discovery import Discovery
+from dispatcher.kube.drift_checker import Comparisons
+from dispatcher.kube.live_pod_lister import LivePods
+from dispatcher.kube.nodes import NODES_PATH, PODS_PATH, PodView, decode_node, decode_pod
+from dispatcher.kube.object_client import WrappedObjects
+from dispatcher.kube.object_informers import WrappedWatches
+from dispatcher.kube.owner_resolver import Owners
+from dispatcher.kube.reflector import Extent, Reflector
+
+NAMESPACES_PATH: Final = "/api/v1/namespaces"
+METADATA_ONLY: Final = Extent(contents=False)
+
+MOST_PENDING_PODS: Final = 10
+"""How many pods of one AppWrapper are named with what keeps them from being scheduled; one is as good as all."""
+
+
+class Namespace(NamedTuple):
+    """A namespace of a member; one that is enabled takes gangs."""
+
+    name: str
+    is_enabled: bool
+
+
+class _Namespaces(NamedTuple):
+    """The names of all namespaces of a member, and of those that are not enabled."""
+
+    all: frozenset[str]
+    closed: frozenset[str]
+
+
+def _nowhere(_appwrapper: str) -> str | None:
+    """Where no AppWrapper is known none has pods."""
+    return None
+
+
+class Cluster:
+    """The hub itself is one, by the name `hub`. `on_pods` is told which AppWrapper's pods changed.
+
+    `home_of` knows the namespace of every AppWrapper there is, by its uid: pods elsewhere are not its own. One that
+    becomes known later is told of by `introduce`.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        client: ClusterClient,
+        ledger: CapacityLedger,
+        on_capacity: Callable[[], None],
+        on_pods: Callable[[str], None],
+        home_of: Callable[[str], str | None] = _nowhere,
+    ) -> None:
+        self.name = name
+        self.ledger = ledger
+        self.discovery = Discovery(client)
+        self.wrapped = WrappedObjects(client, self.discovery)
+        self.anchors = Anchors(client, self._anchor_known)
+        self.may_create_namespaces = False
+        self.is_taken_in = True
+        """False while the gangs that it has are being charged to its ledger, and their objects made known to it."""
+        self.draining = ""
+        """Why it is being emptied, in a sentence; empty as long as it is not."""
+        self.objects = WrappedWatches(client, self.discovery, on_pods)
+        self.comparisons = Comparisons(on_pods)
+        self.live_pods = LivePods(client, on_pods, ledger.is_down, self._owner)
+        anchor_root = self.anchors.root_of if self.is_member else None
+        self.owners = Owners(client, self.discovery, self._owner_resolved, home_of, anchor_root)
+        self._on_capacity = on_capacity
+        self._on_pods = on_pods
+        self._waiting_pods: dict[str, set[str]] = defaultdict(set)
+        self._home_of = home_of
+        self._homeless_pods: dict[str, set[str]] = defaultdict(set)
+        self._nodes = Reflector("nodes", client, _at(NODES_PATH), decode_node, self._node_changed)
+        self._pods = Reflector("pods", client, _at(PODS_PATH), decode_pod, self._pod_changed)
+        self._namespaces = Reflector(
+            "namespaces",
+            client,
+            _at(NAMESPACES_PATH),
+            _namespace,
+            self._namespace_changed,
+            extent=METADATA_ONLY,
+        )
+        self._seen_namespaces: _Namespaces | None = None
+        self._kinds = KindSurvey(self.discovery, on_capacity)
+
+    @property
+    def is_member(self) -> bool:
+        """True if it is another cluster than the one that has the AppWrappers."""
+        return self.name != HUB_CLUSTER
+
+    @property
+    def is_known(self) -> bool:
+        """True once its nodes and pods were listed and it is taken in: before that nothing may be placed on it."""
+        return self.is_taken_in and all(each.synced.is_set() for each in self._needed)
+
+    @property
+    def _needed(self) -> list[Reflector[Any]]:
+        """The watches without which nothing may be placed on it."""
+        return [self._nodes, self._pods, *([self._namespaces] if self.is_member else [])]
+
+    @property
+    def missing(self) -> list[str]:
+        """The watches of `is_known` that were not listed yet, each with what keeps it from a list."""
+        return [each.reason for each in self._needed if not each.synced.is_set()]
+
+    @property
+    def pages(self) -> int:
+        """The pages that were read of first lists so far."""
+        return sum(each.most_pages for each in self._needed)
+
+    @property
+    def forbidden(self) -> list[str]:
+        """What we may not list, of what has to be known."""
+        return [each.name for each in self._needed if each.is_forbidden]
+
+    @property
+    def excess(self) -> str:
+        """What its API server sends that is beyond the bounds of what is read, in a sentence; empty if nothing is."""
+        watches = [*self._needed, *self.objects.watches]
+        return next((each.excess for each in watches if each.excess), "")
+
+    def missing_kinds(self, kinds: frozenset[Kind]) -> frozenset[Kind]:
+        """Those of `kinds` it does not serve, or of which that is not known yet: that is asked, and told when known."""
+        return self._kinds.missing(kinds)
+
+    def was_asked_for(self, kinds: frozenset[Kind]) -> bool:
+        """True if it was asked whether it serves all of `kinds`, though it may not have answered yet."""
+        return self._kinds.was_asked_for(kinds)
+
+    def ask_for_kinds(self, kinds: frozenset[Kind]) -> KindSurvey:
+        """Have it found out whether it serves `kinds`; what is waited for is that this is known."""
+        return self._kinds.ask_for(kinds)
+
+    def missing_namespaces(self, namespaces: frozenset[str]) -> frozenset[str]:
+        """Those of `namespaces` it does not have; on the hub each AppWrapper has its namespace."""
+        if not self.is_member:
+            return frozenset()
+        return namespaces - self._known_namespaces.all
+
+    def closed_namespaces(self, namespaces: frozenset[str]) -> frozenset[str]:
+        """Those of `namespaces` that it has, and that have not opted in to gangs by label; none on the hub."""
+        if not self.is_member:
+            return frozenset()
+        return namespaces & self._known_namespaces.closed
+
+    @property
+    def _known_namespaces(self) -> _Namespaces:
+        """Its namespaces as last seen: put together once for each change, not for each pass."""
+        if self._seen_namespaces is None:
+            seen = self._namespaces.items.values()
+            self._seen_namespaces = _Namespaces(
+                frozenset(each.name for each in seen),
+                frozenset(each.name for each in seen if not each.is_enabled),
+            )
+        return self._seen_namespaces
+
+    @property
+    def reconnects(self) -> dict[str, int]:
+        """How often each watch broke."""
+        watches = {"nodes": self._nodes.reconnects, "pods": self._pods.reconnects}
+        return {**self.objects.reconnects, **watches}
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._nodes.run(), name=f"{self.name}-nodes")
+            tasks.create_task(self._pods.run(), name=f"{self.name}-pods")
+            tasks.create_task(self.owners.run(), name=f"{self.name}-owners")
+            tasks.create_task(self.live_pods.run(), name=f"{self.name}-live-pods")
+            tasks.create_task(self.objects.run(), name=f"{self.name}-objects")
+            tasks.create_task(self._kinds.run(), name=f"{self.name}-kinds")
+            tasks.create_task(self.comparisons.run(), name=f"{self.name}-comparisons")
+            if self.is_member:
+                tasks.create_task(self._namespaces.run(), name=f"{self.name}-namespaces")
+
+    async def wait_until_known(self) -> None:
+        """Return once its nodes and pods were listed."""
+        for each in self._needed:
+            await each.synced.wait()
+
+    def _namespace_changed(self, _uid: str, old: Namespace | None, new: Namespace | None) -> None:
+        if old != new:
+            self._seen_namespaces = None
+            self._on_capacity()
+
+    def learn(self, record: Record) -> None:
+        """Know the objects of an attempt as that AppWrapper's, so that their pods are confirmed at once.
+
+        While the attempt goes on, its AppWrapper is woken when one of them turns out to be gone; also by a
+        list that came too late to see it go.
+        """
+        objects = _objects_in(self.name, record)
+        for ref in objects:
+            if ref.uid:
+                self.learn_object(ref, record.uid)
+        self.objects.expect(record.uid, objects if record.holds_capacity else ())
+
+    def learn_object(self, ref: ObjectRef, appwrapper: str, *, contents: bool = False) -> None:
+        """Know one object as that AppWrapper's: pods of it seen so far were counted as anyone's, beside its demand.
+
+        Its kind is watched from now on; with `contents` in full, though it makes no pods (see `WrappedWatches`).
+        """
+        self.owners.learn(ref.uid, appwrapper)
+        self._owner_resolved(ref.uid)
+        self.objects.want(ref.api_version, ref.kind, contents=contents)
+
+    def introduce(self, appwrapper: str) -> None:
+        """An AppWrapper is known from now on: pods that were of nobody until then may be its own. Free to repeat."""
+        for uid in self._homeless_pods.pop(appwrapper, ()):
+            self._count_anew(uid)
+
+    def introduce_all(self) -> None:
+        """The same of every AppWrapper that became known while nobody told of them here."""
+        for appwrapper in [each for each in self._homeless_pods if self._home_of(each) is not None]:
+            self.introduce(appwrapper)
+
+    def pod_counts(self, appwrapper: str) -> PodCounts:
+        """The pods of one AppWrapper in this cluster."""
+        return self.ledger.pod_counts(appwrapper)
+
+    def pending_pods(self, appwrapper: str) -> list[Json]:
+        """The first pods of one AppWrapper that cannot be scheduled, as `status.pendingpodconditions` lists them."""
+        return [_pending_pod(each) for each in self.ledger.unscheduled(appwrapper)[:MOST_PENDING_PODS]]
+
+    def _node_changed(self, _uid: str, old: Node | None, new: Node | None) -> None:
+        if new is None:
+            if old is not None:
+                self.ledger.remove_node(old.name)
+        else:
+            self.ledger.set_node(new)
+        node = new or old
+        if node is not None and _is_down(old) != _is_down(new):
+            for appwrapper in self.ledger.owners_on(node.name):
+                self._on_pods(appwrapper)
+        # A heartbeat changes no more than the version of a node: it must not cause a cycle.
+        if old != new:
+            self._on_capacity()
+
+    def _pod_changed(self, uid: str, old: PodView | None, new: PodView | None) -> None:
+        if old is not None and (new is None or _claim(old) != _claim(new)):
+            self._no_longer_waits(uid, old)
+        if new is None:
+            self.ledger.remove_pod(uid)
+        else:
+            self._count(uid, new)
+        freed = old is not None and old.pod.occupies_node and (new is None or not new.pod.occupies_node)
+        if freed:
+            self._on_capacity()
+        for owner in {self._concerned(view) for view in (old, new) if view is not None}:
+            if owner is not None:
+                self._on_pods(owner)
+
+    def _count(self, uid: str, view: PodView) -> None:
+        owner = self._owner(view)
+        claim = None
+        if owner is None and view.controller is not None:
+            # Also those without a claim: their maker may be known later, when its AppWrapper is adopted.
+            self._waiting_pods[view.controller.uid].add(uid)
+            self._note_homeless(uid, view)
+            is_likely = self.owners.is_asked(view.controller) and self._is_at_home(view)
+            claim = view.claimed_by if is_likely else None
+        self.ledger.set_pod(replace(view.pod, owner=owner, claim=claim))
+
+    def _concerned(self, view: PodView) -> str | None:
+        """The AppWrapper that wants to hear of a pod: also of one whose owners are not understood yet."""
+        return view.claimed_by if view.claimed_by and self._is_at_home(view) else self._owner(view)
+
+    def _is_at_home(self, view: PodView) -> bool:
+        """True of a pod that claims to be of an AppWrapper in its own namespace."""
+        if view.claimed_by is None or view.controller is None:
+            return False
+        return self.owners.is_at_home(view.claimed_by, view.controller.namespace)
+
+    def _note_homeless(self, uid: str, view: PodView) -> None:
+        """A pod of an AppWrapper that nobody knows yet, as of an MCAD, is counted again once it is known."""
+        named = self.owners.named_by(view.claimed_by, view.controller)
+        if named and self._home_of(named) is None:
+            self._homeless_pods[named].add(uid)
+
+    def _owner(self, view: PodView) -> str | None:
+        return self.owners.confirm(view.claimed_by, view.controller, view.names_appwrapper)
+
+    def _no_longer_waits(self, uid: str, view: PodView) -> None:
+        if view.controller is None:
+            return
+        _discard(self._waiting_pods, view.controller.uid, uid)
+        named = self.owners.named_by(view.claimed_by, view.controller)
+        if named:
+            _discard(self._homeless_pods, named, uid)
+
+    def _owner_resolved(self, controller: str) -> None:
+        """Pods that were seen before their owner was understood are counted anew."""
+        for uid in self._waiting_pods.pop(controller, ()):
+            self._count_anew(uid)
+
+    def _count_anew(self, uid: str) -> None:
+        view = self._pods.items.get(uid)
+        if view is None:
+            return
+        self._count(uid, view)
+        owner = self._owner(view)
+        if owner is not None:
+            self._on_pods(owner)
+            self._on_capacity()
+
+    def _anchor_known(self, uid: str, appwrapper: str) -> None:
+        """A wrapped Pod is controlled by the anchor itself."""
+        self.owners.learn(uid, appwrapper)
+        self._owner_resolved(uid)
+
+
+def _claim(view: PodView) -> tuple[str | None, ObjectRef | None]:
+    """What anybody who may patch the pod can change of it as often as he likes."""
+    return view.claimed_by, view.controller
+
+
+def _discard(pods: dict[str, set[str]], key: str, uid: str) -> None:
+    known = pods.get(key)
+    if known is not None:
+        known.discard(uid)
+        if not known:
+            del pods[key]
+
+
+def _objects_in(cluster: str, record: Record) -> tuple[ObjectRef, ...]:
+    attempt = record.attempt
+    return attempt.objects if attempt is not None and attempt.cluster == cluster else ()
+
+
+def _namespace(raw: Json) -> Namespace | None:
+    """None of one that is on its way out."""
+    metadata = raw["metadata"]
+    if "deletionTimestamp" in metadata:
+        return None
+    label = (metadata.get("labels") or {}).get(names.DISPATCH_LABEL)
+    return Namespace(str(metadata["name"]), is_enabled=label == names.DISPATCH_ENABLED)
+
+
+def _is_down(node: Node | None) -> bool:
+    return node is not None and not node.ready
+
+
+def _pending_pod(unscheduled: Unscheduled) -> Json:
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    if unscheduled.message:
+        condition["message"] = unscheduled.message
+    if unscheduled.since:
+        condition["lastTransitionTime"] = unscheduled.since
+    return {"podname": unscheduled.pod, "conditions": [condition]}
+
+
+def _at(path: str) -> Callable[[], Awaitable[str]]:
+    async def locate() -> str:
+        return path
+
+    return locate

@@ -1,0 +1,188 @@
+"""One declared member cluster as the fleet sees it: as written, and what has become of the connection to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from dispatcher import errors
+from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy
+from dispatcher.api.membercluster import MemberCluster
+from dispatcher.controller.members.cluster import Cluster
+from dispatcher.core.lifecycle.decision import Loss
+from dispatcher.core.model.quantity import QuantityError, resource_amounts
+from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.scheduling import cluster_filters
+from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot
+from dispatcher.core.scheduling.cluster_filters import Closed, Site, Where
+from dispatcher.core.status.cluster_state import Standing
+from dispatcher.core.status.member_status import Known
+from dispatcher.core.status.samples import Stock, stock_of
+from dispatcher.kube.client import Json
+from dispatcher.kube.kubeconfig import Connection
+from dispatcher.text import one_line
+
+CONNECTING: Final = Closed(cluster_filters.NOT_REPORTED, "it is being connected")
+OPEN: Final = Closed("", "")
+LISTING: Final = Closed(cluster_filters.NOT_REPORTED, "its nodes and pods are being listed")
+
+MISHAPS_REMEMBERED: Final = timedelta(minutes=10)
+MOST_MISHAPS: Final = 100
+
+
+class AnotherCluster(errors.SettingsError):
+    """The kubeconfig leads elsewhere than it did, or where another one leads, too."""
+
+
+class Unlisted(errors.ClusterError):
+    """Its API server answers, and does not list what it has."""
+
+
+@dataclass(slots=True)
+class Member:
+    """One declared member. `since` is when it was last closed or opened; `cluster` is there while it can be asked.
+
+    `unreachable_since` is when its API server last fell silent, None while it answers, whatever the answer.
+    `connection` is what was last used to reach it, and `noted` how it stands as far as history was told.
+    """
+
+    declared: MemberCluster
+    since: datetime
+    closed: Closed | None = CONNECTING
+    uid: str = ""
+    cluster: Cluster | None = None
+    unreachable_since: datetime | None = None
+    is_known_to_be_lost: bool = False
+    mishaps: deque[datetime] = field(default_factory=lambda: deque(maxlen=MOST_MISHAPS))
+    task: asyncio.Task[None] | None = None
+    told: Json = field(default_factory=dict)
+    connection: Connection | None = None
+    noted: Standing | None = None
+
+    @property
+    def name(self) -> str:
+        """The name it is declared by."""
+        return self.declared.name
+
+    @property
+    def is_joining(self) -> bool:
+        """True while it is being connected: nobody knows how it is."""
+        is_begun = self.closed is not None and self.closed.reason == cluster_filters.NOT_REPORTED
+        return self.cluster is None and is_begun
+
+    def loss(self) -> Loss | None:
+        """What is to be done about what was dispatched there; None while it can be asked, or may be in a moment."""
+        if self.cluster is not None or self.is_joining or self.unreachable_since is None:
+            return None
+        since = self.unreachable_since
+        message = f"cluster {self.name} has not answered since {since:%Y-%m-%d %H:%M:%S} UTC"
+        return Loss(self.declared.on_lost, since + self.declared.grace, message)
+
+    def site(self, kinds: frozenset[cluster_filters.Kind], namespaces: frozenset[str], now: datetime) -> Site:
+        """What a pass has to know of it, for those who require `kinds` and `namespaces`."""
+        declared, cluster = self.declared, self.cluster
+        closed = self.closed or closed_by_hand(declared)
+        if cluster is None or not cluster.is_known:
+            return Site(self.name, CapacityLedger().snapshot(), declared.labels, closed or LISTING)
+        return Site(
+            name=self.name,
+            snapshot=self._snapshot(cluster),
+            labels=declared.labels,
+            closed=closed,
+            missing_kinds=cluster.missing_kinds(kinds),
+            missing_namespaces=cluster.missing_namespaces(namespaces),
+            closed_namespaces=self._closed_namespaces(cluster, namespaces),
+            creates_namespaces=declared.namespace_policy is NamespacePolicy.CREATE,
+            errors=self._recent_mishaps(now),
+        )
+
+    def _closed_namespaces(self, cluster: Cluster, namespaces: frozenset[str]) -> frozenset[str]:
+        is_open = self.declared.accepted_namespaces is AcceptedNamespaces.ALL
+        return frozenset() if is_open else cluster.closed_namespaces(namespaces)
+
+    def known(self, running: int) -> Known:
+        """What its status is made of."""
+        closed = self.closed or closed_by_hand(self.declared)
+        if self.cluster is None or not self.cluster.is_known:
+            return Known(
+                self.since, closed, self.uid, running=running, unreachable_since=self.unreachable_since
+            )
+        total, free = self.cluster.ledger.total(), self._snapshot(self.cluster).free_for(None)
+        return Known(self.since, closed, self.uid, total, free, running, self.unreachable_since)
+
+    def stock(self) -> Stock | None:
+        """What it has at this moment; None while that cannot be told."""
+        if self.cluster is None or not self.cluster.is_known:
+            return None
+        return stock_of(self.cluster.ledger, is_reachable=self.unreachable_since is None)
+
+    def standing(self) -> Standing:
+        """How it stands, for history; of one that is silent, or being connected, nobody knows what else is so."""
+        closed, declared = self.closed or OPEN, self.declared
+        untold = (
+            cluster_filters.NOT_REPORTED,
+            *([cluster_filters.UNREACHABLE] if self.unreachable_since else []),
+        )
+        return Standing(
+            is_cordoned=declared.cordoned,
+            is_draining=declared.drain,
+            closed_reason=None if closed.reason in untold else closed.reason,
+            said=declared.cordon_reason,
+            closed_message=closed.message,
+        )
+
+    def _snapshot(self, cluster: Cluster) -> CapacitySnapshot:
+        return cluster.ledger.snapshot().without(_reserve(self.declared))
+
+    def _recent_mishaps(self, now: datetime) -> int:
+        while self.mishaps and now - self.mishaps[0] > MISHAPS_REMEMBERED:
+            self.mishaps.popleft()
+        return len(self.mishaps)
+
+
+def asked_kinds(wheres: set[Where]) -> frozenset[cluster_filters.Kind]:
+    """Every kind that one of those asks for."""
+    return frozenset[cluster_filters.Kind]().union(*(where.kinds for where in wheres))
+
+
+def closed_by_hand(declared: MemberCluster) -> Closed | None:
+    """Why its operator wants nothing new there, if that is so."""
+    said = f": {declared.cordon_reason}" if declared.cordon_reason else ""
+    if declared.drain:
+        return Closed(cluster_filters.DRAINING, f"it is being emptied{said}")
+    return Closed(cluster_filters.CORDONED, f"it takes nothing new{said}") if declared.cordoned else None
+
+
+def why(error: Exception) -> Closed:
+    """What an error of the connection means for the member."""
+    match error:
+        case errors.Unauthorized() | errors.Forbidden():
+            return Closed(
+                cluster_filters.CREDENTIALS_REFUSED,
+                f"its API server does not accept our credentials: {error}",
+            )
+        case AnotherCluster():
+            return Closed(cluster_filters.ANOTHER_CLUSTER, one_line(str(error)))
+        case errors.SettingsError():
+            return Closed(cluster_filters.NOT_CONNECTED, one_line(str(error)))
+        case Unlisted():
+            return Closed(cluster_filters.UNREACHABLE, str(error))
+        case errors.TooLarge():
+            return Closed(
+                cluster_filters.ANSWERS_TOO_LARGE,
+                f"its API server sends more than an honest one does, which is not read: {error}",
+            )
+        case errors.Throttled():
+            return Closed(cluster_filters.UNREACHABLE, f"its API server is too busy to answer: {error}")
+        case _:
+            return Closed(cluster_filters.UNREACHABLE, f"its API server does not answer: {error}")
+
+
+def _reserve(declared: MemberCluster) -> Resources:
+    try:
+        return Resources(resource_amounts(declared.reserve))
+    except QuantityError:
+        return NOTHING  # the API server has checked it

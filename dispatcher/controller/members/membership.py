@@ -1,0 +1,121 @@
+"""Which MemberClusters are declared, as far as that is known: a list that cannot be read is not an empty one.
+
+The API server answers with a list, or it refuses (403, or 404 where the CRD is not installed), or it does not answer.
+A refusal means that there are no members only while the database knows of none, as on a hub that never had any. Else
+the members are unknown: nothing is dispatched, adopted or given up until they are listed. A list that was read once
+stays known when a later one is refused. In both cases `check` raises after a bound, for another replica to lead that
+may be luckier.
+
+A database that is new, or older than the first member, knows of none either. So a 403 is not enough for an AppWrapper
+that bears our finalizer, which says that a member may have something of it: that asks for `is_certain`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import Any, Final
+
+from dispatcher import errors
+from dispatcher.core.scheduling import cluster_filters
+from dispatcher.core.scheduling.cluster_filters import Closed
+from dispatcher.kube.reflector import Reflector
+
+MEMBERS_UNKNOWN: Final = Closed(
+    cluster_filters.MEMBERS_UNKNOWN,
+    "the MemberClusters cannot be listed, and gangs may run on members: nothing is dispatched until they can; "
+    "the dispatcher's readiness probe says what keeps it from listing them",
+)
+"""Always in the same words, whatever the error: every AppWrapper that waits is told, and told again if they change."""
+
+
+class MembersUnknown(errors.Unavailable):
+    """The MemberClusters could not be listed for too long."""
+
+
+class Membership:
+    """What the watch of MemberClusters and the database say together. `seconds` is a monotonic clock."""
+
+    def __init__(self, declared: Reflector[Any], seconds: Callable[[], float]) -> None:
+        self._declared = declared
+        self._seconds = seconds
+        self._remembered: frozenset[str] = frozenset()
+        self._overcome: errors.ClusterError | None = None
+        self._troubled_since: float | None = None
+        self._was_refused = False
+
+    def remember(self, names: Collection[str]) -> None:
+        """Take in which members the database knows: declared when that was last noted, or with gangs of ours."""
+        self._remembered = frozenset(names)
+
+    def note_listed(self) -> None:
+        """A complete list was read: what kept us from one before is over."""
+        self._overcome, self._troubled_since = self._declared.trouble, None
+
+    @property
+    def remembered(self) -> frozenset[str]:
+        """The members that the database knows."""
+        return self._remembered
+
+    @property
+    def is_known(self) -> bool:
+        """True once it is known which members are declared."""
+        return self.is_listed or (not self._remembered and self._is_refused)
+
+    @property
+    def is_listed(self) -> bool:
+        """True once a complete list was read."""
+        return self._declared.synced.is_set()
+
+    @property
+    def is_undeclarable(self) -> bool:
+        """True if there can be no member: the CRD is not installed, and the database knows of none."""
+        return self.is_known and not self.is_listed and self._declared.answered.is_set()
+
+    @property
+    def is_certain(self) -> bool:
+        """True once the API server itself said which members are declared; a refusal (403) does not."""
+        return self.is_listed or self.is_undeclarable
+
+    @property
+    def problem(self) -> str:
+        """What is wrong, in a sentence; empty while the members are known and current."""
+        error = self._error
+        if not self.is_known:
+            said = error or "the API server has not answered yet"
+            known = f" (the database knows {_named(self._remembered)})" if self._remembered else ""
+            return (
+                f"the MemberClusters cannot be listed: {said}{known}; until they can, nothing is dispatched"
+            )
+        if self._declared.items and isinstance(error, (errors.Forbidden, errors.NotFound)):
+            return f"the MemberClusters cannot be listed or watched any more: {error}; changes of them are missed"
+        return ""
+
+    def settle(self) -> None:
+        """Remember a refusal: where there are no members, there are none when the API server falls silent later."""
+        self._was_refused = self._is_refused
+
+    def check(self, bound: float) -> None:
+        """Raise `MembersUnknown` once there has been a problem for `bound` seconds; to be called now and then."""
+        self.settle()
+        problem = self.problem
+        if not problem:
+            self._troubled_since = None
+            return
+        if self._troubled_since is None:
+            self._troubled_since = self._seconds()
+        if self._seconds() - self._troubled_since >= bound:
+            raise MembersUnknown(problem)
+
+    @property
+    def _is_refused(self) -> bool:
+        return self._was_refused or self._declared.answered.is_set() or self._declared.is_forbidden
+
+    @property
+    def _error(self) -> errors.ClusterError | None:
+        """What keeps us from a list now: a watch that has yet to show anything does not."""
+        trouble = self._declared.trouble
+        return None if trouble is self._overcome else trouble
+
+
+def _named(names: Collection[str]) -> str:
+    return ", ".join(sorted(names))

@@ -1,0 +1,133 @@
+"""Group commit: the changes of many workers in one fenced transaction.
+
+While one transaction is under way, changes gather; the next takes them all. So a lone change waits for
+nothing, and under load the number of transactions does not grow with the number of AppWrappers. Only what was
+committed is put into the roster, and only then does the worker that asked go on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from dispatcher import log
+from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.slices import Slices
+from dispatcher.core.model.record import Change, Record
+from dispatcher.store.queue import CommitResult, QueueStore
+
+LARGEST_BATCH: Final = 500
+LARGEST_BATCH_BYTES: Final = 2**22
+"""Of specs in one transaction, which are in memory several times until it is done. One spec alone may have more."""
+BYTES_OF_TOLERATION: Final = 100
+"""Of the row and its event, however short a toleration is in the spec: all else takes a few times its bytes there."""
+
+_log = log.get("committer")
+
+
+class Committer:
+    """Commits changes; `run` must be running for `commit` to return. `announce` is told each that was accepted."""
+
+    def __init__(
+        self,
+        store: QueueStore,
+        roster: Roster,
+        announce: Callable[[Change, Record], None],
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store = store
+        self._roster = roster
+        self._announce = announce
+        self._monotonic = monotonic
+        self._gathered: list[tuple[Change, asyncio.Future[Record | None]]] = []
+        self._wake = asyncio.Event()
+
+    async def commit(self, change: Change) -> Record | None:
+        """The record as committed; None if the row had moved, or the database cannot hold it (logged)."""
+        return await self._gather(change)
+
+    async def commit_all(self, changes: Sequence[Change]) -> list[Record]:
+        """Commit many at once; those whose row had moved are left out."""
+        results = await asyncio.gather(*map(self._gather, changes))
+        return [record for record in results if record is not None]
+
+    async def run(self) -> None:
+        """Commit until cancelled. `Fenced` and `StoreUnavailable` end it: memory may be behind the database."""
+        try:
+            while True:
+                await self._wake.wait()
+                batch = self._next_batch()
+                if not self._gathered:
+                    self._wake.clear()
+                await self._commit(batch)
+        finally:
+            for _, future in self._gathered:
+                future.cancel()
+
+    def _gather(self, change: Change) -> asyncio.Future[Record | None]:
+        future: asyncio.Future[Record | None] = asyncio.get_running_loop().create_future()
+        self._gathered.append((change, future))
+        self._wake.set()
+        return future
+
+    def _next_batch(self) -> list[tuple[Change, asyncio.Future[Record | None]]]:
+        """What is committed next, in order; of two changes to one AppWrapper the second waits its turn."""
+        batch: dict[str, tuple[Change, asyncio.Future[Record | None]]] = {}
+        left: list[tuple[Change, asyncio.Future[Record | None]]] = []
+        room = LARGEST_BATCH_BYTES
+        for change, future in self._gathered:
+            size = _size(change)
+            # Newcomers keep their order: once one has to wait for the next batch, those after it do, too.
+            fits = not size or not batch or 0 < size <= room
+            if len(batch) < LARGEST_BATCH and change.after.uid not in batch and fits:
+                batch[change.after.uid] = change, future
+                room -= size
+            else:
+                room = 0 if size else room
+                left.append((change, future))
+        self._gathered = left
+        return list(batch.values())
+
+    async def _commit(self, batch: list[tuple[Change, asyncio.Future[Record | None]]]) -> None:
+        try:
+            result = await self._store.commit([change for change, _ in batch])
+            await self._tell(batch, result)
+        except BaseException:
+            for _, future in batch:
+                future.cancel()
+            raise
+
+    async def _tell(
+        self, batch: list[tuple[Change, asyncio.Future[Record | None]]], result: CommitResult
+    ) -> None:
+        """First the roster, without a pause; then, in slices, whoever is to know, and whoever asked."""
+        for refusal in result.refused:
+            _log.error("change_refused", appwrapper=refusal.uid, error=refusal.message)
+        accepted = {record.uid: record for record in result.accepted}
+        for record in result.accepted:
+            self._roster.put(record)
+        slices = Slices(self._monotonic)
+        for change, future in batch:
+            committed = accepted.get(change.after.uid)
+            if committed is not None:
+                self._announce_safely(change, committed)
+            if not future.done():
+                future.set_result(committed)
+            await slices.give_way()
+
+    def _announce_safely(self, change: Change, record: Record) -> None:
+        """What was committed stays so, whether or not it could be told."""
+        try:
+            self._announce(change, record)
+        except Exception as error:  # noqa: BLE001  # one change must not end the commits of the others
+            log.internal_error("committer", error, appwrapper=record.uid)
+
+
+def _size(change: Change) -> int:
+    """Roughly the bytes that a newcomer adds to a transaction; of all other changes the number bounds the bytes."""
+    if change.spec is None:
+        return 0
+    tolerations = sum(len(each.tolerations) for each in change.after.gang.pod_sets)
+    return len(change.spec) + BYTES_OF_TOLERATION * tolerations

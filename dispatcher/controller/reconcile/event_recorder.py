@@ -1,0 +1,64 @@
+"""Tells of every step that was committed: a log line, a figure, and for a few an Event on the AppWrapper."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from dispatcher import log
+from dispatcher.core.lifecycle.transitions import Cause
+from dispatcher.core.model.record import Change, Record
+from dispatcher.core.status.events import notice_of
+from dispatcher.kube.events import EventAbout, EventRecorder
+from dispatcher.probes import Metrics
+
+_log = log.get("lifecycle")
+
+
+class Announcer:
+    """Called once for each change, after its commit; never waits."""
+
+    def __init__(self, metrics: Metrics, recorder: EventRecorder) -> None:
+        self._metrics = metrics
+        self._recorder = recorder
+
+    def announce(self, change: Change, record: Record) -> None:
+        """Tell of one step; `record` is as the store has it now."""
+        self._count(change, record)
+        self._write_log(change, record)
+        notice = notice_of(change)
+        if notice is None:
+            return
+        self._recorder.offer(
+            EventAbout(
+                group=record.group,
+                namespace=record.namespace,
+                name=record.name,
+                uid=record.uid,
+                reason=notice.reason,
+                message=notice.message,
+                warning=notice.warning,
+                at=change.events[-1].at,
+            )
+        )
+
+    def _count(self, change: Change, record: Record) -> None:
+        event = change.events[-1]
+        if event.cause == Cause.DISPATCHED:
+            self._metrics.wait_seconds.observe(_seconds(event.at - record.created_at))
+        elif event.cause == Cause.CREATED and record.attempt:
+            self._metrics.dispatch_seconds.observe(_seconds(event.at - record.attempt.decided_at))
+
+    def _write_log(self, change: Change, record: Record) -> None:
+        event = change.events[-1]
+        told = {"reason": event.reason, "detail": event.message, "cluster": event.cluster}
+        _log.info(
+            event.cause,
+            appwrapper=record.key,
+            uid=record.uid,
+            phase=event.to_phase.value,
+            **{key: value for key, value in told.items() if value},
+        )
+
+
+def _seconds(duration: timedelta) -> float:
+    return max(0.0, duration.total_seconds())

@@ -1,0 +1,151 @@
+"""Writes the status that a record projects to: once per observable step, never twice the same.
+
+Steps that follow at once are waited for, so that they share one write: a queued AppWrapper is reported after
+its first evaluation, one being created after its creation (or once that takes longer). Pod counts alone are
+written at most once a second. The first comparison is with what the API server shows, so a restart writes
+nothing; later ones with what we wrote last, as long as the watch has not caught up with it.
+
+Of an AppWrapper that is too large to be read a status takes the API server seconds to write: those wait for each other,
+and have a lane of the work queue to themselves (`controller.reconcile.reconciler.lane_of`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dispatcher import errors, log
+from dispatcher.api.conditions import ConditionType
+from dispatcher.controller.intake.limits import QueueBound
+from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.reconcile.appwrapper_informer import Hub
+from dispatcher.controller.reconcile.workqueue import WorkQueue
+from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.core.intake import deferral
+from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.status.conditions import POD_COUNTS, Shown, project
+from dispatcher.kube.appwrappers import AppWrapperView
+
+SECONDS_BETWEEN_COUNTS: Final = 1.0
+PATIENCE_SECONDS: Final = 1.0
+"""A creation that takes longer than this is reported before it is done."""
+
+Status = dict[str, Any]
+
+_log = log.get("reporter")
+
+
+@dataclass(frozen=True, slots=True)
+class _Written:
+    status: Status
+    resource_version: int
+    at: float
+
+
+class Reporter:
+    """Reports one AppWrapper at a time; `monotonic` is in seconds."""
+
+    def __init__(
+        self,
+        hub: Hub,
+        roster: Roster,
+        clusters: Mapping[str, Cluster],
+        queue: WorkQueue,
+        monotonic: Callable[[], float],
+        bound: QueueBound | None = None,
+    ) -> None:
+        self._hub = hub
+        self._roster = roster
+        self._clusters = clusters
+        self._queue = queue
+        self._monotonic = monotonic
+        self._bound = QueueBound() if bound is None else bound
+        self._written: dict[str, _Written] = {}
+        self._creating_since: dict[str, float] = {}
+        self._one_large = asyncio.Semaphore(1)
+
+    async def report(self, uid: str) -> None:
+        """Bring the status of one AppWrapper up to its record, if there is something to tell."""
+        record, view = self._roster.get(uid), self._hub.view(uid)
+        if view is None:
+            self._bound.forget(uid)
+        elif record is None and self._bound.is_deferred(uid):
+            await self._report_deferred(view)
+            return
+        if record is None or view is None or (view.deleting and not view.is_held):
+            self._written.pop(uid, None)
+            self._creating_since.pop(uid, None)
+            return
+        if not self._is_due(record):
+            return
+        status = self._status(record, view)
+        shown = self._shown(view)
+        if status == shown or self._only_counts_too_soon(uid, status, shown):
+            return
+        await self._write(view, status)
+
+    async def _report_deferred(self, view: AppWrapperView) -> None:
+        """Say once that it waits outside the queue."""
+        components = view.has_components
+        status = deferral.status(view.namespace, self._bound.most, has_components=components)
+        if status != self._shown(view):
+            await self._write(view, status)
+
+    def _is_due(self, record: Record) -> bool:
+        """False while the next step is about to change what would be written."""
+        if record.phase is Phase.QUEUED:
+            evaluated = record.condition(ConditionType.HEAD_OF_LINE)
+            return record.pending is not None or (evaluated is not None and evaluated.status)
+        if record.phase is not Phase.DISPATCHING:
+            self._creating_since.pop(record.uid, None)
+            return True
+        now = self._monotonic()
+        since = self._creating_since.setdefault(record.uid, now)
+        if now - since >= PATIENCE_SECONDS:
+            return True
+        self._queue.add_later(record.uid, PATIENCE_SECONDS)
+        return False
+
+    def _status(self, record: Record, view: AppWrapperView) -> Status:
+        attempt = record.attempt
+        exists = record.holds_capacity or record.kept_until is not None
+        cluster = self._clusters.get(attempt.cluster) if attempt and exists else None
+        if cluster is None:
+            return project(record, Shown(has_components=view.has_components))
+        pods, waiting = cluster.pod_counts(record.uid), cluster.pending_pods(record.uid)
+        return project(record, Shown(pods, tuple(waiting), view.has_components))
+
+    def _shown(self, view: AppWrapperView) -> Status:
+        """What readers see, or will see once our last write reaches them."""
+        written = self._written.get(view.uid)
+        if written is None or int(view.resource_version) >= written.resource_version:
+            return view.status
+        return written.status
+
+    def _only_counts_too_soon(self, uid: str, status: Status, shown: Status) -> bool:
+        if _without_counts(status) != _without_counts(shown):
+            return False
+        written = self._written.get(uid)
+        wait = SECONDS_BETWEEN_COUNTS - (self._monotonic() - written.at) if written else 0.0
+        if wait > 0:
+            self._queue.add_later(uid, wait)
+        return wait > 0
+
+    async def _write(self, view: AppWrapperView, status: Status) -> None:
+        try:
+            async with self._one_large if view.excess else contextlib.nullcontext():
+                version = await self._hub.write_status(view, status)
+        except errors.NotFound:
+            return  # it was deleted meanwhile; its deletion is on the way to us
+        except errors.Invalid as error:
+            # Most likely a successor of the same name, which the uid test has protected.
+            _log.warning("status_refused", appwrapper=f"{view.namespace}/{view.name}", error=str(error))
+            return
+        self._written[view.uid] = _Written(status, int(version), self._monotonic())
+
+
+def _without_counts(status: Status) -> Status:
+    return {key: value for key, value in status.items() if key not in {*POD_COUNTS, "pendingpodconditions"}}

@@ -1,0 +1,194 @@
+"""Every AppWrapper the leader knows, as last committed: what the planner reads instead of the database.
+
+Loaded once at takeover, then kept current by our own commits alone. Each record that holds capacity is
+charged to its cluster's ledger in the same breath, so capacity and queue never disagree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from datetime import timedelta
+from typing import Final
+
+from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.core.model.incremental import Steps, in_parts
+from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.scheduling.backfill import Backfill, Bounds, Running
+from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.scheduling.pending_queue import Line
+
+_STANDING: Final = frozenset({Phase.QUEUED, Phase.SUSPENDED})
+"""Phases in which an AppWrapper costs a place in the queue, though it holds nothing in any cluster."""
+
+
+class Roster:
+    """Records by uid, those that are queued in `line`, and the reservations that follow from them.
+
+    `on_left` is told the namespace of each that is queued or suspended no more. `bounds` are those of backfill
+    reservations; `limit_of` says how long an AppWrapper may run, None if unknown.
+    """
+
+    def __init__(
+        self,
+        ledgers: Mapping[str, CapacityLedger],
+        on_left: Callable[[str], None] = lambda _namespace: None,
+        bounds: Bounds | None = None,
+        limit_of: Callable[[Record], timedelta | None] = lambda _: None,
+    ) -> None:
+        self.line = Line(Backfill(bounds or Bounds(), Running(self.holders, limit_of)))
+        self._ledgers = ledgers
+        self._records: dict[str, Record] = {}
+        self._charged: dict[str, str] = {}
+        self._unsent: dict[str, int] = {}
+        self._withheld: frozenset[str] = frozenset()
+        self._holders: dict[str, dict[str, Record]] = {}
+        self._standing: dict[str, dict[str, None]] = {}
+        self._on_left = on_left
+        self._by_cluster: dict[str, dict[str, None]] = {}
+
+    def load(self, records: Iterable[Record]) -> None:
+        """Take in what the database held at takeover."""
+        for record in records:
+            self.put(record)
+
+    def put(self, record: Record) -> None:
+        """Replace what is known of one AppWrapper by what was just committed."""
+        before = self._records.get(record.uid)
+        self._note_dispatch(before, record)
+        self._note_holder(before, record)
+        self._file(before, None if record.phase is Phase.DELETED else record)
+        self._line_up(record)
+        self._charge(record)
+        self._stand(before, record)
+
+    def withhold(self, uids: Collection[str]) -> Steps[None]:
+        """From now on these, and no others, take no turn in the queue: they may run already, nobody knows where.
+
+        What is put after the first step is lined up right; of the others some are lined up as before until the last.
+        """
+        before, self._withheld = self._withheld, frozenset(uids)
+        for part in in_parts(before ^ self._withheld):
+            for uid in part:
+                if uid in self._records:
+                    self._line_up(self._records[uid])
+            yield
+
+    def get(self, uid: str) -> Record | None:
+        """What is known of one AppWrapper; None if nothing of it is left, or ever was."""
+        return self._records.get(uid)
+
+    def is_unsent(self, record: Record) -> bool:
+        """True if this leader dispatched it, and for certain nothing of the attempt is in its cluster or on the way."""
+        return self._unsent.get(record.uid) == record.attempts
+
+    def note_sent(self, uid: str) -> None:
+        """From now on something of its attempt may be in its cluster."""
+        self._unsent.pop(uid, None)
+
+    def cluster_of(self, uid: str) -> str:
+        """The name of the cluster in which something of an AppWrapper exists or is to; of the hub if of none."""
+        record = self._records.get(uid)
+        if record is None or record.attempt is None:
+            return HUB_CLUSTER
+        exists = record.holds_capacity or record.kept_until is not None
+        return record.attempt.cluster if exists else HUB_CLUSTER
+
+    def uids(self) -> list[str]:
+        """Every AppWrapper known."""
+        return list(self._records)
+
+    def queued(self) -> Iterable[Record]:
+        """What waits, in no order."""
+        return self.line
+
+    def records(self) -> Iterable[Record]:
+        """Every record, in no order."""
+        return self._records.values()
+
+    def records_in(self, cluster: str) -> list[Record]:
+        """The records whose last attempt was in a cluster, in no order; it costs as much as there are of them."""
+        return [self._records[uid] for uid in self._by_cluster.get(cluster, ())]
+
+    def count_holders(self, cluster: str) -> int:
+        """How many AppWrappers hold capacity of a cluster, known or not."""
+        return len(self._holders.get(cluster, ()))
+
+    def holders(self, cluster: str) -> Iterable[Record]:
+        """The AppWrappers that hold capacity of a cluster, known or not, in no order."""
+        return self._holders.get(cluster, {}).values()
+
+    def count_standing(self, namespace: str) -> int:
+        """How many AppWrappers of a namespace are queued or suspended."""
+        return len(self._standing.get(namespace, ()))
+
+    def standing(self, namespace: str) -> list[str]:
+        """The uids of the AppWrappers of a namespace that are queued or suspended; it costs as much as they are."""
+        return list(self._standing.get(namespace, ()))
+
+    def occupied(self) -> set[str]:
+        """The names of the clusters in which something of an AppWrapper exists or is to; the hub is among them."""
+        return set(map(self.cluster_of, self._records))
+
+    def charge_anew(self, cluster: str) -> Steps[None]:
+        """The ledger of a cluster is another one now, or there is none any more.
+
+        Until all steps are run the ledger lacks some of what is to be charged; what is put meanwhile is charged right.
+        """
+        for part in in_parts([record.uid for record in self.records_in(cluster)]):
+            for uid in part:
+                self._charged.pop(uid, None)
+                if uid in self._records:
+                    self._charge(self._records[uid])
+            yield
+
+    def _file(self, before: Record | None, after: Record | None) -> None:
+        if before is not None and before.attempt is not None:
+            del self._by_cluster[before.attempt.cluster][before.uid]
+        if before is not None and after is None:
+            del self._records[before.uid]
+        if after is not None:
+            self._records[after.uid] = after
+            if after.attempt is not None:
+                self._by_cluster.setdefault(after.attempt.cluster, {})[after.uid] = None
+
+    def _line_up(self, record: Record) -> None:
+        if record.phase is Phase.QUEUED and record.uid not in self._withheld:
+            self.line.put(record)
+        else:
+            self.line.remove(record.uid)
+
+    def _note_dispatch(self, before: Record | None, after: Record) -> None:
+        if before is not None and before.phase is Phase.QUEUED and after.phase is Phase.DISPATCHING:
+            self._unsent[after.uid] = after.attempts
+        elif after.phase is not Phase.DISPATCHING:
+            self.note_sent(after.uid)
+
+    def _stand(self, before: Record | None, after: Record) -> None:
+        stood = before is not None and before.phase in _STANDING
+        stands = after.phase in _STANDING
+        if stands and not stood:
+            self._standing.setdefault(after.namespace, {})[after.uid] = None
+        elif stood and not stands:
+            del self._standing[after.namespace][after.uid]
+            if not self._standing[after.namespace]:
+                del self._standing[after.namespace]
+            self._on_left(after.namespace)
+
+    def _note_holder(self, before: Record | None, after: Record) -> None:
+        if before is not None and before.attempt:
+            self._holders.get(before.attempt.cluster, {}).pop(before.uid, None)
+        if after.attempt and after.holds_capacity:
+            self._holders.setdefault(after.attempt.cluster, {})[after.uid] = after
+
+    def _charge(self, record: Record) -> None:
+        cluster = record.attempt.cluster if record.attempt and record.holds_capacity else None
+        charged = self._charged.get(record.uid)
+        if charged == cluster:
+            return
+        if charged is not None:
+            if charged in self._ledgers:
+                self._ledgers[charged].release(record.uid)
+            del self._charged[record.uid]
+        if cluster is not None and cluster in self._ledgers:
+            self._ledgers[cluster].reserve(record.uid, record.gang.demand)
+            self._charged[record.uid] = cluster

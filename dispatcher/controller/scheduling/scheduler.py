@@ -1,0 +1,221 @@
+"""The dispatch cycle: who of the queue fits where now, committed in one transaction.
+
+A cycle reads as: order the queue, say what is known of each cluster, plan, commit every decision at once, hand the keys
+on. It creates nothing (the reconciler does) and asks nobody (memory is current). It is woken by what may
+change its answer: an arrival, a release, a node, a pod that went; a slow poll covers a lost wake-up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from itertools import chain
+from typing import Final, Protocol
+
+from dispatcher import errors, log
+from dispatcher.controller.reconcile.committer import LARGEST_BATCH, Committer
+from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.slices import Slices
+from dispatcher.core.lifecycle import steps
+from dispatcher.core.model import incremental
+from dispatcher.core.model.incremental import Steps
+from dispatcher.core.model.record import Change, Record
+from dispatcher.core.scheduling.cluster_filters import Site, Where
+from dispatcher.core.scheduling.cycle import Behind, Impossible, Outcome, Placed, Policy, Waiting
+from dispatcher.core.scheduling.pending_queue import News, outcome_of
+from dispatcher.core.scheduling.recheck import still_fitting
+from dispatcher.probes import Metrics
+
+MOST_TELLING: Final = 1.0
+"""For so many seconds, at most, those that wait are told so though there is something new to decide."""
+MOST_REJECTIONS: Final = 2000
+"""So many reasons of clusters are written at once: a batch of that is made, and put into rows, within some ms."""
+LEAST_BATCH: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """How the queue is served, and how often: cycles are at least `least` seconds apart, at most `most`."""
+
+    policy: Policy = Policy.BEST_EFFORT_FIFO
+    starvation_bound: timedelta = timedelta(minutes=10)
+    least: float = 0.05
+    most: float = 10.0
+
+
+class Known(Protocol):
+    """What is known of the clusters."""
+
+    async def get_ready(self, wheres: Iterable[Where]) -> None:
+        """Find out what has to be known for those who require `wheres`: only what nobody asked before, and briefly."""
+
+    def sites(self, wheres: Iterable[Where]) -> Mapping[str, Site]:
+        """Each cluster as it is now, for a pass over those who require `wheres`."""
+
+
+class Dispatch:
+    """Runs cycles by the rules."""
+
+    def __init__(
+        self,
+        roster: Roster,
+        committer: Committer,
+        known: Known,
+        on_decided: Callable[[str], None],
+        is_as_asked: Callable[[Record], bool],
+        now: Callable[[], datetime],
+        metrics: Metrics,
+        rules: Rules,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._roster = roster
+        self._committer = committer
+        self._known = known
+        self._on_decided = on_decided
+        self._is_as_asked = is_as_asked
+        self._now = now
+        self._metrics = metrics
+        self._rules = rules
+        self._monotonic = monotonic
+        self._wake = asyncio.Event()
+        self._planned_at: datetime | None = None
+        self._failures = 0
+
+    def wake(self) -> None:
+        """Have a cycle run soon."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """Run cycles until cancelled."""
+        while True:
+            # Not wait_for: until Python 3.12 it swallows a cancellation that comes with what it waits for.
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._pause()):
+                    await self._wake.wait()
+            self._wake.clear()
+            await asyncio.sleep(await self._cycle_safely())
+
+    async def _cycle_safely(self) -> float:
+        """Run a cycle; the seconds before the next, more of them after each that nobody thought could fail."""
+        try:
+            await self.cycle()
+        except errors.StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001  # the loop's edge: what runs must be looked after all the same
+            log.internal_error("dispatch", error)
+            self._failures += 1
+            self._wake.set()
+        else:
+            self._failures = 0
+        return min(self._rules.most, self._rules.least * 2.0 ** min(self._failures, 20))
+
+    def _pause(self) -> float:
+        """Seconds until a cycle is due even if nothing wakes it: none if somebody became eligible since the last."""
+        now = self._now()
+        eligible = self._roster.line.next_eligible(self._planned_at or now)
+        seconds = (eligible - now).total_seconds() if eligible else self._rules.most
+        return max(0.0, min(self._rules.most, seconds))
+
+    async def cycle(self) -> None:
+        """Decide for everything that is queued, once."""
+        with self._metrics.cycle_seconds.time():
+            line, rules = self._roster.line, self._rules
+            await self._known.get_ready(line.wheres())
+            now = self._now()  # a gang that arrived while the cycle waited must not be dispatched before that
+            begun, slices = self._monotonic(), Slices(self._monotonic)
+            sites = self._known.sites(line.wheres())
+            plan = line.plan_in_steps(sites, rules.policy, rules.starvation_bound, now)
+            batches = await slices.run(_in_batches(plan, len(sites)))
+            self._planned_at = now
+            # Who plans for seconds tells for as long before it plans again, or nobody would ever be told.
+            enough = self._monotonic() + min(self._monotonic() - begun, MOST_TELLING) * bool(slices.pauses)
+            while batches:
+                batch = batches.popleft()
+                await self._decide(batch, now, slices)
+                is_news = self._wake.is_set() and self._monotonic() >= enough
+                if is_news and not any(isinstance(each, Placed) for each in batch):
+                    break  # there is something new to decide; those not told yet are news to the next cycle
+            while batches:  # to let go of them all at once takes long
+                batches.popleft()
+                await slices.give_way()
+
+    async def _decide(self, batch: Sequence[News], now: datetime, slices: Slices) -> None:
+        changes: dict[str, Change | None] = {each.record.uid: None for each in batch}
+        for news in batch:
+            # Those that changed while the queue was planned are for the next cycle.
+            if not isinstance(news, Placed) and self._roster.line.holds(news.record):
+                changes[news.record.uid] = _change_safely(news, now)
+                await slices.give_way()
+        for placed in self._still_placed([each for each in batch if isinstance(each, Placed)], slices):
+            changes[placed.record.uid] = _change_safely(placed, now)
+        for record in await self._committer.commit_all([each for each in changes.values() if each]):
+            self._on_decided(record.uid)
+        slices.pauses += 1  # the database was waited for
+        slices.begin()
+
+    def _still_placed(self, placed: Sequence[Placed], slices: Slices) -> Sequence[Placed]:
+        """The placed gangs that their user has not changed, and that still fit their cluster.
+
+        A gang that was suspended, redirected or deleted is left to the reconciler, which commits that and wakes the
+        next cycle. After a takeover the watch may show such a change before any reconcile has seen it. Nothing may be
+        waited for between this and the commit.
+        """
+        placed = [each for each in placed if self._is_as_asked(each.record)]
+        if not placed or not slices.pauses:
+            return placed
+        line = self._roster.line
+        unchanged = [each for each in placed if line.holds(each.record)]
+        found = still_fitting(unchanged, self._known.sites(line.wheres()))
+        if len(found) < len(placed):
+            self.wake()
+        return found
+
+
+def _in_batches(plan: Steps[list[News]], clusters: int) -> Steps[deque[list[News]]]:
+    """The news of a plan in queue order; but if one does not hold them all, those to be dispatched go first.
+
+    To make all the changes of a long queue at once would keep everybody else from the event loop for seconds; and the
+    more clusters there are, the more there is to be written of each that waits.
+    """
+    size = max(LEAST_BATCH, min(LARGEST_BATCH, MOST_REJECTIONS // max(1, clusters)))
+    news = yield from plan
+    batches = deque[list[News]]()
+    if len(news) <= size:
+        batches.extend([news] if news else [])
+        return batches
+    placed, others = list[News](), list[News]()
+    for part in incremental.in_parts(news):
+        for each in part:
+            (placed if isinstance(each, Placed) else others).append(each)
+        yield
+    for batch in incremental.in_parts(chain(placed, others), size):
+        batches.append(batch)
+        yield
+    return batches
+
+
+def _change_safely(news: News, now: datetime) -> Change | None:
+    """Leave out one of which nothing can be made: the others are decided."""
+    try:
+        return change_of(outcome_of(news), now)
+    except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the cycle of the others
+        log.internal_error("dispatch", error, appwrapper=news.record.uid)
+        return None
+
+
+def change_of(outcome: Outcome, now: datetime) -> Change | None:
+    """What an outcome makes of its AppWrapper; None if that knows it already."""
+    match outcome:
+        case Placed(record, cluster, message):
+            return steps.dispatch(record, cluster, now, message)
+        case Waiting(record, pending, is_head):
+            return steps.block(record, pending, now, is_head=is_head)
+        case Impossible(record, pending):
+            return steps.block(record, pending, now)
+        case Behind(record, pending):
+            return steps.line_up(record, pending, now)

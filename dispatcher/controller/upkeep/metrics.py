@@ -1,0 +1,51 @@
+"""The figures of this moment, gathered from memory when somebody scrapes: they cost nothing in between."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from dispatcher import log
+from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.reconcile.appwrapper_informer import Hub
+from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.events import EventRecorder
+from dispatcher.probes import Figures
+
+
+def gather(
+    roster: Roster,
+    clusters: Mapping[str, Cluster],
+    hub: Hub,
+    client: ClusterClient,
+    recorder: EventRecorder,
+) -> Figures:
+    """What the leader knows now."""
+    reasons: Counter[str] = Counter()
+    for record in roster.queued():
+        reasons[record.pending.reason if record.pending else ""] += 1
+    return Figures(
+        phases=Counter(record.phase.value for record in roster.records()),
+        waiting=reasons,
+        free={
+            (name, resource): amount
+            for name, cluster in clusters.items()
+            for resource, amount in _free(cluster).items()
+        },
+        reconnects=hub.reconnects
+        | {
+            (name, watch): count
+            for name, cluster in clusters.items()
+            for watch, count in cluster.reconnects.items()
+        },
+        writes=dict(client.writes),
+        events_dropped=recorder.dropped,
+        internal_errors=log.internal_errors(),
+    )
+
+
+def _free(cluster: Cluster) -> dict[str, int]:
+    """What is free of everything the cluster has: a resource that is used up is a 0 to be seen, not a gap."""
+    free = cluster.ledger.free()
+    return {resource: free[resource] for resource in {*cluster.ledger.total(), *free}}

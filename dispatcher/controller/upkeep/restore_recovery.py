@@ -1,0 +1,344 @@
+"""What a database that was restored has missed: looked for in the clusters, and taken over before anybody decides.
+
+Asked are the members for their anchors, and the hub for the objects of every kind that is wrapped. An attempt that is
+later than those the database knows of goes on where it was found; what the status says to have ended has ended; what
+ran and is nowhere any more is queued again. All else is seen by looking at each AppWrapper as ever.
+
+All this goes through every AppWrapper in slices. Each is decided on by its record of that moment, and a change of a
+record that has moved since is not committed. Who does not answer is asked again. Until then an AppWrapper that may
+have something there takes no turn in the queue and, unless its own attempt was found, is left alone altogether.
+Every look may be repeated, also by another leader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Final, TypeVar
+
+from dispatcher import errors, log
+from dispatcher.api.conditions import State
+from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.controller.intake.anchor_search import Sighting
+from dispatcher.controller.intake.intake import ToldEnd, told_end
+from dispatcher.controller.intake.specs import Specs
+from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.reconcile.appwrapper_informer import Hub
+from dispatcher.controller.reconcile.committer import Committer
+from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.slices import Slices
+from dispatcher.controller.upkeep.takeover import for_each
+from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle.transitions import TARGETS, Cause
+from dispatcher.core.model.incremental import in_parts
+from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
+from dispatcher.core.scheduling.cluster_filters import Kind
+
+ASK_AGAIN_SECONDS: Final = 5.0
+AT_ONCE: Final = 8
+"""Lists asked for at the same time."""
+
+T = TypeVar("T")
+
+_log = log.get("restoration")
+
+
+@dataclass
+class Search:
+    """The latest attempt seen of each AppWrapper, and who did not answer: a member, or the hub of a kind.
+
+    Where the members are not certain there may be others that were not asked.
+    """
+
+    latest: dict[str, Sighting] = field(default_factory=dict)
+    silent_kinds: set[Kind] = field(default_factory=set)
+    are_members_silent: bool = False
+    are_members_certain: bool = True
+
+    @property
+    def is_complete(self) -> bool:
+        """True if everybody has answered."""
+        return not (self.silent_kinds or self.are_members_silent)
+
+    def note(self, appwrapper: str, sighting: Sighting) -> None:
+        """It was seen there."""
+        self.latest[appwrapper] = max(sighting, self.latest.get(appwrapper, sighting))
+
+
+class Restoration:
+    """Searches until every cluster has answered, then calls `settle`; calls `wake` with each AppWrapper to reconcile.
+
+    `is_complete` says whether every member that is known can be asked, `is_certain` whether there can be no other. The
+    latter matters only while there is an AppWrapper that a member may have something of.
+    """
+
+    def __init__(
+        self,
+        hub: Hub,
+        hub_id: str,
+        roster: Roster,
+        committer: Committer,
+        clusters: Mapping[str, Cluster],
+        specs: Specs,
+        is_complete: Callable[[], bool],
+        settle: Callable[[], Awaitable[None]],
+        wake: Callable[[str], None],
+        now: Callable[[], datetime],
+        is_certain: Callable[[], bool] = lambda: True,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._hub = hub
+        self._hub_id = hub_id
+        self._roster = roster
+        self._committer = committer
+        self._clusters = clusters
+        self._specs = specs
+        self._is_complete = is_complete
+        self._settle = settle
+        self._wake_appwrapper = wake
+        self._now = now
+        self._is_certain = is_certain
+        self._monotonic = monotonic
+        self._withheld: frozenset[str] = frozenset()
+        self._left_alone: frozenset[str] = frozenset()
+        self._is_settled = False
+        self._wake = asyncio.Event()
+
+    def is_left_alone(self, uid: str) -> bool:
+        """True while nobody knows whether the database is right about where this AppWrapper is."""
+        return uid in self._left_alone
+
+    def wake(self) -> None:
+        """A member has come: ask at once."""
+        self._wake.set()
+
+    async def begin(self) -> None:
+        """Look for the first time, before anything is decided or done."""
+        search = await self._search()
+        await self._take_over(search)
+        await self._recall()
+        await self._note_ends(search)
+        await self._conclude(search)
+
+    async def run(self) -> None:
+        """Look again until everybody has answered."""
+        while not self._is_settled:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ASK_AGAIN_SECONDS):
+                    await self._wake.wait()
+            self._wake.clear()
+            await self._look_safely()
+
+    async def _look_safely(self) -> None:
+        """Look once; a look that fails is followed by another."""
+        try:
+            search = await self._search()
+            await self._take_over(search)
+            await self._conclude(search)
+        except errors.StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001  # the loop's edge: the leader goes on
+            log.internal_error("restoration", error)
+
+    # --- what there is ----------------------------------------------------------------------------------------
+
+    async def _search(self) -> Search:
+        search, limit = Search(are_members_certain=self._is_certain()), asyncio.Semaphore(AT_ONCE)
+        search.are_members_silent = not self._is_complete()
+        members = [each for each in self._clusters.values() if each.is_member]
+        kinds = sorted(await self._wrapped_kinds())
+        asked = [self._ask_member(each, search) for each in members]
+        asked += [self._ask_hub(kind, search) for kind in kinds]
+        await asyncio.gather(*(_within(limit, each) for each in asked))
+        search.are_members_silent |= not self._is_complete()  # one may have come meanwhile
+        return search
+
+    async def _wrapped_kinds(self) -> set[Kind]:
+        return {kind async for record in self._unended() for kind in await self._kinds_safely(record)}
+
+    async def _kinds_safely(self, record: Record) -> frozenset[Kind]:
+        """Of one whose spec cannot be read any more nothing was made, either, since that was so."""
+        try:
+            return await self._kinds_of(record)
+        except errors.StoreError:
+            raise
+        except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the search for the others
+            log.internal_error("restoration", error, appwrapper=record.uid)
+            return frozenset()
+
+    async def _kinds_of(self, record: Record) -> frozenset[Kind]:
+        """The kinds an AppWrapper wraps; in a record of an earlier version there are none."""
+        if record.where.kinds:
+            return record.where.kinds
+        spec = await self._specs.of(record)
+        return frozenset((wrapped.api_version, wrapped.kind) for wrapped in spec.wrapped)
+
+    async def _ask_member(self, cluster: Cluster, search: Search) -> None:
+        try:
+            async for found in cluster.anchors.all():
+                if found.hub_id == self._hub_id and self._is_at_home(found.appwrapper, found.namespace):
+                    search.note(found.appwrapper, Sighting(found.attempt, cluster.name))
+        except Exception as error:  # noqa: BLE001  # the loop's edge: one member must not end the others
+            _note_silence(error, cluster=cluster.name)
+            search.are_members_silent = True
+
+    async def _ask_hub(self, kind: Kind, search: Search) -> None:
+        try:
+            async for mark in self._clusters[HUB_CLUSTER].wrapped.marks(*kind):
+                if self._is_at_home(mark.appwrapper, mark.namespace):
+                    search.note(mark.appwrapper, Sighting(mark.attempt, HUB_CLUSTER))
+        except errors.Forbidden as error:
+            # A hub that takes no gangs itself gives no right to look there, and none was made there.
+            _log.info("not_looked_for", cluster=HUB_CLUSTER, kind=kind[1], error=str(error))
+        except Exception as error:  # noqa: BLE001  # the loop's edge: one kind must not end the others
+            _note_silence(error, cluster=HUB_CLUSTER, kind=kind[1])
+            search.silent_kinds.add(kind)
+
+    def _is_at_home(self, appwrapper: str, namespace: str) -> bool:
+        """False of what was put into another namespace under the marks of an AppWrapper, which anybody can write."""
+        record = self._roster.get(appwrapper)
+        return record is not None and record.namespace == namespace
+
+    # --- what follows -----------------------------------------------------------------------------------------
+
+    async def _unended(self) -> AsyncIterator[Record]:
+        """Yields, in slices, each record without an end whose AppWrapper still exists as far as the watch can tell."""
+        slices = Slices(self._monotonic)
+        for uid in self._roster.uids():
+            record = self._roster.get(uid)
+            if record is not None and self._is_unended(record):
+                yield record
+            await slices.give_way()
+
+    def _is_unended(self, record: Record) -> bool:
+        is_over = (record.phase, Cause.FOUND_COMPLETED) not in TARGETS
+        return not is_over and not (self._hub.view(record.uid) is None and self._hub.can_tell(record.group))
+
+    async def _take_over(self, search: Search) -> None:
+        """Have each go on with the latest attempt there is of it; the one the database believed in ends before."""
+        later = {
+            record.uid: search.latest[record.uid]
+            async for record in self._unended()
+            if record.uid in search.latest and search.latest[record.uid].attempt > record.attempts
+        }
+        await self._change(later, lambda record: self._overtaken(record, later[record.uid]))
+        for record in await self._change(later, lambda record: self._go_on(record, later[record.uid])):
+            self._roster.note_sent(record.uid)  # it was there before us
+            self._wake_appwrapper(record.uid)
+
+    def _overtaken(self, record: Record, later: Sighting) -> Change | None:
+        if not record.holds_capacity:
+            return None
+        return steps.find_over(record, f"attempt {later.attempt} exists, which came after it", self._now())
+
+    def _go_on(self, record: Record, later: Sighting) -> Change | None:
+        if record.phase not in {Phase.QUEUED, Phase.SUSPENDED}:
+            return None
+        return steps.take_over(record, later.cluster, later.attempt, self._now())
+
+    async def _change(self, uids: Iterable[str], decide: Callable[[Record], Change | None]) -> list[Record]:
+        """Commit what is decided of each: of a part of them at a time, on the records as they are then."""
+        committed: list[Record] = []
+        for part in in_parts(uids):
+            records = [record for uid in part if (record := self._roster.get(uid)) is not None]
+            changes = [change for record in records if (change := decide(record)) is not None]
+            committed += await self._committer.commit_all(changes) if changes else []
+        return committed
+
+    async def _recall(self) -> None:
+        """What its status says has ended stays ended, though the restored database takes it to wait or to run."""
+        ended = [record.uid async for record in self._unended() if self._told_end(record) is not None]
+        await self._change(ended, self._recalled)
+
+    def _told_end(self, record: Record) -> ToldEnd | None:
+        view = self._hub.view(record.uid)
+        return told_end(view) if view else None
+
+    def _recalled(self, record: Record) -> Change | None:
+        told = self._told_end(record) if self._is_unended(record) else None
+        return None if told is None else _end(record, told, self._now())
+
+    async def _note_ends(self, search: Search) -> None:
+        """What ran and has gone without a trace went back to the queue, as far as anybody knows: it did not fail."""
+        limit = asyncio.Semaphore(AT_ONCE)
+        ran = [
+            record
+            async for record in self._unended()
+            if record.phase in ACTIVE and not _is_where_it_was(record, search)
+        ]
+        for part in in_parts(ran):
+            gone = await asyncio.gather(*(_within(limit, self._is_gone(record)) for record in part))
+            message = "nothing of it exists any more"
+            over = [record for record, is_gone in zip(part, gone, strict=True) if is_gone]
+            # Not on the records of this moment: what was asked for was these.
+            changes = [steps.find_over(record, message, self._now()) for record in over]
+            await self._committer.commit_all(changes)
+
+    async def _is_gone(self, record: Record) -> bool:
+        """True if its cluster says, asked itself, that nothing is left of what was to be there still."""
+        cluster = self._clusters.get(record.attempt.cluster) if record.attempt else None
+        refs = [ref for ref in record.attempt.objects if not ref.done] if record.attempt else []
+        if cluster is None or not refs:
+            return False
+        try:
+            return all([await cluster.wrapped.is_gone(ref, record.uid) for ref in refs])
+        except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the search for the others
+            _note_silence(error, cluster=cluster.name, appwrapper=record.key)
+            return False
+
+    async def _conclude(self, search: Search) -> None:
+        """Let go of those of whom all is known, and hold on to the others."""
+        open_, alone = set[str](), set[str]()
+        async for record in self._unended():
+            if await self._is_open(record, search):
+                open_.add(record.uid)
+                if not _is_where_it_was(record, search):
+                    alone.add(record.uid)
+        slices = Slices(self._monotonic)
+        released = self._withheld.union(self._left_alone)
+        self._withheld, self._left_alone = frozenset(open_), frozenset(alone)
+        await slices.run(self._roster.withhold(self._withheld))
+        await for_each(released - (self._withheld & self._left_alone), self._wake_appwrapper, slices)
+        is_complete = search.is_complete and not open_
+        if is_complete:
+            await self._settle()
+            self._is_settled = True
+        _log.info("searched", is_complete=is_complete, withheld=len(open_), alone=len(alone))
+
+    async def _is_open(self, record: Record, search: Search) -> bool:
+        """True if something of it may be where nobody has said what is there."""
+        view = self._hub.view(record.uid)
+        may_be_elsewhere = search.are_members_silent or not search.are_members_certain
+        if may_be_elsewhere and (view is None or view.is_held):
+            return True
+        return bool(search.silent_kinds) and not search.silent_kinds.isdisjoint(
+            await self._kinds_safely(record)
+        )
+
+
+def _note_silence(error: Exception, **about: str) -> None:
+    """Log that an answer is missing; count it if the cause is none that API servers have."""
+    if isinstance(error, errors.ClusterError):
+        _log.warning("not_told", error=str(error), **about)
+    else:
+        log.internal_error("restoration", error, **about)
+
+
+async def _within(limit: asyncio.Semaphore, asking: Awaitable[T]) -> T:
+    async with limit:
+        return await asking
+
+
+def _is_where_it_was(record: Record, search: Search) -> bool:
+    seen = search.latest.get(record.uid)
+    return seen is not None and record.holds_capacity and seen.attempt == record.attempts
+
+
+def _end(record: Record, told: ToldEnd, now: datetime) -> Change:
+    if told.state is State.COMPLETED:
+        return steps.recall_completed(record, told.kept_until, now)
+    return steps.recall_failed(record, told.reason, told.message, told.kept_until, now)

@@ -1,0 +1,80 @@
+"""Writes down now and then how full every cluster is and how long every queue, for history.
+
+At multiples of the period on the database's clock, so that all rows of a moment have the same time, and a new leader
+does not write it again. What is counted was copied at one moment; counting it is done in parts.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from itertools import chain, groupby
+from typing import Protocol
+
+from dispatcher import errors, log
+from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.core.status.samples import CapacitySample, Moment, Stock, moment_of
+from dispatcher.store.samples import Chronicle
+
+_log = log.get("sampler")
+
+
+class Clusters(Protocol):
+    """The clusters there are."""
+
+    def stocks(self) -> Mapping[str, Stock | None]:
+        """What each has at this moment; None of one that cannot be asked."""
+
+
+class Sampler:
+    """Takes samples as long as it runs."""
+
+    def __init__(
+        self,
+        roster: Roster,
+        clusters: Clusters,
+        chronicle: Chronicle,
+        now: Callable[[], datetime],
+        period: timedelta,
+    ) -> None:
+        self._roster = roster
+        self._clusters = clusters
+        self._chronicle = chronicle
+        self._now = now
+        self._period = period
+        self._last: dict[str, Sequence[CapacitySample]] = {}
+
+    async def run(self) -> None:
+        """Take a sample whenever one is due, until cancelled. One that cannot be written is missing, no more."""
+        while True:
+            begun = self._now()
+            due = moment_of(begun, self._period) + self._period
+            await asyncio.sleep((due - begun).total_seconds())
+            try:
+                # Later than due if the machine, or the database's clock, took a leap meanwhile.
+                await self.sample(max(due, moment_of(self._now(), self._period)))
+            except errors.Fenced:
+                raise
+            except errors.StoreError as error:
+                _log.warning("sample_missed", at=due.isoformat(), error=str(error))
+            except Exception as error:  # noqa: BLE001  # the loop's edge: history has a gap, no more
+                log.internal_error("sampler", error, at=due.isoformat())
+
+    async def sample(self, at: datetime) -> None:
+        """Write down what is so now, as of `at`."""
+        stocks = self._clusters.stocks()
+        here = {name: stock for name, stock in stocks.items() if stock is not None}
+        moment = Moment(self._roster.records(), here)
+        for _ in moment.count():
+            await asyncio.sleep(0)
+        away = {name: await self._recall(name, at) for name in stocks if name not in here}
+        capacities = moment.capacities(chain.from_iterable(away.values()))
+        found = {name: list(each) for name, each in groupby(capacities, key=lambda each: each.cluster)}
+        self._last = {**away, **found}
+        await self._chronicle.sample(at, capacities, moment.queues())
+
+    async def _recall(self, name: str, at: datetime) -> Sequence[CapacitySample]:
+        """What a cluster had that cannot be asked; looked up once, if it could not be asked since we lead."""
+        known = self._last.get(name)
+        return await self._chronicle.last_capacity(name, at) if known is None else known

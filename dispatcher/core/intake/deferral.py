@@ -1,0 +1,97 @@
+"""AppWrappers that are not taken in yet, because their namespace has as many in the queue as it may have.
+
+They stand outside the queue: no row, no record, no part in any cycle. Of each only its uid is kept here, and its
+place in the order of creation, in which they are taken in. What is known of the rest is what the API server says.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any, Final, TypeAlias
+
+from dispatcher.api import conditions as words
+from dispatcher.api.conditions import ConditionType, State
+from dispatcher.core.model.record import Phase
+from dispatcher.core.status.components import PHASES
+
+Age: TypeAlias = tuple[datetime, int]
+"""When an AppWrapper was created, and the API server's own order within that second."""
+
+_SPARE: Final = 64
+"""Entries of those that are gone may stay until there are so many more of them than of the others."""
+
+
+def status(namespace: str, most: int, *, has_components: bool = False) -> dict[str, Any]:
+    """The status of an AppWrapper outside the queue; nothing in it changes, so that it is written once."""
+    message = (
+        f"namespace {namespace} has {most} AppWrappers in the queue or suspended, and may have no more; this one is "
+        "taken in, by its age, when one of those is dispatched or deleted"
+    )
+    return {
+        "state": State.PENDING.value,
+        "queuejobstate": ConditionType.INIT.value,
+        "canrun": False,
+        "waiting": {"reason": words.NAMESPACE_QUEUE_FULL, "message": message},
+        **({"phase": PHASES[Phase.QUEUED].value} if has_components else {}),
+    }
+
+
+class Deferred:
+    """Uids by namespace, the oldest AppWrapper first."""
+
+    def __init__(self) -> None:
+        self._namespaces: dict[str, str] = {}
+        self._heaps: dict[str, list[tuple[Age, str]]] = {}
+        self._counts: dict[str, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._namespaces)
+
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._namespaces
+
+    def namespaces(self) -> Iterable[str]:
+        """Those of which anybody waits outside."""
+        return tuple(self._counts)
+
+    def waits_in(self, namespace: str) -> bool:
+        """True if one of that namespace waits outside."""
+        return namespace in self._counts
+
+    def put(self, namespace: str, age: Age, uid: str) -> None:
+        """Have one wait outside; free to repeat."""
+        if uid in self._namespaces:
+            return
+        self._namespaces[uid] = namespace
+        self._counts[namespace] = self._counts.get(namespace, 0) + 1
+        heapq.heappush(self._heaps.setdefault(namespace, []), (age, uid))
+
+    def pop(self, namespace: str) -> str | None:
+        """Take out the oldest of a namespace; None if there is none."""
+        heap = self._heaps.get(namespace, [])
+        while heap:
+            _, uid = heapq.heappop(heap)
+            if uid in self._namespaces:
+                self._forget(uid)
+                return uid
+        return None
+
+    def discard(self, uid: str) -> None:
+        """One waits no more, wherever it stands; free to repeat."""
+        namespace = self._namespaces.get(uid)
+        if namespace is None:
+            return
+        self._forget(uid)
+        heap = self._heaps.get(namespace, [])
+        if len(heap) > 2 * self._counts.get(namespace, 0) + _SPARE:
+            self._heaps[namespace] = [entry for entry in heap if entry[1] in self._namespaces]
+            heapq.heapify(self._heaps[namespace])
+
+    def _forget(self, uid: str) -> None:
+        namespace = self._namespaces.pop(uid)
+        self._counts[namespace] -= 1
+        if not self._counts[namespace]:
+            del self._counts[namespace]
+            del self._heaps[namespace]

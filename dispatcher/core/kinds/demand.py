@@ -1,0 +1,298 @@
+"""What an AppWrapper asks for, from what its author declared and what its templates say.
+
+Declared demand (`custompodresources`) is a claim. Where the template can be read, each item is charged the
+larger of declared and derived, resource by resource, and a kind that makes no pods is charged nothing; the
+rule `TRUSTED` charges what is declared and nothing else, as MCAD did. A kind whose pods cannot be derived is
+charged what is declared for it. A declaration that is not charged as written makes a warning for its author.
+
+How many pods must run, and the shapes that have to fit nodes, come from the templates where those can be read:
+what is declared may add up to the right total in pods that never exist. v1beta2's `podSets` declare less, only
+which templates there are and how many pods are made of each: they are needed for kinds we do not know, and for
+the others they must agree with what we find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, TemplatePodSet, WrappedObject
+from dispatcher.api.spec_errors import SpecError, quoted
+from dispatcher.core.kinds.podsets import (
+    KINDS,
+    UNTOLD,
+    Kind,
+    Pods,
+    TemplateError,
+    is_template_of,
+    pod_set_at,
+    pods_of,
+)
+from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.quantity import QuantityError, resource_amounts
+from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources
+from dispatcher.core.scheduling.cycle import in_words
+
+_DECLARATION: Final = "custompodresources: [{replicas: 2, requests: {cpu: 1, memory: 2Gi}}]"
+_POD_SETS: Final = "podSets: [{path: template.spec.template, replicas: 2}]"
+_MOST_NAMED: Final = 8
+"""Resources that a warning names."""
+_REMEDY_FOR_PATH: Final = "Name where the pod template is, beginning with `template` for the wrapped object"
+_MOST_POD_SETS: Final = 8
+"""Of one component; the upstream of v1beta2 takes no more either, because Kueue does not."""
+
+
+class DemandError(SpecError):
+    """A spec whose demand cannot be told, so that it can never be dispatched as written."""
+
+
+class Rule(StrEnum):
+    """How a declaration is charged where the template says what the pods ask for."""
+
+    LARGER = "larger"
+    """The larger of declared and derived, of each resource; a kind without pods is charged nothing."""
+    TRUSTED = "trusted"
+    """What is declared, whatever the template says, as in MCAD."""
+
+
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """The gang as it is charged, and a sentence for each declaration that is not what its template says."""
+
+    gang: Gang
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """The share of one wrapped object; `claimed` is the total of its declaration, charged or not."""
+
+    gang: Gang
+    claimed: Resources = NOTHING
+    warning: str = ""
+
+
+def gang_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER) -> Gang:
+    """Tell the whole of what has to fit at once; DemandError, and nothing else, if that cannot be told."""
+    return charge_of(spec, rule).gang
+
+
+def charge_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER) -> Charge:
+    """Tell what is charged for a gang by `rule`, and what to warn of; DemandError if that cannot be told."""
+    parts = [_part(wrapped, spec, rule) for wrapped in spec.wrapped]
+    gangs = [part.gang for part in parts]
+    demand = _total((gang.demand, 1) for gang in gangs)
+    pods = spec.min_available or sum(gang.pods for gang in gangs)
+    _check_sizes(demand.highest(_total((part.claimed, 1) for part in parts)), pods)
+    gang = Gang(demand, pods, tuple(pod_set for gang in gangs for pod_set in gang.pod_sets))
+    return Charge(gang, tuple(part.warning for part in parts if part.warning))
+
+
+def pods_by_item(spec: AppWrapperSpec) -> tuple[int, ...]:
+    """How many pods each wrapped object makes, in their order; 0 where that cannot be told."""
+    return tuple(_pods_or_none(wrapped, spec) for wrapped in spec.wrapped)
+
+
+def _pods_or_none(wrapped: WrappedObject, spec: AppWrapperSpec) -> int:
+    try:
+        return _part(wrapped, spec, Rule.LARGER).gang.pods
+    except DemandError:
+        return 0  # admitted by an earlier release
+
+
+def _part(wrapped: WrappedObject, spec: AppWrapperSpec, rule: Rule) -> _Part:
+    """Tell the share of one wrapped object."""
+    if wrapped.pod_sets:
+        return _Part(_gang(_pointed_out(wrapped, spec)))
+    if wrapped.declared is None:
+        return _Part(_gang(_derived(wrapped, spec)))
+    if not wrapped.declared and rule is Rule.TRUSTED:
+        return _Part(Gang())
+    return _declared_part(wrapped, spec, rule)
+
+
+def _declared_part(wrapped: WrappedObject, spec: AppWrapperSpec, rule: Rule) -> _Part:
+    """Weigh a declaration against the template."""
+    path = f"{spec.path_of(wrapped)}.custompodresources"
+    declared = tuple(_declared(one, f"{path}[{index}]") for index, one in enumerate(wrapped.declared or ()))
+    claimed = _gang(_all_members(declared)).demand
+    found = _found(wrapped, declared, spec)
+    if found is None:
+        stand_ins = tuple(pod_set for pod_set in declared if pod_set.count)
+        return _Part(_gang(_all_members(stand_ins)), claimed)
+    derived, makes_pods = _gang(found).demand, _makes_pods(wrapped)
+    larger = claimed.highest(derived) if makes_pods else NOTHING
+    charged = claimed if rule is Rule.TRUSTED else larger
+    warning = ""
+    if not makes_pods and claimed != charged:
+        warning = f"{path}: a {wrapped.kind} makes no pods, so nothing is charged for it"
+    elif derived and claimed != derived:  # what makes no pods for now may be declared as what it will be
+        warning = f"{path}: {_differing(claimed, derived)}; {_HOW_CHARGED[rule]} is charged"
+    return _Part(Gang(charged, found.members, found.sets), claimed, warning)
+
+
+_HOW_CHARGED: Final = {Rule.LARGER: "the larger", Rule.TRUSTED: "what is declared"}
+
+
+def _found(wrapped: WrappedObject, declared: tuple[PodSet, ...], spec: AppWrapperSpec) -> Pods | None:
+    """What the template says; None where it cannot be read and the declaration has to stand in for it.
+
+    An empty declaration cannot: it would make a template that we do not understand free of charge.
+    """
+    kind = KINDS.get((wrapped.group, wrapped.kind))
+    if kind is None:
+        return None
+    try:
+        return pods_of(kind, wrapped.template)
+    except TemplateError as error:
+        if declared:
+            return None
+        raise _unreadable(wrapped, spec, error) from error
+
+
+def _makes_pods(wrapped: WrappedObject) -> bool:
+    """False of a kind that is known to make none, ever."""
+    kind = KINDS.get((wrapped.group, wrapped.kind))
+    return kind is None or bool(kind.rules)
+
+
+def _differing(claimed: Resources, derived: Resources) -> str:
+    """Both numbers of each resource in which a declaration and its template differ."""
+    names = sorted(name for name in {*claimed, *derived} if claimed[name] != derived[name])
+    told = ", ".join(
+        f"{name}: {in_words(name, claimed[name])} declared, {in_words(name, derived[name])} by the template"
+        for name in names[:_MOST_NAMED]
+    )
+    return told if len(names) <= _MOST_NAMED else f"{told}, and {len(names) - _MOST_NAMED} more"
+
+
+def _gang(pods: Pods) -> Gang:
+    demand = _total((pod_set.requests, pod_set.count) for pod_set in pods.sets)
+    return Gang(demand, pods.members, pods.sets)
+
+
+def _all_members(pod_sets: tuple[PodSet, ...]) -> Pods:
+    return Pods(pod_sets, sum(pod_set.count for pod_set in pod_sets))
+
+
+def _derived(wrapped: WrappedObject, spec: AppWrapperSpec) -> Pods:
+    kind = KINDS.get((wrapped.group, wrapped.kind))
+    if kind is None:
+        raise DemandError(spec.path_of(wrapped), _why_untold(wrapped), _remedy_for_unknown(spec))
+    try:
+        return pods_of(kind, wrapped.template)
+    except TemplateError as error:
+        raise _unreadable(wrapped, spec, error) from error
+
+
+def _unreadable(wrapped: WrappedObject, spec: AppWrapperSpec, error: TemplateError) -> DemandError:
+    path = f"{spec.template_path_of(wrapped)}.{error.path}"
+    return DemandError(path, error.problem, _remedy_for_unreadable(spec))
+
+
+def _pointed_out(wrapped: WrappedObject, spec: AppWrapperSpec) -> Pods:
+    """Follow podSets, for a kind we do not know; for one we know they only have to agree with us."""
+    path = f"{spec.path_of(wrapped)}.podSets"
+    if len(wrapped.pod_sets) > _MOST_POD_SETS:
+        problem = f"has {len(wrapped.pod_sets)} entries, and at most {_MOST_POD_SETS} are taken"
+        raise DemandError(path, problem, "Spread them over several components")
+    pod_sets = tuple(_at(one, wrapped, f"{path}[{index}]") for index, one in enumerate(wrapped.pod_sets))
+    told = _all_members(tuple(pod_set for pod_set in pod_sets if pod_set.count))
+    kind = KINDS.get((wrapped.group, wrapped.kind))
+    if kind is None:
+        return told
+    agreed = _agreed(told, kind, wrapped, spec)
+    _check_places(kind, wrapped, path)
+    return agreed
+
+
+def _check_places(kind: Kind, wrapped: WrappedObject, path: str) -> None:
+    """Refuse paths to what the API server does not know as a pod template of a kind that we know."""
+    for index, one in enumerate(wrapped.pod_sets):
+        if not is_template_of(kind, wrapped.template, one.path):
+            problem = f"{quoted(one.path)} is not where {_named(wrapped)} has a pod template"
+            raise DemandError(f"{path}[{index}].path", problem, _REMEDY_FOR_PATH)
+
+
+def _at(pod_set: TemplatePodSet, wrapped: WrappedObject, path: str) -> PodSet:
+    try:
+        return pod_set_at(wrapped.template, pod_set.path, pod_set.replicas)
+    except TemplateError as error:
+        problem, remedy = _astray(pod_set.path, error)
+        raise DemandError(f"{path}.path", problem, remedy) from error
+
+
+def _astray(path: str, error: TemplateError) -> tuple[str, str]:
+    """Tell a path that leads to no pod template from one that leads to a bad one."""
+    if error.path != path:
+        return f"the template at {quoted(path)} cannot be read: {error}", "Correct the template"
+    return f"{quoted(path)} {error.problem}", _REMEDY_FOR_PATH
+
+
+def _agreed(told: Pods, kind: Kind, wrapped: WrappedObject, spec: AppWrapperSpec) -> Pods:
+    """Hold what was told against what we find; a suspended object has only what was told to reserve."""
+    found = _derived(wrapped, spec)
+    if kind.is_suspended(wrapped.template):
+        return Pods(told.sets)
+    if told.members not in {found.members, sum(pod_set.count for pod_set in found.sets)}:
+        problem = f"counts {told.members} pods, but {_named(wrapped)} written like this makes {found.members}"
+        remedy = "Correct the replicas, or leave podSets out"
+        raise DemandError(f"{spec.path_of(wrapped)}.podSets", problem, remedy)
+    return found
+
+
+def _named(wrapped: WrappedObject) -> str:
+    return f"a {wrapped.kind} ({wrapped.group})" if wrapped.group else f"a {wrapped.kind}"
+
+
+def _why_untold(wrapped: WrappedObject) -> str:
+    problem = f"what the pods of {_named(wrapped)} ask for cannot be told from its template"
+    why = UNTOLD.get((wrapped.group, wrapped.kind))
+    return f"{problem}: {why}" if why else problem
+
+
+def _remedy_for_unknown(spec: AppWrapperSpec) -> str:
+    """Name the places for a declaration: v1beta2's podSets cannot say that there are no pods."""
+    if spec.spelling == "v1beta1":
+        return f"Declare it beside the template, such as `{_DECLARATION}` (`[]` if it makes no pods)"
+    in_v1beta1 = "wrap it in resources.GenericItems (v1beta1) with `custompodresources: []`"
+    return f"Say where its pod templates are, such as `{_POD_SETS}`; if it makes no pods, {in_v1beta1}"
+
+
+def _remedy_for_unreadable(spec: AppWrapperSpec) -> str:
+    """Ask for a correction: v1beta2's podSets could not help, because they give no resources."""
+    if spec.spelling == "v1beta2":
+        return "Correct the template"
+    return f"Correct the template, or declare what its pods ask for beside it, such as `{_DECLARATION}`"
+
+
+def _declared(declared: DeclaredPodSet, path: str) -> PodSet:
+    """Read a declaration as MCAD does: a limit stands for a request that is absent or 0."""
+    requests = _amounts(declared.requests, f"{path}.requests")
+    limits = _amounts(declared.limits, f"{path}.limits")
+    return PodSet(declared.replicas, Resources({**limits, **requests}))
+
+
+def _amounts(quantities: Mapping[str, int | str], path: str) -> Resources:
+    try:
+        return resource_amounts(quantities)
+    except QuantityError as error:
+        raise DemandError(path, str(error), "Correct the quantity") from error
+
+
+def _total(parts: Iterable[tuple[Resources, int]]) -> Resources:
+    total: dict[str, int] = {}
+    for requests, count in parts:
+        for name, value in requests.items():
+            total[name] = total.get(name, 0) + value * count
+    return Resources(total)
+
+
+def _check_sizes(demand: Resources, pods: int) -> None:
+    for name, total in [*demand.items(), ("pods", pods)]:
+        if total > LARGEST_AMOUNT:
+            most = f"{LARGEST_AMOUNT}{' milli-units' if name == 'cpu' else ''}"
+            problem = f"asks for more {name} in total than can be counted (at most {most})"
+            raise DemandError("spec", problem, "Correct the counts or the quantities")

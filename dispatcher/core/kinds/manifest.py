@@ -1,0 +1,314 @@
+"""What is really created for a wrapped object: the user's template, its name settled, bearing our marks.
+
+The marks say whose an object is. Labels, on the object and in every pod template inside it: the AppWrapper's uid
+and the attempt, the AppWrapper's name and the object's as MCAD and its successor spelled them, and in the pod
+templates the item's index. Annotations: the hub's id and the item's index. The owner is the AppWrapper on the hub,
+and in a member cluster a ConfigMap for each attempt, its anchor. Labels prove nothing alone, anybody can write them:
+`whose` believes the owner reference and uses the labels to tell one attempt from another.
+
+Fields that are the server's to write, and finalizers, are not created: see `core.kinds.server_fields`. Into the pod
+templates goes also what a quota manager has added to the pods (`TemplatePodSet.info`). Whatever in a template is
+not what Kubernetes would take is left as it is, for the API server to refuse in its own words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from dispatcher.api import names
+from dispatcher.api.appwrapper import WrappedObject
+from dispatcher.api.syntax import LONGEST_LABEL, is_qualified_name
+from dispatcher.core.kinds.server_fields import STATUS, is_pod_template, without_server_fields
+from dispatcher.core.model.record import ObjectRef
+
+Json = dict[str, Any]
+
+_LONGEST_GENERATED_NAME: Final = 63  # as the API server's own: Services, Jobs and others take no longer ones
+_HASH_LENGTH: Final = 10
+_ROOT: Final = "template"
+"""How the path of a pod set calls the wrapped object itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Anchor:
+    """The ConfigMap in a member cluster that owns all that one attempt created there."""
+
+    name: str
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """The AppWrapper an object is created for, and by which attempt of which hub.
+
+    In a member cluster there is no AppWrapper: `anchor` is the ConfigMap there that stands for this attempt.
+    """
+
+    uid: str
+    group: str
+    version: str
+    namespace: str
+    name: str
+    attempt: int
+    hub_id: str
+    anchor: Anchor | None = None
+
+    def reference(self) -> Json:
+        """The owner reference that makes Kubernetes remove the object with what owns it."""
+        api_version, kind = f"{self.group}/{self.version}", names.APPWRAPPER_KIND
+        name, uid = self.name, self.uid
+        if self.anchor:
+            api_version, kind, name, uid = "v1", "ConfigMap", self.anchor.name, self.anchor.uid
+        return {
+            "apiVersion": api_version,
+            "kind": kind,
+            "name": name,
+            "uid": uid,
+            "controller": True,
+            "blockOwnerDeletion": True,
+        }
+
+    def labels(self) -> dict[str, str]:
+        """The labels of the object and of its pods: the uid is the key, the name is for people and MCAD's clients."""
+        name = _as_label(self.name)
+        return {
+            names.UID_LABEL: self.uid,
+            names.ATTEMPT_LABEL: str(self.attempt),
+            names.NAME_LABEL: name,
+            names.MCAD_NAME_LABEL: name,
+        }
+
+
+def reference(wrapped: WrappedObject, owner: Owner) -> ObjectRef:
+    """The name an item goes by in the cluster; the same however often it is asked."""
+    return ObjectRef(
+        item=wrapped.index,
+        api_version=wrapped.api_version,
+        kind=wrapped.kind,
+        namespace=owner.namespace,
+        name=wrapped.name or _generated_name(wrapped, owner),
+    )
+
+
+def anchor_of(owner: Owner) -> Json:
+    """The ConfigMap that owns what this attempt creates in a member cluster: deleting it deletes the gang."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": anchor_name(owner.uid, owner.attempt),
+            "namespace": owner.namespace,
+            "labels": owner.labels(),
+            "annotations": {names.HUB_ANNOTATION: owner.hub_id},
+        },
+        "immutable": True,
+        "data": {"appwrapper": f"{owner.namespace}/{owner.name}", "attempt": str(owner.attempt)},
+    }
+
+
+def anchor_name(uid: str, attempt: int) -> str:
+    """The name of the anchor of an attempt; the same however often it is asked."""
+    return f"{names.ANCHOR_PREFIX}{uid}-{attempt}"
+
+
+def appwrapper_of(reference: Mapping[str, Any]) -> str | None:
+    """The uid of the AppWrapper that an owner reference means, by itself or by an anchor; None if it means none."""
+    group = str(reference.get("apiVersion")).partition("/")[0]
+    if reference.get("kind") == names.APPWRAPPER_KIND and group in names.PLURALS:
+        return str(reference.get("uid"))
+    if (group, reference.get("kind")) == ("v1", "ConfigMap"):
+        found = _ANCHOR.fullmatch(str(reference.get("name")))
+        return found[1] if found and int(found[2]) <= _LAST_ATTEMPT else None
+    return None
+
+
+_ANCHOR: Final = re.compile(re.escape(names.ANCHOR_PREFIX) + "(.+)-([0-9]{1,10})")
+_LAST_ATTEMPT: Final = 2**31 - 1
+"""The largest number of an attempt that the database holds."""
+
+
+def build(wrapped: WrappedObject, owner: Owner) -> Json:
+    """The object to create; the user's template is not changed."""
+    template = {key: value for key, value in wrapped.template.items() if key != STATUS}
+    built: Json = _with_pods_marked(template, _ROOT, _PodMarks.of(wrapped, owner))
+    metadata = without_server_fields(built.get("metadata") or {})
+    metadata.pop("generateName", None)
+    metadata["name"] = reference(wrapped, owner).name
+    metadata["namespace"] = owner.namespace
+    metadata["ownerReferences"] = [owner.reference()]
+    metadata["labels"] = _labelled(metadata.get("labels"), _labels(wrapped, owner))
+    metadata["annotations"] = {**(metadata.get("annotations") or {}), **_annotations(wrapped, owner)}
+    built["metadata"] = metadata
+    return built
+
+
+def adoption(found: Mapping[str, Any], wrapped: WrappedObject, owner: Owner) -> Json | None:
+    """The merge patch that gives our marks to an object of ours that was made without them; None if it has them."""
+    metadata = found.get("metadata") or {}
+    labels = metadata.get("labels") or {}
+    if names.UID_LABEL in labels:
+        return None
+    marked = _labelled(labels, _labels(wrapped, owner))
+    return {
+        "metadata": {
+            "uid": metadata.get("uid"),
+            "labels": {key: value for key, value in marked.items() if labels.get(key) != value},
+            "annotations": _annotations(wrapped, owner),
+        }
+    }
+
+
+class Whose(StrEnum):
+    """Whose an object is that was found where we want to create one."""
+
+    THIS_ATTEMPT = "this-attempt"
+    """Ours, made by this attempt: it is the one we wanted."""
+    EARLIER_ATTEMPT = "earlier-attempt"
+    """Ours, made by an earlier attempt of the same AppWrapper: to be removed first."""
+    LATER_ATTEMPT = "later-attempt"
+    """Ours, made by an attempt that is yet to be, as far as we know: the database is older than that. Never touched."""
+    ANOTHER_APPWRAPPER = "another-appwrapper"
+    """Owned by another AppWrapper: if that one is deleted the object is going, else the name is taken."""
+    FOREIGN = "foreign"
+    """Somebody else's: never touched."""
+
+
+def whose(found: Mapping[str, Any], owner: Owner) -> Whose:
+    """Whose `found`, an object as the API server has it, is."""
+    metadata = found.get("metadata") or {}
+    appwrapper = owned_by(metadata)
+    if appwrapper is None:
+        return Whose.FOREIGN
+    if appwrapper != owner.uid:
+        return Whose.ANOTHER_APPWRAPPER
+    if is_of_later_attempt(metadata, owner):
+        return Whose.LATER_ATTEMPT
+    if owner.anchor and (controller_of(metadata) or {}).get("uid") != owner.anchor.uid:
+        return Whose.EARLIER_ATTEMPT  # or of this one, under an anchor that is gone: it goes with that
+    marked = (metadata.get("labels") or {}).get(names.ATTEMPT_LABEL)
+    if marked is not None and marked != str(owner.attempt):
+        return Whose.EARLIER_ATTEMPT
+    return Whose.THIS_ATTEMPT
+
+
+def is_of_later_attempt(metadata: Mapping[str, Any], owner: Owner) -> bool:
+    """True of an object of the AppWrapper that bears a greater number than the attempt that is `owner`."""
+    return (attempt_number(metadata) or 0) > owner.attempt
+
+
+def attempt_number(metadata: Mapping[str, Any]) -> int | None:
+    """The number of the attempt that an object bears; None if it bears none that an attempt can have."""
+    marked = str((metadata.get("labels") or {}).get(names.ATTEMPT_LABEL))
+    return int(marked) if _NUMBER.fullmatch(marked) else None
+
+
+_NUMBER: Final = re.compile("[0-9]{1,9}")
+"""Some billions fewer than a column can hold, so that there is always a next one."""
+
+
+def owned_by(metadata: Mapping[str, Any]) -> str | None:
+    """The uid of the AppWrapper that controls an object, by itself or by an anchor; None if none does."""
+    controller = controller_of(metadata)
+    return appwrapper_of(controller) if controller else None
+
+
+def controller_of(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The owner reference that controls an object, if any does."""
+    references = metadata.get("ownerReferences")
+    for candidate in references if isinstance(references, list) else ():
+        if isinstance(candidate, Mapping) and candidate.get("controller"):
+            found: Mapping[str, Any] = candidate
+            return found
+    return None
+
+
+def _labels(wrapped: WrappedObject, owner: Owner) -> dict[str, str]:
+    """What is written on the object and on its pods."""
+    name = reference(wrapped, owner).name
+    return owner.labels() | ({names.RESOURCE_NAME_LABEL: name} if is_qualified_name(name) else {})
+
+
+def _annotations(wrapped: WrappedObject, owner: Owner) -> dict[str, str]:
+    return {names.HUB_ANNOTATION: owner.hub_id, names.ITEM_ANNOTATION: str(wrapped.index)}
+
+
+@dataclass(frozen=True, slots=True)
+class _PodMarks:
+    """What goes into the pod templates of one object: labels into all, `infos` into those at their paths."""
+
+    labels: Mapping[str, str]
+    infos: Mapping[str, Mapping[str, Any]]
+
+    @classmethod
+    def of(cls, wrapped: WrappedObject, owner: Owner) -> _PodMarks:
+        labels = _labels(wrapped, owner) | {names.ITEM_LABEL: str(wrapped.index)}
+        return cls(labels, {pod_set.path: pod_set.info for pod_set in wrapped.pod_sets})
+
+    def put_on(self, template: Json, path: str) -> Json:
+        informed = _informed(template, self.infos.get(path, {}))
+        metadata = without_server_fields(informed.get("metadata") or {})
+        metadata["labels"] = _labelled(metadata.get("labels"), self.labels)
+        return {**{key: value for key, value in informed.items() if key != STATUS}, "metadata": metadata}
+
+
+def _with_pods_marked(value: Any, path: str, marks: _PodMarks) -> Any:  # noqa: ANN401  # any JSON
+    """`value` with `marks` on every pod template in it, wherever a kind keeps its templates."""
+    if isinstance(value, list):
+        return [_with_pods_marked(entry, f"{path}[{index}]", marks) for index, entry in enumerate(value)]
+    if not isinstance(value, dict):
+        return value
+    copied = {key: _with_pods_marked(entry, f"{path}.{key}", marks) for key, entry in value.items()}
+    return marks.put_on(copied, path) if is_pod_template(copied) else copied
+
+
+def _informed(template: Json, info: Mapping[str, Any]) -> Json:
+    """A pod template with what was added to its pods: where both name a key the user's value stays."""
+    if not info:
+        return template
+    metadata, spec = dict(template.get("metadata") or {}), dict(template["spec"])
+    for part, key in ((metadata, "labels"), (metadata, "annotations"), (spec, "nodeSelector")):
+        _add_keys(part, key, info.get(key))
+    for key in ("tolerations", "schedulingGates"):
+        _append(spec, key, info.get(key))
+    return {**template, "metadata": metadata, "spec": spec}
+
+
+def _add_keys(part: Json, key: str, added: object) -> None:
+    own = part.get(key) or {}
+    if added and isinstance(added, Mapping) and isinstance(own, Mapping):
+        part[key] = {**added, **own}
+
+
+def _append(part: Json, key: str, added: object) -> None:
+    own = part.get(key) or []
+    if added and isinstance(added, list) and isinstance(own, list):
+        part[key] = [*own, *added]
+
+
+def _labelled(labels: Mapping[str, str] | None, marks: Mapping[str, str]) -> dict[str, str]:
+    """The user's labels and our marks; the prefix is ours, other labels stay the user's if set."""
+    ours = {key: value for key, value in marks.items() if key.startswith(f"{names.PREFIX}/")}
+    return {**marks, **(labels or {}), **ours}
+
+
+def _as_label(name: str) -> str:
+    """A name as a label's value; one that is too long is cut, and told from others cut alike by a hash."""
+    if len(name) <= LONGEST_LABEL:
+        return name
+    return f"{name[: LONGEST_LABEL - _HASH_LENGTH - 1]}-{_hash(name)}"
+
+
+def _generated_name(wrapped: WrappedObject, owner: Owner) -> str:
+    """A server-made name cannot be exactly-once, so we make it: from the AppWrapper's uid and the item."""
+    digest = _hash(f"{owner.uid}/{wrapped.index}")
+    prefix = (wrapped.generate_name or f"{owner.name}-")[: _LONGEST_GENERATED_NAME - _HASH_LENGTH]
+    return f"{prefix}{digest}"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_HASH_LENGTH]

@@ -1,0 +1,516 @@
+"""The pod sets of the kinds we know, read from their templates.
+
+`KINDS` says for each kind, by (API group, kind), where its pod templates are and how many pods are made of
+each, whatever the version: a new kind is one row. A kind with no rules makes no pods; a kind that is not in
+the table may make any number. Where somebody else says which templates there are, `template_at` finds one by
+its path. Templates have not been through the API server: nothing is defaulted, any field may be missing, null
+or of another type, and then `TemplateError` says which.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+from dispatcher.api.spec_errors import quoted
+from dispatcher.core.kinds.pod_requests import PodSpecError, pod_requests
+from dispatcher.core.model.gang import PodSet, Toleration
+
+LARGEST_COUNT: Final = 2**31 - 1
+"""Replicas and the like are int32 in every kind."""
+
+
+class TemplateError(ValueError):
+    """A wrapped object whose pods cannot be told: `path` is inside the object."""
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = path
+        self.problem = problem
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """A value inside a wrapped object, with its path for complaints; absent and null are both None.
+
+    `key` is the last step to it, empty for the object itself and in lists.
+    """
+
+    value: object
+    path: str = ""
+    key: str = ""
+
+    def at(self, path: str) -> Field:
+        """Find the value at a dotted path below this one; it is None where any step is missing."""
+        field = self
+        for key in filter(None, path.split(".")):
+            field = field.child(key)
+        return field
+
+    def each(self, path: str) -> Iterator[Field]:
+        """Find the values at a dotted path, in which `*` stands for every element of a list or an object."""
+        before, star, after = path.partition("*")
+        start = self.at(before)
+        if not star:
+            yield start
+            return
+        for element in start.elements():
+            yield from element.each(after)
+
+    def integer(self, default: int) -> int:
+        """Read a count, at least 0 and at most what Kubernetes can store."""
+        if self.value is None:
+            return default
+        if isinstance(self.value, bool) or not isinstance(self.value, int):
+            raise TemplateError(self.path, "must be a whole number")
+        if not 0 <= self.value <= LARGEST_COUNT:
+            raise TemplateError(self.path, f"must be between 0 and {LARGEST_COUNT}")
+        return self.value
+
+    def flag(self) -> bool:
+        """Read a boolean; false if absent."""
+        if self.value is None or isinstance(self.value, bool):
+            return bool(self.value)
+        raise TemplateError(self.path, "must be true or false")
+
+    def text(self, default: str = "") -> str:
+        """Read a string that can be printed: the API server checks no template, and no database takes a NUL."""
+        if self.value is None:
+            return default
+        if not isinstance(self.value, str):
+            raise TemplateError(self.path, "must be a string")
+        if not self.value.isprintable():
+            raise TemplateError(self.path, "must have no control characters")
+        return self.value
+
+    def mapping(self) -> Mapping[str, Any]:
+        """Read an object; empty if absent."""
+        if self.value is None:
+            return {}
+        if not isinstance(self.value, Mapping):
+            raise TemplateError(self.path, "must be an object")
+        return self.value
+
+    def child(self, key: str) -> Field:
+        """Find the value of one key, which may contain dots."""
+        return Field(self.mapping().get(key), f"{self.path}.{key}" if self.path else key, key)
+
+    def elements(self) -> Iterator[Field]:
+        """Go through a list or an object; nothing if absent."""
+        if isinstance(self.value, list | tuple):
+            for index, value in enumerate(self.value):
+                yield Field(value, f"{self.path}[{index}]")
+        else:
+            for key in self.mapping():
+                yield Field(self.mapping()[key], f"{self.path}[{key[:60]!r}]", key)
+
+
+_STEP: Final = r"\.([^.\[\]]+)|\[([0-9]{1,9})\]"
+_PATH: Final = re.compile(rf"template(?:{_STEP})*")
+
+
+def template_at(wrapped: Mapping[str, Any], path: str) -> Field:
+    """Find the pod template at a path such as `template.spec.workerGroupSpecs[0].template`.
+
+    The leading `template` is the wrapped object itself, and stands alone for a bare Pod. TemplateError if the
+    path is none, or leads to nothing or to something else.
+    """
+    if not _PATH.fullmatch(path):
+        raise TemplateError(path, "is no path such as template.spec.groups[0].template")
+    field = Field(wrapped)
+    for key, index in re.findall(_STEP, path):
+        field = _step(field, key, index)
+        if field.value is None:
+            raise TemplateError(path, f"leads to nothing at {quoted(key or int(index))}")
+    if not _is_pod_template(field):
+        raise TemplateError(path, "leads to something that is no pod template with containers")
+    return field
+
+
+def _step(field: Field, key: str, index: str) -> Field:
+    match field.value:
+        case Mapping() if key:
+            return field.child(key)
+        case list() | tuple() if index and int(index) < len(field.value):
+            return Field(field.value[int(index)], f"{field.path}[{index}]")
+    return Field(None)
+
+
+def _is_pod_template(field: Field) -> bool:
+    match field.value:
+        case {"spec": {"containers": [_, *_]}}:
+            return True
+    return False
+
+
+PodSpec: TypeAlias = Mapping[str, Any]
+Injection: TypeAlias = Callable[[PodSpec, Field, Field], PodSpec]
+"""Adds to a pod spec what an operator adds to it, given the group it is of and the whole object."""
+
+
+def _always(_: Field) -> bool:
+    return True
+
+
+@dataclass(frozen=True, slots=True)
+class PodRule:
+    """Where a kind keeps pods of one sort.
+
+    Every object at `groups` (`*` for every element) has a pod template at `template` below it, or else the one
+    that `otherwise` gives, and `count` says how many pods are made of it. There has to be a group unless the
+    rule is `optional`, or the object is not of those to which it `applies`. Pods that are no `members` need
+    room as the others do, but come so late that no gang can wait for them.
+    """
+
+    groups: str
+    template: str
+    count: Callable[[Field], int]
+    injections: tuple[Injection, ...] = ()
+    otherwise: Callable[[Field], Field] | None = None
+    applies: Callable[[Field], bool] = _always
+    optional: bool = False
+    members: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """How one kind makes pods: none without rules, and none while the flag at `suspend` is true.
+
+    Whoever resumes a suspended object later takes capacity that was never reserved: what shall be reserved
+    for it has to be declared.
+    """
+
+    rules: tuple[PodRule, ...] = ()
+    suspend: str = ""
+
+    def is_suspended(self, wrapped: Mapping[str, Any]) -> bool:
+        """True if this object, of this kind, makes no pods for now; TemplateError if that cannot be read."""
+        return bool(self.suspend) and Field(wrapped).at(self.suspend).flag()
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """The pods of one wrapped object: what needs room, and how many of them run as the gang."""
+
+    sets: tuple[PodSet, ...] = ()
+    members: int = 0
+
+
+def pods_of(kind: Kind, wrapped: Mapping[str, Any]) -> Pods:
+    """Tell the pods that an object of this kind makes, template by template; TemplateError if unreadable."""
+    if kind.is_suspended(wrapped):
+        return Pods()
+    root = Field(wrapped)
+    found = [(rule, _pod_set(rule, group, root)) for rule in kind.rules for group in _groups(rule, root)]
+    return Pods(
+        sets=tuple(pod_set for _, pod_set in found if pod_set.count),
+        members=sum(pod_set.count for rule, pod_set in found if rule.members),
+    )
+
+
+def is_template_of(kind: Kind, wrapped: Mapping[str, Any], path: str) -> bool:
+    """Whether this path, at which there is a pod template, is where an object of this kind has one; also suspended."""
+    root, pointed_out = Field(wrapped), template_at(wrapped, path).value
+    try:
+        groups = [
+            (rule, group) for rule in kind.rules if rule.applies(root) for group in root.each(rule.groups)
+        ]
+        return any(group.at(rule.template).value is pointed_out for rule, group in groups)
+    except TemplateError:
+        return False
+
+
+def pod_set_at(wrapped: Mapping[str, Any], path: str, count: int) -> PodSet:
+    """Tell what so many pods of the template at this path ask for; TemplateError if there is none."""
+    template = template_at(wrapped, path)
+    return _shape(template.at("spec"), template.at("spec").mapping(), count)
+
+
+def _groups(rule: PodRule, root: Field) -> tuple[Field, ...]:
+    if not rule.applies(root):
+        return ()
+    groups = tuple(root.each(rule.groups))
+    if not (groups or rule.optional):
+        raise TemplateError(rule.groups.removesuffix(".*"), "must name at least one sort of pods")
+    return groups
+
+
+def _pod_set(rule: PodRule, group: Field, root: Field) -> PodSet:
+    template = group.at(rule.template)
+    if template.value is None and rule.otherwise:
+        template = rule.otherwise(group)
+    pod_spec = template.at("spec")
+    containers = pod_spec.at("containers")
+    if not (isinstance(containers.value, list | tuple) and containers.value):
+        raise TemplateError(containers.path, "must list the containers of the pod")
+    injected = pod_spec.mapping()
+    for inject in rule.injections:
+        injected = inject(injected, group, root)
+    return _shape(pod_spec, injected, rule.count(group))
+
+
+def _shape(pod_spec: Field, injected: PodSpec, count: int) -> PodSet:
+    try:
+        return PodSet(count, pod_requests(injected), _tolerations(pod_spec))
+    except PodSpecError as error:
+        raise TemplateError(pod_spec.path, str(error)) from error
+
+
+def _tolerations(pod_spec: Field) -> tuple[Toleration, ...]:
+    return tuple(
+        Toleration(
+            key=toleration.at("key").text(),
+            operator=toleration.at("operator").text() or "Equal",
+            value=toleration.at("value").text(),
+            effect=toleration.at("effect").text(),
+        )
+        for toleration in pod_spec.each("tolerations.*")
+    )
+
+
+def _one(_: Field) -> int:
+    return 1
+
+
+def _replicas(group: Field) -> int:
+    return group.at("replicas").integer(default=1)
+
+
+def _replicas_if_written(task: Field) -> int:
+    """Volcano has no default for them."""
+    return task.at("replicas").integer(default=0)
+
+
+def _job_pods(job_spec: Field) -> int:
+    """How many pods of a Job run at once: never more than have still to complete."""
+    parallelism = job_spec.at("parallelism").integer(default=1)
+    return min(parallelism, job_spec.at("completions").integer(default=parallelism))
+
+
+def _ray_workers(group: Field) -> int:
+    """KubeRay counts slices, of `numOfHosts` pods each, and keeps them between its bounds."""
+    if group.at("suspend").flag():
+        return 0
+    lowest = group.at("minReplicas").integer(default=0)
+    highest = group.at("maxReplicas").integer(default=LARGEST_COUNT)
+    replicas = group.at("replicas").integer(default=0)
+    return min(max(replicas, lowest), highest) * group.at("numOfHosts").integer(default=1)
+
+
+def _job_set_pods(replicated: Field) -> int:
+    return _replicas(replicated) * _job_pods(replicated.at("template.spec"))
+
+
+def _workers_of_leaders(spec: Field) -> int:
+    """Each leader is one of its group of `size` pods."""
+    size = spec.at("leaderWorkerTemplate.size").integer(default=1)
+    return _replicas(spec) * max(size - 1, 0)
+
+
+def _worker_template(spec: Field) -> Field:
+    return spec.at("leaderWorkerTemplate.workerTemplate")
+
+
+def _container(name: str, cpu: str, memory: str) -> Mapping[str, Any]:
+    return {"name": name, "resources": {"requests": {"cpu": cpu, "memory": memory}}}
+
+
+_AUTOSCALER: Final = _container("autoscaler", "500m", "512Mi")
+_WAIT_GCS_READY: Final = _container("wait-gcs-ready", "200m", "256Mi")
+_INIT_PYTORCH: Final = _container("init-pytorch", "50m", "10Mi")
+_SUBMITTER: Final = _container("ray-job-submitter", "500m", "200Mi")
+
+
+def _with_autoscaler(cluster: str) -> Injection:
+    """KubeRay's sidecar of the head; resources that a user gives it replace its own altogether."""
+
+    def inject(pod_spec: PodSpec, _: Field, root: Field) -> PodSpec:
+        spec = root.at(cluster)
+        if not spec.at("enableInTreeAutoscaling").flag():
+            return pod_spec
+        own = spec.at("autoscalerOptions.resources")
+        resources = _AUTOSCALER["resources"] if own.value is None else own.mapping()
+        return _with_one_more(pod_spec, "containers", {**_AUTOSCALER, "resources": resources})
+
+    return inject
+
+
+def _with_wait_gcs_ready(pod_spec: PodSpec, _: Field, __: Field) -> PodSpec:
+    """Add KubeRay's init container to a worker, as the last."""
+    return _with_one_more(pod_spec, "initContainers", _WAIT_GCS_READY)
+
+
+def _with_init_pytorch(pod_spec: PodSpec, group: Field, _: Field) -> PodSpec:
+    """Add the init container with which workers wait for their master."""
+    return _with_one_more(pod_spec, "initContainers", _INIT_PYTORCH) if group.key == "Worker" else pod_spec
+
+
+def _with_submitter(pod_spec: PodSpec, _: Field, root: Field) -> PodSpec:
+    """Add to the head the container that submits a RayJob from there."""
+    if _submission_mode(root) != "SidecarMode":
+        return pod_spec
+    return _with_one_more(pod_spec, "containers", _SUBMITTER)
+
+
+def _submission_mode(root: Field) -> str:
+    return root.at("spec.submissionMode").text() or "K8sJobMode"
+
+
+def _submits_by_job(root: Field) -> bool:
+    return _submission_mode(root) == "K8sJobMode"
+
+
+def _default_submitter(spec: Field) -> Field:
+    return Field({"spec": {"containers": [_SUBMITTER]}}, spec.child("submitterPodTemplate").path)
+
+
+def _has_own_cluster(root: Field) -> bool:
+    """A RayJob may select a cluster that exists instead of making one."""
+    return not root.at("spec.clusterSelector").mapping()
+
+
+def _with_one_more(pod_spec: PodSpec, containers: str, container: Mapping[str, Any]) -> PodSpec:
+    """Append a container; what is no list stays, for `pod_requests` to refuse."""
+    own = pod_spec.get(containers) or []
+    return {**pod_spec, containers: [*own, container]} if isinstance(own, list | tuple) else pod_spec
+
+
+def _ray_cluster(
+    spec: str, *of_the_head: Injection, applies: Callable[[Field], bool] = _always
+) -> tuple[PodRule, ...]:
+    """The rules of a Ray cluster whose spec is at this path, as RayJobs and RayServices have one inside."""
+    return (
+        PodRule(
+            groups=f"{spec}.headGroupSpec",
+            template="template",
+            count=_one,
+            injections=(_with_autoscaler(spec), *of_the_head),
+            applies=applies,
+        ),
+        PodRule(
+            groups=f"{spec}.workerGroupSpecs.*",
+            template="template",
+            count=_ray_workers,
+            injections=(_with_wait_gcs_ready,),
+            applies=applies,
+            optional=True,
+        ),
+    )
+
+
+_RAY_JOB: Final = Kind(
+    (
+        *_ray_cluster("spec.rayClusterSpec", _with_submitter, applies=_has_own_cluster),
+        PodRule(
+            groups="spec",
+            template="submitterPodTemplate",
+            count=_one,
+            otherwise=_default_submitter,
+            applies=_submits_by_job,
+            members=False,  # KubeRay makes it only once the cluster is ready
+        ),
+    ),
+    suspend="spec.suspend",
+)
+
+_LEADER_WORKER_SET: Final = Kind(
+    (
+        PodRule("spec", "leaderWorkerTemplate.leaderTemplate", _replicas, otherwise=_worker_template),
+        PodRule("spec", "leaderWorkerTemplate.workerTemplate", _workers_of_leaders),
+    )
+)
+
+
+def _kubeflow_job(replica_specs: str, *injections: Injection) -> Kind:
+    rule = PodRule(f"spec.{replica_specs}.*", "template", _replicas, injections)
+    return Kind((rule,), suspend="spec.runPolicy.suspend")
+
+
+_REPLICATED = Kind((PodRule("spec", "template", _replicas),))
+
+_PODLESS: Final = {
+    "": (
+        "ConfigMap",
+        "Endpoints",
+        "LimitRange",
+        "PersistentVolumeClaim",
+        "ResourceQuota",
+        "Secret",
+        "Service",
+        "ServiceAccount",
+    ),
+    "apps": ("ControllerRevision",),
+    "autoscaling": ("HorizontalPodAutoscaler",),
+    "coordination.k8s.io": ("Lease",),
+    "discovery.k8s.io": ("EndpointSlice",),
+    "networking.k8s.io": ("Ingress", "NetworkPolicy"),
+    "policy": ("PodDisruptionBudget",),
+    "rbac.authorization.k8s.io": ("Role", "RoleBinding"),
+    "route.openshift.io": ("Route",),
+    "scheduling.k8s.io": ("PodGroup",),
+    "scheduling.sigs.k8s.io": ("PodGroup",),
+    "scheduling.volcano.sh": ("PodGroup",),
+    "scheduling.x-k8s.io": ("PodGroup",),
+    "batch.volcano.sh": ("PodGroup",),
+}
+
+KINDS: Final[Mapping[tuple[str, str], Kind]] = {
+    **{(group, kind): Kind() for group, kinds in _PODLESS.items() for kind in kinds},
+    ("", "Pod"): Kind((PodRule("", "", _one),)),
+    ("apps", "Deployment"): _REPLICATED,
+    ("apps", "ReplicaSet"): _REPLICATED,
+    ("apps", "StatefulSet"): _REPLICATED,
+    ("batch", "Job"): Kind((PodRule("spec", "template", _job_pods),), suspend="spec.suspend"),
+    ("batch.volcano.sh", "Job"): Kind((PodRule("spec.tasks.*", "template", _replicas_if_written),)),
+    ("jobset.x-k8s.io", "JobSet"): Kind(
+        (PodRule("spec.replicatedJobs.*", "template.spec.template", _job_set_pods),), suspend="spec.suspend"
+    ),
+    ("kubeflow.org", "JAXJob"): _kubeflow_job("jaxReplicaSpecs"),
+    ("kubeflow.org", "MPIJob"): _kubeflow_job("mpiReplicaSpecs"),
+    ("kubeflow.org", "PaddleJob"): _kubeflow_job("paddleReplicaSpecs"),
+    ("kubeflow.org", "PyTorchJob"): _kubeflow_job("pytorchReplicaSpecs", _with_init_pytorch),
+    ("kubeflow.org", "TFJob"): _kubeflow_job("tfReplicaSpecs"),
+    ("kubeflow.org", "XGBoostJob"): _kubeflow_job("xgbReplicaSpecs"),
+    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _LEADER_WORKER_SET,
+    ("ray.io", "RayCluster"): Kind(_ray_cluster("spec"), suspend="spec.suspend"),
+    ("ray.io", "RayJob"): _RAY_JOB,
+    ("ray.io", "RayService"): Kind(_ray_cluster("spec.rayClusterConfig")),
+}
+
+UNTOLD: Final[Mapping[tuple[str, str], str]] = {
+    ("apps", "DaemonSet"): "it makes one on every node there is",
+    ("batch", "CronJob"): "it makes them again and again, at its own times",
+    ("ray.io", "RayCronJob"): "it makes them again and again, at its own times",
+    ("sparkoperator.k8s.io", "SparkApplication"): "its driver makes them as it goes",
+    ("trainer.kubeflow.org", "TrainJob"): "they are described by its runtime, which is another object",
+}
+"""Kinds that are known, and why the number of their pods still cannot be told from their templates."""
+
+VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "": ("v1",),
+    "apps": ("v1",),
+    "autoscaling": ("v1", "v2"),
+    "batch": ("v1",),
+    "batch.volcano.sh": ("v1alpha1",),
+    "coordination.k8s.io": ("v1",),
+    "discovery.k8s.io": ("v1",),
+    "jobset.x-k8s.io": ("v1alpha2",),
+    "kubeflow.org": ("v1", "v2beta1"),
+    "leaderworkerset.x-k8s.io": ("v1",),
+    "networking.k8s.io": ("v1",),
+    "policy": ("v1",),
+    "ray.io": ("v1", "v1alpha1"),
+    "rbac.authorization.k8s.io": ("v1",),
+    "route.openshift.io": ("v1",),
+    "scheduling.k8s.io": ("v1alpha2",),
+    "scheduling.sigs.k8s.io": ("v1alpha1",),
+    "scheduling.volcano.sh": ("v1beta1",),
+    "scheduling.x-k8s.io": ("v1alpha1",),
+}
+"""The versions in which clusters usually serve the kinds of each API group of `KINDS`.
+
+A kind in another version is read by the same rules. But no cluster is asked for the kinds of that version before the
+cluster says that it serves the version: anybody can invent one.
+"""

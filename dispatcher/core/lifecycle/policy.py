@@ -1,0 +1,132 @@
+"""On what terms a gang that was dispatched is kept: how long it may be short of what, and how it ends.
+
+Made of what its author wrote (`schedulingSpec`, `completionstatus`, v1beta2's annotations) and of defaults
+where nothing was written. MCAD's words are obeyed as MCAD meant them; where MCAD had none, v1beta2's hold.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final
+
+from dispatcher.api import conditions as words
+from dispatcher.api.annotations import FaultTolerance
+from dispatcher.api.appwrapper import AppWrapperSpec, Growth, Requeuing, WrappedObject
+from dispatcher.core.kinds.completion import ItemTerms, item_terms
+from dispatcher.core.kinds.demand import pods_by_item
+from dispatcher.core.kinds.podsets import KINDS
+from dispatcher.core.model.record import Record
+
+ADMISSION_GRACE: Final = timedelta(minutes=1)
+WARMUP_GRACE: Final = timedelta(minutes=5)
+FAILURE_GRACE: Final = timedelta(minutes=1)
+RETRY_PAUSE: Final = timedelta(seconds=90)
+RETRY_LIMIT: Final = 3
+KEPT: Final = timedelta(days=7)
+_LONGEST_SECONDS: Final = 2**31 - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """The terms of one AppWrapper; `items` in the order of its wrapped objects.
+
+    `limit` is how long it may run from its dispatch. Without pods for `admission_grace`, with pods that do not
+    run for `warmup_grace`, with failed pods (v1beta2) for `failure_grace`, it is taken back, at most
+    `retry_limit` times (None for ever), to be dispatched again after `retry_pause` at the earliest.
+    `expects_pods` is false where a kind we do not know may make them in ways we do not see. After
+    `force_deletion_after` pods that will not go are deleted without asking their node; None waits for ever. What
+    is left after the end is kept for `kept_completed` or `kept_failed`.
+    """
+
+    items: tuple[ItemTerms, ...] = ()
+    min_available: int | None = None
+    requeuing: Requeuing = field(default_factory=Requeuing)
+    limit: timedelta | None = None
+    expects_pods: bool = False
+    has_components: bool = False
+    admission_grace: timedelta = ADMISSION_GRACE
+    warmup_grace: timedelta = WARMUP_GRACE
+    failure_grace: timedelta = FAILURE_GRACE
+    retry_pause: timedelta = RETRY_PAUSE
+    retry_limit: int | None = RETRY_LIMIT
+    force_deletion_after: timedelta | None = timedelta(minutes=10)
+    kept_completed: timedelta = KEPT
+    kept_failed: timedelta = KEPT
+    terminal_exit_codes: frozenset[int] = frozenset()
+    retryable_exit_codes: frozenset[int] = frozenset()
+
+    def wait(self, requeuings: int) -> timedelta:
+        """How long it may be short of pods after so many requeuings: T, 2T, 4T…; T, 2T, 3T…; or always T."""
+        seconds = int(self.requeuing.wait.total_seconds())
+        match self.requeuing.growth:
+            case Growth.EXPONENTIAL:
+                seconds *= 2 ** min(requeuings, 31)
+            case Growth.LINEAR:
+                seconds *= requeuings + 1
+            case Growth.NONE:
+                pass
+        grown = timedelta(seconds=min(seconds, _LONGEST_SECONDS))
+        return min(grown, self.requeuing.max_wait or grown)
+
+    def pause(self, reason: str) -> timedelta:
+        """How long to wait before it may be dispatched again, after it was taken back for that reason."""
+        if reason == words.CLUSTER_DRAINING:
+            return timedelta(0)
+        return self.requeuing.pause if reason in words.REASONS_OF_MCAD else self.retry_pause
+
+    def is_spent(self, record: Record, reason: str) -> bool:
+        """True if it was taken back so often that this reason is a failure now; each budget counts its own."""
+        if reason in words.REASONS_OF_MCAD:
+            limit, used = self.requeuing.max_requeuings, record.requeuings - record.retries
+        else:
+            limit, used = self.retry_limit, record.retries
+        return limit is not None and used >= limit
+
+    @property
+    def counts_failed_pods(self) -> bool:
+        """False if every item that makes pods says by itself when it has failed: until then it may try again."""
+        return any(item.pods and not item.ends for item in self.items)
+
+    def is_terminal(self, exit_codes: frozenset[int]) -> bool:
+        """True if one of these exit codes says that trying again is of no use."""
+        if exit_codes & self.terminal_exit_codes:
+            return True
+        return bool(self.retryable_exit_codes) and bool(exit_codes - self.retryable_exit_codes)
+
+
+def terms_of(spec: AppWrapperSpec, tolerance: FaultTolerance, kept: timedelta = KEPT) -> Terms:
+    """The terms of an AppWrapper; `kept` is how long what is left after its end stays, if nothing shorter was asked."""
+    requeuing = spec.scheduling.requeuing
+    retry_limit = requeuing.max_requeuings if requeuing.explicit else RETRY_LIMIT
+    return Terms(
+        items=tuple(map(item_terms, spec.wrapped, pods_by_item(spec))),
+        min_available=spec.min_available,
+        requeuing=requeuing,
+        limit=spec.scheduling.dispatch_duration.limit,
+        expects_pods=any(map(_is_sure_to_make_pods, spec.wrapped)),
+        has_components=spec.spelling == "v1beta2",
+        admission_grace=_given(tolerance.admission_grace, ADMISSION_GRACE),
+        warmup_grace=_given(tolerance.warmup_grace, WARMUP_GRACE),
+        failure_grace=_given(tolerance.failure_grace, FAILURE_GRACE),
+        retry_pause=_given(tolerance.retry_pause, requeuing.pause if requeuing.explicit else RETRY_PAUSE),
+        retry_limit=retry_limit if tolerance.retry_limit is None else tolerance.retry_limit,
+        force_deletion_after=(
+            requeuing.force_deletion_after
+            if tolerance.force_deletion_grace is None
+            else tolerance.force_deletion_grace
+        ),
+        kept_completed=min(kept, _given(tolerance.success_ttl, kept)),
+        kept_failed=_given(tolerance.deletion_on_failure_grace, kept),
+        terminal_exit_codes=tolerance.terminal_exit_codes,
+        retryable_exit_codes=tolerance.retryable_exit_codes,
+    )
+
+
+def _given(asked: timedelta | None, default: timedelta) -> timedelta:
+    return default if asked is None else asked
+
+
+def _is_sure_to_make_pods(wrapped: WrappedObject) -> bool:
+    kind = KINDS.get((wrapped.group, wrapped.kind))
+    return bool(wrapped.pod_sets) or bool(kind and kind.rules)

@@ -1,0 +1,175 @@
+"""The life of an AppWrapper as a table: every phase change there is, and the word history has for it.
+
+`docs/lifecycle.md` is generated from it. `core.lifecycle.first_steps` and `core.lifecycle.steps` alone make the
+changes, and make no other.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from dispatcher.core.model.record import Phase
+
+
+class Cause(StrEnum):
+    """Why a record changed; the word history uses for it."""
+
+    SUBMITTED = "submitted"
+    SUBMITTED_SUSPENDED = "submitted-suspended"
+    REJECTED = "rejected"
+    ADOPTED = "adopted"
+    FOUND_COMPLETED = "found-completed"
+    FOUND_FAILED = "found-failed"
+    BLOCKED = "blocked"
+    LINED_UP = "lined-up"
+    BECAME_HEAD = "became-head"
+    REPRIORITISED = "reprioritised"
+    REDIRECTED = "redirected"
+    SUSPENDED = "suspended"
+    RESUMED = "resumed"
+    DISPATCHED = "dispatched"
+    CREATED = "created"
+    PODS_RUNNING = "pods-running"
+    UNHEALTHY = "unhealthy"
+    RECOVERED = "recovered"
+    ITEMS_DONE = "items-done"
+    SOME_COMPLETED = "some-completed"
+    COMPLETED = "completed"
+    PREEMPTED = "preempted"
+    RUN_FAILED = "run-failed"
+    CREATION_REFUSED = "creation-refused"
+    CREATION_POSTPONED = "creation-postponed"
+    WITHDRAWN = "withdrawn"
+    REMOVED = "removed"
+    ABANDONED = "abandoned"
+    LOST = "lost"
+    DELETED = "deleted"
+    RELEASED = "released"
+    EXPIRED = "expired"
+    FOUND_OVER = "found-over"
+    FOUND_RUNNING = "found-running"
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One row of the table: `source` None is an AppWrapper never seen before."""
+
+    source: Phase | None
+    cause: Cause
+    target: Phase
+    meaning: str
+
+
+_QUEUED, _SUSPENDED, _SUSPENDING = Phase.QUEUED, Phase.SUSPENDED, Phase.SUSPENDING
+_DISPATCHING, _DISPATCHED, _RUNNING = Phase.DISPATCHING, Phase.DISPATCHED, Phase.RUNNING
+_HOLD, _COMPLETED, _REQUEUEING = Phase.RUNNING_HOLD_COMPLETION, Phase.COMPLETED, Phase.REQUEUEING
+_FAILING, _FAILED, _DELETING, _DELETED = Phase.FAILING, Phase.FAILED, Phase.DELETING, Phase.DELETED
+_GOING_ON: Final = (_DISPATCHING, _DISPATCHED, _RUNNING, _HOLD, _REQUEUEING, _SUSPENDING)
+"""Phases of an attempt behind which there may be a later one, in a database that was restored."""
+_AFTER_A_RESTORE: Final = "the database was restored"
+
+
+def _from_active(cause: Cause, target: Phase | None, meaning: str) -> tuple[Transition, ...]:
+    """Rows that are alike for whatever was dispatched; `target` None stays where it is."""
+    return tuple(
+        Transition(source, cause, target or source, meaning) for source in (_DISPATCHED, _RUNNING, _HOLD)
+    )
+
+
+TRANSITIONS: Final[tuple[Transition, ...]] = (
+    Transition(None, Cause.SUBMITTED, _QUEUED, "a valid AppWrapper was seen for the first time"),
+    Transition(
+        None, Cause.SUBMITTED_SUSPENDED, _SUSPENDED, "seen for the first time, and held back by its user"
+    ),
+    Transition(None, Cause.REJECTED, _FAILED, "it can never be dispatched as it is written"),
+    Transition(None, Cause.ADOPTED, _DISPATCHING, "objects of it exist, though the database knew nothing"),
+    Transition(
+        None, Cause.FOUND_COMPLETED, _COMPLETED, "its status says so, though the database knew nothing"
+    ),
+    Transition(None, Cause.FOUND_FAILED, _FAILED, "its status says so, though the database knew nothing"),
+    Transition(_QUEUED, Cause.BLOCKED, _QUEUED, "a cycle evaluated it and it does not fit"),
+    Transition(_QUEUED, Cause.LINED_UP, _QUEUED, "StrictFIFO: it stands behind one that waits"),
+    Transition(_QUEUED, Cause.BECAME_HEAD, _QUEUED, "first of those that do not fit: its bound runs"),
+    Transition(_QUEUED, Cause.REPRIORITISED, _QUEUED, "the user changed its priority"),
+    Transition(_QUEUED, Cause.REDIRECTED, _QUEUED, "the user changed to which clusters it may go"),
+    Transition(_QUEUED, Cause.SUSPENDED, _SUSPENDED, "the user holds it back"),
+    Transition(_QUEUED, Cause.DISPATCHED, _DISPATCHING, "the gang fits: committed to a cluster"),
+    Transition(_QUEUED, Cause.DELETED, _DELETED, "deleted while nothing of it existed"),
+    Transition(_SUSPENDED, Cause.REPRIORITISED, _SUSPENDED, "the user changed its priority"),
+    Transition(_SUSPENDED, Cause.REDIRECTED, _SUSPENDED, "the user changed to which clusters it may go"),
+    Transition(_SUSPENDED, Cause.RESUMED, _QUEUED, "the user released it: queued by its original age"),
+    Transition(_SUSPENDED, Cause.DELETED, _DELETED, "deleted while nothing of it existed"),
+    Transition(_DISPATCHING, Cause.CREATED, _DISPATCHED, "every wrapped object was created"),
+    Transition(_DISPATCHING, Cause.CREATION_REFUSED, _FAILING, "an object can never be created"),
+    Transition(_DISPATCHING, Cause.CREATION_POSTPONED, _REQUEUEING, "an object cannot be created now"),
+    Transition(
+        _DISPATCHING, Cause.WITHDRAWN, _QUEUED, "its cluster did not answer, and was asked for nothing yet"
+    ),
+    Transition(_DISPATCHING, Cause.SUSPENDED, _SUSPENDING, "suspended while being created"),
+    Transition(_DISPATCHING, Cause.DELETED, _DELETING, "deleted while being created"),
+    Transition(_DISPATCHED, Cause.PODS_RUNNING, _RUNNING, "as many pods run as the gang needs"),
+    *_from_active(Cause.UNHEALTHY, None, "something is wrong with it; if that lasts, it is acted upon"),
+    *_from_active(Cause.RECOVERED, None, "what was wrong is no longer"),
+    *(
+        row
+        for source in (_DISPATCHING, _REQUEUEING, _SUSPENDING, _FAILING, _DELETING)
+        for row in (
+            Transition(
+                source, Cause.UNHEALTHY, source, "its cluster does not answer: it goes on once that is back"
+            ),
+            Transition(source, Cause.RECOVERED, source, "its cluster answers again"),
+        )
+    ),
+    *_from_active(Cause.ITEMS_DONE, None, "all that ends is done; whether a pod lives is asked now"),
+    *_from_active(Cause.SOME_COMPLETED, _HOLD, "some of its wrapped objects are done"),
+    *_from_active(Cause.COMPLETED, _COMPLETED, "all that ends is done, and no pod lives"),
+    *_from_active(Cause.PREEMPTED, _REQUEUEING, "it does not run as it should: taken from its cluster"),
+    *_from_active(Cause.RUN_FAILED, _FAILING, "it failed, ran too long, or was taken back too often"),
+    *_from_active(Cause.SUSPENDED, _SUSPENDING, "suspended after its dispatch"),
+    *_from_active(Cause.DELETED, _DELETING, "deleted after its dispatch"),
+    Transition(_REQUEUEING, Cause.REMOVED, _QUEUED, "what was created is confirmed gone"),
+    Transition(_REQUEUEING, Cause.DELETED, _DELETING, "deleted while being removed"),
+    Transition(_SUSPENDING, Cause.REMOVED, _SUSPENDED, "what was created is confirmed gone"),
+    Transition(_SUSPENDING, Cause.DELETED, _DELETING, "deleted while being removed"),
+    Transition(_FAILING, Cause.REMOVED, _FAILED, "what took capacity is confirmed gone"),
+    Transition(_FAILING, Cause.DELETED, _DELETING, "deleted while being removed"),
+    Transition(_FAILED, Cause.EXPIRED, _FAILED, "what was kept for its logs was removed"),
+    Transition(_FAILED, Cause.DELETED, _DELETED, "deleted after it failed"),
+    Transition(_COMPLETED, Cause.EXPIRED, _COMPLETED, "what was kept for its logs was removed"),
+    Transition(_COMPLETED, Cause.DELETED, _DELETED, "deleted after it completed"),
+    *(
+        Transition(
+            source, Cause.ABANDONED, _QUEUED, "its cluster was lost: queued again, though it may run on there"
+        )
+        for source in (_DISPATCHING, _DISPATCHED, _RUNNING, _HOLD, _REQUEUEING)
+    ),
+    Transition(_SUSPENDING, Cause.ABANDONED, _SUSPENDED, "its cluster was lost: nothing is confirmed there"),
+    Transition(_DELETING, Cause.ABANDONED, _DELETED, "its cluster was lost: nothing is confirmed there"),
+    *(
+        Transition(source, Cause.LOST, _FAILED, "its cluster was lost, and is not to be waited for")
+        for source in (_DISPATCHING, _DISPATCHED, _RUNNING, _HOLD, _FAILING)
+    ),
+    Transition(_DELETING, Cause.RELEASED, _DELETED, "its objects and pods are confirmed gone"),
+    *(
+        Transition(
+            source, Cause.FOUND_OVER, _QUEUED, f"{_AFTER_A_RESTORE}, and this attempt was over by then"
+        )
+        for source in _GOING_ON
+    ),
+    *(
+        Transition(
+            source, Cause.FOUND_RUNNING, _DISPATCHING, f"{_AFTER_A_RESTORE}, and a later attempt exists"
+        )
+        for source in (_QUEUED, _SUSPENDED)
+    ),
+    *(
+        Transition(source, cause, target, f"{_AFTER_A_RESTORE}, and its status says so")
+        for source in (_QUEUED, _SUSPENDED, *_GOING_ON)
+        for cause, target in ((Cause.FOUND_COMPLETED, _COMPLETED), (Cause.FOUND_FAILED, _FAILED))
+    ),
+)
+
+TARGETS: Final = {(row.source, row.cause): row.target for row in TRANSITIONS}
+"""Where a record in a phase (None: never seen) comes to by a cause."""

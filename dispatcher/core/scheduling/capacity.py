@@ -1,0 +1,541 @@
+"""What is free in one cluster, each AppWrapper counted once.
+
+free = sum over usable nodes of (allocatable - requests of the live pods bound there, anyone's)
+       - sum over active AppWrappers of max(0, demand - requests of its own live bound pods, on any node)
+
+`account` is that sentence as code, from scratch; `CapacityLedger` gives the same answer, kept up to date by
+events, each of which costs as much as there are resource names and no more. The cases in between:
+
+- A pod bound to a node that is unusable, gone or not seen yet costs the usable nodes nothing, but it is part
+  of what its AppWrapper asked for, so the AppWrapper's outstanding demand shrinks by it.
+- A pod that says whose it is, and of which that is being asked, lessens what that AppWrapper has outstanding
+  until the answer: else every pod of a Deployment would be counted twice for a moment, and turn others away.
+- A pod that is being deleted counts until it is Succeeded, Failed or gone: it still occupies its node.
+- An unbound pod counts nowhere: ours is covered by its AppWrapper's demand, a foreign one may never be bound.
+- A gang sees only nodes whose taints all of its pods tolerate. Outstanding demand has no node yet, so all of
+  it is charged to every view: until the pods are bound, a gang may look as if it would land on the nodes of
+  another. That errs towards waiting, never towards overcommitment.
+- Pods of DaemonSets and static pods never end, so their requests are no part of what can ever become free: an empty
+  cluster has its allocatable less those (`attainable`).
+- Pods are not charged for the node resource `pods`, and no demand is derived for it; who declares it is held
+  to it against the allocatable of the nodes and what other AppWrappers declared.
+
+Amounts are signed: a node with more requested than it has is a debt of its pool.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import NamedTuple, TypeVar
+
+from dispatcher.core.model.gang import Gang, Taint, Toleration
+from dispatcher.core.model.resources import NOTHING, Resources
+
+
+class PodPhase(StrEnum):
+    """The phase of a pod, in Kubernetes' words."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    SUCCEEDED = "Succeeded"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+    """Its node does not answer. Long deprecated, still in the API; such a pod may well be alive."""
+
+
+class Plight(StrEnum):
+    """What keeps a pod from running, or ended it through no fault of its own; at most one at a time."""
+
+    NONE = "none"
+    STARTING = "starting"
+    """Pending on a node, where images are pulled or init containers run."""
+    STUCK = "stuck"
+    """Pending on a node, and a container cannot be started: its image, its configuration, its crashes."""
+    UNSCHEDULABLE = "unschedulable"
+    """Pending, because the scheduler found no node for it."""
+    EVICTED = "evicted"
+    """Failed, because its node put it out or went away."""
+
+
+@dataclass(frozen=True, slots=True)
+class Unscheduled:
+    """Why the scheduler has no node for a pod, in its own words; `since` as the API server wrote it."""
+
+    pod: str
+    message: str = ""
+    since: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A node as far as capacity goes; `usable` means Ready and not cordoned, `ready` just Ready."""
+
+    name: str
+    allocatable: Resources
+    usable: bool = True
+    taints: tuple[Taint, ...] = ()
+    ready: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Pod:
+    """A pod as far as capacity goes; `node` is empty until it is bound.
+
+    `owner` is the uid of its AppWrapper, confirmed by the owner chain; None means foreign, or not confirmed.
+    `claim` is the one it says it is of, as long as nobody has confirmed or denied it. `exit_codes` are those of a
+    Failed pod's containers, without zeros, ascending; `unscheduled` goes with the plight of that name. `never_ends` is
+    true for a pod of a DaemonSet and for a static pod: it stays as long as its node, or comes back there.
+    """
+
+    uid: str
+    requests: Resources
+    node: str = ""
+    phase: PodPhase = PodPhase.PENDING
+    owner: str | None = None
+    claim: str | None = None
+    plight: Plight = Plight.NONE
+    exit_codes: tuple[int, ...] = ()
+    unscheduled: Unscheduled | None = None
+    never_ends: bool = False
+
+    @property
+    def live(self) -> bool:
+        """True unless it is over; one that is being deleted is still live."""
+        return self.phase not in {PodPhase.SUCCEEDED, PodPhase.FAILED}
+
+    @property
+    def occupies_node(self) -> bool:
+        """True while its requests are taken from the node it is bound to."""
+        return bool(self.node) and self.live
+
+    @property
+    def is_permanent(self) -> bool:
+        """True while it takes from its node what no gang can ever have; the pods of an AppWrapper end with it."""
+        return self.never_ends and self.occupies_node and self.owner is None and self.claim is None
+
+
+@dataclass(frozen=True, slots=True)
+class PodCounts:
+    """The pods of one AppWrapper by phase; every live one that does not run is pending.
+
+    Of the pending, `starting` and `unschedulable` are in that plight; of the failed, `evicted`. `lost` are the live
+    ones on nodes that are known and not Ready. `exit_codes` are those of all failed ones.
+    """
+
+    pending: int = 0
+    running: int = 0
+    succeeded: int = 0
+    failed: int = 0
+    starting: int = 0
+    unschedulable: int = 0
+    lost: int = 0
+    evicted: int = 0
+    exit_codes: frozenset[int] = frozenset()
+
+    @property
+    def live(self) -> int:
+        """How many are neither Succeeded nor Failed: capacity is not free before this is 0."""
+        return self.pending + self.running
+
+
+def account(
+    nodes: Iterable[Node],
+    pods: Collection[Pod],
+    reservations: Mapping[str, Resources],
+    gang: Gang | None = None,
+) -> Resources:
+    """Say what is free for `gang` (None: on every usable node), from scratch; the definition of it.
+
+    `reservations` is the demand of every active AppWrapper by its uid.
+    """
+    open_nodes = {node.name: node for node in nodes if node.usable and _may_use(gang, node.taints)}
+    free = _sum(node.allocatable for node in open_nodes.values())
+    free -= _sum(pod.requests for pod in pods if pod.occupies_node and pod.node in open_nodes)
+    for uid, demand in reservations.items():
+        bound = _sum(pod.requests for pod in pods if pod.occupies_node and uid in (pod.owner, pod.claim))
+        free -= (demand - bound).positive_part()
+    return free
+
+
+def attainable(nodes: Iterable[Node], pods: Iterable[Pod], gang: Gang | None = None) -> Resources:
+    """Say what `gang` could have once all that ends has ended (None: on every usable node); the definition of it."""
+    open_nodes = {node.name: node for node in nodes if node.usable and _may_use(gang, node.taints)}
+    total = _sum(node.allocatable for node in open_nodes.values())
+    return total - _sum(pod.requests for pod in pods if pod.is_permanent and pod.node in open_nodes)
+
+
+def count_pods(pods: Iterable[Pod], is_down: Callable[[str], bool]) -> PodCounts:
+    """Count pods from scratch, of whoever they are; `is_down` knows the nodes that are known and not Ready."""
+    tally = _Tally()
+    lost = 0
+    for pod in pods:
+        tally.count(pod, +1)
+        lost += pod.occupies_node and is_down(pod.node)
+    return tally.pod_counts(lost)
+
+
+class CapacitySnapshot:
+    """What is free at one moment, for one planning pass, which takes from it what it gives away."""
+
+    __slots__ = ("_charged", "_free", "_pools", "_reserve", "_views")
+
+    def __init__(
+        self, pools: Iterable[Pool] = (), charged: Resources = NOTHING, reserve: Resources = NOTHING
+    ) -> None:
+        self._pools = tuple(pools)
+        self._charged = charged
+        self._reserve = reserve
+        # Gangs with the same tolerations see the same, and there are few of those among many gangs.
+        self._views: dict[Tolerations, _View] = {}
+        self._free: dict[Tolerations, Resources] = {}
+
+    def __eq__(self, other: object) -> bool:
+        """True if every gang would be told the same by both."""
+        if not isinstance(other, CapacitySnapshot):
+            return NotImplemented
+        mine, theirs = (self._charged, self._reserve), (other._charged, other._reserve)
+        return mine == theirs and self._pools == other._pools
+
+    __hash__ = None  # type: ignore[assignment]  # it changes with what is taken
+
+    def free_for(self, gang: Gang | None) -> Resources:
+        """Say what `gang` may take (None: anyone, on every usable node); negative amounts are debts."""
+        tolerations = tolerations_of(gang)
+        free = self._free.get(tolerations)
+        if free is None:
+            free = self._free[tolerations] = self._view(gang, tolerations).free - self._charged
+        return free
+
+    def total_for(self, gang: Gang | None) -> Resources:
+        """Say what there is for `gang`, if nothing at all were in the cluster."""
+        return self._view(gang, tolerations_of(gang)).total
+
+    def permanent_for(self, gang: Gang | None) -> Resources:
+        """Say how much of the total is taken by pods that never end."""
+        return self._view(gang, tolerations_of(gang)).permanent
+
+    def attainable_for(self, gang: Gang | None) -> Resources:
+        """Say what `gang` could have once all that ends has ended: the total less what never ends."""
+        return self._view(gang, tolerations_of(gang)).attainable
+
+    def take(self, demand: Resources) -> None:
+        """Charge `demand` to every view from now on, as the ledger will once it is reserved."""
+        self._charged += demand
+        self._free.clear()
+
+    @property
+    def taints(self) -> frozenset[tuple[Taint, ...]]:
+        """The scheduling taints by which its nodes differ: all that tolerations can distinguish here."""
+        return frozenset(pool.taints for pool in self._pools)
+
+    def copy(self) -> CapacitySnapshot:
+        """Return one that can be taken from without changing this one."""
+        return CapacitySnapshot(self._pools, self._charged, self._reserve)
+
+    def without(self, reserve: Resources) -> CapacitySnapshot:
+        """Return one in which so much is never given away: it is neither free nor part of the total, for anyone."""
+        return CapacitySnapshot(self._pools, self._charged, self._reserve + reserve)
+
+    def _view(self, gang: Gang | None, tolerations: Tolerations) -> _View:
+        """What gangs with these tolerations see, less the reserve."""
+        view = self._views.get(tolerations)
+        if view is None:
+            pools = [pool for pool in self._pools if _may_use(gang, pool.taints)]
+            view = self._views[tolerations] = _View(
+                free=_sum(pool.free for pool in pools) - self._reserve,
+                total=_sum(pool.total for pool in pools) - self._reserve,
+                permanent=_sum(pool.permanent for pool in pools),
+            )
+        return view
+
+
+class CapacityLedger:
+    """The capacity of one cluster, kept current by what its watches tell. Everything is safe to repeat.
+
+    Events may come in any order: pods before their nodes, reservations before their pods or after them.
+    """
+
+    def __init__(self) -> None:
+        self._nodes: dict[str, Node] = {}
+        self._pods: dict[str, Pod] = {}
+        self._used: dict[str, Resources] = {}
+        self._permanent: dict[str, Resources] = {}
+        self._owners: dict[str, Counter[str]] = {}
+        self._pools: dict[tuple[Taint, ...], Pool] = {}
+        self._shares: dict[str, _Share] = {}
+        self._outstanding = NOTHING
+
+    def set_node(self, node: Node) -> None:
+        """Take in a node, or what has become of one."""
+        known = self._nodes.get(node.name)
+        if known == node:
+            return
+        if known is not None:
+            self._count_node(known, -1)
+        self._nodes[node.name] = node
+        self._count_node(node, +1)
+
+    def remove_node(self, name: str) -> None:
+        """Forget a node; pods that are bound to it stay counted for their AppWrappers."""
+        known = self._nodes.get(name)
+        if known is not None:
+            self._count_node(known, -1)
+            del self._nodes[name]
+
+    def is_down(self, node: str) -> bool:
+        """True if that node is known and not Ready."""
+        known = self._nodes.get(node)
+        return known is not None and not known.ready
+
+    def owners_on(self, node: str) -> frozenset[str]:
+        """Tell which AppWrappers (by uid) have confirmed live pods on that node, known or not."""
+        return frozenset(self._owners.get(node, ()))
+
+    def set_pod(self, pod: Pod) -> None:
+        """Take in a pod, or what has become of one: bound, running, over, confirmed as an AppWrapper's."""
+        known = self._pods.get(pod.uid)
+        if known == pod:
+            return
+        if known is not None:
+            self._count_pod(known, -1)
+        self._pods[pod.uid] = pod
+        self._count_pod(pod, +1)
+
+    def remove_pod(self, uid: str) -> None:
+        """Forget a pod that is gone."""
+        known = self._pods.pop(uid, None)
+        if known is not None:
+            self._count_pod(known, -1)
+
+    def reserve(self, appwrapper: str, demand: Resources) -> None:
+        """Charge what an active AppWrapper (by uid) asks for, in place of what was charged for it before."""
+        self._set_demand(appwrapper, demand)
+
+    def release(self, appwrapper: str) -> None:
+        """Charge an AppWrapper no longer; those of its pods that still live are charged as anyone's."""
+        if appwrapper in self._shares:
+            self._set_demand(appwrapper, None)
+
+    def free(self, gang: Gang | None = None) -> Resources:
+        """Say what is free for `gang` (None: on every usable node); what `account` would say."""
+        return self.snapshot().free_for(gang)
+
+    def total(self, gang: Gang | None = None) -> Resources:
+        """Say what the usable nodes that `gang` tolerates have, were they empty."""
+        return self.snapshot().total_for(gang)
+
+    def snapshot(self) -> CapacitySnapshot:
+        """Return the capacity of this moment; it costs as much as there are pools of nodes."""
+        return CapacitySnapshot(self._pools.values(), self._outstanding)
+
+    def pods(self) -> list[Pod]:
+        """Every pod that is known at this moment, in no order."""
+        return list(self._pods.values())
+
+    def usable_nodes(self) -> frozenset[str]:
+        """The names of the nodes that count."""
+        return frozenset(name for name, node in self._nodes.items() if node.usable)
+
+    def pod_counts(self, appwrapper: str) -> PodCounts:
+        """Count the confirmed pods of an AppWrapper (by uid), bound or not, whether it is active or not."""
+        share = self._shares.get(appwrapper)
+        return PodCounts() if share is None else share.tally.pod_counts(share.lost)
+
+    def unscheduled(self, appwrapper: str) -> list[Unscheduled]:
+        """List the confirmed pods of an AppWrapper (by uid) that the scheduler has no node for, by name."""
+        share = self._shares.get(appwrapper)
+        return [] if share is None else sorted(share.unscheduled.values(), key=lambda each: each.pod)
+
+    def _count_node(self, node: Node, sign: int) -> None:
+        if not node.ready:
+            for owner, pods in self._owners.get(node.name, {}).items():
+                self._shares[owner].lost += pods * sign
+        if not node.usable:
+            return
+        taints = _scheduling_taints(node)
+        free = node.allocatable - self._used.get(node.name, NOTHING)
+        permanent = self._permanent.get(node.name, NOTHING)
+        pool = self._pools.get(taints, Pool(taints))
+        pool = pool.changed(sign, node.allocatable * sign, free * sign, permanent * sign)
+        if pool.nodes:
+            self._pools[taints] = pool
+        else:
+            del self._pools[taints]
+
+    def _count_pod(self, pod: Pod, sign: int) -> None:
+        taken = pod.requests * sign if pod.occupies_node else NOTHING
+        if taken:
+            self._use_node(pod.node, taken, is_permanent=pod.is_permanent)
+        if pod.owner is not None:
+            share = self._shares.setdefault(pod.owner, _Share())
+            share.count(pod, sign)
+            share.bound += taken
+            if pod.occupies_node:
+                self._count_on_node(pod.node, pod.owner, share, sign)
+            self._settle(pod.owner, share)
+        elif pod.claim is not None:
+            share = self._shares.setdefault(pod.claim, _Share())
+            share.bound += taken
+            self._settle(pod.claim, share)
+
+    def _count_on_node(self, node: str, owner: str, share: _Share, sign: int) -> None:
+        if self.is_down(node):
+            share.lost += sign
+        owners = self._owners.setdefault(node, Counter())
+        _add(owners, owner, sign)
+        if not owners:
+            del self._owners[node]
+
+    def _use_node(self, name: str, taken: Resources, *, is_permanent: bool) -> None:
+        permanent = taken if is_permanent else NOTHING
+        _add_amounts(self._used, name, taken)
+        _add_amounts(self._permanent, name, permanent)
+        node = self._nodes.get(name)
+        if node is not None and node.usable:
+            taints = _scheduling_taints(node)
+            self._pools[taints] = self._pools[taints].changed(0, NOTHING, taken * -1, permanent)
+
+    def _set_demand(self, appwrapper: str, demand: Resources | None) -> None:
+        share = self._shares.setdefault(appwrapper, _Share())
+        share.demand = demand
+        self._settle(appwrapper, share)
+
+    def _settle(self, appwrapper: str, share: _Share) -> None:
+        """Bring the outstanding demand in line with a share that has changed; drop the share if empty."""
+        outstanding = NOTHING if share.demand is None else (share.demand - share.bound).positive_part()
+        if outstanding != share.outstanding:
+            self._outstanding += outstanding - share.outstanding
+            share.outstanding = outstanding
+        if share.demand is None and not share.tally.phases and not share.bound:
+            del self._shares[appwrapper]
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """The usable nodes that have the same scheduling taints; `free` is before any outstanding demand.
+
+    `permanent` is how much of the total is taken by pods that never end.
+    """
+
+    taints: tuple[Taint, ...]
+    nodes: int = 0
+    total: Resources = NOTHING
+    free: Resources = NOTHING
+    permanent: Resources = NOTHING
+
+    def changed(self, nodes: int, total: Resources, free: Resources, permanent: Resources) -> Pool:
+        """Return it with so much more of each."""
+        return Pool(
+            self.taints,
+            self.nodes + nodes,
+            self.total + total,
+            self.free + free,
+            self.permanent + permanent if permanent else self.permanent,
+        )
+
+
+class _View(NamedTuple):
+    """What the gangs with the same tolerations see; `free` is before anything is charged."""
+
+    free: Resources
+    total: Resources
+    permanent: Resources
+
+    @property
+    def attainable(self) -> Resources:
+        return self.total - self.permanent if self.permanent else self.total
+
+
+@dataclass(slots=True)
+class _Tally:
+    """Pods by what is counted of them; nothing is kept of what there is none of."""
+
+    phases: Counter[PodPhase] = field(default_factory=Counter)
+    plights: Counter[Plight] = field(default_factory=Counter)
+    exit_codes: Counter[int] = field(default_factory=Counter)
+
+    def count(self, pod: Pod, sign: int) -> None:
+        _add(self.phases, pod.phase, sign)
+        if pod.plight is not Plight.NONE:
+            _add(self.plights, pod.plight, sign)
+        for code in pod.exit_codes:
+            _add(self.exit_codes, code, sign)
+
+    def pod_counts(self, lost: int) -> PodCounts:
+        return PodCounts(
+            pending=self.phases[PodPhase.PENDING] + self.phases[PodPhase.UNKNOWN],
+            running=self.phases[PodPhase.RUNNING],
+            succeeded=self.phases[PodPhase.SUCCEEDED],
+            failed=self.phases[PodPhase.FAILED],
+            starting=self.plights[Plight.STARTING],
+            unschedulable=self.plights[Plight.UNSCHEDULABLE],
+            lost=lost,
+            evicted=self.plights[Plight.EVICTED],
+            exit_codes=frozenset(self.exit_codes),
+        )
+
+
+@dataclass(slots=True)
+class _Share:
+    """One AppWrapper's part: its demand while it is active, its confirmed pods, and what all that claim it take."""
+
+    demand: Resources | None = None
+    bound: Resources = NOTHING
+    outstanding: Resources = NOTHING
+    lost: int = 0
+    tally: _Tally = field(default_factory=_Tally)
+    unscheduled: dict[str, Unscheduled] = field(default_factory=dict)
+
+    def count(self, pod: Pod, sign: int) -> None:
+        self.tally.count(pod, sign)
+        if sign < 0:
+            self.unscheduled.pop(pod.uid, None)
+        elif pod.unscheduled is not None:
+            self.unscheduled[pod.uid] = pod.unscheduled
+
+
+_Key = TypeVar("_Key")
+Tolerations = tuple[tuple[Toleration, ...], ...] | None
+"""The tolerations of each pod set; None is anyone."""
+
+
+def tolerations_of(gang: Gang | None) -> Tolerations:
+    """All of a gang that decides which nodes it may use; None is anyone."""
+    return None if gang is None else tuple(pod_set.tolerations for pod_set in gang.pod_sets)
+
+
+def _may_use(gang: Gang | None, taints: tuple[Taint, ...]) -> bool:
+    return gang is None or gang.tolerates(taints)
+
+
+def _scheduling_taints(node: Node) -> tuple[Taint, ...]:
+    """List the taints that keep pods away, in one order, so that equal nodes share a pool."""
+    if not node.taints:
+        return ()
+    keeping_away = {taint for taint in node.taints if taint.effect != "PreferNoSchedule"}
+    return tuple(sorted(keeping_away, key=lambda taint: (taint.key, taint.value, taint.effect)))
+
+
+def _add(counter: Counter[_Key], key: _Key, sign: int) -> None:
+    """Count one more or one less, and forget what there is none of."""
+    counter[key] += sign
+    if not counter[key]:
+        del counter[key]
+
+
+def _add_amounts(amounts: dict[str, Resources], key: str, more: Resources) -> None:
+    """Add to what is there, and forget what there is none of."""
+    if not more:
+        return
+    there = amounts.get(key, NOTHING) + more
+    if there:
+        amounts[key] = there
+    else:
+        del amounts[key]
+
+
+def _sum(parts: Iterable[Resources]) -> Resources:
+    return sum(parts, start=NOTHING)

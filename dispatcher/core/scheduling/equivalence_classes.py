@@ -1,0 +1,229 @@
+"""Equivalence classes of pending gangs: gangs of one class are refused alike, so one of them is evaluated for all.
+
+Gangs are told apart only by what some cluster distinguishes: by their demand, by which of the clusters' node taints
+they tolerate, and by which clusters reject their requirements, with the reason. Thousands of namespaces are one class
+where every cluster has them all. What a user prefers only matters among clusters that a gang fits. Whether a cluster is
+closed at the moment is the same for everybody, so it is no part of a class.
+
+Classes follow the facts of the clusters; only gangs of which a fact that matters has changed get another class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+from weakref import WeakValueDictionary
+
+from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.core.model.gang import Gang, Taint
+from dispatcher.core.model.incremental import Steps
+from dispatcher.core.model.record import Record
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.capacity import Tolerations, tolerations_of
+from dispatcher.core.scheduling.cluster_filters import Kind, Rejection, Site, Where, rejection
+
+Taints = tuple[Taint, ...]
+AT_ONCE: Final = 50
+"""How many requirements a step looks at: for each, every cluster that has changed is asked."""
+
+
+class Clearance:
+    """Which clusters reject the requirements of a gang while they are open, and why; one object for equal ones."""
+
+    __slots__ = ("__weakref__", "rejections")
+
+    def __init__(self, rejections: tuple[Rejection, ...]) -> None:
+        self.rejections = rejections
+
+
+class ClassKey(NamedTuple):
+    """Gangs with equal keys are refused alike in every cycle."""
+
+    demand: Resources
+    tolerated: frozenset[Taints]
+    clearance: Clearance
+
+
+class _Facts(NamedTuple):
+    """All of a site that requirements are held against, but for its being closed."""
+
+    labels: Mapping[str, str]
+    missing_kinds: frozenset[Kind]
+    missing_namespaces: frozenset[str]
+    closed_namespaces: frozenset[str]
+    creates_namespaces: bool
+
+
+@dataclass(slots=True)
+class _Requiring:
+    """The gangs (by uid) that require the same, and by whom that is rejected."""
+
+    rejections: dict[str, Rejection]
+    clearance: Clearance
+    uids: dict[str, None] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Tolerating:
+    """The gangs (by uid) that tolerate the same, and what that is of what there is."""
+
+    gang: Gang
+    tolerated: frozenset[Taints]
+    uids: dict[str, None] = field(default_factory=dict)
+
+
+def class_of(record: Record, sites: Mapping[str, Site]) -> tuple[object, ...]:
+    """The class of a gang from scratch, the definition of it: equal for two gangs if they are refused alike."""
+    taints = frozenset[Taints]().union(*(site.snapshot.taints for site in sites.values()))
+    opened = [replace(sites[name], closed=None) for name in sorted(_chosen_from(sites))]
+    rejections = tuple(answer for site in opened if (answer := rejection(record.where, site)) is not None)
+    return record.gang.demand, frozenset(filter(record.gang.tolerates, taints)), rejections
+
+
+class Classes:
+    """Knows the class of each record it was given, by the clusters it was last shown."""
+
+    def __init__(self) -> None:
+        self._sites: dict[str, Site] = {}
+        self._facts: dict[str, _Facts] = {}
+        self._taints: frozenset[Taints] = frozenset()
+        self._requiring: dict[Where, _Requiring] = {}
+        self._tolerating: dict[Tolerations, _Tolerating] = {}
+        self._clearances: WeakValueDictionary[tuple[Rejection, ...], Clearance] = WeakValueDictionary()
+
+    def add(self, record: Record) -> ClassKey:
+        """Take in a record; its class."""
+        requiring = self._requiring.get(record.where)
+        if requiring is None:
+            requiring = self._requiring[record.where] = self._look_up(record.where)
+        requiring.uids[record.uid] = None
+        tolerations = tolerations_of(record.gang)
+        tolerating = self._tolerating.get(tolerations)
+        if tolerating is None:
+            tolerating = _Tolerating(record.gang, self._tolerated(record.gang))
+            self._tolerating[tolerations] = tolerating
+        tolerating.uids[record.uid] = None
+        return ClassKey(record.gang.demand, tolerating.tolerated, requiring.clearance)
+
+    def remove(self, record: Record) -> None:
+        """Forget a record that was added."""
+        requiring, tolerations = self._requiring[record.where], tolerations_of(record.gang)
+        del requiring.uids[record.uid]
+        if not requiring.uids:
+            del self._requiring[record.where]
+        tolerating = self._tolerating[tolerations]
+        del tolerating.uids[record.uid]
+        if not tolerating.uids:
+            del self._tolerating[tolerations]
+
+    def key(self, record: Record) -> ClassKey:
+        """The class of a record that was added."""
+        tolerating = self._tolerating[tolerations_of(record.gang)]
+        return ClassKey(record.gang.demand, tolerating.tolerated, self._requiring[record.where].clearance)
+
+    def follow(self, sites: Mapping[str, Site]) -> Steps[list[str]]:
+        """Take in what is known of the clusters now; the uids of those whose class is another one since."""
+        chosen_from = _chosen_from(sites)
+        facts = {name: _facts(site) for name, site in chosen_from.items()}
+        yield
+        changed = {
+            name for name in facts.keys() | self._facts.keys() if facts.get(name) != self._facts.get(name)
+        }
+        moved: list[str] = []
+        if changed:
+            self._facts = facts
+            self._sites = {name: replace(site, closed=None) for name, site in chosen_from.items()}
+            yield from self._ask_anew(changed, moved)
+        taints = frozenset[Taints]().union(*(site.snapshot.taints for site in sites.values()))
+        if taints != self._taints:
+            self._taints = taints
+            yield from self._hold_against_taints(moved)
+        return moved
+
+    def _ask_anew(self, changed: set[str], moved: list[str]) -> Steps[None]:
+        for done, (where, requiring) in enumerate(self._requiring.items()):
+            if done % AT_ONCE == 0:
+                yield
+            if self._is_rejected_otherwise(where, requiring, changed):
+                requiring.clearance = self._clearance(requiring.rejections)
+                moved += requiring.uids
+
+    def _is_rejected_otherwise(self, where: Where, requiring: _Requiring, changed: set[str]) -> bool:
+        """Ask the clusters that have changed."""
+        differs = False
+        for name in changed:
+            site = self._sites.get(name)
+            answer = rejection(where, site) if site is not None else None
+            if answer != requiring.rejections.get(name):
+                differs = True
+                if answer is None:
+                    del requiring.rejections[name]
+                else:
+                    requiring.rejections[name] = answer
+        return differs
+
+    def _hold_against_taints(self, moved: list[str]) -> Steps[None]:
+        for done, tolerating in enumerate(self._tolerating.values()):
+            if done % AT_ONCE == 0:
+                yield
+            tolerated = self._tolerated(tolerating.gang)
+            if tolerated != tolerating.tolerated:
+                tolerating.tolerated = tolerated
+                moved += tolerating.uids
+
+    def _look_up(self, where: Where) -> _Requiring:
+        answers = ((name, rejection(where, site)) for name, site in self._sites.items())
+        rejections = {name: answer for name, answer in answers if answer is not None}
+        return _Requiring(rejections, self._clearance(rejections))
+
+    def _clearance(self, rejections: Mapping[str, Rejection]) -> Clearance:
+        by_name = tuple(rejections[name] for name in sorted(rejections))
+        known = self._clearances.get(by_name)
+        if known is None:
+            known = self._clearances[by_name] = Clearance(by_name)
+        return known
+
+    def _tolerated(self, gang: Gang) -> frozenset[Taints]:
+        return frozenset(taints for taints in self._taints if gang.tolerates(taints))
+
+
+def _chosen_from(sites: Mapping[str, Site]) -> Mapping[str, Site]:
+    """On the hub alone there is nothing to choose, so nothing that is required tells gangs apart."""
+    return {} if sites.keys() <= {HUB_CLUSTER} else sites
+
+
+def _facts(site: Site) -> _Facts:
+    return _Facts(
+        site.labels,
+        site.missing_kinds,
+        site.missing_namespaces,
+        site.closed_namespaces,
+        site.creates_namespaces,
+    )
+
+
+class Asked:
+    """What the pending gangs require, as few requirements that name every namespace and kind any of them needs."""
+
+    def __init__(self) -> None:
+        self._counts: dict[tuple[str, frozenset[Kind]], int] = {}
+        self._wheres: dict[tuple[str, frozenset[Kind]], Where] = {}
+
+    def __iter__(self) -> Iterator[Where]:
+        return iter(self._wheres.values())
+
+    def add(self, where: Where) -> None:
+        """Somebody requires this."""
+        key = where.namespace, where.kinds
+        count = self._counts.get(key, 0)
+        self._counts[key] = count + 1
+        if not count:
+            self._wheres[key] = Where(namespace=where.namespace, kinds=where.kinds)
+
+    def remove(self, where: Where) -> None:
+        """Who required this is gone."""
+        key = where.namespace, where.kinds
+        self._counts[key] -= 1
+        if not self._counts[key]:
+            del self._counts[key], self._wheres[key]

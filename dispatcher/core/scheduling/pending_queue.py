@@ -1,0 +1,511 @@
+"""The queue kept ready for the next pass: what `plan` says of it, at the cost of what changed.
+
+`in_order` and `plan` are the definition, from scratch: they sort and look at every record. A `Line` comes to
+the same decisions (a property test holds the two together), but keeps the queue between passes by equivalence
+class (see `classes`), in order, and by what each AppWrapper was last told. So a pass in which nobody fits looks at
+one record of each class, and names only those to whom the answer is news. While the clusters stay as they were, the
+answers are remembered; and if nothing at all has changed since a pass that had no news, neither has this one.
+
+A pass over a long queue takes seconds, so it is made in steps, between which the event loop serves others. What is
+put or removed meanwhile takes part in the next pass.
+
+Two kinds of record are looked at in every pass nevertheless: those with a slope, for their order changes with
+time, and in a strict queue those before the head, which can never fit.
+"""
+
+from __future__ import annotations
+
+import heapq
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from dispatcher.core.lifecycle.steps import Told, told, told_by
+from dispatcher.core.model import incremental
+from dispatcher.core.model.incremental import Steps
+from dispatcher.core.model.record import Record
+from dispatcher.core.scheduling.backfill import Backfill, Reservation
+from dispatcher.core.scheduling.cluster_filters import Site, Where
+from dispatcher.core.scheduling.cycle import Behind, Outcome, Placed, Planning, Policy, Refused, behind
+from dispatcher.core.scheduling.equivalence_classes import Asked, Classes, ClassKey
+from dispatcher.core.scheduling.ordering import Rank, rank, starved
+
+Key = tuple[Rank, str]
+"""Where a record stands; the uid makes it unlike any other."""
+
+TAKEN_IN_AT_ONCE: Final = 25
+"""How many records a step lines up: to leave a class and to enter one takes some fifty microseconds for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """One that no cluster takes now; `outcome` puts it into words."""
+
+    record: Record
+    refused: Refused
+    is_head: bool = False
+
+    def outcome(self) -> Outcome:
+        """The outcome of a pass for its record."""
+        return self.refused.of(self.record, is_head=self.is_head)
+
+
+News = Placed | Waits | Behind
+"""An outcome of a pass; if it is one of many refusals, not in words yet."""
+
+
+def outcome_of(news: News) -> Outcome:
+    """Put it into words: with many clusters, that takes a tenth of a millisecond."""
+    return news.outcome() if isinstance(news, Waits) else news
+
+
+class Line:
+    """Queued records. The clock that `plan` is given never goes back."""
+
+    def __init__(self, backfill: Backfill | None = None) -> None:
+        self._backfill = backfill or Backfill()
+        self._records: dict[str, Record] = {}
+        self._asked = Asked()
+        self._postponed: list[tuple[datetime, str]] = []
+        self._inbox: dict[str, Record | None] = {}
+        # What takes part in a pass, which changes only when one begins.
+        self._lined_up: dict[str, tuple[Record, _Class]] = {}
+        self._classes = Classes()
+        self._by_key: dict[ClassKey, _Class] = {}
+        self._blocked: dict[str, Record] = {}
+        self._sloped = 0
+        self._last = _Memory()
+
+    def __iter__(self) -> Iterator[Record]:
+        """What is queued, in no order."""
+        return iter(self._records.values())
+
+    def put(self, record: Record) -> None:
+        """Take in a queued record, or what has become of one that is queued still."""
+        self._forget(record.uid)
+        self._records[record.uid] = self._inbox[record.uid] = record
+        self._asked.add(record.where)
+        if record.eligible_at:
+            insort(self._postponed, (record.eligible_at, record.uid))
+
+    def remove(self, uid: str) -> None:
+        """Forget a record that is queued no longer; safe to repeat."""
+        if self._forget(uid):
+            self._inbox[uid] = None
+
+    def holds(self, record: Record) -> bool:
+        """True if it is queued, and this is the last that is known of it."""
+        return self._records.get(record.uid) is record
+
+    @property
+    def reservations(self) -> Mapping[str, Reservation]:
+        """The backfill reservations of the last pass, by the uid of the gang."""
+        return self._backfill.reservations
+
+    def wheres(self) -> Iterable[Where]:
+        """Requirements that name every namespace and kind that is required, in no order; not each that there is."""
+        return self._asked
+
+    def next_eligible(self, now: datetime) -> datetime | None:
+        """When the next record becomes eligible that is queued but may not be dispatched yet."""
+        following = bisect_right(self._postponed, now, key=_due)
+        return self._postponed[following][0] if following < len(self._postponed) else None
+
+    def plan(
+        self, sites: Mapping[str, Site], policy: Policy, bound: timedelta, now: datetime
+    ) -> list[Outcome]:
+        """All steps of `plan_in_steps` at once, and the outcomes in words."""
+        return list(map(outcome_of, incremental.run(self.plan_in_steps(sites, policy, bound, now))))
+
+    def plan_in_steps(
+        self, sites: Mapping[str, Site], policy: Policy, bound: timedelta, now: datetime
+    ) -> Steps[list[News]]:
+        """The outcomes of a pass that are news to their AppWrappers, in queue order.
+
+        It is about the queue of this moment, whatever is put or removed until its steps are over; all of them must be
+        run, and one pass at a time. `bound` is how long one may be blocked at the head before it is protected. The
+        snapshots are used up by what is placed.
+        """
+        self._take_due(now)
+        inbox, self._inbox = self._inbox, {}
+        return self._plan(inbox, sites, policy, bound, now)
+
+    # --- what there is ---------------------------------------------------------------------------------------
+
+    def _forget(self, uid: str) -> bool:
+        record = self._records.pop(uid, None)
+        if record is None:
+            return False
+        self._asked.remove(record.where)
+        if record.eligible_at:
+            due = record.eligible_at, uid
+            at = bisect_left(self._postponed, due)
+            if at < len(self._postponed) and self._postponed[at] == due:
+                del self._postponed[at]
+        return True
+
+    def _take_due(self, now: datetime) -> None:
+        """Those that may be dispatched from now on are news to the queue."""
+        until = bisect_right(self._postponed, now, key=_due)
+        for _, uid in self._postponed[:until]:
+            self._inbox[uid] = self._records[uid]
+        del self._postponed[:until]
+
+    def _take_in(self, inbox: Mapping[str, Record | None], now: datetime) -> Steps[None]:
+        for part in incremental.in_parts(inbox.items(), TAKEN_IN_AT_ONCE):
+            for uid, record in part:
+                self._leave(uid)
+                if record is not None and _is_eligible(record, now):
+                    self._line_up(record)
+            yield
+
+    def _line_up(self, record: Record) -> None:
+        key = self._classes.add(record)
+        self._enter(record, key)
+        self._sloped += bool(record.priority_slope)
+        if record.blocked_since:
+            self._blocked[record.uid] = record
+
+    def _leave(self, uid: str) -> None:
+        record = self._exit(uid)
+        if record is None:
+            return
+        self._classes.remove(record)
+        self._sloped -= bool(record.priority_slope)
+        self._blocked.pop(uid, None)
+
+    def _enter(self, record: Record, key: ClassKey) -> None:
+        class_ = self._by_key.get(key)
+        if class_ is None:
+            class_ = self._by_key[key] = _Class(key)
+        class_.add(record)
+        self._lined_up[record.uid] = record, class_
+
+    def _exit(self, uid: str) -> Record | None:
+        record, class_ = self._lined_up.pop(uid, (None, None))
+        if record is not None and class_ is not None:
+            class_.remove(record)
+            if class_.is_empty:
+                del self._by_key[class_.key]
+        return record
+
+    def _regard(self, sites: Mapping[str, Site]) -> Steps[None]:
+        """Tell gangs apart by what these clusters distinguish."""
+        moved = yield from self._classes.follow(sites)
+        for part in incremental.in_parts(moved):
+            for uid in part:
+                record = self._exit(uid)
+                if record is not None:
+                    self._enter(record, self._classes.key(record))
+            yield
+
+    # --- a pass ----------------------------------------------------------------------------------------------
+
+    def _plan(
+        self,
+        inbox: Mapping[str, Record | None],
+        sites: Mapping[str, Site],
+        policy: Policy,
+        bound: timedelta,
+        now: datetime,
+    ) -> Steps[list[News]]:
+        yield from self._regard(sites)
+        yield from self._take_in(inbox, now)
+        protected = yield from self._protected(policy, bound, now)
+        reservations = yield from self._backfill.renew_in_steps(protected, sites, now)
+        # Where capacity is kept for them decides what others are refused; a gang never changes while it is queued.
+        kept_for = tuple((each.uid, reservations.get(each.uid)) for each in protected)
+        last = self._last if (self._last.sites, self._last.protected) == (sites, kept_for) else _Memory()
+        if last.is_quiet and not inbox and not self._sloped:
+            return []
+        planning = Planning(sites, self._class_of, last.refusals)
+        seen = _Pass(planning)
+        yield from seen.protect(protected, reservations)
+        if policy is Policy.STRICT_FIFO:
+            yield from self._pass_up_to_head(seen, now)
+        else:
+            yield from self._pass_by_class(seen, now)
+        news = yield from _news_in_order(seen.outcomes, now)
+        forgotten, self._last = self._last, _Memory()
+        if planning.has_placed:
+            yield from incremental.release(planning.refusals)
+        else:
+            self._last = _Memory(sites, kept_for, planning.refusals, is_quiet=not news)
+        yield from incremental.release(forgotten.refusals)
+        return news
+
+    def _class_of(self, record: Record) -> _Class:
+        return self._lined_up[record.uid][1]
+
+    def _protected(self, policy: Policy, bound: timedelta, now: datetime) -> Steps[list[Record]]:
+        """Those that have been blocked for too long, in order."""
+        if policy is Policy.STRICT_FIFO:
+            return []
+        uids = starved(self._blocked.values(), now, bound)
+        if not uids:
+            return []
+        keys = yield from incremental.in_order([_key(self._blocked[uid], now) for uid in uids], key=_itself)
+        return [self._blocked[uid] for _, uid in keys]
+
+    def _pass_up_to_head(self, seen: _Pass, now: datetime) -> Steps[None]:
+        """One by one up to the first that waits; nobody behind it is looked at."""
+        frontier = yield from self._frontier(frozenset(), now)
+        while seen.head is None and (candidate := frontier.pop()) is not None:
+            (_, uid), stream = candidate
+            seen.look_at(self._lined_up[uid][0])
+            yield from frontier.go_on(stream)
+        if seen.head is not None:
+            answer = behind(seen.head, seen.head)
+            for class_ in self._by_key.values():
+                yield from self._tell(class_, answer, seen)
+
+    def _pass_by_class(self, seen: _Pass, now: datetime) -> Steps[None]:
+        """In order; but once one of a class does not fit, none does, and the class is answered as a whole.
+
+        Those that are protected were decided before and stand for themselves.
+        """
+        frontier = yield from self._frontier(frozenset(seen.outcomes), now)
+        refused: dict[_Class, Refused] = {}
+        while (candidate := frontier.pop()) is not None:
+            (_, uid), stream = candidate
+            record, class_ = self._lined_up[uid]
+            if class_ in refused and uid not in seen.protected:
+                continue
+            answer = seen.look_at(record, is_told_with_class=uid not in seen.protected)
+            if isinstance(answer, Placed):
+                yield from frontier.go_on(stream)
+            elif uid not in seen.protected:
+                refused[class_] = answer
+            yield
+        while refused:  # in whatever order: what is news is put in order later
+            yield from self._tell(*refused.popitem(), seen)
+
+    def _frontier(self, alone: frozenset[str], now: datetime) -> Steps[_Frontier]:
+        """The first of each class, and those who stand alone, in order."""
+        # In parts: each collection of garbage goes through all of a long list that is new.
+        heads: list[Candidate] = [(_key(self._lined_up[uid][0], now), _Stream(iter(()))) for uid in alone]
+        parts: list[list[Candidate]] = []
+        for class_ in self._by_key.values():
+            keys = (key for key in class_.keys if key[1] not in alone) if alone else iter(class_.keys)
+            if (first := next(keys, None)) is not None:
+                heads.append((first, _Stream(keys)))
+            if class_.sloped:
+                sloped = yield from _keys(class_.sloped, alone, now)
+                if sloped:
+                    heads.append((min(sloped), _Stream(iter(()), sloped)))
+            if len(heads) >= incremental.PART:
+                heads.sort(key=_place)
+                parts.append(heads)
+                heads = []
+                yield
+        heads.sort(key=_place)
+        return _Frontier(incremental.merged([*parts, heads], key=_place))
+
+    def _tell(self, class_: _Class, answer: Refused | Behind, seen: _Pass) -> Steps[None]:
+        """Give the answer to all of the class who do not know it and were not looked at themselves."""
+        yield
+        for known, uids in class_.told.items():
+            if _is_known(known, answer):
+                continue
+            for part in incremental.in_parts(uids):
+                for uid in part:
+                    if uid not in seen.outcomes:
+                        record = self._lined_up[uid][0]
+                        seen.outcomes[uid] = (
+                            Waits(record, answer)
+                            if isinstance(answer, Refused)
+                            else Behind(record, answer.pending)
+                        )
+                yield
+
+
+class _Class:
+    """Records of one equivalence class: in order, and by what they were told. Those with a slope are in no order."""
+
+    __slots__ = ("key", "keys", "sloped", "told")
+
+    def __init__(self, key: ClassKey) -> None:
+        self.key = key
+        self.keys: list[Key] = []
+        self.sloped: dict[str, Record] = {}
+        self.told: dict[Told, dict[str, None]] = {}
+
+    @property
+    def is_empty(self) -> bool:
+        return not self.told
+
+    def add(self, record: Record) -> None:
+        if record.priority_slope:
+            self.sloped[record.uid] = record
+        else:
+            insort(self.keys, _static_key(record))
+        self.told.setdefault(told(record), {})[record.uid] = None
+
+    def remove(self, record: Record) -> None:
+        if record.priority_slope:
+            del self.sloped[record.uid]
+        else:
+            del self.keys[bisect_left(self.keys, _static_key(record))]
+        known = told(record)
+        del self.told[known][record.uid]
+        if not self.told[known]:
+            del self.told[known]
+
+
+class _Stream:
+    """Those that follow in one class: in order already, or to be sorted should one of them be placed."""
+
+    __slots__ = ("keys", "unsorted")
+
+    def __init__(self, keys: Iterator[Key], unsorted: list[Key] | None = None) -> None:
+        self.keys = keys
+        self.unsorted = unsorted
+
+
+Candidate = tuple[Key, _Stream]
+"""One that may be the next to be looked at, and those that follow it."""
+
+
+class _Frontier:
+    """Hands out candidates in order; those that follow one that was looked at are added as they come up."""
+
+    def __init__(self, heads: Iterator[Candidate]) -> None:
+        self._heads = heads
+        self._head = next(heads, None)
+        self._following: list[tuple[Key, int, _Stream]] = []
+
+    def pop(self) -> Candidate | None:
+        """The next in order."""
+        head = self._head
+        if self._following and (head is None or self._following[0][0] < head[0]):
+            key, _, stream = heapq.heappop(self._following)
+            return key, stream
+        self._head = next(self._heads, None)
+        return head
+
+    def go_on(self, stream: _Stream) -> Steps[None]:
+        """Have the next of a stream come up, if there is one."""
+        if stream.unsorted is not None:
+            stream.keys, stream.unsorted = (
+                (yield from incremental.in_order(stream.unsorted, key=_itself)),
+                None,
+            )
+            next(stream.keys)  # that one was looked at
+        following = next(stream.keys, None)
+        if following is not None:
+            heapq.heappush(self._following, (following, id(stream), stream))
+        yield
+
+
+@dataclass(frozen=True, slots=True)
+class _Memory:
+    """What a pass that placed nothing was asked, and what it answered; `is_quiet` if that was news to nobody."""
+
+    sites: Mapping[str, Site] | None = None
+    protected: tuple[tuple[str, Reservation | None], ...] = ()
+    refusals: dict[Hashable, Refused] = field(default_factory=dict)
+    is_quiet: bool = False
+
+
+class _Pass:
+    """What was decided so far, by uid, and who is the first that waits."""
+
+    def __init__(self, planning: Planning) -> None:
+        self.outcomes: dict[str, News] = {}
+        self.protected: dict[str, Placed | Refused] = {}
+        self.head: Record | None = None
+        self._planning = planning
+
+    def protect(self, records: list[Record], reservations: Mapping[str, Reservation]) -> Steps[None]:
+        """Decide for those that are protected, who are in order, before all others."""
+        for record in records:
+            self.protected |= self._planning.protect([record], reservations)
+            yield
+        for record in records:
+            answer = self.protected[record.uid]
+            self.outcomes[record.uid] = Waits(record, answer) if isinstance(answer, Refused) else answer
+
+    def look_at(self, record: Record, *, is_told_with_class: bool = False) -> Placed | Refused:
+        """Decide for the next in order."""
+        answer = self.protected.get(record.uid) or self._planning.place(record)
+        if isinstance(answer, Placed):
+            self.outcomes[record.uid] = answer
+            return answer
+        is_head = self.head is None and answer.may_be_head
+        if is_head:
+            self.head = record
+        # What its whole class is told later need not be noted: of a long queue that would be a lot to throw away.
+        if is_head or not is_told_with_class:
+            self.outcomes[record.uid] = Waits(record, answer, is_head)
+        return answer
+
+
+def _news_in_order(outcomes: dict[str, News], now: datetime) -> Steps[list[News]]:
+    """Those outcomes that their AppWrappers do not know yet; all are used up."""
+    keyed: list[tuple[Key, News]] = []
+    for part in incremental.in_parts(outcomes.values()):
+        keyed += [(_key(each.record, now), each) for each in part if _is_news(each)]
+        yield
+    yield from incremental.release(outcomes)
+    in_order = yield from incremental.in_order(keyed, key=_place)
+    del keyed  # or all of it would be freed at once
+    found: list[News] = []
+    for sorted_part in incremental.in_parts(in_order):
+        found += [each for _, each in sorted_part]
+        yield
+    return found
+
+
+def _keys(records: Mapping[str, Record], but: frozenset[str], now: datetime) -> Steps[list[Key]]:
+    keys: list[Key] = []
+    for part in incremental.in_parts(records.values()):
+        keys += [_key(record, now) for record in part if record.uid not in but]
+        yield
+    return keys
+
+
+def _is_known(known: Told, answer: Placed | Refused | Behind) -> bool:
+    """True if one who was told `known` learns nothing from the answer."""
+    match answer:
+        case Placed():
+            return False
+        case Behind():
+            return known.reason == answer.pending.reason
+        case Refused(reservation=Reservation()):
+            return known == told_by(answer.pending)
+        case Refused():
+            return known == Told(*answer.nearest, is_backoff=True)
+
+
+def _is_news(news: News) -> bool:
+    if not isinstance(news, Waits):
+        return not _is_known(told(news.record), news)
+    becomes_head = news.is_head and not news.record.blocked_since
+    return becomes_head or not _is_known(told(news.record), news.refused)
+
+
+def _is_eligible(record: Record, now: datetime) -> bool:
+    return record.eligible_at is None or record.eligible_at <= now
+
+
+def _due(postponed: tuple[datetime, str]) -> datetime:
+    return postponed[0]
+
+
+def _itself(key: Key) -> Key:
+    return key
+
+
+def _place(keyed: tuple[Key, object]) -> Key:
+    return keyed[0]
+
+
+def _key(record: Record, now: datetime) -> Key:
+    return rank(record, now), record.uid
+
+
+def _static_key(record: Record) -> Key:
+    """Without a slope it is the same at any time."""
+    return _key(record, record.created_at)

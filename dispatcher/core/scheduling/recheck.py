@@ -1,0 +1,26 @@
+"""Does what was decided still hold: a plan over a long queue takes seconds, and clusters change meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.core.scheduling.cluster_filters import ANYWHERE, Site, rejection
+from dispatcher.core.scheduling.cycle import Placed
+
+
+def still_fitting(placed: Iterable[Placed], sites: Mapping[str, Site]) -> list[Placed]:
+    """Those that their cluster takes still, in order, all of them at once; `sites` are used up by them.
+
+    The others are for the next cycle to decide. On the hub alone nothing that is required of a cluster matters.
+    """
+    found = []
+    for each in placed:
+        site, gang = sites.get(each.cluster), each.record.gang
+        where = each.record.where if sites.keys() != {HUB_CLUSTER} else ANYWHERE
+        if site is None or rejection(where, site) is not None:
+            continue
+        if gang.demand.fits_in(site.snapshot.free_for(gang)):
+            site.snapshot.take(gang.demand)
+            found.append(each)
+    return found

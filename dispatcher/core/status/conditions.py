@@ -1,0 +1,226 @@
+"""The status an AppWrapper shows, projected from its record: output only, the same for the same record.
+
+MCAD's words are kept to the letter and all in one place each: `state`, `queuejobstate`, `canrun`, the
+conditions with micro times, and the internal `sender` and `filterignore` that old clients print. Ours are
+`cluster` and `waiting` (why it waits, structured); MCAD's `pending` is a count of pods and stays one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final, assert_never
+
+from dispatcher.api import conditions as words
+from dispatcher.api.conditions import ConditionType, State
+from dispatcher.core.model.record import ACTIVE, Ailment, Condition, Pending, Phase, Record
+from dispatcher.core.scheduling.capacity import PodCounts
+from dispatcher.core.scheduling.cluster_filters import Rejection
+from dispatcher.core.status import components
+
+NO_PODS: Final = PodCounts()
+
+POD_COUNTS: Final = ("pending", "running", "Succeeded", "failed")
+"""The fields of the status that count pods; MCAD spelled exactly one of them with a capital."""
+
+MOST_CLUSTERS: Final = 256
+"""How many clusters' reasons the CRD has room for in `status.waiting`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What the status shows beside the record: its pods, and whether the AppWrapper is spelled with components.
+
+    `pending_pods` are those that cannot be scheduled, at most a few, as MCAD lists them.
+    """
+
+    pods: PodCounts = NO_PODS
+    pending_pods: tuple[Mapping[str, Any], ...] = ()
+    has_components: bool = False
+
+
+NOTHING_BESIDE: Final = Shown()
+
+_ENDED: Final = frozenset({Phase.COMPLETED, Phase.FAILED})
+"""Phases that show the cluster of the last attempt: its logs and what is kept of it are there."""
+
+
+def project(record: Record, shown: Shown = NOTHING_BESIDE) -> dict[str, Any]:
+    """The whole `status` of the AppWrapper behind `record`, as JSON; absent fields mean zero or unknown."""
+    status: dict[str, Any] = {
+        # MCAD left a false one out, and its SDK takes that for "not seen yet" whatever the rest says.
+        "canrun": can_run(record),
+        "conditions": [_entry(condition) for condition in record.conditions],
+        "filterignore": True,
+        "queuejobstate": queue_job_state(record).value,
+        "sender": _sender(record),
+        "state": state(record).value,
+        "systempriority": record.priority,
+    }
+    status.update(_times(record))
+    if record.attempt and (record.holds_capacity or record.phase in _ENDED):
+        status["cluster"] = record.attempt.cluster
+    if record.pending:
+        status["waiting"] = _waiting(record.pending)
+    if record.requeuings:
+        status["numberOfRequeueings"] = record.requeuings
+        status["requeueingTimeInSeconds"] = record.requeuing_seconds
+    if record.unhealthy:
+        status["unhealthy"] = _unhealthy(record.unhealthy)
+    if shown.pending_pods:
+        status["pendingpodconditions"] = list(shown.pending_pods)
+    pods = shown.pods
+    counts = (pods.pending, pods.running, pods.succeeded, pods.failed)
+    status.update({word: count for word, count in zip(POD_COUNTS, counts, strict=True) if count})
+    if shown.has_components:
+        _add_components(status, record)
+    return status
+
+
+def state(record: Record) -> State:
+    """MCAD's coarse state; it says Running as soon as everything was created."""
+    match record.phase:
+        case (
+            Phase.QUEUED
+            | Phase.SUSPENDED
+            | Phase.DISPATCHING
+            | Phase.REQUEUEING
+            | Phase.SUSPENDING
+            | Phase.FAILING
+        ):
+            return State.PENDING
+        case Phase.DISPATCHED | Phase.RUNNING:
+            return State.RUNNING
+        case Phase.RUNNING_HOLD_COMPLETION:
+            return State.RUNNING_HOLD_COMPLETION
+        case Phase.COMPLETED:
+            return State.COMPLETED
+        case Phase.FAILED:
+            return State.FAILED
+        case Phase.DELETING | Phase.DELETED:
+            return State.DELETED
+        case _:
+            assert_never(record.phase)
+
+
+def queue_job_state(record: Record) -> ConditionType:
+    """MCAD's finer state: the type of the condition that describes it best now."""
+    if record.phase is Phase.QUEUED:
+        return _queued_state(record)
+    if record.phase is Phase.FAILING and _is_true(record, ConditionType.PREEMPT_CANDIDATE):
+        return ConditionType.PREEMPT_CANDIDATE
+    return _STATES[record.phase]
+
+
+_STATES: Final = {
+    Phase.SUSPENDED: ConditionType.SUSPENDED,
+    Phase.DISPATCHING: ConditionType.HEAD_OF_LINE,
+    Phase.DISPATCHED: ConditionType.DISPATCHED,
+    Phase.RUNNING: ConditionType.RUNNING,
+    Phase.RUNNING_HOLD_COMPLETION: ConditionType.RUNNING_HOLD_COMPLETION,
+    Phase.COMPLETED: ConditionType.COMPLETED,
+    Phase.REQUEUEING: ConditionType.BACKOFF,
+    Phase.SUSPENDING: ConditionType.SUSPENDED,
+    # Failed is final, so it is not said before what was created is confirmed gone.
+    Phase.FAILING: ConditionType.HEAD_OF_LINE,
+    Phase.FAILED: ConditionType.FAILED,
+    Phase.DELETING: ConditionType.RUNNING,
+    Phase.DELETED: ConditionType.RUNNING,
+}
+
+
+def can_run(record: Record) -> bool:
+    """True from the decision to dispatch until the attempt is over or has gone wrong."""
+    return record.phase is Phase.DISPATCHING or record.phase in ACTIVE
+
+
+def _queued_state(record: Record) -> ConditionType:
+    for type_ in (ConditionType.BACKOFF, ConditionType.HEAD_OF_LINE):
+        if _is_true(record, type_):
+            return type_
+    return ConditionType.QUEUEING
+
+
+def _is_true(record: Record, type_: ConditionType) -> bool:
+    found = record.condition(type_)
+    return found is not None and found.status
+
+
+def _sender(record: Record) -> str:
+    return _SENDERS.get(queue_job_state(record), words.SENDER_QUEUEING)
+
+
+_SENDERS: Final = {
+    ConditionType.BACKOFF: words.SENDER_BACKOFF,
+    ConditionType.HEAD_OF_LINE: words.SENDER_HEAD_OF_LINE,
+    ConditionType.DISPATCHED: words.SENDER_DISPATCHED,
+    ConditionType.RUNNING: words.SENDER_DISPATCHED,
+    ConditionType.RUNNING_HOLD_COMPLETION: words.SENDER_HOLD_COMPLETION,
+    ConditionType.COMPLETED: words.SENDER_COMPLETED,
+    ConditionType.PREEMPT_CANDIDATE: words.SENDER_PREEMPTED,
+    ConditionType.FAILED: words.SENDER_FAILED,
+}
+
+
+def _times(record: Record) -> dict[str, str]:
+    first = record.condition(ConditionType.INIT)
+    times: dict[str, str] = {}
+    if first:
+        times["controllerfirsttimestamp"] = _micro_time(first.since)
+    if record.kept_until:
+        times["keptUntil"] = _time(record.kept_until)
+    return times
+
+
+def _entry(condition: Condition) -> dict[str, Any]:
+    entry: dict[str, Any] = {
+        "type": condition.type.value,
+        "status": "True" if condition.status else "False",
+        "lastUpdateMicroTime": _micro_time(condition.updated),
+        "lastTransitionMicroTime": _micro_time(condition.since),
+        "lastTransitionTime": _time(condition.since),
+    }
+    if condition.reason:
+        entry["reason"] = condition.reason
+    if condition.message:
+        entry["message"] = condition.message
+    return entry
+
+
+def _add_components(status: dict[str, Any], record: Record) -> None:
+    status["phase"] = components.PHASES[record.phase].value
+    status["conditions"] += [_entry(condition) for condition in components.conditions(record)]
+    if record.requeuings:
+        status["resettingCount"] = record.requeuings
+    if record.attempt:
+        deployed = _entry(components.component_condition(record.attempt))
+        parts = [{**part, "conditions": [deployed]} for part in components.component_status(record)]
+        status.update({"componentStatus": parts} if parts else {})
+
+
+def _waiting(pending: Pending) -> dict[str, Any]:
+    clusters = [_why(each) for each in pending.clusters[:MOST_CLUSTERS]]
+    return {**_why(pending), **({"clusters": clusters} if clusters else {})}
+
+
+def _why(told: Pending | Rejection) -> dict[str, str]:
+    found = {
+        "reason": told.reason,
+        "message": told.message,
+        "resource": told.resource,
+        "cluster": told.cluster,
+    }
+    return {word: value for word, value in found.items() if value}
+
+
+def _unhealthy(ailment: Ailment) -> dict[str, str]:
+    return {"reason": ailment.reason, "message": ailment.message, "since": _time(ailment.since)}
+
+
+def _micro_time(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def _time(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

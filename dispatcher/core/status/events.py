@@ -1,0 +1,61 @@
+"""Which steps users are told of by a Kubernetes Event: few, because each is a write to the API server.
+
+Dispatched, Running, Completed, Failed, Requeued, Suspended, the first time it has to wait, and what is not done as
+it was written. All else is in the status and in history.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dispatcher.api.conditions import ConditionType
+from dispatcher.core.lifecycle.transitions import Cause
+from dispatcher.core.model.record import Change, Phase
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """What an Event says; `warning` is its type."""
+
+    reason: str
+    message: str
+    warning: bool = False
+
+
+def notice_of(change: Change) -> Notice | None:
+    """What to tell of a step, if anything."""
+    after = change.after
+    cluster = after.attempt.cluster if after.attempt else ""
+    event = change.events[-1]
+    match event.cause:
+        case Cause.SUBMITTED | Cause.SUBMITTED_SUSPENDED | Cause.ADOPTED if event.message:
+            return Notice("SpecAdjusted", event.message, warning=True)
+        case Cause.REPRIORITISED if event.reason:
+            return Notice(event.reason, event.message, warning=True)
+        case Cause.CREATED:
+            count = len(after.attempt.objects) if after.attempt else 0
+            return Notice("Dispatched", f"every wrapped object ({count}) was created in cluster {cluster}")
+        case Cause.PODS_RUNNING:
+            return Notice("Running", f"{after.gang.pods} pods run in cluster {cluster}")
+        case Cause.REJECTED:
+            return Notice("Failed", after.message, warning=True)
+        case Cause.LOST:
+            return Notice("Failed", after.message, warning=True)
+        case Cause.ABANDONED if after.phase is Phase.QUEUED:
+            return Notice("Requeued", after.message, warning=True)
+        case Cause.REMOVED if after.phase is Phase.FAILED:
+            return Notice("Failed", after.message, warning=True)
+        case Cause.REMOVED | Cause.SUSPENDED if after.phase is Phase.SUSPENDED:
+            return Notice("Suspended", "its user holds it back")
+        case Cause.REMOVED:
+            return Notice("Requeued", after.message, warning=True)
+        case Cause.COMPLETED:
+            return Notice("Completed", f"it is done in cluster {cluster}, and none of its pods lives")
+        case Cause.BLOCKED if after.pending and not _waited_before(change):
+            return Notice("Backoff", after.pending.message)
+        case _:
+            return None
+
+
+def _waited_before(change: Change) -> bool:
+    return change.before is not None and change.before.condition(ConditionType.BACKOFF) is not None

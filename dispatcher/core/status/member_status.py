@@ -1,0 +1,87 @@
+"""The status a MemberCluster shows: whether it can be used, what is free there, and since when that is so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.scheduling import cluster_filters
+from dispatcher.core.scheduling.cluster_filters import Closed
+from dispatcher.core.scheduling.cycle import in_words
+
+_UNKNOWN: Final = {cluster_filters.NOT_REPORTED}
+_NOT_REACHED: Final = {
+    cluster_filters.UNREACHABLE,
+    cluster_filters.NOT_CONNECTED,
+    cluster_filters.ANOTHER_CLUSTER,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What is known of one member; `closed` is why nothing goes there, and `since` when that was last otherwise.
+
+    `unreachable_since` is when it fell silent; that may be long before `since`, if it was silent for another leader.
+    """
+
+    since: datetime
+    closed: Closed | None = None
+    cluster_uid: str = ""
+    allocatable: Resources = NOTHING
+    free: Resources = NOTHING
+    running: int = 0
+    unreachable_since: datetime | None = None
+
+
+def status_of(known: Known) -> dict[str, Any]:
+    """The whole `status` of a MemberCluster, as JSON; absent fields mean nothing, or unknown."""
+    status: dict[str, Any] = {
+        "conditions": [
+            _condition("Reachable", _is_reached(known.closed), known),
+            _condition("Authenticated", _is_accepted(known.closed), known),
+        ],
+        "running": known.running,
+    }
+    if known.cluster_uid:
+        status["clusterUID"] = known.cluster_uid
+    if known.allocatable:
+        status["allocatable"], status["free"] = _in_words(known.allocatable), _in_words(known.free)
+    if known.closed:
+        status["reason"], status["message"] = known.closed.reason, known.closed.message
+    if known.unreachable_since:
+        status["unreachableSince"] = _time(known.unreachable_since)
+    return status
+
+
+def _is_reached(closed: Closed | None) -> bool | None:
+    if closed is not None and closed.reason in _UNKNOWN:
+        return None
+    return closed is None or closed.reason not in _NOT_REACHED
+
+
+def _is_accepted(closed: Closed | None) -> bool | None:
+    reached = _is_reached(closed)
+    if not reached:
+        return None
+    return closed is None or closed.reason != cluster_filters.CREDENTIALS_REFUSED
+
+
+def _condition(type_: str, holds: bool | None, known: Known) -> dict[str, str]:  # a value, no flag
+    condition = {
+        "type": type_,
+        "status": "Unknown" if holds is None else str(holds),
+        "lastTransitionTime": _time(known.since),
+    }
+    if known.closed and not holds:
+        condition |= {"reason": known.closed.reason, "message": known.closed.message}
+    return condition
+
+
+def _in_words(amounts: Resources) -> dict[str, str]:
+    return {name: in_words(name, amount) for name, amount in sorted(amounts.items())}
+
+
+def _time(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

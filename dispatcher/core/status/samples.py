@@ -1,0 +1,175 @@
+"""How full every cluster was at one moment, and how long every queue: from what is known to what history keeps.
+
+Of a cluster, for each resource, over its usable nodes:
+
+    capacity  what they have in all
+    free      what a gang could still take; negative if more was asked of them than they have
+    held      the demand of the AppWrappers that were dispatched there
+    other     requests of the live pods on them that are of none of those
+
+From `capacity.account` follows exactly
+
+    capacity = free + other + sum over those AppWrappers of
+               (requests of its live pods on usable nodes + max(0, demand - requests of its live bound pods on any))
+
+which is free + other + held, but for two things that `held` does not know: what the pods of an AppWrapper take
+beyond its demand, and what they have on nodes that are not usable, which takes nothing of the capacity.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final, TypeVar
+
+from dispatcher.api.names import DEFAULT_QUEUE
+from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.scheduling.capacity import CapacityLedger, Pod
+
+AT_ONCE: Final = 500
+"""Records, or pods, that are counted without a pause for others: about two milliseconds."""
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+_Each = TypeVar("_Each")
+
+
+@dataclass(frozen=True, slots=True)
+class CapacitySample:
+    """One resource of one cluster, in base units; `is_reachable` is False if all but `held` is from before."""
+
+    cluster: str
+    resource: str
+    capacity: int
+    held: int
+    other: int
+    free: int
+    is_reachable: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSample:
+    """One queue: how many wait, how many hold capacity, and what they ask for."""
+
+    queue: str
+    queued: int = 0
+    queued_demand: Resources = NOTHING
+    running: int = 0
+    running_demand: Resources = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class Stock:
+    """What a cluster has at a moment: of its usable nodes the names and the amounts, and every pod there is."""
+
+    total: Resources
+    free: Resources
+    usable: frozenset[str] = frozenset()
+    pods: Sequence[Pod] = ()
+    is_reachable: bool = True
+
+
+def stock_of(ledger: CapacityLedger, *, is_reachable: bool = True) -> Stock:
+    """What a ledger knows at this moment, as a value."""
+    return Stock(ledger.total(), ledger.free(), ledger.usable_nodes(), ledger.pods(), is_reachable)
+
+
+def moment_of(now: datetime, period: timedelta) -> datetime:
+    """The last moment at which a sample was due: whoever leads, the same."""
+    return EPOCH + (now - EPOCH) // period * period
+
+
+class Moment:
+    """Everything at one moment. `count` it to the end before it is asked for its samples."""
+
+    def __init__(self, records: Iterable[Record], stocks: Mapping[str, Stock]) -> None:
+        self._records = list(records)
+        self._stocks = dict(stocks)
+        self._queues: defaultdict[str, _Queue] = defaultdict(_Queue)
+        self._held: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._holders: defaultdict[str, set[str]] = defaultdict(set)
+        self._others: defaultdict[str, Counter[str]] = defaultdict(Counter)
+
+    def count(self) -> Iterator[None]:
+        """Count a part with each step, so that others are served in between."""
+        for records in _parts(self._records):
+            for record in records:
+                self._count_record(record)
+            yield
+        for cluster, stock in self._stocks.items():
+            for pods in _parts(stock.pods):
+                self._count_others(cluster, stock, pods)
+                yield
+
+    def capacities(self, known: Iterable[CapacitySample] = ()) -> list[CapacitySample]:
+        """The samples of every cluster, each resource by name.
+
+        `known` is the last that is known of clusters that cannot be asked: nobody knows more, but for what is held.
+        """
+        here = [each for name, stock in self._stocks.items() for each in self._samples_of(name, stock)]
+        return here + [self._while_away(each) for each in known]
+
+    def queues(self) -> list[QueueSample]:
+        """The samples of every queue that anybody known is in; of the default one in any case."""
+        return [self._queues[name].sample(name) for name in sorted({DEFAULT_QUEUE, *self._queues})]
+
+    def _count_record(self, record: Record) -> None:
+        queue, demand = self._queues[record.queue], record.gang.demand
+        if record.phase is Phase.QUEUED:
+            queue.queued += 1
+            _add(queue.queued_demand, demand)
+        elif record.holds_capacity and record.attempt is not None:
+            queue.running += 1
+            _add(queue.running_demand, demand)
+            _add(self._held[record.attempt.cluster], demand)
+            self._holders[record.attempt.cluster].add(record.uid)
+
+    def _count_others(self, cluster: str, stock: Stock, pods: Iterable[Pod]) -> None:
+        holders, others = self._holders[cluster], self._others[cluster]
+        for pod in pods:
+            is_theirs = pod.owner in holders or pod.claim in holders
+            if pod.node in stock.usable and pod.live and not is_theirs:
+                _add(others, pod.requests)
+
+    def _samples_of(self, cluster: str, stock: Stock) -> list[CapacitySample]:
+        held, other = self._held[cluster], self._others[cluster]
+        names = sorted({*stock.total, *stock.free, *held, *other})
+        return [
+            CapacitySample(
+                cluster,
+                name,
+                stock.total[name],
+                held[name],
+                other[name],
+                stock.free[name],
+                stock.is_reachable,
+            )
+            for name in names
+        ]
+
+    def _while_away(self, known: CapacitySample) -> CapacitySample:
+        return replace(known, held=self._held[known.cluster][known.resource], is_reachable=False)
+
+
+@dataclass(slots=True)
+class _Queue:
+    queued: int = 0
+    queued_demand: Counter[str] = field(default_factory=Counter)
+    running: int = 0
+    running_demand: Counter[str] = field(default_factory=Counter)
+
+    def sample(self, name: str) -> QueueSample:
+        queued, running = Resources(self.queued_demand), Resources(self.running_demand)
+        return QueueSample(name, self.queued, queued, self.running, running)
+
+
+def _add(to: Counter[str], amounts: Resources) -> None:
+    for name, amount in amounts.items():
+        to[name] += amount
+
+
+def _parts(every: Sequence[_Each]) -> Iterator[Sequence[_Each]]:
+    return (every[start : start + AT_ONCE] for start in range(0, len(every), AT_ONCE))

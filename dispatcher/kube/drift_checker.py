@@ -1,0 +1,119 @@
+"""Asks what somebody has changed of wrapped objects: one object after another, in the background.
+
+The model: who looks at an AppWrapper asks, by the edition of an object that a watch has shown. What is known is
+answered at once, from the comparison before if there is a newer edition by now; the rest is a question. Of an object
+there is one at a time, however often it is edited meanwhile, and AppWrappers are told only of answers that differ.
+
+It never asks for more than `1 / SECONDS_BETWEEN` objects a second, whatever autoscalers write: where many are edited
+at once, an answer takes longer. Nobody waits for one, and a cluster that hangs holds up nothing but these.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Final
+
+from dispatcher import errors, log
+from dispatcher.core.model.record import ObjectRef
+from dispatcher.kube.object_informers import Edition
+
+SECONDS_BETWEEN: Final = 0.05
+AGAIN_SECONDS: Final = 30.0
+"""Pause before what was not answered is asked again."""
+
+MOST_COMPARED: Final = 50_000
+"""Answers kept; what is forgotten is asked again."""
+
+Edits = tuple[str, ...]
+"""The paths of what was changed."""
+
+_log = log.get("comparisons")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """Whether one object of an AppWrapper, as it is in that edition, is as we made it; `compare` finds out."""
+
+    appwrapper: str
+    ref: ObjectRef
+    edition: Edition
+    compare: Callable[[], Awaitable[Edits]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    edition: Edition
+    edits: Edits
+
+
+class Comparisons:
+    """Of one cluster. `run` must be running; `on_change` is told the uid of an AppWrapper of which there is news."""
+
+    def __init__(self, on_change: Callable[[str], None]) -> None:
+        self._on_change = on_change
+        self._answers: OrderedDict[str, _Answer] = OrderedDict()
+        self._questions: dict[str, Question] = {}
+        self._wake = asyncio.Event()
+
+    def ask(self, question: Question) -> Edits | None:
+        """What was changed, as far as is known; None while nothing is. Free to repeat."""
+        known = self._answers.get(question.ref.uid)
+        if known is None or known.edition != question.edition:
+            self._questions[question.ref.uid] = question
+            self._wake.set()
+        return known.edits if known else None
+
+    async def run(self) -> None:
+        """Find out, until cancelled."""
+        while True:
+            await self._wake.wait()
+            while self._questions:
+                await self._answer(self._questions.pop(next(iter(self._questions))))
+                await asyncio.sleep(SECONDS_BETWEEN)
+            self._wake.clear()
+
+    async def _answer(self, question: Question) -> None:
+        try:
+            edits = await question.compare()
+        except (errors.Forbidden, errors.Invalid) as error:
+            self._note(question, self._known(question))  # the answer would be the same again
+            _not_compared(question, error)
+        except errors.DispatcherError as error:
+            asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._put_back, question)
+            _not_compared(question, error)
+        except Exception:  # noqa: BLE001  # the loop's edge: one object must not end the watches beside it
+            self._note(question, self._known(question))
+            log.count_internal_error("comparisons")
+            _log.exception("comparison_failed", **_named(question))
+        else:
+            known = self._answers.get(question.ref.uid)
+            self._note(question, edits)
+            if known is None or known.edits != edits:
+                self._on_change(question.appwrapper)
+
+    def _known(self, question: Question) -> Edits:
+        known = self._answers.get(question.ref.uid)
+        return known.edits if known else ()
+
+    def _note(self, question: Question, edits: Edits) -> None:
+        self._answers[question.ref.uid] = _Answer(question.edition, edits)
+        self._answers.move_to_end(question.ref.uid)
+        while len(self._answers) > MOST_COMPARED:
+            self._answers.popitem(last=False)
+
+    def _put_back(self, question: Question) -> None:
+        """Unless it was asked anew meanwhile."""
+        self._questions.setdefault(question.ref.uid, question)
+        self._wake.set()
+
+
+def _not_compared(question: Question, error: errors.DispatcherError) -> None:
+    _log.info("not_compared", **_named(question), error=str(error))
+
+
+def _named(question: Question) -> dict[str, str]:
+    ref = question.ref
+    return {"uid": question.appwrapper, "object": f"{ref.kind} {ref.namespace}/{ref.name}"}

@@ -1,0 +1,70 @@
+"""JSON of API servers, however deep somebody has nested it.
+
+An API server takes objects that are nested 10,000 levels deep. Our parser ends at 1024 and our serializer at 254,
+and one object that cannot be read would end a list, or a watch, for everybody. So what lies deeper than `DEEPEST`
+levels is read as null: no kind needs as many, and `api.validation` refuses templates that have fewer.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import orjson
+
+from dispatcher.errors import TooLarge
+
+DEEPEST: Final = 200
+
+LARGEST_DEEP: Final = 2**21
+"""Bytes that are searched for what lies too deep, in 0.3 s at most: more than an object that etcd stores as JSON."""
+
+# A string that is cut off is a token, too: were it none, each quote within it would be tried as the begin of one.
+_TOKEN: Final = re.compile(rb'(?s)"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[{]|[\]}]')
+
+
+def loads(raw: bytes) -> Any:  # noqa: ANN401  # any JSON
+    """Parse JSON; raises `orjson.JSONDecodeError` for what is none, `TooLarge` for what may only be too deep."""
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        if raw.count(b"[") + raw.count(b"{") <= DEEPEST:
+            raise
+        if len(raw) > LARGEST_DEEP:
+            raise TooLarge(f"JSON of {len(raw)} bytes is nested too deep, or none: {error}") from error
+        return orjson.loads(_without_depths(raw))
+
+
+def dumps(value: object) -> bytes:
+    """Write as JSON what `loads` has read."""
+    try:
+        return orjson.dumps(value)
+    except orjson.JSONEncodeError:
+        return orjson.dumps(_pruned(value, DEEPEST))
+
+
+def _without_depths(raw: bytes) -> bytes:
+    """The same with null in place of every list and object at the first level that is too deep."""
+    parts: list[bytes] = []
+    depth = copied = 0
+    for token in _TOKEN.finditer(raw):
+        match raw[token.start()]:
+            case 0x5B | 0x7B:
+                depth += 1
+                if depth == DEEPEST + 1:
+                    parts.append(raw[copied : token.start()])
+                    copied = token.start()
+            case 0x5D | 0x7D:
+                if depth == DEEPEST + 1:
+                    parts.append(b"null")
+                    copied = token.end()
+                depth -= 1
+    return b"".join((*parts, raw[copied:]))
+
+
+def _pruned(value: object, levels: int) -> object:
+    if isinstance(value, list):
+        return [_pruned(entry, levels - 1) for entry in value] if levels else None
+    if isinstance(value, dict):
+        return {key: _pruned(entry, levels - 1) for key, entry in value.items()} if levels else None
+    return value

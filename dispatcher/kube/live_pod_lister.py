@@ -1,0 +1,260 @@
+"""What the API server itself says of the pods of an AppWrapper, for those who must not rely on a cache that lags.
+
+Whoever gives capacity back asks which items still have live pods. Nobody waits: a question is noted, one list
+answers all that were noted before it began, at most one list a second, and who asked is woken and asks again. So
+an answer is never older than its question, and any number may ask at once.
+
+A pod counts for the AppWrapper its label names, in its own namespace, if anything controls it, confirmed or not:
+that errs towards holding on. One that nothing controls is nobody's but its maker's, whatever labels it bears
+(`kubectl debug --copy-to` copies them), and would hold on for ever. (A wrapped Pod is controlled by its AppWrapper.)
+
+The pods of a gang that was not dispatched by us bear no label of ours. `count` and `force` find them by their owners;
+`ask` does not see them, so who asks looks at the watched pods first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import defaultdict
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, TypeAlias
+
+from dispatcher import errors, log
+from dispatcher.api import names
+from dispatcher.core.kinds.manifest import controller_of
+from dispatcher.core.scheduling.capacity import PodCounts, PodPhase, count_pods
+from dispatcher.kube import paths
+from dispatcher.kube.client import JSON, METADATA_LIST, ClusterClient, Json
+from dispatcher.kube.nodes import PODS_PATH, PodView, decode_pod
+from dispatcher.kube.paging import pages
+
+SECONDS_BETWEEN: Final = 1.0
+SECONDS_KEPT: Final = 15.0
+"""For so long an answer is kept for who asked: under load it takes a while until that one's turn, but who comes
+much later, for another reason perhaps, must not be told what was true then."""
+
+SECONDS_BETWEEN_FORCES: Final = 30.0
+"""Who forces pods to go is woken by each that goes, and by whatever else happens to the others."""
+
+UNKNOWN_ITEM: Final = -1
+"""Stands for the item of a pod that does not say of which it is."""
+
+Claim: TypeAlias = tuple[str, str]
+"""A namespace, and the uid of an AppWrapper in it."""
+
+_OVER: Final = frozenset({PodPhase.SUCCEEDED.value, PodPhase.FAILED.value})
+
+_LIVE: Final = ",".join(f"status.phase!={phase}" for phase in sorted(_OVER))
+
+_log = log.get("livepods")
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """The items of which pods `live`, and those of which some are `staying`: nobody has asked them to go."""
+
+    live: frozenset[int] = frozenset()
+    staying: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    version: int
+    left: Left
+    begun_at: float
+
+
+class LivePods:
+    """Answers questions in rounds, for which `run` must be running; `on_answer` is told the AppWrapper's uid.
+
+    `is_down` knows the nodes that are not Ready, and `owner_of` the AppWrapper of a pod that does not say whose it is.
+    """
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        on_answer: Callable[[str], None],
+        is_down: Callable[[str], bool],
+        owner_of: Callable[[PodView], str | None],
+    ) -> None:
+        self._client = client
+        self._on_answer = on_answer
+        self._is_down = is_down
+        self._owner_of = owner_of
+        self._asked: dict[Claim, int] = {}
+        self._listed: dict[Claim, int] = {}
+        self._answers: dict[Claim, _Answer] = {}
+        self._forced: dict[Claim, float] = {}
+        self._wake = asyncio.Event()
+
+    def ask(self, claim: Claim, version: int) -> Left | None:
+        """What is left of an AppWrapper's live pods, from a list begun after this was first asked; None until then.
+
+        `on_answer` is called once it is known. `version` is the record's: with another one it is another question,
+        and the one before is forgotten. An answer is given once; who asks again asks anew.
+        """
+        answer = self._answers.pop(claim, None)
+        if answer is not None and answer.version == version and answer.begun_at > _now() - SECONDS_KEPT:
+            return answer.left
+        if self._asked.get(claim, self._listed.get(claim)) != version:
+            self._asked[claim] = version
+            self._wake.set()
+        return None
+
+    async def count(self, claim: Claim) -> PodCounts:
+        """The pods of an AppWrapper as the API server has them now, decoded as the watched ones are."""
+        views = map(_decoded, await self._of(claim))
+        return count_pods((view.pod for view in views if view), self._is_down)
+
+    async def force(self, claim: Claim, now: datetime) -> int:
+        """Delete those live pods at once that should have gone by `now`; how many. At most every 30 s for one claim.
+
+        Those are pods that were asked to go, and whose own grace is over. Nobody else is touched: who deleted an
+        AppWrapper with --cascade=orphan wants its pods to go on. The nodes are not waited for, as they may be away:
+        containers may run on where they are.
+        """
+        if not self._may_force(claim):
+            return 0
+        forced = 0
+        for raw in await self._of(claim):
+            if _is_live(raw) and _is_overdue(raw["metadata"], now):
+                forced += await self._force(raw["metadata"])
+        self._forced[claim] = _now()
+        return forced
+
+    async def run(self) -> None:
+        """List for whoever asked, until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            await self._round()
+            await asyncio.sleep(SECONDS_BETWEEN)
+
+    def _may_force(self, claim: Claim) -> bool:
+        oldest = _now() - SECONDS_BETWEEN_FORCES
+        while self._forced and next(iter(self._forced.values())) <= oldest:
+            del self._forced[next(iter(self._forced))]
+        return claim not in self._forced
+
+    async def _round(self) -> None:
+        begun_at = _now()
+        self._listed, self._asked = self._asked, {}
+        try:
+            left = await self._list()
+        except errors.ClusterError as error:
+            _log.warning("list_failed", error=str(error))
+            self._ask_again()
+        except Exception as error:  # noqa: BLE001  # the loop's edge: one answer must not end the watches beside it
+            log.internal_error("livepods", error)
+            self._ask_again()
+        else:
+            self._answer(left, begun_at)
+        finally:
+            self._listed = {}
+
+    def _ask_again(self) -> None:
+        self._asked = {**self._listed, **self._asked}
+        self._wake.set()
+
+    def _answer(self, left: dict[Claim, Left], begun_at: float) -> None:
+        oldest = begun_at - SECONDS_KEPT
+        self._answers = {claim: kept for claim, kept in self._answers.items() if kept.begun_at > oldest}
+        answered = {claim: version for claim, version in self._listed.items() if claim not in self._asked}
+        for claim, version in answered.items():
+            self._answers[claim] = _Answer(version, left.get(claim, Left()), begun_at)
+        for _, appwrapper in answered:
+            try:
+                self._on_answer(appwrapper)
+            except Exception as error:  # noqa: BLE001  # the others want to hear their answer, too
+                log.internal_error("livepods", error, appwrapper=appwrapper)
+
+    async def _list(self) -> dict[Claim, Left]:
+        """The items that have live pods, for those who asked."""
+        live: dict[Claim, set[int]] = defaultdict(set)
+        staying: dict[Claim, set[int]] = defaultdict(set)
+        # Of those that are over nothing comes, of the others only whose they are: the list grows with what runs.
+        query = {"labelSelector": names.UID_LABEL, "fieldSelector": _LIVE}
+        async for raw in self._pods(PODS_PATH, query, METADATA_LIST):
+            metadata = raw["metadata"]
+            labels = metadata.get("labels") or {}
+            claim = (str(metadata.get("namespace")), str(labels.get(names.UID_LABEL)))
+            if claim in self._listed and _is_live(raw):
+                live[claim].add(_item(labels))
+                if "deletionTimestamp" not in metadata:
+                    staying[claim].add(_item(labels))
+        return {claim: Left(frozenset(items), frozenset(staying[claim])) for claim, items in live.items()}
+
+    async def _of(self, claim: Claim) -> list[Json]:
+        namespace, appwrapper = claim
+        path = paths.collection("v1", "pods", namespace)
+        labelled = [
+            raw async for raw in self._pods(path, {"labelSelector": f"{names.UID_LABEL}={appwrapper}"})
+        ]
+        if labelled:
+            return labelled
+        return await self._unlabelled_of(path, appwrapper)
+
+    async def _unlabelled_of(self, path: str, appwrapper: str) -> list[Json]:
+        """Found by their owners, and asked for in full only if there are any: mostly there are none.
+
+        Any attempt may have such pods: those of an operator that hands our labels on to nobody.
+        """
+        query = {"labelSelector": f"!{names.UID_LABEL}"}
+        async for raw in self._pods(path, query, METADATA_LIST):
+            if self._is_of(raw, appwrapper):
+                break
+        else:
+            return []
+        return [raw async for raw in self._pods(path, query) if self._is_of(raw, appwrapper)]
+
+    def _is_of(self, raw: Json, appwrapper: str) -> bool:
+        view = _decoded(raw)
+        return view is not None and self._owner_of(view) == appwrapper
+
+    async def _pods(self, path: str, selectors: Mapping[str, str], accept: str = JSON) -> AsyncIterator[Json]:
+        """Every selected pod that something controls, page by page."""
+        async for page in pages(self._client, path, selectors, accept=accept):
+            for raw in page.items:
+                if controller_of(raw["metadata"]) is not None:
+                    yield raw
+
+    async def _force(self, metadata: Json) -> bool:
+        path = paths.item("v1", "pods", metadata["namespace"], metadata["name"])
+        try:
+            await self._client.delete(path, metadata["uid"], grace_seconds=0)
+        except (errors.NotFound, errors.Conflict):
+            return False  # it is gone, and what has its name now is another
+        return True
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def _decoded(raw: Json) -> PodView | None:
+    """A pod as the watch keeps it; None if it cannot be read: then the watch leaves it out, too, and says so."""
+    try:
+        return decode_pod(raw)
+    except Exception:  # noqa: BLE001  # whatever is written in one pod
+        return None
+
+
+def _is_overdue(metadata: Json, now: datetime) -> bool:
+    """True of one that was asked to go; the time that is noted of that includes the grace it was given."""
+    gone_by = metadata.get("deletionTimestamp")
+    return isinstance(gone_by, str) and datetime.fromisoformat(gone_by) <= now
+
+
+def _is_live(raw: Json) -> bool:
+    return (raw.get("status") or {}).get("phase") not in _OVER
+
+
+def _item(labels: Json) -> int:
+    written = str(labels.get(names.ITEM_LABEL))
+    return int(written) if _ITEM.fullmatch(written) else UNKNOWN_ITEM
+
+
+_ITEM: Final = re.compile("[0-9]{1,9}")

@@ -1,0 +1,384 @@
+"""Creating and deleting wrapped objects in one cluster: idempotent, safe to repeat, never a foreign object.
+
+Each call says what came of it as a value. A create whose answer was lost is settled by asking, before
+anything else is tried; a name that is taken is settled by whose it is; a delete always names the uid it means.
+What is ours but was made without our marks, as by MCAD, or lost them, is given them, so that the watches see it.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from dispatcher import errors, log
+from dispatcher.api import names
+from dispatcher.api.appwrapper import WrappedObject
+from dispatcher.api.redaction import without_values
+from dispatcher.core.kinds.drift import Differences, differences, edited, is_compared
+from dispatcher.core.kinds.manifest import (
+    Owner,
+    Whose,
+    adoption,
+    attempt_number,
+    build,
+    controller_of,
+    is_of_later_attempt,
+    owned_by,
+    reference,
+    whose,
+)
+from dispatcher.core.kinds.object_status import ObjectState, state_of
+from dispatcher.core.model.record import ObjectRef
+from dispatcher.kube import paths
+from dispatcher.kube.answers import one_object
+from dispatcher.kube.client import MERGE_PATCH, METADATA_LIST, ClusterClient, Json
+from dispatcher.kube.discovery import Discovery, Kind
+from dispatcher.kube.paging import pages
+from dispatcher.text import one_line, text_of
+
+
+class Mark(NamedTuple):
+    """What an object says of itself: the AppWrapper that owns it, the attempt that made it, and where it is."""
+
+    appwrapper: str
+    attempt: int
+    namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    """It exists, and it is this attempt's; `ref` has its uid."""
+
+    ref: ObjectRef
+
+
+@dataclass(frozen=True, slots=True)
+class InTheWay:
+    """An earlier object of ours has the name and is going; try again soon."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Postponed:
+    """It cannot be created now (a quota is used up); try again later."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedForGood:
+    """It can never be created as it is; the message is the API server's own."""
+
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class NameTaken:
+    """An object that is not ours has the name, in this cluster; the message names it.
+
+    `left_by` is there if the object says that an attempt of this very hub made it; `going` is the message if that
+    attempt is over.
+    """
+
+    message: str
+    left_by: Mark | None = None
+    going: str = ""
+
+
+Creation = Created | InTheWay | Postponed | NameTaken | RefusedForGood
+
+_QUOTA: Final = "exceeded quota"
+_MOST_EVENTS: Final = 500
+"""About one object there are seldom more than a few: repeated ones are counted, not added."""
+
+MOST_REMEMBERED: Final = 50_000
+"""Objects of which it is known how they were when they were made; of the others what is missing is never drift."""
+
+_log = log.get("wrapped")
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """An object as it was when it was made: its version, and how it differed from what was asked for."""
+
+    version: str
+    differences: Differences
+
+
+class WrappedObjects:
+    """The wrapped objects of one cluster."""
+
+    def __init__(self, client: ClusterClient, discovery: Discovery) -> None:
+        self._client = client
+        self._discovery = discovery
+        self._made: OrderedDict[str, _Made] = OrderedDict()
+
+    async def create(self, wrapped: WrappedObject, owner: Owner) -> Creation:
+        """Bring one wrapped object about. Raises `Unavailable` while nobody can say what is there."""
+        try:
+            return await self._create(await self._kind(wrapped), wrapped, owner)
+        except errors.Throttled:
+            raise  # an answer: nothing was done, and a pause is all that is asked for
+        except errors.Unavailable:
+            # The answer was lost: it may or may not exist. Ask; only a clear "no" permits another try.
+            settled = await self._settle(wrapped, owner)
+            if settled is None:
+                raise
+            return settled
+        except errors.Conflict:
+            # The name is taken, or was a moment ago, or a quota was written to at the same time.
+            settled = await self._settle(wrapped, owner)
+            return settled or InTheWay(f"{_title(reference(wrapped, owner))} is not there yet; trying again")
+        except errors.Unauthorized:
+            raise  # our credentials are at fault, not the object
+        except errors.Forbidden as error:
+            return Postponed(str(error)) if _is_used_up(error) else RefusedForGood(str(error))
+        except errors.Refused as error:
+            return RefusedForGood(str(error))
+
+    async def remove(self, ref: ObjectRef, owner: Owner) -> bool:
+        """Delete one object if it is the AppWrapper's; true once it is gone. Safe to repeat.
+
+        That of a later attempt, which only an older copy of the database does not know, is not there for it.
+        """
+        kind, found = await self._look_for_ours(ref, owner.uid)
+        if found is None or is_of_later_attempt(found["metadata"], owner):
+            return True
+        metadata = found["metadata"]
+        if "deletionTimestamp" not in metadata:
+            try:
+                await self._client.delete(kind.path(ref.namespace, ref.name), metadata["uid"])
+            except (errors.NotFound, errors.Conflict):
+                return False  # changed under our hands: the next look tells
+        return False
+
+    async def is_gone(self, ref: ObjectRef, owner_uid: str) -> bool:
+        """True if the API server has no such object, or one that is not (or no longer) the AppWrapper's."""
+        _, found = await self._look_for_ours(ref, owner_uid)
+        return found is None
+
+    async def reclaim(self, wrapped: WrappedObject, ref: ObjectRef, owner: Owner) -> ObjectState | None:
+        """What an object that no watch shows says of itself; None if there is none that is the AppWrapper's.
+
+        It is given our marks again if it lost them, so that the watches see it from then on.
+        """
+        kind, found = await self._look_for_ours(ref, owner.uid)
+        if found is None:
+            return None
+        await self._adopt(kind, found, wrapped, owner)
+        return state_of(wrapped.group, wrapped.kind, found)
+
+    def version_made(self, uid: str) -> str | None:
+        """The resource version an object had when we made it; None if that is not known (any more)."""
+        made = self._made.get(uid)
+        return made.version if made else None
+
+    async def edits(self, wrapped: WrappedObject, ref: ObjectRef, owner: Owner) -> tuple[str, ...]:
+        """The paths of what somebody has changed of an object since it was made; empty if it is gone, or going."""
+        _, found = await self._look(ref)
+        if found is None or "deletionTimestamp" in found["metadata"]:
+            return ()
+        made = self._made.get(ref.uid)
+        return edited(build(wrapped, owner), found, made.differences if made else None)
+
+    async def attempt_of(self, wrapped: WrappedObject, owner: Owner) -> int | None:
+        """The attempt that made the object of that item.
+
+        1 if it bears no number (MCAD made it); None if there is none that is the AppWrapper's.
+        """
+        _, found = await self._look(reference(wrapped, owner))
+        if found is None or owned_by(found["metadata"]) != owner.uid:
+            return None
+        return _attempt_in(found["metadata"])
+
+    async def marks(self, api_version: str, kind: str) -> AsyncIterator[Mark]:
+        """The mark of every object of a kind that an AppWrapper owns: a complete list, or an error.
+
+        None of a kind that is not served.
+        """
+        try:
+            path = (await self._discovery.find(api_version, kind)).everywhere()
+        except errors.NotFound:
+            return
+        query = {"labelSelector": names.UID_LABEL}
+        async for page in pages(self._client, path, query, accept=METADATA_LIST):
+            for raw in page.items:
+                metadata = raw["metadata"]
+                appwrapper = (metadata.get("labels") or {}).get(names.UID_LABEL)
+                if appwrapper and owned_by(metadata) == appwrapper:
+                    yield Mark(appwrapper, _attempt_in(metadata), str(metadata.get("namespace")))
+
+    async def complaint(self, ref: ObjectRef) -> str:
+        """The newest warning about an object as "Reason: message", in one line; '' if none, or none we can see."""
+        if not ref.uid:
+            return ""
+        query = {
+            "fieldSelector": f"involvedObject.uid={ref.uid},type=Warning",
+            "limit": str(_MOST_EVENTS),
+        }
+        try:
+            page = await self._client.get(paths.collection("v1", "events", ref.namespace), query)
+        except errors.ClusterError:
+            return ""  # a hint: whoever asks does without
+        newest: Json = max(_events(page), key=_last_seen, default={})
+        said = without_values(text_of(newest.get("message")))
+        return one_line(": ".join(filter(None, (text_of(newest.get("reason")), said))))
+
+    async def _create(self, kind: Kind, wrapped: WrappedObject, owner: Owner) -> Created:
+        path, built = kind.path(owner.namespace), build(wrapped, owner)
+        try:
+            answer = await self._client.insist(lambda: self._client.create(path, built), unless=_is_used_up)
+            made = one_object(answer, path)
+        except errors.NotFound as error:
+            if error.reason:
+                raise
+            self._discovery.forget(kind)
+            raise errors.Unavailable(f"{kind.kind} is not served now: {error}") from error
+        if is_compared(wrapped.group, wrapped.kind):
+            self._remember(built, made)
+        return Created(_with_uid(reference(wrapped, owner), made))
+
+    def _remember(self, built: Json, made: Json) -> None:
+        """How an object was made: what a webhook has changed, or the API server does not know, is nobody's edit."""
+        metadata = made["metadata"]
+        self._made[metadata["uid"]] = _Made(str(metadata.get("resourceVersion")), differences(built, made))
+        while len(self._made) > MOST_REMEMBERED:
+            self._made.popitem(last=False)
+
+    async def _settle(self, wrapped: WrappedObject, owner: Owner) -> Creation | None:
+        """Find out what has the name, and what follows from that; None if nothing has it."""
+        ref = reference(wrapped, owner)
+        kind, found = await self._look(ref)
+        if found is None:
+            return None
+        if "deletionTimestamp" in found["metadata"]:
+            return InTheWay(f"{_title(ref)} is still being deleted")
+        match whose(found, owner):
+            case Whose.THIS_ATTEMPT:
+                await self._adopt(kind, found, wrapped, owner)
+                return Created(_with_uid(ref, found))
+            case Whose.EARLIER_ATTEMPT:
+                await self._client.delete(kind.path(ref.namespace, ref.name), found["metadata"]["uid"])
+                return InTheWay(f"{_title(ref)} of an earlier attempt is being deleted")
+            case Whose.LATER_ATTEMPT:
+                return InTheWay(f"{_title(ref)} of a later attempt exists: was the database restored?")
+            case Whose.ANOTHER_APPWRAPPER:
+                if not await self._owner_stays(found):
+                    return InTheWay(f"{_title(ref)} of a deleted AppWrapper is going")
+                return _collision(ref, _left_by(found, owner))
+            case Whose.FOREIGN:
+                return _collision(ref)
+
+    async def _adopt(self, kind: Kind, found: Json, wrapped: WrappedObject, owner: Owner) -> None:
+        """Put our marks on an object of ours that has none; it is ours without them, but no watch sees it."""
+        patch = adoption(found, wrapped, owner)
+        if patch is None:
+            return
+        ref = reference(wrapped, owner)
+        try:
+            await self._client.patch(kind.path(ref.namespace, ref.name), patch, MERGE_PATCH)
+        except (errors.Refused, errors.Unavailable) as error:
+            _log.warning("not_marked", object=_title(ref), error=str(error))
+
+    async def _owner_stays(self, found: Json) -> bool:
+        """False if the AppWrapper that owns it is gone, or on its way out."""
+        controller = controller_of(found["metadata"]) or {}
+        owner = ObjectRef(
+            item=-1,
+            api_version=str(controller.get("apiVersion")),
+            kind=str(controller.get("kind")),
+            namespace=found["metadata"]["namespace"],
+            name=str(controller.get("name")),
+            uid=str(controller.get("uid")),
+        )
+        _, existing = await self._look(owner)
+        return existing is not None and "deletionTimestamp" not in existing["metadata"]
+
+    async def _look_for_ours(self, ref: ObjectRef, owner_uid: str) -> tuple[Kind, Json | None]:
+        """The object of that name if it is the AppWrapper's; None if there is none."""
+        try:
+            kind, found = await self._look(ref)
+        except errors.Forbidden:
+            if ref.uid:
+                raise
+            # We may not even look, and never saw it created: it is the one whose creation was forbidden.
+            return Kind(ref.api_version, ref.kind, "", namespaced=True), None
+        return kind, found if found is not None and owned_by(found["metadata"]) == owner_uid else None
+
+    async def _look(self, ref: ObjectRef) -> tuple[Kind, Json | None]:
+        """The object of that name as the API server has it now; None if it has none."""
+        try:
+            kind = await self._discovery.find(ref.api_version, ref.kind)
+        except errors.NotFound:
+            return Kind(ref.api_version, ref.kind, "", namespaced=True), None
+        try:
+            path = kind.path(ref.namespace, ref.name)
+            found = one_object(await self._client.get(path), path)
+        except errors.NotFound as error:
+            if not error.reason:
+                self._discovery.forget(kind)
+                raise errors.Unavailable(f"{_title(ref)}: its kind is not served now") from error
+            return kind, None
+        if ref.uid and found["metadata"]["uid"] != ref.uid:
+            return kind, None
+        return kind, found
+
+    async def _kind(self, wrapped: WrappedObject) -> Kind:
+        kind = await self._discovery.find(wrapped.api_version, wrapped.kind)
+        if not kind.namespaced:
+            raise errors.Invalid(
+                f"{wrapped.kind} is cluster-scoped: an AppWrapper creates objects in its namespace only"
+            )
+        if not kind.kept:
+            raise errors.Invalid(f"{wrapped.kind} cannot be wrapped: the API server keeps no such objects")
+        return kind
+
+
+def _attempt_in(metadata: Json) -> int:
+    """1 if it bears no number."""
+    return attempt_number(metadata) or 1
+
+
+def _is_used_up(error: errors.Forbidden) -> bool:
+    """True if it is a quota that forbids it, which no role will change."""
+    return _QUOTA in str(error)
+
+
+def _last_seen(event: Json) -> str:
+    """When it happened last; the three times are of three generations of the Events API."""
+    series = event.get("series")
+    observed = series.get("lastObservedTime") if isinstance(series, dict) else None
+    times = (observed, event.get("lastTimestamp"), event.get("eventTime"))
+    return max(filter(None, map(text_of, times)), default="")
+
+
+def _events(page: Json) -> list[Json]:
+    items = page.get("items")
+    return [each for each in items if isinstance(each, dict)] if isinstance(items, list) else []
+
+
+def _collision(ref: ObjectRef, left_by: Mark | None = None) -> NameTaken:
+    message = f"{_title(ref)} exists already and is not this AppWrapper's; delete it or choose another name"
+    going = f"{_title(ref)} of an attempt that is over is to be removed" if left_by else ""
+    return NameTaken(message, left_by, going)
+
+
+def _left_by(found: Json, owner: Owner) -> Mark | None:
+    """The attempt of this hub under whose anchor an object is; None if it is under no anchor, or another hub's."""
+    metadata = found["metadata"]
+    controller, appwrapper = controller_of(metadata) or {}, owned_by(metadata)
+    hub_id = (metadata.get("annotations") or {}).get(names.HUB_ANNOTATION)
+    if appwrapper is None or controller.get("kind") != "ConfigMap" or hub_id != owner.hub_id:
+        return None
+    return Mark(appwrapper, int(str(controller["name"]).rpartition("-")[2]))
+
+
+def _with_uid(ref: ObjectRef, found: Json) -> ObjectRef:
+    return ObjectRef(ref.item, ref.api_version, ref.kind, ref.namespace, ref.name, found["metadata"]["uid"])
+
+
+def _title(ref: ObjectRef) -> str:
+    return f"{ref.kind} {ref.namespace}/{ref.name}"

@@ -1,0 +1,214 @@
+"""From a pod to the AppWrapper it belongs to: a claim by label, confirmed by the chain of owners.
+
+A pod's label says which AppWrapper it claims to be of. The claim holds if following controller references
+upwards (pod → ReplicaSet → Deployment → AppWrapper) reaches that uid, in the AppWrapper's own namespace. Objects
+we created are known at once; for those in between the API server is asked, once per object, and again later if it
+does not answer. On the hub a chain ends at an AppWrapper, in a member cluster at an anchor that `is_anchor_of` knows.
+
+Nothing checks what is written in an owner reference. So the answer of an API server is believed only of an object of
+the uid that the reference names; what an object that is none was found to be is remembered for that very reference.
+An AppWrapper that nobody knows has no namespace yet, and no pods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from dispatcher import errors, log
+from dispatcher.core.kinds.manifest import appwrapper_of, controller_of
+from dispatcher.core.model.record import ObjectRef
+from dispatcher.kube.answers import one_object
+from dispatcher.kube.client import JSON, METADATA, ClusterClient, Json
+from dispatcher.kube.discovery import Discovery
+
+LONGEST_CHAIN: Final = 8
+MOST_KNOWN: Final = 200_000
+MOST_DENIED: Final = 20_000
+"""References of which it is known that they lead nowhere; anybody can write more of them."""
+NOBODY: Final = ""
+"""The root of a chain that leads to no AppWrapper."""
+
+WORKERS: Final = 4
+"""So that a server that takes its time for one kind holds up no other."""
+
+LONGEST_PAUSE: Final = 60.0
+
+_ACCEPT: Final = f"{METADATA},{JSON}"
+"""The metadata is all that counts, and the whole may be too large to be read; but not every server can leave it out.
+The garbage collector of Kubernetes asks in the same way.
+Source: https://github.com/kubernetes/client-go/blob/master/metadata/metadata.go"""
+
+_log = log.get("owners")
+
+
+class Owners:
+    """Remembers, for each object that controls pods, which root controls it in the end.
+
+    `home_of` knows the namespace of an AppWrapper by its uid. `anchor_root` says of which AppWrapper the ConfigMap with
+    that metadata is an anchor; where it is given, as in a member cluster, no reference to an AppWrapper is believed.
+    """
+
+    def __init__(
+        self,
+        client: ClusterClient,
+        discovery: Discovery,
+        on_resolved: Callable[[str], None],
+        home_of: Callable[[str], str | None],
+        anchor_root: Callable[[Json], str | None] | None = None,
+    ) -> None:
+        self._client = client
+        self._discovery = discovery
+        self._on_resolved = on_resolved
+        self._home_of = home_of
+        self._anchor_root = anchor_root
+        self._roots: OrderedDict[str, str] = OrderedDict()
+        self._denied: OrderedDict[ObjectRef, None] = OrderedDict()
+        self._asked: set[ObjectRef] = set()
+        self._failures: dict[ObjectRef, int] = {}
+        self._questions: asyncio.Queue[ObjectRef] = asyncio.Queue()
+
+    def learn(self, uid: str, root: str) -> None:
+        """Note that the object `uid` belongs to the AppWrapper `root`, because we created it."""
+        _note(self._roots, uid, root)
+
+    def confirm(
+        self, claimed_by: str | None, controller: ObjectRef | None, names_appwrapper: bool = False
+    ) -> str | None:
+        """The AppWrapper's uid if the claim is confirmed; None if it is not, or not yet (it is being asked).
+
+        A pod without a claim is of the AppWrapper its owners lead to, as with gangs that were dispatched before
+        our labels were. Who it is is asked only for one that `names_appwrapper`: the others are mostly nobody's.
+        One in another namespace than the AppWrapper is nobody's: whoever made it wrote the reference by hand.
+        """
+        if controller is None:
+            return None
+        root = self._root_of(controller)
+        if root is None:
+            if claimed_by is None:
+                may_be_of_one = names_appwrapper
+            else:
+                may_be_of_one = self.is_at_home(claimed_by, controller.namespace)
+            if may_be_of_one:
+                self._ask(controller)
+            return None
+        if claimed_by not in (None, root) or not self.is_at_home(root, controller.namespace):
+            return None
+        return root
+
+    def named_by(self, claimed_by: str | None, controller: ObjectRef | None) -> str | None:
+        """The uid of the AppWrapper that a pod would be of if its claim were confirmed; None if of none."""
+        if controller is None:
+            return None
+        return claimed_by or self._root_of(controller) or None
+
+    def is_at_home(self, appwrapper: str, namespace: str) -> bool:
+        """True if that AppWrapper is known, and in that namespace."""
+        return self._home_of(appwrapper) == namespace
+
+    def is_asked(self, controller: ObjectRef) -> bool:
+        """True while nobody knows to whom that object belongs, and the API server is being asked."""
+        return controller in self._asked and controller.uid not in self._roots
+
+    def _root_of(self, controller: ObjectRef) -> str | None:
+        """What is known of an object: the AppWrapper it belongs to, `NOBODY`, or None if that has to be asked."""
+        meant = self._meant_by(controller) or self._roots.get(controller.uid)
+        return NOBODY if meant is None and controller in self._denied else meant
+
+    def _ask(self, controller: ObjectRef) -> None:
+        if controller not in self._asked:
+            self._asked.add(controller)
+            self._questions.put_nowait(controller)
+
+    async def run(self) -> None:
+        """Answer questions until cancelled; `on_resolved` is called with the uid of each object understood."""
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(WORKERS):
+                tasks.create_task(self._work(), name=f"owners-{number}")
+
+    async def _work(self) -> None:
+        while True:
+            ref = await self._questions.get()
+            try:
+                self._settle(ref, await self._climb(ref))
+            except errors.ClusterError as error:
+                self._ask_later(ref, str(error))
+            except errors.StoreError:
+                raise
+            except Exception as error:  # noqa: BLE001  # the loop's edge: one pod must not end the others' questions
+                log.internal_error("owners", error, kind=ref.kind, namespace=ref.namespace, name=ref.name)
+                self._ask_later(ref, f"internal error: {type(error).__name__}")
+
+    def _settle(self, ref: ObjectRef, root: str) -> None:
+        self._asked.discard(ref)
+        self._failures.pop(ref, None)
+        if root:
+            self.learn(ref.uid, root)
+        else:
+            self._denied[ref] = None
+            _forget_oldest(self._denied, MOST_DENIED)
+        self._on_resolved(ref.uid)
+
+    def _ask_later(self, ref: ObjectRef, error: str) -> None:
+        """After a pause that doubles: nobody waits for it, and the others are asked meanwhile."""
+        failures = self._failures.get(ref, 0)
+        self._failures[ref] = failures + 1
+        self._asked.add(ref)
+        pause = min(LONGEST_PAUSE, 2.0 ** min(failures, 10))
+        _log.warning("owner_unknown", kind=ref.kind, name=ref.name, error=error, pause=pause)
+        asyncio.get_running_loop().call_later(pause, self._questions.put_nowait, ref)
+
+    async def _climb(self, ref: ObjectRef) -> str:
+        """The uid of the AppWrapper at the upper end of the chain; `NOBODY` if there is none."""
+        for _ in range(LONGEST_CHAIN):
+            known = self._roots.get(ref.uid)
+            if known is not None:
+                return known
+            try:
+                found = await self._find(ref)
+            except (errors.NotFound, errors.Forbidden):
+                return NOBODY  # the chain ends where nothing, or nothing we may read, is above
+            if found["metadata"]["uid"] != ref.uid:
+                return NOBODY
+            if self._anchor_root and (ref.api_version, ref.kind) == ("v1", "ConfigMap"):
+                return self._anchor_root(found["metadata"]) or NOBODY
+            above = controller_ref(found["metadata"], ref.namespace)
+            if above is None:
+                return NOBODY
+            appwrapper = self._meant_by(above)
+            if appwrapper is not None:
+                return appwrapper  # whatever made the AppWrapper itself is not asked about
+            ref = above
+        return NOBODY
+
+    async def _find(self, ref: ObjectRef) -> Json:
+        kind = await self._discovery.find(ref.api_version, ref.kind)
+        path = kind.path(ref.namespace, ref.name)
+        return one_object(await self._client.insist(lambda: self._client.get(path, accept=_ACCEPT)), path)
+
+    def _meant_by(self, ref: ObjectRef) -> str | None:
+        """The AppWrapper that a reference means by itself."""
+        if self._anchor_root is not None or ref.kind == "ConfigMap":
+            return None
+        reference = {"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name, "uid": ref.uid}
+        return appwrapper_of(reference)
+
+
+def controller_ref(metadata: Mapping[str, Any], namespace: str) -> ObjectRef | None:
+    """The object that controls another in that namespace; None if none does, or the reference to it cannot be read."""
+    match controller_of(metadata):
+        case {"apiVersion": str(api_version), "kind": str(kind), "name": str(name), "uid": str(uid)}:
+            return ObjectRef(-1, api_version, kind, namespace, name, uid)
+    return None
+
+
+def _note(known: OrderedDict[str, str], uid: str, value: str) -> None:
+    known[uid] = value
+    _forget_oldest(known, MOST_KNOWN)
+
+
+def _forget_oldest(known: OrderedDict[Any, Any], most: int) -> None:
+    while len(known) > most:
+        known.popitem(last=False)

@@ -1,0 +1,106 @@
+"""Samples of clusters and queues, for history: all of a moment or none, and no moment twice."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from sqlalchemy import text
+
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.status.samples import CapacitySample, QueueSample
+from dispatcher.store import mapping
+from dispatcher.store.database import Database
+from dispatcher.store.leadership import Lease
+
+REMEMBERED: Final = timedelta(days=7)
+"""For so long it is looked back for what a cluster had. Somebody who leads writes it down again and again."""
+
+
+class Chronicle:
+    """What the leader writes down from time to time; `lease` gives the lease to write under, or raises `Fenced`."""
+
+    def __init__(self, database: Database, lease: Callable[[], Lease]) -> None:
+        self._database = database
+        self._lease = lease
+
+    async def sample(
+        self, at: datetime, capacities: Sequence[CapacitySample], queues: Sequence[QueueSample]
+    ) -> bool:
+        """Keep the samples of a moment; False, and nothing is written, if one of those queues has one of then."""
+        lease = self._lease()
+        async with self._database.fenced(lease.epoch, lease.holder) as connection:
+            names = [each.queue for each in queues]
+            known = await connection.execute(_IS_KNOWN, {"at": at, "queues": names})
+            if known.scalar_one():
+                return False
+            written = {"at": at, "rows": mapping.to_json(list(map(_capacity_row, capacities)))}
+            await connection.execute(_CAPACITIES, written)
+            written = {"at": at, "rows": mapping.to_json(list(map(_queue_row, queues)))}
+            await connection.execute(_QUEUES, written)
+        return True
+
+    async def last_capacity(self, cluster: str, now: datetime) -> list[CapacitySample]:
+        """The newest samples of a cluster, by resource; none if there are none of the last days."""
+        values = {"cluster": cluster, "since": now - REMEMBERED}
+        async with self._database.reading() as connection:
+            found = await connection.execute(_LAST, values)
+            return [_sample_of(row) for row in found.mappings()]
+
+
+def _capacity_row(sample: CapacitySample) -> mapping.Row:
+    # As text: sums may be longer than 64 bits, which is all that JSON can be written with here.
+    return {
+        "cluster": sample.cluster,
+        "resource": sample.resource,
+        "capacity": str(sample.capacity),
+        "held": str(sample.held),
+        "other": str(sample.other),
+        "free": str(sample.free),
+        "is_reachable": sample.is_reachable,
+    }
+
+
+def _queue_row(sample: QueueSample) -> mapping.Row:
+    return {
+        "queue": sample.queue,
+        "queued": sample.queued,
+        "queued_demand": _in_text(sample.queued_demand),
+        "running": sample.running,
+        "running_demand": _in_text(sample.running_demand),
+    }
+
+
+def _in_text(demand: Resources) -> dict[str, str]:
+    return {name: str(amount) for name, amount in demand.items()}
+
+
+def _sample_of(row: Mapping[Any, Any]) -> CapacitySample:
+    amounts = {name: int(row[name]) for name in ("capacity", "held", "other", "free")}
+    return CapacitySample(row["cluster"], row["resource"], **amounts, is_reachable=row["is_reachable"])
+
+
+_IS_KNOWN: Final = text(
+    "SELECT EXISTS (SELECT FROM queue_sample WHERE queue = ANY(:queues) AND at = CAST(:at AS timestamptz))"
+)
+_CAPACITIES: Final = text(
+    "INSERT INTO capacity_sample (at, cluster, resource, capacity, held, other, free, is_reachable) "
+    "SELECT CAST(:at AS timestamptz), cluster, resource, capacity, held, other, free, is_reachable "
+    "FROM json_to_recordset(CAST(:rows AS json)) AS t(cluster text, resource text, capacity numeric, "
+    "held numeric, other numeric, free numeric, is_reachable boolean)"
+)
+_QUEUES: Final = text(
+    "INSERT INTO queue_sample (at, queue, queued, queued_cpu, queued_memory, queued_gpu, "
+    "running, running_cpu, running_memory, running_gpu) "
+    "SELECT CAST(:at AS timestamptz), queue, "
+    "queued, cores(queued_demand), gibibytes(queued_demand), gpus(queued_demand), "
+    "running, cores(running_demand), gibibytes(running_demand), gpus(running_demand) "
+    "FROM json_to_recordset(CAST(:rows AS json)) "
+    "AS t(queue text, queued integer, queued_demand jsonb, running integer, running_demand jsonb)"
+)
+_LAST: Final = text(
+    "SELECT cluster, resource, capacity, held, other, free, is_reachable FROM capacity_sample "
+    "WHERE cluster = :cluster AND at = (SELECT max(at) FROM capacity_sample "
+    "WHERE cluster = :cluster AND at >= CAST(:since AS timestamptz)) ORDER BY resource"
+)

@@ -1,0 +1,70 @@
+from typing import Any
+
+import pytest
+
+from dispatcher.api.mutable_spec import Asked, asked
+from dispatcher.api.names import CLUSTER_PREFERENCE, CLUSTER_SELECTOR
+from dispatcher.api.selector import parse_selector
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        pytest.param({}, Asked(priority=0, priority_slope=0.0, suspend=False), id="nothing"),
+        pytest.param(
+            {"priority": 9, "priorityslope": 0.5, "suspend": True},
+            Asked(9, 0.5, suspend=True),
+            id="everything",
+        ),
+        pytest.param({"priority": -(2**31), "priorityslope": 1}, Asked(-(2**31), 1.0), id="whole-slope"),
+        pytest.param(
+            {"priority": None, "priorityslope": None, "suspend": None}, Asked(), id="null-is-absent"
+        ),
+        pytest.param(
+            {"priority": 1, "resources": "no list", "components": 3}, Asked(1), id="others-mistakes"
+        ),
+    ],
+)
+def test_what_is_asked_for_is_read_as_written(spec: dict[str, Any], expected: Asked) -> None:
+    assert asked(spec, {}) == expected
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param({"priority": "9"}, id="priority-in-quotes"),
+        pytest.param({"priority": 0.5}, id="half-a-priority"),
+        pytest.param({"priority": True}, id="true-is-no-number"),
+        pytest.param({"priority": 2**31}, id="beyond-int32"),
+        pytest.param({"priorityslope": "1"}, id="slope-in-quotes"),
+        pytest.param({"priorityslope": False}, id="false-is-no-slope"),
+        pytest.param({"priorityslope": float("inf")}, id="endless-slope"),
+        pytest.param({"suspend": "true"}, id="suspend-in-quotes"),
+        pytest.param({"suspend": 1}, id="one-is-not-true"),
+    ],
+)
+def test_what_a_schema_would_have_refused_asks_for_nothing(spec: dict[str, Any]) -> None:
+    assert asked(spec, {}) is None
+
+
+EAST = parse_selector("zone=east", "annotation")
+
+
+@pytest.mark.parametrize(
+    ("annotations", "expected"),
+    [
+        pytest.param({CLUSTER_SELECTOR: "zone=east"}, Asked(selector=EAST), id="selector"),
+        pytest.param({CLUSTER_PREFERENCE: "zone=east"}, Asked(prefers=EAST), id="preference"),
+        pytest.param(
+            {CLUSTER_SELECTOR: "zone="}, Asked(selector=parse_selector("zone=", "")), id="empty-value"
+        ),
+        pytest.param({CLUSTER_SELECTOR: "=="}, Asked(selector=None), id="no-selector"),
+        pytest.param(
+            {CLUSTER_PREFERENCE: "(", CLUSTER_SELECTOR: "zone=east"},
+            Asked(selector=EAST, prefers=None),
+            id="no-preference",
+        ),
+    ],
+)
+def test_where_it_asks_to_go_is_read_as_annotated(annotations: dict[str, str], expected: Asked) -> None:
+    assert asked({}, annotations) == expected

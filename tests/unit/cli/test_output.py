@@ -1,0 +1,109 @@
+"""Reports as tables, JSON and CSV: what becomes of each kind of value, and of what would steer a terminal."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from datetime import date, datetime, timedelta, timezone
+from decimal import Decimal
+from uuid import UUID
+
+import pytest
+
+from dispatcher.cli.output import (
+    as_asked,
+    as_csv,
+    as_json,
+    as_table,
+    how_long,
+    known,
+    named,
+    plain,
+    text,
+    value,
+)
+from dispatcher.store.reports import Report
+
+AT = datetime(2026, 11, 20, 13, 0, 5, 250_000, tzinfo=timezone(timedelta(hours=1)))
+REPORT = Report(
+    ("namespace", "name", "waited_s", "gpu", "est_start"),
+    (
+        ("team-a", "train", 7200.5, Decimal("2.00"), None),
+        ("team-b", "pr\x1b[2Jobe,\n", None, Decimal("0.5"), AT),
+    ),
+)
+VALUES = [
+    # as it is, in a table, in JSON
+    pytest.param(None, "", None, id="null"),
+    pytest.param(True, "yes", True, id="true"),
+    pytest.param(7, "7", 7, id="integer"),
+    pytest.param(Decimal("2.000"), "2", 2, id="whole-number"),
+    pytest.param(Decimal("1234567.125"), "1234567.12", 1234567.125, id="number"),
+    pytest.param(100.0, "100", 100.0, id="hundred"),
+    pytest.param(Decimal("1E+3"), "1000", 1000, id="thousand"),
+    pytest.param(float("inf"), "inf", "inf", id="infinite"),
+    pytest.param(Decimal("NaN"), "NaN", "NaN", id="no-number"),
+    pytest.param(AT, "2026-11-20T12:00:05Z", "2026-11-20T13:00:05.250000+01:00", id="time"),
+    pytest.param(date(2026, 11, 20), "2026-11-20", "2026-11-20", id="day"),
+    pytest.param(timedelta(minutes=90), "90m", 5400.0, id="span"),
+    pytest.param({"cpu": Decimal("1.5")}, '{"cpu": 1.5}', {"cpu": 1.5}, id="object"),
+    pytest.param([AT.date(), None], '["2026-11-20", null]', ["2026-11-20", None], id="list"),
+    pytest.param(b"\x00\xff", r"\x00ff", r"\x00ff", id="bytes"),
+    pytest.param(UUID(int=1), str(UUID(int=1)), str(UUID(int=1)), id="anything-else"),
+]
+
+
+@pytest.mark.parametrize(("found", "in_table", "in_json"), VALUES)
+def test_each_kind_of_value_is_shown_in_its_way(found: object, in_table: str, in_json: object) -> None:
+    assert (text(found), value(found)) == (in_table, in_json)
+    json.dumps(value(found), allow_nan=False)
+
+
+def test_a_table_has_the_words_of_people() -> None:
+    columns = [
+        named(),
+        how_long("WAITED", "waited_s"),
+        plain("GPU", "gpu"),
+        known("EST START", "est_start"),
+    ]
+    assert as_table(REPORT, columns).splitlines() == [
+        "NAME                    WAITED  GPU  EST START",
+        "team-a/train            2h      2    unknown",
+        r"team-b/pr\x1b[2Jobe,\n  -       0.5  2026-11-20T12:00:05Z",
+    ]
+
+
+def test_a_report_may_be_shown_as_it_was_asked_for() -> None:
+    assert [column.heading for column in as_asked(REPORT)] == list(REPORT.columns)
+
+
+def test_json_has_the_names_of_the_report() -> None:
+    assert json.loads(as_json(REPORT)) == [
+        {"namespace": "team-a", "name": "train", "waited_s": 7200.5, "gpu": 2, "est_start": None},
+        {
+            "namespace": "team-b",
+            "name": "pr\x1b[2Jobe,\n",
+            "waited_s": None,
+            "gpu": 0.5,
+            "est_start": "2026-11-20T13:00:05.250000+01:00",
+        },
+    ]
+
+
+def test_nothing_in_json_steers_the_terminal() -> None:
+    assert as_json(REPORT).replace("\n", "").isprintable()
+
+
+def test_csv_has_a_heading_and_a_record_a_row() -> None:
+    told = as_csv(Report(("a", "b", "c"), ((None, True, {"d": [1]}), ('"', "x,\ny", Decimal("1.50")))))
+    assert list(csv.reader(io.StringIO(told))) == [
+        ["a", "b", "c"],
+        ["", "true", '{"d": [1]}'],
+        ['"', "x,\ny", "1.5"],
+    ]
+
+
+def test_an_empty_report_is_a_heading_or_an_empty_list() -> None:
+    empty = Report(("a", "b"), ())
+    assert (as_csv(empty), as_json(empty)) == ("a,b", "[]")

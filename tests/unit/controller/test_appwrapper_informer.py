@@ -1,0 +1,66 @@
+"""What the hub remembers of AppWrappers that are gone: what their annotations said, for as long as it matters."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from dispatcher.api.annotations import FORCE_DELETION_GRACE, fault_tolerance
+from dispatcher.core.lifecycle import steps
+from dispatcher.core.model.record import Phase
+from dispatcher.kube.appwrappers import NO_ANNOTATIONS
+from tests.builders import make_appwrapper
+from tests.fakes import FakeApiServer
+from tests.unit.controller.wire import Watched
+from tests.unit.controller.world import World
+from tests.unit.virtual_time import until
+
+UID = "uid-of-aw"
+ANNOTATIONS = {FORCE_DELETION_GRACE: "5h"}
+ANNOTATED = make_appwrapper("aw", annotations=ANNOTATIONS)
+SAID = fault_tolerance(ANNOTATIONS)
+
+
+@pytest.fixture
+async def appwrappers(server: FakeApiServer, world: World) -> AsyncIterator[Watched]:
+    """The AppWrappers of a hub that is watched."""
+    appwrappers = Watched(server, "/apis/workload.codeflare.dev/v1beta1", "appwrappers")
+    appwrappers.has(ANNOTATED)
+    task = asyncio.create_task(world.hub.run())
+    await until(lambda: world.hub.view(UID))
+    yield appwrappers
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_annotations_of_one_that_went_are_remembered_until_nothing_is_left_of_it(
+    world: World, appwrappers: Watched
+) -> None:
+    await world.running(ANNOTATED)
+    assert world.hub.tolerance(UID) == SAID
+    appwrappers.loses("aw")
+    await until(lambda: world.hub.view(UID) is None)
+    deleting = await world.commit(steps.delete(world.record(UID), world.now()))
+    assert (deleting.phase, world.hub.tolerance(UID)) == (Phase.DELETING, SAID)
+
+    await world.parts.commit(steps.release(deleting, world.now()))
+    assert world.hub.tolerance(UID) == NO_ANNOTATIONS
+
+
+async def test_what_its_annotations_say_now_counts_for_one_that_is_there_again(
+    world: World, appwrappers: Watched
+) -> None:
+    appwrappers.loses("aw")
+    await until(lambda: world.hub.view(UID) is None)
+    appwrappers.has(make_appwrapper("aw"))
+    await until(lambda: world.hub.view(UID))
+    assert world.hub.tolerance(UID) == NO_ANNOTATIONS
+    appwrappers.loses("aw")
+    await until(lambda: world.hub.view(UID) is None)
+    assert world.hub.tolerance(UID) == NO_ANNOTATIONS
+
+
+async def test_nothing_is_remembered_of_one_that_nobody_ever_saw(world: World) -> None:
+    assert world.hub.tolerance("uid-of-nobody") == NO_ANNOTATIONS

@@ -1,0 +1,140 @@
+"""What is told of a committed step: one log line, a figure, and of a few an Event."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+from structlog.testing import capture_logs
+
+from dispatcher import log
+from dispatcher.controller.reconcile.event_recorder import Announcer
+from dispatcher.controller.upkeep.metrics import gather
+from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.model.record import Change, Phase
+from dispatcher.kube.events import EventAbout, EventRecorder
+from dispatcher.probes import Figures, Metrics
+from tests.builders import WAITS, at, make_blocked, make_gang, make_newcomer, make_record, make_ref
+from tests.unit.controller.world import World
+
+
+class Kept(EventRecorder):
+    """Keeps what it is offered."""
+
+    def __init__(self) -> None:
+        self.offered: list[EventAbout] = []
+
+    def offer(self, event: EventAbout) -> None:
+        self.offered.append(event)
+
+
+def blocked() -> Change:
+    change = steps.block(make_record(), WAITS, at(1))
+    assert change is not None
+    return change
+
+
+def blocked_again() -> Change:
+    change = steps.block(make_blocked(), replace(WAITS, resource="memory"), at(2))
+    assert change is not None
+    return change
+
+
+NOTICES: list[tuple[str, Callable[[], Change], tuple[str, str, bool] | None]] = [
+    ("submitted", lambda: first_steps.submit(make_newcomer(), make_gang(), at(0)), None),
+    (
+        "rejected",
+        lambda: first_steps.reject(make_newcomer(), "is wrong", at(0)),
+        ("Failed", "is wrong", True),
+    ),
+    ("blocked", blocked, ("Backoff", WAITS.message, False)),
+    ("blocked-again", blocked_again, None),
+    ("dispatched", lambda: steps.dispatch(make_record(), "hub", at(1)), None),
+    (
+        "created",
+        lambda: steps.created(make_record(Phase.DISPATCHING), (make_ref(),), at(2)),
+        ("Dispatched", "every wrapped object (1) was created in cluster hub", False),
+    ),
+    (
+        "running",
+        lambda: steps.mark_running(make_record(Phase.DISPATCHED), at(3)),
+        ("Running", "1 pods run in cluster hub", False),
+    ),
+    (
+        "failed",
+        lambda: steps.removed(make_record(Phase.FAILING), at(3)),
+        ("Failed", "it is invalid", True),
+    ),
+    (
+        "requeued",
+        lambda: steps.removed(make_record(Phase.REQUEUEING), at(3)),
+        ("Requeued", "exceeded quota", True),
+    ),
+    ("deleted", lambda: steps.delete(make_record(Phase.RUNNING), at(4)), None),
+    ("released", lambda: steps.release(make_record(Phase.DELETING), at(5)), None),
+]
+
+
+@pytest.mark.parametrize(("step", "notice"), [pytest.param(*row[1:], id=row[0]) for row in NOTICES])
+async def test_users_are_told_of_few_steps_by_an_event(
+    step: Callable[[], Change], notice: tuple[str, str, bool] | None
+) -> None:
+    recorder, change = Kept(), step()
+    Announcer(Metrics(), recorder).announce(change, change.after)
+    told = [(event.uid, event.reason, event.message, event.warning) for event in recorder.offered]
+    assert told == ([("uid-of-aw", *notice)] if notice else [])
+
+
+async def test_every_step_is_one_log_line() -> None:
+    announcer = Announcer(Metrics(), Kept())
+    with capture_logs() as logs:
+        for _, step, _ in NOTICES:
+            change = step()
+            announcer.announce(change, change.after)
+    assert len(logs) == len(NOTICES)
+    assert logs[2] == {
+        "component": "lifecycle",
+        "log_level": "info",
+        "event": "blocked",
+        "appwrapper": "default/aw",
+        "uid": "uid-of-aw",
+        "phase": "Queued",
+        "reason": WAITS.reason,
+        "detail": WAITS.message,
+    }
+
+
+async def test_waiting_and_creating_are_measured() -> None:
+    metrics = Metrics()
+    announcer = Announcer(metrics, Kept())
+    dispatching = steps.dispatch(make_record(), "hub", at(7))
+    for change in (dispatching, steps.created(dispatching.after, (), at(7.5))):
+        announcer.announce(change, change.after)
+    sums = {
+        name: metrics.registry.get_sample_value(f"dispatcher_{name}_seconds_sum")
+        for name in ("wait", "dispatch")
+    }
+    assert sums == {"wait": pytest.approx(7.842261), "dispatch": pytest.approx(0.5)}
+
+
+async def test_figures_are_those_of_the_moment(world: World) -> None:
+    world.roster.put(make_record(name="new"))
+    world.roster.put(make_blocked(make_record(name="blocked")))
+    world.roster.put(make_record(Phase.RUNNING, name="runs"))
+    recorder = EventRecorder(world.client, lambda: 0.0)
+
+    assert gather(world.roster, world.clusters, world.hub, world.client, recorder) == Figures(
+        phases={"Queued": 2, "Running": 1},
+        waiting={"": 1, WAITS.reason: 1},
+        free={("hub", "cpu"): 7000},
+        reconnects={
+            ("hub", "appwrappers.workload.codeflare.dev"): 0,
+            ("hub", "appwrappers.mcad.ibm.com"): 0,
+            ("hub", "nodes"): 0,
+            ("hub", "pods"): 0,
+        },
+        writes={},
+        events_dropped=0,
+        internal_errors=log.internal_errors(),  # of the whole process, so of other tests, too
+    )

@@ -1,0 +1,675 @@
+"""Admission: newcomers are taken in once, in order, and what runs already is adopted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from dispatcher import errors
+from dispatcher.api.names import FINALIZER, GROUPS_ANNOTATION, UID_LABEL, USER_ANNOTATION
+from dispatcher.api.submitter import UNKNOWN, Submitter
+from dispatcher.controller.intake.anchor_search import SEARCH_SECONDS
+from dispatcher.controller.intake.intake import LARGEST_BATCH_BYTES
+from dispatcher.controller.intake.specs import Specs
+from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.reconcile.reconciler import Reconciler
+from dispatcher.core.kinds.manifest import anchor_name, build
+from dispatcher.core.model.record import Phase
+from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.kube.appwrappers import AppWrapperView
+from tests.builders import make_appwrapper, make_metadata, make_owner, make_template, make_wrapped
+from tests.fakes import FakeApiServer, Reply, answer, client_of, never, refusal
+from tests.unit.controller.wire import APPWRAPPERS, MISSING, PODS
+from tests.unit.controller.world import World
+from tests.unit.virtual_time import monotonic, until
+
+Json = dict[str, Any]
+UNKNOWN_KIND = make_template("Widget", "example.com/v1", name="w")
+
+
+async def test_batch_is_taken_in_by_creation_then_by_resource_version(world: World) -> None:
+    for name, second, version in [
+        ("late", 9, "1"),
+        ("tenth", 5, "10"),
+        ("ninth", 5, "9"),
+        ("early", 1, "50"),
+    ]:
+        made = f"2026-11-20T08:58:0{second}Z"
+        view = world.show(make_appwrapper(name, creationTimestamp=made, resourceVersion=version))
+        world.admission.add(view.uid)
+    await world.admission.admit_all()
+
+    assert world.admitted == ["early", "ninth", "tenth", "late"]
+    assert [name for batch in world.store.batches for name, _ in batch] == ["early", "ninth", "tenth", "late"]
+
+
+async def test_newcomer_is_queued_with_what_it_asks_for(world: World) -> None:
+    record = await world.admit(make_appwrapper(spec={"priority": 9, "priorityslope": 0.5}))
+    assert (record.phase, record.priority, record.priority_slope) == (Phase.QUEUED, 9, 0.5)
+    assert dict(record.gang.demand) == {"cpu": 1000}
+
+
+async def test_one_that_never_can_be_dispatched_fails_with_the_reason(world: World) -> None:
+    record = await world.admit(make_appwrapper("aw", UNKNOWN_KIND))
+    assert record.phase is Phase.FAILED
+    assert record.message.startswith("default/aw creation failure: spec.resources.GenericItems[0]: ")
+    assert "custompodresources" in record.message
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        pytest.param("template.spec.groups[0].template", 'leads to nothing at "groups"', id="nothing"),
+        pytest.param(
+            "template.metadata",
+            "leads to something that is no pod template with containers",
+            id="no-pod-template",
+        ),
+    ],
+)
+@pytest.mark.parametrize("template", [UNKNOWN_KIND, make_template()], ids=["unknown-kind", "pod"])
+async def test_one_whose_pod_sets_lead_to_no_pod_template_fails_and_names_the_path(
+    world: World, template: Json, path: str, problem: str
+) -> None:
+    raw = make_appwrapper()
+    raw["spec"] = {"components": [{"template": template, "podSets": [{"path": path, "replicas": 2}]}]}
+    record = await world.admit(raw)
+    assert (record.phase, record.message) == (
+        Phase.FAILED,
+        f'default/aw creation failure: spec.components[0].podSets[0].path: "{path}" {problem}. '
+        "Name where the pod template is, beginning with `template` for the wrapped object.",
+    )
+
+
+@pytest.mark.parametrize("status", [{}, {"canrun": True}], ids=["new", "seems-to-run"])
+async def test_one_in_a_namespace_that_is_denied_fails_at_once(world: World, status: Json) -> None:
+    world.server.on("GET", f"{PODS}/pod", answer(running(1)))
+    world.admission = world.make_admission(denied_namespaces=frozenset({"default"}))
+    record = await world.admit(make_appwrapper(status=status))
+    assert (record.phase, record.message) == (
+        Phase.FAILED,
+        'default/aw creation failure: metadata.namespace: nothing is dispatched in "default". '
+        "Submit the AppWrapper in another namespace.",
+    )
+
+
+SECRET = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"p": "hunter2"}}
+
+
+async def test_secret_with_values_is_refused_and_kept_nowhere(world: World) -> None:
+    record = await world.admit(make_appwrapper("aw", SECRET))
+    assert record.phase is Phase.FAILED
+    assert record.message.startswith(
+        "default/aw creation failure: spec.resources.GenericItems[0]: wraps a Secret with values"
+    )
+    assert world.store.specs == {}
+    await world.reconcile(record.uid)  # nothing asks for the spec of one that was refused
+    assert world.failed == []
+
+
+async def test_secret_is_refused_to_one_that_only_seems_to_run(world: World) -> None:
+    world.server.on("GET", "/api/v1/namespaces/default/secrets/s", MISSING)
+    record = await world.admit(make_appwrapper("aw", SECRET, status={"canrun": True}))
+    assert (record.phase, world.store.specs) == (Phase.FAILED, {})
+
+
+async def test_operator_may_say_that_secrets_are_stored(world: World) -> None:
+    world.admission = world.make_admission(takes_secrets=True)
+    record = await world.admit(make_appwrapper("aw", SECRET))
+    assert record.phase is Phase.QUEUED
+    assert b"hunter2" in world.store.specs[record.spec_hash]
+
+
+async def test_one_that_runs_with_a_secret_already_is_adopted_all_the_same(world: World) -> None:
+    built = build(make_wrapped(SECRET), make_owner())
+    there = {**built, "metadata": {**built["metadata"], "uid": "uid-of-s"}}
+    world.server.on("GET", "/api/v1/namespaces/default/secrets/s", answer(there))
+    record = await world.admit(make_appwrapper("aw", SECRET, status={"canrun": True}))
+    assert record.phase is Phase.DISPATCHING
+
+
+ENDS = [
+    {"state": "Completed", "conditions": [{"type": "Completed", "status": "True"}]},
+    {"state": "Failed", "conditions": [{"type": "Failed", "status": "True"}]},
+]
+
+
+@pytest.mark.parametrize("kept", [{}, {"keptUntil": "2026-11-20T08:58:10Z"}], ids=["gone", "kept"])
+@pytest.mark.parametrize("end", ENDS, ids=["completed", "failed"])
+async def test_of_one_that_has_ended_with_a_secret_the_end_is_kept_without_its_spec(
+    world: World, end: Json, kept: Json
+) -> None:
+    record = await world.admit(make_appwrapper("aw", SECRET, status=end | kept))
+    assert (record.phase.value, world.store.specs) == (end["state"], {})
+    await world.reconcile(record.uid)
+    assert world.server.requests("DELETE") == []
+
+
+async def test_operator_may_say_that_secrets_of_what_has_ended_are_stored(world: World) -> None:
+    world.admission = world.make_admission(takes_secrets=True)
+    record = await world.admit(make_appwrapper("aw", SECRET, status=ENDS[0]))
+    assert b"hunter2" in world.store.specs[record.spec_hash]
+
+
+async def test_what_is_kept_of_one_that_has_ended_with_a_secret_is_removed_when_its_time_is_up(
+    world: World,
+) -> None:
+    """Another leader, which has never seen the spec, knows from the record what there is to remove."""
+    built = build(make_wrapped(SECRET), make_owner())
+    there = {**built, "metadata": {**built["metadata"], "uid": "uid-of-s"}}
+    path = "/api/v1/namespaces/default/secrets/s"
+    world.server.on("GET", path, answer(there), MISSING)
+    world.server.on("DELETE", path, answer({}))
+    until_then = {"keptUntil": "2026-11-20T08:58:10Z"}
+    record = await world.admit(make_appwrapper("aw", SECRET, status=ENDS[0] | until_then))
+    later = replace(world.parts, specs=Specs(world.store))
+    await asyncio.sleep(60)  # virtual
+
+    await Reconciler(later).reconcile(record.uid)
+    await Reconciler(later).reconcile(record.uid)
+
+    assert [each.path for each in world.server.requests("DELETE")] == [path]
+    assert world.record(record.uid).kept_until is None
+
+
+async def test_one_that_the_database_cannot_hold_fails_and_is_told(world: World) -> None:
+    world.store.verdict = lambda change: "value too long" if change.after.priority == 9 else ""
+    record = await world.admit(make_appwrapper("aw", spec={"priority": 9}))
+    assert record.phase is Phase.FAILED
+    assert record.message == (
+        "default/aw creation failure: something in it is beyond what can be stored; the dispatcher's log says "
+        "what (change_refused)"
+    )
+
+
+@pytest.mark.parametrize("case", ["known", "deleting", "gone"])
+async def test_nothing_is_taken_in_twice_or_in_vain(world: World, case: str) -> None:
+    metadata: Json = {"deletionTimestamp": "2026-11-20T09:00:00Z"} if case == "deleting" else {}
+    view = world.show(make_appwrapper(**metadata))
+    if case == "known":
+        await world.admit(make_appwrapper())
+    if case == "gone":
+        world.hide(view.uid)
+    world.admission.add(view.uid)
+    await world.admission.admit_all()
+    assert len(world.admitted) == (1 if case == "known" else 0)
+
+
+def running(attempt: int) -> Json:
+    built = build(make_wrapped(), make_owner(attempt=attempt))
+    return {**built, "metadata": {**built["metadata"], "uid": "uid-of-pod"}}
+
+
+async def test_one_that_runs_though_the_database_does_not_know_it_is_adopted(world: World) -> None:
+    world.server.on("GET", f"{PODS}/pod", answer(running(3)))
+    record = await world.admit(make_appwrapper(status={"canrun": True}))
+    assert record.attempt is not None
+    assert (record.phase, record.attempt.number, record.attempt.cluster) == (Phase.DISPATCHING, 3, "hub")
+
+
+async def test_latest_attempt_is_adopted_where_an_earlier_one_has_left_something(world: World) -> None:
+    templates = [make_template(name=name) for name in ("done", "runs", "also-done")]
+    for template, number in zip(templates, (1, 3, 2), strict=True):
+        built = build(make_wrapped(template), make_owner(attempt=number))
+        built["metadata"]["uid"] = f"uid-of-{template['metadata']['name']}"
+        world.server.on("GET", f"{PODS}/{template['metadata']['name']}", answer(built))
+    record = await world.admit(make_appwrapper("aw", *templates, status={"canrun": True}))
+    assert record.attempt is not None
+    assert (record.phase, record.attempt.number) == (Phase.DISPATCHING, 3)
+
+
+@pytest.mark.parametrize("canrun", [True, False])
+@pytest.mark.parametrize(
+    ("state", "condition", "expected"),
+    [
+        pytest.param(
+            "Completed", {"type": "Completed", "status": "True"}, (Phase.COMPLETED, "", ""), id="completed"
+        ),
+        pytest.param(
+            "Failed",
+            {"type": "Failed", "status": "True", "reason": "FailedComponent", "message": "it\nfailed"},
+            (Phase.FAILED, "FailedComponent", r"it\nfailed"),
+            id="failed",
+        ),
+        pytest.param(
+            "Failed", {"type": "Failed", "status": "True"}, (Phase.FAILED, "", ""), id="failed-without-a-word"
+        ),
+    ],
+)
+async def test_one_whose_status_says_that_it_has_ended_never_runs_again(
+    world: World, state: str, condition: Json, expected: tuple[Phase, str, str], canrun: bool
+) -> None:
+    world.server.on("GET", f"{PODS}/pod", answer(running(1)))
+    status = {"state": state, "canrun": canrun, "conditions": [condition]}
+    record = await world.admit(make_appwrapper(status=status))
+    assert (record.phase, record.reason, record.message) == expected
+    assert record.attempt is None
+    await world.reconcile(record.uid)
+    assert world.server.requests("POST") == []
+
+
+@pytest.mark.parametrize(
+    ("kept_until", "expected"),
+    [
+        pytest.param("2026-11-20T08:58:10Z", datetime(2026, 11, 20, 8, 58, 10, tzinfo=UTC), id="a-time"),
+        pytest.param("2026-11-20T08:58:10", None, id="a-time-of-no-zone"),
+        pytest.param("0001-01-01T00:00:00+14:00", None, id="a-time-before-all-that-there-are"),
+        pytest.param("9999-12-31T23:59:59-12:00", None, id="a-time-after-all-that-there-are"),
+        pytest.param("soon", None, id="no-time"),
+        pytest.param(7, None, id="no-text"),
+    ],
+)
+async def test_what_its_status_says_is_kept_is_kept_until_then(
+    world: World, kept_until: object, expected: datetime | None
+) -> None:
+    done = {"type": "Completed", "status": "True"}
+    status = {"state": "Completed", "conditions": [done], "keptUntil": kept_until}
+    record = await world.admit(make_appwrapper(status=status))
+    assert (record.phase, record.kept_until) == (Phase.COMPLETED, expected)
+    assert (record.attempt is not None, record.holds_capacity) == (expected is not None, False)
+
+
+@pytest.mark.parametrize(
+    ("state", "conditions"),
+    [
+        pytest.param("Completed", [], id="a-word-without-its-condition"),
+        pytest.param("Completed", [{"type": "Completed", "status": "False"}], id="a-condition-that-is-false"),
+        pytest.param("Failed", [{"type": "Completed", "status": "True"}], id="the-condition-of-another-word"),
+        pytest.param("Running", [{"type": "Completed", "status": "True"}], id="a-word-that-is-no-end"),
+    ],
+)
+async def test_one_whose_status_contradicts_itself_is_queued(
+    world: World, state: str, conditions: list[Json]
+) -> None:
+    record = await world.admit(make_appwrapper(status={"state": state, "conditions": conditions}))
+    assert record.phase is Phase.QUEUED
+
+
+async def test_newcomer_that_is_suspended_is_held_back_from_the_start(world: World) -> None:
+    record = await world.admit(make_appwrapper(spec={"suspend": True}))
+    assert record.phase is Phase.SUSPENDED
+    assert list(world.roster.queued()) == []
+
+
+async def test_newcomer_that_is_suspended_though_it_runs_is_adopted_and_then_taken_back(world: World) -> None:
+    world.server.on("GET", f"{PODS}/pod", answer(running(1)))
+    record = await world.admit(make_appwrapper(spec={"suspend": True}, status={"canrun": True}))
+    assert record.phase is Phase.DISPATCHING
+    await world.reconcile(record.uid)
+    assert world.record(record.uid).phase is Phase.SUSPENDING
+
+
+async def test_expected_duration_is_remembered(world: World) -> None:
+    spec = {"schedulingSpec": {"dispatchDuration": {"expected": 3600}}}
+    assert (await world.admit(make_appwrapper(spec=spec))).expected_seconds == 3600
+
+
+STAMPED = {USER_ANNOTATION: "alice", GROUPS_ANNOTATION: "vision\nllm"}
+
+
+@pytest.mark.parametrize(
+    ("believes_stamps", "annotations", "submitter"),
+    [
+        pytest.param(True, STAMPED, Submitter("alice", ("vision", "llm")), id="believed"),
+        pytest.param(True, {}, UNKNOWN, id="older-than-the-policy"),
+        pytest.param(False, STAMPED, UNKNOWN, id="anybody-may-have-written-it"),
+    ],
+)
+@pytest.mark.parametrize(
+    ("template", "status", "phase"),
+    [
+        pytest.param(make_template(), {}, Phase.QUEUED, id="queued"),
+        pytest.param(UNKNOWN_KIND, {}, Phase.FAILED, id="rejected"),
+        pytest.param(make_template(), {"canrun": True}, Phase.DISPATCHING, id="adopted"),
+        pytest.param(
+            make_template(),
+            {"state": "Completed", "conditions": [{"type": "Completed", "status": "True"}]},
+            Phase.COMPLETED,
+            id="recalled",
+        ),
+    ],
+)
+async def test_submitter_is_remembered_if_what_says_so_is_believed(
+    world: World,
+    template: Json,
+    status: Json,
+    phase: Phase,
+    believes_stamps: bool,
+    annotations: Json,
+    submitter: Submitter,
+) -> None:
+    world.server.on("GET", f"{PODS}/pod", answer(running(1)))
+    world.admission = world.make_admission(believes_stamps=believes_stamps)
+    record = await world.admit(make_appwrapper("aw", template, status=status, annotations=annotations))
+    assert (record.phase, record.user, record.groups) == (phase, submitter.user, submitter.groups)
+
+
+async def test_one_that_only_says_it_can_run_is_queued(world: World) -> None:
+    world.server.on("GET", f"{PODS}/pod", refusal(404, "NotFound"))
+    record = await world.admit(make_appwrapper(status={"canrun": True}))
+    assert record.phase is Phase.QUEUED
+
+
+async def test_one_that_cannot_be_read_now_comes_back_and_holds_up_no_other(world: World) -> None:
+    world.server.on("GET", f"{PODS}/pod", refusal(503, "ServiceUnavailable"))
+    for raw in (make_appwrapper("troubled", status={"canrun": True}), make_appwrapper("fine")):
+        world.admission.add(world.show(raw).uid)
+    await world.admission.admit_all()
+    assert (world.admitted, world.failed) == (["fine"], ["uid-of-troubled"])
+
+
+async def test_member_that_goes_while_it_is_asked_is_no_reason_to_fail(world: World) -> None:
+    async with FakeApiServer() as far, client_of(far) as client:
+        west = Cluster("west", client, CapacityLedger(), world.wake_dispatch, world.wake, world.home_of)
+
+        async def goes(request: web.Request) -> web.StreamResponse:
+            del world.clusters["west"]
+            return await MISSING(request)
+
+        far.on("GET", CONFIGMAPS, goes)
+        hub = world.clusters.pop("hub")
+        world.clusters |= {"west": west, "hub": hub}
+        world.server.on("GET", f"{PODS}/pod", MISSING)
+        record = await world.admit(make_appwrapper(finalizers=[FINALIZER]))
+    assert (record.phase, world.failed) == (Phase.QUEUED, [])
+
+
+@pytest.mark.parametrize(
+    ("failure", "expected"),
+    [
+        pytest.param(RuntimeError("nobody thought of this"), 1, id="new"),
+        pytest.param(errors.Unavailable("no"), 0, id="no-answer"),
+    ],
+)
+async def test_member_whose_answer_fails_is_counted_if_nobody_thought_of_that(
+    world: World,
+    west: FakeApiServer,
+    counted: Callable[[str], int],
+    monkeypatch: pytest.MonkeyPatch,
+    failure: Exception,
+    expected: int,
+) -> None:
+    def fails(_uids: object) -> None:
+        raise failure
+
+    monkeypatch.setattr(world.clusters["west"].anchors, "all", fails)
+    uid = await comes(world, make_appwrapper(finalizers=[FINALIZER]))
+    assert (world.failed, counted("admission")) == ([uid], expected)
+
+
+async def test_member_that_is_too_slow_is_not_counted(
+    world: World, west: FakeApiServer, counted: Callable[[str], int]
+) -> None:
+    west.on("GET", CONFIGMAPS, never)
+    uid = await comes(world, make_appwrapper(finalizers=[FINALIZER]))
+    assert (world.failed, counted("admission")) == ([uid], 0)
+
+
+# --- what was deleted before it was known ----------------------------------------------------------------------
+
+CONFIGMAPS = "/api/v1/configmaps"
+
+
+def anchors(*found: tuple[str, int]) -> Reply:
+    """Replies a list of anchors, of these attempts by the uid of their AppWrappers."""
+    items = [
+        {"metadata": make_metadata(anchor_name(uid, attempt), labels={UID_LABEL: uid})}
+        for uid, attempt in found
+    ]
+    return answer({"metadata": {"resourceVersion": "1"}, "items": items})
+
+
+LEAVING: Json = {"finalizers": [FINALIZER], "deletionTimestamp": "2026-11-20T09:00:00Z"}
+
+
+@pytest.fixture
+async def west(world: World) -> AsyncIterator[FakeApiServer]:
+    """A member that has no anchors; nor has the hub anything."""
+    async with FakeApiServer() as west, client_of(west) as client:
+        world.clusters["west"] = Cluster(
+            "west", client, CapacityLedger(), world.wake_dispatch, world.wake, world.home_of
+        )
+        west.on("GET", CONFIGMAPS, anchors())
+        world.server.on("GET", f"{PODS}/pod", MISSING)
+        yield west
+
+
+def let_go(world: World) -> bool:
+    return [each.path for each in world.server.requests("PATCH")] == [f"{APPWRAPPERS}/aw"]
+
+
+async def comes(world: World, raw: Json) -> str:
+    """Have an AppWrapper seen for the first time, as at a start; its uid."""
+    world.server.on("PATCH", f"{APPWRAPPERS}/aw", answer({}))
+    uid = world.show(raw).uid
+    world.admission.add(uid)
+    await world.admission.admit_all()
+    return uid
+
+
+async def test_one_that_was_deleted_is_taken_in_to_remove_what_a_member_has_of_it(
+    world: World, west: FakeApiServer
+) -> None:
+    west.on("GET", CONFIGMAPS, anchors(("uid-of-aw", 1), ("uid-of-aw", 2)))
+    uid = await comes(world, make_appwrapper(**LEAVING))
+    record = world.record(uid)
+    assert record.attempt is not None
+    assert (record.phase, record.attempt.number, record.attempt.cluster) == (Phase.DISPATCHING, 2, "west")
+    await world.reconcile(uid)
+    assert (world.record(uid).phase, let_go(world)) == (Phase.DELETING, False)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        pytest.param(make_appwrapper(**LEAVING), id="of-which-there-is-nothing"),
+        pytest.param(make_appwrapper("aw", UNKNOWN_KIND, **LEAVING), id="that-could-never-be-dispatched"),
+    ],
+)
+async def test_one_that_was_deleted_and_has_nothing_anywhere_is_let_go(
+    world: World, west: FakeApiServer, raw: Json
+) -> None:
+    uid = await comes(world, raw)
+    assert (world.roster.get(uid), world.failed) == (None, [])
+    await world.reconcile(uid)
+    assert let_go(world)
+
+
+async def test_one_that_was_deleted_is_not_let_go_before_every_member_was_asked(
+    world: World, west: FakeApiServer
+) -> None:
+    west.on("GET", CONFIGMAPS, refusal(500, "InternalError"))
+    uid = await comes(world, make_appwrapper(**LEAVING))
+    for _ in range(2):
+        await world.reconcile(uid)
+        await world.admission.admit_all()
+    assert (let_go(world), world.failed) == (False, [uid] * 3)
+
+    west.on("GET", CONFIGMAPS, anchors())
+    await world.reconcile(uid)
+    await world.admission.admit_all()
+    assert world.failed == [uid] * 4  # to come again
+    await world.reconcile(uid)
+    assert let_go(world)
+
+
+async def test_one_that_could_not_be_looked_for_is_not_let_go_when_it_is_deleted_later(
+    world: World, west: FakeApiServer
+) -> None:
+    west.on("GET", CONFIGMAPS, refusal(500, "InternalError"))
+    uid = await comes(world, make_appwrapper(finalizers=[FINALIZER]))
+    world.show(make_appwrapper(**LEAVING))
+    await world.reconcile(uid)
+    assert (let_go(world), world.roster.get(uid)) == (False, None)
+    west.on("GET", CONFIGMAPS, anchors((uid, 1)))
+    await world.admission.admit_all()
+    assert world.record(uid).phase is Phase.DISPATCHING
+
+
+# --- while not every member can be asked --------------------------------------------------------------------------
+
+HELD: Json = {"finalizers": [FINALIZER]}
+
+
+@pytest.mark.parametrize("found", [[], [("uid-of-aw", 1)]], ids=["found-nowhere", "found-in-one-member"])
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param(False, False, id="all-the-time"),
+        pytest.param(False, True, id="until-one-came-that-was-not-asked"),
+        pytest.param(True, False, id="since-one-has-gone"),
+    ],
+)
+async def test_one_that_is_held_is_neither_adopted_nor_queued_while_a_member_cannot_be_asked(
+    world: World, west: FakeApiServer, *, before: bool, after: bool, found: list[tuple[str, int]]
+) -> None:
+    are_all_here = before
+
+    async def asked(request: web.Request) -> web.StreamResponse:
+        nonlocal are_all_here
+        are_all_here = after
+        return await anchors(*found)(request)
+
+    world.admission = world.make_admission(is_complete=lambda: are_all_here)
+    west.on("GET", CONFIGMAPS, asked)
+    uid = await comes(world, make_appwrapper(**HELD))
+    assert (world.roster.get(uid), world.admitted, world.failed) == (None, [], [uid])
+
+    are_all_here = after = True
+    record = await world.admit(make_appwrapper(**HELD))
+    assert record.phase is (Phase.DISPATCHING if found else Phase.QUEUED)
+
+
+async def test_one_that_is_held_is_adopted_where_its_status_says_whoever_cannot_be_asked(
+    world: World, west: FakeApiServer
+) -> None:
+    world.admission = world.make_admission(is_complete=lambda: False)
+    west.on("GET", CONFIGMAPS, anchors(("uid-of-aw", 1)))
+    record = await world.admit(make_appwrapper(status={"cluster": "west"}, **HELD))
+    assert record.attempt is not None
+    assert (record.phase, record.attempt.cluster) == (Phase.DISPATCHING, "west")
+
+
+@pytest.mark.parametrize("status", [{}, {"canrun": True, "cluster": "east"}], ids=["new", "seems-to-run"])
+async def test_one_that_is_not_held_is_queued_though_a_member_cannot_be_asked(
+    world: World, west: FakeApiServer, status: Json
+) -> None:
+    world.admission = world.make_admission(is_complete=lambda: False)
+    assert (await world.admit(make_appwrapper(status=status))).phase is Phase.QUEUED
+
+
+# --- our finalizer, written by somebody else -------------------------------------------------------------------
+
+FORGED: Json = {"finalizers": [FINALIZER]}
+
+
+async def test_forged_finalizers_cost_one_list_of_each_member_and_nothing_on_the_hub(
+    world: World, west: FakeApiServer
+) -> None:
+    items = [make_template(name=f"pod-{number}") for number in range(256)]
+    for number in range(20):
+        world.admission.add(world.show(make_appwrapper(f"forged-{number}", *items, **FORGED)).uid)
+    await world.admission.admit_all()
+    assert len(world.admitted) == 20
+    assert (len(west.requests()), len(world.server.requests())) == (1, 0)
+    (asked,) = west.requests("GET", CONFIGMAPS)
+    assert asked.query["labelSelector"].startswith(f"{UID_LABEL} in (uid-of-forged-0,uid-of-forged-1,")
+
+
+async def test_many_forged_finalizers_still_cost_one_list(world: World, west: FakeApiServer) -> None:
+    for number in range(60):
+        world.admission.add(world.show(make_appwrapper(f"forged-{number}", **FORGED)).uid)
+    await world.admission.admit_all()
+    (asked,) = west.requests()
+    assert (asked.query["labelSelector"], len(world.admitted)) == (UID_LABEL, 60)
+
+
+async def test_newcomers_that_have_to_be_looked_for_hold_up_no_others(
+    world: World, west: FakeApiServer
+) -> None:
+    west.on("GET", CONFIGMAPS, never)
+    running = asyncio.create_task(world.admission.run())
+    for number in range(20):
+        world.admission.add(world.show(make_appwrapper(f"forged-{number}", **FORGED)).uid)
+    await until(lambda: west.requests("GET", CONFIGMAPS))
+    begun = monotonic()
+    for name in ("canary", "another"):
+        world.admission.add(world.show(make_appwrapper(name)).uid)
+        await until(lambda name=name: name in world.admitted)  # type: ignore[misc]
+    assert monotonic() - begun < 1
+    assert world.admitted == ["canary", "another"]
+    await until(lambda: len(world.failed) == 20)
+    assert monotonic() - begun < SEARCH_SECONDS + 2
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+
+
+async def test_forged_finalizer_of_one_that_never_ran_is_taken_off_when_it_is_deleted(
+    world: World, west: FakeApiServer
+) -> None:
+    uid = await comes(world, make_appwrapper(**FORGED))
+    assert world.record(uid).phase is Phase.QUEUED
+    world.show(make_appwrapper(**LEAVING))
+    await world.reconcile(uid, times=2)
+    patched = [each.path for each in world.server.requests("PATCH")]
+    assert (world.roster.get(uid), f"{APPWRAPPERS}/aw" in patched) == (None, True)
+
+
+async def test_one_that_a_member_has_is_adopted_there_though_its_first_status_was_never_written(
+    world: World, west: FakeApiServer
+) -> None:
+    west.on("GET", CONFIGMAPS, anchors(("uid-of-aw", 1)))
+    record = await world.admit(make_appwrapper(**FORGED))
+    assert record.attempt is not None
+    assert (record.phase, record.attempt.cluster) == (Phase.DISPATCHING, "west")
+
+
+async def test_one_that_went_on_from_a_member_to_the_hub_is_adopted_on_the_hub(
+    world: World, west: FakeApiServer
+) -> None:
+    west.on("GET", CONFIGMAPS, anchors(("uid-of-aw", 1)))
+    world.server.on("GET", f"{PODS}/pod", answer(running(2)))
+    record = await world.admit(make_appwrapper(status={"state": "Pending"}, **FORGED))
+    assert record.attempt is not None
+    assert (record.attempt.number, record.attempt.cluster) == (2, "hub")
+
+
+async def test_batch_has_a_largest_size_in_bytes_too(world: World) -> None:
+    """Thousands of AppWrappers at the bound must not be in memory at once."""
+    data = {"data": {"a": "x" * 200_000}}
+    for number in range(50):
+        template = make_template("ConfigMap", name=f"c-{number}") | data
+        world.admission.add(world.show(make_appwrapper(f"aw-{number:02}", template)).uid)
+    await world.admission.admit_all()
+    assert sorted(world.admitted) == [f"aw-{number:02}" for number in range(50)]
+    most = LARGEST_BATCH_BYTES // 200_000  # of a transaction; one more begins to be too many
+    assert [len(batch) for batch in world.store.batches] == [most, 1, most, 1, 50 - 2 * (most + 1)]
+
+
+async def test_small_newcomer_waits_for_one_that_is_large_at_most(world: World) -> None:
+    """Large ones are read one after the other; who comes meanwhile is taken in before the next."""
+    for number in range(3):
+        template = make_template("ConfigMap", name=f"large-{number}") | {"data": {"a": "x" * 40_000}}
+        large = make_appwrapper(f"large-{number}", template, resourceVersion=str(number))
+        world.admission.add(world.show(large).uid)
+    world.admission.add(world.show(make_appwrapper("small")).uid)
+    late = world.show(make_appwrapper("late"))
+    asked, with_spec = list[str](), world.hub.with_spec
+
+    async def reads(view: AppWrapperView) -> AppWrapperView | None:
+        asked.append(view.name)
+        if asked == ["small", "large-0"]:
+            world.admission.add(late.uid)
+        return await with_spec(view)
+
+    world.hub.with_spec = reads  # type: ignore[method-assign]
+    await world.admission.admit_all()
+
+    assert world.admitted == ["small", "large-0", "late", "large-1", "large-2"]
+    assert [len(batch) for batch in world.store.batches] == [1, 1, 1, 2]

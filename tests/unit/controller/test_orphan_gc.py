@@ -1,0 +1,472 @@
+"""What is left in members is removed if it is over for certain, or a small share that nobody knows; nothing else is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from aiohttp import web
+from structlog.testing import capture_logs
+
+from dispatcher.api.names import HUB_ANNOTATION, UID_LABEL
+from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.upkeep.orphan_gc import Sweep
+from dispatcher.core.kinds.manifest import anchor_name
+from dispatcher.core.lifecycle import steps
+from dispatcher.core.model.record import HOLDING, Phase, Record
+from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.kube.client import ClusterClient
+from tests.builders import at, make_appwrapper, make_metadata, make_record
+from tests.fakes import FakeApiServer, Reply, answer, client_of, hang_up, refusal
+from tests.unit.controller.world import World
+from tests.unit.virtual_time import until
+
+Json = dict[str, Any]
+
+CONFIGMAPS = "/api/v1/configmaps"
+UID = "uid-of-aw"
+FIVE = [f"uid-{number}" for number in range(5)]
+SIX = [f"uid-{number}" for number in range(6)]
+
+
+def anchor(appwrapper: str = UID, attempt: int = 1, hub: str = "the-hub", **metadata: object) -> Json:
+    """The metadata of an anchor as a list has it."""
+    fields = {"labels": {UID_LABEL: appwrapper}, "annotations": {HUB_ANNOTATION: hub}, **metadata}
+    return {"metadata": make_metadata(anchor_name(appwrapper, attempt), **fields)}
+
+
+def page(items: Iterable[Json], token: str = "") -> Reply:
+    return answer({"metadata": {"continue": token} if token else {}, "items": list(items)})
+
+
+class Member:
+    """A member that has anchors, and what was deleted of them."""
+
+    def __init__(self, name: str, server: FakeApiServer, client: ClusterClient) -> None:
+        self.server = server
+        self.cluster = Cluster(name, client, CapacityLedger(), lambda: None, lambda _appwrapper: None)
+
+    def has(self, *anchors: Json) -> None:
+        """From now on it has these."""
+        self.server.on("GET", CONFIGMAPS, page(anchors))
+        for each in anchors:
+            self.server.on("DELETE", path(each), answer({}))
+
+    @property
+    def deleted(self) -> list[str]:
+        """The names of what was asked to be deleted, in order."""
+        return [each.path.rpartition("/")[2] for each in self.server.requests("DELETE")]
+
+
+def path(each: Json) -> str:
+    metadata = each["metadata"]
+    return f"/api/v1/namespaces/{metadata['namespace']}/configmaps/{metadata['name']}"
+
+
+@asynccontextmanager
+async def member(name: str) -> AsyncIterator[Member]:
+    async with FakeApiServer() as server, client_of(server) as client:
+        yield Member(name, server, client)
+
+
+@pytest.fixture
+async def east() -> AsyncIterator[Member]:
+    """A member that has nothing."""
+    async with member("east") as east:
+        yield east
+
+
+DELETED = frozenset(f"uid-of-deleted-{number}" for number in range(10))
+"""What the database remembers, and the leader's memory does not."""
+
+
+def among(known: frozenset[str]) -> Callable[[Collection[str]], Awaitable[set[str]]]:
+    async def deleted_among(uids: Collection[str]) -> set[str]:
+        return set(uids) & known
+
+    return deleted_among
+
+
+@pytest.fixture
+def sweep(world: World) -> Sweep:
+    """The sweep of a hub whose lists are complete."""
+    for reflector in world.hub.reflectors:
+        reflector.answered.set()
+    return Sweep(world.clusters, world.roster, world.hub, "the-hub", among(DELETED))
+
+
+def in_east(record: Record, **fields: Any) -> Record:  # noqa: ANN401
+    assert record.attempt is not None
+    return replace(record, attempt=replace(record.attempt, cluster="east"), **fields)
+
+
+def later_attempt(record: Record) -> Record:
+    """The same, dispatched a second time, to another cluster."""
+    return steps.dispatch(steps.removed(record, at(8)).after, "west", at(9)).after
+
+
+# --- what is removed ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        *[pytest.param(in_east(make_record(phase)), id=phase) for phase in sorted(HOLDING)],
+        pytest.param(in_east(make_record(Phase.COMPLETED)), id="completed-and-kept"),
+        pytest.param(in_east(make_record(Phase.FAILED), kept_until=at(60)), id="failed-and-kept"),
+        pytest.param(make_record(Phase.RUNNING), id="runs-where-the-member-had-another-name"),
+    ],
+)
+async def test_anchor_of_what_is_live_or_kept_is_never_removed(
+    world: World, sweep: Sweep, east: Member, record: Record
+) -> None:
+    world.roster.put(record)
+    east.has(anchor())
+    await sweep.sweep(east.cluster)
+    assert east.deleted == []
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        pytest.param(in_east(make_record(Phase.COMPLETED), kept_until=None), id="completed"),
+        pytest.param(in_east(make_record(Phase.FAILED)), id="failed"),
+        pytest.param(steps.removed(in_east(make_record(Phase.REQUEUEING)), at(8)).after, id="queued-again"),
+        pytest.param(
+            steps.abandon(in_east(make_record(Phase.RUNNING)), "it is lost", at(8)).after, id="given-up"
+        ),
+        pytest.param(later_attempt(in_east(make_record(Phase.REQUEUEING))), id="dispatched-elsewhere"),
+        pytest.param(
+            in_east(later_attempt(in_east(make_record(Phase.REQUEUEING)))), id="dispatched-here-once-more"
+        ),
+    ],
+)
+async def test_anchor_of_what_is_over_is_removed_however_many_there_are(
+    world: World, sweep: Sweep, east: Member, record: Record
+) -> None:
+    uids = [UID, *SIX]
+    for uid in uids:
+        world.roster.put(replace(record, uid=uid))
+    east.has(*map(anchor, uids))
+    await sweep.sweep(east.cluster)
+    assert east.deleted == [anchor_name(uid, 1) for uid in uids]
+
+
+async def test_anchor_is_removed_only_as_long_as_it_is_the_one_that_was_seen(
+    sweep: Sweep, east: Member
+) -> None:
+    east.has(anchor(uid="of-the-anchor"))
+    await sweep.sweep(east.cluster)
+    (asked,) = east.server.requests("DELETE")
+    assert (asked.body["preconditions"], asked.body["propagationPolicy"]) == (
+        {"uid": "of-the-anchor"},
+        "Background",
+    )
+
+
+@pytest.mark.parametrize("reply", [refusal(409, "Conflict"), refusal(404, "NotFound")])
+async def test_anchor_that_was_changed_meanwhile_is_let_go_and_the_next_is_removed(
+    sweep: Sweep, east: Member, reply: Reply
+) -> None:
+    first, second = anchor("uid-1"), anchor("uid-2")
+    east.has(first, second)
+    east.server.on("DELETE", path(first), reply)
+    await sweep.sweep(east.cluster)
+    assert east.deleted == [anchor_name("uid-1", 1), anchor_name("uid-2", 1)]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param(anchor(hub="another-hub"), id="another-hubs"),
+        pytest.param(anchor(annotations={}), id="nobodys"),
+        pytest.param(anchor(deletionTimestamp="2026-11-20T09:00:00Z"), id="going"),
+        pytest.param({"metadata": {**anchor()["metadata"], "name": "settings"}}, id="wrapped"),
+        pytest.param(
+            {"metadata": {**anchor("uid-of-b")["metadata"], "labels": {UID_LABEL: UID}}}, id="mislabelled"
+        ),
+    ],
+)
+async def test_what_is_no_anchor_of_ours_or_is_going_is_not_touched(
+    sweep: Sweep, east: Member, found: Json
+) -> None:
+    east.has(found)
+    await sweep.sweep(east.cluster)
+    assert east.deleted == []
+
+
+# --- what nobody knows -------------------------------------------------------------------------------------
+
+
+def known(world: World, count: int) -> list[str]:
+    """So many that run in east."""
+    uids = [f"uid-of-known-{number}" for number in range(count)]
+    for uid in uids:
+        world.roster.put(in_east(make_record(Phase.RUNNING, uid=uid)))
+    return uids
+
+
+@pytest.mark.parametrize(
+    ("unknown", "others", "removed"),
+    [
+        pytest.param(5, 0, 5, id="five-may-always-go"),
+        pytest.param(6, 0, 0, id="six-of-six"),
+        pytest.param(6, 24, 6, id="a-fifth"),
+        pytest.param(6, 23, 0, id="more-than-a-fifth"),
+    ],
+)
+async def test_anchors_nobody_knows_are_removed_only_if_they_are_a_small_share(
+    world: World, sweep: Sweep, east: Member, unknown: int, others: int, removed: int
+) -> None:
+    uids = [f"uid-{number}" for number in range(unknown)]
+    east.has(*map(anchor, [*known(world, others), *uids]))
+    with capture_logs() as logs:
+        await sweep.sweep(east.cluster)
+    assert east.deleted == [anchor_name(uid, 1) for uid in uids[:removed]]
+    said = [entry for entry in logs if entry["event"] == "too_many_unknown"]
+    assert [(entry["cluster"], entry["unknown"], entry["all"]) for entry in said] == (
+        [] if removed else [("east", unknown, unknown + others)]
+    )
+
+
+async def test_anchors_of_what_the_database_says_was_deleted_go_however_many_they_are(
+    sweep: Sweep, east: Member
+) -> None:
+    east.has(*map(anchor, [*sorted(DELETED), *SIX]))
+    await sweep.sweep(east.cluster)
+    assert east.deleted == [anchor_name(uid, 1) for uid in sorted(DELETED)]
+
+
+async def test_too_many_that_nobody_knows_keep_nothing_that_is_over_from_going(
+    world: World, sweep: Sweep, east: Member
+) -> None:
+    world.roster.put(in_east(make_record(Phase.FAILED)))
+    east.has(*map(anchor, [*SIX, UID]))
+    await sweep.sweep(east.cluster)
+    assert east.deleted == [anchor_name(UID, 1)]
+
+
+async def test_attempts_that_are_later_than_the_database_knows_are_unknown(
+    world: World, sweep: Sweep, east: Member
+) -> None:
+    for uid in SIX:
+        world.roster.put(in_east(make_record(Phase.RUNNING, uid=uid)))
+    east.has(*(anchor(uid, attempt=2) for uid in SIX))
+    await sweep.sweep(east.cluster)
+    assert east.deleted == []
+    east.has(*(anchor(uid, attempt=2) for uid in FIVE))
+    await sweep.sweep(east.cluster)
+    assert east.deleted == [anchor_name(uid, 2) for uid in FIVE]
+
+
+async def test_anchor_of_what_is_there_and_not_taken_in_yet_stays(
+    world: World, sweep: Sweep, east: Member
+) -> None:
+    world.show(make_appwrapper())
+    east.has(anchor())
+    await sweep.sweep(east.cluster)
+    assert east.deleted == []
+
+
+async def test_nothing_is_unknown_while_the_hubs_own_lists_are_not_complete(
+    world: World, sweep: Sweep, east: Member
+) -> None:
+    legacy = world.hub.reflectors[1]
+    legacy.answered.clear()
+    east.has(anchor())
+    await sweep.sweep(east.cluster)
+    assert east.deleted == []
+    legacy.answered.set()
+    await sweep.sweep(east.cluster)
+    assert east.deleted == [anchor_name(UID, 1)]
+
+
+async def test_what_becomes_known_during_a_sweep_stays(world: World, sweep: Sweep, east: Member) -> None:
+    first, second = anchor("uid-1"), anchor("uid-2")
+    east.has(first, second)
+
+    async def comes_meanwhile(request: web.Request) -> web.StreamResponse:
+        world.roster.put(in_east(make_record(Phase.DISPATCHING, uid="uid-2")))
+        return await answer({})(request)
+
+    east.server.on("DELETE", path(first), comes_meanwhile)
+    await sweep.sweep(east.cluster)
+    assert east.deleted == [anchor_name("uid-1", 1)]
+
+
+# --- what is to be removed ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("record", "removes"),
+    [
+        pytest.param(in_east(make_record(Phase.RUNNING)), False, id="runs"),
+        pytest.param(in_east(make_record(Phase.COMPLETED)), False, id="completed-and-kept"),
+        pytest.param(in_east(make_record(Phase.DELETING)), True, id="is-being-deleted"),
+        pytest.param(in_east(make_record(Phase.FAILED)), True, id="failed"),
+        pytest.param(later_attempt(in_east(make_record(Phase.REQUEUEING))), True, id="dispatched-elsewhere"),
+        pytest.param(None, True, id="deleted-or-unknown"),
+    ],
+)
+async def test_objects_of_an_attempt_that_is_over_are_removed(
+    world: World, sweep: Sweep, record: Record | None, removes: bool
+) -> None:
+    if record is not None:
+        world.roster.put(record)
+    assert sweep.removes(UID, 1) is removes
+
+
+async def test_objects_of_an_appwrapper_that_may_yet_be_taken_in_are_not_removed(
+    world: World, sweep: Sweep
+) -> None:
+    world.show(make_appwrapper())
+    assert not sweep.removes(UID, 1)
+    world.show(make_appwrapper(deletionTimestamp="2026-11-20T09:00:00Z"))
+    assert sweep.removes(UID, 1)
+
+
+async def test_gang_that_waits_for_a_name_has_members_swept_at_once_and_not_more_than_once_a_second(
+    world: World, sweep: Sweep, east: Member
+) -> None:
+    world.clusters["east"] = east.cluster
+    async with running(sweep):
+        await asyncio.sleep(2)  # virtual
+        east.has(anchor())
+        for _ in range(30):
+            assert sweep.removes(UID, 1)
+            await asyncio.sleep(0.1)  # virtual
+        assert east.deleted
+        assert len(east.server.requests("GET", CONFIGMAPS)) <= 5
+
+
+# --- after a restore ---------------------------------------------------------------------------------------
+
+RESTORED = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def careful(world: World, sweep: Sweep) -> Sweep:
+    """The sweep of a hub whose database was restored at noon."""
+    return Sweep(world.clusters, world.roster, world.hub, "the-hub", among(DELETED), restored_at=RESTORED)
+
+
+@pytest.mark.parametrize(
+    ("made", "removed"),
+    [
+        pytest.param("2026-11-20T11:59:59Z", False, id="before"),
+        pytest.param("2026-11-20T12:05:00Z", False, id="before-by-a-clock-that-is-fast"),
+        pytest.param("2026-11-20T12:05:01Z", True, id="after"),
+    ],
+)
+async def test_what_a_restored_database_does_not_know_stays_if_it_was_there_before(
+    careful: Sweep, east: Member, made: str, removed: bool
+) -> None:
+    east.has(anchor("uid-of-missed", creationTimestamp=made))
+    await careful.sweep(east.cluster)
+    assert east.deleted == ([anchor_name("uid-of-missed", 1)] if removed else [])
+
+
+async def test_what_a_restored_database_knows_to_be_over_goes(
+    world: World, careful: Sweep, east: Member
+) -> None:
+    world.roster.put(in_east(make_record(Phase.FAILED)))
+    gone = sorted(DELETED)[0]
+    east.has(anchor(UID), anchor(gone), anchor("uid-of-missed"))
+    await careful.sweep(east.cluster)
+    assert east.deleted == [anchor_name(UID, 1), anchor_name(gone, 1)]
+
+
+async def test_what_is_left_is_told_once_and_again_when_it_is_something_else(
+    careful: Sweep, east: Member
+) -> None:
+    with capture_logs() as logs:
+        for missed in ([], ["uid-1"], ["uid-1"], ["uid-1", "uid-2"], []):
+            east.has(*map(anchor, missed))
+            await careful.sweep(east.cluster)
+    said = [entry for entry in logs if entry["event"] == "left_what_was_missed"]
+    one, other = f"default/{anchor_name('uid-1', 1)}", f"default/{anchor_name('uid-2', 1)}"
+    assert [(each["cluster"], each["number"], each["anchors"]) for each in said] == [
+        ("east", 1, [one]),
+        ("east", 2, [one, other]),
+    ]
+
+
+# --- lists that fail ---------------------------------------------------------------------------------------
+
+FAILURES = [
+    pytest.param(refusal(500, "InternalError"), id="fails"),
+    pytest.param(refusal(410, "Expired"), id="expired"),
+    pytest.param(refusal(403, "Forbidden"), id="forbidden"),
+    pytest.param(hang_up, id="hangs-up"),
+    pytest.param(answer({}), id="nonsense"),
+    pytest.param(page([{"metadata": {"name": anchor_name(UID, 1)}}]), id="no-labels"),
+]
+
+
+@asynccontextmanager
+async def running(sweep: Sweep) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(sweep.run())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("reply", FAILURES)
+async def test_nothing_is_removed_by_a_list_that_is_not_complete(
+    world: World, sweep: Sweep, east: Member, reply: Reply
+) -> None:
+    world.clusters["east"] = east.cluster
+    east.has(anchor())
+    east.server.on("GET", CONFIGMAPS, page([anchor()], token="more"), reply)
+    async with running(sweep):
+        await until(lambda: len(east.server.requests("GET")) > 1)
+        await asyncio.sleep(30)  # virtual
+        assert east.deleted == []
+
+
+@pytest.mark.parametrize("reply", FAILURES)
+async def test_member_that_fails_keeps_no_other_from_being_swept_and_is_tried_again(
+    world: World, sweep: Sweep, east: Member, reply: Reply
+) -> None:
+    async with member("west") as west:
+        world.clusters.update(east=east.cluster, west=west.cluster)
+        east.server.on("GET", CONFIGMAPS, reply)
+        west.has(anchor())
+        async with running(sweep):
+            await until(lambda: west.deleted)
+            east.has(anchor("uid-of-b"))
+            await until(lambda: east.deleted)
+
+
+async def test_connection_that_was_closed_meanwhile_ends_no_sweep(
+    world: World, sweep: Sweep, east: Member
+) -> None:
+    async with member("west") as west:
+        world.clusters.update(west=west.cluster, east=east.cluster)
+        east.has(anchor())
+    async with running(sweep):
+        await until(lambda: len(east.deleted) == 2)
+
+
+async def test_members_are_swept_each_minute_and_at_once_when_one_comes_back_and_the_hub_never(
+    world: World, sweep: Sweep, east: Member
+) -> None:
+    async with running(sweep):
+        await asyncio.sleep(1)  # virtual
+        world.clusters["east"] = east.cluster
+        east.has(anchor())
+        await asyncio.sleep(58)  # virtual
+        assert east.deleted == []
+        await asyncio.sleep(2)  # virtual
+        assert len(east.deleted) == 1
+        sweep.wake()
+        await asyncio.sleep(1)  # virtual
+        assert len(east.deleted) == 2
+    assert world.server.requests("GET", CONFIGMAPS) == []

@@ -1,0 +1,332 @@
+"""What was dispatched is watched over; before anything is done about it, the API server itself is asked."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from dispatcher.api.annotations import ADMISSION_GRACE, RETRY_LIMIT
+from dispatcher.api.names import UID_LABEL
+from dispatcher.core.lifecycle.policy import KEPT
+from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.resources import NOTHING
+from dispatcher.core.scheduling.capacity import Pod, PodPhase
+from tests.builders import make_appwrapper, make_pod
+from tests.fakes import answer, refusal
+from tests.unit.controller.wire import ALL_PODS, JOBS, PODS, job, made, pods, true
+from tests.unit.controller.world import World
+from tests.unit.virtual_time import until
+
+Json = dict[str, Any]
+
+UID = "uid-of-aw"
+EVENTS = "/api/v1/namespaces/default/events"
+CONTROLLER: Json = {"apiVersion": "batch/v1", "kind": "Job", "name": "train", "uid": "uid-of-train"}
+TRAIN, SERVE = job("train"), job("serve")
+
+
+def lives(name: str = "pod", phase: str = "Running") -> Json:
+    """A pod of the gang, as the API server has it."""
+    return make_pod(name, phase=phase, of=UID, controller=CONTROLLER)
+
+
+def cannot_start() -> Json:
+    """A pod of the gang whose image nobody has."""
+    raw = lives(phase="Pending")
+    raw["status"]["containerStatuses"] = [
+        {"name": "main", "state": {"waiting": {"reason": "ImagePullBackOff"}}}
+    ]
+    return raw
+
+
+def watch_shows(world: World, phase: PodPhase) -> None:
+    """What the watch tells of the one pod of the gang."""
+    world.ledger.set_pod(Pod("p", NOTHING, "n1", phase, owner=UID))
+
+
+async def running(world: World, *statuses: Json, spec: Json | None = None) -> Record:
+    """A gang of as many Jobs as there are statuses, at most two, that ran when the watches first saw it."""
+    templates = [TRAIN, SERVE][: len(statuses)]
+    for index, (template, status) in enumerate(zip(templates, statuses, strict=True)):
+        world.jobs.has(made(template, index, status))
+    record = await world.running(make_appwrapper("aw", *templates, spec=spec))
+    await world.sees(record)
+    return record
+
+
+async def until_absent(world: World, name: str) -> None:
+    """Return once the watch has told that an object is gone."""
+    attempt = world.record(UID).attempt
+    assert attempt is not None
+    (ref,) = [ref for ref in attempt.objects if ref.name == name]
+    await until(lambda: world.cluster.objects.is_absent(ref))
+
+
+# --- completion ------------------------------------------------------------------------------------------
+
+
+async def test_gang_is_complete_once_the_api_server_was_asked_for_live_pods(world: World) -> None:
+    await running(world, true("Complete"))
+    wakes, woken = world.dispatch_wakes, len(world.woken)
+    await world.reconcile(UID, times=2)
+    assert world.record(UID).phase is Phase.RUNNING  # nobody waits for the answer
+    assert world.ledger.free()["cpu"] == 7000
+
+    await until(lambda: world.woken[woken:])
+    await world.reconcile(UID)
+
+    record, now = world.record(UID), world.now()
+    assert (record.phase, record.kept_until) == (Phase.COMPLETED, now + KEPT)
+    assert record.attempt is not None
+    assert [ref.done for ref in record.attempt.objects] == [True]
+    assert world.ledger.free()["cpu"] == 8000
+    assert world.dispatch_wakes == wakes + 1
+    assert world.jobs.deletions() == []
+
+
+async def test_gang_whose_object_goes_while_its_pods_are_asked_for_is_complete(world: World) -> None:
+    await running(world, true("Complete"))
+    await world.reconcile(UID)
+    world.jobs.loses("train")
+    await until_absent(world, "train")
+    await world.reconcile_until_answered(UID)
+    assert world.record(UID).phase is Phase.COMPLETED
+
+
+async def test_gang_of_which_a_pod_still_lives_is_not_complete(world: World) -> None:
+    await running(world, true("Complete"))
+    world.server.on("GET", ALL_PODS, answer(pods(lives())), answer(pods()))
+    await world.reconcile_until_answered(UID)
+    assert world.record(UID).phase is Phase.RUNNING
+    await world.reconcile_until_answered(UID)
+    assert world.record(UID).phase is Phase.COMPLETED
+
+
+async def test_gang_whose_pods_are_seen_to_live_is_not_asked_for(world: World) -> None:
+    await running(world, true("Complete"))
+    watch_shows(world, PodPhase.RUNNING)
+    await world.reconcile(UID)
+    await asyncio.sleep(2)  # virtual
+    assert world.server.requests("GET", ALL_PODS) == []
+
+
+async def test_part_that_is_done_stays_done_though_it_is_cleaned_up(world: World) -> None:
+    await running(world, true("Complete"), {})
+    await world.reconcile(UID)
+    assert world.record(UID).phase is Phase.RUNNING_HOLD_COMPLETION
+
+    world.jobs.loses("train")
+    await until_absent(world, "train")
+    await asyncio.sleep(60)  # virtual
+    await world.reconcile(UID)
+    assert world.record(UID).phase is Phase.RUNNING_HOLD_COMPLETION
+
+    woken = len(world.woken)
+    world.jobs.has(made(SERVE, 1, true("Complete")))
+    await until(lambda: world.woken[woken:])
+    await world.reconcile_until_answered(UID)
+    assert world.record(UID).phase is Phase.COMPLETED
+
+
+# --- what is wrong ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("fresh", "phase"),
+    [
+        pytest.param([], Phase.REQUEUEING, id="the-api-server-agrees"),
+        pytest.param([lives("a"), lives("b")], Phase.DISPATCHED, id="there-are-enough-by-now"),
+    ],
+)
+async def test_gang_that_seems_short_of_pods_goes_back_if_a_fresh_count_agrees(
+    world: World, fresh: list[Json], phase: Phase
+) -> None:
+    world.jobs.has(made(TRAIN))
+    await world.created(make_appwrapper("aw", TRAIN, spec={"schedulingSpec": {"minAvailable": 2}}))
+    world.server.on("GET", PODS, answer(pods(*fresh)))
+    await asyncio.sleep(301)  # virtual
+    await world.forget_wakes()
+    await world.reconcile(UID)
+    record = world.record(UID)
+    assert (record.phase, record.requeuings) == (phase, int(phase is Phase.REQUEUEING))
+    assert await world.is_woken_within(1)
+
+
+async def test_gang_without_a_pod_goes_back_with_what_its_maker_says(world: World) -> None:
+    said = {"reason": "FailedCreate", "message": "exceeded quota", "lastTimestamp": "2026-11-20T09:00:00Z"}
+    world.server.on("GET", EVENTS, answer({"items": [said]}))
+    world.jobs.has(made(TRAIN))
+    await world.created(make_appwrapper("aw", TRAIN))
+    await asyncio.sleep(61)  # virtual
+    await world.reconcile(UID)
+    record = world.record(UID)
+    assert (record.phase, record.reason, record.message) == (
+        Phase.REQUEUEING,
+        "InsufficientPodsReady",
+        "0 of 1 pods run: there is none; Job default/train: FailedCreate: exceeded quota",
+    )
+    assert record.eligible_at == world.now() + timedelta(seconds=90)
+
+
+async def test_annotations_count_as_they_are_now(world: World) -> None:
+    world.jobs.has(made(TRAIN))
+    await world.created(make_appwrapper("aw", TRAIN))
+    world.show(make_appwrapper("aw", TRAIN, annotations={ADMISSION_GRACE: "10s", RETRY_LIMIT: "0"}))
+    await asyncio.sleep(11)  # virtual
+    await world.reconcile(UID)
+    assert world.record(UID).phase is Phase.FAILING
+
+
+@pytest.mark.parametrize("is_there", [True, False])
+async def test_object_that_a_watch_misses_is_looked_for(world: World, is_there: bool) -> None:
+    await running(world, {})
+    world.jobs.loses("train")
+    await until_absent(world, "train")
+    if is_there:
+        world.server.on("GET", f"{JOBS}/train", answer(made(TRAIN)))
+    await asyncio.sleep(6)  # virtual
+    await world.forget_wakes()
+    await world.reconcile(UID)
+    record = world.record(UID)
+    assert (record.phase, record.reason) == (
+        (Phase.RUNNING, "") if is_there else (Phase.FAILING, "MissingComponent")
+    )
+    assert await world.is_woken_within(1)
+
+
+def hides(world: World, status: Json) -> None:
+    """From now on the Job bears no mark of ours: it exists, but the watch tells that it is gone."""
+    raw = made(TRAIN, status=status)
+    raw["metadata"] = {**raw["metadata"], "labels": {}, "annotations": {}}
+    world.jobs.loses("train")
+    world.server.on("GET", f"{JOBS}/train", answer(raw))
+
+
+async def test_object_that_lost_our_marks_is_given_them_and_seen_again(world: World) -> None:
+    await running(world, {})
+    watch_shows(world, PodPhase.RUNNING)
+    hides(world, {})
+    await until_absent(world, "train")
+    await asyncio.sleep(6)  # virtual
+    world.server.on("PATCH", f"{JOBS}/train", answer({}))
+    await world.reconcile(UID)
+    (patch,) = world.server.requests("PATCH", f"{JOBS}/train")
+    assert patch.body["metadata"]["labels"][UID_LABEL] == UID
+
+    woken = len(world.woken)
+    world.jobs.has(made(TRAIN))  # with its label the watch shows it as new
+    await until(lambda: world.woken[woken:])
+    asked = len(world.server.requests("GET", f"{JOBS}/train"))
+    await world.reconcile(UID)
+    assert len(world.server.requests("GET", f"{JOBS}/train")) == asked
+
+
+async def test_part_that_cannot_be_marked_is_asked_whether_it_is_done(world: World) -> None:
+    await running(world, {}, {})
+    watch_shows(world, PodPhase.RUNNING)
+    hides(world, true("Complete"))
+    await until_absent(world, "train")
+    await asyncio.sleep(6)  # virtual
+    await world.reconcile(UID, times=2)
+    record = world.record(UID)
+    assert record.attempt is not None
+    assert (record.phase, [ref.done for ref in record.attempt.objects]) == (
+        Phase.RUNNING_HOLD_COMPLETION,
+        [True, False],
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "phase", "reason"),
+    [
+        pytest.param(true("Complete"), Phase.COMPLETED, "", id="complete"),
+        pytest.param(true("Failed"), Phase.FAILING, "FailedComponent", id="failed"),
+        pytest.param({}, Phase.RUNNING, "", id="running"),
+    ],
+)
+async def test_object_that_cannot_be_marked_is_asked_for_how_it_ends(
+    world: World, status: Json, phase: Phase, reason: str
+) -> None:
+    await running(world, {})
+    watch_shows(world, PodPhase.SUCCEEDED if status else PodPhase.RUNNING)
+    hides(world, status)
+    await until_absent(world, "train")
+    await asyncio.sleep(6)  # virtual
+    world.server.on("PATCH", f"{JOBS}/train", refusal(403, "Forbidden"))
+    for _ in range(3):
+        await world.reconcile(UID)
+        await asyncio.sleep(2)  # virtual
+    assert (world.record(UID).phase, world.record(UID).reason) == (phase, reason)
+
+
+async def test_object_that_cannot_be_marked_is_asked_for_ever_less(world: World) -> None:
+    await running(world, {})
+    watch_shows(world, PodPhase.RUNNING)
+    hides(world, {})
+    await until_absent(world, "train")
+    world.server.on("PATCH", f"{JOBS}/train", refusal(403, "Forbidden"))
+    task = asyncio.create_task(world.reconciler.run())
+    await asyncio.sleep(600)  # virtual
+    task.cancel()
+    assert world.record(UID).phase is Phase.RUNNING
+    assert len(world.server.requests("GET", f"{JOBS}/train")) < 40
+
+
+async def test_object_that_says_it_failed_is_believed(world: World) -> None:
+    await running(world, true("Failed"))
+    await world.reconcile(UID)
+    record = world.record(UID)
+    assert (record.phase, record.reason, record.message) == (
+        Phase.FAILING,
+        "FailedComponent",
+        "Job default/train failed: Failed",
+    )
+
+
+async def test_gang_that_ran_ill_is_noted_and_recovers(world: World) -> None:
+    await running(world, {})
+    watch_shows(world, PodPhase.PENDING)
+    await world.reconcile(UID)
+    unhealthy = world.record(UID).unhealthy
+    assert unhealthy is not None
+    assert (unhealthy.reason, unhealthy.message, unhealthy.since) == (
+        "InsufficientPodsReady",
+        "0 of 1 pods run",
+        world.now(),
+    )
+    watch_shows(world, PodPhase.RUNNING)
+    await world.reconcile(UID)
+    assert (world.record(UID).phase, world.record(UID).unhealthy) == (Phase.RUNNING, None)
+
+
+async def test_gang_that_stays_ill_is_looked_at_when_its_time_is_up(world: World) -> None:
+    await running(world, {})
+    watch_shows(world, PodPhase.PENDING)
+    world.server.on("GET", PODS, answer(pods(cannot_start())))
+    await world.reconcile(UID, times=2)
+    await world.forget_wakes()
+    assert not await world.is_woken_within(299)
+    assert await world.is_woken_within(2)
+    await world.reconcile(UID)
+    assert world.record(UID).phase is Phase.REQUEUEING
+
+
+async def test_gang_that_rests_until_a_time_is_looked_at_once_then(world: World) -> None:
+    await running(world, {}, spec={"schedulingSpec": {"dispatchDuration": {"limit": 60}}})
+    watch_shows(world, PodPhase.RUNNING)
+    for _ in range(3):
+        await world.reconcile(UID)
+    await world.forget_wakes()
+    assert not await world.is_woken_within(59)
+    assert await world.is_woken_within(2)
+    assert not await world.is_woken_within(3600)
+    await world.reconcile(UID)
+    record = world.record(UID)
+    assert (record.phase, record.reason, record.message) == (
+        Phase.FAILING,
+        "DispatchDeadlineExceeded",
+        "Dispatch deadline exceeded. allowed to run for 60 seconds",
+    )

@@ -1,0 +1,633 @@
+"""What a restored database has missed is taken over where it is; who may be where nobody answers is left alone."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from dispatcher.api.names import FINALIZER
+from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.scheduling import slices
+from dispatcher.controller.scheduling.slices import SLICE_SECONDS
+from dispatcher.controller.upkeep.restore_recovery import Restoration
+from dispatcher.core.kinds.manifest import build
+from dispatcher.core.lifecycle import steps
+from dispatcher.core.model.record import Attempt, Phase, Record
+from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.scheduling.cluster_filters import Where
+from dispatcher.errors import Fenced
+from dispatcher.kube.client import ClusterClient
+from tests.builders import make_appwrapper, make_owner, make_record, make_template, make_wrapped
+from tests.fakes import FakeApiServer, Reply, answer, client_of, hang_up, refusal
+from tests.unit.controller.test_orphan_gc import CONFIGMAPS, anchor, page
+from tests.unit.controller.wire import ALL_PODS, MISSING, PODS, job, secret
+from tests.unit.controller.world import World
+from tests.unit.virtual_time import until
+
+Json = dict[str, Any]
+
+UID = "uid-of-aw"
+HELD: Json = {"finalizers": [FINALIZER]}
+COMPLETED: Json = {
+    "state": "Completed",
+    "conditions": [{"type": "Completed", "status": "True"}],
+    "keptUntil": "2026-11-27T09:00:00Z",
+}
+FAILED: Json = {
+    "state": "Failed",
+    "conditions": [{"type": "Failed", "status": "True", "reason": "FailedComponent", "message": "it failed"}],
+}
+
+
+class Restored:
+    """A hub and one member, and whoever looks for what was missed."""
+
+    def __init__(self, world: World, east: FakeApiServer, client: ClusterClient) -> None:
+        self.world = world
+        self.server = east
+        self.east = Cluster("east", client, CapacityLedger(), world.wake_dispatch, world.wake, world.home_of)
+        self.are_all_here = True
+        self.failure: Exception | None = None
+        self.are_members_certain = True
+        self.settled = 0
+        self.woken: list[str] = []
+        self.monotonic: Callable[[], float] = time.monotonic
+        self.restoration = Restoration(
+            world.hub,
+            "the-hub",
+            world.roster,
+            world.committer,
+            world.clusters,
+            world.specs,
+            lambda: self.are_all_here,
+            self.settle,
+            self.woken.append,
+            world.now,
+            lambda: self.are_members_certain,
+            lambda: self.monotonic(),
+        )
+        self.east_has()
+        self.hub_has()
+
+    async def settle(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        self.settled += 1
+
+    def east_has(self, *anchors: Json) -> None:
+        self.server.on("GET", CONFIGMAPS, page(anchors))
+
+    def hub_has(self, *attempts: int) -> None:
+        """The pod of the AppWrapper, as these attempts made it."""
+        self.world.server.on("GET", ALL_PODS, page(map(pod_of, attempts)))
+
+    def hold(self, status: Json | None = None) -> None:
+        """Something of it has been made in a member, or may have been."""
+        self.world.show(make_appwrapper(status=status or {}, **HELD))
+
+    async def begin(self) -> Record:
+        self.world.clusters["east"] = self.east
+        await self.restoration.begin()
+        return self.world.record(UID)
+
+    def causes(self) -> list[str]:
+        return [cause for batch in self.world.store.batches for _, cause in batch]
+
+    def queued(self) -> list[str]:
+        return [record.uid for record in self.world.roster.queued()]
+
+
+def pod_of(attempt: int) -> Json:
+    built = build(make_wrapped(), make_owner(attempt=attempt))
+    return {**built, "metadata": {**built["metadata"], "uid": "uid-of-pod"}}
+
+
+@pytest.fixture
+async def restored(world: World) -> AsyncIterator[Restored]:
+    async with FakeApiServer() as east, client_of(east) as client:
+        restored = Restored(world, east, client)
+        for reflector in world.hub.reflectors:
+            reflector.synced.set()
+        yield restored
+
+
+def where(record: Record) -> tuple[Phase, int, str]:
+    assert record.attempt is not None
+    return record.phase, record.attempt.number, record.attempt.cluster
+
+
+# --- what is taken over ----------------------------------------------------------------------------------------
+
+TAKEN_OVER = ["found-running"]
+ENDED_BEFORE = ["found-over", "found-running"]
+
+
+@pytest.mark.parametrize(
+    ("phase", "causes"),
+    [
+        pytest.param(Phase.QUEUED, TAKEN_OVER, id="queued"),
+        pytest.param(Phase.SUSPENDED, TAKEN_OVER, id="suspended"),
+        pytest.param(Phase.DISPATCHING, ENDED_BEFORE, id="dispatching"),
+        pytest.param(Phase.DISPATCHED, ENDED_BEFORE, id="dispatched"),
+        pytest.param(Phase.RUNNING, ENDED_BEFORE, id="running"),
+        pytest.param(Phase.RUNNING_HOLD_COMPLETION, ENDED_BEFORE, id="partly-done"),
+        pytest.param(Phase.REQUEUEING, ENDED_BEFORE, id="requeueing"),
+        pytest.param(Phase.SUSPENDING, ENDED_BEFORE, id="suspending"),
+    ],
+)
+async def test_attempt_later_than_the_database_knows_goes_on_in_the_member_that_has_its_anchor(
+    world: World, restored: Restored, phase: Phase, causes: list[str]
+) -> None:
+    await world.brought_to(phase, make_appwrapper())
+    restored.hold()
+    before = len(restored.causes())
+    restored.east_has(anchor(attempt=3))
+
+    assert where(await restored.begin()) == (Phase.DISPATCHING, 3, "east")
+    assert restored.causes()[before:] == causes
+    assert (UID in restored.woken, restored.settled) == (True, 1)
+    assert world.roster.count_holders("east") == 1
+    assert world.roster.count_holders("hub") == 0
+
+
+@pytest.mark.parametrize("phase", [Phase.FAILING, Phase.FAILED, Phase.COMPLETED])
+async def test_what_is_to_end_or_has_ended_is_left_as_it_is(
+    world: World, restored: Restored, phase: Phase
+) -> None:
+    before = await world.brought_to(phase, make_appwrapper())
+    restored.hold()
+    restored.east_has(anchor(attempt=3))
+    assert await restored.begin() == before
+
+
+async def test_attempt_later_than_the_database_knows_goes_on_at_the_hub(
+    world: World, restored: Restored
+) -> None:
+    await world.admit(make_appwrapper())
+    restored.hub_has(2)
+    assert where(await restored.begin()) == (Phase.DISPATCHING, 2, "hub")
+
+
+async def test_latest_of_all_attempts_goes_on_wherever_it_is(world: World, restored: Restored) -> None:
+    await world.admit(make_appwrapper())
+    restored.hold()
+    restored.hub_has(2, 9)
+    restored.east_has(anchor(attempt=10), anchor(attempt=4))
+    assert where(await restored.begin()) == (Phase.DISPATCHING, 10, "east")
+
+
+@pytest.mark.parametrize(
+    ("reply", "is_over"),
+    [
+        pytest.param(MISSING, True, id="gone"),
+        pytest.param(refusal(500, "InternalError"), False, id="nobody-can-say"),
+        pytest.param(answer(pod_of(1)), False, id="there-without-our-marks"),
+    ],
+)
+async def test_what_ran_and_is_gone_without_a_trace_is_queued_again_and_has_not_failed(
+    world: World, restored: Restored, reply: Reply, is_over: bool
+) -> None:
+    running = await world.running(make_appwrapper())
+    world.server.on("GET", f"{PODS}/pod", reply)
+    after = await restored.begin()
+    if not is_over:
+        assert after == running
+        return
+    assert after.attempt is not None
+    assert (after.phase, after.attempt.outcome, restored.queued()) == (Phase.QUEUED, "missed", [UID])
+
+
+@pytest.mark.parametrize("phase", [Phase.DISPATCHING, Phase.REQUEUEING, Phase.SUSPENDING])
+async def test_what_is_on_its_way_goes_on_if_nothing_of_it_is_there(
+    world: World, restored: Restored, phase: Phase
+) -> None:
+    before = await world.brought_to(phase, make_appwrapper())
+    world.server.on("GET", f"{PODS}/pod", MISSING)
+    assert await restored.begin() == before
+
+
+async def test_what_was_done_may_be_gone_and_is_not_done_again(world: World, restored: Restored) -> None:
+    running = await world.running(make_appwrapper())
+    before = await world.commit(steps.note_done(running, (0,), world.now()))
+    world.server.on("GET", f"{PODS}/pod", MISSING)
+    assert await restored.begin() == before
+
+
+@pytest.mark.parametrize("number", [1, 0])
+async def test_attempt_the_database_knows_goes_on_as_it_does(
+    world: World, restored: Restored, number: int
+) -> None:
+    before = await world.running(make_appwrapper())
+    restored.hub_has(number)
+    assert await restored.begin() == before
+
+
+async def test_what_another_namespace_has_under_the_marks_of_an_appwrapper_is_nobodys(
+    world: World, restored: Restored
+) -> None:
+    """Anybody may write them there, and the number of an attempt that is to be believed."""
+    before = await world.admit(make_appwrapper())
+    restored.hold()
+    forged = pod_of(9)
+    forged["metadata"]["namespace"] = "evil"
+    world.server.on("GET", ALL_PODS, page([forged]))
+    restored.east_has(anchor(attempt=9, namespace="evil"))
+    assert await restored.begin() == before
+
+
+async def test_anchors_of_another_hub_are_nobodys(world: World, restored: Restored) -> None:
+    before = await world.admit(make_appwrapper())
+    restored.hold()
+    restored.east_has(anchor(attempt=3, hub="another-hub"))
+    assert await restored.begin() == before
+
+
+async def test_what_was_taken_over_is_never_withdrawn_as_if_nothing_had_been_sent(
+    world: World, restored: Restored
+) -> None:
+    await world.admit(make_appwrapper())
+    restored.hold()
+    restored.east_has(anchor(attempt=1))
+    assert not world.roster.is_unsent(await restored.begin())
+
+
+async def test_appwrapper_that_is_gone_is_not_looked_for(world: World, restored: Restored) -> None:
+    before = await world.admit(make_appwrapper())
+    world.hide(UID)
+    restored.east_has(anchor(attempt=3))
+    assert await restored.begin() == before
+
+
+async def test_kinds_that_the_record_does_not_name_are_those_of_its_spec(
+    world: World, restored: Restored
+) -> None:
+    record = await world.admit(make_appwrapper("aw", secret()))
+    world.roster.put(replace(record, where=replace(record.where, kinds=frozenset())))
+    built = build(make_wrapped(secret()), make_owner(attempt=2))
+    world.server.on("GET", "/api/v1/secrets", page([built]))
+    assert where(await restored.begin()) == (Phase.DISPATCHING, 2, "hub")
+
+
+# --- what has ended --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "phase", "reason"),
+    [
+        pytest.param(COMPLETED, Phase.COMPLETED, "", id="completed"),
+        pytest.param(FAILED, Phase.FAILED, "FailedComponent", id="failed"),
+    ],
+)
+@pytest.mark.parametrize("before", [Phase.QUEUED, Phase.SUSPENDED, Phase.RUNNING, Phase.REQUEUEING])
+async def test_what_its_status_says_to_have_ended_has_ended(
+    world: World, restored: Restored, before: Phase, status: Json, phase: Phase, reason: str
+) -> None:
+    await world.brought_to(before, make_appwrapper())
+    world.show(make_appwrapper(status=status))
+    ended = await restored.begin()
+    assert (ended.phase, ended.reason, ended.holds_capacity) == (phase, reason, False)
+    assert restored.queued() == []
+
+
+async def test_what_has_ended_in_a_member_is_kept_there_as_its_status_says(
+    world: World, restored: Restored
+) -> None:
+    await world.admit(make_appwrapper())
+    restored.hold(COMPLETED)
+    restored.east_has(anchor(attempt=2))
+    ended = await restored.begin()
+    assert ended.attempt == Attempt(
+        2, "east", ended.phase_since, ended_at=ended.phase_since, outcome="completed"
+    )
+    assert ended.kept_until is not None
+    assert ended.kept_until.isoformat() == "2026-11-27T09:00:00+00:00"
+
+
+# --- who does not answer ---------------------------------------------------------------------------------------
+
+SILENT = [
+    pytest.param(refusal(500, "InternalError"), id="fails"),
+    pytest.param(refusal(403, "Forbidden"), id="forbidden"),
+    pytest.param(hang_up, id="hangs-up"),
+    pytest.param(answer({}), id="nonsense"),
+]
+
+
+def are_left_alone(restored: Restored, names: Iterable[str]) -> dict[str, bool]:
+    return {name: restored.restoration.is_left_alone(f"uid-of-{name}") for name in names}
+
+
+@asynccontextmanager
+async def running(restoration: Restoration) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(restoration.run())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize("reply", SILENT)
+async def test_who_may_be_in_a_member_that_does_not_answer_waits_for_it_and_nobody_else_does(
+    world: World, restored: Restored, reply: Reply
+) -> None:
+    await world.admit(make_appwrapper())
+    restored.hold()
+    await world.admit(make_appwrapper("other"))
+    restored.server.on("GET", CONFIGMAPS, reply)
+    await restored.begin()
+    assert are_left_alone(restored, ["aw", "other"]) == {"aw": True, "other": False}
+    assert (restored.queued(), restored.settled) == (["uid-of-other"], 0)
+
+    restored.woken.clear()
+    async with running(restored.restoration) as task:
+        await asyncio.sleep(60)  # virtual
+        assert (restored.queued(), restored.settled) == (["uid-of-other"], 0)
+        restored.east_has()
+        await task
+    assert are_left_alone(restored, ["aw", "other"]) == {"aw": False, "other": False}
+    assert (sorted(restored.queued()), restored.settled) == (["uid-of-aw", "uid-of-other"], 1)
+    assert restored.woken == [UID]
+
+
+async def test_who_may_be_in_a_member_that_is_not_here_waits_until_it_has_come_and_is_found_there(
+    world: World, restored: Restored
+) -> None:
+    await world.running(make_appwrapper())
+    restored.hold()
+    restored.are_all_here = False
+    await restored.restoration.begin()
+    assert restored.restoration.is_left_alone(UID)
+    async with running(restored.restoration) as task:
+        await asyncio.sleep(1)  # virtual
+        world.clusters["east"], restored.are_all_here = restored.east, True
+        restored.east_has(anchor(attempt=2))
+        restored.restoration.wake()
+        await asyncio.sleep(1)  # virtual: sooner than it would have asked by itself
+        assert task.done()
+    assert where(world.record(UID)) == (Phase.DISPATCHING, 2, "east")
+
+
+async def test_who_is_held_waits_until_the_members_are_certain_and_nobody_else_does(
+    world: World, restored: Restored
+) -> None:
+    """The backup may be older than the first member."""
+    await world.admit(make_appwrapper())
+    restored.hold()
+    await world.admit(make_appwrapper("other"))
+    restored.are_members_certain = False
+    await restored.restoration.begin()
+    assert are_left_alone(restored, ["aw", "other"]) == {"aw": True, "other": False}
+    assert (restored.queued(), restored.settled) == (["uid-of-other"], 0)
+
+    async with running(restored.restoration) as task:
+        await asyncio.sleep(60)  # virtual
+        assert (restored.queued(), restored.settled) == (["uid-of-other"], 0)
+        world.clusters["east"], restored.are_members_certain = restored.east, True
+        restored.east_has(anchor(attempt=2))
+        await task
+    assert where(world.record(UID)) == (Phase.DISPATCHING, 2, "east")
+    assert restored.settled == 1
+
+
+async def test_nothing_waits_for_certainty_of_members_where_nothing_is_held(
+    world: World, restored: Restored
+) -> None:
+    await world.admit(make_appwrapper())
+    restored.are_members_certain = False
+    await restored.begin()
+    assert (restored.queued(), restored.settled) == ([UID], 1)
+
+
+async def test_who_was_found_where_the_database_has_it_is_looked_after_but_takes_no_turn(
+    world: World, restored: Restored
+) -> None:
+    await world.running(make_appwrapper())
+    restored.hold()
+    restored.hub_has(1)
+    restored.are_all_here = False
+    record = await restored.begin()
+    assert not restored.restoration.is_left_alone(UID)
+    world.roster.put(replace(record, phase=Phase.QUEUED, attempt=None))
+    assert restored.queued() == []
+    restored.are_all_here = True
+    async with running(restored.restoration) as task:
+        await task
+    assert (restored.queued(), restored.woken) == ([UID], [UID])
+
+
+async def test_later_attempt_in_a_member_that_comes_late_still_counts(
+    world: World, restored: Restored
+) -> None:
+    await world.admit(make_appwrapper())
+    restored.hold()
+    restored.hub_has(1)
+    restored.server.on("GET", CONFIGMAPS, hang_up)
+    assert where(await restored.begin()) == (Phase.DISPATCHING, 1, "hub")
+    restored.east_has(anchor(attempt=2))
+    async with running(restored.restoration) as task:
+        await task
+    assert where(world.record(UID)) == (Phase.DISPATCHING, 2, "east")
+
+
+async def test_kind_of_the_hub_that_is_not_told_holds_up_only_those_who_wrap_it(
+    world: World, restored: Restored
+) -> None:
+    await world.admit(make_appwrapper("aw", job()))
+    await world.admit(make_appwrapper("other", make_template(name="other")))
+    world.server.on("GET", "/apis/batch/v1/jobs", refusal(500, "InternalError"))
+    with capture_logs() as logs:
+        await restored.begin()
+    assert are_left_alone(restored, ["aw", "other"]) == {"aw": True, "other": False}
+    assert (restored.queued(), restored.settled) == (["uid-of-other"], 0)
+    assert [each["kind"] for each in logs if each["event"] == "not_told"] == ["Job"]
+
+
+async def test_hub_that_gives_no_right_to_look_has_nothing(world: World, restored: Restored) -> None:
+    await world.admit(make_appwrapper())
+    world.server.on("GET", ALL_PODS, refusal(403, "Forbidden"))
+    await restored.begin()
+    assert (restored.queued(), restored.settled) == ([UID], 1)
+
+
+async def test_what_a_restored_database_has_missed_is_looked_for_once(
+    world: World, restored: Restored
+) -> None:
+    await world.admit(make_appwrapper())
+    await restored.begin()
+    asked = len(restored.server.requests())
+    async with running(restored.restoration) as task:
+        await until(task.done)
+    assert (restored.settled, len(restored.server.requests())) == (1, asked)
+
+
+# --- what nobody thought of ------------------------------------------------------------------------------------
+
+
+def fails(*_: object) -> Any:  # noqa: ANN401  # in place of whatever is asked
+    raise RuntimeError("nobody thought of this")
+
+
+@pytest.mark.parametrize("at_fault", ["member", "hub"])
+async def test_answer_that_nobody_thought_of_is_counted_and_asked_for_again(
+    world: World,
+    restored: Restored,
+    counted: Callable[[str], int],
+    monkeypatch: pytest.MonkeyPatch,
+    at_fault: str,
+) -> None:
+    await world.admit(make_appwrapper())
+    restored.hold()
+    with monkeypatch.context() as patch:
+        if at_fault == "member":
+            patch.setattr(restored.east.anchors, "all", fails)
+        else:
+            patch.setattr(world.cluster.wrapped, "marks", fails)
+        await restored.begin()
+        assert (restored.queued(), counted("restoration")) == ([], 1)
+    async with running(restored.restoration) as task:
+        await task
+    assert (restored.queued(), restored.settled, counted("restoration")) == ([UID], 1, 1)
+
+
+@pytest.mark.parametrize("at_fault", ["member", "hub"])
+async def test_answer_that_is_merely_missing_is_not_counted(
+    world: World, restored: Restored, counted: Callable[[str], int], at_fault: str
+) -> None:
+    await world.admit(make_appwrapper())
+    restored.server.on("GET", CONFIGMAPS, hang_up if at_fault == "member" else page([]))
+    world.server.on("GET", ALL_PODS, hang_up if at_fault == "hub" else page([]))
+    await restored.begin()
+    assert (restored.settled, counted("restoration")) == (0, 0)
+
+
+async def test_object_of_which_nobody_can_say_whether_it_is_gone_counts_as_there(
+    world: World, restored: Restored, counted: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await world.running(make_appwrapper())
+    monkeypatch.setattr(world.cluster.wrapped, "is_gone", fails)
+    record = await restored.begin()
+    assert (record.phase, counted("restoration")) == (Phase.RUNNING, 1)
+
+
+async def test_look_that_fails_is_followed_by_another(
+    world: World, restored: Restored, counted: Callable[[str], int]
+) -> None:
+    await world.admit(make_appwrapper())
+    restored.hold()
+    restored.are_all_here = False
+    await restored.begin()
+    restored.are_all_here, restored.failure = True, RuntimeError("nobody thought of this")
+    async with running(restored.restoration) as task:
+        await until(lambda: counted("restoration") == 2)
+        assert (task.done(), restored.settled) == (False, 0)
+        restored.failure = None
+        await task
+    assert (restored.queued(), restored.settled) == ([UID], 1)
+
+
+async def test_look_that_the_store_ends_is_the_last(world: World, restored: Restored) -> None:
+    await world.admit(make_appwrapper())
+    restored.hold()
+    restored.are_all_here = False
+    await restored.begin()
+    restored.are_all_here, restored.failure = True, Fenced("another leads")
+    with pytest.raises(Fenced):
+        await restored.restoration.run()
+
+
+# --- others have their turn -----------------------------------------------------------------------------------
+
+PODS_ONLY = Where(kinds=frozenset({("v1", "Pod")}))
+MANY = [f"many-{number}" for number in range(500)]
+
+
+@asynccontextmanager
+async def beside(turn: Callable[[], object]) -> AsyncIterator[None]:
+    """Another task, which does this at each of its turns."""
+
+    async def other() -> None:
+        while True:
+            turn()
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(other())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.fixture
+def no_collections(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After each slice garbage is collected: in tests with thousands of them that takes its time."""
+    monkeypatch.setattr(slices, "collect_after", lambda _slices: None)
+
+
+def has_many(world: World, restored: Restored) -> None:
+    """Many are queued that may be in a member that is not here, and each look at one of them takes a slice."""
+    for reflector in world.hub.reflectors:
+        reflector.synced.clear()
+    world.roster.load(make_record(name=name, where=PODS_ONLY) for name in MANY)
+    restored.are_all_here = False
+    clock = count()
+    restored.monotonic = lambda: next(clock) * 2 * SLICE_SECONDS
+
+
+@pytest.mark.usefixtures("no_collections")
+async def test_others_have_their_turn_while_many_are_withheld_and_while_they_are_let_go(
+    world: World, restored: Restored
+) -> None:
+    has_many(world, restored)
+    queued: list[int] = []
+    async with beside(lambda: queued.append(len(restored.queued()))):
+        await restored.restoration.begin()
+        assert are_left_alone(restored, MANY) == dict.fromkeys(MANY, True)
+        assert (len(queued) > 4 * len(MANY), set(queued)) == (True, {500, 300, 100, 0})
+        queued.clear()
+        restored.are_all_here = True
+        restored.restoration.wake()
+        async with running(restored.restoration) as task:
+            await task
+    assert (len(queued) > 3 * len(MANY), set(queued)) == (True, {0, 200, 400, 500})
+    assert are_left_alone(restored, MANY) == dict.fromkeys(MANY, False)
+    assert sorted(restored.woken) == sorted(f"uid-of-{name}" for name in MANY)
+
+
+@pytest.mark.usefixtures("no_collections")
+async def test_one_that_ends_while_others_are_looked_at_is_decided_on_as_it_is_by_then(
+    world: World, restored: Restored
+) -> None:
+    has_many(world, restored)
+    first, last = MANY[0], MANY[-1]
+
+    def end_last() -> None:
+        world.roster.put(make_record(Phase.DELETED, name=last))
+
+    async with beside(end_last):
+        await restored.restoration.begin()
+    assert are_left_alone(restored, [first, last]) == {first: True, last: False}
+
+
+async def test_more_than_are_committed_at_once_are_taken_over(world: World, restored: Restored) -> None:
+    names = MANY[:250]
+    for name in names:
+        record = make_record(name=name, where=PODS_ONLY)
+        world.store.records[record.uid] = record
+        world.roster.put(record)
+    for reflector in world.hub.reflectors:
+        reflector.synced.clear()
+    world.clusters["east"] = restored.east
+    restored.east_has(*(anchor(f"uid-of-{name}", attempt=2) for name in names))
+    await restored.restoration.begin()
+    assert {where(world.record(f"uid-of-{name}")) for name in names} == {(Phase.DISPATCHING, 2, "east")}
+    assert [len(batch) for batch in world.store.batches] == [200, 50]

@@ -1,0 +1,271 @@
+"""The dispatch cycle: every decision of one look at the queue in one commit, and only when there is reason."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from itertools import count
+from typing import Any
+
+from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.reconcile.committer import LARGEST_BATCH
+from dispatcher.controller.scheduling.scheduler import Dispatch, Rules
+from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.scheduling.cluster_filters import Site, Where
+from dispatcher.core.scheduling.cycle import Policy
+from dispatcher.probes import Metrics
+from tests.builders import at, make_gang, make_record
+from tests.unit.controller.world import World
+from tests.unit.virtual_time import monotonic, until
+
+
+class HubAlone:
+    """What is known where no member is declared."""
+
+    def __init__(self, hub: Cluster) -> None:
+        self._hub = hub
+
+    async def get_ready(self, _wheres: Iterable[Where]) -> None:
+        """Nothing has to be asked."""
+
+    def sites(self, _wheres: Iterable[Where]) -> dict[str, Site]:
+        return {"hub": Site("hub", self._hub.ledger.snapshot())} if self._hub.is_known else {}
+
+
+def dispatch_of(
+    world: World,
+    rules: Rules | None = None,
+    *,
+    known: bool = True,
+    clusters: HubAlone | None = None,
+    is_as_asked: Callable[[Record], bool] = lambda _record: True,
+) -> Dispatch:
+    if known:
+        for reflector in (world.cluster._nodes, world.cluster._pods):  # noqa: SLF001  # as if both were listed
+            reflector.synced.set()
+    return Dispatch(
+        world.roster,
+        world.committer,
+        clusters or HubAlone(world.cluster),
+        world.admitted.append,
+        is_as_asked,
+        world.now,
+        Metrics(),
+        rules or Rules(),
+        monotonic,
+    )
+
+
+class SlowToAnswer(HubAlone):
+    """A gang is submitted while the clusters are being asked what they serve, which takes a second.
+
+    Its record says that it is older: the lifecycle takes no time earlier than the record's, which would hide one here.
+    """
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.cluster)
+        self._world = world
+
+    async def get_ready(self, _wheres: Iterable[Where]) -> None:
+        await asyncio.sleep(1)
+        submit(self._world, 1)
+
+
+@asynccontextmanager
+async def running(dispatch: Dispatch) -> AsyncIterator[None]:
+    task = asyncio.create_task(dispatch.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+def submit(world: World, *cpus: int, **fields: Any) -> None:  # noqa: ANN401
+    for index, cpu in enumerate(cpus):
+        gang = make_gang(cpu=1000 * cpu)
+        world.roster.put(make_record(name=f"aw-{index}", gang=gang, enqueue_seq=index, **fields))
+
+
+def phases(world: World) -> dict[str, str]:
+    return {record.name: record.phase.value for record in world.roster.records()}
+
+
+async def test_cycle_admits_all_that_fit_and_tells_the_others_in_one_commit(world: World) -> None:
+    submit(world, 4, 6, 4, 9)
+    await dispatch_of(world).cycle()
+
+    assert phases(world) == {"aw-0": "Dispatching", "aw-1": "Queued", "aw-2": "Dispatching", "aw-3": "Queued"}
+    assert world.store.batches == [
+        [("aw-0", "dispatched"), ("aw-1", "blocked"), ("aw-2", "dispatched"), ("aw-3", "blocked")]
+    ]
+    assert world.admitted == [f"uid-of-aw-{index}" for index in range(4)]
+    assert world.ledger.free()["cpu"] == 0
+
+
+async def test_gang_whose_user_suspended_it_before_any_reconcile_saw_that_is_not_dispatched(
+    world: World,
+) -> None:
+    submit(world, 4, 4)
+    await dispatch_of(world, is_as_asked=lambda record: record.name != "aw-0").cycle()
+
+    assert phases(world) == {"aw-0": "Queued", "aw-1": "Dispatching"}
+    assert world.store.batches == [[("aw-1", "dispatched")]]
+
+
+async def test_cycle_that_has_nothing_new_to_say_writes_nothing(world: World) -> None:
+    submit(world, 4, 6, 9)
+    dispatch = dispatch_of(world)
+    await dispatch.cycle()
+    await dispatch.cycle()
+    assert len(world.store.batches) == 1
+
+
+async def test_nothing_is_placed_on_a_cluster_that_has_not_been_listed(world: World) -> None:
+    submit(world, 1)
+    await dispatch_of(world, known=False).cycle()
+    record = world.record("uid-of-aw-0")
+    assert record.pending is not None
+    assert (record.phase, record.pending.reason) == (Phase.QUEUED, "NoCluster")
+
+
+async def test_decision_that_is_not_accepted_takes_nothing(world: World) -> None:
+    submit(world, 4)
+    world.store.verdict = lambda _change: "stale"
+    await dispatch_of(world).cycle()
+    assert phases(world) == {"aw-0": "Queued"}
+    assert world.admitted == []
+    assert world.ledger.free()["cpu"] == 8000
+
+
+async def test_strict_queue_lets_nobody_pass_and_says_so(world: World) -> None:
+    submit(world, 6, 4, 1)
+    await dispatch_of(world, Rules(policy=Policy.STRICT_FIFO)).cycle()
+    assert phases(world) == {"aw-0": "Dispatching", "aw-1": "Queued", "aw-2": "Queued"}
+    assert world.store.batches == [[("aw-0", "dispatched"), ("aw-1", "blocked"), ("aw-2", "lined-up")]]
+
+
+async def test_gang_blocked_for_too_long_is_served_before_those_that_pass_it(world: World) -> None:
+    submit(world, 1, 8)
+    world.roster.put(make_record(name="aw-1", gang=make_gang(cpu=8000), enqueue_seq=9, blocked_since=at(-10)))
+    await dispatch_of(world, Rules(starvation_bound=timedelta(seconds=10))).cycle()
+    assert phases(world) == {"aw-0": "Queued", "aw-1": "Dispatching"}
+
+
+async def test_cycle_runs_when_woken_and_not_more_often_than_allowed(world: World) -> None:
+    dispatch = dispatch_of(world, Rules(least=0.5, most=100))
+    async with running(dispatch):
+        for index in range(100):
+            world.roster.put(make_record(name=f"aw-{index}", gang=make_gang(cpu=1)))
+            dispatch.wake()
+            await asyncio.sleep(0.021)  # virtual
+    assert len(world.store.batches) == 5
+
+
+async def test_lost_wake_up_is_made_good_by_a_slow_poll(world: World) -> None:
+    async with running(dispatch_of(world, Rules(most=10))):
+        await asyncio.sleep(1)
+        submit(world, 1)
+        await until(lambda: world.store.batches)
+    assert 10 <= monotonic() < 12
+
+
+async def test_postponed_gang_is_looked_at_the_moment_it_may_be(world: World) -> None:
+    submit(world, 1, eligible_at=at(30))
+    async with running(dispatch_of(world, Rules(most=1000))):
+        await until(lambda: world.store.batches)
+    assert 30 <= monotonic() < 32
+
+
+async def test_gang_that_may_be_dispatched_right_after_a_cycle_is_not_left_to_the_slow_poll(
+    world: World,
+) -> None:
+    for name, when in (("aw-0", at(30)), ("aw-1", at(30.02))):
+        world.roster.put(make_record(name=name, gang=make_gang(cpu=1000), eligible_at=when))
+    async with running(dispatch_of(world, Rules(least=0.05, most=1000))):
+        await until(lambda: len(world.store.batches) == 2)
+    assert 30 <= monotonic() < 32
+
+
+async def test_those_that_fit_are_committed_before_a_long_queue_is_told_to_wait(world: World) -> None:
+    submit(world, *[9] * LARGEST_BATCH, 1)
+    await dispatch_of(world).cycle()
+    assert [len(batch) for batch in world.store.batches] == [LARGEST_BATCH, 1]
+    assert world.store.batches[0][0] == (f"aw-{LARGEST_BATCH}", "dispatched")
+
+
+async def test_telling_a_long_queue_to_wait_gives_way_to_what_is_new_and_goes_on_in_the_next_cycle(
+    world: World,
+) -> None:
+    submit(world, *[9] * (2 * LARGEST_BATCH))
+    dispatch = dispatch_of(world)
+    dispatch.wake()
+    await dispatch.cycle()
+    assert [len(batch) for batch in world.store.batches] == [LARGEST_BATCH]
+
+    await dispatch.cycle()
+    await dispatch.cycle()
+    assert [len(batch) for batch in world.store.batches] == [LARGEST_BATCH, LARGEST_BATCH]
+
+
+async def test_gang_submitted_while_the_cycle_waits_is_not_dispatched_before_it_was_submitted(
+    world: World,
+) -> None:
+    await dispatch_of(world, clusters=SlowToAnswer(world)).cycle()
+    record = world.record("uid-of-aw-0")
+    assert record.attempt is not None
+    assert record.attempt.decided_at == at(1) == world.now()
+
+
+class Shrinking(HubAlone):
+    """Somebody else's pod takes a node while a long queue is planned."""
+
+    looks = 0
+
+    def __init__(self, world: World) -> None:
+        super().__init__(world.cluster)
+        self._world = world
+
+    def sites(self, wheres: Iterable[Where]) -> dict[str, Site]:
+        self.looks += 1
+        if self.looks == 2:
+            self._world.ledger.reserve("another", make_gang(cpu=6000).demand)
+        return super().sites(wheres)
+
+
+def impatient(world: World, clusters: HubAlone) -> Dispatch:
+    """Every look at its clock finds a slice over."""
+    dispatch = dispatch_of(world, clusters=clusters)
+    clock = count()
+    dispatch._monotonic = lambda: float(next(clock))  # noqa: SLF001  # the clock of the slices alone
+    return dispatch
+
+
+async def test_placement_that_no_longer_fits_when_it_is_to_be_committed_is_left_to_the_next_cycle(
+    world: World,
+) -> None:
+    submit(world, 2, 2)
+    dispatch = impatient(world, Shrinking(world))
+    await dispatch.cycle()
+    assert phases(world) == {"aw-0": "Dispatching", "aw-1": "Queued"}
+    assert world.ledger.free()["cpu"] == 0
+
+    await dispatch.cycle()
+    record = world.record("uid-of-aw-1")
+    assert record.pending is not None
+    assert record.pending.reason == "InsufficientResources"
+
+
+async def test_gang_that_changes_while_the_queue_is_planned_is_left_to_the_next_cycle(world: World) -> None:
+    submit(world, 1)
+    dispatch = impatient(world, HubAlone(world.cluster))
+    cycle = asyncio.create_task(dispatch.cycle())
+    await asyncio.sleep(0)
+    submit(world, 9)
+    await cycle
+    assert (phases(world), world.store.batches) == ({"aw-0": "Queued"}, [])
+
+    await dispatch.cycle()
+    assert world.store.batches == [[("aw-0", "blocked")]]

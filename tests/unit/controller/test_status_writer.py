@@ -1,0 +1,198 @@
+"""The reporter: one write per step a reader can see, and none for what is known."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+from structlog.testing import capture_logs
+
+from dispatcher.api import conditions as words
+from dispatcher.api.names import FINALIZER
+from dispatcher.core.lifecycle import steps
+from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.resources import NOTHING
+from dispatcher.core.scheduling.capacity import Plight, Pod, PodPhase, Unscheduled
+from dispatcher.core.status.conditions import project
+from tests.builders import WAITS, at, make_appwrapper, make_blocked, make_record
+from tests.fakes import refusal
+from tests.unit.controller.wire import APPWRAPPERS
+from tests.unit.controller.world import World
+
+UID = "uid-of-aw"
+
+
+async def report(world: World, record: Record) -> None:
+    world.roster.put(record)
+    await world.reporter.report(record.uid)
+
+
+def run_pod(world: World, index: int) -> None:
+    world.ledger.set_pod(Pod(f"p{index}", NOTHING, "n1", PodPhase.RUNNING, owner=UID))
+
+
+async def test_each_step_a_reader_can_see_is_one_write(world: World) -> None:
+    world.show(make_appwrapper())
+    queued = make_record()
+    blocked = make_blocked(queued)
+    dispatching = steps.dispatch(blocked, "hub", at(2)).after
+    dispatched = steps.created(dispatching, (), at(3)).after
+    running = steps.mark_running(dispatched, at(4)).after
+    for record in (queued, blocked, dispatching, dispatched, running):
+        await report(world, record)
+        await report(world, record)
+
+    assert [status["queuejobstate"] for status in world.statuses()] == ["Backoff", "Dispatched", "Running"]
+
+
+async def test_newcomer_is_reported_after_its_first_evaluation(world: World) -> None:
+    world.show(make_appwrapper())
+    await report(world, make_record())
+    assert world.statuses() == []
+    await report(world, make_record(pending=WAITS))
+    assert [status["queuejobstate"] for status in world.statuses()] == ["Queueing"]
+
+
+async def test_restart_writes_nothing_where_the_api_server_shows_the_same(world: World) -> None:
+    record = make_record(Phase.RUNNING)
+    world.show(make_appwrapper(status=project(record)))
+    await report(world, record)
+    assert world.server.requests("PATCH") == []
+
+
+async def test_somebody_elses_status_is_put_right(world: World) -> None:
+    record = make_record(Phase.RUNNING)
+    world.show(make_appwrapper(status={**project(record), "state": "Failed"}))
+    await report(world, record)
+    assert world.statuses() == [project(record)]
+
+
+async def test_own_write_is_believed_until_the_watch_has_caught_up(world: World) -> None:
+    view = world.show(make_appwrapper())
+    record = make_record(Phase.DISPATCHED)
+    await report(world, record)
+    await report(world, record)
+    assert len(world.statuses()) == 1
+
+    overtaken = replace(view, resource_version="3", status={"state": "Failed"})
+    world.hub.reflectors[0].items[UID] = overtaken
+    await report(world, record)
+    assert len(world.statuses()) == 2
+
+
+async def test_pod_counts_alone_are_written_at_most_once_a_second(world: World) -> None:
+    world.show(make_appwrapper())
+    record = make_record(Phase.RUNNING)
+    for index in range(16):
+        run_pod(world, index)
+        await report(world, record)
+        await asyncio.sleep(0.125)  # virtual
+
+    assert [status["running"] for status in world.statuses()] == [1, 9]
+    assert await world.queue.get() == UID
+    await report(world, record)
+    assert world.statuses()[-1]["running"] == 16
+
+
+async def test_step_is_written_at_once_even_just_after_counts(world: World) -> None:
+    world.show(make_appwrapper())
+    dispatched = make_record(Phase.DISPATCHED)
+    await report(world, dispatched)
+    run_pod(world, 0)
+    await report(world, steps.mark_running(dispatched, at(4)).after)
+    assert [(status["queuejobstate"], status.get("running")) for status in world.statuses()] == [
+        ("Dispatched", None),
+        ("Running", 1),
+    ]
+
+
+async def test_creation_that_takes_long_is_reported_before_it_is_done(world: World) -> None:
+    world.show(make_appwrapper())
+    record = make_record(Phase.DISPATCHING)
+    await report(world, record)
+    assert world.statuses() == []
+    assert await asyncio.wait_for(world.queue.get(), 2) == UID
+    await report(world, record)
+    assert [status["queuejobstate"] for status in world.statuses()] == ["HeadOfLine"]
+
+
+@pytest.mark.parametrize("phase", [Phase.COMPLETED, Phase.FAILED])
+@pytest.mark.parametrize("kept", [True, False])
+async def test_pods_of_what_has_ended_are_told_while_they_are_kept(
+    world: World, phase: Phase, kept: bool
+) -> None:
+    world.show(make_appwrapper())
+    world.ledger.set_pod(Pod("p", NOTHING, "n1", PodPhase.SUCCEEDED, owner=UID))
+    await report(world, make_record(phase, kept_until=at(3600) if kept else None))
+    (status,) = world.statuses()
+    assert (status.get("Succeeded"), status.get("keptUntil")) == (
+        (1, "2026-11-20T09:58:06Z") if kept else (None, None)
+    )
+
+
+async def test_pods_that_cannot_be_scheduled_are_told_with_the_reason(world: World) -> None:
+    world.show(make_appwrapper())
+    waits = Unscheduled("default/p", "0/1 nodes are available", "2026-11-20T09:00:00Z")
+    unscheduled = Pod("p", NOTHING, owner=UID, plight=Plight.UNSCHEDULABLE, unscheduled=waits)
+    world.ledger.set_pod(unscheduled)
+    await report(world, make_record(Phase.DISPATCHED))
+    (status,) = world.statuses()
+    assert status["pendingpodconditions"] == [
+        {
+            "podname": "default/p",
+            "conditions": [
+                {
+                    "type": "PodScheduled",
+                    "status": "False",
+                    "reason": "Unschedulable",
+                    "message": "0/1 nodes are available",
+                    "lastTransitionTime": "2026-11-20T09:00:00Z",
+                }
+            ],
+        }
+    ]
+
+
+@pytest.mark.parametrize("case", ["going", "gone"])
+async def test_what_is_gone_or_going_is_not_written_to(world: World, case: str) -> None:
+    view = world.show(make_appwrapper(deletionTimestamp="2026-11-20T09:00:00Z"))
+    if case == "gone":
+        world.hide(view.uid)
+    await report(world, make_record(Phase.DELETING))
+    assert world.server.requests("PATCH") == []
+
+
+async def test_one_that_is_going_and_held_is_told_why_it_stays(world: World) -> None:
+    world.show(make_appwrapper(deletionTimestamp="2026-11-20T09:00:00Z", finalizers=[FINALIZER]))
+    deleting = make_record(Phase.DELETING)
+    record = steps.fall_ill(deleting, words.CLUSTER_UNREACHABLE, "cluster east is away", at(5)).after
+    await report(world, record)
+    await report(world, record)
+    (status,) = world.statuses()
+    assert status["unhealthy"]["reason"] == "ClusterUnreachable"
+
+
+async def test_one_that_is_held_is_written_to_no_more_once_nothing_is_left_of_it(world: World) -> None:
+    world.show(make_appwrapper(deletionTimestamp="2026-11-20T09:00:00Z", finalizers=[FINALIZER]))
+    await report(world, make_record(Phase.DELETING))
+    await report(world, make_record(Phase.DELETED))
+    assert len(world.statuses()) == 1
+
+
+@pytest.mark.parametrize(
+    ("reply", "logged"),
+    [
+        pytest.param(refusal(422, "Invalid", "test failed"), ["status_refused"], id="a-successor"),
+        pytest.param(refusal(404, "NotFound"), [], id="deleted-meanwhile"),
+    ],
+)
+async def test_write_that_met_another_object_is_let_go(
+    world: World, reply: object, logged: list[str]
+) -> None:
+    world.show(make_appwrapper())
+    world.server.on("PATCH", f"{APPWRAPPERS}/aw/status", reply)  # type: ignore[arg-type]
+    with capture_logs() as logs:
+        await report(world, make_record(Phase.RUNNING))
+    assert [entry["event"] for entry in logs] == logged
+    assert world.server.requests("PATCH")[0].body[0] == {"op": "test", "path": "/metadata/uid", "value": UID}

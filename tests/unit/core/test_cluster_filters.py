@@ -1,0 +1,255 @@
+"""Which clusters are out of the question, and which of the others is best: rule by rule."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dispatcher.api.selector import EVERYTHING, parse_selector
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.cluster_filters import (
+    ANYWHERE,
+    Closed,
+    Rejection,
+    Score,
+    Site,
+    Where,
+    leads_nowhere,
+    rejection,
+    score,
+)
+from tests.builders import make_gang, make_snapshot
+from tests.unit.core.clusters import JOB, RAY
+
+CORDONED = Closed("ClusterCordoned", "new racks on Friday")
+
+
+def make_site(name: str = "east", cpu: int = 8000, gpu: int = 0, **known: Any) -> Site:  # noqa: ANN401
+    """An idle cluster with so much."""
+    return Site(name, make_snapshot(cpu=cpu, gpu=gpu), **known)
+
+
+@pytest.mark.parametrize(
+    ("where", "known", "reason", "message"),
+    [
+        pytest.param(
+            Where(selector=parse_selector("region=eu,!spot", "")),
+            {"labels": {"region": "us", "spot": ""}},
+            "ClusterNotSelected",
+            "its labels do not match region in (eu), !spot",
+            id="selector",
+        ),
+        pytest.param(ANYWHERE, {"closed": CORDONED}, "ClusterCordoned", "new racks on Friday", id="closed"),
+        pytest.param(
+            Where(kinds=frozenset({JOB, RAY})),
+            {"missing_kinds": frozenset({RAY, ("v1", "Never")})},
+            "KindNotInstalled",
+            "it does not serve RayCluster of ray.io/v1",
+            id="kind",
+        ),
+        pytest.param(
+            Where(namespace="team-a"),
+            {"missing_namespaces": frozenset({"team-a"})},
+            "NamespaceMissing",
+            "it has no namespace team-a",
+            id="namespace",
+        ),
+        pytest.param(
+            Where(namespace="team-a"),
+            {"closed_namespaces": frozenset({"team-a"}), "creates_namespaces": True},
+            "NamespaceNotEnabled",
+            "its namespace team-a takes no gangs: label it dispatcher.codeflare.dev/dispatch=enabled there",
+            id="namespace-that-has-not-opted-in",
+        ),
+        pytest.param(
+            Where(ruled_out=frozenset({("west", "other"), ("east", "Job train is not ours")})),
+            {},
+            "NameTaken",
+            "Job train is not ours",
+            id="name",
+        ),
+        pytest.param(
+            Where(selector=parse_selector("region=eu", "")),
+            {"closed": CORDONED, "labels": {"region": "us"}},
+            "ClusterNotSelected",
+            "its labels do not match region in (eu)",
+            id="what-its-user-excludes-comes-before-how-the-cluster-is",
+        ),
+        pytest.param(
+            Where(namespace="team-a", kinds=frozenset({RAY})),
+            {
+                "closed": CORDONED,
+                "missing_kinds": frozenset({RAY}),
+                "missing_namespaces": frozenset({"team-a"}),
+            },
+            "ClusterCordoned",
+            "new racks on Friday",
+            id="one-that-is-closed-is-not-asked-for-more",
+        ),
+    ],
+)
+def test_cluster_is_rejected(where: Where, known: dict[str, Any], reason: str, message: str) -> None:
+    assert rejection(where, make_site(**known)) == Rejection("east", reason, message)
+
+
+def test_what_is_said_of_one_cluster_is_cut_short() -> None:
+    found = rejection(ANYWHERE, make_site(closed=Closed("ClusterCordoned", "x" * 1025)))
+    assert found == Rejection("east", "ClusterCordoned", "x" * 1023 + "…")
+
+
+@pytest.mark.parametrize(
+    ("where", "known"),
+    [
+        pytest.param(ANYWHERE, {"missing_kinds": frozenset({RAY})}, id="nothing-required"),
+        pytest.param(
+            Where(selector=parse_selector("region in (eu)", "")), {"labels": {"region": "eu"}}, id="selected"
+        ),
+        pytest.param(
+            Where(prefers=parse_selector("region=eu", "")), {}, id="what-is-preferred-is-not-required"
+        ),
+        pytest.param(Where(kinds=frozenset({JOB})), {"missing_kinds": frozenset({RAY})}, id="kind-served"),
+        pytest.param(
+            Where(namespace="team-a"), {"missing_namespaces": frozenset({"team-b"})}, id="namespace-there"
+        ),
+        pytest.param(
+            Where(namespace="team-a"),
+            {"missing_namespaces": frozenset({"team-a"}), "creates_namespaces": True},
+            id="namespace-can-be-created",
+        ),
+        pytest.param(Where(ruled_out=frozenset({("west", "taken")})), {}, id="name-taken-elsewhere"),
+    ],
+)
+def test_cluster_is_not_rejected(where: Where, known: dict[str, Any]) -> None:
+    assert rejection(where, make_site(**known)) is None
+
+
+def test_equal_requirements_are_one_key_and_others_are_not() -> None:
+    kinds, names = frozenset({JOB, RAY}), frozenset({("east", "taken")})
+    one, other = (
+        Where(
+            parse_selector("a=b", ""),
+            parse_selector("c", ""),
+            "team",
+            frozenset(kinds),
+            frozenset(names),
+        )
+        for _ in range(2)
+    )
+    assert {one: 1}[other] == 1
+    assert len({one, ANYWHERE, replace(one, prefers=EVERYTHING), replace(one, selector=EVERYTHING)}) == 4
+
+
+def rated(where: Where, site: Site, **demand: int) -> Score:
+    gang = make_gang(**demand)
+    return score(gang, where, site, site.snapshot.free_for(gang))
+
+
+def test_score_is_exact_about_the_device_and_the_rest() -> None:
+    site = make_site(cpu=9000, gpu=7, errors=2)
+    assert rated(ANYWHERE, site, cpu=1000, gpu=2) == Score(
+        tenths=7, is_not_preferred=False, errors=2, left=(714285, 888888), name="east"
+    )
+    assert rated(ANYWHERE, site, cpu=1000) == Score(8, False, 2, (0, 888888), "east")
+
+
+@pytest.mark.parametrize(
+    ("better", "worse", "where", "demand"),
+    [
+        pytest.param(
+            make_site("z", cpu=8000),
+            make_site("a", cpu=64000),
+            ANYWHERE,
+            {"cpu": 6000},
+            id="it-fills-it-best",
+        ),
+        pytest.param(
+            make_site("z", cpu=64000, gpu=2),
+            make_site("a", cpu=4000, gpu=8),
+            ANYWHERE,
+            {"cpu": 4000, "gpu": 2},
+            id="of-devices-rather-than-of-the-rest",
+        ),
+        pytest.param(
+            make_site("z", cpu=4000, gpu=2),
+            make_site("a", cpu=64000, gpu=2),
+            ANYWHERE,
+            {"cpu": 4000, "gpu": 2},
+            id="of-the-rest-where-devices-are-equal",
+        ),
+        pytest.param(
+            make_site("z", cpu=8100, labels={"region": "eu"}),
+            make_site("a", cpu=8000),
+            Where(prefers=parse_selector("region=eu", "")),
+            {"cpu": 8000},
+            id="preferred-where-it-fills-them-about-as-well",
+        ),
+        pytest.param(
+            make_site("z", cpu=8000),
+            make_site("a", cpu=64000, labels={"region": "eu"}),
+            Where(prefers=parse_selector("region=eu", "")),
+            {"cpu": 8000},
+            id="filled-far-better-than-the-preferred",
+        ),
+        pytest.param(
+            make_site("z", cpu=8000, labels={"region": "eu"}, errors=9),
+            make_site("a", cpu=8000),
+            Where(prefers=parse_selector("region=eu", "")),
+            {"cpu": 8000},
+            id="preferred-before-fewer-errors",
+        ),
+        pytest.param(
+            make_site("z", cpu=8100, errors=0),
+            make_site("a", cpu=8000, errors=1),
+            ANYWHERE,
+            {"cpu": 8000},
+            id="fewer-errors-where-it-fills-them-about-as-well",
+        ),
+        pytest.param(
+            make_site("z", cpu=8000),
+            make_site("a", cpu=8100),
+            ANYWHERE,
+            {"cpu": 8000},
+            id="filled-a-bit-better",
+        ),
+        pytest.param(make_site("a"), make_site("z"), ANYWHERE, {"cpu": 8000}, id="the-first-by-name"),
+        pytest.param(make_site("a", cpu=9), make_site("z"), ANYWHERE, {"cpu": 0}, id="who-asks-for-nothing"),
+    ],
+)
+def test_better_cluster(better: Site, worse: Site, where: Where, demand: dict[str, int]) -> None:
+    assert rated(where, better, **demand) < rated(where, worse, **demand)
+
+
+def test_what_is_kept_in_reserve_is_neither_free_nor_part_of_the_total() -> None:
+    idle = make_snapshot(cpu=8000, gpu=2)
+    snapshot = idle.without(Resources({"cpu": 1000}))
+    gang = make_gang()
+    assert snapshot.total_for(gang) == Resources({"cpu": 7000, "nvidia.com/gpu": 2})
+    snapshot.take(gang.demand)
+    assert snapshot.free_for(gang) == Resources({"cpu": 6000, "nvidia.com/gpu": 2})
+    assert snapshot.copy() == snapshot
+    assert idle.free_for(gang) == Resources({"cpu": 8000, "nvidia.com/gpu": 2})
+    assert idle.without(Resources({"cpu": 1000})) != idle
+
+
+@pytest.mark.parametrize(
+    ("where", "expected"),
+    [
+        pytest.param(ANYWHERE, False, id="goes-anywhere"),
+        pytest.param(ANYWHERE.without("east", "taken"), False, id="one-is-left"),
+        pytest.param(ANYWHERE.without("east", "taken").without("west", "taken"), True, id="all-ruled-out"),
+        pytest.param(
+            Where(selector=parse_selector("zone=e", "")).without("east", "taken"),
+            True,
+            id="the-other-is-excluded",
+        ),
+        pytest.param(ANYWHERE.without("gone", "taken"), False, id="one-that-is-not-declared-any-more"),
+    ],
+)
+def test_who_is_ruled_out_or_excluded_everywhere_gets_nowhere(where: Where, expected: bool) -> None:
+    assert leads_nowhere(where, {"east": {"zone": "e"}, "west": {"zone": "w"}}) is expected
+
+
+def test_reason_of_a_cluster_that_is_ruled_out_again_is_the_last() -> None:
+    assert ANYWHERE.without("east", "one").without("east", "two").ruled_out == {("east", "two")}

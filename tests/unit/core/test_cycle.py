@@ -1,0 +1,232 @@
+"""Which queued gangs go where: what fits, what waits, what never fits, and what each is told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from dispatcher.core.model.gang import Gang, Taint, Toleration
+from dispatcher.core.model.record import Pending, Record
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.capacity import CapacitySnapshot
+from dispatcher.core.scheduling.cluster_filters import Rejection
+from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, explain, in_words, plan
+from tests.builders import make_core_node, make_gang, make_record, make_sites, make_snapshot
+
+GPU_ONLY = Taint("gpu", "", "NoSchedule")
+TOLERATED = Toleration("gpu", "Exists")
+
+
+def queue_of(*gangs: Gang) -> list[Record]:
+    return [make_record(name=f"aw-{index}", gang=gang) for index, gang in enumerate(gangs)]
+
+
+def places(outcomes: Iterable[Outcome]) -> list[str]:
+    """The cluster of what is placed, else in a word what became of it."""
+    return [each.cluster if isinstance(each, Placed) else type(each).__name__ for each in outcomes]
+
+
+def test_blog_story_two_gangs_of_two_gpus_on_three_gpus() -> None:
+    queue = queue_of(make_gang(2, cpu=3000, gpu=1), make_gang(2, cpu=3000, gpu=1))
+
+    outcomes = plan(queue, make_sites(hub=make_snapshot(cpu=24000, gpu=3)))
+
+    waits = Pending(
+        "InsufficientResources",
+        "cluster hub: nvidia.com/gpu: needs 2, 1 free",
+        resource="nvidia.com/gpu",
+        cluster="hub",
+    )
+    assert outcomes == [Placed(queue[0], "hub"), Waiting(queue[1], waits, is_head=True)]
+
+
+@pytest.mark.parametrize(
+    ("gangs", "expected"),
+    [
+        pytest.param([make_gang(cpu=4000)] * 3, ["hub", "hub", "Waiting"], id="as-many-as-fit-in-one-pass"),
+        pytest.param(
+            [make_gang(cpu=6000), make_gang(cpu=4000), make_gang(cpu=2000)],
+            ["hub", "Waiting", "hub"],
+            id="what-does-not-fit-is-passed-by",
+        ),
+        pytest.param(
+            [make_gang(cpu=8001), make_gang(cpu=8000)],
+            ["Impossible", "hub"],
+            id="what-never-fits-holds-up-nobody",
+        ),
+        pytest.param([make_gang(2, cpu=4001)], ["Impossible"], id="a-gang-is-never-split"),
+        pytest.param([make_gang(cpu=8000), Gang()], ["hub", "hub"], id="who-asks-for-nothing-always-fits"),
+        pytest.param([make_gang(fpga=1)], ["Impossible"], id="a-resource-nobody-has"),
+        pytest.param([], [], id="an-empty-queue"),
+    ],
+)
+def test_one_cluster_of_eight_cpus(gangs: list[Gang], expected: list[str]) -> None:
+    assert places(plan(queue_of(*gangs), make_sites(hub=make_snapshot(cpu=8000)))) == expected
+
+
+@pytest.mark.parametrize(
+    ("gangs", "expected"),
+    [
+        pytest.param([make_gang(2, cpu=4000)], ["Impossible"], id="two-halves-on-two-clusters-are-no-whole"),
+        pytest.param([make_gang(cpu=4000)] * 3, ["east", "west", "Waiting"], id="the-next-cluster-is-tried"),
+        pytest.param([make_gang(cpu=1000, gpu=1)], ["west"], id="the-cluster-that-has-what-is-asked-for"),
+        pytest.param(
+            [make_gang(cpu=4000, gpu=1), make_gang(cpu=4000, gpu=1)],
+            ["west", "Waiting"],
+            id="what-fits-one-cluster-when-empty-waits",
+        ),
+    ],
+)
+def test_two_clusters_of_four_cpus(gangs: list[Gang], expected: list[str]) -> None:
+    clusters = {"west": make_snapshot(cpu=4000, gpu=1), "east": make_snapshot(cpu=4000)}
+    assert places(plan(queue_of(*gangs), make_sites(**clusters))) == expected
+
+
+def test_equal_gangs_are_admitted_in_the_order_of_the_queue() -> None:
+    queue = queue_of(*[make_gang(cpu=3000)] * 4)
+    placed = [
+        each.record.name
+        for each in plan(queue, make_sites(hub=make_snapshot(cpu=8000)))
+        if isinstance(each, Placed)
+    ]
+    assert placed == ["aw-0", "aw-1"]
+
+
+def test_without_any_cluster_everything_waits_for_one() -> None:
+    (record,) = queue = queue_of(make_gang())
+    waits = Pending("NoCluster", "no cluster has reported its capacity yet")
+    assert plan(queue, {}) == [Waiting(record, waits, is_head=True)]
+
+
+def test_what_is_placed_is_taken_from_the_snapshot_and_nothing_else_is() -> None:
+    snapshot = make_snapshot(cpu=8000, gpu=2)
+    plan(queue_of(make_gang(2, cpu=1000, gpu=1), make_gang(cpu=9000)), make_sites(hub=snapshot))
+    assert snapshot.free_for(None) == Resources({"cpu": 6000})
+
+
+@pytest.mark.parametrize(
+    ("gang", "expected"),
+    [
+        pytest.param(make_gang(cpu=2000), "hub", id="fits-the-open-node"),
+        pytest.param(make_gang(cpu=3000), "Impossible", id="the-tainted-node-is-not-for-it"),
+        pytest.param(make_gang(1, TOLERATED, cpu=10000), "hub", id="who-tolerates-sees-both"),
+    ],
+)
+def test_gang_sees_only_nodes_whose_taints_it_tolerates(gang: Gang, expected: str) -> None:
+    nodes = make_core_node("n1", cpu=2000), make_core_node("n2", GPU_ONLY, cpu=8000)
+    assert places(plan(queue_of(gang), make_sites(hub=make_snapshot(*nodes)))) == [expected]
+
+
+def test_debt_of_a_resource_keeps_out_only_those_who_ask_for_it() -> None:
+    snapshot = make_snapshot(cpu=4000, gpu=1)
+    snapshot.take(Resources({"nvidia.com/gpu": 3}))
+    queue = queue_of(make_gang(cpu=1000), make_gang(cpu=1000, gpu=1))
+
+    outcomes = plan(queue, make_sites(hub=snapshot))
+
+    waits = Pending(
+        "InsufficientResources",
+        "cluster hub: nvidia.com/gpu: needs 1, -2 free",
+        resource="nvidia.com/gpu",
+        cluster="hub",
+    )
+    assert outcomes == [Placed(queue[0], "hub"), Waiting(queue[1], waits, is_head=True)]
+
+
+def test_gang_larger_than_every_cluster_is_told_how_much_there_is_in_all() -> None:
+    (record,) = queue = queue_of(make_gang(2, cpu=5000, memory=2**30))
+    clusters = {"west": make_snapshot(cpu=4000, memory=2**34), "east": make_snapshot(cpu=8000, memory=2**34)}
+    expected = Pending(
+        "LargerThanCluster",
+        "east (cpu: needs 10, 8 in all of it), west (cpu: needs 10, 4 in all of it)",
+        resource="cpu",
+        cluster="east",
+        clusters=(
+            Rejection("east", "LargerThanCluster", "cpu: needs 10, 8 in all of it", "cpu"),
+            Rejection("west", "LargerThanCluster", "cpu: needs 10, 4 in all of it", "cpu"),
+        ),
+    )
+    assert plan(queue, make_sites(**clusters)) == [Impossible(record, expected)]
+
+
+def test_hub_alone_says_the_same_of_what_is_larger_than_it() -> None:
+    (record,) = queue = queue_of(make_gang(cpu=9000))
+    expected = Pending("LargerThanCluster", "cluster hub: cpu: needs 9, 8 in all of it", "cpu", "hub")
+    assert plan(queue, make_sites(hub=make_snapshot(cpu=8000))) == [Impossible(record, expected)]
+
+
+def test_what_waits_is_told_about_a_cluster_it_would_fit_when_empty() -> None:
+    (record,) = queue = queue_of(make_gang(cpu=8000))
+    west = make_snapshot(cpu=8000)
+    west.take(Resources({"cpu": 500}))
+    expected = Pending(
+        "InsufficientResources",
+        "west (cpu: needs 8, 7500m free), east (cpu: needs 8, 4 in all of it)",
+        resource="cpu",
+        cluster="west",
+        clusters=(
+            Rejection("east", "LargerThanCluster", "cpu: needs 8, 4 in all of it", "cpu"),
+            Rejection("west", "InsufficientResources", "cpu: needs 8, 7500m free", "cpu"),
+        ),
+    )
+    sites = make_sites(east=make_snapshot(cpu=4000), west=west)
+    assert plan(queue, sites) == [Waiting(record, expected, is_head=True)]
+
+
+@pytest.mark.parametrize(
+    ("demand", "available", "resource", "message"),
+    [
+        pytest.param(
+            {"cpu": 4000, "memory": 16 * 10**9, "nvidia.com/gpu": 2},
+            {"cpu": 3000, "memory": 2**30, "nvidia.com/gpu": 0},
+            "nvidia.com/gpu",
+            "cpu: needs 4, 3 free; memory: needs 16G, 1Gi free; nvidia.com/gpu: needs 2, 0 free",
+            id="every-shortfall-is-named-and-the-relatively-worst-is-the-resource",
+        ),
+        pytest.param(
+            {"memory": 2000, "cpu": 2000},
+            {"memory": 1000, "cpu": 1000},
+            "cpu",
+            "cpu: needs 2, 1 free; memory: needs 2000, 1000 free",
+            id="of-equal-shortfalls-the-first-by-name",
+        ),
+    ],
+)
+def test_explanation(demand: dict[str, int], available: dict[str, int], resource: str, message: str) -> None:
+    said = explain("InsufficientResources", Gang(Resources(demand)), "hub", Resources(available))
+    assert said == Rejection("hub", "InsufficientResources", message, resource)
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount", "words"),
+    [
+        ("cpu", 2000, "2"),
+        ("cpu", 1500, "1500m"),
+        ("cpu", -500, "-500m"),
+        ("cpu", 0, "0"),
+        ("memory", 16 * 10**9, "16G"),
+        ("memory", 61 * 2**30, "61Gi"),
+        ("memory", 1536 * 2**20, "1536Mi"),
+        ("memory", 500 * 10**6, "500M"),
+        ("memory", 4096, "4Ki"),
+        ("memory", 5 * 2**30 + 1, "5.0Gi"),
+        ("memory", 886241824 * 2**10, "845.1Gi"),
+        ("memory", -3 * 2**30, "-3Gi"),
+        ("memory", 1000, "1000"),
+        ("memory", 0, "0"),
+        ("ephemeral-storage", 2**30, "1Gi"),
+        ("requests.storage", 2**30, "1Gi"),
+        ("hugepages-2Mi", 2**21, "2Mi"),
+        ("nvidia.com/gpu", 1500, "1500"),
+    ],
+)
+def test_amounts_are_said_as_people_write_them(resource: str, amount: int, words: str) -> None:
+    assert in_words(resource, amount) == words
+
+
+def test_snapshot_that_was_not_used_stays_as_it_was() -> None:
+    snapshot = make_snapshot(cpu=4000)
+    copy: CapacitySnapshot = snapshot.copy()
+    plan(queue_of(make_gang(cpu=4000)), make_sites(hub=copy))
+    assert snapshot.free_for(None) == Resources({"cpu": 4000})

@@ -1,0 +1,117 @@
+"""What a MemberCluster shows of itself: whether it is reached, what is free there, and why nothing goes there."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+import pytest
+
+from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.scheduling import cluster_filters
+from dispatcher.core.scheduling.cluster_filters import Closed
+from dispatcher.core.status.member_status import Known, status_of
+
+Json = dict[str, Any]
+
+SINCE = datetime(2026, 11, 20, 9, 58, 6, 842261, tzinfo=timezone(timedelta(hours=1)))
+SINCE_IN_WORDS = "2026-11-20T08:58:06Z"
+
+
+def condition(type_: str, status: str, **why: str) -> Json:
+    return {"type": type_, "status": status, "lastTransitionTime": SINCE_IN_WORDS, **why}
+
+
+def test_whole_status_of_a_member_that_takes_gangs() -> None:
+    known = Known(
+        SINCE,
+        cluster_uid="uid-of-kube-system",
+        allocatable=Resources({"memory": 64 * 2**30, "cpu": 16_000, "nvidia.com/gpu": 8}),
+        free=Resources({"memory": 2**30, "cpu": 1_500}),
+        running=3,
+    )
+    assert status_of(known) == {
+        "conditions": [condition("Reachable", "True"), condition("Authenticated", "True")],
+        "running": 3,
+        "clusterUID": "uid-of-kube-system",
+        "allocatable": {"cpu": "16", "memory": "64Gi", "nvidia.com/gpu": "8"},
+        "free": {"cpu": "1500m", "memory": "1Gi"},
+    }
+
+
+def test_member_of_which_nothing_is_known_yet_shows_neither_uid_nor_amounts() -> None:
+    closed = Closed(cluster_filters.NOT_REPORTED, "it has not reported its nodes yet")
+    why = {"reason": closed.reason, "message": closed.message}
+    assert status_of(Known(SINCE, closed)) == {
+        "conditions": [
+            condition("Reachable", "Unknown", **why),
+            condition("Authenticated", "Unknown", **why),
+        ],
+        "running": 0,
+        **why,
+    }
+
+
+def test_member_that_is_full_shows_that_nothing_is_free() -> None:
+    status = status_of(Known(SINCE, allocatable=Resources({"cpu": 8_000}), free=NOTHING))
+    assert (status["allocatable"], status["free"]) == ({"cpu": "8"}, {})
+
+
+def test_member_that_owes_more_than_it_has_shows_the_debt() -> None:
+    known = Known(SINCE, allocatable=Resources({"cpu": 8_000}), free=Resources({"cpu": -2_000}))
+    assert status_of(known)["free"] == {"cpu": "-2"}
+
+
+CLOSED = [
+    (cluster_filters.NOT_REPORTED, "Unknown", "Unknown"),
+    (cluster_filters.NOT_CONNECTED, "False", "Unknown"),
+    (cluster_filters.UNREACHABLE, "False", "Unknown"),
+    (cluster_filters.ANOTHER_CLUSTER, "False", "Unknown"),
+    (cluster_filters.CREDENTIALS_REFUSED, "True", "False"),
+    (cluster_filters.ANSWERS_TOO_LARGE, "True", "True"),
+    (cluster_filters.CORDONED, "True", "True"),
+    (cluster_filters.DRAINING, "True", "True"),
+]
+
+
+@pytest.mark.parametrize(("reason", "reachable", "authenticated"), CLOSED)
+def test_closed_member_says_why_and_each_condition_that_does_not_hold_says_so_too(
+    reason: str, reachable: str, authenticated: str
+) -> None:
+    why = {"reason": reason, "message": "a sentence"}
+
+    status = status_of(Known(SINCE, Closed(reason, "a sentence"), running=2))
+
+    assert status == {
+        "conditions": [
+            condition("Reachable", reachable, **({} if reachable == "True" else why)),
+            condition("Authenticated", authenticated, **({} if authenticated == "True" else why)),
+        ],
+        "running": 2,
+        **why,
+    }
+
+
+def test_member_that_fell_silent_under_another_leader_says_since_when() -> None:
+    silent = Known(
+        SINCE + timedelta(hours=1), Closed(cluster_filters.UNREACHABLE, "no answer"), unreachable_since=SINCE
+    )
+    assert status_of(silent)["unreachableSince"] == SINCE_IN_WORDS
+
+
+def test_what_was_known_of_a_member_stays_while_it_is_not_reached() -> None:
+    known = Known(
+        SINCE,
+        Closed(cluster_filters.UNREACHABLE, "no answer"),
+        cluster_uid="uid-of-kube-system",
+        allocatable=Resources({"cpu": 8_000}),
+        free=Resources({"cpu": 1_000}),
+        running=1,
+    )
+    status = status_of(known)
+    assert {key: status[key] for key in ("clusterUID", "allocatable", "free", "running")} == {
+        "clusterUID": "uid-of-kube-system",
+        "allocatable": {"cpu": "8"},
+        "free": {"cpu": "1"},
+        "running": 1,
+    }

@@ -1,0 +1,116 @@
+"""Who is looked at before whom."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from itertools import pairwise
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.scheduling.ordering import effective_priority, in_order, next_eligible
+from tests.builders import CREATED, NOW, at, make_record
+
+
+def names(records: list[Record]) -> list[str]:
+    return [record.name for record in records]
+
+
+RECORDS = st.lists(
+    st.builds(
+        lambda index, priority, slope, age, seq: make_record(
+            name=f"aw-{index}",
+            priority=priority,
+            priority_slope=slope,
+            created_at=NOW - timedelta(seconds=age),
+            enqueue_seq=seq,
+        ),
+        st.integers(0, 10**6),
+        st.integers(-3, 3),
+        st.sampled_from([0.0, 0.5, -0.5, 1.0]),
+        st.integers(0, 5),
+        st.integers(1, 8),
+    ),
+    max_size=12,
+)
+
+
+@settings(max_examples=40, deadline=None)
+@given(RECORDS)
+def test_order_is_effective_priority_then_creation_then_the_order_of_arrival(records: list[Record]) -> None:
+    ordered = in_order(records, NOW)
+
+    assert sorted(map(id, ordered)) == sorted(map(id, records))
+    for earlier, later in pairwise(ordered):
+        mine, theirs = effective_priority(earlier, NOW), effective_priority(later, NOW)
+        assert mine >= theirs
+        if mine == theirs:
+            assert (earlier.created_at, earlier.enqueue_seq) <= (later.created_at, later.enqueue_seq)
+
+
+@settings(max_examples=40, deadline=None)
+@given(RECORDS, st.randoms(use_true_random=False))
+def test_order_does_not_depend_on_the_order_of_asking(records: list[Record], random: Random) -> None:
+    distinct = list({record.enqueue_seq: record for record in records}.values())
+    shuffled = distinct[:]
+    random.shuffle(shuffled)
+    assert names(in_order(shuffled, NOW)) == names(in_order(distinct, NOW))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        pytest.param({"priority": 9}, {"priority": 8}, id="higher-priority-first"),
+        pytest.param({"priority": 0}, {"priority": -1}, id="negative-priorities-come-last"),
+        pytest.param({"created_at": CREATED}, {"created_at": at(5)}, id="then-the-earlier-created"),
+        pytest.param({"enqueue_seq": 1}, {"enqueue_seq": 2}, id="then-the-earlier-taken-in"),
+        pytest.param(
+            {"priority": 1, "created_at": at(5), "enqueue_seq": 9},
+            {"priority": 0, "created_at": CREATED, "enqueue_seq": 1},
+            id="priority-before-age",
+        ),
+    ],
+)
+def test_who_comes_first(first: dict[str, Any], second: dict[str, Any]) -> None:
+    records = [make_record(name="second", **second), make_record(name="first", **first)]
+    assert names(in_order(records, at(10))) == ["first", "second"]
+
+
+def test_slope_lets_what_waits_overtake_what_is_more_urgent() -> None:
+    patient = make_record(name="patient", priority=0, priority_slope=0.1, created_at=NOW)
+    urgent = make_record(name="urgent", priority=5, created_at=at(1))
+
+    assert names(in_order([patient, urgent], at(49))) == ["urgent", "patient"]
+    assert names(in_order([patient, urgent], at(51))) == ["patient", "urgent"]
+
+
+def test_effective_priority_grows_with_age_in_seconds() -> None:
+    record = make_record(priority=3, priority_slope=0.25, created_at=NOW)
+    assert [effective_priority(record, at(seconds)) for seconds in (0, 1, 10)] == [3.0, 3.25, 5.5]
+
+
+def test_without_a_slope_age_means_nothing_even_for_a_clock_behind_the_creation() -> None:
+    assert effective_priority(make_record(priority=3, created_at=at(60)), NOW) == 3.0
+
+
+def test_postponed_appwrapper_is_left_out_until_it_may_be_tried_again() -> None:
+    postponed = make_record(name="postponed", eligible_at=at(5))
+    other = make_record(name="other", created_at=at(1))
+
+    assert names(in_order([postponed, other], at(4.999))) == ["other"]
+    assert names(in_order([postponed, other], at(5))) == ["postponed", "other"]
+
+
+@pytest.mark.parametrize("phase", [phase for phase in Phase if phase is not Phase.QUEUED])
+def test_only_what_is_queued_is_in_the_queue(phase: Phase) -> None:
+    assert in_order([make_record(phase)], at(100)) == []
+
+
+def test_next_to_become_eligible_is_the_earliest_of_those_that_are_not() -> None:
+    records = [make_record(eligible_at=when) for when in (None, at(1), at(9), at(5))]
+    assert next_eligible(records, at(2)) == at(5)
+    assert next_eligible(records, at(9)) is None

@@ -1,0 +1,436 @@
+"""The line decides as `plan` does over `in_order`, whatever happened before, and says nothing twice."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+
+from dispatcher.api.selector import parse_selector
+from dispatcher.controller.scheduling.scheduler import change_of
+from dispatcher.core.lifecycle import steps
+from dispatcher.core.model.gang import Gang, PodSet, Taint, Toleration
+from dispatcher.core.model.incremental import run
+from dispatcher.core.model.record import Change, Phase, Record
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.backfill import Backfill, Bounds, Running
+from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.scheduling.cluster_filters import Closed, Site, Where
+from dispatcher.core.scheduling.cycle import (
+    Impossible,
+    Outcome,
+    Placed,
+    Planning,
+    Policy,
+    Refused,
+    Waiting,
+    plan,
+)
+from dispatcher.core.scheduling.ordering import in_order, next_eligible, starved
+from dispatcher.core.scheduling.pending_queue import Line, outcome_of
+from tests.builders import at, make_core_node, make_gang, make_record, make_sites, make_snapshot
+from tests.unit.core.clusters import KNOWN, WHERES, Known
+
+BOUND = timedelta(seconds=10)
+TAINT = Taint("gpu", "", "NoSchedule")
+GANGS = st.builds(
+    lambda cpu, gpu, tolerations: Gang(
+        Resources({"cpu": cpu, "gpu": gpu}), 1, (PodSet(1, Resources({"cpu": cpu, "gpu": gpu}), tolerations),)
+    ),
+    st.integers(0, 5),
+    st.integers(0, 2),
+    st.sampled_from([(), (Toleration("gpu", "Exists"),)]),
+)
+
+
+class SameAsFromScratch(RuleBasedStateMachine):
+    """A queue that lives: what comes, goes, is told and changes around it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledgers = {"east": CapacityLedger(), "west": CapacityLedger()}
+        self.known: dict[str, Known] = {}
+        self.running: dict[str, list[Record]] = {"east": [], "west": []}
+        self.line, self.backfill = Line(self.make_backfill()), self.make_backfill()
+        self.records: dict[str, Record] = {}
+        self.seconds = 0
+        self.arrived = 0
+
+    def make_backfill(self) -> Backfill:
+        """One that moves and ends its reservations often."""
+        bounds = Bounds(timedelta(seconds=5), timedelta(seconds=3))
+        return Backfill(bounds, Running(lambda name: self.running[name]))
+
+    @initialize(
+        policy=st.sampled_from([Policy.BEST_EFFORT_FIFO, Policy.BEST_EFFORT_FIFO, Policy.STRICT_FIFO]),
+        starving=st.lists(st.tuples(GANGS, WHERES), max_size=2),
+        cpus=st.tuples(st.integers(0, 5), st.integers(0, 5)),
+    )
+    def begin(self, policy: Policy, starving: list[tuple[Gang, Where]], cpus: tuple[int, int]) -> None:
+        """Two clusters with something on each, and perhaps gangs that have been blocked for too long."""
+        self.policy = policy
+        for ledger, cpu in zip(self.ledgers.values(), cpus, strict=True):
+            node = make_core_node("n1")
+            ledger.set_node(replace(node, allocatable=Resources({"cpu": 5, "gpu": 2})))
+            ledger.reserve("others", Resources({"cpu": cpu}))
+        for gang, where in starving:
+            self.arrived += 1
+            name = f"aw-{self.arrived}"
+            self.put(
+                make_record(
+                    name=name, gang=gang, where=where, enqueue_seq=self.arrived, blocked_since=at(-20)
+                )
+            )
+
+    @rule(
+        gang=GANGS,
+        count=st.integers(1, 3),
+        priority=st.integers(0, 2),
+        slope=st.sampled_from([0.0, 0.0, 0.0, 0.5]),
+        postponed=st.sampled_from([None, None, None, 3]),
+        where=WHERES,
+    )
+    def some_arrive(
+        self, gang: Gang, count: int, priority: int, slope: float, postponed: int | None, where: Where
+    ) -> None:
+        for _ in range(count):
+            self.arrived += 1
+            record = make_record(
+                name=f"aw-{self.arrived}",
+                gang=gang,
+                where=where,
+                priority=priority,
+                priority_slope=slope,
+                enqueue_seq=self.arrived,
+                created_at=self.now - timedelta(seconds=self.arrived % 3),
+                eligible_at=None if postponed is None else self.now + timedelta(seconds=postponed),
+            )
+            self.put(record)
+
+    @rule(data=st.data())
+    def one_is_deleted(self, data: st.DataObject) -> None:
+        if self.records:
+            uid = data.draw(st.sampled_from(sorted(self.records)))
+            del self.records[uid]
+            self.line.remove(uid)
+
+    @rule(data=st.data(), priority=st.integers(0, 2), slope=st.sampled_from([0.0, 0.5]))
+    def one_is_reprioritised(self, data: st.DataObject, priority: int, slope: float) -> None:
+        if self.records:
+            record = self.records[data.draw(st.sampled_from(sorted(self.records)))]
+            self.put(steps.reprioritise(record, priority, slope, self.now).after)
+
+    @rule(
+        cluster=st.sampled_from(["east", "west"]),
+        name=st.sampled_from(["n1", "n2"]),
+        cpu=st.integers(0, 5),
+        gpu=st.integers(0, 2),
+        taints=st.sampled_from([(), (TAINT,)]),
+    )
+    def a_node_changes(self, cluster: str, name: str, cpu: int, gpu: int, taints: tuple[Taint, ...]) -> None:
+        node = make_core_node(name, *taints)
+        self.ledgers[cluster].set_node(replace(node, allocatable=Resources({"cpu": cpu, "gpu": gpu})))
+
+    @rule(cluster=st.sampled_from(["east", "west"]), cpu=st.integers(0, 5))
+    def others_take_more_or_less(self, cluster: str, cpu: int) -> None:
+        self.ledgers[cluster].reserve("others", Resources({"cpu": cpu}))
+
+    @rule(cluster=st.sampled_from(["east", "west"]), known=KNOWN)
+    def a_cluster_changes(self, cluster: str, known: Known) -> None:
+        self.known[cluster] = known
+
+    @rule(data=st.data(), where=WHERES)
+    def one_is_found_to_require_something_else(self, data: st.DataObject, where: Where) -> None:
+        if self.records:
+            record = self.records[data.draw(st.sampled_from(sorted(self.records)))]
+            self.put(replace(record, where=where))
+
+    @rule(data=st.data(), where=WHERES, priority=st.integers(0, 2), slope=st.sampled_from([0.0, 0.5]))
+    def a_protected_gang_is_changed_between_two_cycles(
+        self, data: st.DataObject, where: Where, priority: int, slope: float
+    ) -> None:
+        """All else stays: a cycle might take what the one before found out for still true."""
+        self.a_cycle_runs(0, 1.0)
+        self.a_cycle_runs(0, 1.0)
+        starving = starved(self.records.values(), self.now, BOUND)
+        if starving:
+            record = self.records[data.draw(st.sampled_from(sorted(starving)))]
+            redirected = steps.redirect(record, where, self.now).after
+            self.put(steps.reprioritise(redirected, priority, slope, self.now).after)
+            self.a_cycle_runs(0, 1.0)
+
+    @rule(seconds=st.sampled_from([0, 1, 12]), accepted=st.sampled_from([0.0, 0.5, 1.0, 1.0]))
+    def a_cycle_runs(self, seconds: int, accepted: float) -> None:
+        self.seconds += seconds
+        changes = self.from_scratch()
+        outcomes = self.line.plan(self.sites(), self.policy, BOUND, self.now)
+        assert [change_of(each, self.now) for each in outcomes] == changes
+        for change in changes[: round(len(changes) * accepted)]:
+            self.commit(change)
+
+    @rule()
+    def somebody_asks_when_the_next_becomes_eligible(self) -> None:
+        assert self.line.next_eligible(self.now) == next_eligible(self.records.values(), self.now)
+        assert {record.uid: record for record in self.line} == self.records
+
+    @property
+    def now(self) -> datetime:
+        return at(self.seconds)
+
+    def sites(self) -> dict[str, Site]:
+        return {
+            name: Site(name, ledger.snapshot(), **self.known.get(name, {}))
+            for name, ledger in self.ledgers.items()
+        }
+
+    def from_scratch(self) -> list[Change]:
+        queue = in_order(self.records.values(), self.now)
+        uids = frozenset() if self.policy is Policy.STRICT_FIFO else starved(queue, self.now, BOUND)
+        reservations = self.backfill.renew(
+            [each for each in queue if each.uid in uids], self.sites(), self.now
+        )
+        outcomes = plan(queue, self.sites(), self.policy, uids, reservations)
+        return [change for each in outcomes if (change := change_of(each, self.now))]
+
+    def commit(self, change: Change) -> None:
+        after = change.after
+        if after.phase is Phase.QUEUED:
+            self.put(after)
+        else:
+            assert after.attempt is not None
+            del self.records[after.uid]
+            self.line.remove(after.uid)
+            self.ledgers[after.attempt.cluster].reserve(after.uid, after.gang.demand)
+            self.running[after.attempt.cluster].append(after)
+
+    def put(self, record: Record) -> None:
+        self.records[record.uid] = record
+        self.line.put(record)
+
+
+TestSameAsFromScratch = SameAsFromScratch.TestCase
+TestSameAsFromScratch.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+
+
+def plan_of(line: Line, cpu: int) -> list[Outcome]:
+    return line.plan(make_sites(hub=make_snapshot(cpu=cpu)), Policy.BEST_EFFORT_FIFO, BOUND, at(1))
+
+
+def test_answer_that_nobody_could_write_down_is_given_again() -> None:
+    line = Line()
+    line.put(make_record(gang=make_gang(cpu=5000)))
+    assert plan_of(line, 1000) == plan_of(line, 1000) != []
+
+
+def test_pass_over_what_was_told_and_has_not_changed_looks_at_no_gang(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    line = Line()
+    line.put(make_record(gang=make_gang(cpu=5000)))
+    for outcome in plan_of(line, 1000):
+        change = change_of(outcome, at(1))
+        assert change is not None
+        line.put(change.after)
+    assert plan_of(line, 1000) == []
+
+    monkeypatch.setattr(Gang, "tolerates", None)
+    assert plan_of(line, 1000) == []
+
+
+def test_equal_gangs_are_answered_as_one_and_only_to_whom_it_is_news() -> None:
+    line = Line()
+    records = [make_record(name=f"aw-{number}", enqueue_seq=number) for number in range(4)]
+    for record in records:
+        line.put(record)
+    outcomes = plan_of(line, 2000)
+    assert [type(each) for each in outcomes] == [Placed, Placed, Waiting, Waiting]
+    assert [each.record for each in outcomes] == records
+
+
+def tell(line: Line, outcomes: list[Outcome]) -> None:
+    for outcome in outcomes:
+        change = change_of(outcome, at(1))
+        assert change is not None
+        if change.after.phase is Phase.QUEUED:
+            line.put(change.after)
+        else:
+            line.remove(change.after.uid)
+
+
+def short_ledger() -> CapacityLedger:
+    """Free are 4 cpus and 2 GPUs of 9 each: a gang of 4 and 4 is short of GPUs, until somebody takes the cpus."""
+    ledger = CapacityLedger()
+    ledger.set_node(make_core_node("n1", cpu=9000, gpu=9))
+    ledger.reserve("others", Resources({"cpu": 5000, "nvidia.com/gpu": 7}))
+    return ledger
+
+
+def pass_over(line: Line, ledger: CapacityLedger) -> list[tuple[str, str]]:
+    """Whoever is told something and what of, in order; all of it is committed."""
+    news = []
+    for outcome in line.plan(make_sites(hub=ledger.snapshot()), Policy.BEST_EFFORT_FIFO, BOUND, at(1)):
+        record = outcome.record
+        if isinstance(outcome, Placed):
+            line.remove(record.uid)
+            ledger.reserve(record.uid, record.gang.demand)
+            news.append((record.name, "placed"))
+        else:
+            change = change_of(outcome, at(1))
+            assert change is not None
+            line.put(change.after)
+            news.append((record.name, outcome.pending.resource))
+    return news
+
+
+def test_what_was_remembered_no_longer_holds_behind_one_that_is_placed() -> None:
+    line, ledger = Line(), short_ledger()
+    line.put(make_record(name="waits", gang=make_gang(cpu=4000, gpu=4), enqueue_seq=2))
+    assert pass_over(line, ledger) == [("waits", "nvidia.com/gpu")]
+
+    line.put(make_record(name="first", gang=make_gang(cpu=4000), enqueue_seq=1))
+    assert pass_over(line, ledger) == [("first", "placed"), ("waits", "cpu")]
+
+
+def test_pass_that_placed_somebody_leaves_nothing_to_remember() -> None:
+    line, ledger = Line(), short_ledger()
+    line.put(make_record(name="waits", gang=make_gang(cpu=4000, gpu=4), enqueue_seq=1))
+    line.put(make_record(name="second", gang=make_gang(cpu=4000), enqueue_seq=2))
+    assert pass_over(line, ledger) == [("waits", "nvidia.com/gpu"), ("second", "placed")]
+    assert pass_over(line, ledger) == [("waits", "cpu")]
+    assert pass_over(line, ledger) == []
+
+
+def test_equal_gangs_that_require_something_else_are_decided_apart() -> None:
+    line, elsewhere = Line(), Where(selector=parse_selector("region=eu", ""))
+    line.put(make_record(name="anywhere", enqueue_seq=1))
+    line.put(make_record(name="elsewhere", enqueue_seq=2, where=elsewhere))
+    line.put(make_record(name="anywhere-too", enqueue_seq=3))
+    sites = {"east": Site("east", make_snapshot(cpu=1000))}
+    outcomes = line.plan(sites, Policy.BEST_EFFORT_FIFO, BOUND, at(1))
+    assert [(each.record.name, type(each)) for each in outcomes] == [
+        ("anywhere", Placed),
+        ("elsewhere", Impossible),
+        ("anywhere-too", Waiting),
+    ]
+
+
+def test_what_was_remembered_no_longer_holds_once_a_cluster_is_open_again() -> None:
+    line = Line()
+    line.put(make_record())
+    closed = {"east": Site("east", make_snapshot(cpu=1000), closed=Closed("ClusterCordoned", "new racks"))}
+    told_to = line.plan(closed, Policy.BEST_EFFORT_FIFO, BOUND, at(1))
+    assert [type(each) for each in told_to] == [Impossible]
+    tell(line, told_to)
+    assert line.plan(closed, Policy.BEST_EFFORT_FIFO, BOUND, at(2)) == []
+    opened = make_sites(east=make_snapshot(cpu=1000))
+    assert [type(each) for each in line.plan(opened, Policy.BEST_EFFORT_FIFO, BOUND, at(3))] == [Placed]
+
+
+@pytest.mark.parametrize(
+    ("clusters", "without_namespace", "classes"),
+    [
+        pytest.param(1, frozenset[str](), 2, id="one-cluster"),
+        pytest.param(4, frozenset[str](), 2, id="namespaces-that-all-have-tell-nobody-apart"),
+        pytest.param(4, frozenset({"team-2"}), 4, id="a-namespace-that-one-lacks-does"),
+    ],
+)
+def test_pass_in_which_nobody_fits_looks_at_one_record_of_each_class_that_some_cluster_distinguishes(
+    clusters: int, without_namespace: frozenset[str], classes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line, looks = Line(), 0
+    for number in range(60):
+        where = Where(namespace=f"team-{number % 3}", prefers=parse_selector(f"rack={number % 5}", ""))
+        gang = replace(make_gang(cpu=5000 + number % 2), pods=number)
+        slope = 0.5 if number % 7 == 0 else 0.0
+        record = make_record(name=f"aw-{number}", gang=gang, where=where, enqueue_seq=number)
+        line.put(replace(record, priority_slope=slope))
+
+    def sites(cpu: int) -> dict[str, Site]:
+        found = few(clusters, cpu)
+        found["c0"] = replace(found["c0"], missing_namespaces=without_namespace)
+        return found
+
+    tell(line, line.plan(sites(1000), Policy.BEST_EFFORT_FIFO, BOUND, at(1)))
+    place = Planning._place  # noqa: SLF001  # what is counted is how often clusters are asked
+
+    def counted(self: Planning, record: Record) -> Placed | Refused:
+        nonlocal looks
+        looks += 1
+        return place(self, record)
+
+    monkeypatch.setattr(Planning, "_place", counted)
+    assert line.plan(sites(1001), Policy.BEST_EFFORT_FIFO, BOUND, at(2)) == []
+    assert looks == classes
+
+
+def test_what_comes_and_goes_while_a_pass_is_made_takes_part_in_the_next() -> None:
+    line = Line()
+    for number in range(300):
+        line.put(make_record(name=f"aw-{number}", gang=make_gang(cpu=1000 + number), enqueue_seq=number))
+    sites = make_sites(hub=make_snapshot(cpu=500))
+    planning = line.plan_in_steps(sites, Policy.BEST_EFFORT_FIFO, BOUND, at(1))
+    for _ in range(3):
+        next(planning)
+    line.put(make_record(name="late", gang=make_gang(cpu=1), enqueue_seq=1000))
+    line.remove("uid-of-aw-7")
+    news = [outcome_of(each) for each in run(planning)]
+    assert [each.record.name for each in news] == [f"aw-{number}" for number in range(300)]
+    assert [line.holds(each.record) for each in news].index(False) == 7
+
+    tell(line, [each for each in news if line.holds(each.record)])
+    placed = line.plan(make_sites(hub=make_snapshot(cpu=500)), Policy.BEST_EFFORT_FIFO, BOUND, at(2))
+    assert [each.record.name for each in placed] == ["late"]
+
+
+def few(count: int, cpu: int) -> dict[str, Site]:
+    """So many clusters with so much in use of 9 cpus that `cpu` is free."""
+    snapshots = {f"c{number}": make_snapshot(cpu=9000) for number in range(count)}
+    for snapshot in snapshots.values():
+        snapshot.take(Resources({"cpu": 9000 - cpu}))
+    return make_sites(**snapshots)
+
+
+def test_gangs_are_told_apart_by_namespaces_that_no_longer_take_gangs() -> None:
+    line = Line()
+    for number, namespace in enumerate(("team-a", "team-b")):
+        line.put(make_record(name=namespace, where=Where(namespace=namespace), enqueue_seq=number))
+
+    def placed(cpu: int, closed_namespaces: frozenset[str], second: int) -> list[str]:
+        sites = few(2, cpu)
+        sites = {name: replace(site, closed_namespaces=closed_namespaces) for name, site in sites.items()}
+        outcomes = line.plan(sites, Policy.BEST_EFFORT_FIFO, BOUND, at(second))
+        tell(line, outcomes)
+        return [outcome.record.name for outcome in outcomes if isinstance(outcome, Placed)]
+
+    assert placed(0, frozenset(), 1) == []
+    assert placed(9000, frozenset({"team-a"}), 2) == ["team-b"]
+    assert placed(9000, frozenset(), 3) == ["team-a"]
+
+
+def test_cluster_that_a_protected_gang_was_directed_away_from_is_open_to_others_at_once() -> None:
+    """All else stays as it was when the other was refused: the answer of that pass might be given again."""
+    line = Line(Backfill(Bounds(timedelta(hours=1), timedelta(minutes=1))))
+    large = make_record(name="large", gang=make_gang(cpu=8000), enqueue_seq=1, blocked_since=at(-20))
+    line.put(large)
+    line.put(make_record(name="small", gang=make_gang(cpu=1000), enqueue_seq=2))
+
+    def outcomes(second: int) -> list[tuple[str, str]]:
+        sites = {name: replace(site, labels={"name": name}) for name, site in few(2, 2000).items()}
+        sites["c1"].snapshot.take(Resources({"cpu": 2000}))
+        found = line.plan(sites, Policy.BEST_EFFORT_FIFO, BOUND, at(second))
+        tell(line, found)
+        return [
+            (each.record.name, each.cluster if isinstance(each, Placed) else each.pending.cluster)
+            for each in found
+        ]
+
+    assert outcomes(1) == [("large", "c0"), ("small", "c0")]
+    assert outcomes(2) == []
+    waits = next(record for record in line if record.uid == large.uid)
+    line.put(steps.redirect(waits, Where(selector=parse_selector("name=c1", "")), at(3)).after)
+    assert outcomes(3) == [("large", "c1"), ("small", "c0")]
+    assert [record.name for record in line] == ["large"]

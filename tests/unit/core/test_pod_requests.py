@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dispatcher.core.kinds.pod_requests import PodSpecError, pod_requests
+from dispatcher.core.model.resources import NOTHING, Resources
+
+
+def container(cpu: object = None, limit: object = None, **more: object) -> dict[str, Any]:
+    resources = {
+        "requests": {} if cpu is None else {"cpu": cpu},
+        "limits": {} if limit is None else {"cpu": limit},
+    }
+    return {"name": "c", "resources": resources, **more}
+
+
+def sidecar(cpu: object) -> dict[str, Any]:
+    return container(cpu, restartPolicy="Always")
+
+
+@pytest.mark.parametrize(
+    ("pod_spec", "milli_cpu"),
+    [
+        pytest.param({"containers": [container(1)]}, 1000, id="one-container"),
+        pytest.param({"containers": [container(1), container("500m")]}, 1500, id="containers-add-up"),
+        pytest.param({"containers": [container(None, 2)]}, 2000, id="limit-stands-for-a-missing-request"),
+        pytest.param({"containers": [container(1, 2)]}, 1000, id="request-goes-before-its-limit"),
+        pytest.param({"containers": [container(0, 2)]}, 0, id="request-of-zero-is-not-missing"),
+        pytest.param(
+            {"containers": [{"resources": {"requests": {"cpu": None}, "limits": {"cpu": 2}}}]},
+            2000,
+            id="null-request-is-missing",
+        ),
+        pytest.param(
+            {"containers": [container(1)], "initContainers": [container(3), container(2)]},
+            3000,
+            id="largest-init-container-sets-the-minimum",
+        ),
+        pytest.param(
+            {"containers": [container(3)], "initContainers": [container(1)]}, 3000, id="smaller-init-is-free"
+        ),
+        pytest.param(
+            {"containers": [container(1)], "initContainers": [container(None, 3)]},
+            3000,
+            id="limit-of-an-init-container",
+        ),
+        pytest.param(
+            {"containers": [container(1)], "initContainers": [sidecar(2)]}, 3000, id="restartable-init-stays"
+        ),
+        pytest.param(
+            {"containers": [container(1)], "initContainers": [sidecar(2), container(5)]},
+            7000,
+            id="init-runs-beside-the-restartable-ones-before-it",
+        ),
+        pytest.param(
+            {"containers": [container(1)], "initContainers": [container(5), sidecar(2)]},
+            5000,
+            id="init-does-not-run-beside-the-restartable-ones-after-it",
+        ),
+        pytest.param(
+            {"containers": [container(1)], "initContainers": [sidecar(2), sidecar(3), container(4)]},
+            9000,
+            id="restartable-ones-add-up",
+        ),
+        pytest.param({"containers": [container(1)], "overhead": {"cpu": "250m"}}, 1250, id="overhead"),
+        pytest.param(
+            {"containers": [container(1)], "resources": {"requests": {"cpu": 4}}},
+            4000,
+            id="pod-level-request-replaces-the-sum",
+        ),
+        pytest.param(
+            {"containers": [container(1)], "resources": {"requests": {"cpu": 4}}, "overhead": {"cpu": 1}},
+            5000,
+            id="overhead-comes-on-top-of-pod-level",
+        ),
+        pytest.param(
+            {"containers": [container(1)], "resources": {"limits": {"cpu": 4}}},
+            1000,
+            id="pod-level-limit-does-not-replace-what-containers-request",
+        ),
+        pytest.param(
+            {"containers": [container()], "resources": {"limits": {"cpu": 4}}},
+            4000,
+            id="pod-level-limit-stands-for-a-missing-sum",
+        ),
+        pytest.param(
+            {"containers": [{"name": "a", "resources": None}, {"name": "b"}], "initContainers": None},
+            0,
+            id="null-is-absent",
+        ),
+        pytest.param({}, 0, id="nothing-at-all"),
+    ],
+)
+def test_pod_requests_follow_the_scheduler(pod_spec: Mapping[str, Any], milli_cpu: int) -> None:
+    assert pod_requests(pod_spec) == Resources({"cpu": milli_cpu})
+
+
+def test_every_resource_peaks_on_its_own() -> None:
+    init = {"resources": {"requests": {"memory": "4Gi", "nvidia.com/gpu": 1}}}
+    main = {"resources": {"requests": {"cpu": 2, "memory": "1Gi"}}}
+    assert pod_requests({"containers": [main], "initContainers": [init]}) == Resources(
+        {"cpu": 2000, "memory": 4 * 2**30, "nvidia.com/gpu": 1}
+    )
+
+
+def test_pod_level_resources_are_only_cpu_memory_and_hugepages() -> None:
+    main = {"resources": {"requests": {"cpu": 1, "nvidia.com/gpu": 1, "hugepages-2Mi": "2Mi"}}}
+    pod_level = {
+        "requests": {"memory": "1Ki", "nvidia.com/gpu": 8, "ephemeral-storage": "1Ki"},
+        "limits": {"hugepages-2Mi": "8Mi", "hugepages-1Gi": "1Gi"},
+    }
+    assert pod_requests({"containers": [main], "resources": pod_level}) == Resources(
+        {
+            "cpu": 1000,
+            "memory": 1024,
+            "nvidia.com/gpu": 1,
+            "hugepages-2Mi": 8 * 2**20,
+            "hugepages-1Gi": 2**30,
+        }
+    )
+
+
+def test_live_pod_is_read_without_its_limits() -> None:
+    assert pod_requests({"containers": [container(None, 2)]}, limits_are_defaults=False) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("pod_spec", "problem"),
+    [
+        ({"containers": {"name": "a"}}, "containers must be a list"),
+        ({"containers": ["a"]}, "containers[0] must be an object"),
+        ({"containers": [{}, {"resources": "1"}]}, "containers[1].resources must be an object"),
+        ({"containers": [{"resources": {"limits": 1}}]}, "containers[0].resources.limits must be an object"),
+        ({"containers": [container("x")]}, "containers[0].resources.requests: cpu: 'x' is not a quantity"),
+        ({"containers": [container(1, -1)]}, "containers[0].resources.limits: cpu: -1 is negative"),
+        ({"initContainers": 7}, "initContainers must be a list"),
+        ({"initContainers": [None]}, "initContainers[0] must be an object"),
+        ({"overhead": [1]}, "overhead must be an object"),
+        ({"overhead": {"a\0": 1}}, "overhead: 'a\\x00' is not a resource name"),
+        ({"resources": True}, "resources must be an object"),
+        ({"resources": {"requests": {"cpu": True}}}, "resources.requests: cpu: a bool is not a quantity"),
+    ],
+)
+def test_pod_spec_that_no_api_server_takes_is_refused_by_field(
+    pod_spec: Mapping[str, Any], problem: str
+) -> None:
+    with pytest.raises(PodSpecError) as raised:
+        pod_requests(pod_spec)
+    assert str(raised.value).startswith(problem)
+
+
+CPUS = st.none() | st.integers(0, 9)
+CONTAINERS = st.lists(st.builds(container, CPUS, CPUS), max_size=3)
+INIT_CONTAINERS = st.lists(st.builds(container, CPUS, CPUS) | st.builds(sidecar, CPUS), max_size=4)
+
+
+@given(CONTAINERS, INIT_CONTAINERS, CPUS, CPUS)
+def test_what_the_api_server_has_defaulted_needs_no_defaults(
+    containers: list[Any], init_containers: list[Any], request: int | None, limit: int | None
+) -> None:
+    written = {
+        "containers": containers,
+        "initContainers": init_containers,
+        "resources": container(request, limit)["resources"],
+    }
+    assert pod_requests(as_admitted(written), limits_are_defaults=False) == pod_requests(written)
+
+
+def as_admitted(pod_spec: Mapping[str, Any]) -> dict[str, Any]:
+    """SetDefaults_Pod, for cpu: limits become requests in containers, then in the pod."""
+    admitted = {
+        field: [{**one, "resources": {"requests": defaulted(one["resources"])}} for one in pod_spec[field]]
+        for field in ("containers", "initContainers")
+    }
+    asked = any("cpu" in one["resources"]["requests"] for field in admitted.values() for one in field)
+    return {
+        **admitted,
+        "resources": {"requests": pod_spec["resources"]["requests"]}
+        if asked
+        else {"requests": defaulted(pod_spec["resources"])},
+    }
+
+
+def defaulted(resources: Mapping[str, Any]) -> dict[str, Any]:
+    return {**resources["limits"], **resources["requests"]}

@@ -1,0 +1,246 @@
+"""On what terms a gang is kept: what its author wrote, and what holds where nothing was written."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from dispatcher.api import conditions as words
+from dispatcher.api.annotations import FaultTolerance
+from dispatcher.api.appwrapper import (
+    AppWrapperSpec,
+    DispatchDuration,
+    Growth,
+    Requeuing,
+    Scheduling,
+    TemplatePodSet,
+    WrappedObject,
+)
+from dispatcher.core.kinds.completion import ItemTerms
+from dispatcher.core.lifecycle.policy import Terms, terms_of
+from dispatcher.core.model.record import Phase
+from tests.builders import make_record, make_template, make_terms, make_wrapped
+
+NOTHING_ASKED = FaultTolerance()
+WEEK = timedelta(days=7)
+
+
+def seconds(number: float) -> timedelta:
+    return timedelta(seconds=number)
+
+
+def spec(*wrapped: WrappedObject, requeuing: Requeuing | None = None, **fields: Any) -> AppWrapperSpec:  # noqa: ANN401
+    scheduling = Scheduling(requeuing or Requeuing(), DispatchDuration(limit=fields.pop("limit", None)))
+    return AppWrapperSpec(wrapped or (make_wrapped(),), scheduling=scheduling, **fields)
+
+
+def limit_of(terms: Terms, reason: str) -> int | None:
+    """How often one may be taken back for that reason alone; None if there is no end to it."""
+    ours = reason not in words.REASONS_OF_MCAD
+    records = (make_record(Phase.RUNNING, requeuings=count, retries=count * ours) for count in range(1000))
+    return next((count for count, record in enumerate(records) if terms.is_spent(record, reason)), None)
+
+
+def test_terms_of_one_whose_author_wrote_nothing() -> None:
+    assert terms_of(spec(), NOTHING_ASKED) == Terms(
+        items=(ItemTerms(ends=True, holds=True, pods=1),),
+        min_available=None,
+        requeuing=Requeuing(),
+        limit=None,
+        expects_pods=True,
+        has_components=False,
+        admission_grace=seconds(60),
+        warmup_grace=seconds(300),
+        failure_grace=seconds(60),
+        retry_pause=seconds(90),
+        retry_limit=3,
+        force_deletion_after=seconds(600),
+        kept_completed=WEEK,
+        kept_failed=WEEK,
+        terminal_exit_codes=frozenset(),
+        retryable_exit_codes=frozenset(),
+    )
+
+
+def test_terms_of_one_whose_author_wrote_everything() -> None:
+    requeuing = Requeuing(
+        wait=seconds(20),
+        growth=Growth.LINEAR,
+        max_wait=seconds(90),
+        max_requeuings=7,
+        pause=seconds(11),
+        force_deletion_after=None,
+        explicit=True,
+    )
+    tolerance = FaultTolerance(
+        admission_grace=seconds(1),
+        warmup_grace=seconds(2),
+        failure_grace=seconds(0),
+        retry_pause=seconds(4),
+        force_deletion_grace=seconds(5),
+        deletion_on_failure_grace=seconds(6),
+        success_ttl=seconds(8),
+        retry_limit=0,
+        terminal_exit_codes=frozenset({3}),
+        retryable_exit_codes=frozenset({4, 5}),
+    )
+    written = spec(requeuing=requeuing, min_available=2, spelling="v1beta2", limit=seconds(60))
+    assert terms_of(written, tolerance) == Terms(
+        items=(ItemTerms(ends=True, holds=True, pods=1),),
+        min_available=2,
+        requeuing=requeuing,
+        limit=seconds(60),
+        expects_pods=True,
+        has_components=True,
+        admission_grace=seconds(1),
+        warmup_grace=seconds(2),
+        failure_grace=seconds(0),
+        retry_pause=seconds(4),
+        retry_limit=0,
+        force_deletion_after=seconds(5),
+        kept_completed=seconds(8),
+        kept_failed=seconds(6),
+        terminal_exit_codes=frozenset({3}),
+        retryable_exit_codes=frozenset({4, 5}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("requeuing", "tolerance", "pause", "limit"),
+    [
+        pytest.param({}, {}, 90, 3, id="nothing-written"),
+        pytest.param({"explicit": True}, {}, 0, None, id="a-requeuing-block-without-a-maximum"),
+        pytest.param(
+            {"explicit": True, "pause": seconds(7), "max_requeuings": 5}, {}, 7, 5, id="a-requeuing-block"
+        ),
+        pytest.param({}, {"retry_pause": seconds(2), "retry_limit": 1}, 2, 1, id="annotations"),
+        pytest.param(
+            {"explicit": True, "pause": seconds(7), "max_requeuings": 5},
+            {"retry_pause": seconds(0), "retry_limit": 0},
+            0,
+            0,
+            id="annotations-before-a-requeuing-block",
+        ),
+    ],
+)
+def test_what_is_tried_again_without_minavailable_follows_annotations_then_the_block_then_ours(
+    requeuing: dict[str, Any], tolerance: dict[str, Any], pause: float, limit: int
+) -> None:
+    terms = terms_of(spec(requeuing=Requeuing(**requeuing)), FaultTolerance(**tolerance))
+    reason = words.INSUFFICIENT_PODS_READY
+    assert (terms.pause(reason), limit_of(terms, reason)) == (seconds(pause), limit)
+
+
+def test_what_was_used_up_for_minavailable_leaves_the_other_tries_alone() -> None:
+    terms = make_terms(requeuing=Requeuing(max_requeuings=5), retry_limit=3)
+    record = make_record(Phase.RUNNING, requeuings=7, retries=2)
+
+    spent = {reason: terms.is_spent(record, reason) for reason in ("MinPodsNotRunning", "FoundFailedPods")}
+
+    assert spent == {"MinPodsNotRunning": True, "FoundFailedPods": False}
+
+
+@pytest.mark.parametrize("reason", [words.MIN_PODS_NOT_RUNNING, words.PODS_FAILED_SCHEDULING])
+@pytest.mark.parametrize("maximum", [None, 5])
+def test_what_is_tried_again_for_minavailable_follows_the_block_alone(
+    reason: str, maximum: int | None
+) -> None:
+    requeuing = Requeuing(pause=seconds(7), max_requeuings=maximum)
+    terms = make_terms(requeuing=requeuing, retry_pause=seconds(90), retry_limit=0)
+    assert (terms.pause(reason), limit_of(terms, reason)) == (seconds(7), maximum)
+
+
+@pytest.mark.parametrize(
+    ("growth", "most", "waits"),
+    [
+        pytest.param(Growth.EXPONENTIAL, None, [60, 120, 240, 480], id="exponential"),
+        pytest.param(Growth.LINEAR, None, [60, 120, 180, 240], id="linear"),
+        pytest.param(Growth.NONE, None, [60, 60, 60, 60], id="none"),
+        pytest.param(Growth.EXPONENTIAL, 100, [60, 100, 100, 100], id="capped"),
+        pytest.param(Growth.NONE, 30, [30, 30, 30, 30], id="capped-from-the-start"),
+    ],
+)
+def test_wait_grows_with_each_requeuing(growth: Growth, most: int | None, waits: list[int]) -> None:
+    max_wait = None if most is None else seconds(most)
+    terms = make_terms(requeuing=Requeuing(wait=seconds(60), growth=growth, max_wait=max_wait))
+    assert [terms.wait(requeuings) for requeuings in range(4)] == [seconds(each) for each in waits]
+
+
+@pytest.mark.parametrize("growth", Growth)
+@pytest.mark.parametrize("requeuings", [31, 32, 1000, 2**31 - 1])
+def test_wait_stays_a_number_that_a_status_can_hold(growth: Growth, requeuings: int) -> None:
+    terms = make_terms(requeuing=Requeuing(wait=seconds(2**31 - 1), growth=growth))
+    assert terms.wait(requeuings) == seconds(2**31 - 1)
+
+
+@pytest.mark.parametrize(
+    ("asked", "setting", "kept"),
+    [
+        pytest.param(None, WEEK, WEEK, id="nothing-asked"),
+        pytest.param(seconds(60), WEEK, seconds(60), id="shorter"),
+        pytest.param(WEEK, seconds(60), seconds(60), id="longer-than-the-setting"),
+    ],
+)
+def test_what_is_left_of_a_completed_one_is_kept_as_the_setting_says_or_shorter(
+    asked: timedelta | None, setting: timedelta, kept: timedelta
+) -> None:
+    assert terms_of(spec(), FaultTolerance(success_ttl=asked), setting).kept_completed == kept
+
+
+@pytest.mark.parametrize("asked", [None, seconds(0), seconds(60)])
+def test_what_is_left_of_a_failed_one_is_kept_as_its_author_says(asked: timedelta | None) -> None:
+    terms = terms_of(spec(), FaultTolerance(deletion_on_failure_grace=asked), WEEK)
+    assert terms.kept_failed == (WEEK if asked is None else asked)
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "expected"),
+    [
+        pytest.param([make_wrapped()], True, id="a-pod"),
+        pytest.param([make_wrapped(make_template("Deployment", "apps/v1"))], True, id="a-deployment"),
+        pytest.param([make_wrapped(make_template("Service"))], False, id="a-service"),
+        pytest.param([make_wrapped(make_template("Thing", "example.com/v1"))], False, id="unknown-kind"),
+        pytest.param(
+            [
+                WrappedObject(
+                    0,
+                    make_template("Thing", "example.com/v1"),
+                    pod_sets=(TemplatePodSet("template.spec.template", 2),),
+                )
+            ],
+            True,
+            id="unknown-kind-that-says-where-its-pods-are",
+        ),
+        pytest.param([make_wrapped(make_template("Service")), make_wrapped(index=1)], True, id="one-of-two"),
+    ],
+)
+def test_pods_are_expected_only_of_kinds_that_are_sure_to_make_them(
+    wrapped: list[WrappedObject], expected: bool
+) -> None:
+    assert terms_of(spec(*wrapped), NOTHING_ASKED).expects_pods is expected
+
+
+@pytest.mark.parametrize(
+    ("terminal", "retryable", "codes", "is_terminal"),
+    [
+        pytest.param((), (), (1, 2), False, id="nothing-written"),
+        pytest.param((3,), (), (1, 3), True, id="one-is-terminal"),
+        pytest.param((3,), (), (1,), False, id="none-is-terminal"),
+        pytest.param((), (4,), (4,), False, id="all-are-retryable"),
+        pytest.param((), (4,), (4, 5), True, id="one-is-not-retryable"),
+        pytest.param((), (4,), (), False, id="no-code-is-known"),
+        pytest.param((4,), (4,), (4,), True, id="both-terminal-and-retryable"),
+    ],
+)
+def test_exit_codes_say_whether_another_attempt_may_help(
+    terminal: tuple[int, ...], retryable: tuple[int, ...], codes: tuple[int, ...], is_terminal: bool
+) -> None:
+    terms = make_terms(terminal_exit_codes=frozenset(terminal), retryable_exit_codes=frozenset(retryable))
+    assert terms.is_terminal(frozenset(codes)) is is_terminal
+
+
+def test_annotation_of_no_grace_at_all_forces_deletion_at_once() -> None:
+    at_once = FaultTolerance(force_deletion_grace=timedelta(0))
+    assert terms_of(spec(), at_once).force_deletion_after == timedelta(0)

@@ -1,0 +1,73 @@
+"""JSON that is nested deeper than parsers go."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import orjson
+import pytest
+
+from dispatcher.errors import TooLarge
+from dispatcher.kube import json_codec
+
+
+def nested(levels: int) -> Any:  # noqa: ANN401
+    value: Any = None
+    for _ in range(levels):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("levels", [json_codec.DEEPEST, 300])
+def test_what_our_parser_reads_is_read_as_it_is(levels: int) -> None:
+    assert json_codec.loads(b"[" * levels + b"null" + b"]" * levels) == nested(levels)
+
+
+@pytest.mark.parametrize("levels", [1100, 9900])
+def test_what_lies_too_deep_is_read_as_null_and_all_else_as_it_is(levels: int) -> None:
+    tricky = {"text": 'a "quoted" [ { \\', "é": [1.5, True, None]}
+    raw = (
+        f'{{"before":{json.dumps(tricky)},"deep":{"[" * levels}{"]" * levels},"after":{json.dumps(tricky)}}}'
+    )
+
+    read = json_codec.loads(raw.encode())
+
+    assert read == {"before": tricky, "deep": nested(json_codec.DEEPEST - 1), "after": tricky}
+
+
+@pytest.mark.parametrize("raw", [b"", b"{", b'{"a":', b"<html>", b"[" * 5000, b"]" * 5000])
+def test_what_is_no_json_is_refused(raw: bytes) -> None:
+    with pytest.raises(orjson.JSONDecodeError):
+        json_codec.loads(raw)
+
+
+@pytest.mark.parametrize(
+    ("raw", "error"),
+    [
+        pytest.param(b'"' * 10_001, orjson.JSONDecodeError, id="nothing-is-nested"),
+        pytest.param(
+            b"[" * 2000 + b'""' * (json_codec.LARGEST_DEEP // 2), TooLarge, id="larger-than-an-object"
+        ),
+    ],
+)
+def test_junk_is_not_searched_for_what_lies_too_deep(
+    raw: bytes, error: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A search takes a microsecond for each quote, and a hostile API server may send sixteen million."""
+    monkeypatch.setattr(json_codec, "_without_depths", lambda _raw: pytest.fail("it was searched"))
+    with pytest.raises(error):
+        json_codec.loads(raw)
+
+
+def test_what_is_cut_off_within_a_string_full_of_quotes_is_refused_at_once() -> None:
+    """The annotation that `kubectl apply` writes holds JSON, and a proxy may end a watch anywhere."""
+    applied = json.dumps({f"key-{number}": "value" for number in range(8000)})
+    line = json.dumps({"metadata": {"annotations": {"applied": applied}}}).encode()
+    with pytest.raises(orjson.JSONDecodeError):
+        json_codec.loads(line[:-10])
+
+
+def test_what_was_read_can_be_written() -> None:
+    assert json_codec.dumps(nested(1000)) == orjson.dumps(nested(json_codec.DEEPEST))
+    assert json_codec.dumps({"a": [1]}) == b'{"a":[1]}'

@@ -1,0 +1,638 @@
+"""Creating and deleting wrapped objects: what follows from each answer, and from no answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dispatcher import errors
+from dispatcher.api import names
+from dispatcher.core.kinds.manifest import Anchor, adoption, build, reference
+from dispatcher.core.kinds.object_status import ObjectState, state_of
+from dispatcher.core.model.record import ObjectRef
+from dispatcher.kube.client import MERGE_PATCH, METADATA_LIST, ClusterClient
+from dispatcher.kube.discovery import Discovery
+from dispatcher.kube.object_client import (
+    Created,
+    Creation,
+    InTheWay,
+    Mark,
+    NameTaken,
+    Postponed,
+    RefusedForGood,
+    WrappedObjects,
+)
+from tests.builders import make_appwrapper, make_owner, make_ref, make_template, make_wrapped
+from tests.fakes import FakeApiServer, Reply, answer, hang_up, never, refusal, text
+
+Json = dict[str, Any]
+
+OWNER = make_owner(attempt=2)
+RAY = make_wrapped(make_template("RayCluster", "ray.io/v1", name="ray"))
+COLLECTION = "/apis/ray.io/v1/namespaces/default/rayclusters"
+OBJECT = f"{COLLECTION}/ray"
+APPWRAPPERS = "/apis/workload.codeflare.dev/v1beta1/namespaces/default/appwrappers"
+WANTED = ObjectRef(0, "ray.io/v1", "RayCluster", "default", "ray")
+TAKEN = refusal(409, "AlreadyExists")
+MISSING = refusal(404, "NotFound", 'rayclusters.ray.io "ray" not found')
+NOT_SERVED = text("404 page not found\n", 404)
+
+
+def existing(owner: object = OWNER, uid: str = "uid-of-ray", **metadata: object) -> Json:
+    """The RayCluster as the API server has it, created for `owner`."""
+    built = build(RAY, owner)  # type: ignore[arg-type]
+    return {**built, "metadata": {**built["metadata"], "uid": uid, **metadata}}
+
+
+def foreign(**metadata: object) -> Json:
+    return {"metadata": {"name": "ray", "namespace": "default", "uid": "uid-of-ray", **metadata}}
+
+
+@pytest.fixture
+def wrapped(server: FakeApiServer, client: ClusterClient) -> WrappedObjects:
+    """The wrapped objects of a cluster that serves RayClusters, AppWrappers, and ClusterRoles."""
+    kinds = {
+        "/api/v1": ("configmaps", "ConfigMap", True),
+        "/apis/ray.io/v1": ("rayclusters", "RayCluster", True),
+        "/apis/workload.codeflare.dev/v1beta1": ("appwrappers", "AppWrapper", True),
+        "/apis/rbac.authorization.k8s.io/v1": ("clusterroles", "ClusterRole", False),
+    }
+    for path, (name, kind, namespaced) in kinds.items():
+        resource = {"name": name, "kind": kind, "namespaced": namespaced}
+        server.on("GET", path, answer({"resources": [resource]}))
+    return WrappedObjects(client, Discovery(client))
+
+
+def script(
+    server: FakeApiServer,
+    *,
+    post: Reply,
+    get: Reply = MISSING,
+    owner: Reply = MISSING,
+    anchor: Reply = MISSING,
+) -> None:
+    server.on("POST", COLLECTION, post)
+    server.on("GET", OBJECT, get)
+    server.on("DELETE", OBJECT, answer({}))
+    server.on("GET", f"{APPWRAPPERS}/other", owner)
+    server.on("GET", "/api/v1/namespaces/default/configmaps/appwrapper-uid-of-other-7", anchor)
+
+
+OTHER = make_owner("other")
+ANCHORED = replace(OTHER, attempt=7, anchor=Anchor("appwrapper-uid-of-other-7", "a"))
+
+CREATIONS = [
+    pytest.param(
+        {"post": answer(existing(), 201)}, Created(make_ref(name="ray", uid="uid-of-ray")), id="created"
+    ),
+    pytest.param(
+        {"post": TAKEN, "get": answer(existing())},
+        Created(make_ref(name="ray", uid="uid-of-ray")),
+        id="created-before-by-this-attempt",
+    ),
+    pytest.param(
+        {"post": never, "get": answer(existing())},
+        Created(make_ref(name="ray", uid="uid-of-ray")),
+        id="answer-lost-but-created",
+    ),
+    pytest.param(
+        {"post": refusal(500, "InternalError"), "get": answer(existing())},
+        Created(make_ref(name="ray", uid="uid-of-ray")),
+        id="failure-of-the-server-but-created",
+    ),
+    pytest.param(
+        {"post": TAKEN, "get": answer(existing(deletionTimestamp="2026-11-20T09:00:00Z"))},
+        InTheWay("RayCluster default/ray is still being deleted"),
+        id="terminating",
+    ),
+    pytest.param(
+        {"post": TAKEN, "get": answer(existing(make_owner(attempt=1)))},
+        InTheWay("RayCluster default/ray of an earlier attempt is being deleted"),
+        id="of-an-earlier-attempt",
+    ),
+    pytest.param(
+        {"post": TAKEN, "get": answer(existing(make_owner(attempt=3)))},
+        InTheWay("RayCluster default/ray of a later attempt exists: was the database restored?"),
+        id="of-a-later-attempt",
+    ),
+    pytest.param(
+        {"post": TAKEN, "get": answer(foreign())},
+        NameTaken(
+            "RayCluster default/ray exists already and is not this AppWrapper's; "
+            "delete it or choose another name"
+        ),
+        id="foreign",
+    ),
+    pytest.param(
+        {"post": TAKEN, "get": answer(existing(OTHER)), "owner": answer(make_appwrapper("other"))},
+        NameTaken(
+            "RayCluster default/ray exists already and is not this AppWrapper's; "
+            "delete it or choose another name"
+        ),
+        id="of-another-appwrapper",
+    ),
+    pytest.param(
+        {"post": TAKEN, "get": answer(existing(ANCHORED)), "anchor": answer({"metadata": {"uid": "a"}})},
+        NameTaken(
+            "RayCluster default/ray exists already and is not this AppWrapper's; "
+            "delete it or choose another name",
+            Mark("uid-of-other", 7),
+            "RayCluster default/ray of an attempt that is over is to be removed",
+        ),
+        id="under-an-anchor-of-this-hub",
+    ),
+    pytest.param(
+        {
+            "post": TAKEN,
+            "get": answer(existing(replace(ANCHORED, hub_id="b"))),
+            "anchor": answer({"metadata": {"uid": "a"}}),
+        },
+        NameTaken(
+            "RayCluster default/ray exists already and is not this AppWrapper's; "
+            "delete it or choose another name"
+        ),
+        id="under-an-anchor-of-another-hub",
+    ),
+    pytest.param(
+        {"post": TAKEN, "get": answer(existing(ANCHORED))},
+        InTheWay("RayCluster default/ray of a deleted AppWrapper is going"),
+        id="whose-anchor-is-gone",
+    ),
+    pytest.param(
+        {"post": TAKEN, "get": answer(existing(OTHER))},
+        InTheWay("RayCluster default/ray of a deleted AppWrapper is going"),
+        id="of-an-appwrapper-that-is-gone",
+    ),
+    pytest.param(
+        {
+            "post": TAKEN,
+            "get": answer(existing(OTHER)),
+            "owner": answer(make_appwrapper("other", uid="a-successor")),
+        },
+        InTheWay("RayCluster default/ray of a deleted AppWrapper is going"),
+        id="of-an-appwrapper-deleted-and-applied-again",
+    ),
+    pytest.param(
+        {
+            "post": TAKEN,
+            "get": answer(existing(OTHER)),
+            "owner": answer(make_appwrapper("other", deletionTimestamp="2026-11-20T09:00:00Z")),
+        },
+        InTheWay("RayCluster default/ray of a deleted AppWrapper is going"),
+        id="of-an-appwrapper-on-its-way-out",
+    ),
+    pytest.param(
+        {"post": TAKEN},
+        InTheWay("RayCluster default/ray is not there yet; trying again"),
+        id="taken-and-gone-when-looked-at",
+    ),
+    pytest.param(
+        {"post": refusal(403, "Forbidden", 'forbidden: exceeded quota: "team", requested: pods=2')},
+        Postponed('forbidden: exceeded quota: "team", requested: pods=2'),
+        id="over-a-quota",
+    ),
+    pytest.param(
+        {"post": refusal(403, "Forbidden", "User cannot create rayclusters")},
+        RefusedForGood("User cannot create rayclusters"),
+        id="not-allowed",
+    ),
+    pytest.param(
+        {"post": refusal(422, "Invalid", "spec.headGroupSpec: Required value")},
+        RefusedForGood("spec.headGroupSpec: Required value"),
+        id="invalid",
+    ),
+    pytest.param(
+        {"post": refusal(404, "NotFound", 'namespaces "default" not found')},
+        RefusedForGood('namespaces "default" not found'),
+        id="no-such-namespace",
+    ),
+    pytest.param(
+        {"post": refusal(409, "Conflict", "Operation cannot be fulfilled on resourcequotas: modified")},
+        InTheWay("RayCluster default/ray is not there yet; trying again"),
+        id="a-quota-was-written-to-at-the-same-moment",
+    ),
+]
+
+
+async def test_what_a_server_that_was_just_started_forbids_is_tried_again_when_it_is_ready(
+    server: FakeApiServer, wrapped: WrappedObjects
+) -> None:
+    """It has not read its roles yet."""
+    server.on("POST", COLLECTION, refusal(403, "Forbidden"), answer(existing(), 201))
+
+    assert await wrapped.create(RAY, OWNER) == Created(make_ref(name="ray", uid="uid-of-ray"))
+
+
+async def test_creation_that_a_quota_forbids_is_not_tried_again_at_once(
+    server: FakeApiServer, wrapped: WrappedObjects
+) -> None:
+    said = "forbidden: exceeded quota: tight"
+    server.on("POST", COLLECTION, refusal(403, "Forbidden", said), answer(existing(), 201))
+    assert await wrapped.create(RAY, OWNER) == Postponed(said)
+
+
+async def test_what_a_server_forbids_that_is_not_ready_is_no_answer(
+    server: FakeApiServer, wrapped: WrappedObjects
+) -> None:
+    script(server, post=refusal(403, "Forbidden"))
+    server.on("GET", "/readyz", text("[-]informer-sync failed", 500))
+
+    with pytest.raises(errors.Unavailable):
+        await wrapped.create(RAY, OWNER)
+
+
+async def test_creation_whose_answer_was_lost_and_that_was_not_done_is_an_error_to_be_counted(
+    server: FakeApiServer, wrapped: WrappedObjects
+) -> None:
+    server.on("POST", COLLECTION, hang_up)
+
+    with pytest.raises(errors.Unavailable):
+        await wrapped.create(RAY, make_owner(attempt=2))
+
+
+@pytest.mark.parametrize(("replies", "expected"), CREATIONS)
+async def test_what_comes_of_a_creation(
+    server: FakeApiServer, wrapped: WrappedObjects, replies: dict[str, Reply], expected: Creation
+) -> None:
+    script(server, **replies)
+    assert await wrapped.create(RAY, OWNER) == expected
+
+
+async def test_created_object_is_sent_as_it_was_built_and_only_once(
+    server: FakeApiServer, wrapped: WrappedObjects
+) -> None:
+    script(server, post=answer(existing(), 201))
+    await wrapped.create(RAY, OWNER)
+    assert [each.body for each in server.requests("POST")] == [build(RAY, OWNER)]
+
+
+async def test_object_of_an_earlier_attempt_is_deleted_by_its_uid(
+    server: FakeApiServer, wrapped: WrappedObjects
+) -> None:
+    script(server, post=TAKEN, get=answer(existing(make_owner(attempt=1))))
+    await wrapped.create(RAY, OWNER)
+    (deletion,) = server.requests("DELETE")
+    assert (deletion.path, deletion.body["preconditions"]) == (OBJECT, {"uid": "uid-of-ray"})
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        pytest.param(foreign(), id="foreign"),
+        pytest.param(existing(OTHER), id="of-another-appwrapper"),
+        pytest.param(existing(make_owner(attempt=3)), id="of-a-later-attempt"),
+    ],
+)
+async def test_object_that_is_not_ours_is_never_touched(
+    server: FakeApiServer, wrapped: WrappedObjects, found: Json
+) -> None:
+    script(server, post=TAKEN, get=answer(found), owner=answer(make_appwrapper("other")))
+    await wrapped.create(RAY, OWNER)
+    await wrapped.remove(reference(RAY, OWNER), OWNER)
+    assert {each.method for each in server.asked} == {"GET", "POST"}
+
+
+@pytest.mark.parametrize(
+    ("replies", "error"),
+    [
+        pytest.param({"post": NOT_SERVED, "get": NOT_SERVED}, errors.Unavailable, id="path-not-served-now"),
+        pytest.param({"post": never, "get": never}, errors.Unavailable, id="nobody-can-say"),
+        pytest.param({"post": refusal(429, "TooManyRequests")}, errors.Throttled, id="throttled"),
+        pytest.param({"post": refusal(401, "Unauthorized")}, errors.Unauthorized, id="bad-credentials"),
+        pytest.param({"post": never, "get": refusal(403, "Forbidden")}, errors.Forbidden, id="may-not-look"),
+    ],
+)
+async def test_creation_nobody_can_tell_about_is_to_be_repeated(
+    server: FakeApiServer,
+    wrapped: WrappedObjects,
+    replies: dict[str, Reply],
+    error: type[errors.ClusterError],
+) -> None:
+    script(server, **replies)
+    with pytest.raises(error):
+        await wrapped.create(RAY, OWNER)
+
+
+async def test_creation_is_to_be_repeated_while_nobody_can_say_where_the_kind_is_served(
+    server: FakeApiServer, wrapped: WrappedObjects
+) -> None:
+    server.on("GET", "/apis/ray.io/v1", refusal(503, "ServiceUnavailable"))
+    with pytest.raises(errors.Unavailable):
+        await wrapped.create(RAY, OWNER)
+    assert server.requests("POST") == []
+
+
+async def test_kind_that_is_not_installed_is_refused_with_what_to_do(
+    server: FakeApiServer, wrapped: WrappedObjects
+) -> None:
+    widget = make_wrapped(make_template("Widget", "example.com/v1", name="w"))
+    outcome = await wrapped.create(widget, OWNER)
+    assert isinstance(outcome, RefusedForGood)
+    assert outcome.message.startswith('no matches for kind "Widget" in version "example.com/v1": install')
+
+
+async def test_kind_whose_objects_are_not_kept_is_refused_and_nothing_is_sent(
+    server: FakeApiServer, wrapped: WrappedObjects
+) -> None:
+    resource = {"name": "bindings", "kind": "Binding", "namespaced": True, "verbs": ["create"]}
+    server.on("GET", "/api/v1", answer({"resources": [resource]}))
+    assert await wrapped.create(make_wrapped(make_template("Binding", name="x")), OWNER) == RefusedForGood(
+        "Binding cannot be wrapped: the API server keeps no such objects"
+    )
+    assert server.requests("POST") == []
+
+
+async def test_cluster_scoped_kind_is_refused_and_nothing_is_sent(
+    server: FakeApiServer, wrapped: WrappedObjects
+) -> None:
+    role = make_wrapped(make_template("ClusterRole", "rbac.authorization.k8s.io/v1", name="admin"))
+    assert await wrapped.create(role, OWNER) == RefusedForGood(
+        "ClusterRole is cluster-scoped: an AppWrapper creates objects in its namespace only"
+    )
+    assert server.requests("POST") == []
+
+
+# --- removal -------------------------------------------------------------------------------------------
+
+LOOKS = [
+    pytest.param("", existing(), False, id="there"),
+    pytest.param("uid-of-ray", existing(), False, id="there-with-the-uid-we-know"),
+    pytest.param("uid-of-ray", existing(deletionTimestamp="2026-11-20T09:00:00Z"), False, id="terminating"),
+    pytest.param("uid-of-ray", None, True, id="not-there"),
+    pytest.param("uid-of-ray", existing(uid="a-successor"), True, id="replaced-by-another-object"),
+    pytest.param("uid-of-ray", foreign(), True, id="orphaned"),
+    pytest.param("", foreign(), True, id="a-foreign-object-in-its-place"),
+    pytest.param("", existing(make_owner("other")), True, id="of-another-appwrapper"),
+]
+
+
+@pytest.mark.parametrize(("uid", "found", "gone"), LOOKS)
+async def test_object_is_gone_when_the_server_has_none_that_is_ours(
+    server: FakeApiServer, wrapped: WrappedObjects, uid: str, found: Json | None, gone: bool
+) -> None:
+    server.on("GET", OBJECT, answer(found) if found else MISSING)
+    server.on("DELETE", OBJECT, answer({}))
+    ref = make_ref(name="ray", uid=uid)
+
+    assert await wrapped.is_gone(ref, OWNER.uid) is gone
+    assert await wrapped.remove(ref, OWNER) is gone
+
+    terminating = found is not None and "deletionTimestamp" in found["metadata"]
+    deleted = [each.body["preconditions"] for each in server.requests("DELETE")]
+    assert deleted == ([] if gone or terminating else [{"uid": "uid-of-ray"}])
+
+
+@pytest.mark.parametrize("code", [404, 409])
+async def test_object_that_changes_under_our_hands_is_looked_at_again(
+    server: FakeApiServer, wrapped: WrappedObjects, code: int
+) -> None:
+    server.on("GET", OBJECT, answer(existing()))
+    server.on("DELETE", OBJECT, refusal(code, "NotFound" if code == 404 else "Conflict"))
+    assert await wrapped.remove(WANTED, OWNER) is False
+
+
+@pytest.mark.parametrize(
+    "get", [pytest.param(never, id="silence"), pytest.param(NOT_SERVED, id="not-served-now")]
+)
+async def test_no_answer_is_no_proof_that_it_is_gone(
+    server: FakeApiServer, wrapped: WrappedObjects, get: Reply
+) -> None:
+    server.on("GET", OBJECT, get)
+    with pytest.raises(errors.Unavailable):
+        await wrapped.is_gone(WANTED, OWNER.uid)
+
+
+async def test_object_is_gone_with_its_kind(server: FakeApiServer, wrapped: WrappedObjects) -> None:
+    """Whoever uninstalls a CRD deletes its objects; an AppWrapper must not hold its capacity for ever then."""
+    server.on("GET", OBJECT, answer(existing()))
+    assert await wrapped.is_gone(WANTED, OWNER.uid) is False
+    server.on("GET", OBJECT, NOT_SERVED)
+    server.on("GET", "/apis/ray.io/v1", NOT_SERVED)
+
+    with pytest.raises(errors.Unavailable):
+        await wrapped.is_gone(WANTED, OWNER.uid)
+    assert await wrapped.is_gone(WANTED, OWNER.uid) is True
+
+
+async def test_object_of_a_kind_we_may_not_read_cannot_be_one_we_created(
+    server: FakeApiServer, wrapped: WrappedObjects
+) -> None:
+    """Else an AppWrapper whose creation was forbidden could never be rolled back, and never fail."""
+    server.on("GET", OBJECT, refusal(403, "Forbidden"))
+    assert await wrapped.remove(WANTED, OWNER) is True
+    with pytest.raises(errors.Forbidden):
+        await wrapped.remove(make_ref(name="ray", uid="uid-of-ray"), OWNER)
+
+
+# --- adoption ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("found", "attempt"),
+    [
+        pytest.param(existing(), 2, id="ours"),
+        pytest.param(existing(labels={}), 1, id="made-by-mcad"),
+        pytest.param(existing(labels={"dispatcher.codeflare.dev/attempt": "x"}), 1, id="number-spoilt"),
+        pytest.param(existing(make_owner("other")), None, id="of-another-appwrapper"),
+        pytest.param(foreign(), None, id="foreign"),
+        pytest.param(None, None, id="not-there"),
+    ],
+)
+async def test_attempt_that_made_an_object_is_read_from_it(
+    server: FakeApiServer, wrapped: WrappedObjects, found: Json | None, attempt: int | None
+) -> None:
+    server.on("GET", OBJECT, answer(found) if found else MISSING)
+    assert await wrapped.attempt_of(RAY, OWNER) == attempt
+
+
+UNMARKED = existing(labels={"app": "mine"}, annotations={})
+
+
+async def test_object_of_ours_that_mcad_made_is_given_our_marks(
+    server: FakeApiServer, wrapped: WrappedObjects
+) -> None:
+    script(server, post=TAKEN, get=answer(UNMARKED))
+    server.on("PATCH", OBJECT, answer(existing()))
+
+    assert await wrapped.create(RAY, OWNER) == Created(make_ref(name="ray", uid="uid-of-ray"))
+
+    (patch,) = server.requests("PATCH")
+    assert (patch.path, patch.headers["Content-Type"]) == (OBJECT, MERGE_PATCH)
+    assert patch.body == adoption(UNMARKED, RAY, OWNER)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        pytest.param(refusal(403, "Forbidden"), id="forbidden"),
+        pytest.param(refusal(409, "Conflict"), id="replaced-meanwhile"),
+        pytest.param(refusal(500, "InternalError"), id="failure-of-the-server"),
+        pytest.param(never, id="silence"),
+    ],
+)
+async def test_object_of_ours_that_cannot_be_marked_is_ours_all_the_same(
+    server: FakeApiServer, wrapped: WrappedObjects, refused: Reply
+) -> None:
+    script(server, post=TAKEN, get=answer(UNMARKED))
+    server.on("PATCH", OBJECT, refused)
+    assert await wrapped.create(RAY, OWNER) == Created(make_ref(name="ray", uid="uid-of-ray"))
+
+
+@pytest.mark.parametrize("has_marks", [True, False])
+async def test_object_that_no_watch_shows_is_given_the_marks_that_it_lost(
+    server: FakeApiServer, wrapped: WrappedObjects, has_marks: bool
+) -> None:
+    ready = {"status": {"state": "ready"}}
+    server.on("GET", OBJECT, answer((existing() if has_marks else UNMARKED) | ready))
+    server.on("PATCH", OBJECT, answer(existing()))
+    found = await wrapped.reclaim(RAY, make_ref(name="ray", uid="uid-of-ray"), OWNER)
+    assert found == state_of("ray.io", "RayCluster", existing() | ready)
+    patches = [each.body for each in server.requests("PATCH")]
+    assert patches == ([] if has_marks else [adoption(UNMARKED, RAY, OWNER)])
+
+
+@pytest.mark.parametrize(("uid", "found", "gone"), LOOKS)
+async def test_nothing_but_an_object_of_ours_is_given_marks(
+    server: FakeApiServer, wrapped: WrappedObjects, uid: str, found: Json | None, gone: bool
+) -> None:
+    server.on("GET", OBJECT, answer(found) if found else MISSING)
+    server.on("PATCH", OBJECT, answer({}))
+    state = await wrapped.reclaim(RAY, make_ref(name="ray", uid=uid), OWNER)
+    assert (state is None) is gone
+    assert server.requests("PATCH") == []
+
+
+async def test_object_that_cannot_be_given_its_marks_is_told_of_all_the_same(
+    server: FakeApiServer, wrapped: WrappedObjects
+) -> None:
+    server.on("GET", OBJECT, answer(UNMARKED))
+    server.on("PATCH", OBJECT, refusal(403, "Forbidden"))
+    assert await wrapped.reclaim(RAY, make_ref(name="ray", uid="uid-of-ray"), OWNER) == ObjectState()
+
+
+# --- complaints ----------------------------------------------------------------------------------------
+
+EVENTS = "/api/v1/namespaces/default/events"
+
+
+def warning(reason: str | None, message: str | None = None, **times: object) -> Json:
+    return {"reason": reason, "message": message, "type": "Warning", **times}
+
+
+@pytest.mark.parametrize(
+    ("events", "expected"),
+    [
+        pytest.param([], "", id="none"),
+        pytest.param([warning("Unhealthy", "no\nreply")], "Unhealthy: no\\nreply", id="in-one-line"),
+        pytest.param([warning("Unhealthy")], "Unhealthy", id="without-a-message"),
+        pytest.param([warning(None, "no reply")], "no reply", id="without-a-reason"),
+        pytest.param(
+            [
+                warning("Newest", lastTimestamp="2026-11-20T09:00:02Z", eventTime=None),
+                warning("Oldest", lastTimestamp="2026-11-20T09:00:00Z"),
+                warning("Undated"),
+            ],
+            "Newest",
+            id="newest-by-the-time-of-old-clients",
+        ),
+        pytest.param(
+            [
+                warning("Oldest", lastTimestamp="2026-11-20T09:00:00Z"),
+                warning("Newest", lastTimestamp=None, eventTime="2026-11-20T09:00:02.000001Z"),
+            ],
+            "Newest",
+            id="newest-by-the-time-of-new-clients",
+        ),
+        pytest.param(
+            [
+                warning("Oldest", eventTime="2026-11-20T09:00:01.000001Z", series=None),
+                warning(
+                    "Newest",
+                    eventTime="2026-11-20T09:00:00.000001Z",
+                    series={"lastObservedTime": "2026-11-20T09:00:02.000001Z"},
+                ),
+            ],
+            "Newest",
+            id="newest-by-the-last-of-a-series",
+        ),
+    ],
+)
+async def test_newest_warning_about_an_object_is_its_complaint(
+    server: FakeApiServer, wrapped: WrappedObjects, events: list[Json], expected: str
+) -> None:
+    server.on("GET", EVENTS, answer({"items": events}))
+    assert await wrapped.complaint(make_ref(uid="the-uid")) == expected
+    assert [dict(each.query) for each in server.asked] == [
+        {"fieldSelector": "involvedObject.uid=the-uid,type=Warning", "limit": "500"}
+    ]
+
+
+@pytest.mark.parametrize(
+    "refused", [pytest.param(refusal(403, "Forbidden"), id="forbidden"), pytest.param(never, id="silence")]
+)
+async def test_complaint_that_nobody_can_read_is_none(
+    server: FakeApiServer, wrapped: WrappedObjects, refused: Reply
+) -> None:
+    server.on("GET", EVENTS, refused)
+    assert await wrapped.complaint(make_ref()) == ""
+
+
+async def test_object_that_was_never_seen_has_no_complaint(
+    server: FakeApiServer, wrapped: WrappedObjects
+) -> None:
+    assert await wrapped.complaint(make_ref(uid="")) == ""
+    assert server.asked == []
+
+
+# --- what there is of attempts that nobody knows of ------------------------------------------------------------
+
+EVERYWHERE = "/apis/ray.io/v1/rayclusters"
+
+
+def listed(*items: Json, token: str = "") -> Reply:
+    return answer({"metadata": {"continue": token} if token else {}, "items": list(items)})
+
+
+async def marks(wrapped: WrappedObjects, kind: str = "RayCluster") -> list[Mark]:
+    return [mark async for mark in wrapped.marks("ray.io/v1", kind)]
+
+
+async def test_marks_are_those_of_every_object_that_an_appwrapper_owns_page_by_page(
+    server: FakeApiServer, wrapped: WrappedObjects
+) -> None:
+    of_another = existing(make_owner(uid="uid-of-b", attempt=7))
+    only_labelled = existing(ownerReferences=[])
+    of_a_third = existing(labels={names.UID_LABEL: "uid-of-c"})
+    server.on(
+        "GET", EVERYWHERE, listed(existing(), only_labelled, token="more"), listed(of_another, of_a_third)
+    )
+
+    assert await marks(wrapped) == [Mark("uid-of-aw", 2, "default"), Mark("uid-of-b", 7, "default")]
+    asked = server.requests("GET", EVERYWHERE)
+    assert [each.query for each in asked] == [
+        {"labelSelector": names.UID_LABEL, "limit": "500"},
+        {"labelSelector": names.UID_LABEL, "limit": "500", "continue": "more"},
+    ]
+    assert {each.headers["Accept"] for each in asked} == {METADATA_LIST}
+
+
+async def test_kind_that_is_not_served_has_no_marks(server: FakeApiServer, wrapped: WrappedObjects) -> None:
+    server.on("GET", "/readyz", text("ok", 200))
+    assert await marks(wrapped, "RayJob") == []
+
+
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        pytest.param(refusal(403, "Forbidden"), errors.Forbidden, id="forbidden"),
+        pytest.param(refusal(500, "InternalError"), errors.Unavailable, id="fails"),
+    ],
+)
+async def test_marks_that_cannot_be_listed_to_the_end_are_an_error(
+    server: FakeApiServer, wrapped: WrappedObjects, reply: Reply, error: type[Exception]
+) -> None:
+    server.on("GET", EVERYWHERE, listed(existing(), token="more"), reply)
+    with pytest.raises(error):
+        await marks(wrapped)

@@ -1,0 +1,485 @@
+"""From a pod to its AppWrapper: a claim is worth what the chain of owners confirms."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from dispatcher import log
+from dispatcher.core.model.record import ObjectRef
+from dispatcher.kube.client import JSON, METADATA, ClusterClient
+from dispatcher.kube.discovery import Discovery
+from dispatcher.kube.owner_resolver import Owners
+from tests.builders import make_metadata
+from tests.fakes import FakeApiServer, Reply, answer, never, refusal
+from tests.unit.virtual_time import monotonic, until
+
+Json = dict[str, Any]
+
+APPS = "/apis/apps/v1"
+AW = "the-appwrapper"
+
+
+def ref(kind: str, name: str, api_version: str = "apps/v1") -> ObjectRef:
+    return ObjectRef(-1, api_version, kind, "default", name, f"uid-of-{name}")
+
+
+def owned(name: str, by: ObjectRef | None = None) -> Json:
+    owners = (
+        [{"apiVersion": by.api_version, "kind": by.kind, "name": by.name, "uid": by.uid, "controller": True}]
+        if by
+        else []
+    )
+    return {"metadata": make_metadata(name, ownerReferences=owners)}
+
+
+APPWRAPPER = ObjectRef(-1, "workload.codeflare.dev/v1beta1", "AppWrapper", "default", "aw", AW)
+DEPLOYMENT = ref("Deployment", "web")
+REPLICASET = ref("ReplicaSet", "web-1")
+AWAY = refusal(503, "ServiceUnavailable")
+
+
+def serve(server: FakeApiServer, *, deployment: Json | None = None) -> None:
+    """A cluster with a ReplicaSet of a Deployment of an AppWrapper."""
+    kinds = [("deployments", "Deployment"), ("replicasets", "ReplicaSet")]
+    resources = [{"name": name, "kind": kind, "namespaced": True} for name, kind in kinds]
+    server.on("GET", APPS, answer({"resources": resources}))
+    appwrappers = {"name": "appwrappers", "kind": "AppWrapper", "namespaced": True}
+    server.on("GET", "/apis/workload.codeflare.dev/v1beta1", answer({"resources": [appwrappers]}))
+    server.on("GET", path("replicasets", "web-1"), answer(owned("web-1", DEPLOYMENT)))
+    server.on("GET", path("deployments", "web"), answer(deployment or owned("web", APPWRAPPER)))
+
+
+def path(plural: str, name: str) -> str:
+    return f"{APPS}/namespaces/default/{plural}/{name}"
+
+
+HOMES = {AW: "default", "another-appwrapper": "default"}
+
+
+@asynccontextmanager
+async def owners_of(
+    client: ClusterClient,
+    homes: dict[str, str] = HOMES,
+    anchor_root: Callable[[Json], str | None] | None = None,
+) -> AsyncIterator[tuple[Owners, list[str]]]:
+    resolved: list[str] = []
+    owners = Owners(client, Discovery(client), resolved.append, homes.get, anchor_root)
+    task = asyncio.create_task(owners.run())
+    try:
+        yield owners, resolved
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_chain_from_replicaset_over_deployment_to_the_appwrapper_confirms_the_claim(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    serve(server)
+    async with owners_of(client) as (owners, resolved):
+        assert owners.confirm(AW, REPLICASET) is None
+        await until(lambda: resolved)
+        assert owners.confirm(AW, REPLICASET) == AW
+    assert resolved == [REPLICASET.uid]
+
+
+async def test_forged_label_is_not_confirmed(server: FakeApiServer, client: ClusterClient) -> None:
+    serve(server)
+    async with owners_of(client) as (owners, resolved):
+        owners.confirm("another-appwrapper", REPLICASET)
+        await until(lambda: resolved)
+        assert owners.confirm("another-appwrapper", REPLICASET) is None
+
+
+async def test_pod_that_an_appwrapper_controls_itself_is_confirmed_at_once(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    async with owners_of(client) as (owners, _):
+        assert owners.confirm(AW, APPWRAPPER) == AW
+    assert server.asked == []
+
+
+async def test_object_we_created_is_known_without_asking(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    async with owners_of(client) as (owners, _):
+        owners.learn(REPLICASET.uid, AW)
+        assert owners.confirm(AW, REPLICASET) == AW
+        assert owners.confirm("another-appwrapper", REPLICASET) is None
+    assert server.asked == []
+
+
+async def test_climbing_ends_at_an_object_we_created(server: FakeApiServer, client: ClusterClient) -> None:
+    serve(server)
+    async with owners_of(client) as (owners, resolved):
+        owners.learn(DEPLOYMENT.uid, AW)
+        owners.confirm(AW, REPLICASET)
+        await until(lambda: resolved)
+        assert owners.confirm(AW, REPLICASET) == AW
+    assert server.requests(path=path("deployments", "web")) == []
+
+
+async def test_owner_is_asked_for_once_however_many_pods_it_has(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    serve(server)
+    async with owners_of(client) as (owners, resolved):
+        for _ in range(100):
+            owners.confirm(AW, REPLICASET)
+        await until(lambda: resolved)
+        for _ in range(100):
+            owners.confirm(AW, REPLICASET)
+        await asyncio.sleep(10)  # virtual
+    assert len(server.requests(path=path("replicasets", "web-1"))) == 1
+
+
+async def test_chain_ends_at_the_appwrapper_even_if_something_controls_that(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """An operator or a workflow that makes AppWrappers must not hide whose their pods are."""
+    serve(server)
+    workflow = ObjectRef(-1, "argoproj.io/v1alpha1", "Workflow", "default", "flow", "uid-of-flow")
+    appwrapper = owned("aw", workflow)
+    appwrapper["metadata"]["uid"] = AW
+    server.on(
+        "GET", "/apis/workload.codeflare.dev/v1beta1/namespaces/default/appwrappers/aw", answer(appwrapper)
+    )
+    async with owners_of(client) as (owners, resolved):
+        owners.confirm(AW, REPLICASET)
+        await until(lambda: resolved)
+        assert owners.confirm(AW, REPLICASET) == AW
+
+
+async def test_owner_that_is_gone_or_replaced_confirms_nothing(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    replaced = owned("web", APPWRAPPER)
+    replaced["metadata"]["uid"] = "a-successor"
+    serve(server, deployment=replaced)
+    async with owners_of(client) as (owners, resolved):
+        owners.confirm(AW, REPLICASET)
+        owners.confirm(AW, ref("ReplicaSet", "gone"))
+        await until(lambda: len(resolved) == 2)
+        assert owners.confirm(AW, REPLICASET) is None
+        assert owners.confirm(AW, ref("ReplicaSet", "gone")) is None
+
+
+async def test_owner_of_whom_a_server_that_was_just_started_may_not_tell_is_asked_about_again(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """It has not read its roles yet; who is nobody once is nobody for good."""
+    serve(server)
+    forbidden = refusal(403, "Forbidden")
+    server.on("GET", path("deployments", "web"), forbidden, answer(owned("web", APPWRAPPER)))
+    async with owners_of(client) as (owners, resolved):
+        owners.confirm(AW, REPLICASET)
+        await until(lambda: resolved)
+        assert owners.confirm(AW, REPLICASET) == AW
+
+
+async def test_question_that_failed_is_asked_again_later_each_time(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    serve(server)
+    server.on("GET", path("deployments", "web"), *[AWAY] * 8, answer(owned("web", APPWRAPPER)))
+    async with owners_of(client) as (owners, resolved):
+        owners.confirm(AW, REPLICASET)
+        await until(lambda: resolved)
+        assert owners.confirm(AW, REPLICASET) == AW
+    assert monotonic() == pytest.approx(1 + 2 + 4 + 8 + 16 + 32 + 60 + 60, abs=1)
+
+
+@pytest.mark.parametrize("reply", [pytest.param(AWAY, id="refuses"), pytest.param(never, id="is-silent")])
+async def test_owner_of_whom_nobody_can_tell_holds_up_no_other(
+    server: FakeApiServer, client: ClusterClient, reply: Reply
+) -> None:
+    """As those of a kind whose API server is down."""
+    serve(server)
+    lost = [ref("ReplicaSet", f"lost-{number}") for number in range(3)]
+    for each in lost:
+        server.on("GET", path("replicasets", each.name), reply)
+    async with owners_of(client) as (owners, resolved):
+        for each in (*lost, REPLICASET):
+            owners.confirm(AW, each)
+        await until(lambda: resolved)
+        assert monotonic() < 1
+        assert owners.confirm(AW, REPLICASET) == AW
+
+
+@pytest.mark.parametrize("claim", [AW, None])
+@pytest.mark.parametrize("controller", [APPWRAPPER, DEPLOYMENT, REPLICASET])
+async def test_pod_of_another_namespace_is_nobodys_whoever_it_says_controls_it(
+    server: FakeApiServer, client: ClusterClient, claim: str | None, controller: ObjectRef
+) -> None:
+    """Owner references do not reach over namespaces: this one was forged, with an owner of its own in between."""
+    serve(server)
+    forged = replace(controller, namespace="evil")
+    in_between = path("replicasets", "web-1").replace("default", "evil")
+    server.on("GET", in_between, answer(owned("web-1", APPWRAPPER)))
+    async with owners_of(client) as (owners, _):
+        owners.learn(DEPLOYMENT.uid, AW)
+        assert owners.confirm(claim, forged, names_appwrapper=True) is None
+        await asyncio.sleep(1)  # virtual
+        assert owners.confirm(claim, forged, names_appwrapper=True) is None
+        assert owners.confirm(claim, APPWRAPPER) == AW
+        assert owners.confirm(claim, DEPLOYMENT) == AW
+
+
+async def test_claim_without_an_owner_and_owner_without_a_claim_are_nobodys(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    async with owners_of(client) as (owners, _):
+        assert owners.confirm(AW, None) is None
+        assert owners.confirm(None, REPLICASET) is None
+        await asyncio.sleep(1)  # virtual
+    assert server.asked == []
+
+
+async def test_pod_without_a_claim_is_of_the_appwrapper_whose_known_object_made_it(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """So it is with gangs that MCAD dispatched: their pods bear none of our labels."""
+    async with owners_of(client) as (owners, _):
+        owners.learn(REPLICASET.uid, AW)
+        assert owners.confirm(None, REPLICASET) == AW
+    assert server.asked == []
+
+
+async def test_pod_without_a_claim_that_names_an_appwrapper_is_of_the_one_its_owners_lead_to(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """So it is with the pods of a Deployment that MCAD made: a ReplicaSet is between them."""
+    serve(server)
+    async with owners_of(client) as (owners, resolved):
+        assert owners.confirm(None, REPLICASET, names_appwrapper=True) is None
+        await until(lambda: resolved)
+        assert owners.confirm(None, REPLICASET, names_appwrapper=True) == AW
+
+
+async def test_pod_that_names_an_appwrapper_but_leads_to_none_is_nobodys(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    serve(server, deployment=owned("web"))
+    async with owners_of(client) as (owners, resolved):
+        owners.confirm(None, REPLICASET, names_appwrapper=True)
+        await until(lambda: resolved)
+        assert owners.confirm(None, REPLICASET, names_appwrapper=True) is None
+        await asyncio.sleep(10)  # virtual
+    assert len(server.requests(path=path("replicasets", "web-1"))) == 1
+
+
+async def test_pod_without_a_claim_that_an_appwrapper_controls_is_of_that_one(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    namesake = ObjectRef(-1, "example.org/v1", "AppWrapper", "default", "aw", "uid-of-another-kind")
+    async with owners_of(client) as (owners, _):
+        assert owners.confirm(None, APPWRAPPER) == AW
+        assert owners.confirm("another-appwrapper", APPWRAPPER) is None
+        assert owners.confirm(None, namesake) is None
+    assert server.asked == []
+
+
+async def test_owners_in_a_circle_end(server: FakeApiServer, client: ClusterClient) -> None:
+    serve(server, deployment=owned("web", REPLICASET))
+    async with owners_of(client) as (owners, resolved):
+        owners.confirm(AW, REPLICASET)
+        await until(lambda: resolved)
+        assert owners.confirm(AW, REPLICASET) is None
+
+
+# --- what nobody checks ----------------------------------------------------------------------------------------
+
+HOSTILE = ["?", "", ".", "..", "../../secrets", "a/b", "%2e%2e", "#", "\0", "a\u202eb", "x" * 300]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+async def test_owner_whose_name_is_no_name_is_nobodys_and_ends_nothing(
+    server: FakeApiServer, client: ClusterClient, name: str
+) -> None:
+    """A GET of a collection would answer with a list, in which no object is."""
+    serve(server)
+    server.on("GET", path("replicasets", ""), answer({"metadata": {}, "items": []}))
+    server.on("GET", path("replicasets", "").rstrip("/"), answer({"metadata": {}, "items": []}))
+    async with owners_of(client) as (owners, resolved):
+        owners.confirm(AW, replace(REPLICASET, name=name, uid="uid-of-odd"))
+        owners.confirm(AW, REPLICASET)
+        await until(lambda: len(resolved) == 2)
+        assert owners.confirm(AW, replace(REPLICASET, name=name, uid="uid-of-odd")) is None
+        assert owners.confirm(AW, REPLICASET) == AW
+    namespace = path("replicasets", "x").removesuffix("/x")
+    assert all(
+        asked.path.startswith((f"{namespace}/", f"{APPS}/namespaces/default/deployments/"))
+        or asked.path == APPS
+        for asked in server.requests("GET")
+    )
+
+
+@pytest.mark.parametrize("api_version", ["v1?", "?", "apps/v1?watch=true", "../v1", "apps/v1/x", "", "v\0"])
+async def test_owner_of_a_version_that_is_none_is_nobodys_and_ends_nothing(
+    server: FakeApiServer, client: ClusterClient, api_version: str
+) -> None:
+    serve(server)
+    server.on("GET", "/readyz", answer({}))
+    async with owners_of(client) as (owners, resolved):
+        odd = replace(REPLICASET, api_version=api_version, uid="uid-of-odd")
+        owners.confirm(AW, odd)
+        owners.confirm(AW, REPLICASET)
+        await until(lambda: len(resolved) == 2)
+        assert (owners.confirm(AW, odd), owners.confirm(AW, REPLICASET)) == (None, AW)
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        pytest.param(
+            {"kind": "ReplicaSetList", "metadata": {"resourceVersion": "1"}, "items": []}, id="list"
+        ),
+        pytest.param({}, id="empty"),
+        pytest.param({"metadata": None}, id="null"),
+        pytest.param({"metadata": {"uid": 5}}, id="a-number"),
+        pytest.param({"metadata": {"uid": "a\0b"}}, id="a-nul"),
+        pytest.param([], id="no-object"),
+    ],
+)
+async def test_answer_that_is_no_object_is_no_answer(
+    server: FakeApiServer, client: ClusterClient, nonsense: object
+) -> None:
+    serve(server)
+    server.on("GET", path("replicasets", "web-1"), answer(nonsense), answer(owned("web-1", DEPLOYMENT)))
+    async with owners_of(client) as (owners, resolved):
+        owners.confirm(AW, REPLICASET)
+        await until(lambda: resolved)
+        assert owners.confirm(AW, REPLICASET) == AW
+
+
+@pytest.mark.parametrize(
+    "references",
+    [
+        pytest.param("yes", id="text"),
+        pytest.param([None], id="null"),
+        pytest.param([{"controller": True}], id="nothing-in-it"),
+        pytest.param(
+            [{"controller": True, "apiVersion": 1, "kind": [], "name": {}, "uid": None}], id="no-text"
+        ),
+    ],
+)
+async def test_chain_ends_at_an_owner_reference_that_cannot_be_read(
+    server: FakeApiServer, client: ClusterClient, references: object
+) -> None:
+    serve(server, deployment={"metadata": {"uid": DEPLOYMENT.uid, "ownerReferences": references}})
+    async with owners_of(client) as (owners, resolved):
+        owners.confirm(AW, REPLICASET)
+        await until(lambda: resolved)
+        assert owners.confirm(AW, REPLICASET) is None
+
+
+async def test_whatever_one_question_raises_is_counted_and_asked_again_and_the_others_are_answered(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    serve(server)
+    raised: list[str] = []
+
+    def listens(uid: str) -> None:
+        if not raised:
+            raised.append(uid)
+            raise RuntimeError("nobody thought of this")
+
+    before = log.internal_errors().get("owners", 0)
+    owners = Owners(client, Discovery(client), listens, HOMES.get)
+    task = asyncio.create_task(owners.run())
+    owners.confirm(AW, REPLICASET)
+    await until(lambda: raised)
+    owners.confirm(AW, ref("ReplicaSet", "gone"))
+    await asyncio.sleep(2)  # virtual
+    assert not task.done()
+    assert owners.confirm(AW, REPLICASET) == AW
+    assert log.internal_errors()["owners"] == before + 1
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+
+
+async def test_reference_to_a_real_object_by_a_wrong_name_does_not_make_it_nobodys(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """Else one forged pod would take away from the gang whose ReplicaSet it names."""
+    serve(server)
+    forged = replace(REPLICASET, name="another")
+    server.on("GET", path("replicasets", "another"), answer(owned("another")))
+    async with owners_of(client) as (owners, resolved):
+        owners.confirm(AW, forged)
+        await until(lambda: resolved)
+        assert owners.confirm(AW, forged) is None
+        owners.confirm(AW, REPLICASET)
+        await until(lambda: len(resolved) == 2)
+        assert owners.confirm(AW, REPLICASET) == AW
+
+
+# --- where an AppWrapper is --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("claim", [AW, None])
+async def test_appwrapper_that_nobody_knows_has_no_pods_and_nobody_is_asked_about_them(
+    server: FakeApiServer, client: ClusterClient, claim: str | None
+) -> None:
+    serve(server)
+    homes: dict[str, str] = {}
+    async with owners_of(client, homes) as (owners, _):
+        owners.learn(DEPLOYMENT.uid, AW)
+        assert owners.confirm(claim, APPWRAPPER) is None
+        assert owners.confirm(claim, DEPLOYMENT) is None
+        owners.confirm(claim, REPLICASET)
+        await asyncio.sleep(1)  # virtual
+        assert server.asked == []
+        homes[AW] = "default"
+        assert owners.confirm(claim, APPWRAPPER) == AW
+        assert owners.confirm(claim, DEPLOYMENT) == AW
+
+
+ANCHOR = ObjectRef(-1, "v1", "ConfigMap", "default", f"appwrapper-{AW}-1", "uid-of-the-anchor")
+CONFIGMAPS = "/api/v1/namespaces/default/configmaps"
+
+
+@pytest.mark.parametrize(
+    ("uid", "root"),
+    [
+        pytest.param(ANCHOR.uid, AW, id="the-anchor"),
+        pytest.param("made-up", None, id="an-anchor-by-its-name-alone"),
+    ],
+)
+async def test_in_a_member_an_anchor_is_believed_by_its_uid_and_a_reference_to_an_appwrapper_is_not(
+    server: FakeApiServer, client: ClusterClient, uid: str, root: str | None
+) -> None:
+    configmaps = {"name": "configmaps", "kind": "ConfigMap", "namespaced": True}
+    server.on("GET", "/api/v1", answer({"resources": [configmaps]}))
+    there = {"metadata": make_metadata(ANCHOR.name, uid=ANCHOR.uid)}
+    server.on("GET", f"{CONFIGMAPS}/{ANCHOR.name}", answer(there))
+    async with owners_of(client, anchor_root=lambda _metadata: AW) as (owners, resolved):
+        assert owners.confirm(AW, replace(ANCHOR, uid=uid)) is None
+        await until(lambda: resolved)
+        assert owners.confirm(AW, replace(ANCHOR, uid=uid)) == root
+        assert owners.confirm(AW, APPWRAPPER) is None
+
+
+async def test_on_the_hub_a_configmap_is_no_anchor(server: FakeApiServer, client: ClusterClient) -> None:
+    async with owners_of(client) as (owners, _):
+        assert owners.confirm(AW, ANCHOR) is None
+
+
+async def test_only_the_metadata_of_an_owner_is_asked_for(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
+    """The whole of one may be too large to be read, and then nobody would ever know whose its pods are."""
+    serve(server)
+    async with owners_of(client) as (owners, resolved):
+        owners.confirm(AW, REPLICASET)
+        await until(lambda: resolved)
+    asked = server.requests(path=path("replicasets", "web-1")) + server.requests(
+        path=path("deployments", "web")
+    )
+    assert [each.headers["Accept"] for each in asked] == [f"{METADATA},{JSON}"] * 2

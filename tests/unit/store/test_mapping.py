@@ -1,0 +1,154 @@
+"""Records as rows and back: exact, complete, and refusing what would be lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+
+from dispatcher.core.model.record import Attempt, Change, ObjectRef, Phase, Record
+from dispatcher.errors import DataRefused
+from dispatcher.store import mapping
+from dispatcher.store.tables import appwrapper, attempt, attempt_object, event
+from tests.unit.store.records import records
+
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+FIRST = ObjectRef(0, "v1", "Pod", "default", "a")
+SECOND = ObjectRef(1, "v1", "Pod", "default", "b")
+
+
+def make_record(phase: Phase = Phase.DISPATCHING, attempt: Attempt | None = None) -> Record:
+    return Record("uid", "group", "default", "aw", NOW, phase, NOW, attempt=attempt)
+
+
+def make_attempt(*objects: ObjectRef, number: int = 1, ended_at: datetime | None = None) -> Attempt:
+    return Attempt(number, "hub", NOW, objects, ended_at=ended_at)
+
+
+def make_change(before: Record | None, after: Record) -> Change:
+    return Change(before, after, ())
+
+
+def as_postgres_reads(document: str, types: Mapping[str, str]) -> list[dict[str, object]]:
+    """What `json_to_recordset` makes of it."""
+    return [
+        {
+            column: datetime.fromisoformat(row[column])
+            if types.get(column) == "timestamptz" and row[column] is not None
+            else row[column]
+            for column in row
+        }
+        for row in json.loads(document)
+    ]
+
+
+@given(records)
+def test_any_record_survives_the_way_to_rows_and_back(record: Record) -> None:
+    change = make_change(None, record)
+    (row,) = as_postgres_reads(
+        mapping.to_json([mapping.new_row(record)]), {**mapping.IDENTITY_COLUMNS, **mapping.STATE_COLUMNS}
+    )
+    found = None
+    objects = as_postgres_reads(mapping.to_json(mapping.object_rows(change)), mapping.OBJECT_COLUMNS)
+    for each in as_postgres_reads(mapping.to_json(mapping.attempt_rows(change)), mapping.ATTEMPT_COLUMNS):
+        found = mapping.attempt_of(each, map(mapping.object_of, objects))
+    assert mapping.record_of({**row, "enqueue_seq": 0}, found) == record
+
+
+DERIVED = {"taken_in_at", "first_queued_at", "ended_at", "outcome"}
+"""Columns that the writing statement makes of the others."""
+
+
+def test_every_field_of_a_record_has_a_column() -> None:
+    kept_otherwise = {"group", "gang", "pending", "unhealthy", "attempt", "enqueue_seq"}
+    kept_otherwise |= {"where", "user", "groups"}
+    named = {field.name for field in fields(Record)} - kept_otherwise
+    assert named <= {*mapping.IDENTITY_COLUMNS, *mapping.STATE_COLUMNS}
+
+
+@pytest.mark.parametrize(
+    ("listed", "table", "ours"),
+    [
+        (
+            {**mapping.IDENTITY_COLUMNS, **mapping.STATE_COLUMNS},
+            appwrapper,
+            {"enqueue_seq", "updated_at", *DERIVED},
+        ),
+        (mapping.ATTEMPT_COLUMNS, attempt, {"cluster_uid", "epoch"}),
+        (mapping.OBJECT_COLUMNS, attempt_object, set()),
+        (mapping.EVENT_COLUMNS, event, {"id", "recorded_at", "epoch"}),
+    ],
+    ids=lambda value: getattr(value, "name", None),
+)
+def test_what_is_written_and_what_the_database_adds_are_the_columns_of_the_table(
+    listed: dict[str, str], table: object, ours: set[str]
+) -> None:
+    columns = {column.name for column in table.columns}  # type: ignore[attr-defined]  # a Table
+    assert {*listed, *ours} == columns
+
+
+def test_large_parts_that_did_not_change_are_not_sent() -> None:
+    before = make_record()
+    row = mapping.changed_row(before, replace(before, version=1, message="new"))
+    assert (row["demand"], row["pod_sets"], row["conditions"]) == (None, None, None)
+    assert (row["believed"], row["version"], row["message"]) == (0, 1, "new")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param(2**64, id="past-64-bits"),
+        pytest.param("\ud800", id="half-a-character"),
+    ],
+)
+def test_what_json_cannot_hold_is_refused(value: object) -> None:
+    with pytest.raises(DataRefused):
+        mapping.to_json([{"value": value}])
+
+
+def test_an_attempt_is_written_when_it_is_new_or_changed_only() -> None:
+    queued, known = make_record(Phase.QUEUED), make_attempt()
+    dispatched = make_record(attempt=known)
+    assert len(mapping.attempt_rows(make_change(queued, dispatched))) == 1
+    assert mapping.attempt_rows(make_change(dispatched, replace(dispatched, message="m"))) == []
+    ended = replace(dispatched, attempt=replace(known, ended_at=NOW))
+    assert len(mapping.attempt_rows(make_change(dispatched, ended))) == 1
+
+
+@pytest.mark.parametrize("successor", [None, make_attempt(number=2)])
+def test_a_live_attempt_cannot_be_lost_sight_of(successor: Attempt | None) -> None:
+    before = make_record(attempt=make_attempt())
+    with pytest.raises(DataRefused, match="attempt 1 is live"):
+        mapping.attempt_rows(make_change(before, replace(before, attempt=successor)))
+    over = make_record(attempt=make_attempt(ended_at=NOW))
+    mapping.attempt_rows(make_change(over, replace(over, attempt=successor)))
+
+
+def test_objects_are_written_when_new_or_changed_only() -> None:
+    before = make_record(attempt=make_attempt(FIRST, SECOND))
+    created = replace(before, attempt=make_attempt(replace(FIRST, uid="1"), replace(SECOND, done=True)))
+    written = mapping.object_rows(make_change(before, created))
+    assert [(row["item"], row["object_uid"], row["done"]) for row in written] == [
+        (0, "1", False),
+        (1, "", True),
+    ]
+    assert mapping.object_rows(make_change(before, before)) == []
+
+
+@pytest.mark.parametrize("phase", [Phase.REQUEUEING, Phase.SUSPENDING, Phase.FAILING, Phase.DELETING])
+def test_all_objects_are_written_when_they_are_to_go(phase: Phase) -> None:
+    before = make_record(attempt=make_attempt(FIRST, SECOND))
+    written = mapping.object_rows(make_change(before, replace(before, phase=phase)))
+    assert [(row["item"], row["intent"]) for row in written] == [(0, "delete"), (1, "delete")]
+
+
+def test_an_attempt_does_not_forget_objects() -> None:
+    before = make_record(attempt=make_attempt(FIRST, SECOND))
+    with pytest.raises(DataRefused, match="forget"):
+        mapping.object_rows(make_change(before, replace(before, attempt=make_attempt(FIRST))))
+    over = make_record(attempt=make_attempt(FIRST, ended_at=NOW))
+    mapping.object_rows(make_change(over, replace(over, attempt=make_attempt(number=2))))
