@@ -29,11 +29,11 @@ from dispatcher.api.appwrapper import spec_hash
 from dispatcher.api.names import HUB_CLUSTER, WORKLOAD_GROUP
 from dispatcher.controller.members.member import asked_kinds
 from dispatcher.controller.reconcile.committer import Committer
-from dispatcher.controller.reconcile.event_recorder import Announcer
+from dispatcher.controller.reconcile.event_recorder import StepRecorder
 from dispatcher.controller.reconcile.workqueue import WorkQueue
-from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.garbage import short_collections
-from dispatcher.controller.scheduling.scheduler import Dispatch, Rules
+from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.takeover import load
 from dispatcher.core.lifecycle import first_steps
@@ -42,7 +42,7 @@ from dispatcher.core.model.gang import Gang, PodSet, Taint, Toleration
 from dispatcher.core.model.record import Change
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodPhase
-from dispatcher.core.scheduling.cluster_filters import Site, Where
+from dispatcher.core.scheduling.cluster_filters import ClusterRequirements, ClusterSnapshot
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.events import EventRecorder
 from dispatcher.probes import Metrics
@@ -138,7 +138,7 @@ def submission(number: int, mix: Mix, now: datetime, namespaces: int = 20) -> Ch
         spec_hash=spec_hash(spec),
         priority=number * 31 % 10,
         priority_slope=0.001 * (1 + number % 7) if mix in {Mix.SLOPED, Mix.DISTINCT_SLOPED} else 0.0,
-        where=Where(namespace=namespace, kinds=frozenset({JOB})),
+        where=ClusterRequirements(namespace=namespace, kinds=frozenset({JOB})),
     )
     return first_steps.submit(newcomer, shape(number, mix), now)
 
@@ -161,12 +161,12 @@ class HubAlone:
     def __init__(self, ledger: CapacityLedger) -> None:
         self._ledger = ledger
 
-    async def get_ready(self, _wheres: Iterable[Where]) -> None:
+    async def get_ready(self, _wheres: Iterable[ClusterRequirements]) -> None:
         """Nothing has to be asked."""
 
-    def sites(self, _wheres: Iterable[Where]) -> Mapping[str, Site]:
+    def sites(self, _wheres: Iterable[ClusterRequirements]) -> Mapping[str, ClusterSnapshot]:
         """The hub, as it is now."""
-        return {HUB_CLUSTER: Site(HUB_CLUSTER, self._ledger.snapshot())}
+        return {HUB_CLUSTER: ClusterSnapshot(HUB_CLUSTER, self._ledger.snapshot())}
 
 
 class Members:
@@ -176,16 +176,16 @@ class Members:
         self._ledgers = ledgers
         self._namespaces = {name: {f"team-{each}" for each in range(namespaces)} for name in ledgers}
 
-    async def get_ready(self, wheres: Iterable[Where]) -> None:
+    async def get_ready(self, wheres: Iterable[ClusterRequirements]) -> None:
         """Every kind was asked for before."""
         asked_kinds(set(wheres))
 
-    def sites(self, wheres: Iterable[Where]) -> Mapping[str, Site]:
+    def sites(self, wheres: Iterable[ClusterRequirements]) -> Mapping[str, ClusterSnapshot]:
         """Each member, as it is now."""
         asked = set(wheres)
         kinds, namespaces = asked_kinds(asked), frozenset(where.namespace for where in asked)
         return {
-            name: Site(
+            name: ClusterSnapshot(
                 name,
                 ledger.snapshot().without(NOTHING),
                 {"name": name},
@@ -272,13 +272,13 @@ class Bench:
         names = [f"member-{number:02}" for number in range(backlog.clusters)] or [HUB_CLUSTER]
         ledgers = {name: full_cluster(backlog.nodes) for name in names}
         self._ledger = ledgers[names[0]]
-        self._roster = Roster(ledgers)
+        self._cache = Cache(ledgers)
         metrics, recorder = Metrics(), EventRecorder(client, time.monotonic)
-        self.committer = Committer(store, self._roster, Announcer(metrics, recorder).announce)
+        self.committer = Committer(store, self._cache, StepRecorder(metrics, recorder).announce)
         keys = WorkQueue(time.monotonic)
         known = Members(ledgers, backlog.namespaces) if backlog.clusters else HubAlone(self._ledger)
-        self._dispatch = Dispatch(
-            self._roster, self.committer, known, keys.add, lambda _record: True, _now, metrics, Rules()
+        self._dispatch = Scheduler(
+            self._cache, self.committer, known, keys.add, lambda _record: True, _now, metrics, Rules()
         )
 
     async def first_life(self) -> dict[str, Taken]:
@@ -294,7 +294,7 @@ class Bench:
             "loading": await self._meter.measure(self._load()),
             "first cycle": await self._meter.measure(self._dispatch.cycle()),
         }
-        if len(list(self._roster.queued())) != self._backlog.queued:
+        if len(list(self._cache.queued())) != self._backlog.queued:
             raise AssertionError("not everything was queued before")
         return figures
 
@@ -319,7 +319,7 @@ class Bench:
         return submission(number, self._backlog.mix, _now(), self._backlog.namespaces)
 
     async def _load(self) -> None:
-        await load(self._roster, self._store, Slices(time.monotonic))
+        await load(self._cache, self._store, Slices(time.monotonic))
 
     async def _repeat(self, before: Callable[[int], None]) -> Taken:
         taken = []

@@ -26,11 +26,11 @@ from benchmarks.backlog import Meter, TimedStore
 from benchmarks.processor import peak_memory
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.api.sizes import LARGEST_SPEC, MOST_CONTAINERS, SpecSize
-from dispatcher.controller.intake.intake import Admission
+from dispatcher.controller.intake.intake import Intake
 from dispatcher.controller.intake.specs import Specs
-from dispatcher.controller.reconcile.appwrapper_informer import Hub
+from dispatcher.controller.reconcile.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.reconcile.committer import Committer
-from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.garbage import short_collections
 from dispatcher.core.model.record import Phase
 from dispatcher.core.scheduling.capacity import CapacityLedger
@@ -183,13 +183,13 @@ class Leader:
     store: TimedStore
 
     def __post_init__(self) -> None:
-        self.roster = Roster({HUB_CLUSTER: CapacityLedger()})
-        self.committer = Committer(self.store, self.roster, lambda _change, _record: None)
-        self.hub = Hub(self.client, Discovery(self.client), self.note, self.is_known)
+        self.cache = Cache({HUB_CLUSTER: CapacityLedger()})
+        self.committer = Committer(self.store, self.cache, lambda _change, _record: None)
+        self.hub = AppWrapperInformer(self.client, Discovery(self.client), self.note, self.is_known)
         self.failed: list[str] = []
-        self.admission = Admission(
+        self.intake = Intake(
             self.hub,
-            self.roster,
+            self.cache,
             self.committer,
             {},
             Specs(self.store),
@@ -201,7 +201,7 @@ class Leader:
 
     def is_known(self, uid: str) -> bool:
         """True once it was taken in."""
-        return self.roster.get(uid) is not None
+        return self.cache.get(uid) is not None
 
     def note(self, _uid: str) -> None:
         """One was shown."""
@@ -213,8 +213,8 @@ class Leader:
     async def take_in(self) -> None:
         """Have all of them taken in."""
         for view in self.hub.views():
-            self.admission.add(view.uid)
-        await self.admission.admit_all()
+            self.intake.add(view.uid)
+        await self.intake.admit_all()
 
 
 async def measure(server: str, url: str) -> None:
@@ -244,7 +244,7 @@ async def measure(server: str, url: str) -> None:
                 f"{taken.longest_stretch * 1000:5.0f} ms of processor, longest block "
                 f"{taken.longest_block * 1000:5.0f} ms, peak memory +{grown:.0f} MiB"
             )
-        phases = [record.phase for record in leader.roster.records()]
+        phases = [record.phase for record in leader.cache.records()]
         print(
             f"all      {time.perf_counter() - began:7.1f} s: {phases.count(Phase.QUEUED)} queued, "
             f"{phases.count(Phase.FAILED)} refused, {len(leader.failed)} not taken in"

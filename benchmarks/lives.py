@@ -19,11 +19,11 @@ from dispatcher.api import conditions as words
 from dispatcher.api.names import WORKLOAD_GROUP
 from dispatcher.core.lifecycle import first_steps, steps
 from dispatcher.core.lifecycle.first_steps import Newcomer
-from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.record import Change, ObjectRef, Pending, Record
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.cluster_filters import Rejection, Where
+from dispatcher.core.scheduling.cluster_filters import ClusterRequirements, Rejection
 from dispatcher.core.scheduling.cycle import INSUFFICIENT
 from dispatcher.store import mapping
 
@@ -146,7 +146,7 @@ def _live(name: str, share: int, first: Change, acts: Iterable[tuple[Moment, Act
 
 
 def _newcomer() -> Newcomer:
-    where = Where(namespace="team", kinds=frozenset({_KIND}))
+    where = ClusterRequirements(namespace="team", kinds=frozenset({_KIND}))
     return Newcomer("", WORKLOAD_GROUP, "team", "gang", _time(Moment.SUBMITTED), _SPEC, "", where=where)
 
 
@@ -186,14 +186,14 @@ def _fall_silent(record: Record, now: datetime) -> Change:
 
 
 def _preempt(record: Record, now: datetime) -> Change:
-    verdict = Verdict(
+    verdict = EvictionReason(
         words.MIN_PODS_NOT_RUNNING, "Insufficient number of Running pods, minimum=2, running=1."
     )
     return steps.preempt(record, verdict, now, 300, now)
 
 
 def _fail(record: Record, now: datetime) -> Change:
-    verdict = Verdict(words.FAILED_COMPONENT, "a component failed: RayCluster gang")
+    verdict = EvictionReason(words.FAILED_COMPONENT, "a component failed: RayCluster gang")
     return steps.fail(record, verdict, now)
 
 

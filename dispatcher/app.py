@@ -23,7 +23,7 @@ from pathlib import Path
 from dispatcher import errors, log
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.controller.intake.author_check import AuthorCheck, watch_policy
-from dispatcher.controller.intake.intake import Admission
+from dispatcher.controller.intake.intake import Intake
 from dispatcher.controller.intake.limits import Limits, QueueBound
 from dispatcher.controller.intake.namespaces import Namespaces
 from dispatcher.controller.intake.specs import Specs
@@ -33,22 +33,22 @@ from dispatcher.controller.members.connector import Pace
 from dispatcher.controller.members.first_lists import NotListed, wait_for_lists
 from dispatcher.controller.members.fleet import Concerned, Fleet
 from dispatcher.controller.members.membership import MembersUnknown
-from dispatcher.controller.reconcile.appwrapper_informer import Hub
+from dispatcher.controller.reconcile.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.reconcile.committer import Committer
-from dispatcher.controller.reconcile.event_recorder import Announcer
+from dispatcher.controller.reconcile.event_recorder import StepRecorder
 from dispatcher.controller.reconcile.pacing import Pacing
 from dispatcher.controller.reconcile.parts import Parts
 from dispatcher.controller.reconcile.reconciler import Reconciler, lane_of
-from dispatcher.controller.reconcile.status_writer import Reporter
+from dispatcher.controller.reconcile.status_writer import StatusWriter
 from dispatcher.controller.reconcile.workqueue import WorkQueue
-from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.garbage import look_at_all_again, short_collections
-from dispatcher.controller.scheduling.scheduler import Dispatch, Rules
+from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.housekeeping import Housekeeping
 from dispatcher.controller.upkeep.metrics import gather
-from dispatcher.controller.upkeep.orphan_gc import Sweep
-from dispatcher.controller.upkeep.restore_recovery import Restoration
+from dispatcher.controller.upkeep.orphan_gc import OrphanCollector
+from dispatcher.controller.upkeep.restore_recovery import RestoreRecovery
 from dispatcher.controller.upkeep.sampler import Sampler
 from dispatcher.controller.upkeep.takeover import for_each, load
 from dispatcher.core.intake.ceilings import Ceiling
@@ -73,7 +73,7 @@ from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership, Lease
 from dispatcher.store.queue import QueueStore
 from dispatcher.store.restore_detection import Incarnation
-from dispatcher.store.samples import Chronicle
+from dispatcher.store.samples import SampleStore
 
 RETRY_SECONDS = 1.0
 LONGEST_RETRY_SECONDS = 30.0
@@ -337,28 +337,30 @@ class Session:
         )
         self._clusters = self._fleet.clusters
         self._specs = Specs(self._store, timedelta(seconds=settings.kept_seconds))
-        self._roster = Roster(
+        self._cache = Cache(
             self._fleet.ledgers, self._place_freed, bounds_of_reservations(settings), self._specs.limit_of
         )
-        self._arrivals = Arrivals(self._clusters, self._roster, self._queue.add, self._wake_dispatch)
+        self._arrivals = Arrivals(self._clusters, self._cache, self._queue.add, self._wake_dispatch)
         self._recorder = EventRecorder(client, time.monotonic)
-        self._committer = Committer(self._store, self._roster, Announcer(metrics, self._recorder).announce)
-        self._hub = Hub(client, self._cluster.discovery, self._appwrapper_changed, self._is_taken_in)
-        self._admission: Admission | None = None
+        self._committer = Committer(self._store, self._cache, StepRecorder(metrics, self._recorder).announce)
+        self._hub = AppWrapperInformer(
+            client, self._cluster.discovery, self._appwrapper_changed, self._is_taken_in
+        )
+        self._intake: Intake | None = None
         default = Ceiling(settings.max_priority, settings.max_priority_slope)
         self._namespaces = Namespaces(client, default, self._ceiling_changed)
         self._first_lists = (self._cluster, self._hub, self._namespaces)
         self._limits = Limits(
             Rule(settings.declared_demand),
             self._namespaces.ceiling_of,
-            QueueBound(settings.queued_per_namespace, self._roster.count_standing, self._queue.add),
+            QueueBound(settings.queued_per_namespace, self._cache.count_standing, self._queue.add),
         )
         self._denied_namespaces = denied_namespaces(settings)
         self._pacing = Pacing()
-        self._sweep: Sweep | None = None
-        self._restoration: Restoration | None = None
-        self._dispatch = Dispatch(
-            self._roster,
+        self._orphan_collector: OrphanCollector | None = None
+        self._restore_recovery: RestoreRecovery | None = None
+        self._scheduler = Scheduler(
+            self._cache,
             self._committer,
             self._fleet,
             self._queue.add,
@@ -378,7 +380,7 @@ class Session:
 
     def _home_of(self, uid: str) -> str | None:
         """The namespace of an AppWrapper, known as soon as the database or the hub has shown it."""
-        known = self._roster.get(uid) or self._hub.view(uid)
+        known = self._cache.get(uid) or self._hub.view(uid)
         return known.namespace if known else None
 
     def _appwrapper_changed(self, uid: str) -> None:
@@ -395,7 +397,7 @@ class Session:
         )
 
     def _lane_of(self, uid: str) -> str:
-        return lane_of(uid, self._roster, self._hub)
+        return lane_of(uid, self._cache, self._hub)
 
     def _is_as_asked(self, record: Record) -> bool:
         """True unless the watch shows that the user of a queued gang wants something else by now.
@@ -410,10 +412,10 @@ class Session:
         return is_as_asked(record, not view.deleting, asked)
 
     def _is_taken_in(self, uid: str) -> bool:
-        return self._roster.get(uid) is not None
+        return self._cache.get(uid) is not None
 
     def _count_running(self, cluster: str) -> int:
-        return self._roster.count_holders(cluster)
+        return self._cache.count_holders(cluster)
 
     def _member_changed(self, name: str) -> None:
         """A member has come, or come back, or gone, or is to be emptied: its gangs are to be looked at."""
@@ -421,10 +423,10 @@ class Session:
         if name not in self._clusters:
             look_at_all_again()
             return
-        if self._sweep is not None:
-            self._sweep.wake()
-        if self._restoration is not None:
-            self._restoration.wake()
+        if self._orphan_collector is not None:
+            self._orphan_collector.wake()
+        if self._restore_recovery is not None:
+            self._restore_recovery.wake()
 
     def _is_joining(self, name: str) -> bool:
         """True while nobody can tell how the gangs of a cluster are, because it is being connected or taken in."""
@@ -432,7 +434,7 @@ class Session:
 
     def figures(self) -> Figures:
         """What it knows now, for a scrape."""
-        return gather(self._roster, self._clusters, self._hub, self._client, self._recorder)
+        return gather(self._cache, self._clusters, self._hub, self._client, self._recorder)
 
     def watches_ready(self) -> bool:
         """True once every watch has its first complete answer."""
@@ -448,12 +450,12 @@ class Session:
         life = await self._recognise_database()
         hub_id = str(await self._store.hub_id())
         slices = Slices(time.monotonic)
-        await load(self._roster, self._store, slices)
+        await load(self._cache, self._store, slices)
         known = self._known_clusters
         self._fleet.remember(
-            await known.unreachable_clusters(), await known.declared_members(), self._roster.occupied()
+            await known.unreachable_clusters(), await known.declared_members(), self._cache.occupied()
         )
-        await for_each(self._roster.records(), self._cluster.learn, slices)
+        await for_each(self._cache.records(), self._cluster.learn, slices)
         tasks.create_task(self._committer.run(), name="committer")
         tasks.create_task(self._recorder.run(), name="events")
         await self.watch(tasks)
@@ -483,9 +485,9 @@ class Session:
 
     async def _work(self, tasks: asyncio.TaskGroup, hub_id: str, life: Incarnation) -> None:
         specs = self._specs
-        self._admission = admission = Admission(
+        self._intake = intake = Intake(
             self._hub,
-            self._roster,
+            self._cache,
             self._committer,
             self._clusters,
             specs,
@@ -500,13 +502,13 @@ class Session:
             limits=self._limits,
             takes_secrets=self._settings.wrapped_secrets == "stored",
         )
-        unknown = (view.uid for view in self._hub.views() if self._roster.get(view.uid) is None)
-        await for_each(unknown, admission.add, Slices(time.monotonic))
-        await admission.admit_all()
-        self._restoration = Restoration(
+        unknown = (view.uid for view in self._hub.views() if self._cache.get(view.uid) is None)
+        await for_each(unknown, intake.add, Slices(time.monotonic))
+        await intake.admit_all()
+        self._restore_recovery = RestoreRecovery(
             self._hub,
             hub_id,
-            self._roster,
+            self._cache,
             self._committer,
             self._clusters,
             specs,
@@ -517,14 +519,14 @@ class Session:
             self._fleet.is_certain,
         )
         if not life.is_settled:
-            await self._restoration.begin()
-            tasks.create_task(self._restoration.run(), name="restoration")
-        reporter = Reporter(
-            self._hub, self._roster, self._clusters, self._queue, time.monotonic, self._limits.bound
+            await self._restore_recovery.begin()
+            tasks.create_task(self._restore_recovery.run(), name="restoration")
+        status_writer = StatusWriter(
+            self._hub, self._cache, self._clusters, self._queue, time.monotonic, self._limits.bound
         )
-        self._sweep = Sweep(
+        self._orphan_collector = OrphanCollector(
             self._clusters,
-            self._roster,
+            self._cache,
             self._hub,
             hub_id,
             self._store.deleted_among,
@@ -534,11 +536,11 @@ class Session:
             hub=self._hub,
             hub_id=hub_id,
             clusters=self._clusters,
-            roster=self._roster,
+            cache=self._cache,
             committer=self._committer,
-            admission=admission,
+            intake=intake,
             specs=specs,
-            reporter=reporter,
+            status_writer=status_writer,
             queue=self._queue,
             wake_dispatch=self._wake_dispatch,
             now=self._clock.now,
@@ -546,17 +548,17 @@ class Session:
             loss_of=self._fleet.loss_of,
             leads_nowhere=self._fleet.leads_nowhere,
             note_mishap=self._fleet.note_mishap,
-            is_left_alone=self._restoration.is_left_alone,
+            is_left_alone=self._restore_recovery.is_left_alone,
             limits=self._limits,
             pacing=self._pacing,
             denied_namespaces=self._denied_namespaces,
-            removes=self._sweep.removes,
+            removes=self._orphan_collector.removes,
         )
         await self._prepare_terms(specs)
-        await for_each(self._roster.uids(), self._queue.add, Slices(time.monotonic))
-        tasks.create_task(admission.run(), name="admission")
-        tasks.create_task(self._dispatch.run(), name="dispatch")
-        tasks.create_task(self._sweep.run(), name="sweep")
+        await for_each(self._cache.uids(), self._queue.add, Slices(time.monotonic))
+        tasks.create_task(intake.run(), name="admission")
+        tasks.create_task(self._scheduler.run(), name="dispatch")
+        tasks.create_task(self._orphan_collector.run(), name="sweep")
         tasks.create_task(self._housekeeping.run(), name="housekeeping")
         tasks.create_task(self._housekeeping.run_readers(), name="readers")
         tasks.create_task(self._make_sampler().run(), name="samples")
@@ -585,26 +587,26 @@ class Session:
 
     async def _prepare_terms(self, specs: Specs) -> None:
         """Every gang that runs is looked at first of all, and each look needs its terms."""
-        active = [record for record in self._roster.records() if record.phase in ACTIVE]
+        active = [record for record in self._cache.records() if record.phase in ACTIVE]
         views = {record.uid: self._hub.view(record.uid) for record in active}
         await specs.prepare({uid: view.tolerance for uid, view in views.items() if view}, active)
 
     def _make_sampler(self) -> Sampler:
-        chronicle = Chronicle(self._database, lambda: self._leadership.lease)
+        chronicle = SampleStore(self._database, lambda: self._leadership.lease)
         period = timedelta(seconds=self._settings.sample_seconds)
-        return Sampler(self._roster, self._fleet, chronicle, self._clock.now, period)
+        return Sampler(self._cache, self._fleet, chronicle, self._clock.now, period)
 
     def _wake_dispatch(self) -> None:
-        self._dispatch.wake()
+        self._scheduler.wake()
 
     def _place_freed(self, namespace: str) -> None:
         """One of a namespace has left the queue: another one may come in."""
-        if self._admission is not None:
-            self._admission.recall(namespace)
+        if self._intake is not None:
+            self._intake.recall(namespace)
 
     def _ceiling_changed(self, namespace: str) -> None:
         """The ceilings of a namespace have changed: reconcile each queued or suspended AppWrapper in it."""
-        for uid in self._roster.standing(namespace):
+        for uid in self._cache.standing(namespace):
             self._queue.add(uid)
 
     async def _settle(self) -> None:
@@ -615,7 +617,7 @@ class Session:
 
     def _look_and_plan(self, uid: str) -> None:
         self._queue.add(uid)
-        self._dispatch.wake()
+        self._scheduler.wake()
 
 
 def denied_namespaces(settings: Settings, pod: Path = POD_NAMESPACE) -> frozenset[str]:

@@ -23,7 +23,7 @@ PAGE: Final = Path(__file__).parent / "lifecycle.md"
 HEAD: Final = """\
 # The life of an AppWrapper
 
-<!-- Made by `python docs/generate_lifecycle.py` from dispatcher/core/transitions.py. Change that, not this. -->
+<!-- Made by `python docs/generate_lifecycle.py` from `core.lifecycle.transitions`. Change that, not this page. -->
 
 An AppWrapper is in one phase at a time. The phase is a column of its row in Postgres; its status is projected from
 the row. Every change of phase is one of the transitions below, and each writes one event in the transaction that

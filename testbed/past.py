@@ -27,15 +27,15 @@ from dispatcher.api.submitter import Submitter
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import first_steps, steps
 from dispatcher.core.lifecycle.first_steps import Newcomer
-from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodPhase
-from dispatcher.core.scheduling.cluster_filters import Closed, Site, Where
+from dispatcher.core.scheduling.cluster_filters import Closed, ClusterRequirements, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Policy
-from dispatcher.core.scheduling.pending_queue import Line
+from dispatcher.core.scheduling.pending_queue import PendingQueue
 from dispatcher.core.status.cluster_state import Standing
 from dispatcher.core.status.samples import CapacitySample, Moment, stock_of
 from dispatcher.store import migrate
@@ -43,7 +43,7 @@ from dispatcher.store.clusters import ClusterStore
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
-from dispatcher.store.samples import Chronicle
+from dispatcher.store.samples import SampleStore
 from testbed.postgres import drop_database, url_of
 
 FIRST_DAY: Final = datetime(2026, 3, 18, tzinfo=UTC)
@@ -58,10 +58,10 @@ GRACE: Final = timedelta(minutes=30)
 """How long east may be silent before what runs there is given up."""
 
 RAY: Final = ("ray.io/v1", "RayCluster")
-FAILED_PODS: Final = Verdict(
+FAILED_PODS: Final = EvictionReason(
     "FoundFailedPods", "Found 1 failed, 3 running, and 0 succeeded pods; expected 4 pods"
 )
-LOST_PODS: Final = Verdict(
+LOST_PODS: Final = EvictionReason(
     "MinPodsNotRunning",
     "Insufficient number of Running and Completed pods, minimum=8, running=5, completed=0.",
 )
@@ -233,9 +233,9 @@ class Story:
 
     def __post_init__(self) -> None:
         self._queue = QueueStore(self.database, lambda: self.leadership.lease)
-        self._chronicle = Chronicle(self.database, lambda: self.leadership.lease)
+        self._chronicle = SampleStore(self.database, lambda: self.leadership.lease)
         self._notes = ClusterStore(self.database, lambda: self.leadership.lease)
-        self._line = Line()
+        self._line = PendingQueue()
         self._records: dict[str, Record] = {}
         self._jobs = {job.uid: job for job in JOBS}
         self._due: list[tuple[datetime, int, Action]] = []
@@ -271,7 +271,7 @@ class Story:
 
     async def _cycle(self, now: datetime) -> None:
         sites = {
-            name: Site(name, each.ledger.snapshot(), each.labels, each.closed)
+            name: ClusterSnapshot(name, each.ledger.snapshot(), each.labels, each.closed)
             for name, each in self.clusters.items()
         }
         for outcome in self._line.plan(sites, Policy.BEST_EFFORT_FIFO, BOUND, now):
@@ -307,7 +307,9 @@ class Story:
             spec=b"{}",
             spec_hash="story",
             priority=job.priority,
-            where=Where(parse_selector(job.selector, ""), namespace=job.team, kinds=frozenset({RAY})),
+            where=ClusterRequirements(
+                parse_selector(job.selector, ""), namespace=job.team, kinds=frozenset({RAY})
+            ),
             submitter=Submitter(job.user, (f"team-{job.team}",)),
         )
         await self._commit(first_steps.submit(newcomer, make_gang(job.gpus), now))

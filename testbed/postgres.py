@@ -329,7 +329,7 @@ def _copy_wheel(binaries: Path, target: Path) -> Path:
 def _fresh_folder(user: str | None) -> Iterator[Path]:
     """Yield a short, private folder that `user` can enter, and remove it; those of the dead go first."""
     parent = _parent_folder(user)
-    _sweep(parent)
+    _orphan_collector(parent)
     folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=parent))
     lock = hold(folder, owner_name(os.getpid()))
     _give(folder, user)
@@ -349,7 +349,7 @@ def _parent_folder(user: str | None) -> Path:
     raise NoPostgres(f"no temporary folder that {user or 'we'} may enter is short enough for a socket")
 
 
-def _sweep(parent: Path) -> None:
+def _orphan_collector(parent: Path) -> None:
     """Remove the folders of owners that were killed; their servers were ended by their guardians."""
     for folder in parent.glob(f"{FOLDER_PREFIX}*"):
         # A folder just made may not be locked yet: one without a lock file is left to the next sweep.

@@ -16,16 +16,16 @@ from dispatcher.core.kinds.completion import ItemTerms
 from dispatcher.core.kinds.manifest import Owner
 from dispatcher.core.kinds.object_status import ObjectState
 from dispatcher.core.lifecycle import first_steps, steps
-from dispatcher.core.lifecycle.decision import Observation
+from dispatcher.core.lifecycle.decision import ObservedState
 from dispatcher.core.lifecycle.first_steps import Newcomer
-from dispatcher.core.lifecycle.health import Sight
-from dispatcher.core.lifecycle.policy import KEPT, Terms
-from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.lifecycle.health import ObservedObjects
+from dispatcher.core.lifecycle.policy import KEPT, LifecyclePolicy
+from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.model.gang import Gang, PodSet, Taint, Toleration
 from dispatcher.core.model.record import ObjectRef, Pending, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot, Node, PodCounts
-from dispatcher.core.scheduling.cluster_filters import Site
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 
 Json = dict[str, Any]
 
@@ -133,13 +133,13 @@ _LIVES: Final[dict[Phase, Callable[[Record], Record]]] = {
 def make_preempted(record: Record | None = None, reason: str = words.MIN_PODS_NOT_RUNNING) -> Record:
     """A record (else a new one that runs) that is taken from its cluster at second 4, and may go on at 94."""
     return steps.preempt(
-        record or make_record(Phase.RUNNING), Verdict(reason, "too few pods"), at(94), 600, at(4)
+        record or make_record(Phase.RUNNING), EvictionReason(reason, "too few pods"), at(94), 600, at(4)
     ).after
 
 
 def make_failing_run(record: Record | None = None, reason: str = words.FAILED_COMPONENT) -> Record:
     """A record (else a new one that runs) that failed after its dispatch, at second 4; its parts are going."""
-    return steps.fail(record or make_record(Phase.RUNNING), Verdict(reason, "it failed"), at(4)).after
+    return steps.fail(record or make_record(Phase.RUNNING), EvictionReason(reason, "it failed"), at(4)).after
 
 
 def make_failed_run(record: Record | None = None, reason: str = words.FAILED_COMPONENT) -> Record:
@@ -147,22 +147,22 @@ def make_failed_run(record: Record | None = None, reason: str = words.FAILED_COM
     return steps.removed(make_failing_run(record, reason), at(5), at(5) + KEPT).after
 
 
-def make_terms(*items: ItemTerms, **fields: Any) -> Terms:  # noqa: ANN401
+def make_terms(*items: ItemTerms, **fields: Any) -> LifecyclePolicy:  # noqa: ANN401
     """The terms of what is sure to make pods; of one item that never ends, as a RayCluster, if none is given."""
     values: dict[str, Any] = {"items": items or (ItemTerms(holds=True),), "expects_pods": True}
-    return Terms(**{**values, **fields})
+    return LifecyclePolicy(**{**values, **fields})
 
 
 def make_sight(
     pods: PodCounts | None = None,
     *states: ObjectState | None,
     absent: tuple[ObjectRef, ...] = (),
-) -> Sight:
+) -> ObservedObjects:
     """What is seen of a gang: one pod that runs and one object of which there is nothing to say, if not told."""
-    return Sight(PodCounts(running=1) if pods is None else pods, states or (ObjectState(),), absent)
+    return ObservedObjects(PodCounts(running=1) if pods is None else pods, states or (ObjectState(),), absent)
 
 
-def make_observation(record: Record | None = None, seconds: float = 10, **fields: Any) -> Observation:  # noqa: ANN401
+def make_observation(record: Record | None = None, seconds: float = 10, **fields: Any) -> ObservedState:  # noqa: ANN401
     """A record (else a new one) seen so many seconds after `NOW`, wanted as it was submitted, and in good health."""
     seen = record or make_record()
     held_back = seen.phase in {Phase.SUSPENDED, Phase.SUSPENDING}
@@ -172,7 +172,7 @@ def make_observation(record: Record | None = None, seconds: float = 10, **fields
         "terms": make_terms(),
         "sight": make_sight(),
     }
-    return Observation(seen, now=at(seconds), **{**values, **fields})
+    return ObservedState(seen, now=at(seconds), **{**values, **fields})
 
 
 def make_core_node(name: str, *taints: Taint, usable: bool = True, **allocatable: int) -> Node:
@@ -188,9 +188,9 @@ def make_snapshot(*nodes: Node, **allocatable: int) -> CapacitySnapshot:
     return ledger.snapshot()
 
 
-def make_sites(**snapshots: CapacitySnapshot) -> dict[str, Site]:
+def make_sites(**snapshots: CapacitySnapshot) -> dict[str, ClusterSnapshot]:
     """Clusters of which nothing is known but their capacity."""
-    return {name: Site(name, snapshot) for name, snapshot in snapshots.items()}
+    return {name: ClusterSnapshot(name, snapshot) for name, snapshot in snapshots.items()}
 
 
 def make_owner(name: str = "aw", **fields: Any) -> Owner:  # noqa: ANN401

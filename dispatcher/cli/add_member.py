@@ -14,7 +14,7 @@ from dispatcher import errors
 from dispatcher.api.membercluster import DEFAULT_SECRET_KEY, SecretKey, parse_member_cluster
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.api.spec_errors import SpecError, one_line
-from dispatcher.cli.hub_client import Hub, explained
+from dispatcher.cli.hub_client import HubClient, explained
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import cluster_uid
 from dispatcher.kube.kubeconfig import Connection, connection
@@ -36,7 +36,7 @@ class Wanted:
     anyway: bool = False
 
 
-async def join(hub: Hub, wanted: Wanted, say: Say) -> None:
+async def join(hub: HubClient, wanted: Wanted, say: Say) -> None:
     """Bring about what is wanted and tell each step; `CommandFailed` or `SettingsError` before the first write."""
     found = await hub.find(wanted.name)
     at = _secret_key(wanted, found)
@@ -109,7 +109,7 @@ def _check(name: str, spec: Json, found: Json | None) -> None:
         raise errors.CommandFailed(str(error)) from error
 
 
-async def _try_out(hub: Hub, wanted: Wanted, to: Connection, say: Say) -> None:
+async def _try_out(hub: HubClient, wanted: Wanted, to: Connection, say: Say) -> None:
     """Look whether the kubeconfig leads to a cluster that may be this member."""
     for doubt in await _doubts_of(hub, wanted.name, to, say):
         if not wanted.anyway:
@@ -117,7 +117,7 @@ async def _try_out(hub: Hub, wanted: Wanted, to: Connection, say: Say) -> None:
         say(f"in spite of this: {doubt}")
 
 
-async def _doubts_of(hub: Hub, name: str, to: Connection, say: Say) -> list[str]:
+async def _doubts_of(hub: HubClient, name: str, to: Connection, say: Say) -> list[str]:
     async with ClusterClient.of(to) as client:
         with explained(to.server, _RIGHTS):
             try:
@@ -128,7 +128,7 @@ async def _doubts_of(hub: Hub, name: str, to: Connection, say: Say) -> list[str]
     return doubts(name, uid, await cluster_uid(hub.client), (await hub.members())["items"])
 
 
-async def _declare(hub: Hub, wanted: Wanted, spec: Json, say: Say) -> None:
+async def _declare(hub: HubClient, wanted: Wanted, spec: Json, say: Say) -> None:
     others = (await hub.members())["items"]
     await hub.declare(wanted.name, wanted.labels, spec)
     say(f"member cluster {wanted.name} created")

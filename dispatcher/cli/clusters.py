@@ -56,7 +56,7 @@ from dispatcher.cli.watching import EVERY, Every, Watch, watch
 from dispatcher.store.reports import Report
 
 if TYPE_CHECKING:
-    from dispatcher.cli.hub_client import Hub
+    from dispatcher.cli.hub_client import HubClient
     from dispatcher.kube.client import Json
 
 DEFAULT_NAMESPACE: Final = "default"
@@ -118,7 +118,7 @@ def list_clusters(
     Free is what a gang could still ask for: the reserve is taken off already.
     """
 
-    async def act(hub: Hub) -> None:
+    async def act(hub: HubClient) -> None:
         typer.echo(_shown(await hub.members(), output))
 
     _on_hub(hub_kubeconfig, DEFAULT_NAMESPACE, act)
@@ -219,7 +219,7 @@ def remove(
     _on_hub(hub_kubeconfig, namespace or own_namespace(), lambda hub: _remove(hub, name, force=force))
 
 
-async def _remove(hub: Hub, name: str, *, force: bool) -> None:
+async def _remove(hub: HubClient, name: str, *, force: bool) -> None:
     from dispatcher.cli.add_member import declared_secret
     from dispatcher.cli.hub_client import missing
 
@@ -254,14 +254,14 @@ def own_namespace(pod_namespace: Path = POD_NAMESPACE) -> str:
     return pod_namespace.read_text().strip() if pod_namespace.exists() else DEFAULT_NAMESPACE
 
 
-def _on_hub(kubeconfig: str, namespace: str, act: Callable[[Hub], Awaitable[None]]) -> None:
-    from dispatcher.cli.hub_client import Hub, explained
+def _on_hub(kubeconfig: str, namespace: str, act: Callable[[HubClient], Awaitable[None]]) -> None:
+    from dispatcher.cli.hub_client import HubClient, explained
     from dispatcher.kube.client import ClusterClient
 
     async def connected() -> None:
         async with await ClusterClient.connect(kubeconfig) as client:
             with explained("the hub", "Is --hub-kubeconfig, or KUBECONFIG, the hub's?"):
-                await act(Hub(client, namespace))
+                await act(HubClient(client, namespace))
 
     asyncio.run(connected())
 
@@ -279,7 +279,7 @@ def _shown(listed: Json, output: Output | None) -> str:
 def _change(name: str, hub_kubeconfig: str, spec: Json) -> None:
     from dispatcher.cli.add_member import changed
 
-    async def act(hub: Hub) -> None:
+    async def act(hub: HubClient) -> None:
         found = await hub.member(name)
         after = await hub.change(found, spec)
         was = "" if changed(found, after) else "already "

@@ -36,7 +36,7 @@ _MEANINGS: Final = (
 )
 
 
-class Hub:
+class HubClient:
     """Reads and writes what declares a cluster; `namespace` is the dispatcher's own."""
 
     def __init__(self, client: ClusterClient, namespace: str) -> None:

@@ -29,7 +29,7 @@ from dispatcher.core.model.record import (
     Record,
 )
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.cluster_filters import ANYWHERE, Kind, Rejection, Where
+from dispatcher.core.scheduling.cluster_filters import ANYWHERE, ClusterRequirements, Kind, Rejection
 from dispatcher.errors import DataRefused
 
 Row = dict[str, object]
@@ -345,7 +345,7 @@ def _intent(record: Record) -> str:
 # --- from rows to values -----------------------------------------------------------------------------
 
 
-def _where_of(row: Mapping[Any, Any]) -> Where:
+def _where_of(row: Mapping[Any, Any]) -> ClusterRequirements:
     return _where(
         row["cluster_selector"],
         row["cluster_preference"],
@@ -362,11 +362,11 @@ def _where(
     namespace: str,
     kinds: tuple[Kind, ...],
     ruled_out: tuple[tuple[str, str], ...],
-) -> Where:
+) -> ClusterRequirements:
     """The same value for all that require the same: there are few of these among many."""
     if not (selector or preference or kinds):
         return ANYWHERE
-    return Where(
+    return ClusterRequirements(
         selector=parse_selector(selector, "cluster_selector"),
         prefers=parse_selector(preference, "cluster_preference"),
         namespace=namespace,

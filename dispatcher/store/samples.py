@@ -18,7 +18,7 @@ REMEMBERED: Final = timedelta(days=7)
 """For so long it is looked back for what a cluster had. Somebody who leads writes it down again and again."""
 
 
-class Chronicle:
+class SampleStore:
     """What the leader writes down from time to time; `lease` gives the lease to write under, or raises `Fenced`."""
 
     def __init__(self, database: Database, lease: Callable[[], Lease]) -> None:

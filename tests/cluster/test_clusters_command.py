@@ -19,7 +19,7 @@ import pytest
 
 from dispatcher import errors
 from dispatcher.api.names import MEMBERS_PATH
-from dispatcher.cli.hub_client import Hub
+from dispatcher.cli.hub_client import HubClient
 from dispatcher.kube.client import MERGE_PATCH, ClusterClient
 from dispatcher.kube.discovery import cluster_uid
 from testbed.plane import Plane
@@ -36,9 +36,9 @@ async def name(client: ClusterClient) -> AsyncIterator[str]:
     """The name of a cluster that is no member, and will be none."""
     name = f"east-{uuid.uuid4().hex[:8]}"
     yield name
-    found = await Hub(client, "").find(name)
+    found = await HubClient(client, "").find(name)
     if found:
-        await Hub(client, "").remove(found)
+        await HubClient(client, "").remove(found)
 
 
 @pytest.fixture
@@ -52,9 +52,9 @@ def run(
 
 
 @pytest.fixture
-def hub(client: ClusterClient, namespace: str) -> Hub:
+def hub(client: ClusterClient, namespace: str) -> HubClient:
     """The hub, with a namespace of the test's own in place of the dispatcher's."""
-    return Hub(client, namespace)
+    return HubClient(client, namespace)
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ async def added(run: Run, plane: Plane, name: str) -> str:
 
 
 async def test_cluster_becomes_a_member(
-    run: Run, plane: Plane, client: ClusterClient, hub: Hub, name: str
+    run: Run, plane: Plane, client: ClusterClient, hub: HubClient, name: str
 ) -> None:
     version, uid = (await client.get("/version"))["gitVersion"], await cluster_uid(client)
     arguments = ("add", name, "--kubeconfig", str(plane.kubeconfig))
@@ -106,7 +106,7 @@ async def test_cluster_becomes_a_member(
     )
 
 
-async def test_member_is_closed_emptied_and_opened(run: Run, hub: Hub, added: str) -> None:
+async def test_member_is_closed_emptied_and_opened(run: Run, hub: HubClient, added: str) -> None:
     async def after(*arguments: str) -> tuple[bool, bool, str]:
         ran = await run(*arguments)
         assert (ran.code, ran.err) == (0, "")
@@ -138,7 +138,7 @@ async def test_members_are_listed(run: Run, client: ClusterClient, added: str) -
 
 
 async def test_member_is_removed_once_nothing_runs_there(
-    run: Run, client: ClusterClient, hub: Hub, added: str
+    run: Run, client: ClusterClient, hub: HubClient, added: str
 ) -> None:
     await client.patch(f"{MEMBERS_PATH}/{added}/status", {"status": {"running": 1}}, MERGE_PATCH)
     busy = await run("remove", added)
@@ -155,7 +155,7 @@ async def test_member_is_removed_once_nothing_runs_there(
     assert (await hub.find(added), secrets["items"]) == (None, [])
 
 
-async def test_successor_of_the_same_name_is_not_changed(hub: Hub, added: str) -> None:
+async def test_successor_of_the_same_name_is_not_changed(hub: HubClient, added: str) -> None:
     before = await hub.member(added)
     predecessor = {**before, "metadata": {**before["metadata"], "uid": str(uuid.uuid4())}}
 

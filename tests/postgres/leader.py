@@ -11,19 +11,19 @@ from enum import StrEnum
 from typing import assert_never
 
 from dispatcher.api.mutable_spec import Asked
-from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.kinds.object_status import End
 from dispatcher.core.lifecycle import steps
-from dispatcher.core.lifecycle.decision import Decision, Observation, Step, decide, retry_pause, where_asked
-from dispatcher.core.lifecycle.health import Sight, keeps_what_ended
-from dispatcher.core.lifecycle.policy import Terms
-from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step, decide, retry_pause, where_asked
+from dispatcher.core.lifecycle.health import ObservedObjects, keeps_what_ended
+from dispatcher.core.lifecycle.policy import LifecyclePolicy
+from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
 from dispatcher.core.model.record import ACTIVE, Change, Condition, ObjectRef, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodCounts, PodPhase
-from dispatcher.core.scheduling.cluster_filters import Site
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Policy
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
@@ -48,7 +48,7 @@ class Luck(StrEnum):
 class Wish:
     """What the user of one AppWrapper wants of it."""
 
-    terms: Terms
+    terms: LifecyclePolicy
     asked: Asked = field(default_factory=Asked)
     wanted: bool = True
 
@@ -73,25 +73,25 @@ class Leader:
         self.now = now
         self.wishes: dict[str, Wish] = {}
         self.there: dict[str, There] = {}
-        self._sights: dict[str, Sight] = {}
+        self._sights: dict[str, ObservedObjects] = {}
         self._finished: dict[str, tuple[str, frozenset[str]]] = {}
         self._leadership = Leadership(database, "leader", lease=timedelta(minutes=10))
         # Two of them: each has a lock of its own, so that races are the database's to decide.
         self.stores = [QueueStore(database, lambda: self._leadership.lease) for _ in range(2)]
-        self.roster, self.ledgers = _empty()
+        self.cache, self.ledgers = _empty()
 
     async def restart(self) -> None:
         """Lead anew, with nothing but what the database has."""
         assert await self._leadership.acquire() is not None
-        self.roster, self.ledgers = _empty()
+        self.cache, self.ledgers = _empty()
         for uid, there in list(self.there.items()):
             self._put(uid, there)
-        self.roster.load(await self.stores[0].load_live())
+        self.cache.load(await self.stores[0].load_live())
 
     def record(self, number: int) -> Record | None:
         """One of those that there are, whatever the number: of those that go on, if any does; None if there is none."""
         # In the order of their arrival: that of their uids would be another one each time.
-        records = [record for uid in self.wishes if (record := self.roster.get(uid)) is not None]
+        records = [record for uid in self.wishes if (record := self.cache.get(uid)) is not None]
         lively = [record for record in records if record.phase not in {Phase.FAILED, Phase.COMPLETED}]
         return (lively or records)[number % len(lively or records)] if records else None
 
@@ -124,8 +124,8 @@ class Leader:
     async def cycle(self, policy: Policy) -> None:
         """Decide for everything that is queued."""
         self.later()
-        sites = {name: Site(name, ledger.snapshot()) for name, ledger in self.ledgers.items()}
-        outcomes = self.roster.line.plan(sites, policy, BOUND, self.now)
+        sites = {name: ClusterSnapshot(name, ledger.snapshot()) for name, ledger in self.ledgers.items()}
+        outcomes = self.cache.pending_queue.plan(sites, policy, BOUND, self.now)
         changes = (change_of(outcome, self.now) for outcome in outcomes)
         await self.commit(change for change in changes if change is not None)
 
@@ -138,29 +138,29 @@ class Leader:
         for name in CLUSTERS:
             self.ledgers[name].remove_pod("foreign")
 
-    async def look(self, uid: str, sight: Sight | None, luck: Luck, times: int = 1) -> None:
+    async def look(self, uid: str, sight: ObservedObjects | None, luck: Luck, times: int = 1) -> None:
         """Do for one AppWrapper what is due, and what is due then; without a sight, it looks as it did."""
-        sight = self._sights.get(uid, Sight()) if sight is None else sight
+        sight = self._sights.get(uid, ObservedObjects()) if sight is None else sight
         for _ in range(times):
-            record = self.roster.get(uid)
+            record = self.cache.get(uid)
             if record is not None:
                 await self._look(record, sight, luck)
 
-    async def look_at_all(self, sight: Sight | None, luck: Luck = Luck.GOOD) -> None:
+    async def look_at_all(self, sight: ObservedObjects | None, luck: Luck = Luck.GOOD) -> None:
         """Do for each what is due, and what is due then."""
         for uid in self.wishes:
             await self.look(uid, sight, luck, times=2)
 
-    async def _look(self, record: Record, sight: Sight, luck: Luck) -> None:
+    async def _look(self, record: Record, sight: ObservedObjects, luck: Luck) -> None:
         wish = self.wishes[record.uid]
         self._show(record, sight)
-        seen = Observation(record, wish.wanted, self.later(), wish.asked, wish.terms, sight)
+        seen = ObservedState(record, wish.wanted, self.later(), wish.asked, wish.terms, sight)
         change = self._act(record, wish, decide(seen), luck)
         if change is not None:
             _check_what_is_left(change, seen)
             await self.commit([change])
 
-    def _show(self, record: Record, sight: Sight) -> None:
+    def _show(self, record: Record, sight: ObservedObjects) -> None:
         """Let its cluster be as it is seen."""
         self._sights[record.uid] = sight
         if record.phase in ACTIVE and record.attempt is not None:
@@ -181,7 +181,7 @@ class Leader:
     def _remember(self, changes: Iterable[Change], results: Iterable[CommitResult]) -> None:
         for result in results:
             for record in result.accepted:
-                self.roster.put(record)
+                self.cache.put(record)
         for change in changes:
             check(change, self.now)
             self._account(change)
@@ -236,14 +236,14 @@ class Leader:
                 eligible_at, seconds = now + terms.pause(decision.reason), terms.wait(record.requeuings + 1)
                 return steps.preempt(
                     record,
-                    Verdict(decision.reason, decision.message),
+                    EvictionReason(decision.reason, decision.message),
                     eligible_at,
                     int(seconds.total_seconds()),
                     now,
                     decision.done,
                 )
             case Step.FAIL:
-                return steps.fail(record, Verdict(decision.reason, decision.message), now)
+                return steps.fail(record, EvictionReason(decision.reason, decision.message), now)
             case Step.ABANDON:
                 return steps.abandon(record, decision.message, now)
             case Step.LOSE:
@@ -276,14 +276,14 @@ def _check_moved_forward(known: Condition | None, condition: Condition, now: dat
     assert (known.since == condition.since) is (known.status == condition.status)
 
 
-def _empty() -> tuple[Roster, dict[str, CapacityLedger]]:
+def _empty() -> tuple[Cache, dict[str, CapacityLedger]]:
     ledgers = {name: CapacityLedger() for name in CLUSTERS}
     for name, allocatable in CLUSTERS.items():
         ledgers[name].set_node(Node(f"node-of-{name}", allocatable))
-    return Roster(ledgers), ledgers
+    return Cache(ledgers), ledgers
 
 
-def _create(record: Record, terms: Terms, luck: Luck, now: datetime) -> Change | None:
+def _create(record: Record, terms: LifecyclePolicy, luck: Luck, now: datetime) -> Change | None:
     finished = {ref.item: ref for ref in record.attempt.objects} if record.attempt else {}
     objects = tuple(finished.get(item) or _object(record, item) for item in range(len(terms.items)))
     first = tuple(ref for ref in objects if ref.item == 0 or ref.item in finished)
@@ -321,7 +321,7 @@ def _pods(record: Record, counts: PodCounts) -> tuple[Pod, ...]:
     )
 
 
-def _check_what_is_left(change: Change, seen: Observation) -> None:
+def _check_what_is_left(change: Change, seen: ObservedState) -> None:
     """Where it leaves the hub to come back, only what ended well by itself is done; in a member nothing is."""
     before, attempt = change.before, change.after.attempt
     leaves = change.events[0].cause in {Cause.PREEMPTED, Cause.SUSPENDED}
@@ -340,7 +340,7 @@ def _object(record: Record, item: int) -> ObjectRef:
     return ObjectRef(item, "batch/v1", "Job", record.namespace, f"{record.name}-{item}", uid)
 
 
-def _end(record: Record, terms: Terms, decision: Decision, now: datetime) -> Change:
+def _end(record: Record, terms: LifecyclePolicy, decision: Decision, now: datetime) -> Change:
     match decision.step:
         case Step.COMPLETE:
             return steps.complete(record, decision.done, now + terms.kept_completed, now)

@@ -7,7 +7,7 @@ from datetime import timedelta
 import psycopg
 
 from dispatcher.core.lifecycle import steps
-from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.model.record import Change, Record
 from dispatcher.store.queue import QueueStore
 from tests.postgres.changes import (
@@ -35,7 +35,7 @@ async def lived(queue: QueueStore, name: str, spec: bytes) -> Record:
     record = await committed(queue, make_dispatch(record))
     record = await committed(queue, make_created(record))
     record = await committed(queue, steps.mark_running(record, LATER))
-    short = Verdict("MinPodsNotRunning", "too few")
+    short = EvictionReason("MinPodsNotRunning", "too few")
     record = await committed(queue, steps.preempt(record, short, LATER, 60, NOW + timedelta(seconds=10)))
     record = await committed(queue, steps.removed(record, NOW + timedelta(seconds=11)))
     record = await committed(queue, steps.dispatch(record, "east", NOW + timedelta(seconds=20)))

@@ -13,7 +13,7 @@ from dispatcher.core.status.samples import CapacitySample, QueueSample
 from dispatcher.errors import DataRefused, Fenced
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
-from dispatcher.store.samples import REMEMBERED, Chronicle
+from dispatcher.store.samples import REMEMBERED, SampleStore
 from tests.postgres.changes import rows_of
 
 AT = datetime(2026, 11, 20, 12, 5, tzinfo=UTC)
@@ -26,12 +26,12 @@ QUEUE = QueueSample("default", 3, DEMAND, 1, Resources({"memory": 2**80}))
 
 
 @pytest.fixture
-def chronicle(database: Database, leadership: Leadership) -> Chronicle:
+def chronicle(database: Database, leadership: Leadership) -> SampleStore:
     """What the leader writes down."""
-    return Chronicle(database, lambda: leadership.lease)
+    return SampleStore(database, lambda: leadership.lease)
 
 
-async def test_samples_are_kept_as_they_are(chronicle: Chronicle, database_url: str) -> None:
+async def test_samples_are_kept_as_they_are(chronicle: SampleStore, database_url: str) -> None:
     assert await chronicle.sample(AT, [CPU, MEMORY, WEST], [QUEUE, QueueSample("empty")])
     assert rows_of(database_url, "SELECT * FROM capacity_sample ORDER BY cluster, resource") == [
         (AT, "east", "cpu", 8000, 3000, 1000, -500, True),
@@ -45,7 +45,7 @@ async def test_samples_are_kept_as_they_are(chronicle: Chronicle, database_url: 
 
 
 async def test_moment_that_is_known_is_not_written_again_whoever_leads(
-    chronicle: Chronicle, database_url: str
+    chronicle: SampleStore, database_url: str
 ) -> None:
     assert await chronicle.sample(AT, [CPU], [QUEUE])
     assert not await chronicle.sample(AT, [WEST], [QueueSample("another"), replace(QUEUE, queued=9)])
@@ -55,7 +55,7 @@ async def test_moment_that_is_known_is_not_written_again_whoever_leads(
     assert found == [(AT, "default", 3), (NEXT, "default", 3)]
 
 
-async def test_last_capacity_is_the_newest_of_that_cluster(chronicle: Chronicle) -> None:
+async def test_last_capacity_is_the_newest_of_that_cluster(chronicle: SampleStore) -> None:
     await chronicle.sample(AT, [CPU, MEMORY], [QUEUE])
     newest = replace(CPU, held=7, is_reachable=False)
     await chronicle.sample(NEXT, [newest, WEST], [QUEUE])
@@ -65,7 +65,7 @@ async def test_last_capacity_is_the_newest_of_that_cluster(chronicle: Chronicle)
     assert await chronicle.last_capacity("south", NEXT) == []
 
 
-async def test_all_of_a_moment_is_written_or_none(chronicle: Chronicle, database_url: str) -> None:
+async def test_all_of_a_moment_is_written_or_none(chronicle: SampleStore, database_url: str) -> None:
     with pytest.raises(DataRefused):
         await chronicle.sample(AT, [CPU], [replace(QUEUE, queued=2**31)])
     assert rows_of(database_url, "SELECT * FROM capacity_sample") == []
@@ -76,5 +76,5 @@ async def test_who_leads_no_longer_samples_nothing(
 ) -> None:
     stale = replace(leadership.lease, epoch=leadership.lease.epoch - 1)
     with pytest.raises(Fenced):
-        await Chronicle(database, lambda: stale).sample(AT, [CPU], [QUEUE])
+        await SampleStore(database, lambda: stale).sample(AT, [CPU], [QUEUE])
     assert rows_of(database_url, "SELECT * FROM queue_sample") == []

@@ -27,9 +27,9 @@ from dispatcher.api.mutable_spec import Asked
 from dispatcher.core.kinds.completion import ItemTerms
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle import first_steps, steps
-from dispatcher.core.lifecycle.health import Sight
-from dispatcher.core.lifecycle.policy import Terms
-from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.lifecycle.health import ObservedObjects
+from dispatcher.core.lifecycle.policy import LifecyclePolicy
+from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.lifecycle.transitions import TARGETS, Cause
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.record import Change, Phase, Record
@@ -50,9 +50,9 @@ SOON = timedelta(seconds=30)
 ENDS = ItemTerms(ends=True, holds=True, pods=1)
 WORDS = ItemTerms(words=("Ready",), holds=True, pods=1)
 SAMPLE = [
-    Terms(items=(ENDS, ENDS), expects_pods=True, kept_completed=SOON, kept_failed=SOON),
-    Terms(items=(WORDS, ENDS), min_available=2, requeuing=Requeuing(wait=SOON, max_requeuings=1)),
-    Terms(
+    LifecyclePolicy(items=(ENDS, ENDS), expects_pods=True, kept_completed=SOON, kept_failed=SOON),
+    LifecyclePolicy(items=(WORDS, ENDS), min_available=2, requeuing=Requeuing(wait=SOON, max_requeuings=1)),
+    LifecyclePolicy(
         items=(ENDS, ENDS),
         has_components=True,
         expects_pods=True,
@@ -63,27 +63,27 @@ SAMPLE = [
     ),
 ]
 OPEN, SUCCEEDED = ObjectState(), ObjectState(End.SUCCEEDED, frozenset({"Ready"}))
-SHOWS_NOTHING = Sight()
-RUNS = Sight(PodCounts(running=2), (OPEN, OPEN))
-HAS_GROWN = Sight(PodCounts(running=5), (OPEN, OPEN))
-IS_HALF_DONE = Sight(PodCounts(running=1, succeeded=1), (SUCCEEDED, OPEN))
-IS_DONE = Sight(PodCounts(succeeded=2), (SUCCEEDED, SUCCEEDED))
-IS_HALF_GONE = Sight(PodCounts(), (SUCCEEDED, OPEN))
+SHOWS_NOTHING = ObservedObjects()
+RUNS = ObservedObjects(PodCounts(running=2), (OPEN, OPEN))
+HAS_GROWN = ObservedObjects(PodCounts(running=5), (OPEN, OPEN))
+IS_HALF_DONE = ObservedObjects(PodCounts(running=1, succeeded=1), (SUCCEEDED, OPEN))
+IS_DONE = ObservedObjects(PodCounts(succeeded=2), (SUCCEEDED, SUCCEEDED))
+IS_HALF_GONE = ObservedObjects(PodCounts(), (SUCCEEDED, OPEN))
 ILL = [
     IS_HALF_GONE,
-    Sight(PodCounts(running=1, pending=1), (OPEN, OPEN)),
-    Sight(PodCounts(running=2, lost=1), (OPEN, OPEN)),
-    Sight(PodCounts(running=2, pending=1, unschedulable=1), (OPEN, None)),
-    Sight(PodCounts(running=1, failed=1, exit_codes=frozenset({3})), (OPEN, OPEN)),
-    Sight(PodCounts(running=1, failed=1), (OPEN, ObjectState(End.EVICTED))),
-    Sight(PodCounts(failed=1), (ObjectState(End.FAILED, message="it exited with 1"), OPEN)),
-    Sight(PodCounts(running=4, pending=1, unschedulable=1), (OPEN, OPEN)),
+    ObservedObjects(PodCounts(running=1, pending=1), (OPEN, OPEN)),
+    ObservedObjects(PodCounts(running=2, lost=1), (OPEN, OPEN)),
+    ObservedObjects(PodCounts(running=2, pending=1, unschedulable=1), (OPEN, None)),
+    ObservedObjects(PodCounts(running=1, failed=1, exit_codes=frozenset({3})), (OPEN, OPEN)),
+    ObservedObjects(PodCounts(running=1, failed=1), (OPEN, ObjectState(End.EVICTED))),
+    ObservedObjects(PodCounts(failed=1), (ObjectState(End.FAILED, message="it exited with 1"), OPEN)),
+    ObservedObjects(PodCounts(running=4, pending=1, unschedulable=1), (OPEN, OPEN)),
 ]
 CURABLE = [sight for sight in ILL if set(sight.states) <= {OPEN, None}]
 WELL = [RUNS, RUNS, IS_HALF_DONE, IS_HALF_DONE, HAS_GROWN]
 # The first and the last of a list are drawn most often: what lets a life go on stands there.
 SIGHTS = st.sampled_from([*WELL, SHOWS_NOTHING, *ILL, IS_DONE, *reversed(WELL)])
-LASTS: st.SearchStrategy[Sight | None] = st.one_of(st.none(), st.none(), SIGHTS)
+LASTS: st.SearchStrategy[ObservedObjects | None] = st.one_of(st.none(), st.none(), SIGHTS)
 ARRIVALS = [cause for source, cause in TARGETS if source is None]
 TERMS = st.sampled_from(SAMPLE)
 PODS = st.sampled_from([2, 4, 9, 4, 2])
@@ -135,43 +135,45 @@ class Lives(RuleBasedStateMachine):
         return list(self.leader.wishes)
 
     @initialize(terms=TERMS, pods=st.lists(PODS, min_size=3, max_size=3))
-    def leads_and_some_are_submitted(self, terms: Terms, pods: list[int]) -> None:
+    def leads_and_some_are_submitted(self, terms: LifecyclePolicy, pods: list[int]) -> None:
         self.outside.execute("DELETE FROM appwrapper")  # of an earlier example
         self.run(self.leader.restart())
         for each in pods:
             self.arrives(Cause.SUBMITTED, terms, each)
 
     @rule(terms=TERMS, pods=PODS)
-    def is_seen_for_the_first_time(self, terms: Terms, pods: int) -> None:
+    def is_seen_for_the_first_time(self, terms: LifecyclePolicy, pods: int) -> None:
         """In each way there is, one after the other: a draw would leave out some."""
         if len(self.uids) < MOST_APPWRAPPERS:
             self.arrives(ARRIVALS[len(self.uids) % len(ARRIVALS)], terms, pods)
 
-    def arrives(self, cause: Cause, terms: Terms, pods: int) -> None:
+    def arrives(self, cause: Cause, terms: LifecyclePolicy, pods: int) -> None:
         change = arrival(cause, self.name, pods, self.leader.later())
         held_back = Asked(suspend=change.after.phase is Phase.SUSPENDED)
         self.run(self.leader.submit(change, Wish(terms, held_back)))
 
     @rule(policy=POLICIES, sight=SIGHTS, luck=LUCK)
-    def a_cycle_decides_and_what_fits_is_created(self, policy: Policy, sight: Sight, luck: Luck) -> None:
+    def a_cycle_decides_and_what_fits_is_created(
+        self, policy: Policy, sight: ObservedObjects, luck: Luck
+    ) -> None:
         self.run(self.leader.cycle(policy))
         self.run(self.leader.look_at_all(sight, luck))
 
     @rule(number=NUMBERS, sight=SIGHTS, luck=LUCK, times=TIMES)
-    def is_looked_at(self, number: int, sight: Sight, luck: Luck, times: int) -> None:
+    def is_looked_at(self, number: int, sight: ObservedObjects, luck: Luck, times: int) -> None:
         record = self.leader.record(number)
         if record is not None:
             self.run(self.leader.look(record.uid, sight, luck, times))
 
     @rule(seconds=st.sampled_from([10, 60, 60, 600]), policy=POLICIES, sight=LASTS)
-    def time_goes_by(self, seconds: int, policy: Policy, sight: Sight | None) -> None:
+    def time_goes_by(self, seconds: int, policy: Policy, sight: ObservedObjects | None) -> None:
         self.leader.later(seconds)
         self.run(self.leader.cycle(policy))
         self.run(self.leader.look_at_all(sight))
 
     @rule(number=NUMBERS, ills=st.permutations(CURABLE), seconds=st.sampled_from([10, 60, 600]), later=LASTS)
     def runs_and_is_ill_for_a_while(
-        self, number: int, ills: list[Sight], seconds: int, later: Sight | None
+        self, number: int, ills: list[ObservedObjects], seconds: int, later: ObservedObjects | None
     ) -> None:
         record = self.leader.record(number)
         if record is not None:
@@ -191,7 +193,7 @@ class Lives(RuleBasedStateMachine):
 
     def is_sent_to(self, cluster: str, uid: str) -> None:
         """Though there may be no room: what is charged is charged all the same."""
-        record = self.leader.roster.get(uid)
+        record = self.leader.cache.get(uid)
         if record is not None and record.phase is Phase.QUEUED:
             self.run(self.leader.commit([steps.dispatch(record, cluster, self.leader.later(100))]))
 
@@ -204,7 +206,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(number=NUMBERS, cluster=CLUSTER, by_its_user=st.booleans(), sight=SIGHTS)
     def is_half_done_when_it_is_taken_back_and_begins_again(
-        self, number: int, cluster: str, by_its_user: bool, sight: Sight
+        self, number: int, cluster: str, by_its_user: bool, sight: ObservedObjects
     ) -> None:
         record = self.leader.record(number)
         if record is None:
@@ -224,7 +226,7 @@ class Lives(RuleBasedStateMachine):
     def nothing_fits_and_the_head_is_deleted(self) -> None:
         with self.leader.crowded():
             self.run(self.leader.cycle(Policy.BEST_EFFORT_FIFO))
-            for record in list(self.leader.roster.queued()):
+            for record in list(self.leader.cache.queued()):
                 if record.blocked_since is not None:
                     self.leader.wishes[record.uid].wanted = False
                     self.run(self.leader.look(record.uid, SHOWS_NOTHING, Luck.GOOD))
@@ -239,7 +241,9 @@ class Lives(RuleBasedStateMachine):
             self.run(self.leader.look(record.uid, replace(RUNS, absent=absent), Luck.GOOD))
 
     @rule(number=NUMBERS, asked=ASKED, sight=LASTS)
-    def its_user_asks_for_something_else(self, number: int, asked: Asked, sight: Sight | None) -> None:
+    def its_user_asks_for_something_else(
+        self, number: int, asked: Asked, sight: ObservedObjects | None
+    ) -> None:
         record = self.leader.record(number)
         if record is not None:
             self.leader.wishes[record.uid].asked = asked
@@ -260,17 +264,17 @@ class Lives(RuleBasedStateMachine):
 
     @rule()
     def the_leader_is_killed_and_another_one_knows_the_same(self) -> None:
-        known = {record.uid: as_written(record) for record in self.leader.roster.records()}
+        known = {record.uid: as_written(record) for record in self.leader.cache.records()}
         free = {name: ledger.free() for name, ledger in self.leader.ledgers.items()}
-        waiting = sorted(record.uid for record in self.leader.roster.queued())
+        waiting = sorted(record.uid for record in self.leader.cache.queued())
         self.run(self.leader.restart())
-        assert {record.uid: as_written(record) for record in self.leader.roster.records()} == known
+        assert {record.uid: as_written(record) for record in self.leader.cache.records()} == known
         assert {name: ledger.free() for name, ledger in self.leader.ledgers.items()} == free
-        assert sorted(record.uid for record in self.leader.roster.queued()) == waiting
+        assert sorted(record.uid for record in self.leader.cache.queued()) == waiting
 
     @invariant()
     def capacity_is_charged_once_for_each_be_it_reserved_or_taken_by_pods(self) -> None:
-        holding = {record.uid: record for record in self.leader.roster.records() if record.holds_capacity}
+        holding = {record.uid: record for record in self.leader.cache.records() if record.holds_capacity}
         for name, allocatable in CLUSTERS.items():
             charged = NOTHING
             for uid in self.uids:
@@ -284,14 +288,14 @@ class Lives(RuleBasedStateMachine):
     @invariant()
     def one_attempt_lives_of_each_that_holds_capacity_and_none_of_others(self) -> None:
         query = "SELECT uid, number FROM attempt WHERE ended_at IS NULL AND uid = ANY(%s)"
-        holding = [record for record in self.leader.roster.records() if record.holds_capacity]
+        holding = [record for record in self.leader.cache.records() if record.holds_capacity]
         expected = sorted((record.uid, record.attempts) for record in holding)
         assert sorted(self.outside.execute(query, [self.uids])) == expected
 
     @invariant()
     def what_has_ended_never_begins_again(self) -> None:
         for uid in self.uids:
-            record = self.leader.roster.get(uid)
+            record = self.leader.cache.get(uid)
             phase = record.phase if record else Phase.DELETED
             known = self.ended.get(uid)
             assert known is None or phase in {known, Phase.DELETED}
@@ -302,7 +306,7 @@ class Lives(RuleBasedStateMachine):
         told = self.run(History(self.database).timeline("default", self.name))
         for uid in self.uids:
             events = [event for event in told if event.uid == uid]
-            check_history(events, self.leader.roster.get(uid))
+            check_history(events, self.leader.cache.get(uid))
             self.seen.causes.update(Cause(event.cause) for event in events)
             ill = (event for event in events if event.cause in {Cause.UNHEALTHY, Cause.PREEMPTED})
             self.seen.ailments.update(event.reason for event in ill)
@@ -368,7 +372,7 @@ def rivals(record: Record, now: datetime) -> tuple[Change, Change]:
         case Phase.DELETING | Phase.DELETED:
             return steps.release(record, now), steps.release(record, now)
         case Phase.DISPATCHED | Phase.RUNNING | Phase.RUNNING_HOLD_COMPLETION:
-            back = steps.preempt(record, Verdict("MinPodsNotRunning", "too few"), now, 60, now)
+            back = steps.preempt(record, EvictionReason("MinPodsNotRunning", "too few"), now, 60, now)
             return back, steps.complete(record, (), now, now)
         case never:
             assert_never(never)

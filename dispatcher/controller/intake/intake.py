@@ -28,16 +28,16 @@ from dispatcher.controller.intake.author_check import AuthorCheck
 from dispatcher.controller.intake.limits import Limits
 from dispatcher.controller.intake.specs import Specs, owner_of_newcomer
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.reconcile.appwrapper_informer import Hub
+from dispatcher.controller.reconcile.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.reconcile.committer import Committer
-from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.intake.authorization import check_namespace
 from dispatcher.core.kinds.manifest import reference
 from dispatcher.core.lifecycle import first_steps
 from dispatcher.core.lifecycle.first_steps import Kept, Newcomer
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Record
-from dispatcher.core.scheduling.cluster_filters import ANYWHERE, Where
+from dispatcher.core.scheduling.cluster_filters import ANYWHERE, ClusterRequirements
 from dispatcher.kube.appwrappers import AppWrapperView
 from dispatcher.kube.stretch import Stretch, aside
 from dispatcher.text import name_of, text_of
@@ -55,7 +55,7 @@ LARGEST_BATCH_BYTES: Final = 2**22
 _log = log.get("admission")
 
 
-class Admission:
+class Intake:
     """Newcomers by uid; `on_admitted` is told who was taken in, `on_failed` who is to come again.
 
     `is_complete` says whether every cluster is known for certain and can be asked what it has; only an AppWrapper that
@@ -70,8 +70,8 @@ class Admission:
 
     def __init__(
         self,
-        hub: Hub,
-        roster: Roster,
+        hub: AppWrapperInformer,
+        cache: Cache,
         committer: Committer,
         clusters: Mapping[str, Cluster],
         specs: Specs,
@@ -88,7 +88,7 @@ class Admission:
         takes_secrets: bool = False,
     ) -> None:
         self._hub = hub
-        self._roster = roster
+        self._cache = cache
         self._committer = committer
         self._clusters = clusters
         self._specs = specs
@@ -208,7 +208,7 @@ class Admission:
                     yield view
 
     def _is_wanted(self, view: AppWrapperView | None) -> TypeGuard[AppWrapperView]:
-        if view is None or not view.is_ours or self._roster.get(view.uid) is not None:
+        if view is None or not view.is_ours or self._cache.get(view.uid) is not None:
             return False
         return view.is_held or not view.deleting
 
@@ -233,7 +233,7 @@ class Admission:
 
     async def _fail_unstorable(self, changes: list[Change]) -> list[Record]:
         """Fail newcomers that the database cannot hold as they are: otherwise they would silently vanish."""
-        left = [change.after for change in changes if self._roster.get(change.after.uid) is None]
+        left = [change.after for change in changes if self._cache.get(change.after.uid) is None]
         return await self._committer.commit_all(
             [first_steps.fail_unstorable(each, self._now()) for each in left]
         )
@@ -445,9 +445,9 @@ def _failure(view: AppWrapperView, error: SpecError) -> str:
     return f"{view.namespace}/{view.name} creation failure: {error}"
 
 
-def _where(view: AppWrapperView, spec: AppWrapperSpec) -> Where:
+def _where(view: AppWrapperView, spec: AppWrapperSpec) -> ClusterRequirements:
     """What it requires of a cluster; SpecError if one of its selectors is none."""
-    return Where(
+    return ClusterRequirements(
         selector=selector_of(view.wishes, CLUSTER_SELECTOR),
         prefers=selector_of(view.wishes, CLUSTER_PREFERENCE),
         namespace=view.namespace,
@@ -456,7 +456,10 @@ def _where(view: AppWrapperView, spec: AppWrapperSpec) -> Where:
 
 
 def _newcomer(
-    view: AppWrapperView, submitter: Submitter, spec: AppWrapperSpec | None = None, where: Where = ANYWHERE
+    view: AppWrapperView,
+    submitter: Submitter,
+    spec: AppWrapperSpec | None = None,
+    where: ClusterRequirements = ANYWHERE,
 ) -> Newcomer:
     return Newcomer(
         uid=view.uid,

@@ -18,7 +18,7 @@ from dispatcher.api.annotations import FaultTolerance
 from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
 from dispatcher.api.names import APPWRAPPER_VERSION
 from dispatcher.core.kinds.manifest import Owner
-from dispatcher.core.lifecycle.policy import KEPT, Terms, terms_of
+from dispatcher.core.lifecycle.policy import KEPT, LifecyclePolicy, terms_of
 from dispatcher.core.model.record import Record
 from dispatcher.kube.appwrappers import AppWrapperView
 from dispatcher.kube.stretch import Stretch, aside
@@ -49,7 +49,7 @@ class Specs:
         self._kept = kept
         self._parsed: OrderedDict[tuple[str, str], _Parsed] = OrderedDict()
         self._kept_bytes = 0
-        self._terms: OrderedDict[tuple[str, FaultTolerance], Terms] = OrderedDict()
+        self._terms: OrderedDict[tuple[str, FaultTolerance], LifecyclePolicy] = OrderedDict()
         self._limits: OrderedDict[str, timedelta] = OrderedDict()
 
     async def parse(self, spec: bytes, spec_hash: str, namespace: str) -> AppWrapperSpec:
@@ -103,7 +103,7 @@ class Specs:
         except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the others
             log.internal_error("specs", error, appwrapper=record.uid)
 
-    async def terms_of(self, record: Record, tolerance: FaultTolerance) -> Terms:
+    async def terms_of(self, record: Record, tolerance: FaultTolerance) -> LifecyclePolicy:
         """The terms on which an AppWrapper is kept once it was dispatched."""
         key = record.spec_hash, tolerance
         known = self._terms.get(key)

@@ -14,7 +14,7 @@ from typing import Final
 
 from dispatcher import log
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import Slices
 
 AGAIN_SECONDS: Final = 5.0
@@ -30,13 +30,13 @@ class Arrivals:
     def __init__(
         self,
         clusters: Mapping[str, Cluster],
-        roster: Roster,
+        cache: Cache,
         wake: Callable[[str], None],
         wake_dispatch: Callable[[], None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clusters = clusters
-        self._roster = roster
+        self._cache = cache
         self._wake = wake
         self._wake_dispatch = wake_dispatch
         self._monotonic = monotonic
@@ -75,27 +75,27 @@ class Arrivals:
         slices, cluster = Slices(self._monotonic), self._clusters.get(name)
         if cluster is None:
             self._taken_in.pop(name, None)
-            await slices.run(self._roster.charge_anew(name))
+            await slices.run(self._cache.charge_anew(name))
         elif self._taken_in.get(name) is not cluster:
-            await slices.run(self._roster.charge_anew(name))
+            await slices.run(self._cache.charge_anew(name))
             await self._introduce(cluster, slices)
             # One that was replaced meanwhile is not asked any more, and the other one is to be taken in itself.
             self._taken_in[name] = cluster
             cluster.is_taken_in = True
             self._wake_dispatch()
-        for record in self._roster.records_in(name):
+        for record in self._cache.records_in(name):
             self._wake(record.uid)
             await slices.give_way()
 
     async def _introduce(self, cluster: Cluster, slices: Slices) -> None:
         """Have it know the objects of its gangs, as they are by now, and every AppWrapper there is."""
-        for uid in [record.uid for record in self._roster.records_in(cluster.name)]:
+        for uid in [record.uid for record in self._cache.records_in(cluster.name)]:
             self._learn(cluster, uid)
             await slices.give_way()
         cluster.introduce_all()
 
     def _learn(self, cluster: Cluster, uid: str) -> None:
-        record = self._roster.get(uid)
+        record = self._cache.get(uid)
         if record is None:
             return
         try:

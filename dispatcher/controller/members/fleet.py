@@ -25,7 +25,12 @@ from dispatcher.controller.members.membership import MEMBERS_UNKNOWN, Membership
 from dispatcher.core.lifecycle.decision import Loss
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.capacity import CapacityLedger
-from dispatcher.core.scheduling.cluster_filters import Closed, Site, Where, leads_nowhere
+from dispatcher.core.scheduling.cluster_filters import (
+    Closed,
+    ClusterRequirements,
+    ClusterSnapshot,
+    leads_nowhere,
+)
 from dispatcher.core.status.cluster_state import Standing
 from dispatcher.core.status.member_status import status_of
 from dispatcher.core.status.samples import Stock, stock_of
@@ -178,7 +183,7 @@ class Fleet:
                     await self._joined.wait()
                     self._joined.clear()
 
-    async def get_ready(self, wheres: Iterable[Where]) -> None:
+    async def get_ready(self, wheres: Iterable[ClusterRequirements]) -> None:
         """Find out what `sites` will have to know, if that is more than before; who hangs is waited for only once."""
         if not self.has_members:
             return
@@ -190,18 +195,18 @@ class Fleet:
                 async with asyncio.timeout(KINDS_SECONDS):
                     await asyncio.gather(*(each.wait() for each in unanswered))
 
-    def sites(self, wheres: Iterable[Where]) -> dict[str, Site]:
+    def sites(self, wheres: Iterable[ClusterRequirements]) -> dict[str, ClusterSnapshot]:
         """What is known of each cluster now, for a pass over those who require `wheres`."""
         if not self.has_members:
             closed = None if self._membership.is_known else MEMBERS_UNKNOWN
-            hub = Site(HUB_CLUSTER, self._hub.ledger.snapshot(), closed=closed)
+            hub = ClusterSnapshot(HUB_CLUSTER, self._hub.ledger.snapshot(), closed=closed)
             return {HUB_CLUSTER: hub} if self._hub.is_known else {}
         asked, now = set(wheres), self._now()
         kinds, namespaces = asked_kinds(asked), frozenset(where.namespace for where in asked)
         sites = {name: member.site(kinds, namespaces, now) for name, member in self._members.items()}
         for name, mistaken in self._mistaken.items():
             closed = Closed(cluster_filters.NOT_REPORTED, mistaken.message)
-            sites[name] = Site(name, CapacityLedger().snapshot(), closed=closed)
+            sites[name] = ClusterSnapshot(name, CapacityLedger().snapshot(), closed=closed)
         return sites
 
     def stocks(self) -> dict[str, Stock | None]:
@@ -215,7 +220,7 @@ class Fleet:
             stocks[HUB_CLUSTER] = stock_of(self._hub.ledger) if self._hub.is_known else None
         return stocks | {name: member.stock() for name, member in self._members.items()}
 
-    def leads_nowhere(self, where: Where) -> bool:
+    def leads_nowhere(self, where: ClusterRequirements) -> bool:
         """True if no cluster that is declared will ever take whoever requires this; false while they are unknown."""
         if not self._membership.is_known:
             return False

@@ -36,7 +36,7 @@ class _Group:
     reflector: Reflector[AppWrapperView]
 
 
-class Hub:
+class AppWrapperInformer:
     """Where users write AppWrappers. `on_change` is told the uid of each that changed or went.
 
     Of those that `is_known` says yes to nobody will ask for the spec: the database has it.

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from dispatcher import log
-from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.core.model.record import Change, Record
 from dispatcher.store.queue import CommitResult, QueueStore
@@ -33,12 +33,12 @@ class Committer:
     def __init__(
         self,
         store: QueueStore,
-        roster: Roster,
+        cache: Cache,
         announce: Callable[[Change, Record], None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
-        self._roster = roster
+        self._cache = cache
         self._announce = announce
         self._monotonic = monotonic
         self._gathered: list[tuple[Change, asyncio.Future[Record | None]]] = []
@@ -107,7 +107,7 @@ class Committer:
             _log.error("change_refused", appwrapper=refusal.uid, error=refusal.message)
         accepted = {record.uid: record for record in result.accepted}
         for record in result.accepted:
-            self._roster.put(record)
+            self._cache.put(record)
         slices = Slices(self._monotonic)
         for change, future in batch:
             committed = accepted.get(change.after.uid)

@@ -17,7 +17,7 @@ from dispatcher.core.kinds.manifest import Anchor, Owner
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.lifecycle.decision import retry_pause
 from dispatcher.core.model.record import Change, ObjectRef, Record
-from dispatcher.core.scheduling.cluster_filters import Where
+from dispatcher.core.scheduling.cluster_filters import ClusterRequirements
 from dispatcher.kube.anchors import taken
 from dispatcher.kube.object_client import Created, Creation, InTheWay, NameTaken, Postponed, RefusedForGood
 
@@ -93,7 +93,7 @@ async def _owner_there(parts: Parts, record: Record, cluster: Cluster) -> Owner 
 
 async def _answers(parts: Parts, record: Record, cluster: Cluster, owner: Owner) -> bool:
     """Ask the member before the first thing is sent: an attempt that meets silence there can still go elsewhere."""
-    if not parts.roster.is_unsent(record):
+    if not parts.cache.is_unsent(record):
         return True
     try:
         is_taken = await cluster.anchors.exists(owner)
@@ -106,7 +106,7 @@ async def _answers(parts: Parts, record: Record, cluster: Cluster, owner: Owner)
         # Nothing of this attempt was ever sent, so it is not ours, whatever marks it bears.
         await parts.commit(_postponed(parts, record, (), str(taken(owner))))
         return False
-    parts.roster.note_sent(record.uid)
+    parts.cache.note_sent(record.uid)
     return True
 
 
@@ -133,7 +133,7 @@ async def _anchor_there(parts: Parts, cluster: Cluster, owner: Owner) -> Anchor:
 
 async def _withdraw(parts: Parts, record: Record, message: str) -> None:
     """Have it go elsewhere if nothing was sent to its cluster; if anything may have been, it waits for that one."""
-    if record.attempt is None or not parts.roster.is_unsent(record):
+    if record.attempt is None or not parts.cache.is_unsent(record):
         return
     now = parts.now()
     said = f"cluster {record.attempt.cluster}: {message}"
@@ -185,7 +185,7 @@ async def _go_elsewhere(parts: Parts, record: Record, made: tuple[ObjectRef, ...
         await parts.commit(steps.rule_out(record, made, where, message, parts.now()))
 
 
-def _of_each(where: Where) -> str:
+def _of_each(where: ClusterRequirements) -> str:
     """Why no cluster takes it; of one there is no need to say which."""
     messages = sorted(where.ruled_out)
     if len(messages) == 1:

@@ -14,7 +14,7 @@ from dispatcher.probes import Metrics
 _log = log.get("lifecycle")
 
 
-class Announcer:
+class StepRecorder:
     """Called once for each change, after its commit; never waits."""
 
     def __init__(self, metrics: Metrics, recorder: EventRecorder) -> None:

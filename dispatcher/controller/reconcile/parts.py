@@ -7,20 +7,20 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Final
 
-from dispatcher.controller.intake.intake import Admission
+from dispatcher.controller.intake.intake import Intake
 from dispatcher.controller.intake.limits import Limits
 from dispatcher.controller.intake.specs import Specs, owner_of
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.reconcile.appwrapper_informer import Hub
+from dispatcher.controller.reconcile.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.reconcile.committer import Committer
 from dispatcher.controller.reconcile.pacing import Pacing
-from dispatcher.controller.reconcile.status_writer import Reporter
+from dispatcher.controller.reconcile.status_writer import StatusWriter
 from dispatcher.controller.reconcile.workqueue import WorkQueue
-from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.kinds.manifest import reference
 from dispatcher.core.lifecycle.decision import Loss
 from dispatcher.core.model.record import Change, ObjectRef, Phase, Record
-from dispatcher.core.scheduling.cluster_filters import Where
+from dispatcher.core.scheduling.cluster_filters import ClusterRequirements
 
 CONFIRM_SECONDS: Final = 0.5
 """The first pause before looking again whether something is so; events usually come first."""
@@ -63,7 +63,7 @@ def _none(_cluster: str) -> None:
     return None
 
 
-def _always(_where: Where) -> bool:
+def _always(_where: ClusterRequirements) -> bool:
     return True
 
 
@@ -75,20 +75,20 @@ def _keeps(_appwrapper: str, _attempt: int) -> bool:
 class Parts:
     """Everything the reconciler and its acts share."""
 
-    hub: Hub
+    hub: AppWrapperInformer
     hub_id: str
     clusters: Mapping[str, Cluster]
-    roster: Roster
+    cache: Cache
     committer: Committer
-    admission: Admission
+    intake: Intake
     specs: Specs
-    reporter: Reporter
+    status_writer: StatusWriter
     queue: WorkQueue
     wake_dispatch: Callable[[], None]
     now: Callable[[], datetime]
     is_joining: Callable[[str], bool] = _never
     loss_of: Callable[[str], Loss | None] = _none
-    leads_nowhere: Callable[[Where], bool] = _always
+    leads_nowhere: Callable[[ClusterRequirements], bool] = _always
     note_mishap: Callable[[str], None] = _none
     is_left_alone: Callable[[str], bool] = _never
     limits: Limits = field(default_factory=Limits)

@@ -13,14 +13,14 @@ from typing import Final, assert_never
 from dispatcher import errors, log
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.reconcile import creation, remediation, removal
-from dispatcher.controller.reconcile.appwrapper_informer import Hub
+from dispatcher.controller.reconcile.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.reconcile.drift import drift_of
 from dispatcher.controller.reconcile.parts import Parts
-from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.lifecycle import steps
-from dispatcher.core.lifecycle.decision import Decision, Loss, Observation, Step, decide, where_asked
-from dispatcher.core.lifecycle.health import Sight
-from dispatcher.core.lifecycle.policy import Terms
+from dispatcher.core.lifecycle.decision import Decision, Loss, ObservedState, Step, decide, where_asked
+from dispatcher.core.lifecycle.health import ObservedObjects
+from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.model.record import ACTIVE, Record
 
 UNREAD_SECONDS: Final = 5.0
@@ -36,13 +36,13 @@ LARGE_AGAIN_SECONDS: Final = 60.0
 _log = log.get("reconciler")
 
 
-def lane_of(uid: str, roster: Roster, hub: Hub) -> str:
+def lane_of(uid: str, cache: Cache, hub: AppWrapperInformer) -> str:
     """The lane of an AppWrapper in the work queue: the AppWrappers in it may have to wait for the same.
 
     That is the cluster that is asked about it. AppWrappers that are too large to be read wait for each other's status
     writes as well (`controller.reconcile.status_writer`), so each cluster has a second lane for them.
     """
-    cluster, view = roster.cluster_of(uid), hub.view(uid)
+    cluster, view = cache.cluster_of(uid), hub.view(uid)
     return f"{cluster}/large" if view is not None and view.excess else cluster
 
 
@@ -80,7 +80,7 @@ class Reconciler:
             queue.done(uid)
 
     def _is_newcomer(self, uid: str) -> bool:
-        return self._parts.roster.get(uid) is None and self._parts.hub.view(uid) is not None
+        return self._parts.cache.get(uid) is None and self._parts.hub.view(uid) is not None
 
     async def reconcile(self, uid: str) -> None:
         """One look at one AppWrapper."""
@@ -99,16 +99,16 @@ class Reconciler:
     async def _let_go(self, uid: str) -> None:
         """An AppWrapper that was held because of a member cluster goes once nothing of it is left there."""
         view = self._parts.hub.view(uid)
-        if view is None or not (view.deleting and view.is_held) or self._parts.roster.get(uid) is not None:
+        if view is None or not (view.deleting and view.is_held) or self._parts.cache.get(uid) is not None:
             return
-        if self._parts.admission.is_unsure(uid):
-            self._parts.admission.add(uid)
+        if self._parts.intake.is_unsure(uid):
+            self._parts.intake.add(uid)
         else:
             await self._parts.hub.let_go(view)
 
     def _is_unread(self, uid: str) -> bool:
         """True while nobody can tell how a dispatched gang is, or on what terms its author wants it kept."""
-        record = self._parts.roster.get(uid)
+        record = self._parts.cache.get(uid)
         if self._parts.is_left_alone(uid):
             return True
         if record is None or record.attempt is None or not record.holds_capacity:
@@ -121,23 +121,23 @@ class Reconciler:
     async def _report(self, uid: str) -> None:
         """Report, or have it tried again later: a status that cannot be written is no failure of the step."""
         try:
-            await self._parts.reporter.report(uid)
+            await self._parts.status_writer.report(uid)
         except errors.ClusterError as error:
             _log.warning("report_failed", uid=uid, error=str(error))
             view = self._parts.hub.view(uid)
             pause = LARGE_AGAIN_SECONDS if view is not None and view.excess else REPORT_AGAIN_SECONDS
             self._parts.queue.add_later(uid, pause)
 
-    async def _act(self, uid: str, seen: Observation, decision: Decision) -> None:
+    async def _act(self, uid: str, seen: ObservedState, decision: Decision) -> None:
         """Carry out the step that is due."""
         if decision.step is Step.REST:
             self._rest(uid, seen, decision)
         elif decision.step is Step.ADMIT:
-            self._parts.admission.add(uid)
+            self._parts.intake.add(uid)
         elif seen.record is not None:
             await self._step(seen.record, seen, decision)
 
-    async def _step(self, record: Record, seen: Observation, decision: Decision) -> None:
+    async def _step(self, record: Record, seen: ObservedState, decision: Decision) -> None:
         parts, now = self._parts, self._parts.now()
         match decision.step:
             case Step.FORGET:
@@ -176,20 +176,20 @@ class Reconciler:
             case never:
                 assert_never(never)
 
-    def _rest(self, uid: str, seen: Observation, decision: Decision) -> None:
+    def _rest(self, uid: str, seen: ObservedState, decision: Decision) -> None:
         """Look again when the next of its times is up, if it has any."""
         if decision.until is not None:
             self._parts.queue.add_later(uid, max(0.0, (decision.until - seen.now).total_seconds()))
 
-    async def _observe(self, uid: str) -> Observation:
+    async def _observe(self, uid: str) -> ObservedState:
         parts = self._parts
-        record, view, now = parts.roster.get(uid), parts.hub.view(uid), parts.now()
+        record, view, now = parts.cache.get(uid), parts.hub.view(uid), parts.now()
         if view is None and record is not None and not parts.hub.can_tell(record.group):
-            return Observation(record, True, now)
+            return ObservedState(record, True, now)
         wanted = view is not None and not view.deleting and (record is not None or view.is_ours)
         asked = parts.limits.lower(view.namespace, view.asked) if view else None
         terms, sight = await self._sight(record)
-        return Observation(
+        return ObservedState(
             record=record,
             wanted=wanted,
             now=now,
@@ -224,11 +224,11 @@ class Reconciler:
         cluster = self._parts.cluster_of(record)
         return cluster.draining if cluster else ""
 
-    async def _sight(self, record: Record | None) -> tuple[Terms, Sight]:
+    async def _sight(self, record: Record | None) -> tuple[LifecyclePolicy, ObservedObjects]:
         """What is to be seen of it in its cluster, and what it is measured by."""
         cluster = self._parts.cluster_of(record)
         if record is None or record.attempt is None or cluster is None or record.phase not in ACTIVE:
-            return Terms(), Sight()
+            return LifecyclePolicy(), ObservedObjects()
         terms = await self._parts.specs.terms_of(record, self._parts.hub.tolerance(record.uid))
         return terms, _sight_of(record, terms, cluster, drift_of(self._parts, record, cluster))
 
@@ -241,7 +241,7 @@ class Reconciler:
         await self._parts.commit(steps.delete(record, self._parts.now()))
         self._parts.wake_dispatch()  # those behind it may have waited for it to move
 
-    async def _follow(self, record: Record, seen: Observation, decision: Decision) -> None:
+    async def _follow(self, record: Record, seen: ObservedState, decision: Decision) -> None:
         """Do what its user has asked for meanwhile; who asks again and again is followed once a second."""
         now, asked = self._parts.now(), seen.asked
         wait = self._parts.pacing.wait(record.uid, now)
@@ -270,12 +270,12 @@ class Reconciler:
         return self._parts.limits.cut(record.namespace, view.asked) if view and view.asked else ""
 
 
-def _sight_of(record: Record, terms: Terms, cluster: Cluster, drift: str) -> Sight:
+def _sight_of(record: Record, terms: LifecyclePolicy, cluster: Cluster, drift: str) -> ObservedObjects:
     objects = record.attempt.objects if record.attempt else ()
     for ref, item in zip(objects, terms.items, strict=False):
         if item.words:
             cluster.objects.want(ref.api_version, ref.kind, contents=True)
-    return Sight(
+    return ObservedObjects(
         pods=cluster.pod_counts(record.uid),
         states=tuple(map(cluster.objects.state, objects)),
         absent=tuple(filter(cluster.objects.is_absent, objects)),

@@ -12,13 +12,13 @@ from dispatcher.controller.intake.specs import owner_of
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.reconcile.parts import Parts
 from dispatcher.core.lifecycle import steps
-from dispatcher.core.lifecycle.decision import Decision, Observation, Step, decide
-from dispatcher.core.lifecycle.health import Sight
-from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step, decide
+from dispatcher.core.lifecycle.health import ObservedObjects
+from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.model.record import Record
 
 
-async def complete(parts: Parts, record: Record, seen: Observation, decision: Decision) -> None:
+async def complete(parts: Parts, record: Record, seen: ObservedState, decision: Decision) -> None:
     """Commit that it is complete, once a list of pods shows no live one of it."""
     cluster = parts.cluster_of(record)
     if cluster is None:
@@ -34,7 +34,7 @@ async def complete(parts: Parts, record: Record, seen: Observation, decision: De
     parts.wake_dispatch()
 
 
-async def act(parts: Parts, record: Record, seen: Observation, decision: Decision) -> None:
+async def act(parts: Parts, record: Record, seen: ObservedState, decision: Decision) -> None:
     """Requeue or fail it, if the API server agrees that it is as bad as it looks."""
     cluster = parts.cluster_of(record)
     if cluster is None:
@@ -48,7 +48,7 @@ async def act(parts: Parts, record: Record, seen: Observation, decision: Decisio
             parts.look_again(record)
         return
     hint = await _hint(record, decision, seen, cluster)
-    verdict = Verdict(again.reason, again.message, again.detail + hint)
+    verdict = EvictionReason(again.reason, again.message, again.detail + hint)
     now, terms = parts.now(), seen.terms
     if again.step is Step.FAIL:
         await parts.commit(steps.fail(record, verdict, now))
@@ -58,7 +58,7 @@ async def act(parts: Parts, record: Record, seen: Observation, decision: Decisio
     await parts.commit(steps.preempt(record, verdict, eligible_at, next_wait, now, again.done))
 
 
-async def _take_as_found(parts: Parts, record: Record, confirmed: Observation, again: Decision) -> None:
+async def _take_as_found(parts: Parts, record: Record, confirmed: ObservedState, again: Decision) -> None:
     """What seemed to be missing exists: commit how it ended, if it has; else wait until the watch shows it, too.
 
     If it cannot be given our marks, no watch ever will, and its end must be seen all the same.
@@ -75,8 +75,8 @@ async def _take_as_found(parts: Parts, record: Record, confirmed: Observation, a
 
 
 async def _look_closer(
-    parts: Parts, record: Record, seen: Observation, decision: Decision, cluster: Cluster
-) -> Observation:
+    parts: Parts, record: Record, seen: ObservedState, decision: Decision, cluster: Cluster
+) -> ObservedState:
     """The same observation with what it rests on asked anew."""
     match decision.reason:
         case words.MISSING_COMPONENT:
@@ -88,7 +88,9 @@ async def _look_closer(
             return replace(seen, sight=replace(seen.sight, pods=pods))
 
 
-async def _without_doubt(parts: Parts, record: Record, sight: Sight, cluster: Cluster) -> Sight:
+async def _without_doubt(
+    parts: Parts, record: Record, sight: ObservedObjects, cluster: Cluster
+) -> ObservedObjects:
     """What is to be seen of the objects if those that the watches miss are looked for."""
     owner, wrapped = owner_of(record, parts.hub_id), (await parts.specs.of(record)).wrapped
     objects = record.attempt.objects if record.attempt else ()
@@ -101,7 +103,7 @@ async def _without_doubt(parts: Parts, record: Record, sight: Sight, cluster: Cl
     return replace(sight, states=states, absent=tuple(ref for ref, state in found.items() if state is None))
 
 
-async def _hint(record: Record, decision: Decision, seen: Observation, cluster: Cluster) -> str:
+async def _hint(record: Record, decision: Decision, seen: ObservedState, cluster: Cluster) -> str:
     """Why pods do not come, in the words of whoever should make them: often an Event is all there is of it."""
     if decision.reason not in {words.INSUFFICIENT_PODS_READY, words.MIN_PODS_NOT_RUNNING}:
         return ""

@@ -18,7 +18,7 @@ from dispatcher.core.kinds.object_status import End
 from dispatcher.core.kinds.podsets import KINDS
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.lifecycle.health import keeps_what_ended
-from dispatcher.core.lifecycle.policy import Terms
+from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.model.record import ObjectRef, Phase, Record
 from dispatcher.kube.live_pod_lister import UNKNOWN_ITEM
 
@@ -142,7 +142,7 @@ async def _wait_for_pods(parts: Parts, record: Record, cluster: Cluster) -> None
     parts.look_again(record)
 
 
-async def _terms(parts: Parts, record: Record) -> Terms:
+async def _terms(parts: Parts, record: Record) -> LifecyclePolicy:
     """Its terms; those of one that was deleted before our watch began are as if it had no annotations."""
     return await parts.specs.terms_of(record, parts.hub.tolerance(record.uid))
 

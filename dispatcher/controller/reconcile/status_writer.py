@@ -21,9 +21,9 @@ from dispatcher import errors, log
 from dispatcher.api.conditions import ConditionType
 from dispatcher.controller.intake.limits import QueueBound
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.reconcile.appwrapper_informer import Hub
+from dispatcher.controller.reconcile.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.reconcile.workqueue import WorkQueue
-from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.intake import deferral
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.status.conditions import POD_COUNTS, Shown, project
@@ -45,20 +45,20 @@ class _Written:
     at: float
 
 
-class Reporter:
+class StatusWriter:
     """Reports one AppWrapper at a time; `monotonic` is in seconds."""
 
     def __init__(
         self,
-        hub: Hub,
-        roster: Roster,
+        hub: AppWrapperInformer,
+        cache: Cache,
         clusters: Mapping[str, Cluster],
         queue: WorkQueue,
         monotonic: Callable[[], float],
         bound: QueueBound | None = None,
     ) -> None:
         self._hub = hub
-        self._roster = roster
+        self._cache = cache
         self._clusters = clusters
         self._queue = queue
         self._monotonic = monotonic
@@ -69,7 +69,7 @@ class Reporter:
 
     async def report(self, uid: str) -> None:
         """Bring the status of one AppWrapper up to its record, if there is something to tell."""
-        record, view = self._roster.get(uid), self._hub.view(uid)
+        record, view = self._cache.get(uid), self._hub.view(uid)
         if view is None:
             self._bound.forget(uid)
         elif record is None and self._bound.is_deferred(uid):

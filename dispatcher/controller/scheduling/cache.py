@@ -15,14 +15,14 @@ from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.scheduling.backfill import Backfill, Bounds, Running
 from dispatcher.core.scheduling.capacity import CapacityLedger
-from dispatcher.core.scheduling.pending_queue import Line
+from dispatcher.core.scheduling.pending_queue import PendingQueue
 
 _STANDING: Final = frozenset({Phase.QUEUED, Phase.SUSPENDED})
 """Phases in which an AppWrapper costs a place in the queue, though it holds nothing in any cluster."""
 
 
-class Roster:
-    """Records by uid, those that are queued in `line`, and the reservations that follow from them.
+class Cache:
+    """Records by uid, those that are queued in `pending_queue`, and the reservations that follow from them.
 
     `on_left` is told the namespace of each that is queued or suspended no more. `bounds` are those of backfill
     reservations; `limit_of` says how long an AppWrapper may run, None if unknown.
@@ -35,7 +35,7 @@ class Roster:
         bounds: Bounds | None = None,
         limit_of: Callable[[Record], timedelta | None] = lambda _: None,
     ) -> None:
-        self.line = Line(Backfill(bounds or Bounds(), Running(self.holders, limit_of)))
+        self.pending_queue = PendingQueue(Backfill(bounds or Bounds(), Running(self.holders, limit_of)))
         self._ledgers = ledgers
         self._records: dict[str, Record] = {}
         self._charged: dict[str, str] = {}
@@ -99,7 +99,7 @@ class Roster:
 
     def queued(self) -> Iterable[Record]:
         """What waits, in no order."""
-        return self.line
+        return self.pending_queue
 
     def records(self) -> Iterable[Record]:
         """Every record, in no order."""
@@ -153,9 +153,9 @@ class Roster:
 
     def _line_up(self, record: Record) -> None:
         if record.phase is Phase.QUEUED and record.uid not in self._withheld:
-            self.line.put(record)
+            self.pending_queue.put(record)
         else:
-            self.line.remove(record.uid)
+            self.pending_queue.remove(record.uid)
 
     def _note_dispatch(self, before: Record | None, after: Record) -> None:
         if before is not None and before.phase is Phase.QUEUED and after.phase is Phase.DISPATCHING:

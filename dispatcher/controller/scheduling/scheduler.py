@@ -19,13 +19,13 @@ from typing import Final, Protocol
 
 from dispatcher import errors, log
 from dispatcher.controller.reconcile.committer import LARGEST_BATCH, Committer
-from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.model import incremental
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Change, Record
-from dispatcher.core.scheduling.cluster_filters import Site, Where
+from dispatcher.core.scheduling.cluster_filters import ClusterRequirements, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Behind, Impossible, Outcome, Placed, Policy, Waiting
 from dispatcher.core.scheduling.pending_queue import News, outcome_of
 from dispatcher.core.scheduling.recheck import still_fitting
@@ -51,19 +51,19 @@ class Rules:
 class Known(Protocol):
     """What is known of the clusters."""
 
-    async def get_ready(self, wheres: Iterable[Where]) -> None:
+    async def get_ready(self, wheres: Iterable[ClusterRequirements]) -> None:
         """Find out what has to be known for those who require `wheres`: only what nobody asked before, and briefly."""
 
-    def sites(self, wheres: Iterable[Where]) -> Mapping[str, Site]:
+    def sites(self, wheres: Iterable[ClusterRequirements]) -> Mapping[str, ClusterSnapshot]:
         """Each cluster as it is now, for a pass over those who require `wheres`."""
 
 
-class Dispatch:
+class Scheduler:
     """Runs cycles by the rules."""
 
     def __init__(
         self,
-        roster: Roster,
+        cache: Cache,
         committer: Committer,
         known: Known,
         on_decided: Callable[[str], None],
@@ -73,7 +73,7 @@ class Dispatch:
         rules: Rules,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._roster = roster
+        self._cache = cache
         self._committer = committer
         self._known = known
         self._on_decided = on_decided
@@ -117,19 +117,19 @@ class Dispatch:
     def _pause(self) -> float:
         """Seconds until a cycle is due even if nothing wakes it: none if somebody became eligible since the last."""
         now = self._now()
-        eligible = self._roster.line.next_eligible(self._planned_at or now)
+        eligible = self._cache.pending_queue.next_eligible(self._planned_at or now)
         seconds = (eligible - now).total_seconds() if eligible else self._rules.most
         return max(0.0, min(self._rules.most, seconds))
 
     async def cycle(self) -> None:
         """Decide for everything that is queued, once."""
         with self._metrics.cycle_seconds.time():
-            line, rules = self._roster.line, self._rules
-            await self._known.get_ready(line.wheres())
+            pending, rules = self._cache.pending_queue, self._rules
+            await self._known.get_ready(pending.wheres())
             now = self._now()  # a gang that arrived while the cycle waited must not be dispatched before that
             begun, slices = self._monotonic(), Slices(self._monotonic)
-            sites = self._known.sites(line.wheres())
-            plan = line.plan_in_steps(sites, rules.policy, rules.starvation_bound, now)
+            sites = self._known.sites(pending.wheres())
+            plan = pending.plan_in_steps(sites, rules.policy, rules.starvation_bound, now)
             batches = await slices.run(_in_batches(plan, len(sites)))
             self._planned_at = now
             # Who plans for seconds tells for as long before it plans again, or nobody would ever be told.
@@ -148,7 +148,7 @@ class Dispatch:
         changes: dict[str, Change | None] = {each.record.uid: None for each in batch}
         for news in batch:
             # Those that changed while the queue was planned are for the next cycle.
-            if not isinstance(news, Placed) and self._roster.line.holds(news.record):
+            if not isinstance(news, Placed) and self._cache.pending_queue.holds(news.record):
                 changes[news.record.uid] = _change_safely(news, now)
                 await slices.give_way()
         for placed in self._still_placed([each for each in batch if isinstance(each, Placed)], slices):
@@ -168,9 +168,9 @@ class Dispatch:
         placed = [each for each in placed if self._is_as_asked(each.record)]
         if not placed or not slices.pauses:
             return placed
-        line = self._roster.line
-        unchanged = [each for each in placed if line.holds(each.record)]
-        found = still_fitting(unchanged, self._known.sites(line.wheres()))
+        pending = self._cache.pending_queue
+        unchanged = [each for each in placed if pending.holds(each.record)]
+        found = still_fitting(unchanged, self._known.sites(pending.wheres()))
         if len(found) < len(placed):
             self.wake()
         return found

@@ -7,26 +7,26 @@ from collections.abc import Mapping
 
 from dispatcher import log
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.reconcile.appwrapper_informer import Hub
-from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.reconcile.appwrapper_informer import AppWrapperInformer
+from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.events import EventRecorder
 from dispatcher.probes import Figures
 
 
 def gather(
-    roster: Roster,
+    cache: Cache,
     clusters: Mapping[str, Cluster],
-    hub: Hub,
+    hub: AppWrapperInformer,
     client: ClusterClient,
     recorder: EventRecorder,
 ) -> Figures:
     """What the leader knows now."""
     reasons: Counter[str] = Counter()
-    for record in roster.queued():
+    for record in cache.queued():
         reasons[record.pending.reason if record.pending else ""] += 1
     return Figures(
-        phases=Counter(record.phase.value for record in roster.records()),
+        phases=Counter(record.phase.value for record in cache.records()),
         waiting=reasons,
         free={
             (name, resource): amount

@@ -17,8 +17,8 @@ from typing import Final
 
 from dispatcher import errors, log
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.reconcile.appwrapper_informer import Hub
-from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.reconcile.appwrapper_informer import AppWrapperInformer
+from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.model.record import Phase
 from dispatcher.kube.anchors import Found
 
@@ -46,21 +46,21 @@ class Standing(StrEnum):
     UNKNOWN = "unknown"
 
 
-class Sweep:
+class OrphanCollector:
     """Looks through the members now and then, and at one that has come back at once."""
 
     def __init__(
         self,
         clusters: Mapping[str, Cluster],
-        roster: Roster,
-        hub: Hub,
+        cache: Cache,
+        hub: AppWrapperInformer,
         hub_id: str,
         deleted_among: Callable[[Collection[str]], Awaitable[set[str]]],
         pause: Callable[[], float] = lambda: SWEEP_SECONDS,
         restored_at: datetime | None = None,
     ) -> None:
         self._clusters = clusters
-        self._roster = roster
+        self._cache = cache
         self._hub = hub
         self._hub_id = hub_id
         self._deleted_among = deleted_among
@@ -78,7 +78,7 @@ class Sweep:
 
         Of one that the database does not know it is true as well, though a large share of those is left alone.
         """
-        record, view = self._roster.get(appwrapper), self._hub.view(appwrapper)
+        record, view = self._cache.get(appwrapper), self._hub.view(appwrapper)
         if (record and record.phase is Phase.DELETING) or (view and view.deleting):
             return True
         is_left = self._standing(appwrapper, attempt) is not Standing.LIVE
@@ -139,14 +139,14 @@ class Sweep:
 
     def _is_ours(self, found: Found) -> bool:
         """False also of one in another namespace than its AppWrapper: we made none there."""
-        record = self._roster.get(found.appwrapper)
+        record = self._cache.get(found.appwrapper)
         return found.hub_id == self._hub_id and (record is None or record.namespace == found.namespace)
 
     def _standing_of(self, found: Found) -> Standing:
         return self._standing(found.appwrapper, found.attempt)
 
     def _standing(self, appwrapper: str, attempt: int) -> Standing:
-        record = self._roster.get(appwrapper)
+        record = self._cache.get(appwrapper)
         if record is None:
             # Not taken in yet, or not to be told: the hub's own list is not complete.
             may_come = self._hub.view(appwrapper) is not None or not self._hub.can_tell_all

@@ -27,9 +27,9 @@ from dispatcher.controller.intake.anchor_search import Sighting
 from dispatcher.controller.intake.intake import ToldEnd, told_end
 from dispatcher.controller.intake.specs import Specs
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.reconcile.appwrapper_informer import Hub
+from dispatcher.controller.reconcile.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.reconcile.committer import Committer
-from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.takeover import for_each
 from dispatcher.core.lifecycle import steps
@@ -69,7 +69,7 @@ class Search:
         self.latest[appwrapper] = max(sighting, self.latest.get(appwrapper, sighting))
 
 
-class Restoration:
+class RestoreRecovery:
     """Searches until every cluster has answered, then calls `settle`; calls `wake` with each AppWrapper to reconcile.
 
     `is_complete` says whether every member that is known can be asked, `is_certain` whether there can be no other. The
@@ -78,9 +78,9 @@ class Restoration:
 
     def __init__(
         self,
-        hub: Hub,
+        hub: AppWrapperInformer,
         hub_id: str,
-        roster: Roster,
+        cache: Cache,
         committer: Committer,
         clusters: Mapping[str, Cluster],
         specs: Specs,
@@ -93,7 +93,7 @@ class Restoration:
     ) -> None:
         self._hub = hub
         self._hub_id = hub_id
-        self._roster = roster
+        self._cache = cache
         self._committer = committer
         self._clusters = clusters
         self._specs = specs
@@ -200,7 +200,7 @@ class Restoration:
 
     def _is_at_home(self, appwrapper: str, namespace: str) -> bool:
         """False of what was put into another namespace under the marks of an AppWrapper, which anybody can write."""
-        record = self._roster.get(appwrapper)
+        record = self._cache.get(appwrapper)
         return record is not None and record.namespace == namespace
 
     # --- what follows -----------------------------------------------------------------------------------------
@@ -208,8 +208,8 @@ class Restoration:
     async def _unended(self) -> AsyncIterator[Record]:
         """Yields, in slices, each record without an end whose AppWrapper still exists as far as the watch can tell."""
         slices = Slices(self._monotonic)
-        for uid in self._roster.uids():
-            record = self._roster.get(uid)
+        for uid in self._cache.uids():
+            record = self._cache.get(uid)
             if record is not None and self._is_unended(record):
                 yield record
             await slices.give_way()
@@ -227,7 +227,7 @@ class Restoration:
         }
         await self._change(later, lambda record: self._overtaken(record, later[record.uid]))
         for record in await self._change(later, lambda record: self._go_on(record, later[record.uid])):
-            self._roster.note_sent(record.uid)  # it was there before us
+            self._cache.note_sent(record.uid)  # it was there before us
             self._wake_appwrapper(record.uid)
 
     def _overtaken(self, record: Record, later: Sighting) -> Change | None:
@@ -244,7 +244,7 @@ class Restoration:
         """Commit what is decided of each: of a part of them at a time, on the records as they are then."""
         committed: list[Record] = []
         for part in in_parts(uids):
-            records = [record for uid in part if (record := self._roster.get(uid)) is not None]
+            records = [record for uid in part if (record := self._cache.get(uid)) is not None]
             changes = [change for record in records if (change := decide(record)) is not None]
             committed += await self._committer.commit_all(changes) if changes else []
         return committed
@@ -301,7 +301,7 @@ class Restoration:
         slices = Slices(self._monotonic)
         released = self._withheld.union(self._left_alone)
         self._withheld, self._left_alone = frozenset(open_), frozenset(alone)
-        await slices.run(self._roster.withhold(self._withheld))
+        await slices.run(self._cache.withhold(self._withheld))
         await for_each(released - (self._withheld & self._left_alone), self._wake_appwrapper, slices)
         is_complete = search.is_complete and not open_
         if is_complete:

@@ -13,9 +13,9 @@ from itertools import chain, groupby
 from typing import Protocol
 
 from dispatcher import errors, log
-from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.status.samples import CapacitySample, Moment, Stock, moment_of
-from dispatcher.store.samples import Chronicle
+from dispatcher.store.samples import SampleStore
 
 _log = log.get("sampler")
 
@@ -32,13 +32,13 @@ class Sampler:
 
     def __init__(
         self,
-        roster: Roster,
+        cache: Cache,
         clusters: Clusters,
-        chronicle: Chronicle,
+        chronicle: SampleStore,
         now: Callable[[], datetime],
         period: timedelta,
     ) -> None:
-        self._roster = roster
+        self._cache = cache
         self._clusters = clusters
         self._chronicle = chronicle
         self._now = now
@@ -65,7 +65,7 @@ class Sampler:
         """Write down what is so now, as of `at`."""
         stocks = self._clusters.stocks()
         here = {name: stock for name, stock in stocks.items() if stock is not None}
-        moment = Moment(self._roster.records(), here)
+        moment = Moment(self._cache.records(), here)
         for _ in moment.count():
             await asyncio.sleep(0)
         away = {name: await self._recall(name, at) for name in stocks if name not in here}

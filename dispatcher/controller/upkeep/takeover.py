@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.garbage import no_collections
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.core.model.incremental import in_parts
@@ -14,10 +14,10 @@ from dispatcher.store.queue import QueueStore
 T = TypeVar("T")
 
 
-async def load(roster: Roster, store: QueueStore, slices: Slices) -> None:
+async def load(cache: Cache, store: QueueStore, slices: Slices) -> None:
     """Take in what the database holds; nobody else may change the roster meanwhile."""
     with no_collections():
-        await for_each(await store.load_live(), roster.put, slices)
+        await for_each(await store.load_live(), cache.put, slices)
 
 
 async def for_each(items: Iterable[T], act: Callable[[T], object], slices: Slices) -> None:

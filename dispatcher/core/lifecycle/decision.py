@@ -14,11 +14,11 @@ from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.kinds.completion import Progress, progress
 from dispatcher.core.kinds.object_status import End
 from dispatcher.core.lifecycle import health
-from dispatcher.core.lifecycle.health import Remedy, Sight, Trouble
-from dispatcher.core.lifecycle.policy import Terms
+from dispatcher.core.lifecycle.health import HealthIssue, ObservedObjects, Remedy
+from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.model.record import ACTIVE, Phase, Record
 from dispatcher.core.scheduling.capacity import PodCounts
-from dispatcher.core.scheduling.cluster_filters import Where
+from dispatcher.core.scheduling.cluster_filters import ClusterRequirements
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +35,7 @@ class Loss:
 
 
 @dataclass(frozen=True, slots=True)
-class Observation:
+class ObservedState:
     """One AppWrapper as seen now.
 
     `wanted` is false once it is gone, or on its way out, at the API server. `asked` is what its spec asks for now
@@ -47,8 +47,8 @@ class Observation:
     wanted: bool
     now: datetime
     asked: Asked | None = None
-    terms: Terms = field(default_factory=Terms)
-    sight: Sight = field(default_factory=Sight)
+    terms: LifecyclePolicy = field(default_factory=LifecyclePolicy)
+    sight: ObservedObjects = field(default_factory=ObservedObjects)
     away: str = ""
     draining: str = ""
     loss: Loss | None = None
@@ -121,7 +121,7 @@ class Decision:
 REST: Final = Decision(Step.REST)
 
 
-def decide(seen: Observation) -> Decision:
+def decide(seen: ObservedState) -> Decision:
     """The next step for one AppWrapper; repeating it is always safe."""
     record = seen.record
     if record is None:
@@ -137,7 +137,7 @@ def decide(seen: Observation) -> Decision:
     return _note_its_cluster(record, seen) or _go_on(record, seen)
 
 
-def _note_its_cluster(record: Record, seen: Observation) -> Decision | None:
+def _note_its_cluster(record: Record, seen: ObservedState) -> Decision | None:
     """Say that its cluster is away, where nothing is known of it and nothing can be done, or that it is back.
 
     What is to be watched over is judged afresh instead once it is back.
@@ -150,7 +150,7 @@ def _note_its_cluster(record: Record, seen: Observation) -> Decision | None:
     return None if record.phase in ACTIVE else Decision(Step.NOTE_RECOVERY)
 
 
-def _go_on(record: Record, seen: Observation) -> Decision:
+def _go_on(record: Record, seen: ObservedState) -> Decision:
     if record.phase is Phase.DELETING:
         return Decision(Step.CONFIRM_GONE)
     if record.phase in ACTIVE:
@@ -178,7 +178,7 @@ def _give_up(record: Record, loss: Loss) -> Decision:
     return Decision(Step.LOSE if fails else Step.ABANDON, words.CLUSTER_LOST, loss.message)
 
 
-def _decide_inactive(record: Record, seen: Observation) -> Decision:
+def _decide_inactive(record: Record, seen: ObservedState) -> Decision:
     match record.phase:
         case Phase.QUEUED:
             return Decision(Step.SUSPEND) if _is_held_back(seen) else _follow(record, seen.asked)
@@ -199,7 +199,7 @@ def _decide_inactive(record: Record, seen: Observation) -> Decision:
             assert_never(record.phase)
 
 
-def pods_run(record: Record, terms: Terms, pods: PodCounts) -> bool:
+def pods_run(record: Record, terms: LifecyclePolicy, pods: PodCounts) -> bool:
     """True if as many pods run, or have done their work, as the gang needs; a gang without pods always runs."""
     return (
         health.running(pods) + health.completed(record, terms, pods, _known_done(record)) >= record.gang.pods
@@ -215,7 +215,7 @@ def _is_in_member(record: Record) -> bool:
     return record.attempt is not None and record.attempt.cluster != HUB_CLUSTER
 
 
-def _is_held_back(seen: Observation) -> bool:
+def _is_held_back(seen: ObservedState) -> bool:
     return seen.asked is not None and seen.asked.suspend
 
 
@@ -229,7 +229,7 @@ def _follow(record: Record, asked: Asked | None) -> Decision:
     return REST if is_as_urgent else Decision(Step.REPRIORITISE)
 
 
-def where_asked(record: Record, asked: Asked) -> Where:
+def where_asked(record: Record, asked: Asked) -> ClusterRequirements:
     """What it requires of a cluster, as its user has it now; what is no selector changes nothing."""
     where = record.where
     selector = where.selector if asked.selector is None else asked.selector
@@ -256,7 +256,7 @@ def _expire(record: Record, now: datetime) -> Decision:
 # --- what was dispatched ---------------------------------------------------------------------------------
 
 
-def _watch_over(record: Record, seen: Observation) -> Decision:
+def _watch_over(record: Record, seen: ObservedState) -> Decision:
     """In this order: it runs, failed, is complete, has to go elsewhere, was in trouble for too long, makes progress."""
     pods = seen.sight.pods
     if record.phase is Phase.DISPATCHED and pods_run(record, seen.terms, pods):
@@ -285,7 +285,7 @@ def _is_news(record: Record, done: frozenset[int]) -> bool:
     return not done <= _known_done(record) or record.phase is Phase.RUNNING
 
 
-def _has_only_begun(record: Record, seen: Observation) -> bool:
+def _has_only_begun(record: Record, seen: ObservedState) -> bool:
     """True while no pod was ever seen of one that goes on by its kind, whatever its author calls done.
 
     A Deployment is Progressing before it has made its first pod.
@@ -296,11 +296,13 @@ def _has_only_begun(record: Record, seen: Observation) -> bool:
     return any(state is not None and state.end is End.OPEN for state in seen.sight.states)
 
 
-def _is_curable(trouble: Trouble) -> bool:
+def _is_curable(trouble: HealthIssue) -> bool:
     return trouble.remedy is Remedy.REQUEUE
 
 
-def _troubles(record: Record, seen: Observation, achieved: Progress, done: frozenset[int]) -> list[Trouble]:
+def _troubles(
+    record: Record, seen: ObservedState, achieved: Progress, done: frozenset[int]
+) -> list[HealthIssue]:
     """What is wrong or will be; where all is done, nothing has to run any more, unless it has only begun."""
     only_begun = achieved is Progress.ALL and _has_only_begun(record, seen)
     short = achieved is not Progress.ALL or (only_begun and not seen.sight.pods.live)
@@ -313,7 +315,7 @@ def _troubles(record: Record, seen: Observation, achieved: Progress, done: froze
     return [trouble for trouble in found if trouble is not None]
 
 
-def _note(record: Record, troubles: list[Trouble], drift: str) -> Decision:
+def _note(record: Record, troubles: list[HealthIssue], drift: str) -> Decision:
     """Keep the record's word about what is wrong current; rest until the next of the troubles is due.
 
     A drift never is: it is told while nothing else is, and nothing is done about it.
@@ -331,7 +333,7 @@ def _note(record: Record, troubles: list[Trouble], drift: str) -> Decision:
     return Decision(Step.REST, until=min(dues, default=None))
 
 
-def _act(trouble: Trouble, record: Record, seen: Observation) -> Decision:
+def _act(trouble: HealthIssue, record: Record, seen: ObservedState) -> Decision:
     """Take it back while that may help; a trouble that came back too often is a failure."""
     if trouble.remedy is Remedy.FAIL:
         return Decision(Step.FAIL, trouble.reason, trouble.message)
@@ -341,7 +343,7 @@ def _act(trouble: Trouble, record: Record, seen: Observation) -> Decision:
     return Decision(Step.REQUEUE, trouble.reason, trouble.message, done=_finished(record, seen))
 
 
-def _done(record: Record, seen: Observation) -> frozenset[int]:
+def _done(record: Record, seen: ObservedState) -> frozenset[int]:
     """The items that are done, now or as was seen before."""
     objects = record.attempt.objects if record.attempt else ()
     now_done = {
@@ -352,7 +354,7 @@ def _done(record: Record, seen: Observation) -> frozenset[int]:
     return _known_done(record) | now_done
 
 
-def _finished(record: Record, seen: Observation) -> frozenset[int]:
+def _finished(record: Record, seen: ObservedState) -> frozenset[int]:
     """The items that are done and come to no more by their kind: the next attempt leaves them as they are.
 
     What its author called done while it goes on (a Deployment that is available) is needed again.

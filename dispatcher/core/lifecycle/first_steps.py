@@ -18,7 +18,7 @@ from dispatcher.core.lifecycle.condition_updates import new_condition
 from dispatcher.core.lifecycle.transitions import TARGETS, Cause
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Attempt, Change, Event, ObjectRef, Record
-from dispatcher.core.scheduling.cluster_filters import ANYWHERE, Where
+from dispatcher.core.scheduling.cluster_filters import ANYWHERE, ClusterRequirements
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Newcomer:
     priority_slope: float = 0.0
     suspended: bool = False
     expected_seconds: int = 0
-    where: Where = ANYWHERE
+    where: ClusterRequirements = ANYWHERE
     submitter: Submitter = UNKNOWN
     warnings: tuple[str, ...] = ()
     """What is not done as its author wrote it, in sentences: the first line of its history says so."""

@@ -17,7 +17,7 @@ from typing import Final
 from dispatcher.api import conditions as words
 from dispatcher.core.kinds.completion import pods_of
 from dispatcher.core.kinds.object_status import End, ObjectState
-from dispatcher.core.lifecycle.policy import Terms
+from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.model.record import ObjectRef, Phase, Record
 from dispatcher.core.scheduling.capacity import PodCounts
 
@@ -41,7 +41,7 @@ class Remedy(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
+class HealthIssue:
     """Something wrong; `due` is when it is acted upon, None as long as it must be noted in the record first."""
 
     reason: str
@@ -51,7 +51,7 @@ class Trouble:
 
 
 @dataclass(frozen=True, slots=True)
-class Sight:
+class ObservedObjects:
     """What is seen of a dispatched gang: its pods, and each wrapped object in the order of the attempt's.
 
     A state is None where nothing is known; `absent` are objects that a complete watch does not have. `drift` says
@@ -64,13 +64,13 @@ class Sight:
     drift: str = ""
 
 
-def failures(record: Record, states: Sequence[ObjectState | None]) -> Iterator[Trouble]:
+def failures(record: Record, states: Sequence[ObjectState | None]) -> Iterator[HealthIssue]:
     """Wrapped objects that say they failed; one that was evicted may be tried again."""
     for ref, state in zip(_objects(record), states, strict=False):
         if state is not None and state.end in {End.FAILED, End.EVICTED}:
             failed = state.end is End.FAILED
             said = f": {state.message}" if state.message else ""
-            yield Trouble(
+            yield HealthIssue(
                 words.FAILED_COMPONENT if failed else words.FOUND_FAILED_PODS,
                 f"{ref.kind} {ref.namespace}/{ref.name} {'failed' if failed else 'was evicted'}{said}",
                 Remedy.FAIL if failed else Remedy.REQUEUE,
@@ -78,16 +78,16 @@ def failures(record: Record, states: Sequence[ObjectState | None]) -> Iterator[T
             )
 
 
-def deadline(record: Record, terms: Terms) -> Trouble | None:
+def deadline(record: Record, terms: LifecyclePolicy) -> HealthIssue | None:
     """The end of the time it may run."""
     if terms.limit is None:
         return None
     message = words.DEADLINE_MESSAGE.format(seconds=int(terms.limit.total_seconds()))
     due = _dispatched_at(record) + terms.limit
-    return Trouble(words.DISPATCH_DEADLINE_EXCEEDED, message, Remedy.FAIL, due)
+    return HealthIssue(words.DISPATCH_DEADLINE_EXCEEDED, message, Remedy.FAIL, due)
 
 
-def missing(record: Record, absent: Sequence[ObjectRef], done: Collection[int] = ()) -> Trouble | None:
+def missing(record: Record, absent: Sequence[ObjectRef], done: Collection[int] = ()) -> HealthIssue | None:
     """Objects that somebody deleted, before they were done; `done` are the items of which that is known."""
     lost = [ref for ref in absent if not (ref.done or ref.item in done)]
     if not lost:
@@ -97,10 +97,12 @@ def missing(record: Record, absent: Sequence[ObjectRef], done: Collection[int] =
     expected = len(_objects(record))
     counted = words.MISSING_MESSAGE.format(found=expected - len(lost), expected=expected)
     named = ", ".join(f"{ref.kind} {ref.namespace}/{ref.name}" for ref in lost[:3])
-    return Trouble(words.MISSING_COMPONENT, f"{counted}: {named} was deleted", Remedy.FAIL, due)
+    return HealthIssue(words.MISSING_COMPONENT, f"{counted}: {named} was deleted", Remedy.FAIL, due)
 
 
-def shortage(record: Record, terms: Terms, pods: PodCounts, done: Collection[int] = ()) -> Trouble | None:
+def shortage(
+    record: Record, terms: LifecyclePolicy, pods: PodCounts, done: Collection[int] = ()
+) -> HealthIssue | None:
     """Pods that should run and do not; those of items that are `done` need not, and may be gone."""
     pods = replace(pods, succeeded=completed(record, terms, pods, done))
     if terms.min_available:
@@ -111,17 +113,17 @@ def shortage(record: Record, terms: Terms, pods: PodCounts, done: Collection[int
         return None
     reason, message, grace = found
     due = _due(record, reason, grace, from_note=_lacks_only_nodes(record, terms, pods))
-    trouble = Trouble(reason, message, Remedy.REQUEUE, due)
+    trouble = HealthIssue(reason, message, Remedy.REQUEUE, due)
     if reason == words.FOUND_FAILED_PODS and terms.is_terminal(pods.exit_codes):
         codes = ", ".join(map(str, sorted(pods.exit_codes)))
-        return Trouble(reason, f"{message}, with exit code {codes}", Remedy.FAIL, trouble.due)
+        return HealthIssue(reason, f"{message}, with exit code {codes}", Remedy.FAIL, trouble.due)
     return trouble
 
 
 _Found = tuple[str, str, timedelta]
 
 
-def _shortage_of_mcad(record: Record, terms: Terms, pods: PodCounts) -> _Found | None:
+def _shortage_of_mcad(record: Record, terms: LifecyclePolicy, pods: PodCounts) -> _Found | None:
     """Too few pods, or pods that cannot be scheduled; a wait that nobody wrote down is patient with a slow start."""
     minimum, run = terms.min_available or 0, running(pods)
     starting = 0 if terms.requeuing.explicit else pods.starting
@@ -135,7 +137,7 @@ def _shortage_of_mcad(record: Record, terms: Terms, pods: PodCounts) -> _Found |
     return None
 
 
-def completed(record: Record, terms: Terms, pods: PodCounts, done: Collection[int]) -> int:
+def completed(record: Record, terms: LifecyclePolicy, pods: PodCounts, done: Collection[int]) -> int:
     """How many pods have done their work: those that can be seen, or those that belong to what is done.
 
     Of these only as many as are missing: what is done may have live pods, which are counted as such.
@@ -143,7 +145,9 @@ def completed(record: Record, terms: Terms, pods: PodCounts, done: Collection[in
     return max(pods.succeeded, min(pods_of(terms.items, done), record.gang.pods - pods.live))
 
 
-def _shortage(record: Record, terms: Terms, pods: PodCounts, *, some_are_done: bool) -> _Found | None:
+def _shortage(
+    record: Record, terms: LifecyclePolicy, pods: PodCounts, *, some_are_done: bool
+) -> _Found | None:
     run, wanted = running(pods) + pods.succeeded, record.gang.pods
     # What is done may have got there on a second try, and its failed pods are left.
     if pods.failed and terms.has_components and not some_are_done:
@@ -163,7 +167,7 @@ def _shortage(record: Record, terms: Terms, pods: PodCounts, *, some_are_done: b
     return None
 
 
-def _lacks_only_nodes(record: Record, terms: Terms, pods: PodCounts) -> bool:
+def _lacks_only_nodes(record: Record, terms: LifecyclePolicy, pods: PodCounts) -> bool:
     """True if nothing else is wrong with a gang nobody asked to look after than that pods of it have no node.
 
     Such a pod may be made long after the dispatch, as by a StatefulSet, and have its node a moment later.
@@ -171,7 +175,7 @@ def _lacks_only_nodes(record: Record, terms: Terms, pods: PodCounts) -> bool:
     return pods.unschedulable > 0 and not terms.min_available and not _is_ill(record, terms, pods)
 
 
-def _is_ill(record: Record, terms: Terms, pods: PodCounts) -> bool:
+def _is_ill(record: Record, terms: LifecyclePolicy, pods: PodCounts) -> bool:
     """True if the pods that do not run are no slow start, and nobody's wish."""
     if terms.has_components:
         return not _has_run(record) or bool(pods.pending or pods.failed or pods.lost)

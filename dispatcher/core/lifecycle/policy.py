@@ -28,7 +28,7 @@ _LONGEST_SECONDS: Final = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class LifecyclePolicy:
     """The terms of one AppWrapper; `items` in the order of its wrapped objects.
 
     `limit` is how long it may run from its dispatch. Without pods for `admission_grace`, with pods that do not
@@ -95,11 +95,11 @@ class Terms:
         return bool(self.retryable_exit_codes) and bool(exit_codes - self.retryable_exit_codes)
 
 
-def terms_of(spec: AppWrapperSpec, tolerance: FaultTolerance, kept: timedelta = KEPT) -> Terms:
+def terms_of(spec: AppWrapperSpec, tolerance: FaultTolerance, kept: timedelta = KEPT) -> LifecyclePolicy:
     """The terms of an AppWrapper; `kept` is how long what is left after its end stays, if nothing shorter was asked."""
     requeuing = spec.scheduling.requeuing
     retry_limit = requeuing.max_requeuings if requeuing.explicit else RETRY_LIMIT
-    return Terms(
+    return LifecyclePolicy(
         items=tuple(map(item_terms, spec.wrapped, pods_by_item(spec))),
         min_available=spec.min_available,
         requeuing=requeuing,

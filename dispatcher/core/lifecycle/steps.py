@@ -33,7 +33,7 @@ from dispatcher.core.model.record import (
     Record,
 )
 from dispatcher.core.scheduling.backfill import note_of
-from dispatcher.core.scheduling.cluster_filters import Where
+from dispatcher.core.scheduling.cluster_filters import ClusterRequirements
 from dispatcher.errors import IllegalTransition
 
 CREATION_POSTPONED: Final = "CreationPostponed"
@@ -169,7 +169,7 @@ def reprioritise(record: Record, priority: int, slope: float, now: datetime, cut
 
 
 @_onwards
-def redirect(record: Record, where: Where, now: datetime) -> Change:
+def redirect(record: Record, where: ClusterRequirements, now: datetime) -> Change:
     """Have it go to other clusters from now on; where it is, if it is anywhere, it stays."""
     note = f"selector {_in_words(record.where.selector)} → {_in_words(where.selector)}"
     if where.prefers != record.where.prefers:
@@ -364,7 +364,7 @@ def complete(record: Record, done: Collection[int], kept_until: datetime, now: d
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class EvictionReason:
     """Why an attempt is over: `message` is MCAD's sentence where MCAD had one, `detail` what we know beyond it."""
 
     reason: str
@@ -380,7 +380,7 @@ class Verdict:
 @_onwards
 def preempt(
     record: Record,
-    verdict: Verdict,
+    verdict: EvictionReason,
     eligible_at: datetime,
     requeuing_seconds: int,
     now: datetime,
@@ -411,7 +411,7 @@ def preempt(
 
 
 @_onwards
-def fail(record: Record, verdict: Verdict, now: datetime) -> Change:
+def fail(record: Record, verdict: EvictionReason, now: datetime) -> Change:
     """It failed while it was dispatched: what takes capacity is removed, then it has failed for good."""
     conditions = record.conditions
     if verdict.reason not in _FAILED_BY_ITSELF:
@@ -500,7 +500,7 @@ def postpone_creation(
 
 @_onwards
 def rule_out(
-    record: Record, objects: tuple[ObjectRef, ...], where: Where, message: str, now: datetime
+    record: Record, objects: tuple[ObjectRef, ...], where: ClusterRequirements, message: str, now: datetime
 ) -> Change:
     """One of its names is taken in that cluster: remove what exists, and go elsewhere, as `where` has it now."""
     change = postpone_creation(record, objects, message, now, now)
@@ -580,7 +580,7 @@ def abandon(record: Record, message: str, now: datetime) -> Change:
     if record.phase is Phase.SUSPENDING:
         conditions = held_back(record.conditions, now)
         return _step(record, Cause.ABANDONED, now, conditions=conditions, eligible_at=None, **told)
-    gone = gone_back(_preempted(record, Verdict(words.CLUSTER_LOST, message), now), now)
+    gone = gone_back(_preempted(record, EvictionReason(words.CLUSTER_LOST, message), now), now)
     return _step(
         record,
         Cause.ABANDONED,
@@ -693,6 +693,6 @@ def _finished(attempt: Attempt, finished: Collection[int]) -> Attempt:
     return replace(attempt, objects=tuple(replace(ref, done=ref.item in finished) for ref in attempt.objects))
 
 
-def _preempted(record: Record, verdict: Verdict, now: datetime) -> tuple[Condition, ...]:
+def _preempted(record: Record, verdict: EvictionReason, now: datetime) -> tuple[Condition, ...]:
     message = one_line(verdict.message)
     return with_true(record.conditions, ConditionType.PREEMPT_CANDIDATE, now, verdict.reason, message)

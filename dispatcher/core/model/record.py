@@ -14,7 +14,7 @@ from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ComponentsCondition, ConditionType
 from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.core.model.gang import Gang
-from dispatcher.core.scheduling.cluster_filters import ANYWHERE, Rejection, Where
+from dispatcher.core.scheduling.cluster_filters import ANYWHERE, ClusterRequirements, Rejection
 
 
 class Phase(StrEnum):
@@ -138,7 +138,7 @@ class Attempt:
     outcome: str = ""
 
 
-Shape = tuple[Gang, Where]
+Shape = tuple[Gang, ClusterRequirements]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,7 +170,7 @@ class Record:
     priority: int = 0
     priority_slope: float = 0.0
     gang: Gang = field(default_factory=Gang)
-    where: Where = ANYWHERE
+    where: ClusterRequirements = ANYWHERE
     conditions: tuple[Condition, ...] = ()
     reason: str = ""
     message: str = ""

@@ -43,7 +43,7 @@ from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import ACTIVE, Pending, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling import cluster_filters
-from dispatcher.core.scheduling.cluster_filters import Site, rejection
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, rejection
 
 MOST_DOUBLINGS: Final = 4
 """How often a bound, or a pause, doubles: by default to four days, longer than all but a few runs."""
@@ -176,7 +176,7 @@ def soonest(demand: Resources, free: Resources, ends: Iterable[End], now: dateti
     return LAST_RESORT
 
 
-def may_keep(record: Record, site: Site, has_members: bool) -> bool:
+def may_keep(record: Record, site: ClusterSnapshot, has_members: bool) -> bool:
     """True if the gang may go to that cluster, and fits there beside what never ends."""
     is_open = not has_members or rejection(record.where, site) is None
     return is_open and record.gang.demand.fits_in(site.snapshot.attainable_for(record.gang))
@@ -321,7 +321,7 @@ class State:
 def renewed(
     known: State,
     starved: Sequence[Record],
-    sites: Mapping[str, Site],
+    sites: Mapping[str, ClusterSnapshot],
     running: Running,
     now: datetime,
     bounds: Bounds,
@@ -386,7 +386,7 @@ def _rests(
     known: State,
     standing: Mapping[str, Reservation],
     starved: Sequence[Record],
-    sites: Mapping[str, Site],
+    sites: Mapping[str, ClusterSnapshot],
     now: datetime,
     bounds: Bounds,
 ) -> dict[str, Rest]:
@@ -411,20 +411,20 @@ def _rests(
     return rests
 
 
-def _is_shut(record: Record, site: Site) -> bool:
+def _is_shut(record: Record, site: ClusterSnapshot) -> bool:
     """True if the cluster is closed, or too small by now, and nothing else keeps the gang from it."""
     return rejection(record.where, replace(site, closed=None)) is None
 
 
 def _fits(
-    reservations: Mapping[str, Reservation], starved: Sequence[Record], sites: Mapping[str, Site]
+    reservations: Mapping[str, Reservation], starved: Sequence[Record], sites: Mapping[str, ClusterSnapshot]
 ) -> dict[str, str]:
     kept = [(each, reservations[each.uid].cluster) for each in starved if each.uid in reservations]
     found = {each.uid: _fitting(each, [cluster, *sites], sites) for each, cluster in kept if cluster}
     return {uid: cluster for uid, cluster in found.items() if cluster is not None}
 
 
-def _fitting(record: Record, clusters: Iterable[str], sites: Mapping[str, Site]) -> str | None:
+def _fitting(record: Record, clusters: Iterable[str], sites: Mapping[str, ClusterSnapshot]) -> str | None:
     """The first of these clusters that the gang fits now; None if there is none."""
     for site in (sites[name] for name in clusters if name in sites):
         if may_keep(record, site, _has_members(sites)) and record.gang.demand.fits_in(
@@ -434,7 +434,9 @@ def _fitting(record: Record, clusters: Iterable[str], sites: Mapping[str, Site])
     return None
 
 
-def _stands(reservation: Reservation, record: Record, sites: Mapping[str, Site], now: datetime) -> bool:
+def _stands(
+    reservation: Reservation, record: Record, sites: Mapping[str, ClusterSnapshot], now: datetime
+) -> bool:
     if now >= reservation.until or reservation.waits:
         return False  # what is waited for may be open before
     if reservation.is_resting:
@@ -445,13 +447,13 @@ def _stands(reservation: Reservation, record: Record, sites: Mapping[str, Site],
     return _is_silent(record, site) or may_keep(record, site, _has_members(sites))
 
 
-def _is_silent(record: Record, site: Site) -> bool:
+def _is_silent(record: Record, site: ClusterSnapshot) -> bool:
     """True if the cluster cannot be asked for a moment, and is one that the gang selects."""
     is_transient = site.closed is not None and site.closed.reason in _TRANSIENT
     return is_transient and record.where.selector.matches(site.labels)
 
 
-def _has_members(sites: Mapping[str, Site]) -> bool:
+def _has_members(sites: Mapping[str, ClusterSnapshot]) -> bool:
     return sites.keys() != {names.HUB_CLUSTER}
 
 
@@ -469,13 +471,13 @@ class Backfill:
         return self.state.reservations
 
     def renew(
-        self, starved: Sequence[Record], sites: Mapping[str, Site], now: datetime
+        self, starved: Sequence[Record], sites: Mapping[str, ClusterSnapshot], now: datetime
     ) -> Mapping[str, Reservation]:
         """All steps of `renew_in_steps` at once."""
         return incremental.run(self.renew_in_steps(starved, sites, now))
 
     def renew_in_steps(
-        self, starved: Sequence[Record], sites: Mapping[str, Site], now: datetime
+        self, starved: Sequence[Record], sites: Mapping[str, ClusterSnapshot], now: datetime
     ) -> Steps[Mapping[str, Reservation]]:
         """The reservations of the cycle at `now`, for those that are starved, in order."""
         if starved or self.reservations:

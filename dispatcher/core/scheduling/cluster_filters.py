@@ -1,9 +1,10 @@
-"""Which clusters an AppWrapper may go to, and which of those suits it best; free capacity is `placement`'s part.
+"""Filters and scores of clusters: where a gang may go, and which cluster suits it best. `cycle` compares capacity.
 
-First a filter: what an AppWrapper requires (`Where`) against what is known of a cluster (`Site`), both values. Each
-rejection names its reason. Then a score over those it fits, in exact integers and without ties: first the cluster
-that it fills best, so that room for large gangs is left elsewhere, roughly; then the one its user prefers; then the
-one where less went wrong lately; then again the one it fills best, exactly; then the first by name.
+First filters: an AppWrapper's `ClusterRequirements` against a `ClusterSnapshot`, both values. Each rejection names its
+reason. Then a score over the clusters that the gang fits, in exact integers and without ties: first the cluster that
+the gang fills best, roughly, so that other clusters keep room for large gangs; then the cluster that the user prefers;
+then the cluster with fewer recent errors; then again the cluster that the gang fills best, exactly; then the first by
+name.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ Kind = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
-class Where:
+class ClusterRequirements:
     """What an AppWrapper requires of a cluster, whatever is free there; equal ones are answered alike.
 
     `prefers` only matters among clusters it may go to; everything is no preference. `ruled_out` are clusters where a
@@ -82,19 +83,19 @@ class Where:
     def __hash__(self) -> int:
         return self._hash
 
-    def directed(self, selector: Selector, prefers: Selector) -> Where:
+    def directed(self, selector: Selector, prefers: Selector) -> ClusterRequirements:
         """The same by other wishes of its user."""
         if (selector, prefers) == (self.selector, self.prefers):
             return self
         return replace(self, selector=selector, prefers=prefers)
 
-    def without(self, cluster: str, message: str) -> Where:
+    def without(self, cluster: str, message: str) -> ClusterRequirements:
         """The same, but for a cluster that is out of the question; `message` says why."""
         others = frozenset(each for each in self.ruled_out if each[0] != cluster)
         return replace(self, ruled_out=others | {(cluster, one_line(message))})
 
 
-ANYWHERE: Final = Where()
+ANYWHERE: Final = ClusterRequirements()
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +107,7 @@ class Closed:
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class ClusterSnapshot:
     """What is known of one cluster in one pass, which takes from `snapshot` what it gives away.
 
     The snapshot is without what the cluster keeps in reserve. `errors` is how much went wrong there lately.
@@ -133,14 +134,14 @@ class Rejection:
     resource: str = ""
 
 
-def rejection(where: Where, site: Site) -> Rejection | None:
+def rejection(where: ClusterRequirements, site: ClusterSnapshot) -> Rejection | None:
     """Say why it may not go there, however much is free; None if it may."""
     for reason, message in _objections(where, site):
         return Rejection(site.name, reason, _short(message))
     return None
 
 
-def leads_nowhere(where: Where, labels: Mapping[str, Mapping[str, str]]) -> bool:
+def leads_nowhere(where: ClusterRequirements, labels: Mapping[str, Mapping[str, str]]) -> bool:
     """True if none of the clusters, whose `labels` are by name, will ever take it: each is excluded or ruled out."""
     ruled_out = {name for name, _ in where.ruled_out}
     return all(name in ruled_out or not where.selector.matches(own) for name, own in labels.items())
@@ -151,7 +152,7 @@ def _short(message: str) -> str:
     return message if len(message) <= LONGEST_MESSAGE else f"{message[: LONGEST_MESSAGE - 1]}…"
 
 
-def _objections(where: Where, site: Site) -> Iterator[tuple[str, str]]:
+def _objections(where: ClusterRequirements, site: ClusterSnapshot) -> Iterator[tuple[str, str]]:
     """What lasts longest comes first: who excludes a cluster need not hear how it is."""
     if unmet := where.selector.unmet(site.labels):
         yield NOT_SELECTED, f"its labels do not match {', '.join(map(str, unmet))}"
@@ -184,7 +185,7 @@ class Score(NamedTuple):
     name: str
 
 
-def score(gang: Gang, where: Where, site: Site, available: Resources) -> Score:
+def score(gang: Gang, where: ClusterRequirements, site: ClusterSnapshot, available: Resources) -> Score:
     """Rate a cluster of which `available` is what the gang may take, and enough."""
     left = _left(gang.demand, available, site.snapshot.total_for(gang))
     scarcest = left[0] if any(map(_is_device, gang.demand)) else left[1]

@@ -32,9 +32,9 @@ from dispatcher.core.scheduling.capacity import Tolerations, tolerations_of
 from dispatcher.core.scheduling.cluster_filters import (
     ANYWHERE,
     NOT_SELECTED,
+    ClusterRequirements,
+    ClusterSnapshot,
     Rejection,
-    Site,
-    Where,
     rejection,
     score,
 )
@@ -105,7 +105,7 @@ Outcome = Placed | Refusal | Behind
 
 def plan(
     queue: Iterable[Record],
-    sites: Mapping[str, Site],
+    sites: Mapping[str, ClusterSnapshot],
     policy: Policy = Policy.BEST_EFFORT_FIFO,
     starved: Collection[str] = (),
     reservations: Mapping[str, Reservation] | None = None,
@@ -152,7 +152,7 @@ class Planning:
 
     def __init__(
         self,
-        sites: Mapping[str, Site],
+        sites: Mapping[str, ClusterSnapshot],
         classify: Callable[[Record], Hashable],
         remembered: Mapping[Hashable, Refused] | None = None,
     ) -> None:
@@ -162,7 +162,7 @@ class Planning:
         self._by_name = sites
         self._classify = classify
         self._has_members = sites.keys() != {names.HUB_CLUSTER}
-        self._allowed: dict[Where, _Allowed] = {}
+        self._allowed: dict[ClusterRequirements, _Allowed] = {}
         self._kept: dict[str, Record] = {}
         self._remembered = remembered or {}
         self._views: dict[Tolerations, _View] = {}
@@ -207,7 +207,7 @@ class Planning:
         self._changed.append(best.name)
         return Placed(record, best.name, message)
 
-    def _allow(self, where: Where) -> _Allowed:
+    def _allow(self, where: ClusterRequirements) -> _Allowed:
         """Part the sites into those that may be asked for capacity, and those that refuse whoever requires this."""
         known = self._allowed.get(where)
         if known is None:
@@ -245,7 +245,7 @@ class Planning:
 class _Allowed:
     """The sites that do not reject what an AppWrapper requires, and the rejections of the others; each by name."""
 
-    sites: tuple[Site, ...]
+    sites: tuple[ClusterSnapshot, ...]
     rejections: tuple[Rejection, ...]
 
 
@@ -356,7 +356,9 @@ class Refused:
         return _pending([*self._allowed.rejections, *shortages], self._has_members)
 
 
-def _why_no_other(gang: Gang, best: Site, fitting: Sequence[Site], allowed: _Allowed, view: _View) -> str:
+def _why_no_other(
+    gang: Gang, best: ClusterSnapshot, fitting: Sequence[ClusterSnapshot], allowed: _Allowed, view: _View
+) -> str:
     """It fills the others that it fits less well; the rest refuse it, or have too little."""
     full = [_shortage(gang, site.name, view) for site in allowed.sites if site not in fitting]
     also = [f"it fits {site.name}, too" for site in fitting if site is not best]

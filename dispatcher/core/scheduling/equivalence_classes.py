@@ -21,7 +21,13 @@ from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity import Tolerations, tolerations_of
-from dispatcher.core.scheduling.cluster_filters import Kind, Rejection, Site, Where, rejection
+from dispatcher.core.scheduling.cluster_filters import (
+    ClusterRequirements,
+    ClusterSnapshot,
+    Kind,
+    Rejection,
+    rejection,
+)
 
 Taints = tuple[Taint, ...]
 AT_ONCE: Final = 50
@@ -73,7 +79,7 @@ class _Tolerating:
     uids: dict[str, None] = field(default_factory=dict)
 
 
-def class_of(record: Record, sites: Mapping[str, Site]) -> tuple[object, ...]:
+def class_of(record: Record, sites: Mapping[str, ClusterSnapshot]) -> tuple[object, ...]:
     """The class of a gang from scratch, the definition of it: equal for two gangs if they are refused alike."""
     taints = frozenset[Taints]().union(*(site.snapshot.taints for site in sites.values()))
     opened = [replace(sites[name], closed=None) for name in sorted(_chosen_from(sites))]
@@ -85,10 +91,10 @@ class Classes:
     """Knows the class of each record it was given, by the clusters it was last shown."""
 
     def __init__(self) -> None:
-        self._sites: dict[str, Site] = {}
+        self._sites: dict[str, ClusterSnapshot] = {}
         self._facts: dict[str, _Facts] = {}
         self._taints: frozenset[Taints] = frozenset()
-        self._requiring: dict[Where, _Requiring] = {}
+        self._requiring: dict[ClusterRequirements, _Requiring] = {}
         self._tolerating: dict[Tolerations, _Tolerating] = {}
         self._clearances: WeakValueDictionary[tuple[Rejection, ...], Clearance] = WeakValueDictionary()
 
@@ -122,7 +128,7 @@ class Classes:
         tolerating = self._tolerating[tolerations_of(record.gang)]
         return ClassKey(record.gang.demand, tolerating.tolerated, self._requiring[record.where].clearance)
 
-    def follow(self, sites: Mapping[str, Site]) -> Steps[list[str]]:
+    def follow(self, sites: Mapping[str, ClusterSnapshot]) -> Steps[list[str]]:
         """Take in what is known of the clusters now; the uids of those whose class is another one since."""
         chosen_from = _chosen_from(sites)
         facts = {name: _facts(site) for name, site in chosen_from.items()}
@@ -149,7 +155,9 @@ class Classes:
                 requiring.clearance = self._clearance(requiring.rejections)
                 moved += requiring.uids
 
-    def _is_rejected_otherwise(self, where: Where, requiring: _Requiring, changed: set[str]) -> bool:
+    def _is_rejected_otherwise(
+        self, where: ClusterRequirements, requiring: _Requiring, changed: set[str]
+    ) -> bool:
         """Ask the clusters that have changed."""
         differs = False
         for name in changed:
@@ -172,7 +180,7 @@ class Classes:
                 tolerating.tolerated = tolerated
                 moved += tolerating.uids
 
-    def _look_up(self, where: Where) -> _Requiring:
+    def _look_up(self, where: ClusterRequirements) -> _Requiring:
         answers = ((name, rejection(where, site)) for name, site in self._sites.items())
         rejections = {name: answer for name, answer in answers if answer is not None}
         return _Requiring(rejections, self._clearance(rejections))
@@ -188,12 +196,12 @@ class Classes:
         return frozenset(taints for taints in self._taints if gang.tolerates(taints))
 
 
-def _chosen_from(sites: Mapping[str, Site]) -> Mapping[str, Site]:
+def _chosen_from(sites: Mapping[str, ClusterSnapshot]) -> Mapping[str, ClusterSnapshot]:
     """On the hub alone there is nothing to choose, so nothing that is required tells gangs apart."""
     return {} if sites.keys() <= {HUB_CLUSTER} else sites
 
 
-def _facts(site: Site) -> _Facts:
+def _facts(site: ClusterSnapshot) -> _Facts:
     return _Facts(
         site.labels,
         site.missing_kinds,
@@ -208,20 +216,20 @@ class Asked:
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, frozenset[Kind]], int] = {}
-        self._wheres: dict[tuple[str, frozenset[Kind]], Where] = {}
+        self._wheres: dict[tuple[str, frozenset[Kind]], ClusterRequirements] = {}
 
-    def __iter__(self) -> Iterator[Where]:
+    def __iter__(self) -> Iterator[ClusterRequirements]:
         return iter(self._wheres.values())
 
-    def add(self, where: Where) -> None:
+    def add(self, where: ClusterRequirements) -> None:
         """Somebody requires this."""
         key = where.namespace, where.kinds
         count = self._counts.get(key, 0)
         self._counts[key] = count + 1
         if not count:
-            self._wheres[key] = Where(namespace=where.namespace, kinds=where.kinds)
+            self._wheres[key] = ClusterRequirements(namespace=where.namespace, kinds=where.kinds)
 
-    def remove(self, where: Where) -> None:
+    def remove(self, where: ClusterRequirements) -> None:
         """Who required this is gone."""
         key = where.namespace, where.kinds
         self._counts[key] -= 1

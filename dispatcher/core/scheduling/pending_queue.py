@@ -1,6 +1,6 @@
 """The queue kept ready for the next pass: what `plan` says of it, at the cost of what changed.
 
-`in_order` and `plan` are the definition, from scratch: they sort and look at every record. A `Line` comes to
+`in_order` and `plan` are the definition, from scratch: they sort and look at every record. A `PendingQueue` comes to
 the same decisions (a property test holds the two together), but keeps the queue between passes by equivalence
 class (see `classes`), in order, and by what each AppWrapper was last told. So a pass in which nobody fits looks at
 one record of each class, and names only those to whom the answer is news. While the clusters stay as they were, the
@@ -27,7 +27,7 @@ from dispatcher.core.model import incremental
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Record
 from dispatcher.core.scheduling.backfill import Backfill, Reservation
-from dispatcher.core.scheduling.cluster_filters import Site, Where
+from dispatcher.core.scheduling.cluster_filters import ClusterRequirements, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Behind, Outcome, Placed, Planning, Policy, Refused, behind
 from dispatcher.core.scheduling.equivalence_classes import Asked, Classes, ClassKey
 from dispatcher.core.scheduling.ordering import Rank, rank, starved
@@ -61,7 +61,7 @@ def outcome_of(news: News) -> Outcome:
     return news.outcome() if isinstance(news, Waits) else news
 
 
-class Line:
+class PendingQueue:
     """Queued records. The clock that `plan` is given never goes back."""
 
     def __init__(self, backfill: Backfill | None = None) -> None:
@@ -104,7 +104,7 @@ class Line:
         """The backfill reservations of the last pass, by the uid of the gang."""
         return self._backfill.reservations
 
-    def wheres(self) -> Iterable[Where]:
+    def wheres(self) -> Iterable[ClusterRequirements]:
         """Requirements that name every namespace and kind that is required, in no order; not each that there is."""
         return self._asked
 
@@ -114,13 +114,13 @@ class Line:
         return self._postponed[following][0] if following < len(self._postponed) else None
 
     def plan(
-        self, sites: Mapping[str, Site], policy: Policy, bound: timedelta, now: datetime
+        self, sites: Mapping[str, ClusterSnapshot], policy: Policy, bound: timedelta, now: datetime
     ) -> list[Outcome]:
         """All steps of `plan_in_steps` at once, and the outcomes in words."""
         return list(map(outcome_of, incremental.run(self.plan_in_steps(sites, policy, bound, now))))
 
     def plan_in_steps(
-        self, sites: Mapping[str, Site], policy: Policy, bound: timedelta, now: datetime
+        self, sites: Mapping[str, ClusterSnapshot], policy: Policy, bound: timedelta, now: datetime
     ) -> Steps[list[News]]:
         """The outcomes of a pass that are news to their AppWrappers, in queue order.
 
@@ -191,7 +191,7 @@ class Line:
                 del self._by_key[class_.key]
         return record
 
-    def _regard(self, sites: Mapping[str, Site]) -> Steps[None]:
+    def _regard(self, sites: Mapping[str, ClusterSnapshot]) -> Steps[None]:
         """Tell gangs apart by what these clusters distinguish."""
         moved = yield from self._classes.follow(sites)
         for part in incremental.in_parts(moved):
@@ -206,7 +206,7 @@ class Line:
     def _plan(
         self,
         inbox: Mapping[str, Record | None],
-        sites: Mapping[str, Site],
+        sites: Mapping[str, ClusterSnapshot],
         policy: Policy,
         bound: timedelta,
         now: datetime,
@@ -403,7 +403,7 @@ class _Frontier:
 class _Memory:
     """What a pass that placed nothing was asked, and what it answered; `is_quiet` if that was news to nobody."""
 
-    sites: Mapping[str, Site] | None = None
+    sites: Mapping[str, ClusterSnapshot] | None = None
     protected: tuple[tuple[str, Reservation | None], ...] = ()
     refusals: dict[Hashable, Refused] = field(default_factory=dict)
     is_quiet: bool = False

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from dispatcher.api.names import HUB_CLUSTER
-from dispatcher.core.scheduling.cluster_filters import ANYWHERE, Site, rejection
+from dispatcher.core.scheduling.cluster_filters import ANYWHERE, ClusterSnapshot, rejection
 from dispatcher.core.scheduling.cycle import Placed
 
 
-def still_fitting(placed: Iterable[Placed], sites: Mapping[str, Site]) -> list[Placed]:
+def still_fitting(placed: Iterable[Placed], sites: Mapping[str, ClusterSnapshot]) -> list[Placed]:
     """Those that their cluster takes still, in order, all of them at once; `sites` are used up by them.
 
     The others are for the next cycle to decide. On the hub alone nothing that is required of a cluster matters.

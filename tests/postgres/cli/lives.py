@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from dispatcher.core.lifecycle import first_steps, steps
-from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.model.record import Change, Pending, Record
 from dispatcher.store.queue import QueueStore
 from tests.postgres.changes import GANG, make_object
@@ -50,7 +50,7 @@ async def live(queue: QueueStore) -> Lives:
     probe = await _committed(queue, _submitted(FAILED, "team-b", "probe", lives.at(10)))
     probe = await _started(queue, probe, "hub", lives.at(15))
     probe = await _committed(
-        queue, steps.fail(probe, Verdict("FoundFailedPods", "2 pods failed"), lives.at(30))
+        queue, steps.fail(probe, EvictionReason("FoundFailedPods", "2 pods failed"), lives.at(30))
     )
     await _committed(queue, steps.removed(probe, lives.at(45)))
     fields = {"user": "alice", "queue": "night", "priority": 7}

@@ -9,7 +9,7 @@ import pytest
 
 from dispatcher.core.lifecycle import first_steps, steps
 from dispatcher.core.lifecycle.first_steps import Newcomer
-from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.resources import Resources
@@ -115,7 +115,9 @@ async def test_a_failure_wastes_what_was_held_until_its_pods_were_gone(
     told = Told(queue)
     record = await told.begins(clock(10, 0), created_at=clock(10, 0))
     record = await told.runs(record, "east", (clock(10, 0), clock(10, 0), clock(10, 0)))
-    record = await told.goes_on(steps.fail(record, Verdict("FailedComponent", "it failed"), clock(11, 0)))
+    record = await told.goes_on(
+        steps.fail(record, EvictionReason("FailedComponent", "it failed"), clock(11, 0))
+    )
     await told.goes_on(steps.removed(record, clock(12, 30)))
     query = "SELECT day::text, cluster, error_class, n, gpu_h_wasted FROM history.failures_daily"
     assert rows_of(database_url, query) == [("2020-02-29", "east", "FailedComponent", 1, 5.0)]

@@ -18,7 +18,7 @@ import pytest
 from psycopg.rows import DictRow, dict_row
 
 from dispatcher.core.lifecycle import first_steps, steps
-from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Pending, Record
 from dispatcher.core.model.resources import Resources
@@ -247,7 +247,7 @@ def _started(record: Record, life: Life) -> Change | None:
 def _preempted(record: Record, life: Life) -> Change | None:
     if life.started_at is None or not life.has_gone_back:
         return None
-    return steps.preempt(record, Verdict("FoundFailedPods", "m"), life.started_at, 0, life.started_at)
+    return steps.preempt(record, EvictionReason("FoundFailedPods", "m"), life.started_at, 0, life.started_at)
 
 
 def _removed(record: Record, life: Life) -> Change | None:

@@ -14,7 +14,7 @@ import pytest
 from psycopg.rows import DictRow, dict_row
 
 from dispatcher.core.lifecycle import first_steps, steps
-from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import HOLDING, Change, Phase, Record
 from dispatcher.core.model.resources import Resources
@@ -82,11 +82,11 @@ def step(record: Record, name: str, cluster: str, now: datetime) -> Change:
         "created": ((make_object(),),),
         "complete_some": ({0},),
         "complete": ({0}, now),
-        "fail": (Verdict("FailedComponent", "it exited with 1"),),
+        "fail": (EvictionReason("FailedComponent", "it exited with 1"),),
         "fall_ill": ("FoundFailedPods", "a pod failed"),
     }
     if name == "preempt":
-        return steps.preempt(record, Verdict("FoundFailedPods", "m"), now, 0, now)
+        return steps.preempt(record, EvictionReason("FoundFailedPods", "m"), now, 0, now)
     change: Change = getattr(steps, name)(record, *arguments.get(name, ()), now)
     return change
 

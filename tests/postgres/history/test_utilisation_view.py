@@ -16,7 +16,7 @@ import psycopg
 import pytest
 
 from dispatcher.core.lifecycle import first_steps, steps
-from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.resources import Resources
@@ -204,7 +204,7 @@ def _start(record: Record, now: datetime) -> Change:
 
 
 def _end(record: Record, now: datetime) -> Change:
-    return steps.preempt(record, Verdict("FoundFailedPods", "m"), now, 0, now)
+    return steps.preempt(record, EvictionReason("FoundFailedPods", "m"), now, 0, now)
 
 
 def found(url: str, after: datetime) -> tuple[datetime, dict[Key, Hours]]:

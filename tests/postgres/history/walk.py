@@ -14,12 +14,12 @@ from typing import Final
 
 from dispatcher.core.lifecycle import first_steps, steps
 from dispatcher.core.lifecycle.first_steps import Kept, Newcomer
-from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Pending, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling import cluster_filters, cycle
-from dispatcher.core.scheduling.cluster_filters import Rejection, Where
+from dispatcher.core.scheduling.cluster_filters import ClusterRequirements, Rejection
 from dispatcher.store.queue import QueueStore
 from tests.postgres.history.facts import Life, note
 
@@ -89,7 +89,7 @@ def arrival(chance: Random, now: datetime) -> Change:
         priority=chance.choice([0, 0, 0, 5]),
         priority_slope=chance.choice([0.0, 0.0, 0.01]),
         suspended=chance.random() < 0.1,
-        where=Where(kinds=frozenset(chance.sample(KINDS, chance.randint(0, 3)))),
+        where=ClusterRequirements(kinds=frozenset(chance.sample(KINDS, chance.randint(0, 3)))),
     )
     change = _arrive(newcomer, make_gang(chance), chance, now)
     user = chance.choice(["", "ann", "bob"])
@@ -167,7 +167,7 @@ def _take_over(record: Record, chance: Random, now: datetime) -> Change:
 def _preempt(record: Record, chance: Random, now: datetime) -> Change:
     reason = chance.choice(["MinPodsNotRunning", "ClusterDraining"])
     later = now + timedelta(hours=chance.choice([0, 1, 9]))
-    return steps.preempt(record, Verdict(reason, "too few"), later, 60, now)
+    return steps.preempt(record, EvictionReason(reason, "too few"), later, 60, now)
 
 
 def _postpone(record: Record, chance: Random, now: datetime) -> Change:
@@ -201,7 +201,7 @@ _REFUSE: Final = _simply(lambda record, now: steps.refuse_creation(record, (), "
 _WITHDRAW: Final = _simply(lambda record, now: steps.withdraw(record, "silent", now, now))
 _SOME: Final = _simply(lambda record, now: steps.complete_some(record, (), now))
 _COMPLETE: Final = _simply(lambda record, now: steps.complete(record, (), now, now))
-_FAIL: Final = _simply(lambda record, now: steps.fail(record, Verdict("Fail", "bad"), now))
+_FAIL: Final = _simply(lambda record, now: steps.fail(record, EvictionReason("Fail", "bad"), now))
 
 _ENDS: Final = [
     _COMPLETE,

@@ -14,7 +14,7 @@ from structlog.testing import capture_logs
 from dispatcher.controller.members.arrivals import AGAIN_SECONDS, Arrivals
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.scheduling import slices
-from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import SLICE_SECONDS
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.model.record import ObjectRef, Record
@@ -43,8 +43,8 @@ class Bench:
         self.ledgers: dict[str, CapacityLedger] = {}
         self.clusters: dict[str, Cluster] = {}
         self.hub = self.comes("hub")
-        self.roster = Roster(self.ledgers)
-        self.roster.load(map(gang, range(GANGS)))
+        self.cache = Cache(self.ledgers)
+        self.cache.load(map(gang, range(GANGS)))
         self.woken: list[str] = []
         self.wakes = 0
         self.turns = 0
@@ -53,7 +53,7 @@ class Bench:
         clock = count()
         self.arrivals = Arrivals(
             self.clusters,
-            self.roster,
+            self.cache,
             self.woken.append,
             self.wake_dispatch,
             lambda: next(clock) * 2 * SLICE_SECONDS,
@@ -142,12 +142,12 @@ async def test_gang_that_ends_while_its_member_is_taken_in_is_charged_no_longer(
     def end_one() -> None:
         number = next(ends, None)
         if number is not None and number % 2:
-            bench.roster.put(steps.abandon(gang(number), "it is lost", at(2)).after)
+            bench.cache.put(steps.abandon(gang(number), "it is lost", at(2)).after)
 
     bench.on_turn = end_one
     await bench.arrivals.wait_until_done()
     assert next(ends, None) is None
-    assert bench.charged() == bench.roster.count_holders("east") == GANGS // 2
+    assert bench.charged() == bench.cache.count_holders("east") == GANGS // 2
 
 
 async def test_gangs_of_a_member_that_went_are_looked_at_and_charged_anew_when_it_is_back(
@@ -183,7 +183,7 @@ async def test_member_that_is_replaced_while_it_is_taken_in_is_taken_in_as_the_o
 async def test_member_that_is_to_be_emptied_stays_as_it_is_and_its_gangs_are_looked_at(
     bench: Bench,
 ) -> None:
-    bench.roster.put(steps.dispatch(make_record(name="here"), "hub", at(1)).after)
+    bench.cache.put(steps.dispatch(make_record(name="here"), "hub", at(1)).after)
     bench.arrivals.add("hub")
     assert bench.hub.is_known
     await bench.arrivals.wait_until_done()

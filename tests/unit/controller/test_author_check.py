@@ -55,12 +55,12 @@ async def checking(world: World, rights: Rights, *, is_complete: bool = True) ->
         world.clusters,
         lambda: is_complete,
         lambda uid: world.hub.view(uid) is not None,
-        lambda uid: world.admission.add(uid),
+        lambda uid: world.intake.add(uid),
         monotonic,
     )
-    world.admission = world.make_admission(believes_stamps=True, authors=authors)
+    world.intake = world.make_admission(believes_stamps=True, authors=authors)
     async with asyncio.TaskGroup() as tasks:
-        loops = [tasks.create_task(authors.run()), tasks.create_task(world.admission.run())]
+        loops = [tasks.create_task(authors.run()), tasks.create_task(world.intake.run())]
         yield authors
         for loop in loops:
             loop.cancel()
@@ -74,8 +74,8 @@ def submitted(name: str, *templates: Json, user: str = "alice", **metadata: Any)
 async def taken_in(world: World, raw: Json) -> Record:
     """The record of an AppWrapper, once there is one."""
     uid = world.show(raw).uid
-    world.admission.add(uid)
-    await until(lambda: world.roster.get(uid) is not None)
+    world.intake.add(uid)
+    await until(lambda: world.cache.get(uid) is not None)
     return world.record(uid)
 
 
@@ -186,7 +186,7 @@ async def test_nobody_waits_for_answers_about_another_namespace(world: World) ->
     async with checking(world, rights):
         for number in range(40):
             raw = submitted(f"slow{number}", make_template(), user=f"user{number}", namespace="slow")
-            world.admission.add(world.show(raw).uid)
+            world.intake.add(world.show(raw).uid)
         record = await taken_in(world, submitted("aw"))
         assert (record.phase, monotonic() < 1) == (Phase.QUEUED, True)
         assert [each.namespace for each in rights.asked].count("slow") == AT_ONCE_IN_A_NAMESPACE
@@ -203,7 +203,7 @@ async def test_one_that_is_gone_is_forgotten(world: World) -> None:
 
     rights.reply = never
     async with checking(world, rights) as authors:
-        world.admission.add(world.show(submitted("aw")).uid)
+        world.intake.add(world.show(submitted("aw")).uid)
         await asyncio.sleep(60)
         assert (len(rights.asked), authors.waiting) == (1, 0)
 
@@ -275,7 +275,7 @@ async def test_kind_is_not_refused_before_every_cluster_was_asked(
         "GET", "/apis/example.com/v1", MISSING if reason == "not-connected" else refusal(500, "InternalError")
     )
     async with checking(world, Rights(), is_complete=reason == "silent"):
-        world.admission.add(world.show(widget("aw")).uid)
+        world.intake.add(world.show(widget("aw")).uid)
         await asyncio.sleep(60)
     assert world.admitted == []
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.lifecycle import first_steps, steps
 from dispatcher.core.model.incremental import run
 from dispatcher.core.model.record import HOLDING, Change, Phase, Record
@@ -16,21 +16,21 @@ from dispatcher.core.scheduling.capacity import CapacityLedger
 from tests.builders import at, make_core_node, make_gang, make_newcomer, make_record
 
 
-def hub() -> tuple[Roster, CapacityLedger]:
+def hub() -> tuple[Cache, CapacityLedger]:
     ledger = CapacityLedger()
     ledger.set_node(make_core_node("n1", cpu=8000))
-    return Roster({"hub": ledger}), ledger
+    return Cache({"hub": ledger}), ledger
 
 
 @pytest.mark.parametrize("phase", Phase)
 def test_capacity_is_reserved_exactly_in_the_phases_that_hold_it(phase: Phase) -> None:
-    roster, ledger = hub()
-    roster.put(make_record(phase))
+    cache, ledger = hub()
+    cache.put(make_record(phase))
     assert ledger.free() == Resources({"cpu": 7000 if phase in HOLDING else 8000})
 
 
 def test_reservation_follows_an_appwrapper_through_its_life() -> None:
-    roster, ledger = hub()
+    cache, ledger = hub()
     record = make_record()
     free = []
     life: list[Callable[[Record], Change]] = [
@@ -42,40 +42,40 @@ def test_reservation_follows_an_appwrapper_through_its_life() -> None:
     ]
     for step in life:
         record = step(record).after
-        roster.put(record)
-        roster.put(record)
+        cache.put(record)
+        cache.put(record)
         free.append(ledger.free()["cpu"])
     assert free == [7000, 7000, 7000, 7000, 8000]
 
 
 def test_reservation_moves_with_the_attempt_to_another_cluster() -> None:
     east, west = CapacityLedger(), CapacityLedger()
-    roster = Roster({"east": east, "west": west})
-    roster.put(steps.dispatch(make_record(), "east", at(1)).after)
-    roster.put(steps.dispatch(make_record(), "west", at(1)).after)
+    cache = Cache({"east": east, "west": west})
+    cache.put(steps.dispatch(make_record(), "east", at(1)).after)
+    cache.put(steps.dispatch(make_record(), "west", at(1)).after)
     assert (east.free(), west.free()) == (NOTHING, Resources({"cpu": -1000}))
 
 
 def test_attempt_on_a_cluster_that_is_not_known_is_charged_nowhere() -> None:
-    roster, ledger = hub()
-    roster.put(steps.dispatch(make_record(), "elsewhere", at(1)).after)
-    roster.put(make_record(Phase.DELETED))
+    cache, ledger = hub()
+    cache.put(steps.dispatch(make_record(), "elsewhere", at(1)).after)
+    cache.put(make_record(Phase.DELETED))
     assert ledger.free() == Resources({"cpu": 8000})
 
 
 @pytest.mark.parametrize("phase", Phase)
 def test_whose_objects_may_exist_is_its_clusters_and_all_others_are_the_hubs(phase: Phase) -> None:
-    roster, _ = hub()
+    cache, _ = hub()
     record = steps.dispatch(make_record(), "east", at(1)).after
-    roster.put(replace(record, phase=phase))
-    assert roster.cluster_of(record.uid) == ("east" if phase in HOLDING else "hub")
+    cache.put(replace(record, phase=phase))
+    assert cache.cluster_of(record.uid) == ("east" if phase in HOLDING else "hub")
 
 
 def test_what_is_kept_after_its_end_is_its_clusters_still() -> None:
-    roster, _ = hub()
+    cache, _ = hub()
     record = steps.dispatch(make_record(), "east", at(1)).after
-    roster.put(replace(record, phase=Phase.COMPLETED, kept_until=at(9)))
-    assert roster.cluster_of(record.uid) == "east"
+    cache.put(replace(record, phase=Phase.COMPLETED, kept_until=at(9)))
+    assert cache.cluster_of(record.uid) == "east"
 
 
 def test_appwrapper_that_nobody_knows_is_the_hubs() -> None:
@@ -87,38 +87,38 @@ def names(records: object) -> list[str]:
 
 
 def test_only_what_is_queued_waits_and_what_is_deleted_is_forgotten() -> None:
-    roster, _ = hub()
+    cache, _ = hub()
     records = {phase: make_record(phase, name=phase.value.lower()) for phase in Phase}
-    roster.load(records.values())
+    cache.load(records.values())
 
-    assert names(roster.queued()) == ["queued"]
-    assert names(roster.records()) == sorted(
+    assert names(cache.queued()) == ["queued"]
+    assert names(cache.records()) == sorted(
         phase.value.lower() for phase in Phase if phase is not Phase.DELETED
     )
-    assert roster.get("uid-of-deleted") is None
-    assert roster.get("uid-of-running") == records[Phase.RUNNING]
-    assert sorted(roster.uids()) == sorted(f"uid-of-{name}" for name in names(roster.records()))
+    assert cache.get("uid-of-deleted") is None
+    assert cache.get("uid-of-running") == records[Phase.RUNNING]
+    assert sorted(cache.uids()) == sorted(f"uid-of-{name}" for name in names(cache.records()))
 
 
 def test_what_leaves_the_queue_no_longer_waits_and_what_comes_back_does() -> None:
-    roster, _ = hub()
+    cache, _ = hub()
     records: list[Record] = [make_record(), make_record(Phase.REQUEUEING)]
     records.append(steps.removed(records[-1], at(9)).after)
     waiting = []
     for record in records:
-        roster.put(record)
-        waiting.append(names(roster.queued()))
+        cache.put(record)
+        waiting.append(names(cache.queued()))
     assert waiting == [["aw"], [], ["aw"]]
 
 
 def test_what_is_put_replaces_what_was_known() -> None:
-    roster, _ = hub()
-    roster.put(make_record(priority=1))
-    roster.put(make_record(priority=2))
-    known = roster.get("uid-of-aw")
+    cache, _ = hub()
+    cache.put(make_record(priority=1))
+    cache.put(make_record(priority=2))
+    known = cache.get("uid-of-aw")
     assert known is not None
     assert known.priority == 2
-    assert len(list(roster.queued())) == 1
+    assert len(list(cache.queued())) == 1
 
 
 # --- what was dispatched and not sent yet --------------------------------------------------------------------
@@ -128,33 +128,33 @@ def dispatched(record: Record, cluster: str = "east") -> Record:
     return steps.dispatch(record, cluster, at(1)).after
 
 
-def taken_in(*records: Record) -> Roster:
-    roster, _ = hub()
+def taken_in(*records: Record) -> Cache:
+    cache, _ = hub()
     for record in records:
-        roster.put(record)
-    return roster
+        cache.put(record)
+    return cache
 
 
 def test_attempt_is_unsent_from_its_dispatch_until_something_may_be_there() -> None:
     queued = make_record()
     first = dispatched(queued)
-    roster = taken_in(queued)
-    assert not roster.is_unsent(queued)
-    roster.put(first)
-    assert roster.is_unsent(first)
-    roster.put(steps.fall_ill(first, "ClusterUnreachable", "it is away", at(2)).after)
-    assert roster.is_unsent(first)
-    roster.note_sent(first.uid)
-    assert not roster.is_unsent(first)
-    roster.put(steps.recover(first, at(3)).after)
-    assert not roster.is_unsent(first)
+    cache = taken_in(queued)
+    assert not cache.is_unsent(queued)
+    cache.put(first)
+    assert cache.is_unsent(first)
+    cache.put(steps.fall_ill(first, "ClusterUnreachable", "it is away", at(2)).after)
+    assert cache.is_unsent(first)
+    cache.note_sent(first.uid)
+    assert not cache.is_unsent(first)
+    cache.put(steps.recover(first, at(3)).after)
+    assert not cache.is_unsent(first)
 
 
 def test_attempt_of_which_this_leader_did_not_see_the_dispatch_may_have_been_sent() -> None:
     adopted = first_steps.adopt(make_newcomer(), make_gang(), "east", 1, at(1)).after
-    roster, _ = hub()
-    roster.load([dispatched(make_record())])
-    assert not roster.is_unsent(dispatched(make_record()))
+    cache, _ = hub()
+    cache.load([dispatched(make_record())])
+    assert not cache.is_unsent(dispatched(make_record()))
     assert not taken_in(adopted).is_unsent(adopted)
 
 
@@ -169,8 +169,8 @@ def test_attempt_of_which_this_leader_did_not_see_the_dispatch_may_have_been_sen
 def test_attempt_that_is_over_is_not_unsent(step: Callable[[Record], Change]) -> None:
     queued = make_record()
     first = dispatched(queued)
-    roster = taken_in(queued, first, step(first).after)
-    assert not roster.is_unsent(first)
+    cache = taken_in(queued, first, step(first).after)
+    assert not cache.is_unsent(first)
 
 
 def test_each_attempt_is_unsent_by_itself() -> None:
@@ -178,8 +178,8 @@ def test_each_attempt_is_unsent_by_itself() -> None:
     first = dispatched(queued)
     back = steps.withdraw(first, "silent", at(9), at(2)).after
     second = dispatched(back)
-    roster = taken_in(queued, first, back, second)
-    assert (roster.is_unsent(first), roster.is_unsent(second)) == (False, True)
+    cache = taken_in(queued, first, back, second)
+    assert (cache.is_unsent(first), cache.is_unsent(second)) == (False, True)
 
 
 # --- a cluster that comes and goes ---------------------------------------------------------------------------
@@ -187,48 +187,48 @@ def test_each_attempt_is_unsent_by_itself() -> None:
 
 def test_ledger_that_is_new_is_charged_with_all_that_is_there_and_no_other() -> None:
     ledgers = {"west": CapacityLedger()}
-    roster = Roster(ledgers)
-    roster.put(dispatched(make_record(name="a")))
-    roster.put(dispatched(make_record(name="b"), "west"))
-    roster.put(make_record(name="c"))
+    cache = Cache(ledgers)
+    cache.put(dispatched(make_record(name="a")))
+    cache.put(dispatched(make_record(name="b"), "west"))
+    cache.put(make_record(name="c"))
     ledgers["east"] = CapacityLedger()
-    run(roster.charge_anew("east"))
+    run(cache.charge_anew("east"))
     assert {name: ledger.free() for name, ledger in ledgers.items()} == {
         name: Resources({"cpu": -1000}) for name in ("east", "west")
     }
     ledgers["east"] = CapacityLedger()
-    run(roster.charge_anew("east"))
-    run(roster.charge_anew("east"))
+    run(cache.charge_anew("east"))
+    run(cache.charge_anew("east"))
     assert ledgers["east"].free() == Resources({"cpu": -1000})
 
 
 def test_what_ended_while_its_cluster_was_away_is_not_charged_when_that_is_back() -> None:
     ledgers = {"east": CapacityLedger()}
-    roster = Roster(ledgers)
+    cache = Cache(ledgers)
     record = dispatched(make_record())
-    roster.put(record)
+    cache.put(record)
     del ledgers["east"]
-    roster.put(steps.abandon(record, "it is lost", at(2)).after)
+    cache.put(steps.abandon(record, "it is lost", at(2)).after)
     ledgers["east"] = CapacityLedger()
-    run(roster.charge_anew("east"))
+    run(cache.charge_anew("east"))
     assert ledgers["east"].free() == NOTHING
 
 
 @pytest.mark.parametrize("phase", Phase)
 def test_those_who_hold_capacity_of_a_cluster_are_counted(phase: Phase) -> None:
-    roster, _ = hub()
+    cache, _ = hub()
     for name in ("a", "b"):
-        roster.put(make_record(phase, name=name))
-        roster.put(make_record(phase, name=name))
-    roster.put(dispatched(make_record(name="c")))
-    counts = {name: roster.count_holders(name) for name in ("hub", "east", "west")}
+        cache.put(make_record(phase, name=name))
+        cache.put(make_record(phase, name=name))
+    cache.put(dispatched(make_record(name="c")))
+    counts = {name: cache.count_holders(name) for name in ("hub", "east", "west")}
     assert counts == {"hub": 2 if phase in HOLDING else 0, "east": 1, "west": 0}
-    assert {name: len(list(roster.holders(name))) for name in counts} == counts
-    assert [record.name for record in roster.holders("east")] == ["c"]
+    assert {name: len(list(cache.holders(name))) for name in counts} == counts
+    assert [record.name for record in cache.holders("east")] == ["c"]
 
 
 def test_one_that_goes_elsewhere_or_ends_is_counted_there_no_longer() -> None:
-    roster, _ = hub()
+    cache, _ = hub()
     record = dispatched(make_record())
     counts = []
     life: list[Callable[[Record], Change]] = [
@@ -237,48 +237,48 @@ def test_one_that_goes_elsewhere_or_ends_is_counted_there_no_longer() -> None:
         lambda record: steps.delete(record, at(4)),
         lambda record: steps.release(record, at(5)),
     ]
-    roster.put(record)
+    cache.put(record)
     for step in life:
         record = step(record).after
-        roster.put(record)
-        counts.append((roster.count_holders("east"), roster.count_holders("west")))
+        cache.put(record)
+        counts.append((cache.count_holders("east"), cache.count_holders("west")))
     assert counts == [(0, 0), (0, 1), (0, 1), (0, 0)]
 
 
 def test_one_that_is_withheld_takes_no_turn_until_it_no_longer_is() -> None:
-    roster, _ = hub()
+    cache, _ = hub()
     first, second, third = (make_record(uid=f"uid-{number}") for number in range(3))
-    roster.load([first, second])
+    cache.load([first, second])
     turns = []
     for withheld in (["uid-0", "uid-2", "uid-of-nobody"], ["uid-1"], []):
-        run(roster.withhold(withheld))
-        roster.put(third)
-        turns.append(sorted(record.uid for record in roster.queued()))
+        run(cache.withhold(withheld))
+        cache.put(third)
+        turns.append(sorted(record.uid for record in cache.queued()))
     assert turns == [["uid-1"], ["uid-0", "uid-2"], ["uid-0", "uid-1", "uid-2"]]
 
 
 def test_one_that_is_withheld_is_charged_as_any_other() -> None:
-    roster, ledger = hub()
+    cache, ledger = hub()
     running = make_record(Phase.RUNNING)
-    run(roster.withhold([running.uid]))
-    roster.put(running)
+    run(cache.withhold([running.uid]))
+    cache.put(running)
     assert ledger.free() == Resources({"cpu": 7000})
-    run(roster.withhold([]))
-    assert list(roster.queued()) == []
+    run(cache.withhold([]))
+    assert list(cache.queued()) == []
 
 
 def test_those_that_stand_in_the_queue_are_counted_by_namespace() -> None:
     left: list[str] = []
-    roster = Roster({}, left.append)
+    cache = Cache({}, left.append)
     queued = make_record(namespace="team")
     for record in (queued, make_record(Phase.SUSPENDED, "b", namespace="team"), make_record(name="c")):
-        roster.put(record)
-    assert [roster.count_standing(name) for name in ("team", "default", "none")] == [2, 1, 0]
-    roster.put(replace(queued, priority=5))
+        cache.put(record)
+    assert [cache.count_standing(name) for name in ("team", "default", "none")] == [2, 1, 0]
+    cache.put(replace(queued, priority=5))
     assert left == []
-    roster.put(steps.dispatch(queued, "hub", at(1)).after)
-    roster.put(steps.delete(make_record(name="c"), at(1)).after)
-    assert (left, roster.count_standing("team"), roster.count_standing("default")) == (
+    cache.put(steps.dispatch(queued, "hub", at(1)).after)
+    cache.put(steps.delete(make_record(name="c"), at(1)).after)
+    assert (left, cache.count_standing("team"), cache.count_standing("default")) == (
         ["team", "default"],
         1,
         0,
@@ -287,21 +287,21 @@ def test_those_that_stand_in_the_queue_are_counted_by_namespace() -> None:
 
 @pytest.mark.parametrize("phase", Phase)
 def test_those_that_stand_in_the_queue_are_named_by_namespace_and_no_others(phase: Phase) -> None:
-    roster, _ = hub()
+    cache, _ = hub()
     for name, namespace in (("a", "team"), ("b", "team"), ("c", "other")):
-        roster.put(make_record(phase, name=name, namespace=namespace))
-        roster.put(make_record(phase, name=name, namespace=namespace))
+        cache.put(make_record(phase, name=name, namespace=namespace))
+        cache.put(make_record(phase, name=name, namespace=namespace))
     stands = phase in {Phase.QUEUED, Phase.SUSPENDED}
-    assert roster.standing("team") == (["uid-of-a", "uid-of-b"] if stands else [])
-    assert roster.standing("other") == (["uid-of-c"] if stands else [])
-    assert roster.standing("none") == []
-    roster.put(make_record(Phase.RUNNING, name="a", namespace="team"))
-    assert roster.standing("team") == (["uid-of-b"] if stands else [])
+    assert cache.standing("team") == (["uid-of-a", "uid-of-b"] if stands else [])
+    assert cache.standing("other") == (["uid-of-c"] if stands else [])
+    assert cache.standing("none") == []
+    cache.put(make_record(Phase.RUNNING, name="a", namespace="team"))
+    assert cache.standing("team") == (["uid-of-b"] if stands else [])
 
 
 def test_clusters_that_have_something_of_an_appwrapper_are_occupied() -> None:
-    roster, _ = hub()
-    roster.put(steps.dispatch(make_record(uid="1"), "east", at(1)).after)
-    roster.put(make_record(Phase.QUEUED, uid="2"))
-    roster.put(replace(steps.dispatch(make_record(uid="3"), "west", at(1)).after, phase=Phase.FAILED))
-    assert roster.occupied() == {"east", "hub"}
+    cache, _ = hub()
+    cache.put(steps.dispatch(make_record(uid="1"), "east", at(1)).after)
+    cache.put(make_record(Phase.QUEUED, uid="2"))
+    cache.put(replace(steps.dispatch(make_record(uid="3"), "west", at(1)).after, phase=Phase.FAILED))
+    assert cache.occupied() == {"east", "hub"}

@@ -12,7 +12,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from dispatcher.controller.reconcile.committer import LARGEST_BATCH, LARGEST_BATCH_BYTES, Committer
-from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.lifecycle import first_steps, steps
 from dispatcher.core.model.gang import Gang, PodSet, Toleration
 from dispatcher.core.model.record import Change, Record
@@ -33,12 +33,12 @@ def nobody(_change: Change, _record: Record) -> None:
 @asynccontextmanager
 async def committing(
     store: FakeStore, announce: Callable[[Change, Record], None] = nobody
-) -> AsyncIterator[tuple[Committer, Roster]]:
-    roster = Roster({})
-    committer = Committer(store, roster, announce)
+) -> AsyncIterator[tuple[Committer, Cache]]:
+    cache = Cache({})
+    committer = Committer(store, cache, announce)
     task = asyncio.create_task(committer.run())
     try:
-        yield committer, roster
+        yield committer, cache
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -46,9 +46,9 @@ async def committing(
 
 async def test_lone_change_is_committed_at_once_and_then_in_the_roster() -> None:
     store, change = FakeStore(), submitted("aw")
-    async with committing(store) as (committer, roster):
+    async with committing(store) as (committer, cache):
         record = await committer.commit(change)
-        assert roster.get("uid-of-aw") == record
+        assert cache.get("uid-of-aw") == record
     assert record == replace(change.after, enqueue_seq=1)
     assert store.batches == [[("aw", "submitted")]]
 
@@ -93,9 +93,9 @@ async def test_transaction_has_a_largest_size() -> None:
 
 
 async def test_record_that_moved_meanwhile_is_none_and_not_in_the_roster() -> None:
-    async with committing(FakeStore(lambda _change: "stale"), never_called) as (committer, roster):
+    async with committing(FakeStore(lambda _change: "stale"), never_called) as (committer, cache):
         assert await committer.commit(submitted("aw")) is None
-        assert roster.get("uid-of-aw") is None
+        assert cache.get("uid-of-aw") is None
 
 
 async def test_change_the_database_cannot_hold_is_none_and_logged_and_harms_no_other() -> None:
@@ -120,8 +120,8 @@ async def test_who_waits_is_cancelled_when_the_store_fails_and_the_failure_ends_
     store = FakeStore()
     store.gate.clear()
     store.failure = Fenced("another leads")
-    roster = Roster({})
-    committer = Committer(store, roster, nobody)
+    cache = Cache({})
+    committer = Committer(store, cache, nobody)
     running = asyncio.create_task(committer.run())
     waiting = [asyncio.create_task(committer.commit(submitted("under-way")))]
     await asyncio.sleep(1)
@@ -133,7 +133,7 @@ async def test_who_waits_is_cancelled_when_the_store_fails_and_the_failure_ends_
         await running
     await asyncio.wait(waiting)
     assert [task.cancelled() for task in waiting] == [True, True]
-    assert roster.uids() == []
+    assert cache.uids() == []
 
 
 async def test_who_waits_is_cancelled_if_the_committer_ends_while_it_tells_of_a_batch() -> None:
@@ -144,13 +144,13 @@ async def test_who_waits_is_cancelled_if_the_committer_ends_while_it_tells_of_a_
         running.cancel()
 
     committer = Committer(
-        FakeStore(), roster := Roster({}), end_after_the_first, monotonic=count(step=1).__next__
+        FakeStore(), cache := Cache({}), end_after_the_first, monotonic=count(step=1).__next__
     )
     running = asyncio.create_task(committer.run())
     waiting = [asyncio.create_task(committer.commit(submitted(name))) for name in ("first", "second")]
     await asyncio.wait([running, *waiting])
     assert ([task.cancelled() for task in waiting], told) == ([False, True], ["first"])
-    assert set(roster.uids()) == {"uid-of-first", "uid-of-second"}
+    assert set(cache.uids()) == {"uid-of-first", "uid-of-second"}
 
 
 def never_called(change: Change, _record: Record) -> None:
@@ -171,14 +171,14 @@ async def test_what_was_committed_is_announced_once_with_what_the_store_made_of_
 async def test_who_gives_up_waiting_does_not_undo_what_is_committed() -> None:
     store = FakeStore()
     store.gate.clear()
-    async with committing(store) as (committer, roster):
+    async with committing(store) as (committer, cache):
         impatient = asyncio.create_task(committer.commit(submitted("aw")))
         await asyncio.sleep(1)
         impatient.cancel()
         await asyncio.sleep(0)
         store.gate.set()
         await committer.commit(submitted("other"))
-        assert set(roster.uids()) == {"uid-of-aw", "uid-of-other"}
+        assert set(cache.uids()) == {"uid-of-aw", "uid-of-other"}
 
 
 async def test_transaction_has_a_largest_size_in_bytes_too_and_newcomers_keep_their_order() -> None:

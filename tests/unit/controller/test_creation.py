@@ -22,7 +22,7 @@ from dispatcher.core.lifecycle import steps
 from dispatcher.core.lifecycle.steps import CREATION_POSTPONED
 from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.scheduling.capacity import CapacityLedger
-from dispatcher.core.scheduling.cluster_filters import Where, leads_nowhere
+from dispatcher.core.scheduling.cluster_filters import ClusterRequirements, leads_nowhere
 from tests.builders import make_appwrapper, make_metadata, make_owner, make_wrapped
 from tests.fakes import FakeApiServer, Reply, answer, client_of, hang_up, refusal, text
 from tests.unit.controller.wire import APPWRAPPERS, JOBS, MISSING, job, made, secret
@@ -90,7 +90,7 @@ class East:
             removes=lambda appwrapper, attempt: (appwrapper, attempt) in self.over,
         )
 
-    def _leads_nowhere(self, where: Where) -> bool:
+    def _leads_nowhere(self, where: ClusterRequirements) -> bool:
         return leads_nowhere(where, self.labels) if self.labels else bool(where.ruled_out)
 
     async def dispatched(self, *templates: Json, cluster: str = "east") -> Record:
@@ -255,8 +255,8 @@ async def test_attempt_whose_cluster_went_before_anything_was_sent_goes_elsewher
 
 async def another_leader(east: East) -> None:
     record = east.world.record(UID)
-    east.world.roster.put(replace(record, phase=Phase.DELETED))
-    east.world.roster.load([record])
+    east.world.cache.put(replace(record, phase=Phase.DELETED))
+    east.world.cache.load([record])
 
 
 async def a_step_that_asked(east: East) -> None:

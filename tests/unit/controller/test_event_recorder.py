@@ -9,7 +9,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from dispatcher import log
-from dispatcher.controller.reconcile.event_recorder import Announcer
+from dispatcher.controller.reconcile.event_recorder import StepRecorder
 from dispatcher.controller.upkeep.metrics import gather
 from dispatcher.core.lifecycle import first_steps, steps
 from dispatcher.core.model.record import Change, Phase
@@ -81,13 +81,13 @@ async def test_users_are_told_of_few_steps_by_an_event(
     step: Callable[[], Change], notice: tuple[str, str, bool] | None
 ) -> None:
     recorder, change = Kept(), step()
-    Announcer(Metrics(), recorder).announce(change, change.after)
+    StepRecorder(Metrics(), recorder).announce(change, change.after)
     told = [(event.uid, event.reason, event.message, event.warning) for event in recorder.offered]
     assert told == ([("uid-of-aw", *notice)] if notice else [])
 
 
 async def test_every_step_is_one_log_line() -> None:
-    announcer = Announcer(Metrics(), Kept())
+    announcer = StepRecorder(Metrics(), Kept())
     with capture_logs() as logs:
         for _, step, _ in NOTICES:
             change = step()
@@ -107,7 +107,7 @@ async def test_every_step_is_one_log_line() -> None:
 
 async def test_waiting_and_creating_are_measured() -> None:
     metrics = Metrics()
-    announcer = Announcer(metrics, Kept())
+    announcer = StepRecorder(metrics, Kept())
     dispatching = steps.dispatch(make_record(), "hub", at(7))
     for change in (dispatching, steps.created(dispatching.after, (), at(7.5))):
         announcer.announce(change, change.after)
@@ -119,12 +119,12 @@ async def test_waiting_and_creating_are_measured() -> None:
 
 
 async def test_figures_are_those_of_the_moment(world: World) -> None:
-    world.roster.put(make_record(name="new"))
-    world.roster.put(make_blocked(make_record(name="blocked")))
-    world.roster.put(make_record(Phase.RUNNING, name="runs"))
+    world.cache.put(make_record(name="new"))
+    world.cache.put(make_blocked(make_record(name="blocked")))
+    world.cache.put(make_record(Phase.RUNNING, name="runs"))
     recorder = EventRecorder(world.client, lambda: 0.0)
 
-    assert gather(world.roster, world.clusters, world.hub, world.client, recorder) == Figures(
+    assert gather(world.cache, world.clusters, world.hub, world.client, recorder) == Figures(
         phases={"Queued": 2, "Running": 1},
         waiting={"": 1, WAITS.reason: 1},
         free={("hub", "cpu"): 7000},

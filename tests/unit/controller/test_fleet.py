@@ -21,7 +21,7 @@ from dispatcher.controller.members.fleet import Concerned, Fleet
 from dispatcher.controller.members.kind_survey import KNOWN_SECONDS, OTHERS_SECONDS
 from dispatcher.core.lifecycle.decision import Loss
 from dispatcher.core.scheduling import cluster_filters
-from dispatcher.core.scheduling.cluster_filters import ANYWHERE, Closed, Where
+from dispatcher.core.scheduling.cluster_filters import ANYWHERE, Closed, ClusterRequirements
 from dispatcher.core.status.cluster_state import Standing
 from dispatcher.kube.client import ClusterClient
 from tests.builders import at, make_node
@@ -105,7 +105,7 @@ class Bench(Grounds):
         """What was written as the status of a member, in order."""
         return [each.body[1]["value"] for each in self.hub.requests("PATCH", status_path(name))]
 
-    def closed(self, name: str, where: Where = ANYWHERE) -> Closed | None:
+    def closed(self, name: str, where: ClusterRequirements = ANYWHERE) -> Closed | None:
         return self.fleet.sites([where])[name].closed
 
 
@@ -563,7 +563,7 @@ async def test_gang_leads_nowhere_if_no_declared_cluster_will_ever_take_it(
     await bench.joined("east", labels={"gpu": "a100"})
     await bench.joined("west", cordoned=True)
     taken = frozenset((name, "it is taken") for name in ruled_out)
-    where = Where(selector=parse_selector(selector, "selector"), ruled_out=taken)
+    where = ClusterRequirements(selector=parse_selector(selector, "selector"), ruled_out=taken)
     assert bench.fleet.leads_nowhere(where) is expected
 
 
@@ -599,7 +599,7 @@ async def test_kinds_are_asked_for_before_a_pass_and_who_hangs_is_not_waited_for
     bench.members["west"].on("GET", "/apis/batch/v1", never)
     await bench.joined("east")
     await bench.joined("west")
-    where = Where(kinds=frozenset({("batch/v1", "Job")}))
+    where = ClusterRequirements(kinds=frozenset({("batch/v1", "Job")}))
     begun = monotonic()
     await bench.fleet.get_ready([where])
     assert 1 <= monotonic() - begun < 1.1
@@ -617,7 +617,7 @@ async def test_cycles_do_not_wait_for_each_version_that_is_invented(bench: Bench
     begun = monotonic()
     for number in range(100):
         kinds = frozenset({("batch/v1", "Job"), (f"batch/v0x{number}", "Job")})
-        await bench.fleet.get_ready([Where(kinds=kinds)])
+        await bench.fleet.get_ready([ClusterRequirements(kinds=kinds)])
     assert monotonic() - begun <= KNOWN_SECONDS + OTHERS_SECONDS + 0.1
 
 

@@ -42,8 +42,8 @@ async def test_batch_is_taken_in_by_creation_then_by_resource_version(world: Wor
     ]:
         made = f"2026-11-20T08:58:0{second}Z"
         view = world.show(make_appwrapper(name, creationTimestamp=made, resourceVersion=version))
-        world.admission.add(view.uid)
-    await world.admission.admit_all()
+        world.intake.add(view.uid)
+    await world.intake.admit_all()
 
     assert world.admitted == ["early", "ninth", "tenth", "late"]
     assert [name for batch in world.store.batches for name, _ in batch] == ["early", "ninth", "tenth", "late"]
@@ -90,7 +90,7 @@ async def test_one_whose_pod_sets_lead_to_no_pod_template_fails_and_names_the_pa
 @pytest.mark.parametrize("status", [{}, {"canrun": True}], ids=["new", "seems-to-run"])
 async def test_one_in_a_namespace_that_is_denied_fails_at_once(world: World, status: Json) -> None:
     world.server.on("GET", f"{PODS}/pod", answer(running(1)))
-    world.admission = world.make_admission(denied_namespaces=frozenset({"default"}))
+    world.intake = world.make_admission(denied_namespaces=frozenset({"default"}))
     record = await world.admit(make_appwrapper(status=status))
     assert (record.phase, record.message) == (
         Phase.FAILED,
@@ -120,7 +120,7 @@ async def test_secret_is_refused_to_one_that_only_seems_to_run(world: World) -> 
 
 
 async def test_operator_may_say_that_secrets_are_stored(world: World) -> None:
-    world.admission = world.make_admission(takes_secrets=True)
+    world.intake = world.make_admission(takes_secrets=True)
     record = await world.admit(make_appwrapper("aw", SECRET))
     assert record.phase is Phase.QUEUED
     assert b"hunter2" in world.store.specs[record.spec_hash]
@@ -152,7 +152,7 @@ async def test_of_one_that_has_ended_with_a_secret_the_end_is_kept_without_its_s
 
 
 async def test_operator_may_say_that_secrets_of_what_has_ended_are_stored(world: World) -> None:
-    world.admission = world.make_admission(takes_secrets=True)
+    world.intake = world.make_admission(takes_secrets=True)
     record = await world.admit(make_appwrapper("aw", SECRET, status=ENDS[0]))
     assert b"hunter2" in world.store.specs[record.spec_hash]
 
@@ -196,8 +196,8 @@ async def test_nothing_is_taken_in_twice_or_in_vain(world: World, case: str) -> 
         await world.admit(make_appwrapper())
     if case == "gone":
         world.hide(view.uid)
-    world.admission.add(view.uid)
-    await world.admission.admit_all()
+    world.intake.add(view.uid)
+    await world.intake.admit_all()
     assert len(world.admitted) == (1 if case == "known" else 0)
 
 
@@ -294,7 +294,7 @@ async def test_one_whose_status_contradicts_itself_is_queued(
 async def test_newcomer_that_is_suspended_is_held_back_from_the_start(world: World) -> None:
     record = await world.admit(make_appwrapper(spec={"suspend": True}))
     assert record.phase is Phase.SUSPENDED
-    assert list(world.roster.queued()) == []
+    assert list(world.cache.queued()) == []
 
 
 async def test_newcomer_that_is_suspended_though_it_runs_is_adopted_and_then_taken_back(world: World) -> None:
@@ -345,7 +345,7 @@ async def test_submitter_is_remembered_if_what_says_so_is_believed(
     submitter: Submitter,
 ) -> None:
     world.server.on("GET", f"{PODS}/pod", answer(running(1)))
-    world.admission = world.make_admission(believes_stamps=believes_stamps)
+    world.intake = world.make_admission(believes_stamps=believes_stamps)
     record = await world.admit(make_appwrapper("aw", template, status=status, annotations=annotations))
     assert (record.phase, record.user, record.groups) == (phase, submitter.user, submitter.groups)
 
@@ -359,8 +359,8 @@ async def test_one_that_only_says_it_can_run_is_queued(world: World) -> None:
 async def test_one_that_cannot_be_read_now_comes_back_and_holds_up_no_other(world: World) -> None:
     world.server.on("GET", f"{PODS}/pod", refusal(503, "ServiceUnavailable"))
     for raw in (make_appwrapper("troubled", status={"canrun": True}), make_appwrapper("fine")):
-        world.admission.add(world.show(raw).uid)
-    await world.admission.admit_all()
+        world.intake.add(world.show(raw).uid)
+    await world.intake.admit_all()
     assert (world.admitted, world.failed) == (["fine"], ["uid-of-troubled"])
 
 
@@ -448,8 +448,8 @@ async def comes(world: World, raw: Json) -> str:
     """Have an AppWrapper seen for the first time, as at a start; its uid."""
     world.server.on("PATCH", f"{APPWRAPPERS}/aw", answer({}))
     uid = world.show(raw).uid
-    world.admission.add(uid)
-    await world.admission.admit_all()
+    world.intake.add(uid)
+    await world.intake.admit_all()
     return uid
 
 
@@ -476,7 +476,7 @@ async def test_one_that_was_deleted_and_has_nothing_anywhere_is_let_go(
     world: World, west: FakeApiServer, raw: Json
 ) -> None:
     uid = await comes(world, raw)
-    assert (world.roster.get(uid), world.failed) == (None, [])
+    assert (world.cache.get(uid), world.failed) == (None, [])
     await world.reconcile(uid)
     assert let_go(world)
 
@@ -488,12 +488,12 @@ async def test_one_that_was_deleted_is_not_let_go_before_every_member_was_asked(
     uid = await comes(world, make_appwrapper(**LEAVING))
     for _ in range(2):
         await world.reconcile(uid)
-        await world.admission.admit_all()
+        await world.intake.admit_all()
     assert (let_go(world), world.failed) == (False, [uid] * 3)
 
     west.on("GET", CONFIGMAPS, anchors())
     await world.reconcile(uid)
-    await world.admission.admit_all()
+    await world.intake.admit_all()
     assert world.failed == [uid] * 4  # to come again
     await world.reconcile(uid)
     assert let_go(world)
@@ -506,9 +506,9 @@ async def test_one_that_could_not_be_looked_for_is_not_let_go_when_it_is_deleted
     uid = await comes(world, make_appwrapper(finalizers=[FINALIZER]))
     world.show(make_appwrapper(**LEAVING))
     await world.reconcile(uid)
-    assert (let_go(world), world.roster.get(uid)) == (False, None)
+    assert (let_go(world), world.cache.get(uid)) == (False, None)
     west.on("GET", CONFIGMAPS, anchors((uid, 1)))
-    await world.admission.admit_all()
+    await world.intake.admit_all()
     assert world.record(uid).phase is Phase.DISPATCHING
 
 
@@ -536,10 +536,10 @@ async def test_one_that_is_held_is_neither_adopted_nor_queued_while_a_member_can
         are_all_here = after
         return await anchors(*found)(request)
 
-    world.admission = world.make_admission(is_complete=lambda: are_all_here)
+    world.intake = world.make_admission(is_complete=lambda: are_all_here)
     west.on("GET", CONFIGMAPS, asked)
     uid = await comes(world, make_appwrapper(**HELD))
-    assert (world.roster.get(uid), world.admitted, world.failed) == (None, [], [uid])
+    assert (world.cache.get(uid), world.admitted, world.failed) == (None, [], [uid])
 
     are_all_here = after = True
     record = await world.admit(make_appwrapper(**HELD))
@@ -549,7 +549,7 @@ async def test_one_that_is_held_is_neither_adopted_nor_queued_while_a_member_can
 async def test_one_that_is_held_is_adopted_where_its_status_says_whoever_cannot_be_asked(
     world: World, west: FakeApiServer
 ) -> None:
-    world.admission = world.make_admission(is_complete=lambda: False)
+    world.intake = world.make_admission(is_complete=lambda: False)
     west.on("GET", CONFIGMAPS, anchors(("uid-of-aw", 1)))
     record = await world.admit(make_appwrapper(status={"cluster": "west"}, **HELD))
     assert record.attempt is not None
@@ -560,7 +560,7 @@ async def test_one_that_is_held_is_adopted_where_its_status_says_whoever_cannot_
 async def test_one_that_is_not_held_is_queued_though_a_member_cannot_be_asked(
     world: World, west: FakeApiServer, status: Json
 ) -> None:
-    world.admission = world.make_admission(is_complete=lambda: False)
+    world.intake = world.make_admission(is_complete=lambda: False)
     assert (await world.admit(make_appwrapper(status=status))).phase is Phase.QUEUED
 
 
@@ -574,8 +574,8 @@ async def test_forged_finalizers_cost_one_list_of_each_member_and_nothing_on_the
 ) -> None:
     items = [make_template(name=f"pod-{number}") for number in range(256)]
     for number in range(20):
-        world.admission.add(world.show(make_appwrapper(f"forged-{number}", *items, **FORGED)).uid)
-    await world.admission.admit_all()
+        world.intake.add(world.show(make_appwrapper(f"forged-{number}", *items, **FORGED)).uid)
+    await world.intake.admit_all()
     assert len(world.admitted) == 20
     assert (len(west.requests()), len(world.server.requests())) == (1, 0)
     (asked,) = west.requests("GET", CONFIGMAPS)
@@ -584,8 +584,8 @@ async def test_forged_finalizers_cost_one_list_of_each_member_and_nothing_on_the
 
 async def test_many_forged_finalizers_still_cost_one_list(world: World, west: FakeApiServer) -> None:
     for number in range(60):
-        world.admission.add(world.show(make_appwrapper(f"forged-{number}", **FORGED)).uid)
-    await world.admission.admit_all()
+        world.intake.add(world.show(make_appwrapper(f"forged-{number}", **FORGED)).uid)
+    await world.intake.admit_all()
     (asked,) = west.requests()
     assert (asked.query["labelSelector"], len(world.admitted)) == (UID_LABEL, 60)
 
@@ -594,13 +594,13 @@ async def test_newcomers_that_have_to_be_looked_for_hold_up_no_others(
     world: World, west: FakeApiServer
 ) -> None:
     west.on("GET", CONFIGMAPS, never)
-    running = asyncio.create_task(world.admission.run())
+    running = asyncio.create_task(world.intake.run())
     for number in range(20):
-        world.admission.add(world.show(make_appwrapper(f"forged-{number}", **FORGED)).uid)
+        world.intake.add(world.show(make_appwrapper(f"forged-{number}", **FORGED)).uid)
     await until(lambda: west.requests("GET", CONFIGMAPS))
     begun = monotonic()
     for name in ("canary", "another"):
-        world.admission.add(world.show(make_appwrapper(name)).uid)
+        world.intake.add(world.show(make_appwrapper(name)).uid)
         await until(lambda name=name: name in world.admitted)  # type: ignore[misc]
     assert monotonic() - begun < 1
     assert world.admitted == ["canary", "another"]
@@ -618,7 +618,7 @@ async def test_forged_finalizer_of_one_that_never_ran_is_taken_off_when_it_is_de
     world.show(make_appwrapper(**LEAVING))
     await world.reconcile(uid, times=2)
     patched = [each.path for each in world.server.requests("PATCH")]
-    assert (world.roster.get(uid), f"{APPWRAPPERS}/aw" in patched) == (None, True)
+    assert (world.cache.get(uid), f"{APPWRAPPERS}/aw" in patched) == (None, True)
 
 
 async def test_one_that_a_member_has_is_adopted_there_though_its_first_status_was_never_written(
@@ -645,8 +645,8 @@ async def test_batch_has_a_largest_size_in_bytes_too(world: World) -> None:
     data = {"data": {"a": "x" * 200_000}}
     for number in range(50):
         template = make_template("ConfigMap", name=f"c-{number}") | data
-        world.admission.add(world.show(make_appwrapper(f"aw-{number:02}", template)).uid)
-    await world.admission.admit_all()
+        world.intake.add(world.show(make_appwrapper(f"aw-{number:02}", template)).uid)
+    await world.intake.admit_all()
     assert sorted(world.admitted) == [f"aw-{number:02}" for number in range(50)]
     most = LARGEST_BATCH_BYTES // 200_000  # of a transaction; one more begins to be too many
     assert [len(batch) for batch in world.store.batches] == [most, 1, most, 1, 50 - 2 * (most + 1)]
@@ -657,19 +657,19 @@ async def test_small_newcomer_waits_for_one_that_is_large_at_most(world: World) 
     for number in range(3):
         template = make_template("ConfigMap", name=f"large-{number}") | {"data": {"a": "x" * 40_000}}
         large = make_appwrapper(f"large-{number}", template, resourceVersion=str(number))
-        world.admission.add(world.show(large).uid)
-    world.admission.add(world.show(make_appwrapper("small")).uid)
+        world.intake.add(world.show(large).uid)
+    world.intake.add(world.show(make_appwrapper("small")).uid)
     late = world.show(make_appwrapper("late"))
     asked, with_spec = list[str](), world.hub.with_spec
 
     async def reads(view: AppWrapperView) -> AppWrapperView | None:
         asked.append(view.name)
         if asked == ["small", "large-0"]:
-            world.admission.add(late.uid)
+            world.intake.add(late.uid)
         return await with_spec(view)
 
     world.hub.with_spec = reads  # type: ignore[method-assign]
-    await world.admission.admit_all()
+    await world.intake.admit_all()
 
     assert world.admitted == ["small", "large-0", "late", "large-1", "large-2"]
     assert [len(batch) for batch in world.store.batches] == [1, 1, 1, 2]

@@ -32,8 +32,8 @@ def numbered(number: int, **fields: Any) -> Json:  # noqa: ANN401
 async def submit(world: World, *numbers: int, **fields: Any) -> list[AppWrapperView]:  # noqa: ANN401
     views = [world.show(numbered(number, **fields)) for number in numbers]
     for view in views:
-        world.admission.add(view.uid)
-    await world.admission.admit_all()
+        world.intake.add(view.uid)
+    await world.intake.admit_all()
     return views
 
 
@@ -55,15 +55,15 @@ async def test_those_beyond_the_bound_wait_outside_and_come_in_by_age(world: Wor
     world.bound.most = 2
     await submit(world, 4, 2, 1, 3)
     assert world.admitted == ["aw-1", "aw-2"]
-    assert [world.roster.get(f"uid-{number}") for number in (3, 4)] == [None, None]
-    assert len(list(world.roster.queued())) == 2
+    assert [world.cache.get(f"uid-{number}") for number in (3, 4)] == [None, None]
+    assert len(list(world.cache.queued())) == 2
 
     await dispatch(world, 2)
-    await world.admission.admit_all()
+    await world.intake.admit_all()
     assert world.admitted == ["aw-1", "aw-2", "aw-3"]
     await dispatch(world, 1)
     await dispatch(world, 3)
-    await world.admission.admit_all()
+    await world.intake.admit_all()
     assert world.admitted == ["aw-1", "aw-2", "aw-3", "aw-4"]
     assert len(world.bound) == 0
 
@@ -71,7 +71,7 @@ async def test_those_beyond_the_bound_wait_outside_and_come_in_by_age(world: Wor
 async def test_one_that_leaves_the_queue_wakes_the_one_that_waits_outside(world: World) -> None:
     world.bound.most = 1
     await submit(world, 1, 2)
-    intake = asyncio.create_task(world.admission.run())
+    intake = asyncio.create_task(world.intake.run())
     await dispatch(world, 1)
     await asyncio.sleep(0.1)  # virtual
     intake.cancel()
@@ -142,8 +142,8 @@ async def test_one_that_is_rejected_leaves_its_place_to_the_next(world: World) -
         world.show(numbered(1)),
     ]
     for view in views:
-        world.admission.add(view.uid)
-    await world.admission.admit_all()
+        world.intake.add(view.uid)
+    await world.intake.admit_all()
     assert world.record("uid-0").phase is Phase.FAILED
     assert world.record("uid-1").phase is Phase.QUEUED
 
@@ -180,7 +180,7 @@ async def test_one_outside_that_is_deleted_is_forgotten(world: World) -> None:
     await world.reconcile("uid-2")
     assert len(world.bound) == 1
     await dispatch(world, 1)
-    await world.admission.admit_all()
+    await world.intake.admit_all()
     assert world.admitted == ["aw-1", "aw-3"]
 
 
@@ -189,7 +189,7 @@ async def test_one_outside_that_goes_unseen_lets_the_next_in(world: World) -> No
     await submit(world, 1, 2, 3)
     world.hide("uid-2")
     await dispatch(world, 1)
-    await world.admission.admit_all()
+    await world.intake.admit_all()
     assert world.admitted == ["aw-1", "aw-3"]
 
 
@@ -244,8 +244,8 @@ async def test_ceiling_that_changes_moves_what_waits(world: World) -> None:
 async def test_declaration_that_is_not_what_the_template_says_is_charged_and_told(world: World) -> None:
     items = [{"generictemplate": job(), "custompodresources": []}]
     view = world.show(make_appwrapper(spec={"resources": {"GenericItems": items}}))
-    world.admission.add(view.uid)
-    await world.admission.admit_all()
+    world.intake.add(view.uid)
+    await world.intake.admit_all()
     assert dict(world.record(view.uid).gang.demand) == {"cpu": 1000}
     said = (
         "spec.resources.GenericItems[0].custompodresources: cpu: 0 declared, 1 by the template; "

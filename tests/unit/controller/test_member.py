@@ -27,7 +27,7 @@ from dispatcher.core.lifecycle.decision import Loss
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.capacity import CapacityLedger
-from dispatcher.core.scheduling.cluster_filters import Closed, Site, Where
+from dispatcher.core.scheduling.cluster_filters import Closed, ClusterRequirements, ClusterSnapshot
 from dispatcher.core.status.cluster_state import Standing
 from dispatcher.core.status.member_status import Known
 from dispatcher.core.status.samples import Stock
@@ -163,7 +163,7 @@ async def test_site_is_what_a_pass_has_to_know(client: ClusterClient) -> None:
     member.mishaps.extend([at(0), at(1), at(2)])
     site = member.site(frozenset({JOB, RAY}), frozenset({"default", "team"}), at(601))
     assert site.snapshot.free_for(None) == Resources({"cpu": 6000})
-    assert site == Site(
+    assert site == ClusterSnapshot(
         name="east",
         snapshot=site.snapshot,
         labels={"gpu": "a100"},
@@ -217,7 +217,7 @@ async def test_member_that_is_not_known_yet_takes_nothing_and_says_why(
     for cluster in (None, make_cluster(client, is_known=False)):
         site = make_member(closed=closed, cluster=cluster).site(frozenset(), frozenset(), at(9))
         assert site.snapshot.free_for(None) == Resources()
-        assert site == Site("east", site.snapshot, {"gpu": "a100"}, expected)
+        assert site == ClusterSnapshot("east", site.snapshot, {"gpu": "a100"}, expected)
 
 
 async def test_no_more_mishaps_are_remembered_than_matter(client: ClusterClient) -> None:
@@ -245,7 +245,11 @@ def test_status_of_a_silent_member_has_no_capacity_and_says_since_when() -> None
 
 
 def test_kinds_are_those_that_anybody_asks_for() -> None:
-    wheres = {Where(kinds=frozenset({JOB})), Where(kinds=frozenset({RAY, JOB})), Where()}
+    wheres = {
+        ClusterRequirements(kinds=frozenset({JOB})),
+        ClusterRequirements(kinds=frozenset({RAY, JOB})),
+        ClusterRequirements(),
+    }
     assert (asked_kinds(wheres), asked_kinds(set())) == (frozenset({JOB, RAY}), frozenset())
 
 

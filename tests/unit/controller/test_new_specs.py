@@ -11,7 +11,7 @@ import pytest
 from dispatcher import errors
 from dispatcher.api.sizes import LARGEST_SPEC, MOST_CONTAINERS
 from dispatcher.controller.intake.new_specs import NewSpecs
-from dispatcher.controller.reconcile.appwrapper_informer import Hub
+from dispatcher.controller.reconcile.appwrapper_informer import AppWrapperInformer
 from dispatcher.core.model.record import Phase
 from dispatcher.kube.appwrappers import AppWrapperView
 from tests.builders import make_appwrapper, make_template
@@ -77,7 +77,7 @@ async def seen(world: World) -> AppWrapperView:
 
 async def taken_in(world: World) -> AppWrapperView:
     """One whose spec is not in memory: as if it had been taken in when it was seen first."""
-    world.hub = Hub(world.client, world.cluster.discovery, world.queue.add, lambda _uid: True)
+    world.hub = AppWrapperInformer(world.client, world.cluster.discovery, world.queue.add, lambda _uid: True)
     task = asyncio.create_task(world.hub.run())
     view = await seen(world)
     task.cancel()
@@ -141,8 +141,8 @@ async def test_one_that_is_too_large_fails_with_its_size_and_the_one_beside_it_i
     appwrappers.has(make_appwrapper("beside"))
     await until(lambda: world.hub.view(UID) and world.hub.view("uid-of-beside"))
     for uid in (UID, "uid-of-beside"):
-        world.admission.add(uid)
-    await world.admission.admit_all()
+        world.intake.add(uid)
+    await world.intake.admit_all()
 
     failed = world.record(UID)
     assert failed.phase is Phase.FAILED
@@ -164,7 +164,7 @@ async def test_status_of_one_that_is_too_large_is_written_once(world: World, app
 async def test_spec_of_one_that_was_taken_in_is_not_kept(world: World, appwrappers: Watched) -> None:
     appwrappers.has(make_appwrapper())
     await seen(world)
-    world.admission.add(UID)
-    await world.admission.admit_all()
+    world.intake.add(UID)
+    await world.intake.admit_all()
     record = world.record(UID)
     assert (record.phase, world.store.specs[record.spec_hash][:14]) == (Phase.QUEUED, b'{"resources":{')

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 
 from dispatcher.api.names import HUB_ANNOTATION, UID_LABEL
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.upkeep.orphan_gc import Sweep
+from dispatcher.controller.upkeep.orphan_gc import OrphanCollector
 from dispatcher.core.kinds.manifest import anchor_name
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.model.record import HOLDING, Phase, Record
@@ -93,11 +93,11 @@ def among(known: frozenset[str]) -> Callable[[Collection[str]], Awaitable[set[st
 
 
 @pytest.fixture
-def sweep(world: World) -> Sweep:
+def sweep(world: World) -> OrphanCollector:
     """The sweep of a hub whose lists are complete."""
     for reflector in world.hub.reflectors:
         reflector.answered.set()
-    return Sweep(world.clusters, world.roster, world.hub, "the-hub", among(DELETED))
+    return OrphanCollector(world.clusters, world.cache, world.hub, "the-hub", among(DELETED))
 
 
 def in_east(record: Record, **fields: Any) -> Record:  # noqa: ANN401
@@ -123,9 +123,9 @@ def later_attempt(record: Record) -> Record:
     ],
 )
 async def test_anchor_of_what_is_live_or_kept_is_never_removed(
-    world: World, sweep: Sweep, east: Member, record: Record
+    world: World, sweep: OrphanCollector, east: Member, record: Record
 ) -> None:
-    world.roster.put(record)
+    world.cache.put(record)
     east.has(anchor())
     await sweep.sweep(east.cluster)
     assert east.deleted == []
@@ -147,18 +147,18 @@ async def test_anchor_of_what_is_live_or_kept_is_never_removed(
     ],
 )
 async def test_anchor_of_what_is_over_is_removed_however_many_there_are(
-    world: World, sweep: Sweep, east: Member, record: Record
+    world: World, sweep: OrphanCollector, east: Member, record: Record
 ) -> None:
     uids = [UID, *SIX]
     for uid in uids:
-        world.roster.put(replace(record, uid=uid))
+        world.cache.put(replace(record, uid=uid))
     east.has(*map(anchor, uids))
     await sweep.sweep(east.cluster)
     assert east.deleted == [anchor_name(uid, 1) for uid in uids]
 
 
 async def test_anchor_is_removed_only_as_long_as_it_is_the_one_that_was_seen(
-    sweep: Sweep, east: Member
+    sweep: OrphanCollector, east: Member
 ) -> None:
     east.has(anchor(uid="of-the-anchor"))
     await sweep.sweep(east.cluster)
@@ -171,7 +171,7 @@ async def test_anchor_is_removed_only_as_long_as_it_is_the_one_that_was_seen(
 
 @pytest.mark.parametrize("reply", [refusal(409, "Conflict"), refusal(404, "NotFound")])
 async def test_anchor_that_was_changed_meanwhile_is_let_go_and_the_next_is_removed(
-    sweep: Sweep, east: Member, reply: Reply
+    sweep: OrphanCollector, east: Member, reply: Reply
 ) -> None:
     first, second = anchor("uid-1"), anchor("uid-2")
     east.has(first, second)
@@ -193,7 +193,7 @@ async def test_anchor_that_was_changed_meanwhile_is_let_go_and_the_next_is_remov
     ],
 )
 async def test_what_is_no_anchor_of_ours_or_is_going_is_not_touched(
-    sweep: Sweep, east: Member, found: Json
+    sweep: OrphanCollector, east: Member, found: Json
 ) -> None:
     east.has(found)
     await sweep.sweep(east.cluster)
@@ -207,7 +207,7 @@ def known(world: World, count: int) -> list[str]:
     """So many that run in east."""
     uids = [f"uid-of-known-{number}" for number in range(count)]
     for uid in uids:
-        world.roster.put(in_east(make_record(Phase.RUNNING, uid=uid)))
+        world.cache.put(in_east(make_record(Phase.RUNNING, uid=uid)))
     return uids
 
 
@@ -221,7 +221,7 @@ def known(world: World, count: int) -> list[str]:
     ],
 )
 async def test_anchors_nobody_knows_are_removed_only_if_they_are_a_small_share(
-    world: World, sweep: Sweep, east: Member, unknown: int, others: int, removed: int
+    world: World, sweep: OrphanCollector, east: Member, unknown: int, others: int, removed: int
 ) -> None:
     uids = [f"uid-{number}" for number in range(unknown)]
     east.has(*map(anchor, [*known(world, others), *uids]))
@@ -235,7 +235,7 @@ async def test_anchors_nobody_knows_are_removed_only_if_they_are_a_small_share(
 
 
 async def test_anchors_of_what_the_database_says_was_deleted_go_however_many_they_are(
-    sweep: Sweep, east: Member
+    sweep: OrphanCollector, east: Member
 ) -> None:
     east.has(*map(anchor, [*sorted(DELETED), *SIX]))
     await sweep.sweep(east.cluster)
@@ -243,19 +243,19 @@ async def test_anchors_of_what_the_database_says_was_deleted_go_however_many_the
 
 
 async def test_too_many_that_nobody_knows_keep_nothing_that_is_over_from_going(
-    world: World, sweep: Sweep, east: Member
+    world: World, sweep: OrphanCollector, east: Member
 ) -> None:
-    world.roster.put(in_east(make_record(Phase.FAILED)))
+    world.cache.put(in_east(make_record(Phase.FAILED)))
     east.has(*map(anchor, [*SIX, UID]))
     await sweep.sweep(east.cluster)
     assert east.deleted == [anchor_name(UID, 1)]
 
 
 async def test_attempts_that_are_later_than_the_database_knows_are_unknown(
-    world: World, sweep: Sweep, east: Member
+    world: World, sweep: OrphanCollector, east: Member
 ) -> None:
     for uid in SIX:
-        world.roster.put(in_east(make_record(Phase.RUNNING, uid=uid)))
+        world.cache.put(in_east(make_record(Phase.RUNNING, uid=uid)))
     east.has(*(anchor(uid, attempt=2) for uid in SIX))
     await sweep.sweep(east.cluster)
     assert east.deleted == []
@@ -265,7 +265,7 @@ async def test_attempts_that_are_later_than_the_database_knows_are_unknown(
 
 
 async def test_anchor_of_what_is_there_and_not_taken_in_yet_stays(
-    world: World, sweep: Sweep, east: Member
+    world: World, sweep: OrphanCollector, east: Member
 ) -> None:
     world.show(make_appwrapper())
     east.has(anchor())
@@ -274,7 +274,7 @@ async def test_anchor_of_what_is_there_and_not_taken_in_yet_stays(
 
 
 async def test_nothing_is_unknown_while_the_hubs_own_lists_are_not_complete(
-    world: World, sweep: Sweep, east: Member
+    world: World, sweep: OrphanCollector, east: Member
 ) -> None:
     legacy = world.hub.reflectors[1]
     legacy.answered.clear()
@@ -286,12 +286,14 @@ async def test_nothing_is_unknown_while_the_hubs_own_lists_are_not_complete(
     assert east.deleted == [anchor_name(UID, 1)]
 
 
-async def test_what_becomes_known_during_a_sweep_stays(world: World, sweep: Sweep, east: Member) -> None:
+async def test_what_becomes_known_during_a_sweep_stays(
+    world: World, sweep: OrphanCollector, east: Member
+) -> None:
     first, second = anchor("uid-1"), anchor("uid-2")
     east.has(first, second)
 
     async def comes_meanwhile(request: web.Request) -> web.StreamResponse:
-        world.roster.put(in_east(make_record(Phase.DISPATCHING, uid="uid-2")))
+        world.cache.put(in_east(make_record(Phase.DISPATCHING, uid="uid-2")))
         return await answer({})(request)
 
     east.server.on("DELETE", path(first), comes_meanwhile)
@@ -314,15 +316,15 @@ async def test_what_becomes_known_during_a_sweep_stays(world: World, sweep: Swee
     ],
 )
 async def test_objects_of_an_attempt_that_is_over_are_removed(
-    world: World, sweep: Sweep, record: Record | None, removes: bool
+    world: World, sweep: OrphanCollector, record: Record | None, removes: bool
 ) -> None:
     if record is not None:
-        world.roster.put(record)
+        world.cache.put(record)
     assert sweep.removes(UID, 1) is removes
 
 
 async def test_objects_of_an_appwrapper_that_may_yet_be_taken_in_are_not_removed(
-    world: World, sweep: Sweep
+    world: World, sweep: OrphanCollector
 ) -> None:
     world.show(make_appwrapper())
     assert not sweep.removes(UID, 1)
@@ -331,7 +333,7 @@ async def test_objects_of_an_appwrapper_that_may_yet_be_taken_in_are_not_removed
 
 
 async def test_gang_that_waits_for_a_name_has_members_swept_at_once_and_not_more_than_once_a_second(
-    world: World, sweep: Sweep, east: Member
+    world: World, sweep: OrphanCollector, east: Member
 ) -> None:
     world.clusters["east"] = east.cluster
     async with running(sweep):
@@ -350,9 +352,11 @@ RESTORED = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 
 @pytest.fixture
-def careful(world: World, sweep: Sweep) -> Sweep:
+def careful(world: World, sweep: OrphanCollector) -> OrphanCollector:
     """The sweep of a hub whose database was restored at noon."""
-    return Sweep(world.clusters, world.roster, world.hub, "the-hub", among(DELETED), restored_at=RESTORED)
+    return OrphanCollector(
+        world.clusters, world.cache, world.hub, "the-hub", among(DELETED), restored_at=RESTORED
+    )
 
 
 @pytest.mark.parametrize(
@@ -364,7 +368,7 @@ def careful(world: World, sweep: Sweep) -> Sweep:
     ],
 )
 async def test_what_a_restored_database_does_not_know_stays_if_it_was_there_before(
-    careful: Sweep, east: Member, made: str, removed: bool
+    careful: OrphanCollector, east: Member, made: str, removed: bool
 ) -> None:
     east.has(anchor("uid-of-missed", creationTimestamp=made))
     await careful.sweep(east.cluster)
@@ -372,9 +376,9 @@ async def test_what_a_restored_database_does_not_know_stays_if_it_was_there_befo
 
 
 async def test_what_a_restored_database_knows_to_be_over_goes(
-    world: World, careful: Sweep, east: Member
+    world: World, careful: OrphanCollector, east: Member
 ) -> None:
-    world.roster.put(in_east(make_record(Phase.FAILED)))
+    world.cache.put(in_east(make_record(Phase.FAILED)))
     gone = sorted(DELETED)[0]
     east.has(anchor(UID), anchor(gone), anchor("uid-of-missed"))
     await careful.sweep(east.cluster)
@@ -382,7 +386,7 @@ async def test_what_a_restored_database_knows_to_be_over_goes(
 
 
 async def test_what_is_left_is_told_once_and_again_when_it_is_something_else(
-    careful: Sweep, east: Member
+    careful: OrphanCollector, east: Member
 ) -> None:
     with capture_logs() as logs:
         for missed in ([], ["uid-1"], ["uid-1"], ["uid-1", "uid-2"], []):
@@ -409,7 +413,7 @@ FAILURES = [
 
 
 @asynccontextmanager
-async def running(sweep: Sweep) -> AsyncIterator[asyncio.Task[None]]:
+async def running(sweep: OrphanCollector) -> AsyncIterator[asyncio.Task[None]]:
     task = asyncio.create_task(sweep.run())
     try:
         yield task
@@ -420,7 +424,7 @@ async def running(sweep: Sweep) -> AsyncIterator[asyncio.Task[None]]:
 
 @pytest.mark.parametrize("reply", FAILURES)
 async def test_nothing_is_removed_by_a_list_that_is_not_complete(
-    world: World, sweep: Sweep, east: Member, reply: Reply
+    world: World, sweep: OrphanCollector, east: Member, reply: Reply
 ) -> None:
     world.clusters["east"] = east.cluster
     east.has(anchor())
@@ -433,7 +437,7 @@ async def test_nothing_is_removed_by_a_list_that_is_not_complete(
 
 @pytest.mark.parametrize("reply", FAILURES)
 async def test_member_that_fails_keeps_no_other_from_being_swept_and_is_tried_again(
-    world: World, sweep: Sweep, east: Member, reply: Reply
+    world: World, sweep: OrphanCollector, east: Member, reply: Reply
 ) -> None:
     async with member("west") as west:
         world.clusters.update(east=east.cluster, west=west.cluster)
@@ -446,7 +450,7 @@ async def test_member_that_fails_keeps_no_other_from_being_swept_and_is_tried_ag
 
 
 async def test_connection_that_was_closed_meanwhile_ends_no_sweep(
-    world: World, sweep: Sweep, east: Member
+    world: World, sweep: OrphanCollector, east: Member
 ) -> None:
     async with member("west") as west:
         world.clusters.update(west=west.cluster, east=east.cluster)
@@ -456,7 +460,7 @@ async def test_connection_that_was_closed_meanwhile_ends_no_sweep(
 
 
 async def test_members_are_swept_each_minute_and_at_once_when_one_comes_back_and_the_hub_never(
-    world: World, sweep: Sweep, east: Member
+    world: World, sweep: OrphanCollector, east: Member
 ) -> None:
     async with running(sweep):
         await asyncio.sleep(1)  # virtual

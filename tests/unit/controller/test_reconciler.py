@@ -203,7 +203,7 @@ async def test_what_waits_is_forgotten_as_soon_as_it_is_gone(world: World) -> No
     await world.admit(make_appwrapper())
     world.hide(UID)
     await world.reconcile(UID)
-    assert world.roster.get(UID) is None
+    assert world.cache.get(UID) is None
 
 
 async def test_attempt_is_not_given_up_on_the_word_of_a_watch(world: World) -> None:
@@ -229,7 +229,7 @@ async def test_deleted_gang_is_released_when_objects_and_pods_are_confirmed_gone
     world.server.on("GET", f"{PODS}/first", MISSING)
     wakes = world.dispatch_wakes
     await world.reconcile_until_answered(UID)
-    assert world.roster.get(UID) is None
+    assert world.cache.get(UID) is None
     assert world.ledger.free()["cpu"] == 8000
     assert world.server.requests("DELETE") == []  # Kubernetes removes it by its owner reference
     assert world.dispatch_wakes == wakes + 1
@@ -258,7 +258,7 @@ async def test_new_priority_is_committed_and_wakes_the_planner(world: World) -> 
 async def test_newcomer_is_handed_to_admission(world: World) -> None:
     view = world.show(make_appwrapper())
     await world.reconcile(view.uid)
-    await world.admission.admit_all()
+    await world.intake.admit_all()
     assert world.admitted == ["aw"]
 
 
@@ -276,7 +276,7 @@ async def test_step_that_is_not_accepted_is_not_tried_again_in_a_rush(world: Wor
 async def test_newcomer_that_cannot_be_read_is_not_tried_in_a_rush(world: World) -> None:
     world.server.on("GET", f"{PODS}/pod", refusal(503, "ServiceUnavailable"))
     world.queue.add(world.show(make_appwrapper(status={"canrun": True})).uid)
-    loops = [asyncio.create_task(each.run()) for each in (world.reconciler, world.admission)]
+    loops = [asyncio.create_task(each.run()) for each in (world.reconciler, world.intake)]
     await asyncio.sleep(60)  # virtual
     for loop in loops:
         loop.cancel()
@@ -350,11 +350,11 @@ async def test_appwrappers_that_are_too_large_wait_for_each_other_and_hold_up_no
     for number in range(15 * AT_ONCE):
         world.queue.add((await world.admit(make_appwrapper(f"large-{number}", large))).uid)
         world.server.on("PATCH", f"{APPWRAPPERS}/large-{number}/status", slowly)
-    async with running(world.admission.run()), running(world.reconciler.run()):
+    async with running(world.intake.run()), running(world.reconciler.run()):
         await until(lambda: world.server.requests("PATCH"))
         began = monotonic()
         world.queue.add(world.show(make_appwrapper()).uid)
-        await until(lambda: UID in world.roster.uids())
+        await until(lambda: UID in world.cache.uids())
         assert monotonic() - began < 1
         await until(lambda: len(world.statuses()) == 15 * AT_ONCE)
     assert {status["state"] for status in world.statuses()} == {"Failed"}

@@ -14,7 +14,7 @@ from dispatcher.api.annotations import FORCE_DELETION_GRACE, SUCCESS_TTL
 from dispatcher.api.names import ITEM_LABEL
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.lifecycle.policy import KEPT
-from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.model.resources import NOTHING
 from dispatcher.core.scheduling.capacity import Pod, PodPhase
@@ -62,7 +62,7 @@ async def running(world: World, train: Json | None = None) -> Record:
 
 async def failing(world: World, reason: str, train: str = "Failed") -> None:
     record = await running(world, true(train))
-    await world.commit(steps.fail(record, Verdict(reason, "it failed"), world.now()))
+    await world.commit(steps.fail(record, EvictionReason(reason, "it failed"), world.now()))
 
 
 def loses_all(world: World) -> None:
@@ -129,7 +129,7 @@ async def test_what_has_ended_stays_though_the_watch_is_late_to_tell_that_its_po
 async def test_what_its_author_calls_done_is_removed_if_its_kind_goes_on(world: World) -> None:
     record = await running(world)
     record = await world.commit(steps.complete_some(record, (0,), world.now()))
-    await world.commit(steps.fail(record, Verdict("FailedComponent", "it failed"), world.now()))
+    await world.commit(steps.fail(record, EvictionReason("FailedComponent", "it failed"), world.now()))
     await world.reconcile(UID)
     assert world.jobs.deletions() == ["serve", "train"]
 
@@ -211,7 +211,7 @@ async def test_deleted_gang_is_released_once_it_is_gone_whatever_was_under_way(
 
     world.jobs.loses("train")
     await world.reconcile_until_answered(UID)
-    assert world.roster.get(UID) is None
+    assert world.cache.get(UID) is None
     assert world.ledger.free()["cpu"] == 8000
     assert world.jobs.deletions() == []  # Kubernetes removes it by its owner reference
 
@@ -221,7 +221,7 @@ async def test_deleted_appwrapper_that_holds_nothing_is_forgotten_at_once(world:
     await world.brought_to(phase, make_appwrapper("aw", TRAIN))
     world.hide(UID)
     await world.reconcile(UID)
-    assert world.roster.get(UID) is None
+    assert world.cache.get(UID) is None
     assert world.server.requests("DELETE") == []
 
 
@@ -379,7 +379,7 @@ def _ended(world: World, phase: Phase) -> Change:
     if phase is Phase.DELETING:
         world.hide(UID)
         return steps.delete(record, now)
-    return steps.preempt(record, Verdict("MinPodsNotRunning", "too few"), now, 60, now)
+    return steps.preempt(record, EvictionReason("MinPodsNotRunning", "too few"), now, 60, now)
 
 
 @asynccontextmanager

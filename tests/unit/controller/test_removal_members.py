@@ -14,7 +14,7 @@ from dispatcher.api.names import FINALIZER
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.kinds.manifest import anchor_name
 from dispatcher.core.lifecycle import steps
-from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.scheduling.capacity import CapacityLedger
 from tests.builders import make_appwrapper, make_metadata
@@ -57,7 +57,7 @@ class Place:
         for _ in range(times):
             await self.world.reconcile(UID)
             await asyncio.sleep(0.5)  # virtual: who was asked for pods has answered
-        record = self.world.roster.get(UID)
+        record = self.world.cache.get(UID)
         return record.phase if record else None
 
     @property
@@ -143,7 +143,7 @@ async def test_deleted_one_stays_while_its_member_is_away(east: Place) -> None:
 
 async def test_one_that_is_taken_back_is_queued_once_its_anchor_is_gone(east: Place) -> None:
     record, now = await east.holds(), east.world.now()
-    verdict = Verdict("MinPodsNotRunning", "too few")
+    verdict = EvictionReason("MinPodsNotRunning", "too few")
     await east.world.commit(steps.preempt(record, verdict, now, 60, now))
     east.jobs.loses("train")
     assert await east.looks(3) is Phase.REQUEUEING

@@ -17,12 +17,12 @@ from dispatcher.api.names import FINALIZER
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.scheduling import slices
 from dispatcher.controller.scheduling.slices import SLICE_SECONDS
-from dispatcher.controller.upkeep.restore_recovery import Restoration
+from dispatcher.controller.upkeep.restore_recovery import RestoreRecovery
 from dispatcher.core.kinds.manifest import build
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.model.record import Attempt, Phase, Record
 from dispatcher.core.scheduling.capacity import CapacityLedger
-from dispatcher.core.scheduling.cluster_filters import Where
+from dispatcher.core.scheduling.cluster_filters import ClusterRequirements
 from dispatcher.errors import Fenced
 from dispatcher.kube.client import ClusterClient
 from tests.builders import make_appwrapper, make_owner, make_record, make_template, make_wrapped
@@ -60,10 +60,10 @@ class Restored:
         self.settled = 0
         self.woken: list[str] = []
         self.monotonic: Callable[[], float] = time.monotonic
-        self.restoration = Restoration(
+        self.restoration = RestoreRecovery(
             world.hub,
             "the-hub",
-            world.roster,
+            world.cache,
             world.committer,
             world.clusters,
             world.specs,
@@ -102,7 +102,7 @@ class Restored:
         return [cause for batch in self.world.store.batches for _, cause in batch]
 
     def queued(self) -> list[str]:
-        return [record.uid for record in self.world.roster.queued()]
+        return [record.uid for record in self.world.cache.queued()]
 
 
 def pod_of(attempt: int) -> Json:
@@ -154,8 +154,8 @@ async def test_attempt_later_than_the_database_knows_goes_on_in_the_member_that_
     assert where(await restored.begin()) == (Phase.DISPATCHING, 3, "east")
     assert restored.causes()[before:] == causes
     assert (UID in restored.woken, restored.settled) == (True, 1)
-    assert world.roster.count_holders("east") == 1
-    assert world.roster.count_holders("hub") == 0
+    assert world.cache.count_holders("east") == 1
+    assert world.cache.count_holders("hub") == 0
 
 
 @pytest.mark.parametrize("phase", [Phase.FAILING, Phase.FAILED, Phase.COMPLETED])
@@ -256,7 +256,7 @@ async def test_what_was_taken_over_is_never_withdrawn_as_if_nothing_had_been_sen
     await world.admit(make_appwrapper())
     restored.hold()
     restored.east_has(anchor(attempt=1))
-    assert not world.roster.is_unsent(await restored.begin())
+    assert not world.cache.is_unsent(await restored.begin())
 
 
 async def test_appwrapper_that_is_gone_is_not_looked_for(world: World, restored: Restored) -> None:
@@ -270,7 +270,7 @@ async def test_kinds_that_the_record_does_not_name_are_those_of_its_spec(
     world: World, restored: Restored
 ) -> None:
     record = await world.admit(make_appwrapper("aw", secret()))
-    world.roster.put(replace(record, where=replace(record.where, kinds=frozenset())))
+    world.cache.put(replace(record, where=replace(record.where, kinds=frozenset())))
     built = build(make_wrapped(secret()), make_owner(attempt=2))
     world.server.on("GET", "/api/v1/secrets", page([built]))
     assert where(await restored.begin()) == (Phase.DISPATCHING, 2, "hub")
@@ -326,7 +326,7 @@ def are_left_alone(restored: Restored, names: Iterable[str]) -> dict[str, bool]:
 
 
 @asynccontextmanager
-async def running(restoration: Restoration) -> AsyncIterator[asyncio.Task[None]]:
+async def running(restoration: RestoreRecovery) -> AsyncIterator[asyncio.Task[None]]:
     task = asyncio.create_task(restoration.run())
     try:
         yield task
@@ -416,7 +416,7 @@ async def test_who_was_found_where_the_database_has_it_is_looked_after_but_takes
     restored.are_all_here = False
     record = await restored.begin()
     assert not restored.restoration.is_left_alone(UID)
-    world.roster.put(replace(record, phase=Phase.QUEUED, attempt=None))
+    world.cache.put(replace(record, phase=Phase.QUEUED, attempt=None))
     assert restored.queued() == []
     restored.are_all_here = True
     async with running(restored.restoration) as task:
@@ -546,7 +546,7 @@ async def test_look_that_the_store_ends_is_the_last(world: World, restored: Rest
 
 # --- others have their turn -----------------------------------------------------------------------------------
 
-PODS_ONLY = Where(kinds=frozenset({("v1", "Pod")}))
+PODS_ONLY = ClusterRequirements(kinds=frozenset({("v1", "Pod")}))
 MANY = [f"many-{number}" for number in range(500)]
 
 
@@ -577,7 +577,7 @@ def has_many(world: World, restored: Restored) -> None:
     """Many are queued that may be in a member that is not here, and each look at one of them takes a slice."""
     for reflector in world.hub.reflectors:
         reflector.synced.clear()
-    world.roster.load(make_record(name=name, where=PODS_ONLY) for name in MANY)
+    world.cache.load(make_record(name=name, where=PODS_ONLY) for name in MANY)
     restored.are_all_here = False
     clock = count()
     restored.monotonic = lambda: next(clock) * 2 * SLICE_SECONDS
@@ -611,7 +611,7 @@ async def test_one_that_ends_while_others_are_looked_at_is_decided_on_as_it_is_b
     first, last = MANY[0], MANY[-1]
 
     def end_last() -> None:
-        world.roster.put(make_record(Phase.DELETED, name=last))
+        world.cache.put(make_record(Phase.DELETED, name=last))
 
     async with beside(end_last):
         await restored.restoration.begin()
@@ -623,7 +623,7 @@ async def test_more_than_are_committed_at_once_are_taken_over(world: World, rest
     for name in names:
         record = make_record(name=name, where=PODS_ONLY)
         world.store.records[record.uid] = record
-        world.roster.put(record)
+        world.cache.put(record)
     for reflector in world.hub.reflectors:
         reflector.synced.clear()
     world.clusters["east"] = restored.east

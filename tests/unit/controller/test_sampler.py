@@ -12,12 +12,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from dispatcher import errors
-from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.upkeep.sampler import Sampler
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.status.samples import CapacitySample, QueueSample, Stock
-from dispatcher.store.samples import Chronicle
+from dispatcher.store.samples import SampleStore
 from tests.builders import at, make_record
 from tests.unit.virtual_time import monotonic
 
@@ -26,7 +26,7 @@ EAST = CapacitySample("east", "cpu", 8000, 1000, 0, 7000)
 WEST = CapacitySample("west", "cpu", 4000, 2000, 1000, 1000)
 
 
-class FakeChronicle(Chronicle):
+class FakeChronicle(SampleStore):
     """Remembers what is written down, unless it fails; `before` is what an earlier leader wrote."""
 
     def __init__(self) -> None:
@@ -52,12 +52,12 @@ class Bench:
     """A sampler over one AppWrapper that waits and one that is on `east`."""
 
     def __init__(self) -> None:
-        self.roster = Roster({})
-        self.roster.load([make_record(), steps.dispatch(make_record(name="b"), "east", at(1)).after])
+        self.cache = Cache({})
+        self.cache.load([make_record(), steps.dispatch(make_record(name="b"), "east", at(1)).after])
         self.known: dict[str, Stock | None] = {"east": FULL}
         self.chronicle = FakeChronicle()
         period = timedelta(minutes=5)
-        self.sampler = Sampler(self.roster, self, self.chronicle, lambda: at(monotonic()), period)
+        self.sampler = Sampler(self.cache, self, self.chronicle, lambda: at(monotonic()), period)
 
     def stocks(self) -> dict[str, Stock | None]:
         return self.known

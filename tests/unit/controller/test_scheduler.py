@@ -11,9 +11,9 @@ from typing import Any
 
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.reconcile.committer import LARGEST_BATCH
-from dispatcher.controller.scheduling.scheduler import Dispatch, Rules
+from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
 from dispatcher.core.model.record import Phase, Record
-from dispatcher.core.scheduling.cluster_filters import Site, Where
+from dispatcher.core.scheduling.cluster_filters import ClusterRequirements, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Policy
 from dispatcher.probes import Metrics
 from tests.builders import at, make_gang, make_record
@@ -27,11 +27,11 @@ class HubAlone:
     def __init__(self, hub: Cluster) -> None:
         self._hub = hub
 
-    async def get_ready(self, _wheres: Iterable[Where]) -> None:
+    async def get_ready(self, _wheres: Iterable[ClusterRequirements]) -> None:
         """Nothing has to be asked."""
 
-    def sites(self, _wheres: Iterable[Where]) -> dict[str, Site]:
-        return {"hub": Site("hub", self._hub.ledger.snapshot())} if self._hub.is_known else {}
+    def sites(self, _wheres: Iterable[ClusterRequirements]) -> dict[str, ClusterSnapshot]:
+        return {"hub": ClusterSnapshot("hub", self._hub.ledger.snapshot())} if self._hub.is_known else {}
 
 
 def dispatch_of(
@@ -41,12 +41,12 @@ def dispatch_of(
     known: bool = True,
     clusters: HubAlone | None = None,
     is_as_asked: Callable[[Record], bool] = lambda _record: True,
-) -> Dispatch:
+) -> Scheduler:
     if known:
         for reflector in (world.cluster._nodes, world.cluster._pods):  # noqa: SLF001  # as if both were listed
             reflector.synced.set()
-    return Dispatch(
-        world.roster,
+    return Scheduler(
+        world.cache,
         world.committer,
         clusters or HubAlone(world.cluster),
         world.admitted.append,
@@ -68,13 +68,13 @@ class SlowToAnswer(HubAlone):
         super().__init__(world.cluster)
         self._world = world
 
-    async def get_ready(self, _wheres: Iterable[Where]) -> None:
+    async def get_ready(self, _wheres: Iterable[ClusterRequirements]) -> None:
         await asyncio.sleep(1)
         submit(self._world, 1)
 
 
 @asynccontextmanager
-async def running(dispatch: Dispatch) -> AsyncIterator[None]:
+async def running(dispatch: Scheduler) -> AsyncIterator[None]:
     task = asyncio.create_task(dispatch.run())
     try:
         yield
@@ -86,11 +86,11 @@ async def running(dispatch: Dispatch) -> AsyncIterator[None]:
 def submit(world: World, *cpus: int, **fields: Any) -> None:  # noqa: ANN401
     for index, cpu in enumerate(cpus):
         gang = make_gang(cpu=1000 * cpu)
-        world.roster.put(make_record(name=f"aw-{index}", gang=gang, enqueue_seq=index, **fields))
+        world.cache.put(make_record(name=f"aw-{index}", gang=gang, enqueue_seq=index, **fields))
 
 
 def phases(world: World) -> dict[str, str]:
-    return {record.name: record.phase.value for record in world.roster.records()}
+    return {record.name: record.phase.value for record in world.cache.records()}
 
 
 async def test_cycle_admits_all_that_fit_and_tells_the_others_in_one_commit(world: World) -> None:
@@ -149,7 +149,7 @@ async def test_strict_queue_lets_nobody_pass_and_says_so(world: World) -> None:
 
 async def test_gang_blocked_for_too_long_is_served_before_those_that_pass_it(world: World) -> None:
     submit(world, 1, 8)
-    world.roster.put(make_record(name="aw-1", gang=make_gang(cpu=8000), enqueue_seq=9, blocked_since=at(-10)))
+    world.cache.put(make_record(name="aw-1", gang=make_gang(cpu=8000), enqueue_seq=9, blocked_since=at(-10)))
     await dispatch_of(world, Rules(starvation_bound=timedelta(seconds=10))).cycle()
     assert phases(world) == {"aw-0": "Queued", "aw-1": "Dispatching"}
 
@@ -158,7 +158,7 @@ async def test_cycle_runs_when_woken_and_not_more_often_than_allowed(world: Worl
     dispatch = dispatch_of(world, Rules(least=0.5, most=100))
     async with running(dispatch):
         for index in range(100):
-            world.roster.put(make_record(name=f"aw-{index}", gang=make_gang(cpu=1)))
+            world.cache.put(make_record(name=f"aw-{index}", gang=make_gang(cpu=1)))
             dispatch.wake()
             await asyncio.sleep(0.021)  # virtual
     assert len(world.store.batches) == 5
@@ -183,7 +183,7 @@ async def test_gang_that_may_be_dispatched_right_after_a_cycle_is_not_left_to_th
     world: World,
 ) -> None:
     for name, when in (("aw-0", at(30)), ("aw-1", at(30.02))):
-        world.roster.put(make_record(name=name, gang=make_gang(cpu=1000), eligible_at=when))
+        world.cache.put(make_record(name=name, gang=make_gang(cpu=1000), eligible_at=when))
     async with running(dispatch_of(world, Rules(least=0.05, most=1000))):
         await until(lambda: len(world.store.batches) == 2)
     assert 30 <= monotonic() < 32
@@ -228,14 +228,14 @@ class Shrinking(HubAlone):
         super().__init__(world.cluster)
         self._world = world
 
-    def sites(self, wheres: Iterable[Where]) -> dict[str, Site]:
+    def sites(self, wheres: Iterable[ClusterRequirements]) -> dict[str, ClusterSnapshot]:
         self.looks += 1
         if self.looks == 2:
             self._world.ledger.reserve("another", make_gang(cpu=6000).demand)
         return super().sites(wheres)
 
 
-def impatient(world: World, clusters: HubAlone) -> Dispatch:
+def impatient(world: World, clusters: HubAlone) -> Scheduler:
     """Every look at its clock finds a slice over."""
     dispatch = dispatch_of(world, clusters=clusters)
     clock = count()

@@ -24,8 +24,8 @@ UID = "uid-of-aw"
 
 
 async def report(world: World, record: Record) -> None:
-    world.roster.put(record)
-    await world.reporter.report(record.uid)
+    world.cache.put(record)
+    await world.status_writer.report(record.uid)
 
 
 def run_pod(world: World, index: int) -> None:

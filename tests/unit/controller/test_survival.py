@@ -8,11 +8,11 @@ from dataclasses import replace
 
 from dispatcher import errors
 from dispatcher.controller.reconcile.committer import Committer
-from dispatcher.controller.scheduling.cache import Roster
-from dispatcher.controller.scheduling.scheduler import Dispatch, Rules
+from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
 from dispatcher.core.lifecycle import first_steps
 from dispatcher.core.model.record import Change, Phase, Record
-from dispatcher.core.scheduling.cluster_filters import Site
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.probes import Metrics
 from tests.builders import at, make_appwrapper, make_gang, make_newcomer, make_record
 from tests.unit.controller.store import FakeStore
@@ -33,13 +33,13 @@ async def test_change_that_cannot_be_announced_is_committed_all_the_same(
         if change.after.name == "odd":
             raise NOBODY_THOUGHT
 
-    roster = Roster({})
-    committer = Committer(FakeStore(), roster, announce)
+    cache = Cache({})
+    committer = Committer(FakeStore(), cache, announce)
     changes = [first_steps.submit(make_newcomer(name), make_gang(), at(0)) for name in ("odd", "fine")]
     async with running(committer.run()) as task:
         assert [record.name for record in await committer.commit_all(changes)] == ["odd", "fine"]
         assert not task.done()
-    assert len(roster.uids()) == 2
+    assert len(cache.uids()) == 2
     assert counted("committer") == 1
 
 
@@ -48,21 +48,21 @@ class Sites(HubAlone):
 
     failures = 0
 
-    def sites(self, _wheres: object) -> dict[str, Site]:
+    def sites(self, _wheres: object) -> dict[str, ClusterSnapshot]:
         if self.failures:
             self.failures -= 1
             raise NOBODY_THOUGHT
         return super().sites(())
 
 
-def dispatch_of(world: World) -> tuple[Dispatch, Sites]:
+def dispatch_of(world: World) -> tuple[Scheduler, Sites]:
     for reflector in (world.cluster._nodes, world.cluster._pods):  # noqa: SLF001  # as if both were listed
         reflector.synced.set()
     known = Sites(world.cluster)
     rules = Rules(least=0.05, most=10)
     decided = world.admitted.append
-    dispatch = Dispatch(
-        world.roster, world.committer, known, decided, lambda _record: True, world.now, Metrics(), rules
+    dispatch = Scheduler(
+        world.cache, world.committer, known, decided, lambda _record: True, world.now, Metrics(), rules
     )
     return dispatch, known
 
@@ -72,7 +72,7 @@ async def test_cycle_that_fails_is_run_again_later_each_time(
 ) -> None:
     dispatch, known = dispatch_of(world)
     known.failures = 12
-    world.roster.put(make_record(gang=make_gang(cpu=1000)))
+    world.cache.put(make_record(gang=make_gang(cpu=1000)))
     async with running(dispatch.run()):
         dispatch.wake()
         await until(lambda: world.record("uid-of-aw").phase is Phase.DISPATCHING)
@@ -83,7 +83,7 @@ async def test_cycle_that_fails_is_run_again_later_each_time(
 async def test_cycle_that_the_store_ends_is_not_run_again(world: World) -> None:
     dispatch, _ = dispatch_of(world)
     world.store.failure = errors.Fenced("another leads")
-    world.roster.put(make_record(gang=make_gang(cpu=1000)))
+    world.cache.put(make_record(gang=make_gang(cpu=1000)))
     task = asyncio.create_task(dispatch.run())
     dispatch.wake()
     await asyncio.wait([task])
@@ -120,10 +120,10 @@ async def test_newcomers_of_a_batch_that_fails_come_back(world: World, counted: 
     def admitted(_record: Record) -> None:
         raise NOBODY_THOUGHT
 
-    admission = world.make_admission()
-    admission._on_admitted = admitted  # noqa: SLF001  # whoever is told fails
-    admission.add(world.show(make_appwrapper()).uid)
-    async with running(admission.run()) as task:
+    intake = world.make_admission()
+    intake._on_admitted = admitted  # noqa: SLF001  # whoever is told fails
+    intake.add(world.show(make_appwrapper()).uid)
+    async with running(intake.run()) as task:
         await until(lambda: world.failed)
         assert not task.done()
     assert (world.failed, counted("admission")) == (["uid-of-aw"], 1)

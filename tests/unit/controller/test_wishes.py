@@ -114,8 +114,8 @@ async def test_appwrapper_of_another_manager_is_neither_taken_in_nor_touched(
     theirs = make_appwrapper("aw", TRAIN, spec={"managedBy": "example.com/another"}, status=status)
     view = world.show(theirs)
     await world.reconcile(UID)
-    world.admission.add(view.uid)
-    await world.admission.admit_all()
+    world.intake.add(view.uid)
+    await world.intake.admit_all()
     assert (world.admitted, world.store.batches) == ([], [])
     assert [each for each in world.server.asked if each.method != "GET"] == []
 

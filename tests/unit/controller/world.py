@@ -10,20 +10,20 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from dispatcher.controller.intake.author_check import AuthorCheck
-from dispatcher.controller.intake.intake import Admission
+from dispatcher.controller.intake.intake import Intake
 from dispatcher.controller.intake.limits import MOST_QUEUED, Limits, QueueBound
 from dispatcher.controller.intake.specs import Specs
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.reconcile.appwrapper_informer import Hub
+from dispatcher.controller.reconcile.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.reconcile.committer import Committer
 from dispatcher.controller.reconcile.parts import Parts
 from dispatcher.controller.reconcile.reconciler import Reconciler, lane_of
-from dispatcher.controller.reconcile.status_writer import Reporter
+from dispatcher.controller.reconcile.status_writer import StatusWriter
 from dispatcher.controller.reconcile.workqueue import WorkQueue
-from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.intake.ceilings import NO_CEILING, Ceiling
 from dispatcher.core.lifecycle import steps
-from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.kube.appwrappers import AppWrapperView, decode
@@ -59,15 +59,15 @@ class World:
     def __post_init__(self) -> None:
         self.ledger = CapacityLedger()
         self.ledger.set_node(make_core_node("n1", cpu=8000))
-        self.queue = WorkQueue(monotonic, lambda uid: lane_of(uid, self.roster, self.hub), AT_ONCE)
-        self.roster = Roster({"hub": self.ledger}, lambda namespace: self.admission.recall(namespace))
+        self.queue = WorkQueue(monotonic, lambda uid: lane_of(uid, self.cache, self.hub), AT_ONCE)
+        self.cache = Cache({"hub": self.ledger}, lambda namespace: self.intake.recall(namespace))
         self.ceilings: dict[str, Ceiling] = {}
-        self.bound = QueueBound(MOST_QUEUED, self.roster.count_standing, self.queue.add)
+        self.bound = QueueBound(MOST_QUEUED, self.cache.count_standing, self.queue.add)
         self.limits = Limits(ceiling_of=lambda name: self.ceilings.get(name, NO_CEILING), bound=self.bound)
         self.cluster = Cluster("hub", self.client, self.ledger, self.wake_dispatch, self.wake, self.home_of)
         self.clusters = {"hub": self.cluster}
-        self.hub = Hub(self.client, self.cluster.discovery, self.queue.add)
-        self.committer = Committer(self.store, self.roster, lambda _change, _record: None)
+        self.hub = AppWrapperInformer(self.client, self.cluster.discovery, self.queue.add)
+        self.committer = Committer(self.store, self.cache, lambda _change, _record: None)
         self.specs = Specs(self.store)
         self.jobs = Watched(self.server, "/apis/batch/v1", "jobs")
         self.secrets = Watched(self.server, "/api/v1", "secrets")
@@ -75,17 +75,19 @@ class World:
         self.woken: list[str] = []
         self.admitted: list[str] = []
         self.failed: list[str] = []
-        self.admission = self.make_admission()
-        self.reporter = Reporter(self.hub, self.roster, self.clusters, self.queue, monotonic, self.bound)
+        self.intake = self.make_admission()
+        self.status_writer = StatusWriter(
+            self.hub, self.cache, self.clusters, self.queue, monotonic, self.bound
+        )
         self.parts = Parts(
             hub=self.hub,
             hub_id="the-hub",
             clusters=self.clusters,
-            roster=self.roster,
+            cache=self.cache,
             committer=self.committer,
-            admission=self.admission,
+            intake=self.intake,
             specs=self.specs,
-            reporter=self.reporter,
+            status_writer=self.status_writer,
             queue=self.queue,
             wake_dispatch=self.wake_dispatch,
             now=self.now,
@@ -106,11 +108,11 @@ class World:
         authors: AuthorCheck | None = None,
         takes_secrets: bool = False,
         is_complete: Callable[[], bool] = lambda: True,
-    ) -> Admission:
+    ) -> Intake:
         """Who takes newcomers in."""
-        return Admission(
+        return Intake(
             self.hub,
-            self.roster,
+            self.cache,
             self.committer,
             self.clusters,
             self.specs,
@@ -131,7 +133,7 @@ class World:
 
     def home_of(self, uid: str) -> str | None:
         """The namespace of an AppWrapper that the database or the hub knows."""
-        known = self.roster.get(uid) or self.hub.view(uid)
+        known = self.cache.get(uid) or self.hub.view(uid)
         return known.namespace if known else None
 
     def comes_back(self, uid: str) -> None:
@@ -165,8 +167,8 @@ class World:
     async def admit(self, raw: Json) -> Record:
         """Have an AppWrapper shown and taken in."""
         view = self.show(raw)
-        self.admission.add(view.uid)
-        await self.admission.admit_all()
+        self.intake.add(view.uid)
+        await self.intake.admit_all()
         return self.record(view.uid)
 
     async def dispatched(self, raw: Json, cluster: str = "hub") -> Record:
@@ -204,7 +206,7 @@ class World:
             await until(lambda ref=ref: self.cluster.objects.state(ref) is not None)  # type: ignore[misc]
 
     def record(self, uid: str) -> Record:
-        found = self.roster.get(uid)
+        found = self.cache.get(uid)
         assert found is not None
         return found
 
@@ -262,12 +264,14 @@ _LIVES: Final[dict[Phase, tuple[_Begin, _Step | None]]] = {
     ),
     Phase.REQUEUEING: (
         World.running,
-        lambda record, now: steps.preempt(record, Verdict("MinPodsNotRunning", "too few"), now, 60, now),
+        lambda record, now: steps.preempt(
+            record, EvictionReason("MinPodsNotRunning", "too few"), now, 60, now
+        ),
     ),
     Phase.SUSPENDING: (World.running, steps.suspend),
     Phase.FAILING: (
         World.running,
-        lambda record, now: steps.fail(record, Verdict("FailedComponent", "it failed"), now),
+        lambda record, now: steps.fail(record, EvictionReason("FailedComponent", "it failed"), now),
     ),
     Phase.FAILED: (_failing, lambda record, now: steps.removed(record, now, now + KEPT_FOR)),
 }

@@ -7,7 +7,7 @@ from typing import TypedDict
 from hypothesis import strategies as st
 
 from dispatcher.api.selector import parse_selector
-from dispatcher.core.scheduling.cluster_filters import ANYWHERE, Closed, Where
+from dispatcher.core.scheduling.cluster_filters import ANYWHERE, Closed, ClusterRequirements
 
 JOB = ("batch/v1", "Job")
 RAY = ("ray.io/v1", "RayCluster")
@@ -29,7 +29,7 @@ SELECTORS = st.sampled_from(["", "", "region=eu", "region!=eu", "!spot", "region
     lambda text: parse_selector(text, "")
 )
 _ANY_WHERE = st.builds(
-    Where,
+    ClusterRequirements,
     selector=SELECTORS,
     prefers=SELECTORS,
     namespace=st.sampled_from(["", "team-a", "team-b"]),

@@ -10,14 +10,14 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from dispatcher.core.kinds.object_status import End
-from dispatcher.core.lifecycle.decision import Observation
+from dispatcher.core.lifecycle.decision import ObservedState
 from dispatcher.core.model.record import Phase, Record
 
 SEEN_WITHIN = timedelta(seconds=5)
 """For so long what was created may be missing without being missed."""
 
 
-def may_rest(seen: Observation, until: datetime | None) -> bool:
+def may_rest(seen: ObservedState, until: datetime | None) -> bool:
     """True if nobody is let down by doing nothing before `until` (None: ever), unless something happens."""
     if _has_failed(seen) or _has_news(seen):
         return False
@@ -28,12 +28,12 @@ def may_rest(seen: Observation, until: datetime | None) -> bool:
     return patience is not None and until == min([patience, *dues])
 
 
-def reasons_to_hold(seen: Observation) -> set[str]:
+def reasons_to_hold(seen: ObservedState) -> set[str]:
     """Say why a gang that is not well is left as it is."""
     return set() if is_well(seen) else {reason for reason, applies in HOLDS.items() if applies(seen)}
 
 
-def is_well(seen: Observation) -> bool:
+def is_well(seen: ObservedState) -> bool:
     """True if as many pods as were asked for run on nodes that answer, or have succeeded, and no other one fails."""
     pods = seen.sight.pods
     if _is_done(seen):
@@ -48,28 +48,28 @@ def is_well(seen: Observation) -> bool:
 # --- reasons to hold -------------------------------------------------------------------------------------
 
 
-def _only_its_pods_live_on(seen: Observation) -> bool:
+def _only_its_pods_live_on(seen: ObservedState) -> bool:
     return _is_done(seen) and seen.sight.pods.live > 0
 
 
-def _what_is_done_needs_no_pods(seen: Observation) -> bool:
+def _what_is_done_needs_no_pods(seen: ObservedState) -> bool:
     """They may be cleaned up by now; but those that live are no reason to overlook what the rest is short of."""
     return _is_enough_without_what_is_done(seen) and not _is_in_trouble(seen)
 
 
-def _is_enough_without_what_is_done(seen: Observation) -> bool:
+def _is_enough_without_what_is_done(seen: ObservedState) -> bool:
     pods, terms = seen.sight.pods, seen.terms
     if _is_done(seen) or (terms.min_available and pods.unschedulable):
         return False
     return bool(_done(seen)) and _run(seen) + max(pods.succeeded, _pods_of_done(seen)) >= _wanted(seen)
 
 
-def _is_in_trouble(seen: Observation) -> bool:
+def _is_in_trouble(seen: ObservedState) -> bool:
     pods = seen.sight.pods
     return bool(pods.lost or (_has_run(seen) and pods.pending > pods.starting))
 
 
-def _its_first_pods_are_coming(seen: Observation) -> bool:
+def _its_first_pods_are_coming(seen: ObservedState) -> bool:
     pods = seen.sight.pods
     if _has_run(seen) or _asks_for_pods(seen) or pods.lost or pods.unschedulable:
         return False
@@ -77,7 +77,7 @@ def _its_first_pods_are_coming(seen: Observation) -> bool:
     return pods.live > 0 and bool(pods.pending or not pods.failed or try_again)
 
 
-def _its_pods_start_and_nobody_said_how_long_that_may_take(seen: Observation) -> bool:
+def _its_pods_start_and_nobody_said_how_long_that_may_take(seen: ObservedState) -> bool:
     pods, terms = seen.sight.pods, seen.terms
     if not terms.min_available or terms.requeuing.explicit or pods.unschedulable:
         return False
@@ -85,7 +85,7 @@ def _its_pods_start_and_nobody_said_how_long_that_may_take(seen: Observation) ->
     return pods.starting > 0 and come >= terms.min_available
 
 
-def _it_was_scaled_down(seen: Observation) -> bool:
+def _it_was_scaled_down(seen: ObservedState) -> bool:
     pods = seen.sight.pods
     if not _has_run(seen) or seen.terms.min_available or pods.lost or not pods.live:
         return False
@@ -93,7 +93,7 @@ def _it_was_scaled_down(seen: Observation) -> bool:
     return not others and not pods.failed
 
 
-def _its_jobs_try_again(seen: Observation) -> bool:
+def _its_jobs_try_again(seen: ObservedState) -> bool:
     """A Job whose pod failed makes another one, and says itself when it gives up."""
     pods = seen.sight.pods
     if _asks_for_pods(seen) or not pods.failed or pods.lost:
@@ -102,12 +102,12 @@ def _its_jobs_try_again(seen: Observation) -> bool:
     return not stuck and all(item.ends for item in seen.terms.items if item.pods)
 
 
-def _nobody_knows_whether_it_makes_pods(seen: Observation) -> bool:
+def _nobody_knows_whether_it_makes_pods(seen: ObservedState) -> bool:
     pods = seen.sight.pods
     return not (seen.terms.expects_pods or _has_run(seen) or _asks_for_pods(seen) or pods.live or pods.failed)
 
 
-HOLDS: dict[str, Callable[[Observation], bool]] = {
+HOLDS: dict[str, Callable[[ObservedState], bool]] = {
     "all is done, and its capacity is held until its last pod is over": _only_its_pods_live_on,
     "the rest runs, and what is done needs no pods": _what_is_done_needs_no_pods,
     "its first pods are coming, and nobody said how soon": _its_first_pods_are_coming,
@@ -122,19 +122,19 @@ HOLDS: dict[str, Callable[[Observation], bool]] = {
 # --- what may not be left as it is -----------------------------------------------------------------------
 
 
-def _has_failed(seen: Observation) -> bool:
+def _has_failed(seen: ObservedState) -> bool:
     states = seen.sight.states
     return any(state is not None and state.end in {End.FAILED, End.EVICTED} for state in states)
 
 
-def _is_told_right(seen: Observation) -> bool:
+def _is_told_right(seen: ObservedState) -> bool:
     """True if it is said to have no other trouble than that somebody has edited it, and that if somebody has."""
     ailment = _record(seen).unhealthy
     told = ailment and (ailment.reason, ailment.message)
     return told == (("Drifted", seen.sight.drift) if seen.sight.drift else None)
 
 
-def _has_news(seen: Observation) -> bool:
+def _has_news(seen: ObservedState) -> bool:
     """True if it runs or more of it is done than is noted."""
     pods, record = seen.sight.pods, _record(seen)
     if record.phase is Phase.DISPATCHED and _run(seen) + pods.succeeded >= record.gang.pods:
@@ -148,7 +148,7 @@ def _has_news(seen: Observation) -> bool:
     return not says_done <= _done(seen)
 
 
-def _dues(seen: Observation) -> list[datetime]:
+def _dues(seen: ObservedState) -> list[datetime]:
     """When it has run for as long as it may, and when an object that is gone and not done is missed."""
     waits = [] if seen.terms.limit is None else [seen.terms.limit]
     if {ref.item for ref in seen.sight.absent} - _done(seen):
@@ -156,7 +156,7 @@ def _dues(seen: Observation) -> list[datetime]:
     return [_created_at(seen) + wait for wait in waits]
 
 
-def _end_of_patience(seen: Observation) -> datetime | None:
+def _end_of_patience(seen: ObservedState) -> datetime | None:
     """When what is wrong will have lasted too long: since it was noted, or since the dispatch if it never ran."""
     record, terms = _record(seen), seen.terms
     if _is_done(seen) and not _goes_on(seen):
@@ -170,7 +170,7 @@ def _end_of_patience(seen: Observation) -> datetime | None:
     return since + (terms.wait(record.requeuings) if terms.min_available else _grace(seen))
 
 
-def _grace(seen: Observation) -> timedelta:
+def _grace(seen: ObservedState) -> timedelta:
     pods, terms = seen.sight.pods, seen.terms
     if pods.failed and terms.has_components and not _done(seen):
         return terms.failure_grace
@@ -178,52 +178,52 @@ def _grace(seen: Observation) -> timedelta:
     return terms.admission_grace if is_none else terms.warmup_grace
 
 
-def _record(seen: Observation) -> Record:
+def _record(seen: ObservedState) -> Record:
     assert seen.record is not None
     return seen.record
 
 
-def _created_at(seen: Observation) -> datetime:
+def _created_at(seen: ObservedState) -> datetime:
     attempt = _record(seen).attempt
     assert attempt is not None
     assert attempt.created_at is not None
     return attempt.created_at
 
 
-def _has_run(seen: Observation) -> bool:
+def _has_run(seen: ObservedState) -> bool:
     attempt = _record(seen).attempt
     return attempt is not None and attempt.started_at is not None
 
 
-def _goes_on(seen: Observation) -> bool:
+def _goes_on(seen: ObservedState) -> bool:
     """True if it has not had its first pod, though its objects go on, whatever their author calls done."""
     if _has_run(seen) or seen.sight.pods.succeeded:
         return False
     return any(state is not None and state.end is End.OPEN for state in seen.sight.states)
 
 
-def _done(seen: Observation) -> set[int]:
+def _done(seen: ObservedState) -> set[int]:
     attempt = _record(seen).attempt
     return {ref.item for ref in attempt.objects if ref.done} if attempt else set()
 
 
-def _is_done(seen: Observation) -> bool:
+def _is_done(seen: ObservedState) -> bool:
     """True if all is done; each of the items in these worlds is one to wait for."""
     return _done(seen) == set(range(len(seen.terms.items)))
 
 
-def _pods_of_done(seen: Observation) -> int:
+def _pods_of_done(seen: ObservedState) -> int:
     return sum(seen.terms.items[index].pods for index in _done(seen))
 
 
-def _run(seen: Observation) -> int:
+def _run(seen: ObservedState) -> int:
     return seen.sight.pods.running - seen.sight.pods.lost
 
 
-def _wanted(seen: Observation) -> int:
+def _wanted(seen: ObservedState) -> int:
     return seen.terms.min_available or _record(seen).gang.pods
 
 
-def _asks_for_pods(seen: Observation) -> bool:
+def _asks_for_pods(seen: ObservedState) -> bool:
     """True if its author asked to have its pods looked after: by `minAvailable`, or by v1beta2's components."""
     return bool(seen.terms.min_available) or seen.terms.has_components

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from itertools import count
 
-from dispatcher.controller.scheduling.cache import Roster
+from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.model.gang import Gang
@@ -56,7 +56,7 @@ class World:
     told: dict[str, list[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.roster = Roster(self.clusters, bounds=self.bounds)
+        self.cache = Cache(self.clusters, bounds=self.bounds)
         self._numbers = count(1)
         self._events: list[tuple[datetime, int, Record | None]] = []
         self._awaited: set[datetime] = set()
@@ -100,27 +100,27 @@ class World:
         """One arrives or, if it was dispatched, ends."""
         if record is None:
             return
-        known = self.roster.get(record.uid)
+        known = self.cache.get(record.uid)
         if known is None:
-            self.roster.put(record)
+            self.cache.put(record)
             return
         deleting = steps.delete(known, self.now).after
-        self.roster.put(deleting)
-        self.roster.put(steps.release(deleting, self.now).after)
+        self.cache.put(deleting)
+        self.cache.put(steps.release(deleting, self.now).after)
 
     def _cycle(self) -> None:
         sites = make_sites(**{name: ledger.snapshot() for name, ledger in self.clusters.items()})
-        for outcome in self.roster.line.plan(sites, self.policy, STARVATION, self.now):
+        for outcome in self.cache.pending_queue.plan(sites, self.policy, STARVATION, self.now):
             change = change_of(outcome, self.now)
             if change is None:
                 continue
-            self.roster.put(change.after)
+            self.cache.put(change.after)
             self._note(change.after)
             if isinstance(outcome, Placed):
                 record = outcome.record
                 self.dispatched[record.name] = self.now, outcome.cluster
                 self._call_at(self.now + self._runs[record.uid], record)
-        for reservation in self.roster.line.reservations.values():
+        for reservation in self.cache.pending_queue.reservations.values():
             self._wake_at(reservation.until)
 
     def _note(self, record: Record) -> None:

@@ -30,7 +30,7 @@ from dispatcher.core.scheduling.backfill import (
     soonest,
 )
 from dispatcher.core.scheduling.capacity import CapacityLedger, Node
-from dispatcher.core.scheduling.cluster_filters import Closed, Rejection, Site, Where
+from dispatcher.core.scheduling.cluster_filters import Closed, ClusterRequirements, ClusterSnapshot, Rejection
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, plan
 from tests.builders import at, make_gang, make_record, make_sites, make_snapshot
 from tests.unit.core.month import HOUR, MINUTE, cpus, make_cluster
@@ -164,7 +164,7 @@ def busy(cpu: int = 8000, free: int = 0) -> CapacityLedger:
     return ledger
 
 
-def sites_of(**free: int) -> dict[str, Site]:
+def sites_of(**free: int) -> dict[str, ClusterSnapshot]:
     return make_sites(**{name: busy(free=cpu).snapshot() for name, cpu in free.items()})
 
 
@@ -213,7 +213,7 @@ def test_one_that_stands_goes_before_one_that_begins_whatever_their_order() -> N
 
 
 def test_cluster_rests_after_a_gang_that_goes_in_vain_is_deleted_or_directed_elsewhere() -> None:
-    elsewhere = replace(OTHER, where=Where(selector=parse_selector("region=eu", "")))
+    elsewhere = replace(OTHER, where=ClusterRequirements(selector=parse_selector("region=eu", "")))
     for left in ([], [elsewhere]):
         backfill = Backfill(BOUNDS)
         backfill.renew([OTHER], sites_of(a=0), at(0))
@@ -300,13 +300,25 @@ def test_cluster_rests_for_as_long_as_it_was_kept_in_vain(
 @pytest.mark.parametrize(
     ("where", "site", "rests"),
     [
-        pytest.param(Where(), {"snapshot": make_snapshot(cpu=4000)}, False, id="a-node-is-not-ready"),
-        pytest.param(Where(), {"closed": Closed("ClusterCordoned", "new racks")}, False, id="it-is-cordoned"),
-        pytest.param(Where(selector=parse_selector("zone=east", "")), {}, True, id="the-gang-is-redirected"),
+        pytest.param(
+            ClusterRequirements(), {"snapshot": make_snapshot(cpu=4000)}, False, id="a-node-is-not-ready"
+        ),
+        pytest.param(
+            ClusterRequirements(),
+            {"closed": Closed("ClusterCordoned", "new racks")},
+            False,
+            id="it-is-cordoned",
+        ),
+        pytest.param(
+            ClusterRequirements(selector=parse_selector("zone=east", "")),
+            {},
+            True,
+            id="the-gang-is-redirected",
+        ),
     ],
 )
 def test_cluster_does_not_rest_because_it_is_out_of_the_question_for_a_while(
-    where: Where, site: dict[str, object], rests: bool
+    where: ClusterRequirements, site: dict[str, object], rests: bool
 ) -> None:
     """Else every large gang would wait for as long as one had waited before a node was restarted."""
     backfill, sites = Backfill(BOUNDS), sites_of(a=0, b=0)
@@ -417,7 +429,7 @@ def test_gang_that_waits_for_its_turn_is_told_since_when_it_may_have_it() -> Non
 def test_reservation_leaves_a_cluster_that_is_out_of_the_question_before_its_bound(
     site: dict[str, object], cluster: str
 ) -> None:
-    backfill, record = Backfill(BOUNDS), replace(LARGE, where=Where(namespace="team"))
+    backfill, record = Backfill(BOUNDS), replace(LARGE, where=ClusterRequirements(namespace="team"))
     sites = sites_of(a=0, b=0)
     backfill.renew([record], sites, at(0))
     sites["a"] = replace(sites["a"], **site)  # type: ignore[arg-type]  # Site's own fields
@@ -427,7 +439,7 @@ def test_reservation_leaves_a_cluster_that_is_out_of_the_question_before_its_bou
 
 
 def test_nothing_is_kept_where_the_gang_may_not_go_and_on_the_hub_alone_there_is_no_choice() -> None:
-    record = replace(LARGE, where=Where(selector=parse_selector("region=eu", "")))
+    record = replace(LARGE, where=ClusterRequirements(selector=parse_selector("region=eu", "")))
     assert kept(Backfill(BOUNDS, Running()).renew([record], sites_of(a=0), at(0))) == {}
     assert kept(Backfill(BOUNDS, Running()).renew([record], sites_of(hub=0), at(0))) == {"large": "hub"}
 
@@ -442,7 +454,9 @@ def test_nothing_is_kept_where_daemonsets_take_what_is_needed() -> None:
 # --- in the plan ---------------------------------------------------------------------------------------------
 
 
-def planned(sites: dict[str, Site], reservation: Reservation | None, *others: Record) -> list[Outcome]:
+def planned(
+    sites: dict[str, ClusterSnapshot], reservation: Reservation | None, *others: Record
+) -> list[Outcome]:
     reservations = {LARGE.uid: reservation} if reservation else {}
     return plan([LARGE, *others], sites, starved={LARGE.uid}, reservations=reservations)
 

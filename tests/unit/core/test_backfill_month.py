@@ -160,7 +160,10 @@ def kept_in_a_month(world: World) -> timedelta:
     kept, is_kept, last = timedelta(0), False, at(0)
     for now in world.run(MONTH):
         kept += is_kept * (now - last)
-        is_kept, last = any(not each.is_resting for each in world.roster.line.reservations.values()), now
+        is_kept, last = (
+            any(not each.is_resting for each in world.cache.pending_queue.reservations.values()),
+            now,
+        )
     return kept
 
 

@@ -12,10 +12,10 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.cluster_filters import (
     ANYWHERE,
     Closed,
+    ClusterRequirements,
+    ClusterSnapshot,
     Rejection,
     Score,
-    Site,
-    Where,
     leads_nowhere,
     rejection,
     score,
@@ -26,16 +26,16 @@ from tests.unit.core.clusters import JOB, RAY
 CORDONED = Closed("ClusterCordoned", "new racks on Friday")
 
 
-def make_site(name: str = "east", cpu: int = 8000, gpu: int = 0, **known: Any) -> Site:  # noqa: ANN401
+def make_site(name: str = "east", cpu: int = 8000, gpu: int = 0, **known: Any) -> ClusterSnapshot:  # noqa: ANN401
     """An idle cluster with so much."""
-    return Site(name, make_snapshot(cpu=cpu, gpu=gpu), **known)
+    return ClusterSnapshot(name, make_snapshot(cpu=cpu, gpu=gpu), **known)
 
 
 @pytest.mark.parametrize(
     ("where", "known", "reason", "message"),
     [
         pytest.param(
-            Where(selector=parse_selector("region=eu,!spot", "")),
+            ClusterRequirements(selector=parse_selector("region=eu,!spot", "")),
             {"labels": {"region": "us", "spot": ""}},
             "ClusterNotSelected",
             "its labels do not match region in (eu), !spot",
@@ -43,42 +43,42 @@ def make_site(name: str = "east", cpu: int = 8000, gpu: int = 0, **known: Any) -
         ),
         pytest.param(ANYWHERE, {"closed": CORDONED}, "ClusterCordoned", "new racks on Friday", id="closed"),
         pytest.param(
-            Where(kinds=frozenset({JOB, RAY})),
+            ClusterRequirements(kinds=frozenset({JOB, RAY})),
             {"missing_kinds": frozenset({RAY, ("v1", "Never")})},
             "KindNotInstalled",
             "it does not serve RayCluster of ray.io/v1",
             id="kind",
         ),
         pytest.param(
-            Where(namespace="team-a"),
+            ClusterRequirements(namespace="team-a"),
             {"missing_namespaces": frozenset({"team-a"})},
             "NamespaceMissing",
             "it has no namespace team-a",
             id="namespace",
         ),
         pytest.param(
-            Where(namespace="team-a"),
+            ClusterRequirements(namespace="team-a"),
             {"closed_namespaces": frozenset({"team-a"}), "creates_namespaces": True},
             "NamespaceNotEnabled",
             "its namespace team-a takes no gangs: label it dispatcher.codeflare.dev/dispatch=enabled there",
             id="namespace-that-has-not-opted-in",
         ),
         pytest.param(
-            Where(ruled_out=frozenset({("west", "other"), ("east", "Job train is not ours")})),
+            ClusterRequirements(ruled_out=frozenset({("west", "other"), ("east", "Job train is not ours")})),
             {},
             "NameTaken",
             "Job train is not ours",
             id="name",
         ),
         pytest.param(
-            Where(selector=parse_selector("region=eu", "")),
+            ClusterRequirements(selector=parse_selector("region=eu", "")),
             {"closed": CORDONED, "labels": {"region": "us"}},
             "ClusterNotSelected",
             "its labels do not match region in (eu)",
             id="what-its-user-excludes-comes-before-how-the-cluster-is",
         ),
         pytest.param(
-            Where(namespace="team-a", kinds=frozenset({RAY})),
+            ClusterRequirements(namespace="team-a", kinds=frozenset({RAY})),
             {
                 "closed": CORDONED,
                 "missing_kinds": frozenset({RAY}),
@@ -90,7 +90,9 @@ def make_site(name: str = "east", cpu: int = 8000, gpu: int = 0, **known: Any) -
         ),
     ],
 )
-def test_cluster_is_rejected(where: Where, known: dict[str, Any], reason: str, message: str) -> None:
+def test_cluster_is_rejected(
+    where: ClusterRequirements, known: dict[str, Any], reason: str, message: str
+) -> None:
     assert rejection(where, make_site(**known)) == Rejection("east", reason, message)
 
 
@@ -104,31 +106,41 @@ def test_what_is_said_of_one_cluster_is_cut_short() -> None:
     [
         pytest.param(ANYWHERE, {"missing_kinds": frozenset({RAY})}, id="nothing-required"),
         pytest.param(
-            Where(selector=parse_selector("region in (eu)", "")), {"labels": {"region": "eu"}}, id="selected"
+            ClusterRequirements(selector=parse_selector("region in (eu)", "")),
+            {"labels": {"region": "eu"}},
+            id="selected",
         ),
         pytest.param(
-            Where(prefers=parse_selector("region=eu", "")), {}, id="what-is-preferred-is-not-required"
-        ),
-        pytest.param(Where(kinds=frozenset({JOB})), {"missing_kinds": frozenset({RAY})}, id="kind-served"),
-        pytest.param(
-            Where(namespace="team-a"), {"missing_namespaces": frozenset({"team-b"})}, id="namespace-there"
+            ClusterRequirements(prefers=parse_selector("region=eu", "")),
+            {},
+            id="what-is-preferred-is-not-required",
         ),
         pytest.param(
-            Where(namespace="team-a"),
+            ClusterRequirements(kinds=frozenset({JOB})), {"missing_kinds": frozenset({RAY})}, id="kind-served"
+        ),
+        pytest.param(
+            ClusterRequirements(namespace="team-a"),
+            {"missing_namespaces": frozenset({"team-b"})},
+            id="namespace-there",
+        ),
+        pytest.param(
+            ClusterRequirements(namespace="team-a"),
             {"missing_namespaces": frozenset({"team-a"}), "creates_namespaces": True},
             id="namespace-can-be-created",
         ),
-        pytest.param(Where(ruled_out=frozenset({("west", "taken")})), {}, id="name-taken-elsewhere"),
+        pytest.param(
+            ClusterRequirements(ruled_out=frozenset({("west", "taken")})), {}, id="name-taken-elsewhere"
+        ),
     ],
 )
-def test_cluster_is_not_rejected(where: Where, known: dict[str, Any]) -> None:
+def test_cluster_is_not_rejected(where: ClusterRequirements, known: dict[str, Any]) -> None:
     assert rejection(where, make_site(**known)) is None
 
 
 def test_equal_requirements_are_one_key_and_others_are_not() -> None:
     kinds, names = frozenset({JOB, RAY}), frozenset({("east", "taken")})
     one, other = (
-        Where(
+        ClusterRequirements(
             parse_selector("a=b", ""),
             parse_selector("c", ""),
             "team",
@@ -141,7 +153,7 @@ def test_equal_requirements_are_one_key_and_others_are_not() -> None:
     assert len({one, ANYWHERE, replace(one, prefers=EVERYTHING), replace(one, selector=EVERYTHING)}) == 4
 
 
-def rated(where: Where, site: Site, **demand: int) -> Score:
+def rated(where: ClusterRequirements, site: ClusterSnapshot, **demand: int) -> Score:
     gang = make_gang(**demand)
     return score(gang, where, site, site.snapshot.free_for(gang))
 
@@ -181,21 +193,21 @@ def test_score_is_exact_about_the_device_and_the_rest() -> None:
         pytest.param(
             make_site("z", cpu=8100, labels={"region": "eu"}),
             make_site("a", cpu=8000),
-            Where(prefers=parse_selector("region=eu", "")),
+            ClusterRequirements(prefers=parse_selector("region=eu", "")),
             {"cpu": 8000},
             id="preferred-where-it-fills-them-about-as-well",
         ),
         pytest.param(
             make_site("z", cpu=8000),
             make_site("a", cpu=64000, labels={"region": "eu"}),
-            Where(prefers=parse_selector("region=eu", "")),
+            ClusterRequirements(prefers=parse_selector("region=eu", "")),
             {"cpu": 8000},
             id="filled-far-better-than-the-preferred",
         ),
         pytest.param(
             make_site("z", cpu=8000, labels={"region": "eu"}, errors=9),
             make_site("a", cpu=8000),
-            Where(prefers=parse_selector("region=eu", "")),
+            ClusterRequirements(prefers=parse_selector("region=eu", "")),
             {"cpu": 8000},
             id="preferred-before-fewer-errors",
         ),
@@ -217,7 +229,9 @@ def test_score_is_exact_about_the_device_and_the_rest() -> None:
         pytest.param(make_site("a", cpu=9), make_site("z"), ANYWHERE, {"cpu": 0}, id="who-asks-for-nothing"),
     ],
 )
-def test_better_cluster(better: Site, worse: Site, where: Where, demand: dict[str, int]) -> None:
+def test_better_cluster(
+    better: ClusterSnapshot, worse: ClusterSnapshot, where: ClusterRequirements, demand: dict[str, int]
+) -> None:
     assert rated(where, better, **demand) < rated(where, worse, **demand)
 
 
@@ -240,14 +254,16 @@ def test_what_is_kept_in_reserve_is_neither_free_nor_part_of_the_total() -> None
         pytest.param(ANYWHERE.without("east", "taken"), False, id="one-is-left"),
         pytest.param(ANYWHERE.without("east", "taken").without("west", "taken"), True, id="all-ruled-out"),
         pytest.param(
-            Where(selector=parse_selector("zone=e", "")).without("east", "taken"),
+            ClusterRequirements(selector=parse_selector("zone=e", "")).without("east", "taken"),
             True,
             id="the-other-is-excluded",
         ),
         pytest.param(ANYWHERE.without("gone", "taken"), False, id="one-that-is-not-declared-any-more"),
     ],
 )
-def test_who_is_ruled_out_or_excluded_everywhere_gets_nowhere(where: Where, expected: bool) -> None:
+def test_who_is_ruled_out_or_excluded_everywhere_gets_nowhere(
+    where: ClusterRequirements, expected: bool
+) -> None:
     assert leads_nowhere(where, {"east": {"zone": "e"}, "west": {"zone": "w"}}) is expected
 
 

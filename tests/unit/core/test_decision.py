@@ -21,13 +21,13 @@ from dispatcher.core.lifecycle.decision import (
     REST,
     Decision,
     Loss,
-    Observation,
+    ObservedState,
     Step,
     decide,
     is_as_asked,
     retry_pause,
 )
-from dispatcher.core.lifecycle.health import Sight
+from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import KEPT
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Ailment, Phase, Record
@@ -89,7 +89,7 @@ def test_what_is_no_longer_wanted_is_forgotten_whatever_else_is_seen(phase: Phas
 
 
 def test_what_was_never_seen_is_admitted_if_it_is_wanted() -> None:
-    decisions = [decide(Observation(None, wanted, NOW)) for wanted in (True, False)]
+    decisions = [decide(ObservedState(None, wanted, NOW)) for wanted in (True, False)]
     assert decisions == [Decision(Step.ADMIT), REST]
 
 
@@ -360,7 +360,7 @@ IN_ORDER = [
 
 @pytest.mark.parametrize(("record", "sight", "terms", "decision"), IN_ORDER)
 def test_of_several_things_to_do_the_first_is_done(
-    record: Record, sight: Sight, terms: dict[str, Any], decision: Decision
+    record: Record, sight: ObservedObjects, terms: dict[str, Any], decision: Decision
 ) -> None:
     assert record.attempt is not None
     two = replace(record, attempt=replace(record.attempt, objects=(make_ref(0), make_ref(1))))
@@ -431,7 +431,7 @@ def test_gang_whose_cluster_is_away_is_noted_once_and_then_left_alone(phase: Pha
     ],
 )
 def test_nothing_that_is_seen_of_a_gang_counts_while_its_cluster_is_away(
-    phase: Phase, sight: Sight, terms: dict[str, Any]
+    phase: Phase, sight: ObservedObjects, terms: dict[str, Any]
 ) -> None:
     noted = ill(elsewhere(make_record(phase)), words.CLUSTER_UNREACHABLE)
     assert decided(noted, away=AWAY, sight=sight, terms=make_terms(JOB, **terms)) == REST
@@ -451,7 +451,7 @@ def test_cluster_that_is_away_takes_the_place_of_another_trouble() -> None:
         ),
     ],
 )
-def test_gang_is_judged_afresh_once_its_cluster_is_back(sight: Sight, decision: Decision) -> None:
+def test_gang_is_judged_afresh_once_its_cluster_is_back(sight: ObservedObjects, decision: Decision) -> None:
     noted = ill(elsewhere(RUNNING), words.CLUSTER_UNREACHABLE)
     assert decided(noted, sight=sight, seconds=10**5) == decision
 

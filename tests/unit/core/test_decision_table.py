@@ -18,10 +18,10 @@ from dispatcher.api.selector import parse_selector
 from dispatcher.core.kinds.completion import ItemTerms
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle import first_steps, steps
-from dispatcher.core.lifecycle.decision import Decision, Loss, Observation, Step, decide, where_asked
-from dispatcher.core.lifecycle.health import Sight
-from dispatcher.core.lifecycle.policy import Terms
-from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.lifecycle.decision import Decision, Loss, ObservedState, Step, decide, where_asked
+from dispatcher.core.lifecycle.health import ObservedObjects
+from dispatcher.core.lifecycle.policy import LifecyclePolicy
+from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
 from dispatcher.core.model.record import ACTIVE, Ailment, Change, Phase, Record
 from dispatcher.core.scheduling.capacity import PodCounts
@@ -145,25 +145,25 @@ class World:
 
     wanted: bool = True
     asked: Asked | None = AS_SUBMITTED
-    terms: Terms = TERMS["default"]
+    terms: LifecyclePolicy = TERMS["default"]
     pods: PodCounts = PODS["enough"]
     states: tuple[ObjectState | None, ...] = STATES["open"]
     absent: tuple[int, ...] = ()
     drift: str = ""
     loss: Loss | None = None
 
-    def show(self, record: Record, now: datetime) -> Observation:
+    def show(self, record: Record, now: datetime) -> ObservedState:
         objects = record.attempt.objects if record.attempt else ()
         gone = tuple(ref for ref in objects if ref.item in self.absent)
-        sight = Sight(self.pods, self.states, gone, self.drift)
+        sight = ObservedObjects(self.pods, self.states, gone, self.drift)
         away = self.loss.message if self.loss else ""
-        return Observation(record, self.wanted, now, self.asked, self.terms, sight, away, loss=self.loss)
+        return ObservedState(record, self.wanted, now, self.asked, self.terms, sight, away, loss=self.loss)
 
 
 def make_running_again() -> Record:
     """One that was taken from its cluster when its first object was done, which is not created again."""
     finished = steps.note_done(make_record(Phase.RUNNING), (0,), at(4)).after
-    verdict = Verdict(words.MIN_PODS_NOT_RUNNING, "too few pods")
+    verdict = EvictionReason(words.MIN_PODS_NOT_RUNNING, "too few pods")
     preempted = steps.preempt(finished, verdict, at(5), 600, at(5), (0,)).after
     dispatching = steps.dispatch(steps.removed(preempted, at(6)).after, "hub", at(7)).after
     assert dispatching.attempt is not None
@@ -229,7 +229,7 @@ def active_worlds(terms: str) -> Iterator[World]:
             yield World(terms=limited, pods=pods, states=states, drift=DRIFT)
 
 
-def carry_out(record: Record, seen: Observation, decision: Decision) -> list[Change]:
+def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[Change]:
     """Whatever the reconciler may commit for a step; the first of them if nothing goes wrong."""
     now, asked = seen.now, seen.asked
     match decision.step:
@@ -275,7 +275,7 @@ def carry_out(record: Record, seen: Observation, decision: Decision) -> list[Cha
             return [
                 steps.preempt(
                     record,
-                    Verdict(decision.reason, decision.message),
+                    EvictionReason(decision.reason, decision.message),
                     eligible_at,
                     seconds,
                     now,
@@ -283,7 +283,7 @@ def carry_out(record: Record, seen: Observation, decision: Decision) -> list[Cha
                 )
             ]
         case Step.FAIL:
-            return [steps.fail(record, Verdict(decision.reason, decision.message), now)]
+            return [steps.fail(record, EvictionReason(decision.reason, decision.message), now)]
         case Step.REMOVE:
             return [
                 steps.removed(record, now),
@@ -303,7 +303,7 @@ def carry_out(record: Record, seen: Observation, decision: Decision) -> list[Cha
             assert_never(decision.step)
 
 
-def check(record: Record, seen: Observation, decision: Decision, changes: list[Change]) -> None:
+def check(record: Record, seen: ObservedState, decision: Decision, changes: list[Change]) -> None:
     """Each change is a row of the table that this step may make; why it was taken back or failed is said."""
     assert bool(changes) is (decision.step is not Step.REST)
     for change in changes:

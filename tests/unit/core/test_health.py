@@ -14,7 +14,7 @@ from dispatcher.api.appwrapper import Growth, Requeuing
 from dispatcher.core.kinds.completion import ItemTerms
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle import health, steps
-from dispatcher.core.lifecycle.health import Remedy, Trouble
+from dispatcher.core.lifecycle.health import HealthIssue, Remedy
 from dispatcher.core.model.record import Ailment, Phase, Record
 from dispatcher.core.scheduling.capacity import PodCounts
 from tests.builders import (
@@ -53,7 +53,7 @@ def ill(record: Record, reason: str, since: float = 60) -> Record:
         pytest.param(ObjectState(End.SUCCEEDED), None, id="succeeded"),
         pytest.param(
             ObjectState(End.FAILED, message="BackoffLimitExceeded: too many"),
-            Trouble(
+            HealthIssue(
                 "FailedComponent",
                 "Job default/job-0 failed: BackoffLimitExceeded: too many",
                 Remedy.FAIL,
@@ -63,12 +63,12 @@ def ill(record: Record, reason: str, since: float = 60) -> Record:
         ),
         pytest.param(
             ObjectState(End.FAILED),
-            Trouble("FailedComponent", "Job default/job-0 failed", Remedy.FAIL, at(3)),
+            HealthIssue("FailedComponent", "Job default/job-0 failed", Remedy.FAIL, at(3)),
             id="failed-and-says-nothing",
         ),
         pytest.param(
             ObjectState(End.EVICTED, message="Evicted: low on memory"),
-            Trouble(
+            HealthIssue(
                 "FoundFailedPods",
                 "Job default/job-0 was evicted: Evicted: low on memory",
                 Remedy.REQUEUE,
@@ -79,7 +79,7 @@ def ill(record: Record, reason: str, since: float = 60) -> Record:
     ],
 )
 def test_object_that_says_it_failed_fails_its_gang_and_one_that_was_evicted_may_be_tried_again(
-    state: ObjectState | None, trouble: Trouble | None
+    state: ObjectState | None, trouble: HealthIssue | None
 ) -> None:
     assert RAN.attempt is not None
     record = replace(RAN, attempt=replace(RAN.attempt, objects=(make_ref(0, "Job"), make_ref(1, "Job"))))
@@ -91,7 +91,7 @@ def test_object_that_says_it_failed_fails_its_gang_and_one_that_was_evicted_may_
 
 def test_deadline_counts_from_the_dispatch_in_words_of_mcad() -> None:
     terms = make_terms(limit=timedelta(seconds=90.5))
-    trouble = Trouble(
+    trouble = HealthIssue(
         "DispatchDeadlineExceeded",
         "Dispatch deadline exceeded. allowed to run for 90 seconds",
         Remedy.FAIL,
@@ -144,7 +144,7 @@ def test_object_that_somebody_deleted_fails_its_gang_unless_it_was_done(
     refs = tuple(make_ref(item, "Job", done=item in done) for item in range(4))
     assert RAN.attempt is not None
     record = replace(RAN, attempt=replace(RAN.attempt, objects=refs))
-    trouble = Trouble("MissingComponent", message or "", Remedy.FAIL, at(2) + health.UNSEEN)
+    trouble = HealthIssue("MissingComponent", message or "", Remedy.FAIL, at(2) + health.UNSEEN)
     assert health.missing(record, [refs[item] for item in absent]) == (trouble if message else None)
 
 
@@ -201,7 +201,7 @@ def test_gang_with_minavailable_is_short_of_pods_as_mcad_says(
     pods: PodCounts, requeuing: Requeuing, found: tuple[str, str] | None, has_components: bool
 ) -> None:
     terms = make_terms(min_available=2, requeuing=requeuing, has_components=has_components)
-    trouble = Trouble(*found, Remedy.REQUEUE, at(62)) if found else None
+    trouble = HealthIssue(*found, Remedy.REQUEUE, at(62)) if found else None
     assert health.shortage(NEVER_RAN, terms, pods) == trouble
 
 
@@ -315,9 +315,9 @@ def test_gang_without_minavailable_is_taken_back_only_for_what_does_not_cure_its
         return
     reason, message, grace = found
     due = at(2) + minutes(grace) if record is NEVER_RAN else None
-    assert trouble == Trouble(reason, message, Remedy.REQUEUE, due)
+    assert trouble == HealthIssue(reason, message, Remedy.REQUEUE, due)
     noted = health.shortage(ill(record, reason), kept, pods)
-    assert noted == Trouble(reason, message, Remedy.REQUEUE, at(60) + minutes(grace))
+    assert noted == HealthIssue(reason, message, Remedy.REQUEUE, at(60) + minutes(grace))
 
 
 STUCK = "2 of 3 pods run: Pods failed scheduling failed=1, running=2."
@@ -354,9 +354,9 @@ def test_pod_without_a_node_is_not_waited_for_longer_than_the_grace(
     """The grace counts from when it was noted: a pod may be made, and find no node at first, long after the others."""
     terms = make_terms(SERVER, warmup_grace=minutes(7))
     trouble = health.shortage(record, terms, pods)
-    assert trouble == (Trouble(NOT_READY, found, Remedy.REQUEUE, None) if found else None)
+    assert trouble == (HealthIssue(NOT_READY, found, Remedy.REQUEUE, None) if found else None)
     noted = health.shortage(ill(record, NOT_READY), terms, pods)
-    assert noted == (Trouble(NOT_READY, found, Remedy.REQUEUE, at(60) + minutes(7)) if found else None)
+    assert noted == (HealthIssue(NOT_READY, found, Remedy.REQUEUE, at(60) + minutes(7)) if found else None)
 
 
 HALF_DONE: list[Any] = [
@@ -442,7 +442,7 @@ def test_grace_counts_from_the_dispatch_until_it_has_run_then_from_the_note(
     record: Record, due: datetime | None
 ) -> None:
     trouble = health.shortage(record, make_terms(has_components=True), PENDING)
-    assert trouble == Trouble(NOT_READY, "0 of 3 pods run", Remedy.REQUEUE, due)
+    assert trouble == HealthIssue(NOT_READY, "0 of 3 pods run", Remedy.REQUEUE, due)
 
 
 @pytest.mark.parametrize(
@@ -463,7 +463,7 @@ def test_graces_are_those_of_the_terms(field: str, record: Record, pods: PodCoun
 def test_exit_code_that_no_attempt_would_mend_fails_the_gang_after_the_same_grace() -> None:
     terms = make_terms(has_components=True, terminal_exit_codes=frozenset({3}))
     pods = PodCounts(running=1, failed=2, exit_codes=frozenset({3, 1}))
-    assert health.shortage(NEVER_RAN, terms, pods) == Trouble(
+    assert health.shortage(NEVER_RAN, terms, pods) == HealthIssue(
         FOUND_FAILED, "failed pods: 2, with exit code 1, 3", Remedy.FAIL, at(62)
     )
 

@@ -12,7 +12,7 @@ import pytest
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
 from dispatcher.core.lifecycle import first_steps, steps
-from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.record import Ailment, Attempt, Change, Event, Pending, Phase, Record
 from dispatcher.errors import IllegalTransition
@@ -251,7 +251,7 @@ def test_requeued_appwrapper_keeps_its_place_and_says_why_it_waits() -> None:
 def test_preempted_appwrapper_keeps_its_place_and_says_why_and_how_often() -> None:
     running = make_record(Phase.RUNNING, enqueue_seq=17, priority=9, unhealthy=Ailment("r", "m", at(3)))
 
-    taken = steps.preempt(running, Verdict("MinPodsNotRunning", "too\nfew"), at(94), 600, at(4)).after
+    taken = steps.preempt(running, EvictionReason("MinPodsNotRunning", "too\nfew"), at(94), 600, at(4)).after
     after = steps.removed(taken, LATER).after
 
     assert running.attempt is not None
@@ -273,7 +273,7 @@ def test_preempted_appwrapper_keeps_its_place_and_says_why_and_how_often() -> No
 
 
 def test_one_that_was_taken_back_lets_the_others_go_first_even_without_a_pause() -> None:
-    taken = steps.preempt(make_record(Phase.RUNNING), Verdict("r", "m"), at(4), 300, at(4)).after
+    taken = steps.preempt(make_record(Phase.RUNNING), EvictionReason("r", "m"), at(4), 300, at(4)).after
     assert steps.removed(taken, LATER).after.eligible_at == LATER + steps.YIELD
 
 

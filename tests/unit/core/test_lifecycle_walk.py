@@ -13,7 +13,7 @@ from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
 from dispatcher.core.lifecycle import first_steps, steps
 from dispatcher.core.lifecycle.decision import retry_pause
-from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS
 from dispatcher.core.model.record import ACTIVE, HOLDING, Change, Condition, ObjectRef, Pending, Phase, Record
 from dispatcher.core.status.conditions import Shown, project
@@ -163,14 +163,16 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
     def is_taken_back(self, reason: str) -> None:
         now, requeuings = self.later(), self.record.requeuings
         self.commit(
-            steps.preempt(self.record, Verdict(reason, "too few"), now + timedelta(minutes=1), 600, now)
+            steps.preempt(
+                self.record, EvictionReason(reason, "too few"), now + timedelta(minutes=1), 600, now
+            )
         )
         assert self.record.requeuings == requeuings + 1
 
     @may_only(*ACTIVE)
     @rule(reason=FAILURES)
     def fails(self, reason: str) -> None:
-        self.commit(steps.fail(self.record, Verdict(reason, "it failed"), self.later()))
+        self.commit(steps.fail(self.record, EvictionReason(reason, "it failed"), self.later()))
 
     @may_only(*SUSPENDABLE)
     @rule()

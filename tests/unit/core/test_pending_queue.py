@@ -19,7 +19,7 @@ from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.backfill import Backfill, Bounds, Running
 from dispatcher.core.scheduling.capacity import CapacityLedger
-from dispatcher.core.scheduling.cluster_filters import Closed, Site, Where
+from dispatcher.core.scheduling.cluster_filters import Closed, ClusterRequirements, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import (
     Impossible,
     Outcome,
@@ -31,7 +31,7 @@ from dispatcher.core.scheduling.cycle import (
     plan,
 )
 from dispatcher.core.scheduling.ordering import in_order, next_eligible, starved
-from dispatcher.core.scheduling.pending_queue import Line, outcome_of
+from dispatcher.core.scheduling.pending_queue import PendingQueue, outcome_of
 from tests.builders import at, make_core_node, make_gang, make_record, make_sites, make_snapshot
 from tests.unit.core.clusters import KNOWN, WHERES, Known
 
@@ -55,7 +55,7 @@ class SameAsFromScratch(RuleBasedStateMachine):
         self.ledgers = {"east": CapacityLedger(), "west": CapacityLedger()}
         self.known: dict[str, Known] = {}
         self.running: dict[str, list[Record]] = {"east": [], "west": []}
-        self.line, self.backfill = Line(self.make_backfill()), self.make_backfill()
+        self.line, self.backfill = PendingQueue(self.make_backfill()), self.make_backfill()
         self.records: dict[str, Record] = {}
         self.seconds = 0
         self.arrived = 0
@@ -70,7 +70,9 @@ class SameAsFromScratch(RuleBasedStateMachine):
         starving=st.lists(st.tuples(GANGS, WHERES), max_size=2),
         cpus=st.tuples(st.integers(0, 5), st.integers(0, 5)),
     )
-    def begin(self, policy: Policy, starving: list[tuple[Gang, Where]], cpus: tuple[int, int]) -> None:
+    def begin(
+        self, policy: Policy, starving: list[tuple[Gang, ClusterRequirements]], cpus: tuple[int, int]
+    ) -> None:
         """Two clusters with something on each, and perhaps gangs that have been blocked for too long."""
         self.policy = policy
         for ledger, cpu in zip(self.ledgers.values(), cpus, strict=True):
@@ -95,7 +97,13 @@ class SameAsFromScratch(RuleBasedStateMachine):
         where=WHERES,
     )
     def some_arrive(
-        self, gang: Gang, count: int, priority: int, slope: float, postponed: int | None, where: Where
+        self,
+        gang: Gang,
+        count: int,
+        priority: int,
+        slope: float,
+        postponed: int | None,
+        where: ClusterRequirements,
     ) -> None:
         for _ in range(count):
             self.arrived += 1
@@ -144,14 +152,14 @@ class SameAsFromScratch(RuleBasedStateMachine):
         self.known[cluster] = known
 
     @rule(data=st.data(), where=WHERES)
-    def one_is_found_to_require_something_else(self, data: st.DataObject, where: Where) -> None:
+    def one_is_found_to_require_something_else(self, data: st.DataObject, where: ClusterRequirements) -> None:
         if self.records:
             record = self.records[data.draw(st.sampled_from(sorted(self.records)))]
             self.put(replace(record, where=where))
 
     @rule(data=st.data(), where=WHERES, priority=st.integers(0, 2), slope=st.sampled_from([0.0, 0.5]))
     def a_protected_gang_is_changed_between_two_cycles(
-        self, data: st.DataObject, where: Where, priority: int, slope: float
+        self, data: st.DataObject, where: ClusterRequirements, priority: int, slope: float
     ) -> None:
         """All else stays: a cycle might take what the one before found out for still true."""
         self.a_cycle_runs(0, 1.0)
@@ -181,9 +189,9 @@ class SameAsFromScratch(RuleBasedStateMachine):
     def now(self) -> datetime:
         return at(self.seconds)
 
-    def sites(self) -> dict[str, Site]:
+    def sites(self) -> dict[str, ClusterSnapshot]:
         return {
-            name: Site(name, ledger.snapshot(), **self.known.get(name, {}))
+            name: ClusterSnapshot(name, ledger.snapshot(), **self.known.get(name, {}))
             for name, ledger in self.ledgers.items()
         }
 
@@ -216,12 +224,12 @@ TestSameAsFromScratch = SameAsFromScratch.TestCase
 TestSameAsFromScratch.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
 
 
-def plan_of(line: Line, cpu: int) -> list[Outcome]:
+def plan_of(line: PendingQueue, cpu: int) -> list[Outcome]:
     return line.plan(make_sites(hub=make_snapshot(cpu=cpu)), Policy.BEST_EFFORT_FIFO, BOUND, at(1))
 
 
 def test_answer_that_nobody_could_write_down_is_given_again() -> None:
-    line = Line()
+    line = PendingQueue()
     line.put(make_record(gang=make_gang(cpu=5000)))
     assert plan_of(line, 1000) == plan_of(line, 1000) != []
 
@@ -229,7 +237,7 @@ def test_answer_that_nobody_could_write_down_is_given_again() -> None:
 def test_pass_over_what_was_told_and_has_not_changed_looks_at_no_gang(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    line = Line()
+    line = PendingQueue()
     line.put(make_record(gang=make_gang(cpu=5000)))
     for outcome in plan_of(line, 1000):
         change = change_of(outcome, at(1))
@@ -242,7 +250,7 @@ def test_pass_over_what_was_told_and_has_not_changed_looks_at_no_gang(
 
 
 def test_equal_gangs_are_answered_as_one_and_only_to_whom_it_is_news() -> None:
-    line = Line()
+    line = PendingQueue()
     records = [make_record(name=f"aw-{number}", enqueue_seq=number) for number in range(4)]
     for record in records:
         line.put(record)
@@ -251,7 +259,7 @@ def test_equal_gangs_are_answered_as_one_and_only_to_whom_it_is_news() -> None:
     assert [each.record for each in outcomes] == records
 
 
-def tell(line: Line, outcomes: list[Outcome]) -> None:
+def tell(line: PendingQueue, outcomes: list[Outcome]) -> None:
     for outcome in outcomes:
         change = change_of(outcome, at(1))
         assert change is not None
@@ -269,7 +277,7 @@ def short_ledger() -> CapacityLedger:
     return ledger
 
 
-def pass_over(line: Line, ledger: CapacityLedger) -> list[tuple[str, str]]:
+def pass_over(line: PendingQueue, ledger: CapacityLedger) -> list[tuple[str, str]]:
     """Whoever is told something and what of, in order; all of it is committed."""
     news = []
     for outcome in line.plan(make_sites(hub=ledger.snapshot()), Policy.BEST_EFFORT_FIFO, BOUND, at(1)):
@@ -287,7 +295,7 @@ def pass_over(line: Line, ledger: CapacityLedger) -> list[tuple[str, str]]:
 
 
 def test_what_was_remembered_no_longer_holds_behind_one_that_is_placed() -> None:
-    line, ledger = Line(), short_ledger()
+    line, ledger = PendingQueue(), short_ledger()
     line.put(make_record(name="waits", gang=make_gang(cpu=4000, gpu=4), enqueue_seq=2))
     assert pass_over(line, ledger) == [("waits", "nvidia.com/gpu")]
 
@@ -296,7 +304,7 @@ def test_what_was_remembered_no_longer_holds_behind_one_that_is_placed() -> None
 
 
 def test_pass_that_placed_somebody_leaves_nothing_to_remember() -> None:
-    line, ledger = Line(), short_ledger()
+    line, ledger = PendingQueue(), short_ledger()
     line.put(make_record(name="waits", gang=make_gang(cpu=4000, gpu=4), enqueue_seq=1))
     line.put(make_record(name="second", gang=make_gang(cpu=4000), enqueue_seq=2))
     assert pass_over(line, ledger) == [("waits", "nvidia.com/gpu"), ("second", "placed")]
@@ -305,11 +313,11 @@ def test_pass_that_placed_somebody_leaves_nothing_to_remember() -> None:
 
 
 def test_equal_gangs_that_require_something_else_are_decided_apart() -> None:
-    line, elsewhere = Line(), Where(selector=parse_selector("region=eu", ""))
+    line, elsewhere = PendingQueue(), ClusterRequirements(selector=parse_selector("region=eu", ""))
     line.put(make_record(name="anywhere", enqueue_seq=1))
     line.put(make_record(name="elsewhere", enqueue_seq=2, where=elsewhere))
     line.put(make_record(name="anywhere-too", enqueue_seq=3))
-    sites = {"east": Site("east", make_snapshot(cpu=1000))}
+    sites = {"east": ClusterSnapshot("east", make_snapshot(cpu=1000))}
     outcomes = line.plan(sites, Policy.BEST_EFFORT_FIFO, BOUND, at(1))
     assert [(each.record.name, type(each)) for each in outcomes] == [
         ("anywhere", Placed),
@@ -319,9 +327,13 @@ def test_equal_gangs_that_require_something_else_are_decided_apart() -> None:
 
 
 def test_what_was_remembered_no_longer_holds_once_a_cluster_is_open_again() -> None:
-    line = Line()
+    line = PendingQueue()
     line.put(make_record())
-    closed = {"east": Site("east", make_snapshot(cpu=1000), closed=Closed("ClusterCordoned", "new racks"))}
+    closed = {
+        "east": ClusterSnapshot(
+            "east", make_snapshot(cpu=1000), closed=Closed("ClusterCordoned", "new racks")
+        )
+    }
     told_to = line.plan(closed, Policy.BEST_EFFORT_FIFO, BOUND, at(1))
     assert [type(each) for each in told_to] == [Impossible]
     tell(line, told_to)
@@ -341,15 +353,17 @@ def test_what_was_remembered_no_longer_holds_once_a_cluster_is_open_again() -> N
 def test_pass_in_which_nobody_fits_looks_at_one_record_of_each_class_that_some_cluster_distinguishes(
     clusters: int, without_namespace: frozenset[str], classes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line, looks = Line(), 0
+    line, looks = PendingQueue(), 0
     for number in range(60):
-        where = Where(namespace=f"team-{number % 3}", prefers=parse_selector(f"rack={number % 5}", ""))
+        where = ClusterRequirements(
+            namespace=f"team-{number % 3}", prefers=parse_selector(f"rack={number % 5}", "")
+        )
         gang = replace(make_gang(cpu=5000 + number % 2), pods=number)
         slope = 0.5 if number % 7 == 0 else 0.0
         record = make_record(name=f"aw-{number}", gang=gang, where=where, enqueue_seq=number)
         line.put(replace(record, priority_slope=slope))
 
-    def sites(cpu: int) -> dict[str, Site]:
+    def sites(cpu: int) -> dict[str, ClusterSnapshot]:
         found = few(clusters, cpu)
         found["c0"] = replace(found["c0"], missing_namespaces=without_namespace)
         return found
@@ -368,7 +382,7 @@ def test_pass_in_which_nobody_fits_looks_at_one_record_of_each_class_that_some_c
 
 
 def test_what_comes_and_goes_while_a_pass_is_made_takes_part_in_the_next() -> None:
-    line = Line()
+    line = PendingQueue()
     for number in range(300):
         line.put(make_record(name=f"aw-{number}", gang=make_gang(cpu=1000 + number), enqueue_seq=number))
     sites = make_sites(hub=make_snapshot(cpu=500))
@@ -386,7 +400,7 @@ def test_what_comes_and_goes_while_a_pass_is_made_takes_part_in_the_next() -> No
     assert [each.record.name for each in placed] == ["late"]
 
 
-def few(count: int, cpu: int) -> dict[str, Site]:
+def few(count: int, cpu: int) -> dict[str, ClusterSnapshot]:
     """So many clusters with so much in use of 9 cpus that `cpu` is free."""
     snapshots = {f"c{number}": make_snapshot(cpu=9000) for number in range(count)}
     for snapshot in snapshots.values():
@@ -395,9 +409,11 @@ def few(count: int, cpu: int) -> dict[str, Site]:
 
 
 def test_gangs_are_told_apart_by_namespaces_that_no_longer_take_gangs() -> None:
-    line = Line()
+    line = PendingQueue()
     for number, namespace in enumerate(("team-a", "team-b")):
-        line.put(make_record(name=namespace, where=Where(namespace=namespace), enqueue_seq=number))
+        line.put(
+            make_record(name=namespace, where=ClusterRequirements(namespace=namespace), enqueue_seq=number)
+        )
 
     def placed(cpu: int, closed_namespaces: frozenset[str], second: int) -> list[str]:
         sites = few(2, cpu)
@@ -413,7 +429,7 @@ def test_gangs_are_told_apart_by_namespaces_that_no_longer_take_gangs() -> None:
 
 def test_cluster_that_a_protected_gang_was_directed_away_from_is_open_to_others_at_once() -> None:
     """All else stays as it was when the other was refused: the answer of that pass might be given again."""
-    line = Line(Backfill(Bounds(timedelta(hours=1), timedelta(minutes=1))))
+    line = PendingQueue(Backfill(Bounds(timedelta(hours=1), timedelta(minutes=1))))
     large = make_record(name="large", gang=make_gang(cpu=8000), enqueue_seq=1, blocked_since=at(-20))
     line.put(large)
     line.put(make_record(name="small", gang=make_gang(cpu=1000), enqueue_seq=2))
@@ -431,6 +447,6 @@ def test_cluster_that_a_protected_gang_was_directed_away_from_is_open_to_others_
     assert outcomes(1) == [("large", "c0"), ("small", "c0")]
     assert outcomes(2) == []
     waits = next(record for record in line if record.uid == large.uid)
-    line.put(steps.redirect(waits, Where(selector=parse_selector("name=c1", "")), at(3)).after)
+    line.put(steps.redirect(waits, ClusterRequirements(selector=parse_selector("name=c1", "")), at(3)).after)
     assert outcomes(3) == [("large", "c1"), ("small", "c0")]
     assert [record.name for record in line] == ["large"]

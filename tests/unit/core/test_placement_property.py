@@ -13,7 +13,7 @@ from dispatcher.core.model.gang import Gang, PodSet, Taint, Toleration
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodPhase, account
-from dispatcher.core.scheduling.cluster_filters import ANYWHERE, Score, Site, score
+from dispatcher.core.scheduling.cluster_filters import ANYWHERE, ClusterSnapshot, Score, score
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, plan
 from tests.builders import make_record, make_sites
 
@@ -87,7 +87,7 @@ def queues(draw: st.DrawFn) -> list[Record]:
     return [make_record(name=f"aw-{index}", gang=gang) for index, gang in enumerate(gangs)]
 
 
-def sites_of(worlds: Mapping[str, World]) -> dict[str, Site]:
+def sites_of(worlds: Mapping[str, World]) -> dict[str, ClusterSnapshot]:
     return make_sites(**{name: world.ledger().snapshot() for name, world in worlds.items()})
 
 

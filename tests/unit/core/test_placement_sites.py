@@ -16,9 +16,9 @@ from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.cluster_filters import (
     ANYWHERE,
     Closed,
+    ClusterRequirements,
+    ClusterSnapshot,
     Rejection,
-    Site,
-    Where,
     rejection,
     score,
 )
@@ -27,21 +27,21 @@ from tests.builders import make_gang, make_record, make_snapshot
 from tests.unit.core.clusters import JOB, KNOWN, RAY, WHERES, Known
 
 UNREACHABLE = Closed("ClusterUnreachable", "its API server has not answered for 3 minutes")
-EU = Where(selector=parse_selector("region=eu", ""))
+EU = ClusterRequirements(selector=parse_selector("region=eu", ""))
 
 
-def make_site(name: str, cpu: int = 8000, taken: int = 0, **known: Any) -> Site:  # noqa: ANN401
+def make_site(name: str, cpu: int = 8000, taken: int = 0, **known: Any) -> ClusterSnapshot:  # noqa: ANN401
     """A cluster of so many cpus, of which so many are taken."""
     snapshot = make_snapshot(cpu=cpu, gpu=known.pop("gpu", 0))
     snapshot.take(Resources({"cpu": taken}))
-    return Site(name, snapshot, **known)
+    return ClusterSnapshot(name, snapshot, **known)
 
 
-def by_name(*sites: Site) -> dict[str, Site]:
+def by_name(*sites: ClusterSnapshot) -> dict[str, ClusterSnapshot]:
     return {site.name: site for site in sites}
 
 
-def outcome_of(cpu: int, where: Where, *sites: Site) -> Outcome:
+def outcome_of(cpu: int, where: ClusterRequirements, *sites: ClusterSnapshot) -> Outcome:
     (outcome,) = plan([make_record(gang=make_gang(cpu=cpu), where=where)], by_name(*sites))
     return outcome
 
@@ -66,13 +66,13 @@ def places(outcomes: list[Outcome]) -> list[str]:
         ),
         pytest.param(EU, [make_site("a", 4000), make_site("b", labels={"region": "eu"})], "b", id="selected"),
         pytest.param(
-            Where(kinds=frozenset({RAY})),
+            ClusterRequirements(kinds=frozenset({RAY})),
             [make_site("a", 4000, missing_kinds=frozenset({RAY})), make_site("b")],
             "b",
             id="kind-is-served",
         ),
         pytest.param(
-            Where(ruled_out=frozenset({("a", "taken")})),
+            ClusterRequirements(ruled_out=frozenset({("a", "taken")})),
             [make_site("a", 4000), make_site("b")],
             "b",
             id="name-is-free",
@@ -93,7 +93,9 @@ def places(outcomes: list[Outcome]) -> list[str]:
         ),
     ],
 )
-def test_gang_of_four_cpus_goes_to(where: Where, sites: list[Site], expected: str) -> None:
+def test_gang_of_four_cpus_goes_to(
+    where: ClusterRequirements, sites: list[ClusterSnapshot], expected: str
+) -> None:
     assert places([outcome_of(4000, where, *sites)]) == [expected]
 
 
@@ -117,7 +119,7 @@ def test_who_can_go_nowhere_holds_up_nobody_not_even_in_a_strict_queue() -> None
 
 
 def test_every_cluster_has_its_reason_by_name_and_the_nearest_is_what_it_is_about() -> None:
-    where = Where(
+    where = ClusterRequirements(
         selector=parse_selector("!spot", ""),
         namespace="team-a",
         kinds=frozenset({JOB}),
@@ -183,7 +185,9 @@ def test_every_cluster_has_its_reason_by_name_and_the_nearest_is_what_it_is_abou
         pytest.param(EU, [make_site("b"), make_site("a")], "ClusterNotSelected", "a", id="the-first-by-name"),
     ],
 )
-def test_what_it_is_about(where: Where, sites: list[Site], reason: str, cluster: str) -> None:
+def test_what_it_is_about(
+    where: ClusterRequirements, sites: list[ClusterSnapshot], reason: str, cluster: str
+) -> None:
     outcome = outcome_of(4000, where, *sites)
     assert isinstance(outcome, Waiting | Impossible)
     assert (outcome.pending.reason, outcome.pending.cluster) == (reason, cluster)
@@ -282,12 +286,12 @@ def queues(draw: st.DrawFn) -> list[Record]:
     ]
 
 
-def sites_of(drawn: dict[str, tuple[Resources, Resources, Known]]) -> dict[str, Site]:
+def sites_of(drawn: dict[str, tuple[Resources, Resources, Known]]) -> dict[str, ClusterSnapshot]:
     sites = {}
     for name, (total, taken, known) in drawn.items():
         snapshot = make_snapshot(**total)
         snapshot.take(taken)
-        sites[name] = Site(name, snapshot, **known)
+        sites[name] = ClusterSnapshot(name, snapshot, **known)
     return sites
 
 

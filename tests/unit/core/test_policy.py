@@ -19,7 +19,7 @@ from dispatcher.api.appwrapper import (
     WrappedObject,
 )
 from dispatcher.core.kinds.completion import ItemTerms
-from dispatcher.core.lifecycle.policy import Terms, terms_of
+from dispatcher.core.lifecycle.policy import LifecyclePolicy, terms_of
 from dispatcher.core.model.record import Phase
 from tests.builders import make_record, make_template, make_terms, make_wrapped
 
@@ -36,7 +36,7 @@ def spec(*wrapped: WrappedObject, requeuing: Requeuing | None = None, **fields: 
     return AppWrapperSpec(wrapped or (make_wrapped(),), scheduling=scheduling, **fields)
 
 
-def limit_of(terms: Terms, reason: str) -> int | None:
+def limit_of(terms: LifecyclePolicy, reason: str) -> int | None:
     """How often one may be taken back for that reason alone; None if there is no end to it."""
     ours = reason not in words.REASONS_OF_MCAD
     records = (make_record(Phase.RUNNING, requeuings=count, retries=count * ours) for count in range(1000))
@@ -44,7 +44,7 @@ def limit_of(terms: Terms, reason: str) -> int | None:
 
 
 def test_terms_of_one_whose_author_wrote_nothing() -> None:
-    assert terms_of(spec(), NOTHING_ASKED) == Terms(
+    assert terms_of(spec(), NOTHING_ASKED) == LifecyclePolicy(
         items=(ItemTerms(ends=True, holds=True, pods=1),),
         min_available=None,
         requeuing=Requeuing(),
@@ -87,7 +87,7 @@ def test_terms_of_one_whose_author_wrote_everything() -> None:
         retryable_exit_codes=frozenset({4, 5}),
     )
     written = spec(requeuing=requeuing, min_available=2, spelling="v1beta2", limit=seconds(60))
-    assert terms_of(written, tolerance) == Terms(
+    assert terms_of(written, tolerance) == LifecyclePolicy(
         items=(ItemTerms(ends=True, holds=True, pods=1),),
         min_available=2,
         requeuing=requeuing,

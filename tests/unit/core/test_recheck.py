@@ -5,14 +5,16 @@ from __future__ import annotations
 import pytest
 
 from dispatcher.api.selector import parse_selector
-from dispatcher.core.scheduling.cluster_filters import Closed, Site, Where
+from dispatcher.core.scheduling.cluster_filters import Closed, ClusterRequirements, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Placed
 from dispatcher.core.scheduling.recheck import still_fitting
 from tests.builders import make_gang, make_record, make_sites, make_snapshot
 
 SMALL = Placed(make_record(name="small", gang=make_gang(cpu=2000)), "east")
 LARGE = Placed(make_record(name="large", gang=make_gang(cpu=6000)), "east")
-BERLIN = Placed(make_record(name="berlin", where=Where(parse_selector("city=berlin", ""))), "east")
+BERLIN = Placed(
+    make_record(name="berlin", where=ClusterRequirements(parse_selector("city=berlin", ""))), "east"
+)
 
 
 @pytest.mark.parametrize(
@@ -24,12 +26,19 @@ BERLIN = Placed(make_record(name="berlin", where=Where(parse_selector("city=berl
         pytest.param([SMALL], make_sites(west=make_snapshot(cpu=8000)), [], id="cluster-is-gone"),
         pytest.param(
             [SMALL],
-            {"east": Site("east", make_snapshot(cpu=8000), closed=Closed("ClusterCordoned", "new racks"))},
+            {
+                "east": ClusterSnapshot(
+                    "east", make_snapshot(cpu=8000), closed=Closed("ClusterCordoned", "new racks")
+                )
+            },
             [],
             id="cluster-was-closed",
         ),
         pytest.param(
-            [BERLIN], {"east": Site("east", make_snapshot(cpu=8000), {"city": "rome"})}, [], id="relabelled"
+            [BERLIN],
+            {"east": ClusterSnapshot("east", make_snapshot(cpu=8000), {"city": "rome"})},
+            [],
+            id="relabelled",
         ),
         pytest.param(
             [Placed(BERLIN.record, "hub")],
@@ -39,5 +48,5 @@ BERLIN = Placed(make_record(name="berlin", where=Where(parse_selector("city=berl
         ),
     ],
 )
-def test_still_fitting(placed: list[Placed], sites: dict[str, Site], found: list[Placed]) -> None:
+def test_still_fitting(placed: list[Placed], sites: dict[str, ClusterSnapshot], found: list[Placed]) -> None:
     assert still_fitting(placed, sites) == found

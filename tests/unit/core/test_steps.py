@@ -13,7 +13,7 @@ from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.selector import EVERYTHING, parse_selector
 from dispatcher.core.lifecycle import first_steps, steps
-from dispatcher.core.lifecycle.steps import Verdict
+from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause, Transition
 from dispatcher.core.model.record import HOLDING, Change, Condition, Event, Pending, Phase, Record
 from dispatcher.errors import IllegalTransition
@@ -66,13 +66,13 @@ STEPS_AT: dict[Cause, Callable[[Record, datetime], Change | None]] = {
     Cause.SOME_COMPLETED: lambda record, now: steps.complete_some(record, (0,), now),
     Cause.COMPLETED: lambda record, now: steps.complete(record, (0,), at(100), now),
     Cause.PREEMPTED: lambda record, now: steps.preempt(
-        record, Verdict(words.MIN_PODS_NOT_RUNNING, "too few pods"), at(40), 600, now
+        record, EvictionReason(words.MIN_PODS_NOT_RUNNING, "too few pods"), at(40), 600, now
     ),
     Cause.REDIRECTED: lambda record, now: steps.redirect(
         record, record.where.directed(parse_selector("zone=east", ""), EVERYTHING), now
     ),
     Cause.RUN_FAILED: lambda record, now: steps.fail(
-        record, Verdict(words.FAILED_COMPONENT, "it failed"), now
+        record, EvictionReason(words.FAILED_COMPONENT, "it failed"), now
     ),
     Cause.CREATION_REFUSED: lambda record, now: steps.refuse_creation(record, (make_ref(),), "no", now),
     Cause.CREATION_POSTPONED: lambda record, now: steps.postpone_creation(
