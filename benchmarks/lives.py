@@ -185,11 +185,11 @@ def _fall_silent(record: Record, now: datetime) -> Change:
     return steps.fall_ill(record, words.CLUSTER_UNREACHABLE, "the cluster does not answer", now)
 
 
-def _preempt(record: Record, now: datetime) -> Change:
+def _evict(record: Record, now: datetime) -> Change:
     verdict = EvictionReason(
         words.MIN_PODS_NOT_RUNNING, "Insufficient number of Running pods, minimum=2, running=1."
     )
-    return steps.preempt(record, verdict, now, 300, now)
+    return steps.evict(record, verdict, now, 300, now)
 
 
 def _fail(record: Record, now: datetime) -> Change:
@@ -223,14 +223,14 @@ LIVES: Final[Sequence[Life]] = (
     _live("prompt", 34, _submitted(), (*_ONCE, *_COMPLETED)),
     _live("completed", 36, _submitted(), (_WAITED, *_ONCE, *_COMPLETED)),
     _live(
-        "preempted",
+        "evicted",
         7,
         _submitted(),
         (
             _WAITED,
             *_ONCE,
             (Moment.ILL, _fall_ill),
-            (Moment.TAKEN, _preempt),
+            (Moment.TAKEN, _evict),
             _REMOVED,
             *_AGAIN,
             *_COMPLETED,

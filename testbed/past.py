@@ -343,7 +343,7 @@ class Story:
                 self._at(now + timedelta(minutes=3), self._if_still(record, self._remove))
             case _, End.LOSES_PODS:
                 again = now + timedelta(minutes=5)
-                await self._commit(steps.preempt(record, LOST_PODS, again, 600, now))
+                await self._commit(steps.evict(record, LOST_PODS, again, 600, now))
                 self._at(now + timedelta(seconds=40), self._if_still(record, self._remove))
                 self._at(again, _nothing)
             case _:

@@ -130,9 +130,9 @@ _LIVES: Final[dict[Phase, Callable[[Record], Record]]] = {
 }
 
 
-def make_preempted(record: Record | None = None, reason: str = words.MIN_PODS_NOT_RUNNING) -> Record:
+def make_evicted(record: Record | None = None, reason: str = words.MIN_PODS_NOT_RUNNING) -> Record:
     """A record (else a new one that runs) that is taken from its cluster at second 4, and may go on at 94."""
-    return steps.preempt(
+    return steps.evict(
         record or make_record(Phase.RUNNING), EvictionReason(reason, "too few pods"), at(94), 600, at(4)
     ).after
 

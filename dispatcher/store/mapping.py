@@ -141,7 +141,7 @@ PENDING_COLUMNS: Final = frozenset(
 TOGETHER: Final = (PENDING_COLUMNS, frozenset({"priority", "priority_slope"}))
 """Columns of which an event tells all if it tells of one, so that no reader has to look for the others."""
 
-TELLING: Final = frozenset({"failed", "preempted", "postponed", "withdrawn", "lost"})
+TELLING: Final = frozenset({"failed", "evicted", "postponed", "withdrawn", "lost"})
 """Outcomes of an attempt for which there is a reason."""
 
 

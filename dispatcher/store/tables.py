@@ -324,7 +324,7 @@ past_appwrapper: Final = Table(
     Column("message", Text, nullable=False),
     Column("last_cluster", Text),
     Column("attempts", Integer, nullable=False),
-    Column("preemptions", Integer, nullable=False),
+    Column("evictions", Integer, nullable=False),
     Column("requeues", Integer, nullable=False),
     Column("pods", BigInteger, nullable=False),
     _amount("cpu"),

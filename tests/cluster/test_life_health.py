@@ -42,7 +42,7 @@ AT_ONCE = {RETRY_PAUSE: "0s"}
 ONE_RETRY = {ADMISSION_GRACE: "1s", RETRY_LIMIT: "1", **AT_ONCE}
 RUN_TWICE = [
     *("submitted", "dispatched", "created", "pods-running"),
-    *("preempted", "removed", "dispatched", "created", "pods-running"),
+    *("evicted", "removed", "dispatched", "created", "pods-running"),
 ]
 
 
@@ -208,7 +208,7 @@ async def test_gang_on_a_node_that_comes_back_in_time_stays_where_it_is(world: W
     await nodes.revive(mended.client, absent)
 
     await until_ailment(world, "stays", None)
-    assert "preempted" not in await world.causes("stays")
+    assert "evicted" not in await world.causes("stays")
     assert {each["metadata"]["uid"] for each in await world.every("Pod")} == pods
 
 
@@ -231,7 +231,7 @@ async def test_pod_that_its_controller_replaces_is_left_to_its_controller(world:
 
     await world.until(replaced, "another worker runs")
     await until_ailment(world, "heals", None)
-    assert not {"preempted", "run-failed"} & set(await world.causes("heals"))
+    assert not {"evicted", "run-failed"} & set(await world.causes("heals"))
     assert (await world.until_state("heals", "Running")).get("numberOfRequeueings") is None
 
 
@@ -260,7 +260,7 @@ async def test_raycluster_its_operator_refuses_fails_with_the_operators_words(wo
     )
     assert conditions(status)["Failed"] == ("True", "InsufficientPodsReady", said)
     causes = await world.causes("refused")
-    assert (causes.count("dispatched"), causes.count("preempted"), causes[-1]) == (2, 1, "removed")
+    assert (causes.count("dispatched"), causes.count("evicted"), causes[-1]) == (2, 1, "removed")
     assert await world.names("RayCluster") == set()
 
 

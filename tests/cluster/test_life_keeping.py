@@ -141,7 +141,7 @@ async def make_requeueing(world: World) -> None:
     )
     await world.until_state("goes", "Running")
     await evict(world, "bare")
-    await world.until_history("goes", "preempted")
+    await world.until_history("goes", "evicted")
 
 
 async def make_suspending(world: World) -> None:

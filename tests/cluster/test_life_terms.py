@@ -56,7 +56,7 @@ async def test_gang_that_was_requeued_as_often_as_it_may_says_why_it_failed(worl
     }
     assert (status["queuejobstate"], status["numberOfRequeueings"]) == ("Failed", 1)
     assert await world.causes("never") == [
-        *("submitted", "dispatched", "created", "preempted", "removed"),
+        *("submitted", "dispatched", "created", "evicted", "removed"),
         *("dispatched", "created", "run-failed", "removed"),
     ]
 

@@ -42,7 +42,7 @@ async def test_gang_of_which_a_pod_can_never_be_scheduled_gives_its_capacity_bac
     status = await world.until_state("gang", "Failed")
 
     assert await world.causes("gang") == [
-        *("submitted", "dispatched", "created", "unhealthy", "preempted", "removed"),
+        *("submitted", "dispatched", "created", "unhealthy", "evicted", "removed"),
         *("dispatched", "created", "unhealthy", "run-failed", "removed"),
     ]
     failed = next(each for each in status["conditions"] if each["type"] == "Failed")

@@ -193,7 +193,7 @@ class Leader:
             return
         objects = frozenset(ref.uid for ref in attempt.objects if ref.done)
         match change.events[0].cause:
-            case Cause.PREEMPTED | Cause.SUSPENDED:
+            case Cause.EVICTED | Cause.SUSPENDED:
                 self._finished[record.uid] = attempt.cluster, objects
             case Cause.DISPATCHED:
                 cluster, finished = self._finished.get(record.uid, ("", frozenset[str]()))
@@ -234,7 +234,7 @@ class Leader:
                 return steps.complete_some(record, decision.done, now)
             case Step.REQUEUE:
                 eligible_at, seconds = now + terms.pause(decision.reason), terms.wait(record.requeuings + 1)
-                return steps.preempt(
+                return steps.evict(
                     record,
                     EvictionReason(decision.reason, decision.message),
                     eligible_at,
@@ -324,7 +324,7 @@ def _pods(record: Record, counts: PodCounts) -> tuple[Pod, ...]:
 def _check_what_is_left(change: Change, seen: ObservedState) -> None:
     """Where it leaves the hub to come back, only what ended well by itself is done; in a member nothing is."""
     before, attempt = change.before, change.after.attempt
-    leaves = change.events[0].cause in {Cause.PREEMPTED, Cause.SUSPENDED}
+    leaves = change.events[0].cause in {Cause.EVICTED, Cause.SUSPENDED}
     if before is None or before.phase not in ACTIVE or attempt is None or not leaves:
         return
     ended = {

@@ -36,7 +36,7 @@ async def lived(queue: QueueStore, name: str, spec: bytes) -> Record:
     record = await committed(queue, make_created(record))
     record = await committed(queue, steps.mark_running(record, LATER))
     short = EvictionReason("MinPodsNotRunning", "too few")
-    record = await committed(queue, steps.preempt(record, short, LATER, 60, NOW + timedelta(seconds=10)))
+    record = await committed(queue, steps.evict(record, short, LATER, 60, NOW + timedelta(seconds=10)))
     record = await committed(queue, steps.removed(record, NOW + timedelta(seconds=11)))
     record = await committed(queue, steps.dispatch(record, "east", NOW + timedelta(seconds=20)))
     record = await committed(queue, make_created(record))

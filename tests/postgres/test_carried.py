@@ -21,7 +21,7 @@ async def test_next_attempt_in_that_cluster_begins_with_what_is_done(queue: Queu
     record = await committed(queue, steps.dispatch(record, "hub", at(1)))
     record = await committed(queue, steps.created(record, (make_ref(0), make_ref(1)), at(2)))
     record = await committed(queue, steps.complete_some(record, (0,), at(3)))
-    taken = steps.preempt(record, EvictionReason("InsufficientPodsReady", "1 of 2"), at(4), 60, at(4), (0,))
+    taken = steps.evict(record, EvictionReason("InsufficientPodsReady", "1 of 2"), at(4), 60, at(4), (0,))
     record = await committed(queue, taken)
     await committed(queue, steps.removed(record, at(5)))
 

@@ -308,7 +308,7 @@ class Lives(RuleBasedStateMachine):
             events = [event for event in told if event.uid == uid]
             check_history(events, self.leader.cache.get(uid))
             self.seen.causes.update(Cause(event.cause) for event in events)
-            ill = (event for event in events if event.cause in {Cause.UNHEALTHY, Cause.PREEMPTED})
+            ill = (event for event in events if event.cause in {Cause.UNHEALTHY, Cause.EVICTED})
             self.seen.ailments.update(event.reason for event in ill)
 
 
@@ -334,7 +334,7 @@ def check_history(events: list[TimelineEntry], record: Record | None) -> None:
     else:
         assert (phase, len(events)) == (record.phase, record.version)
         assert record.attempts == counted[Cause.DISPATCHED] + counted[Cause.ADOPTED]
-        assert record.requeuings == counted[Cause.PREEMPTED]
+        assert record.requeuings == counted[Cause.EVICTED]
 
 
 def arrival(cause: Cause, name: str, pods: int, now: datetime) -> Change:
@@ -372,7 +372,7 @@ def rivals(record: Record, now: datetime) -> tuple[Change, Change]:
         case Phase.DELETING | Phase.DELETED:
             return steps.release(record, now), steps.release(record, now)
         case Phase.DISPATCHED | Phase.RUNNING | Phase.RUNNING_HOLD_COMPLETION:
-            back = steps.preempt(record, EvictionReason("MinPodsNotRunning", "too few"), now, 60, now)
+            back = steps.evict(record, EvictionReason("MinPodsNotRunning", "too few"), now, 60, now)
             return back, steps.complete(record, (), now, now)
         case never:
             assert_never(never)

@@ -135,7 +135,7 @@ def test_every_life_of_the_past_is_over_and_nothing_in_it_happens_before_what_we
 
 def test_the_past_has_every_way_in_which_an_attempt_ends_but_those_a_user_asks_for() -> None:
     outcomes = {row["outcome"] for life in lives.LIVES for row in lives.attempt_rows(life)}
-    assert outcomes == {"completed", "failed", "preempted", "postponed", "lost", "deleted"}
+    assert outcomes == {"completed", "failed", "evicted", "postponed", "lost", "deleted"}
 
 
 def test_patterns_have_a_mark_for_every_time() -> None:

@@ -16,7 +16,7 @@ from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.record import Phase
 from dispatcher.core.scheduling import cluster_filters, cycle
 from dispatcher.probes import Metrics, Role
-from tests.builders import NOW, make_preempted, make_record
+from tests.builders import NOW, make_evicted, make_record
 
 CHECKOUT = Path(__file__).parents[2]
 PAGE = (CHECKOUT / "docs" / "troubleshooting.md").read_text(encoding="utf-8")
@@ -75,7 +75,7 @@ def test_every_section_on_waiting_is_about_a_reason() -> None:
 
 
 def test_reasons_of_one_that_went_back_are_those_of_the_code() -> None:
-    records = (make_preempted(), make_record(Phase.REQUEUEING))
+    records = (make_evicted(), make_record(Phase.REQUEUEING))
     waiting = [steps.removed(record, NOW).after.pending for record in records]
     assert {pending.reason for pending in waiting if pending} <= WAITS_FOR
     assert None not in waiting

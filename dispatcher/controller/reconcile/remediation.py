@@ -55,7 +55,7 @@ async def act(parts: Parts, record: Record, seen: ObservedState, decision: Decis
         return
     eligible_at = now + terms.pause(again.reason)
     next_wait = int(terms.wait(record.requeuings + 1).total_seconds())
-    await parts.commit(steps.preempt(record, verdict, eligible_at, next_wait, now, again.done))
+    await parts.commit(steps.evict(record, verdict, eligible_at, next_wait, now, again.done))
 
 
 async def _take_as_found(parts: Parts, record: Record, confirmed: ObservedState, again: Decision) -> None:

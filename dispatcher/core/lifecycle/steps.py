@@ -378,7 +378,7 @@ class EvictionReason:
 
 
 @_onwards
-def preempt(
+def evict(
     record: Record,
     verdict: EvictionReason,
     eligible_at: datetime,
@@ -394,11 +394,11 @@ def preempt(
     counts = verdict.reason != words.CLUSTER_DRAINING
     return _step(
         record,
-        Cause.PREEMPTED,
+        Cause.EVICTED,
         now,
         told_reason=verdict.reason,
         note=verdict.whole,
-        conditions=gone_back(_preempted(record, verdict, now), now),
+        conditions=gone_back(_evicted(record, verdict, now), now),
         reason=verdict.reason,
         message=verdict.whole,
         unhealthy=None,
@@ -415,7 +415,7 @@ def fail(record: Record, verdict: EvictionReason, now: datetime) -> Change:
     """It failed while it was dispatched: what takes capacity is removed, then it has failed for good."""
     conditions = record.conditions
     if verdict.reason not in _FAILED_BY_ITSELF:
-        conditions = _preempted(record, verdict, now)
+        conditions = _evicted(record, verdict, now)
     return _step(
         record,
         Cause.RUN_FAILED,
@@ -545,7 +545,7 @@ def removed(record: Record, now: datetime, kept_until: datetime | None = None) -
             said = candidate.message if candidate else record.message
             because = ConditionType.BACKOFF, words.PREEMPTION_TRIGGERED, said
             pending = _back(record, words.PREEMPTION_TRIGGERED)
-            return _removed(record, "preempted", because, now, pending=pending, eligible_at=eligible_at)
+            return _removed(record, "evicted", because, now, pending=pending, eligible_at=eligible_at)
         case _:
             because = ConditionType.BACKOFF, words.APPWRAPPER_NOT_RUNNABLE, record.message
             return _removed(record, "postponed", because, now, pending=_back(record, CREATION_POSTPONED))
@@ -580,7 +580,7 @@ def abandon(record: Record, message: str, now: datetime) -> Change:
     if record.phase is Phase.SUSPENDING:
         conditions = held_back(record.conditions, now)
         return _step(record, Cause.ABANDONED, now, conditions=conditions, eligible_at=None, **told)
-    gone = gone_back(_preempted(record, EvictionReason(words.CLUSTER_LOST, message), now), now)
+    gone = gone_back(_evicted(record, EvictionReason(words.CLUSTER_LOST, message), now), now)
     return _step(
         record,
         Cause.ABANDONED,
@@ -693,6 +693,6 @@ def _finished(attempt: Attempt, finished: Collection[int]) -> Attempt:
     return replace(attempt, objects=tuple(replace(ref, done=ref.item in finished) for ref in attempt.objects))
 
 
-def _preempted(record: Record, verdict: EvictionReason, now: datetime) -> tuple[Condition, ...]:
+def _evicted(record: Record, verdict: EvictionReason, now: datetime) -> tuple[Condition, ...]:
     message = one_line(verdict.message)
     return with_true(record.conditions, ConditionType.PREEMPT_CANDIDATE, now, verdict.reason, message)

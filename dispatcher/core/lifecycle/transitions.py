@@ -37,7 +37,7 @@ class Cause(StrEnum):
     ITEMS_DONE = "items-done"
     SOME_COMPLETED = "some-completed"
     COMPLETED = "completed"
-    PREEMPTED = "preempted"
+    EVICTED = "evicted"
     RUN_FAILED = "run-failed"
     CREATION_REFUSED = "creation-refused"
     CREATION_POSTPONED = "creation-postponed"
@@ -125,7 +125,7 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     *_from_active(Cause.ITEMS_DONE, None, "all that ends is done; whether a pod lives is asked now"),
     *_from_active(Cause.SOME_COMPLETED, _HOLD, "some of its wrapped objects are done"),
     *_from_active(Cause.COMPLETED, _COMPLETED, "all that ends is done, and no pod lives"),
-    *_from_active(Cause.PREEMPTED, _REQUEUEING, "it does not run as it should: taken from its cluster"),
+    *_from_active(Cause.EVICTED, _REQUEUEING, "it does not run as it should: taken from its cluster"),
     *_from_active(Cause.RUN_FAILED, _FAILING, "it failed, ran too long, or was taken back too often"),
     *_from_active(Cause.SUSPENDED, _SUSPENDING, "suspended after its dispatch"),
     *_from_active(Cause.DELETED, _DELETING, "deleted after its dispatch"),

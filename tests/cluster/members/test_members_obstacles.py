@@ -170,7 +170,7 @@ async def test_pod_that_somebody_deletes_on_a_member_is_left_to_who_made_it(flee
     await east.until(replaced, "another pod runs")
     await until_well(fleet, "heals")
     causes = await fleet.hub.causes("heals")
-    assert (causes.count("dispatched"), {"preempted", "run-failed"} & set(causes)) == (1, set())
+    assert (causes.count("dispatched"), {"evicted", "run-failed"} & set(causes)) == (1, set())
 
 
 @pytest.mark.parametrize(

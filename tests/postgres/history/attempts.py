@@ -12,7 +12,7 @@ from dispatcher.core.model.record import HOLDING, Phase
 from tests.postgres.history.facts import Fact, Life
 
 ENDS = (Phase.COMPLETED, Phase.FAILED, Phase.DELETED)
-CAME_TO_NOTHING = ("preempted", "postponed", "withdrawn", "lost", "missed")
+CAME_TO_NOTHING = ("evicted", "postponed", "withdrawn", "lost", "missed")
 
 
 @dataclass(frozen=True)
@@ -87,8 +87,8 @@ def _end(fact: Fact, life: Life) -> tuple[str, str]:
             back = next(
                 each for each in reversed(life.facts) if each.at < fact.at and each.phase != each.source
             )
-            if back.cause is Cause.PREEMPTED:
-                return "preempted", fact.reason
+            if back.cause is Cause.EVICTED:
+                return "evicted", fact.reason
             return "postponed", fact.reason or "CreationPostponed"
 
 

@@ -116,7 +116,7 @@ def job_history(lives: Lives, now: datetime) -> Iterator[Row]:
             "message": last.pending.message if last.pending else last.message,
             "last_cluster": made[-1].cluster if made else None,
             "attempts": made[-1].number if made else 0,
-            "preemptions": sum(each.outcome == "preempted" for each in made),
+            "evictions": sum(each.outcome == "evicted" for each in made),
             "requeues": sum(not over or each.ended != over.at for each in lost),
             "pods": record.gang.pods,
             "cpu": cpu,
@@ -265,10 +265,10 @@ def _clipped(begin: datetime, end: datetime) -> Iterator[tuple[datetime, timedel
         hour += HOUR
 
 
-def preemptions(lives: Lives, now: datetime) -> Iterator[Row]:
+def evictions(lives: Lives, now: datetime) -> Iterator[Row]:
     for life in lives.values():
         for each in tries(life):
-            if each.outcome == "preempted":
+            if each.outcome == "evicted":
                 yield {
                     "at": each.ended,
                     "uid": life.record.uid,

@@ -61,7 +61,7 @@ USAGE = (
     "SELECT hour, cluster, cpu_h, memory_gib_h, gpu_h, running_avg FROM history.usage_hourly ORDER BY 1, 2"
 )
 JOB = (
-    "SELECT eligible_at, wait_s, queue_s, startup_s, run_s, lost_s, gpu_h, attempts, requeues, preemptions, outcome "
+    "SELECT eligible_at, wait_s, queue_s, startup_s, run_s, lost_s, gpu_h, attempts, requeues, evictions, outcome "
     "FROM history.job_history"
 )
 

@@ -54,7 +54,7 @@ async def test_history_reaches_back_before_its_migration(database_url: str) -> N
     await asyncio.to_thread(migrate.migrate, database_url)
     jobs = (
         "SELECT name, kinds, user_name, submitted_at, eligible_at, first_dispatched_at, first_started_at, ended_at, "
-        "deleted_at, outcome, reason, attempts, preemptions, requeues, cpu, gpu, run_s, lost_s, gpu_h "
+        "deleted_at, outcome, reason, attempts, evictions, requeues, cpu, gpu, run_s, lost_s, gpu_h "
         "FROM history.job_history ORDER BY name"
     )
     done = (

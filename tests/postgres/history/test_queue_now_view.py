@@ -216,7 +216,7 @@ async def live(queue: QueueStore, lives: list[Life]) -> dict[str, Life]:
     changes = [submitted(life) for life in lives]
     by_uid = {change.after.uid: life for change, life in zip(changes, lives, strict=True)}
     records = (await queue.commit(changes)).accepted
-    for step in (_resumed, _blocked, _dispatched, _created, _started, _preempted, _removed, _blocked_again):
+    for step in (_resumed, _blocked, _dispatched, _created, _started, _evicted, _removed, _blocked_again):
         changes = [change for record in records if (change := step(record, by_uid[record.uid]))]
         moved = {record.uid: record for record in (await queue.commit(changes)).accepted}
         assert len(moved) == len(changes)
@@ -244,10 +244,10 @@ def _started(record: Record, life: Life) -> Change | None:
     return steps.mark_running(record, life.started_at) if life.started_at else None
 
 
-def _preempted(record: Record, life: Life) -> Change | None:
+def _evicted(record: Record, life: Life) -> Change | None:
     if life.started_at is None or not life.has_gone_back:
         return None
-    return steps.preempt(record, EvictionReason("FoundFailedPods", "m"), life.started_at, 0, life.started_at)
+    return steps.evict(record, EvictionReason("FoundFailedPods", "m"), life.started_at, 0, life.started_at)
 
 
 def _removed(record: Record, life: Life) -> Change | None:

@@ -33,14 +33,14 @@ PATHS: dict[Phase, tuple[str, ...]] = {
     Phase.RUNNING: RUNNING,
     Phase.RUNNING_HOLD_COMPLETION: (*RUNNING, "complete_some"),
     Phase.COMPLETED: (*RUNNING, "complete"),
-    Phase.REQUEUEING: (*RUNNING, "preempt"),
+    Phase.REQUEUEING: (*RUNNING, "evict"),
     Phase.SUSPENDING: (*RUNNING, "suspend"),
     Phase.FAILING: (*RUNNING, "fail"),
     Phase.FAILED: (*RUNNING, "fail", "removed"),
     Phase.DELETING: (*RUNNING, "delete"),
     Phase.DELETED: (*RUNNING, "delete", "release"),
 }
-AGAIN = (*RUNNING, "preempt", "removed", *RUNNING, "fall_ill")
+AGAIN = (*RUNNING, "evict", "removed", *RUNNING, "fall_ill")
 MOMENT = timedelta(minutes=1)
 
 
@@ -85,8 +85,8 @@ def step(record: Record, name: str, cluster: str, now: datetime) -> Change:
         "fail": (EvictionReason("FailedComponent", "it exited with 1"),),
         "fall_ill": ("FoundFailedPods", "a pod failed"),
     }
-    if name == "preempt":
-        return steps.preempt(record, EvictionReason("FoundFailedPods", "m"), now, 0, now)
+    if name == "evict":
+        return steps.evict(record, EvictionReason("FoundFailedPods", "m"), now, 0, now)
     change: Change = getattr(steps, name)(record, *arguments.get(name, ()), now)
     return change
 

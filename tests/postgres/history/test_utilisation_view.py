@@ -204,7 +204,7 @@ def _start(record: Record, now: datetime) -> Change:
 
 
 def _end(record: Record, now: datetime) -> Change:
-    return steps.preempt(record, EvictionReason("FoundFailedPods", "m"), now, 0, now)
+    return steps.evict(record, EvictionReason("FoundFailedPods", "m"), now, 0, now)
 
 
 def found(url: str, after: datetime) -> tuple[datetime, dict[Key, Hours]]:

@@ -26,7 +26,7 @@ VIEWS: dict[str, Callable[[Lives, datetime], Iterable[Row]]] = {
     "pending_reasons": oracle.pending_reasons,
     "wait_stats_daily": oracle.wait_stats_daily,
     "usage_hourly": oracle.usage_hourly,
-    "preemptions": oracle.preemptions,
+    "evictions": oracle.evictions,
     "failures_daily": oracle.failures_daily,
     "dispatch_latency": oracle.dispatch_latency,
     "overtakes": oracle.overtakes,

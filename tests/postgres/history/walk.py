@@ -164,10 +164,10 @@ def _take_over(record: Record, chance: Random, now: datetime) -> Change:
     return steps.take_over(record, chance.choice(CLUSTERS), record.attempts + chance.choice([1, 2]), now)
 
 
-def _preempt(record: Record, chance: Random, now: datetime) -> Change:
+def _evict(record: Record, chance: Random, now: datetime) -> Change:
     reason = chance.choice(["MinPodsNotRunning", "ClusterDraining"])
     later = now + timedelta(hours=chance.choice([0, 1, 9]))
-    return steps.preempt(record, EvictionReason(reason, "too few"), later, 60, now)
+    return steps.evict(record, EvictionReason(reason, "too few"), later, 60, now)
 
 
 def _postpone(record: Record, chance: Random, now: datetime) -> Change:
@@ -206,7 +206,7 @@ _FAIL: Final = _simply(lambda record, now: steps.fail(record, EvictionReason("Fa
 _ENDS: Final = [
     _COMPLETE,
     _COMPLETE,
-    *[_preempt] * 4,
+    *[_evict] * 4,
     _FAIL,
     _FAIL,
     _SUSPEND,

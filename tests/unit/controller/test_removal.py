@@ -379,7 +379,7 @@ def _ended(world: World, phase: Phase) -> Change:
     if phase is Phase.DELETING:
         world.hide(UID)
         return steps.delete(record, now)
-    return steps.preempt(record, EvictionReason("MinPodsNotRunning", "too few"), now, 60, now)
+    return steps.evict(record, EvictionReason("MinPodsNotRunning", "too few"), now, 60, now)
 
 
 @asynccontextmanager

@@ -144,7 +144,7 @@ async def test_deleted_one_stays_while_its_member_is_away(east: Place) -> None:
 async def test_one_that_is_taken_back_is_queued_once_its_anchor_is_gone(east: Place) -> None:
     record, now = await east.holds(), east.world.now()
     verdict = EvictionReason("MinPodsNotRunning", "too few")
-    await east.world.commit(steps.preempt(record, verdict, now, 60, now))
+    await east.world.commit(steps.evict(record, verdict, now, 60, now))
     east.jobs.loses("train")
     assert await east.looks(3) is Phase.REQUEUEING
     assert east.deleted == [anchor_name(UID, 1)]

@@ -264,9 +264,7 @@ _LIVES: Final[dict[Phase, tuple[_Begin, _Step | None]]] = {
     ),
     Phase.REQUEUEING: (
         World.running,
-        lambda record, now: steps.preempt(
-            record, EvictionReason("MinPodsNotRunning", "too few"), now, 60, now
-        ),
+        lambda record, now: steps.evict(record, EvictionReason("MinPodsNotRunning", "too few"), now, 60, now),
     ),
     Phase.SUSPENDING: (World.running, steps.suspend),
     Phase.FAILING: (

@@ -13,14 +13,14 @@ from dispatcher.core.status.components import PHASES, component_status
 from dispatcher.core.status.conditions import Shown, project
 from tests.builders import (
     at,
+    make_evicted,
     make_failed_run,
     make_failing_run,
-    make_preempted,
     make_record,
 )
 
 COMPONENTS = Shown(has_components=True)
-REQUEUED = steps.removed(make_preempted(), at(5)).after
+REQUEUED = steps.removed(make_evicted(), at(5)).after
 OURS = {"QuotaReserved", "ResourcesDeployed", "PodsReady", "Unhealthy", "DeletingResources"}
 
 
@@ -111,7 +111,7 @@ STORIES: list[Any] = [
         id="completed-and-expired",
     ),
     pytest.param(
-        make_preempted(),
+        make_evicted(),
         [
             (*RESERVED, "Resetting", "07"),
             (*DEPLOYED, "Resetting", "08"),

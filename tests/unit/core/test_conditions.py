@@ -22,9 +22,9 @@ from tests.builders import (
     WAITS,
     at,
     make_blocked,
+    make_evicted,
     make_failed_run,
     make_failing_run,
-    make_preempted,
     make_record,
 )
 
@@ -123,7 +123,7 @@ def entry(type_: str, second: str, *, status: str = "True", **said: str) -> dict
     }
 
 
-REQUEUED = steps.removed(make_preempted(), at(5)).after
+REQUEUED = steps.removed(make_evicted(), at(5)).after
 FAILED_DEADLINE = make_failing_run(reason="DispatchDeadlineExceeded")
 SHOWN = [
     pytest.param(make_record(), "Pending", "Queueing", False, id="queued"),
@@ -141,7 +141,7 @@ SHOWN = [
     ),
     pytest.param(make_record(Phase.COMPLETED), "Completed", "Completed", False, id="completed"),
     pytest.param(make_record(Phase.REQUEUEING), "Pending", "Backoff", False, id="not-created-for-now"),
-    pytest.param(make_preempted(), "Pending", "Backoff", False, id="being-taken-back"),
+    pytest.param(make_evicted(), "Pending", "Backoff", False, id="being-taken-back"),
     pytest.param(REQUEUED, "Pending", "Backoff", False, id="taken-back"),
     pytest.param(make_record(Phase.SUSPENDING), "Pending", "Suspended", False, id="suspending"),
     pytest.param(make_record(Phase.FAILING), "Pending", "HeadOfLine", False, id="never-to-be-created"),
@@ -239,7 +239,7 @@ STORIES = [
     pytest.param(
         make_record(Phase.COMPLETED), [*OVER, ("Completed", "True", "PodsCompleted", "")], id="completed"
     ),
-    pytest.param(make_preempted(), [*GONE_BACK, CANDIDATE], id="being-taken-back"),
+    pytest.param(make_evicted(), [*GONE_BACK, CANDIDATE], id="being-taken-back"),
     pytest.param(REQUEUED, [*GONE_BACK, CANDIDATE, TAKEN_BACK], id="taken-back"),
     pytest.param(
         make_blocked(REQUEUED), [*GONE_BACK, CANDIDATE, TAKEN_BACK], id="taken-back-and-does-not-fit-now"
@@ -302,7 +302,7 @@ def test_running_is_true_until_the_run_is_over_and_the_others_turn_false_only_on
     [
         pytest.param(make_record(Phase.RUNNING), {}, id="never"),
         pytest.param(
-            make_preempted(), {"numberOfRequeueings": 1, "requeueingTimeInSeconds": 600}, id="at-once"
+            make_evicted(), {"numberOfRequeueings": 1, "requeueingTimeInSeconds": 600}, id="at-once"
         ),
         pytest.param(
             steps.dispatch(REQUEUED, "hub", at(100)).after,

@@ -35,9 +35,9 @@ from dispatcher.core.scheduling.capacity import PodCounts
 from tests.builders import (
     NOW,
     at,
+    make_evicted,
     make_failed_run,
     make_observation,
-    make_preempted,
     make_record,
     make_ref,
     make_sight,
@@ -153,7 +153,7 @@ def test_suspend_comes_before_whatever_is_wrong() -> None:
 
 def test_what_is_suspended_while_it_is_requeued_is_queued_first_and_then_held_back() -> None:
     asked = Asked(suspend=True)
-    requeueing = make_preempted()
+    requeueing = make_evicted()
     queued = steps.removed(requeueing, at(6)).after
     assert [decided(record, asked=asked).step for record in (requeueing, queued)] == [
         Step.REMOVE,

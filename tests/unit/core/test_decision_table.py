@@ -27,11 +27,11 @@ from dispatcher.core.model.record import ACTIVE, Ailment, Change, Phase, Record
 from dispatcher.core.scheduling.capacity import PodCounts
 from tests.builders import (
     at,
+    make_evicted,
     make_failed_run,
     make_failing_run,
     make_gang,
     make_newcomer,
-    make_preempted,
     make_record,
     make_ref,
     make_terms,
@@ -62,7 +62,7 @@ MADE_BY: dict[Step, tuple[Cause, ...]] = {
     Step.NOTE_PROGRESS: (Cause.SOME_COMPLETED,),
     Step.COMPLETE: (Cause.COMPLETED,),
     Step.NOTE_DONE: (Cause.ITEMS_DONE,),
-    Step.REQUEUE: (Cause.PREEMPTED,),
+    Step.REQUEUE: (Cause.EVICTED,),
     Step.FAIL: (Cause.RUN_FAILED,),
     Step.REMOVE: (Cause.REMOVED,),
     Step.CONFIRM_GONE: (Cause.RELEASED,),
@@ -164,8 +164,8 @@ def make_running_again() -> Record:
     """One that was taken from its cluster when its first object was done, which is not created again."""
     finished = steps.note_done(make_record(Phase.RUNNING), (0,), at(4)).after
     verdict = EvictionReason(words.MIN_PODS_NOT_RUNNING, "too few pods")
-    preempted = steps.preempt(finished, verdict, at(5), 600, at(5), (0,)).after
-    dispatching = steps.dispatch(steps.removed(preempted, at(6)).after, "hub", at(7)).after
+    evicted = steps.evict(finished, verdict, at(5), 600, at(5), (0,)).after
+    dispatching = steps.dispatch(steps.removed(evicted, at(6)).after, "hub", at(7)).after
     assert dispatching.attempt is not None
     dispatched = steps.created(dispatching, dispatching.attempt.objects, at(8)).after
     return steps.mark_running(dispatched, at(9)).after
@@ -183,10 +183,10 @@ def of_two(record: Record) -> Record:
 
 RECORDS: dict[str, Callable[[], Record]] = {
     **{phase.value: lambda phase=phase: make_record(phase) for phase in Phase},  # type: ignore[misc]
-    "Preempted": make_preempted,
+    "Evicted": make_evicted,
     "FailingRun": make_failing_run,
     "FailedRun": make_failed_run,
-    "Requeued": lambda: steps.removed(make_preempted(), at(5)).after,
+    "Requeued": lambda: steps.removed(make_evicted(), at(5)).after,
     "RunningAgain": lambda: make_running_again(),
 }
 WATCHED = [name for name, make in RECORDS.items() if make().phase in ACTIVE]
@@ -273,7 +273,7 @@ def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[C
             eligible_at = now + seen.terms.pause(decision.reason)
             seconds = int(seen.terms.wait(record.requeuings + 1).total_seconds())
             return [
-                steps.preempt(
+                steps.evict(
                     record,
                     EvictionReason(decision.reason, decision.message),
                     eligible_at,

@@ -14,10 +14,10 @@ from tests.builders import (
     WAITS,
     at,
     make_blocked,
+    make_evicted,
     make_failing_run,
     make_gang,
     make_newcomer,
-    make_preempted,
     make_record,
     make_ref,
 )
@@ -59,7 +59,7 @@ TOLD = [
         id="postponed",
     ),
     pytest.param(
-        steps.removed(make_preempted(), at(5)),
+        steps.removed(make_evicted(), at(5)),
         Notice("Requeued", "too few pods", warning=True),
         id="taken-back",
     ),
@@ -91,7 +91,7 @@ UNTOLD = [
     pytest.param(first_steps.submit(make_newcomer(), make_gang(), at(0)), id="submitted"),
     pytest.param(steps.suspend(make_record(Phase.RUNNING), at(4)), id="being-suspended"),
     pytest.param(
-        steps.block(steps.removed(make_preempted(), at(5)).after, WAITS, at(6)),
+        steps.block(steps.removed(make_evicted(), at(5)).after, WAITS, at(6)),
         id="waits-once-more",
     ),
     pytest.param(

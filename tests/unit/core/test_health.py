@@ -19,10 +19,10 @@ from dispatcher.core.model.record import Ailment, Phase, Record
 from dispatcher.core.scheduling.capacity import PodCounts
 from tests.builders import (
     at,
+    make_evicted,
     make_failed_run,
     make_failing_run,
     make_gang,
-    make_preempted,
     make_record,
     make_ref,
     make_terms,
@@ -101,7 +101,7 @@ def test_deadline_counts_from_the_dispatch_in_words_of_mcad() -> None:
 
 
 def test_deadline_counts_anew_at_each_attempt() -> None:
-    again = steps.dispatch(steps.removed(make_preempted(), at(5)).after, "hub", at(100)).after
+    again = steps.dispatch(steps.removed(make_evicted(), at(5)).after, "hub", at(100)).after
     again = steps.created(again, (make_ref(),), at(101)).after
     trouble = health.deadline(again, make_terms(limit=minutes(1)))
     assert trouble is not None
@@ -498,7 +498,7 @@ def test_default_wait_of_mcad_is_five_minutes_however_it_grows(growth: Growth) -
         pytest.param(lambda: make_failing_run(reason="MinPodsNotRunning"), False, id="too-often-too-few"),
         pytest.param(lambda: make_record(Phase.FAILING), False, id="it-was-never-created"),
         pytest.param(make_failed_run, False, id="it-is-over"),
-        pytest.param(make_preempted, False, id="it-is-tried-again"),
+        pytest.param(make_evicted, False, id="it-is-tried-again"),
     ],
 )
 def test_what_ended_stays_for_its_logs_only_if_the_gang_failed_by_itself(

@@ -20,10 +20,10 @@ from tests.builders import (
     WAITS,
     at,
     make_blocked,
+    make_evicted,
     make_failing_run,
     make_gang,
     make_newcomer,
-    make_preempted,
     make_record,
     make_ref,
 )
@@ -136,20 +136,20 @@ def test_dispatch_clears_everything_that_was_about_waiting() -> None:
 
 
 def test_attempt_that_is_found_to_be_over_ends_and_leaves_nothing_to_say() -> None:
-    preempted = make_preempted()
-    assert preempted.attempt is not None
-    assert preempted.reason
+    evicted = make_evicted()
+    assert evicted.attempt is not None
+    assert evicted.reason
 
-    after = steps.find_over(preempted, "it is gone", LATER).after
+    after = steps.find_over(evicted, "it is gone", LATER).after
 
     assert after == gone_on(
-        preempted,
+        evicted,
         phase=Phase.QUEUED,
         phase_since=LATER,
         reason="",
         message="",
         eligible_at=None,
-        attempt=replace(preempted.attempt, ended_at=LATER, outcome="missed"),
+        attempt=replace(evicted.attempt, ended_at=LATER, outcome="missed"),
     )
 
 
@@ -172,7 +172,7 @@ def test_attempt_that_is_taken_over_goes_on_by_its_own_number_where_it_was_found
 
 def test_attempt_that_is_taken_over_keeps_what_an_earlier_one_finished_in_that_cluster() -> None:
     done, other = replace(make_ref(0), done=True), make_ref(1)
-    earlier = Attempt(1, "hub", at(1), objects=(done, other), ended_at=at(2), outcome="preempted")
+    earlier = Attempt(1, "hub", at(1), objects=(done, other), ended_at=at(2), outcome="evicted")
     record = replace(make_record(), attempts=1, attempt=earlier)
     found = {name: steps.take_over(record, name, 2, LATER).after.attempt for name in ("hub", "east")}
     assert found == {"hub": Attempt(2, "hub", LATER, objects=(done,)), "east": Attempt(2, "east", LATER)}
@@ -248,10 +248,10 @@ def test_requeued_appwrapper_keeps_its_place_and_says_why_it_waits() -> None:
     )
 
 
-def test_preempted_appwrapper_keeps_its_place_and_says_why_and_how_often() -> None:
+def test_evicted_appwrapper_keeps_its_place_and_says_why_and_how_often() -> None:
     running = make_record(Phase.RUNNING, enqueue_seq=17, priority=9, unhealthy=Ailment("r", "m", at(3)))
 
-    taken = steps.preempt(running, EvictionReason("MinPodsNotRunning", "too\nfew"), at(94), 600, at(4)).after
+    taken = steps.evict(running, EvictionReason("MinPodsNotRunning", "too\nfew"), at(94), 600, at(4)).after
     after = steps.removed(taken, LATER).after
 
     assert running.attempt is not None
@@ -268,17 +268,17 @@ def test_preempted_appwrapper_keeps_its_place_and_says_why_and_how_often() -> No
         requeuings=1,
         requeuing_seconds=600,
         eligible_at=at(94),
-        attempt=replace(running.attempt, ended_at=LATER, outcome="preempted"),
+        attempt=replace(running.attempt, ended_at=LATER, outcome="evicted"),
     )
 
 
 def test_one_that_was_taken_back_lets_the_others_go_first_even_without_a_pause() -> None:
-    taken = steps.preempt(make_record(Phase.RUNNING), EvictionReason("r", "m"), at(4), 300, at(4)).after
+    taken = steps.evict(make_record(Phase.RUNNING), EvictionReason("r", "m"), at(4), 300, at(4)).after
     assert steps.removed(taken, LATER).after.eligible_at == LATER + steps.YIELD
 
 
 def test_next_dispatch_forgets_why_it_was_taken_back_but_not_how_often() -> None:
-    requeued = steps.removed(make_preempted(), at(5)).after
+    requeued = steps.removed(make_evicted(), at(5)).after
 
     after = steps.dispatch(requeued, "hub", LATER).after
 

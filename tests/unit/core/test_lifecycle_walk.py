@@ -163,9 +163,7 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
     def is_taken_back(self, reason: str) -> None:
         now, requeuings = self.later(), self.record.requeuings
         self.commit(
-            steps.preempt(
-                self.record, EvictionReason(reason, "too few"), now + timedelta(minutes=1), 600, now
-            )
+            steps.evict(self.record, EvictionReason(reason, "too few"), now + timedelta(minutes=1), 600, now)
         )
         assert self.record.requeuings == requeuings + 1
 

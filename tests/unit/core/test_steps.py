@@ -20,10 +20,10 @@ from dispatcher.errors import IllegalTransition
 from tests.builders import (
     WAITS,
     at,
+    make_evicted,
     make_failing_run,
     make_gang,
     make_newcomer,
-    make_preempted,
     make_record,
     make_ref,
 )
@@ -65,7 +65,7 @@ STEPS_AT: dict[Cause, Callable[[Record, datetime], Change | None]] = {
     Cause.ITEMS_DONE: lambda record, now: steps.note_done(record, (0,), now),
     Cause.SOME_COMPLETED: lambda record, now: steps.complete_some(record, (0,), now),
     Cause.COMPLETED: lambda record, now: steps.complete(record, (0,), at(100), now),
-    Cause.PREEMPTED: lambda record, now: steps.preempt(
+    Cause.EVICTED: lambda record, now: steps.evict(
         record, EvictionReason(words.MIN_PODS_NOT_RUNNING, "too few pods"), at(40), 600, now
     ),
     Cause.REDIRECTED: lambda record, now: steps.redirect(
@@ -189,7 +189,7 @@ def test_every_change_grows_the_version_by_one_and_makes_one_event(row: Transiti
 
 
 WAYS_BACK = [
-    pytest.param(make_preempted(), Phase.QUEUED, "preempted", id="taken-from-its-cluster"),
+    pytest.param(make_evicted(), Phase.QUEUED, "evicted", id="taken-from-its-cluster"),
     pytest.param(make_record(Phase.REQUEUEING), Phase.QUEUED, "postponed", id="not-created-for-now"),
     pytest.param(make_record(Phase.SUSPENDING), Phase.SUSPENDED, "suspended", id="suspended"),
     pytest.param(make_record(Phase.FAILING), Phase.FAILED, "failed", id="never-created"),
@@ -278,7 +278,7 @@ EVENTS: list[tuple[Cause, Phase | None, Phase, dict[str, object]]] = [
     (Cause.SOME_COMPLETED, Phase.RUNNING, Phase.RUNNING_HOLD_COMPLETION, ATTEMPT),
     (Cause.COMPLETED, Phase.RUNNING_HOLD_COMPLETION, Phase.COMPLETED, ATTEMPT),
     (
-        Cause.PREEMPTED,
+        Cause.EVICTED,
         Phase.RUNNING,
         Phase.REQUEUEING,
         {"reason": "MinPodsNotRunning", "message": "too few pods", **ATTEMPT},
