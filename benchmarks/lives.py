@@ -22,8 +22,8 @@ from dispatcher.core.lifecycle.first_steps import Newcomer
 from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.record import Change, ObjectRef, Pending, Record
+from dispatcher.core.model.requirements import ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.cluster_filters import ClusterRequirements, Rejection
 from dispatcher.core.scheduling.cycle import INSUFFICIENT
 from dispatcher.store import mapping
 

@@ -30,10 +30,11 @@ from dispatcher.core.lifecycle.first_steps import Newcomer
 from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
+from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodPhase
-from dispatcher.core.scheduling.cluster_filters import Closed, ClusterRequirements, ClusterSnapshot
+from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Policy
 from dispatcher.core.scheduling.pending_queue import PendingQueue
 from dispatcher.core.status.cluster_state import Standing

@@ -26,7 +26,7 @@ from dispatcher.controller.members.member import AnotherCluster, Unlisted, why
 from dispatcher.core.kinds import drift
 from dispatcher.core.kinds.manifest import anchor_name
 from dispatcher.core.kinds.object_status import _TROUBLES, ENDINGS, state_of
-from dispatcher.core.scheduling.cluster_filters import ANYWHERE
+from dispatcher.core.model.requirements import ANYWHERE
 from dispatcher.kube.anchors import _found as anchor_found
 from dispatcher.kube.answers import one_object
 from dispatcher.kube.appwrappers import decode

@@ -25,7 +25,8 @@ from typing import Final, TypeAlias
 from dispatcher import errors, log
 from dispatcher.api import names
 from dispatcher.core.kinds.manifest import controller_of
-from dispatcher.core.scheduling.capacity import PodCounts, PodPhase, count_pods
+from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.scheduling.capacity import PodPhase, count_pods
 from dispatcher.kube import paths
 from dispatcher.kube.client import JSON, METADATA_LIST, ClusterClient, Json
 from dispatcher.kube.nodes import PODS_PATH, PodView, decode_pod

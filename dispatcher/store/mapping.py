@@ -28,8 +28,8 @@ from dispatcher.core.model.record import (
     Phase,
     Record,
 )
+from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Kind, Rejection
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.cluster_filters import ANYWHERE, ClusterRequirements, Kind, Rejection
 from dispatcher.errors import DataRefused
 
 Row = dict[str, object]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.model.record import Pending
-from dispatcher.core.scheduling.cluster_filters import Rejection
+from dispatcher.core.model.requirements import Rejection
 from dispatcher.store.queue import QueueStore
 from tests.edges import EDGES, NASTY
 from tests.postgres.changes import LATER, make_submit

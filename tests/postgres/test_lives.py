@@ -32,9 +32,9 @@ from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.lifecycle.transitions import TARGETS, Cause
 from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity import PodCounts
 from dispatcher.core.scheduling.cycle import Policy
 from dispatcher.store.database import Database
 from dispatcher.store.history import History, TimelineEntry

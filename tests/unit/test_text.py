@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.model.record import Change, Pending
-from dispatcher.core.scheduling.cluster_filters import Rejection
+from dispatcher.core.model.requirements import Rejection
 from dispatcher.store import mapping
 from dispatcher.text import LONGEST_MESSAGE, name_of, one_line, text_of
 from tests.builders import at, make_record

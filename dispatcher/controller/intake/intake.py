@@ -37,7 +37,7 @@ from dispatcher.core.lifecycle import first_steps
 from dispatcher.core.lifecycle.first_steps import Kept, Newcomer
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Record
-from dispatcher.core.scheduling.cluster_filters import ANYWHERE, ClusterRequirements
+from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
 from dispatcher.kube.appwrappers import AppWrapperView
 from dispatcher.kube.stretch import Stretch, aside
 from dispatcher.text import name_of, text_of

@@ -23,14 +23,10 @@ from dispatcher.controller.members.connector import Connector, Memory, Pace, Sur
 from dispatcher.controller.members.member import Member, asked_kinds, closed_by_hand
 from dispatcher.controller.members.membership import MEMBERS_UNKNOWN, Membership
 from dispatcher.core.lifecycle.decision import Loss
+from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.capacity import CapacityLedger
-from dispatcher.core.scheduling.cluster_filters import (
-    Closed,
-    ClusterRequirements,
-    ClusterSnapshot,
-    leads_nowhere,
-)
+from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot, leads_nowhere
 from dispatcher.core.status.cluster_state import Standing
 from dispatcher.core.status.member_status import status_of
 from dispatcher.core.status.samples import Stock, stock_of

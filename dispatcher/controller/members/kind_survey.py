@@ -16,7 +16,7 @@ from typing import Final
 from dispatcher import errors, log
 from dispatcher.core.kinds.object_status import ENDINGS
 from dispatcher.core.kinds.podsets import KINDS, VERSIONS
-from dispatcher.core.scheduling.cluster_filters import Kind
+from dispatcher.core.model.requirements import Kind
 from dispatcher.kube.discovery import Discovery
 
 SURVEY_SECONDS: Final = 10.0

@@ -14,10 +14,11 @@ from dispatcher.api.membercluster import MemberCluster
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.lifecycle.decision import Loss
 from dispatcher.core.model.quantity import QuantityError, resource_amounts
+from dispatcher.core.model.requirements import ClusterRequirements, Kind
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot
-from dispatcher.core.scheduling.cluster_filters import Closed, ClusterRequirements, ClusterSnapshot
+from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.status.cluster_state import Standing
 from dispatcher.core.status.member_status import Known
 from dispatcher.core.status.samples import Stock, stock_of
@@ -81,9 +82,7 @@ class Member:
         message = f"cluster {self.name} has not answered since {since:%Y-%m-%d %H:%M:%S} UTC"
         return Loss(self.declared.on_lost, since + self.declared.grace, message)
 
-    def site(
-        self, kinds: frozenset[cluster_filters.Kind], namespaces: frozenset[str], now: datetime
-    ) -> ClusterSnapshot:
+    def site(self, kinds: frozenset[Kind], namespaces: frozenset[str], now: datetime) -> ClusterSnapshot:
         """What a pass has to know of it, for those who require `kinds` and `namespaces`."""
         declared, cluster = self.declared, self.cluster
         closed = self.closed or closed_by_hand(declared)
@@ -145,9 +144,9 @@ class Member:
         return len(self.mishaps)
 
 
-def asked_kinds(wheres: set[ClusterRequirements]) -> frozenset[cluster_filters.Kind]:
+def asked_kinds(wheres: set[ClusterRequirements]) -> frozenset[Kind]:
     """Every kind that one of those asks for."""
-    return frozenset[cluster_filters.Kind]().union(*(where.kinds for where in wheres))
+    return frozenset[Kind]().union(*(where.kinds for where in wheres))
 
 
 def closed_by_hand(declared: MemberCluster) -> Closed | None:

@@ -17,7 +17,7 @@ from dispatcher.core.kinds.manifest import Anchor, Owner
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.lifecycle.decision import retry_pause
 from dispatcher.core.model.record import Change, ObjectRef, Record
-from dispatcher.core.scheduling.cluster_filters import ClusterRequirements
+from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.kube.anchors import taken
 from dispatcher.kube.object_client import Created, Creation, InTheWay, NameTaken, Postponed, RefusedForGood
 

@@ -20,7 +20,7 @@ from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.kinds.manifest import reference
 from dispatcher.core.lifecycle.decision import Loss
 from dispatcher.core.model.record import Change, ObjectRef, Phase, Record
-from dispatcher.core.scheduling.cluster_filters import ClusterRequirements
+from dispatcher.core.model.requirements import ClusterRequirements
 
 CONFIRM_SECONDS: Final = 0.5
 """The first pause before looking again whether something is so; events usually come first."""

@@ -25,7 +25,8 @@ from dispatcher.core.lifecycle import steps
 from dispatcher.core.model import incremental
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Change, Record
-from dispatcher.core.scheduling.cluster_filters import ClusterRequirements, ClusterSnapshot
+from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Behind, Impossible, Outcome, Placed, Policy, Waiting
 from dispatcher.core.scheduling.pending_queue import News, outcome_of
 from dispatcher.core.scheduling.recheck import still_fitting

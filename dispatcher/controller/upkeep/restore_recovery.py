@@ -36,7 +36,7 @@ from dispatcher.core.lifecycle import steps
 from dispatcher.core.lifecycle.transitions import TARGETS, Cause
 from dispatcher.core.model.incremental import in_parts
 from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
-from dispatcher.core.scheduling.cluster_filters import Kind
+from dispatcher.core.model.requirements import Kind
 
 ASK_AGAIN_SECONDS: Final = 5.0
 AT_ONCE: Final = 8

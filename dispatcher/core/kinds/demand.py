@@ -31,9 +31,8 @@ from dispatcher.core.kinds.podsets import (
     pods_of,
 )
 from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.quantity import QuantityError, resource_amounts
+from dispatcher.core.model.quantity import QuantityError, in_words, resource_amounts
 from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources
-from dispatcher.core.scheduling.cycle import in_words
 
 _DECLARATION: Final = "custompodresources: [{replicas: 2, requests: {cpu: 1, memory: 2Gi}}]"
 _POD_SETS: Final = "podSets: [{path: template.spec.template, replicas: 2}]"

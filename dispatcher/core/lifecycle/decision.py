@@ -16,9 +16,9 @@ from dispatcher.core.kinds.object_status import End
 from dispatcher.core.lifecycle import health
 from dispatcher.core.lifecycle.health import HealthIssue, ObservedObjects, Remedy
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
+from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import ACTIVE, Phase, Record
-from dispatcher.core.scheduling.capacity import PodCounts
-from dispatcher.core.scheduling.cluster_filters import ClusterRequirements
+from dispatcher.core.model.requirements import ClusterRequirements
 
 
 @dataclass(frozen=True, slots=True)

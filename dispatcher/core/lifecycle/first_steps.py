@@ -18,7 +18,7 @@ from dispatcher.core.lifecycle.condition_updates import new_condition
 from dispatcher.core.lifecycle.transitions import TARGETS, Cause
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Attempt, Change, Event, ObjectRef, Record
-from dispatcher.core.scheduling.cluster_filters import ANYWHERE, ClusterRequirements
+from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
 
 
 @dataclass(frozen=True, slots=True)

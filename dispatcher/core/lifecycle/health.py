@@ -18,8 +18,8 @@ from dispatcher.api import conditions as words
 from dispatcher.core.kinds.completion import pods_of
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
+from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import ObjectRef, Phase, Record
-from dispatcher.core.scheduling.capacity import PodCounts
 
 UNSEEN: Final = timedelta(seconds=5)
 """For so long a watch may not have shown an object that was created."""

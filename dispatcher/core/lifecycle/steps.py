@@ -32,8 +32,7 @@ from dispatcher.core.model.record import (
     Phase,
     Record,
 )
-from dispatcher.core.scheduling.backfill import note_of
-from dispatcher.core.scheduling.cluster_filters import ClusterRequirements
+from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.errors import IllegalTransition
 
 CREATION_POSTPONED: Final = "CreationPostponed"
@@ -63,13 +62,13 @@ def told(record: Record) -> Told:
     is_backoff = backoff is not None and backoff.status
     if pending is None:
         return Told(is_backoff=is_backoff)
-    return Told(pending.reason, pending.resource, pending.cluster, is_backoff, note_of(pending))
+    return Told(pending.reason, pending.resource, pending.cluster, is_backoff, pending.reservation)
 
 
 def told_by(pending: Pending) -> Told:
     """What `block` tells."""
     return Told(
-        pending.reason, pending.resource, pending.cluster, is_backoff=True, reservation=note_of(pending)
+        pending.reason, pending.resource, pending.cluster, is_backoff=True, reservation=pending.reservation
     )
 
 

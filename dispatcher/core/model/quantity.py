@@ -127,3 +127,22 @@ def _shown(value: object) -> str:
     if not isinstance(value, str):
         return repr(value) if isinstance(value, int | float) else f"a {type(value).__name__}"
     return repr(value) if len(value) <= LONGEST_QUANTITY else f"{value[:LONGEST_QUANTITY]!r}…"
+
+
+def in_words(resource: str, amount: int) -> str:
+    """An amount in base units as people write it: `1500m` of cpu, `16Gi` of memory, plain numbers of the rest."""
+    if resource == "cpu":
+        return f"{amount}m" if amount % 1000 else str(amount // 1000)
+    if resource == "memory" or resource.endswith("storage") or resource.startswith("hugepages-"):
+        return _bytes_in_words(amount)
+    return str(amount)
+
+
+def _bytes_in_words(amount: int) -> str:
+    """Exactly, unless only kibibytes are exact for gibibytes: of these the tenths are enough, and not one too many."""
+    for unit, size in (("Gi", 2**30), ("G", 10**9), ("Mi", 2**20), ("M", 10**6)):
+        if amount and amount % size == 0:
+            return f"{amount // size}{unit}"
+    if abs(amount) >= 2**30:
+        return f"{amount * 10 // 2**30 / 10}Gi"
+    return f"{amount // 2**10}Ki" if amount and amount % 2**10 == 0 else str(amount)

@@ -9,12 +9,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import Final
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ComponentsCondition, ConditionType
 from dispatcher.api.names import DEFAULT_QUEUE
 from dispatcher.core.model.gang import Gang
-from dispatcher.core.scheduling.cluster_filters import ANYWHERE, ClusterRequirements, Rejection
+from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Rejection
 
 
 class Phase(StrEnum):
@@ -79,6 +80,10 @@ class Condition:
     message: str = ""
 
 
+RESERVATION: Final = "; a backfill reservation "
+"""Begins what a pending reason says of a backfill reservation; no name of a cluster, resource or label contains it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Pending:
     """Why an AppWrapper waits: a code for machines, a sentence for people, and what it is about.
@@ -97,6 +102,11 @@ class Pending:
     def mcad_message(self) -> str:
         """How MCAD says it in the condition Backoff: a hub with members has words of its own."""
         return words.NO_CLUSTER_HAS_ENOUGH if self.clusters else words.INSUFFICIENT_RESOURCES
+
+    @property
+    def reservation(self) -> str:
+        """What the message says of a backfill reservation; empty if nothing."""
+        return self.message.partition(RESERVATION)[2]
 
 
 @dataclass(frozen=True, slots=True)

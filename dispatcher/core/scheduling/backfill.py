@@ -40,7 +40,7 @@ from typing import Final, NamedTuple
 from dispatcher.api import names
 from dispatcher.core.model import incremental
 from dispatcher.core.model.incremental import Steps
-from dispatcher.core.model.record import ACTIVE, Pending, Phase, Record
+from dispatcher.core.model.record import ACTIVE, RESERVATION, Pending, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, rejection
@@ -60,9 +60,6 @@ End = tuple[datetime, Resources]
 """When capacity is free again, and how much."""
 
 _RUNS: Final = ACTIVE | {Phase.DISPATCHING}
-
-_SAYS: Final = "; a backfill reservation "
-"""What a message says of a reservation begins so; no name of a cluster, resource or label does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,13 +134,8 @@ def noted(pending: Pending, reservation: Reservation) -> Pending:
     """The same pending reason, with what is to be said of the reservation; about the cluster where one is kept."""
     cluster = reservation.cluster or pending.cluster
     resource = next((each.resource for each in pending.clusters if each.cluster == cluster), pending.resource)
-    message = f"{pending.message}{_SAYS}{reservation.words}"
+    message = f"{pending.message}{RESERVATION}{reservation.words}"
     return replace(pending, message=message, cluster=cluster, resource=resource)
-
-
-def note_of(pending: Pending) -> str:
-    """What the message says of a reservation; empty if nothing."""
-    return pending.message.partition(_SAYS)[2]
 
 
 # --- when, and where ------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
 from dispatcher.core.model.gang import Gang, Taint, Toleration
+from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.resources import NOTHING, Resources
 
 
@@ -115,30 +116,6 @@ class Pod:
     def is_permanent(self) -> bool:
         """True while it takes from its node what no gang can ever have; the pods of an AppWrapper end with it."""
         return self.never_ends and self.occupies_node and self.owner is None and self.claim is None
-
-
-@dataclass(frozen=True, slots=True)
-class PodCounts:
-    """The pods of one AppWrapper by phase; every live one that does not run is pending.
-
-    Of the pending, `starting` and `unschedulable` are in that plight; of the failed, `evicted`. `lost` are the live
-    ones on nodes that are known and not Ready. `exit_codes` are those of all failed ones.
-    """
-
-    pending: int = 0
-    running: int = 0
-    succeeded: int = 0
-    failed: int = 0
-    starting: int = 0
-    unschedulable: int = 0
-    lost: int = 0
-    evicted: int = 0
-    exit_codes: frozenset[int] = frozenset()
-
-    @property
-    def live(self) -> int:
-        """How many are neither Succeeded nor Failed: capacity is not free before this is 0."""
-        return self.pending + self.running
 
 
 def account(

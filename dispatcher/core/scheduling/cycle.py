@@ -25,19 +25,13 @@ from typing import Final, NamedTuple
 
 from dispatcher.api import names
 from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Pending, Record
+from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Rejection
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.backfill import LONG_AGO, Backfill, Reservation, noted
 from dispatcher.core.scheduling.capacity import Tolerations, tolerations_of
-from dispatcher.core.scheduling.cluster_filters import (
-    ANYWHERE,
-    NOT_SELECTED,
-    ClusterRequirements,
-    ClusterSnapshot,
-    Rejection,
-    rejection,
-    score,
-)
+from dispatcher.core.scheduling.cluster_filters import NOT_SELECTED, ClusterSnapshot, rejection, score
 from dispatcher.core.scheduling.equivalence_classes import class_of
 
 INSUFFICIENT: Final = "InsufficientResources"
@@ -444,22 +438,3 @@ def _taken_for_ever(resource: str, available: int, permanent: int) -> str:
         return ""
     taken, total = in_words(resource, permanent), in_words(resource, available + permanent)
     return f" (of {total}, {taken} are taken by DaemonSets and static pods)"
-
-
-def in_words(resource: str, amount: int) -> str:
-    """An amount in base units as people write it: `1500m` of cpu, `16Gi` of memory, plain numbers of the rest."""
-    if resource == "cpu":
-        return f"{amount}m" if amount % 1000 else str(amount // 1000)
-    if resource == "memory" or resource.endswith("storage") or resource.startswith("hugepages-"):
-        return _bytes_in_words(amount)
-    return str(amount)
-
-
-def _bytes_in_words(amount: int) -> str:
-    """Exactly, unless only kibibytes are exact for gibibytes: of these the tenths are enough, and not one too many."""
-    for unit, size in (("Gi", 2**30), ("G", 10**9), ("Mi", 2**20), ("M", 10**6)):
-        if amount and amount % size == 0:
-            return f"{amount // size}{unit}"
-    if abs(amount) >= 2**30:
-        return f"{amount * 10 // 2**30 / 10}Gi"
-    return f"{amount // 2**10}Ki" if amount and amount % 2**10 == 0 else str(amount)

@@ -19,15 +19,10 @@ from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.model.gang import Gang, Taint
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Record
+from dispatcher.core.model.requirements import ClusterRequirements, Kind, Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity import Tolerations, tolerations_of
-from dispatcher.core.scheduling.cluster_filters import (
-    ClusterRequirements,
-    ClusterSnapshot,
-    Kind,
-    Rejection,
-    rejection,
-)
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, rejection
 
 Taints = tuple[Taint, ...]
 AT_ONCE: Final = 50

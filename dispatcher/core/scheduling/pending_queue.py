@@ -26,8 +26,9 @@ from dispatcher.core.lifecycle.steps import Told, told, told_by
 from dispatcher.core.model import incremental
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Record
+from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.scheduling.backfill import Backfill, Reservation
-from dispatcher.core.scheduling.cluster_filters import ClusterRequirements, ClusterSnapshot
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Behind, Outcome, Placed, Planning, Policy, Refused, behind
 from dispatcher.core.scheduling.equivalence_classes import Asked, Classes, ClassKey
 from dispatcher.core.scheduling.ordering import Rank, rank, starved

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from dispatcher.api.names import HUB_CLUSTER
-from dispatcher.core.scheduling.cluster_filters import ANYWHERE, ClusterSnapshot, rejection
+from dispatcher.core.model.requirements import ANYWHERE
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, rejection
 from dispatcher.core.scheduling.cycle import Placed
 
 

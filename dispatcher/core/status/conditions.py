@@ -14,9 +14,9 @@ from typing import Any, Final, assert_never
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType, State
+from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import ACTIVE, Ailment, Condition, Pending, Phase, Record
-from dispatcher.core.scheduling.capacity import PodCounts
-from dispatcher.core.scheduling.cluster_filters import Rejection
+from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.status import components
 
 NO_PODS: Final = PodCounts()

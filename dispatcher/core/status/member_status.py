@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import Closed
-from dispatcher.core.scheduling.cycle import in_words
 
 _UNKNOWN: Final = {cluster_filters.NOT_REPORTED}
 _NOT_REACHED: Final = {

@@ -21,8 +21,8 @@ from dispatcher.core.lifecycle import first_steps, steps
 from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Pending, Record
+from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.cluster_filters import Rejection
 from dispatcher.store.queue import QueueStore
 from tests.builders import make_newcomer
 from tests.postgres.changes import make_object, make_submit, rows_of

@@ -7,8 +7,8 @@ from datetime import timedelta
 
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.model.record import Pending, Phase
+from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.scheduling import cluster_filters, cycle
-from dispatcher.core.scheduling.cluster_filters import Rejection
 from dispatcher.store.queue import QueueStore
 from tests.postgres.changes import LATER, NOW, make_submit, rows_of
 

@@ -17,9 +17,9 @@ from dispatcher.core.lifecycle.first_steps import Kept, Newcomer
 from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Pending, Phase, Record
+from dispatcher.core.model.requirements import ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling import cluster_filters, cycle
-from dispatcher.core.scheduling.cluster_filters import ClusterRequirements, Rejection
 from dispatcher.store.queue import QueueStore
 from tests.postgres.history.facts import Life, note
 

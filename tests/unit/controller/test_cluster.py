@@ -13,7 +13,8 @@ from dispatcher.api.names import ITEM_ANNOTATION, UID_LABEL
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.kinds.object_status import End
 from dispatcher.core.lifecycle import steps
-from dispatcher.core.scheduling.capacity import CapacityLedger, PodCounts
+from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.live_pod_lister import Left
 from tests.builders import at, make_metadata, make_node, make_pod, make_record, make_ref

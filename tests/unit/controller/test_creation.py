@@ -21,8 +21,9 @@ from dispatcher.core.kinds.manifest import Anchor, anchor_name, build
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.lifecycle.steps import CREATION_POSTPONED
 from dispatcher.core.model.record import Pending, Phase, Record
+from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.scheduling.capacity import CapacityLedger
-from dispatcher.core.scheduling.cluster_filters import ClusterRequirements, leads_nowhere
+from dispatcher.core.scheduling.cluster_filters import leads_nowhere
 from tests.builders import make_appwrapper, make_metadata, make_owner, make_wrapped
 from tests.fakes import FakeApiServer, Reply, answer, client_of, hang_up, refusal, text
 from tests.unit.controller.wire import APPWRAPPERS, JOBS, MISSING, job, made, secret

@@ -20,8 +20,9 @@ from dispatcher.controller.members.connector import Pace
 from dispatcher.controller.members.fleet import Concerned, Fleet
 from dispatcher.controller.members.kind_survey import KNOWN_SECONDS, OTHERS_SECONDS
 from dispatcher.core.lifecycle.decision import Loss
+from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
 from dispatcher.core.scheduling import cluster_filters
-from dispatcher.core.scheduling.cluster_filters import ANYWHERE, Closed, ClusterRequirements
+from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.status.cluster_state import Standing
 from dispatcher.kube.client import ClusterClient
 from tests.builders import at, make_node

@@ -24,10 +24,11 @@ from dispatcher.controller.members.member import (
     why,
 )
 from dispatcher.core.lifecycle.decision import Loss
+from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.capacity import CapacityLedger
-from dispatcher.core.scheduling.cluster_filters import Closed, ClusterRequirements, ClusterSnapshot
+from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.status.cluster_state import Standing
 from dispatcher.core.status.member_status import Known
 from dispatcher.core.status.samples import Stock

@@ -10,7 +10,7 @@ import pytest
 
 from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.controller.members.membership import MEMBERS_UNKNOWN, MembersUnknown
-from dispatcher.core.scheduling.cluster_filters import ANYWHERE
+from dispatcher.core.model.requirements import ANYWHERE
 from dispatcher.core.scheduling.cluster_filters import MEMBERS_UNKNOWN as REASON
 from dispatcher.core.scheduling.cycle import Impossible, plan
 from dispatcher.kube.client import ClusterClient

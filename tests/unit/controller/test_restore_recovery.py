@@ -21,8 +21,8 @@ from dispatcher.controller.upkeep.restore_recovery import RestoreRecovery
 from dispatcher.core.kinds.manifest import build
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.model.record import Attempt, Phase, Record
+from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.scheduling.capacity import CapacityLedger
-from dispatcher.core.scheduling.cluster_filters import ClusterRequirements
 from dispatcher.errors import Fenced
 from dispatcher.kube.client import ClusterClient
 from tests.builders import make_appwrapper, make_owner, make_record, make_template, make_wrapped

@@ -13,7 +13,8 @@ from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.reconcile.committer import LARGEST_BATCH
 from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
 from dispatcher.core.model.record import Phase, Record
-from dispatcher.core.scheduling.cluster_filters import ClusterRequirements, ClusterSnapshot
+from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Policy
 from dispatcher.probes import Metrics
 from tests.builders import at, make_gang, make_record

@@ -7,7 +7,8 @@ from typing import TypedDict
 from hypothesis import strategies as st
 
 from dispatcher.api.selector import parse_selector
-from dispatcher.core.scheduling.cluster_filters import ANYWHERE, Closed, ClusterRequirements
+from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
+from dispatcher.core.scheduling.cluster_filters import Closed
 
 JOB = ("batch/v1", "Job")
 RAY = ("ray.io/v1", "RayCluster")

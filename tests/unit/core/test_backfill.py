@@ -11,6 +11,7 @@ import pytest
 from dispatcher.api.selector import parse_selector
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.model.record import Pending, Phase, Record
+from dispatcher.core.model.requirements import ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.backfill import (
     LAST_RESORT,
@@ -24,13 +25,12 @@ from dispatcher.core.scheduling.backfill import (
     State,
     estimated_end,
     following,
-    note_of,
     noted,
     rest_after,
     soonest,
 )
 from dispatcher.core.scheduling.capacity import CapacityLedger, Node
-from dispatcher.core.scheduling.cluster_filters import Closed, ClusterRequirements, ClusterSnapshot, Rejection
+from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, plan
 from tests.builders import at, make_gang, make_record, make_sites, make_snapshot
 from tests.unit.core.month import HOUR, MINUTE, cpus, make_cluster
@@ -410,7 +410,7 @@ def test_gang_waits_for_its_turn(
 
 def test_gang_that_waits_for_its_turn_is_told_since_when_it_may_have_it() -> None:
     waits = Reservation("", at(0), at(3600), at(0), ("a",), waits=True)
-    assert note_of(noted(WAITS_ON_A, waits)) == (
+    assert noted(WAITS_ON_A, waits).reservation == (
         "can begin after 2026-11-20 09:58:06 UTC: until then it is the turn of others, after a was not complete in time"
     )
     assert waits.is_resting
@@ -526,8 +526,8 @@ WAITS_ON_A = Pending("InsufficientResources", "cluster a: cpu: needs 8, 0 free",
 
 
 def test_what_is_said_of_a_reservation_is_found_again_in_the_message() -> None:
-    assert note_of(WAITS_ON_A) == ""
-    assert note_of(noted(WAITS_ON_A, BEGUN)) == BEGUN.words
+    assert WAITS_ON_A.reservation == ""
+    assert noted(WAITS_ON_A, BEGUN).reservation == BEGUN.words
 
 
 def test_gang_that_needs_what_daemonsets_take_is_told_how_much_that_is() -> None:

@@ -6,16 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity import (
-    CapacityLedger,
-    Node,
-    Plight,
-    Pod,
-    PodCounts,
-    PodPhase,
-    Unscheduled,
-)
+from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Plight, Pod, PodPhase, Unscheduled
 
 AWAY = Node("away", NOTHING, usable=False, ready=False)
 CORDONED = Node("cordoned", NOTHING, usable=False, ready=True)

@@ -8,13 +8,11 @@ from typing import Any
 import pytest
 
 from dispatcher.api.selector import EVERYTHING, parse_selector
+from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.cluster_filters import (
-    ANYWHERE,
     Closed,
-    ClusterRequirements,
     ClusterSnapshot,
-    Rejection,
     Score,
     leads_nowhere,
     rejection,

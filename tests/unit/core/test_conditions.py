@@ -13,9 +13,9 @@ import yaml
 
 from dispatcher.api.conditions import ConditionType, State
 from dispatcher.core.lifecycle import steps
+from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import Ailment, Pending, Phase, Record
-from dispatcher.core.scheduling.capacity import PodCounts
-from dispatcher.core.scheduling.cluster_filters import Rejection
+from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.status.conditions import Shown, project
 from tests.builders import (
     NOW,

@@ -7,11 +7,12 @@ from collections.abc import Iterable
 import pytest
 
 from dispatcher.core.model.gang import Gang, Taint, Toleration
+from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Pending, Record
+from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity import CapacitySnapshot
-from dispatcher.core.scheduling.cluster_filters import Rejection
-from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, explain, in_words, plan
+from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, explain, plan
 from tests.builders import make_core_node, make_gang, make_record, make_sites, make_snapshot
 
 GPU_ONLY = Taint("gpu", "", "NoSchedule")

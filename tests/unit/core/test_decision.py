@@ -30,8 +30,8 @@ from dispatcher.core.lifecycle.decision import (
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import KEPT
 from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import Ailment, Phase, Record
-from dispatcher.core.scheduling.capacity import PodCounts
 from tests.builders import (
     NOW,
     at,

@@ -13,8 +13,8 @@ from dispatcher.api.mutable_spec import Asked
 from dispatcher.core.kinds.completion import ItemTerms
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle.decision import REST, Decision, Step, decide
+from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import Ailment, Phase, Record
-from dispatcher.core.scheduling.capacity import PodCounts
 from tests.builders import at, make_observation, make_record, make_ref, make_sight, make_terms
 
 DRIFT = "RayCluster default/ray: spec.x was changed"

@@ -23,8 +23,8 @@ from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
+from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import ACTIVE, Ailment, Change, Phase, Record
-from dispatcher.core.scheduling.capacity import PodCounts
 from tests.builders import (
     at,
     make_evicted,

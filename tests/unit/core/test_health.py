@@ -15,8 +15,8 @@ from dispatcher.core.kinds.completion import ItemTerms
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle import health, steps
 from dispatcher.core.lifecycle.health import HealthIssue, Remedy
+from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import Ailment, Phase, Record
-from dispatcher.core.scheduling.capacity import PodCounts
 from tests.builders import (
     at,
     make_evicted,

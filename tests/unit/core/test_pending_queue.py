@@ -16,10 +16,11 @@ from dispatcher.core.lifecycle import steps
 from dispatcher.core.model.gang import Gang, PodSet, Taint, Toleration
 from dispatcher.core.model.incremental import run
 from dispatcher.core.model.record import Change, Phase, Record
+from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.backfill import Backfill, Bounds, Running
 from dispatcher.core.scheduling.capacity import CapacityLedger
-from dispatcher.core.scheduling.cluster_filters import Closed, ClusterRequirements, ClusterSnapshot
+from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import (
     Impossible,
     Outcome,

@@ -11,9 +11,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from dispatcher.core.model.gang import Gang, PodSet, Taint, Toleration
 from dispatcher.core.model.record import Record
+from dispatcher.core.model.requirements import ANYWHERE
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodPhase, account
-from dispatcher.core.scheduling.cluster_filters import ANYWHERE, ClusterSnapshot, Score, score
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, Score, score
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, plan
 from tests.builders import make_record, make_sites
 

@@ -12,16 +12,9 @@ from hypothesis import strategies as st
 from dispatcher.api.selector import parse_selector
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Pending, Record
+from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Rejection
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.cluster_filters import (
-    ANYWHERE,
-    Closed,
-    ClusterRequirements,
-    ClusterSnapshot,
-    Rejection,
-    rejection,
-    score,
-)
+from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot, rejection, score
 from dispatcher.core.scheduling.cycle import Behind, Impossible, Outcome, Placed, Policy, Waiting, plan
 from tests.builders import make_gang, make_record, make_snapshot
 from tests.unit.core.clusters import JOB, KNOWN, RAY, WHERES, Known

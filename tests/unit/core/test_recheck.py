@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from dispatcher.api.selector import parse_selector
-from dispatcher.core.scheduling.cluster_filters import Closed, ClusterRequirements, ClusterSnapshot
+from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Placed
 from dispatcher.core.scheduling.recheck import still_fitting
 from tests.builders import make_gang, make_record, make_sites, make_snapshot
