@@ -25,7 +25,7 @@ from dispatcher.controller.members.fleet import _decode as decode_member
 from dispatcher.controller.members.member import AnotherCluster, Unlisted, why
 from dispatcher.core.kinds import drift
 from dispatcher.core.kinds.manifest import anchor_name
-from dispatcher.core.kinds.object_status import _TROUBLES, ENDINGS, state_of
+from dispatcher.core.kinds.registry import ROWS, state_of
 from dispatcher.core.model.requirements import ANYWHERE
 from dispatcher.kube.anchors import _found as anchor_found
 from dispatcher.kube.answers import one_object
@@ -116,7 +116,10 @@ def _object_of_any_kind_that_ended(text: str) -> list[str]:
         {"jobDeploymentStatus": "Complete", "jobStatus": "FAILED", **said},
     ]
     return [
-        state_of(*kind, {"status": status}).message for kind in (*ENDINGS, *_TROUBLES) for status in statuses
+        state_of(row.group, row.kind, {"status": status}).message
+        for row in ROWS
+        if row.status
+        for status in statuses
     ]
 
 

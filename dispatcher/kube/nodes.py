@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from dispatcher.api import names
 from dispatcher.core.kinds.manifest import controller_of
-from dispatcher.core.kinds.object_status import End, state_of
+from dispatcher.core.kinds.object_status import End
 from dispatcher.core.kinds.pod_requests import pod_requests
+from dispatcher.core.kinds.registry import state_of
 from dispatcher.core.model.gang import Taint
 from dispatcher.core.model.quantity import QuantityError, amount
 from dispatcher.core.model.record import ObjectRef

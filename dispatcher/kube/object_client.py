@@ -29,7 +29,8 @@ from dispatcher.core.kinds.manifest import (
     reference,
     whose,
 )
-from dispatcher.core.kinds.object_status import ObjectState, state_of
+from dispatcher.core.kinds.object_status import ObjectState
+from dispatcher.core.kinds.registry import state_of
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube import paths
 from dispatcher.kube.answers import one_object

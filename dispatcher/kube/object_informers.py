@@ -22,8 +22,8 @@ from dispatcher import log
 from dispatcher.api import names
 from dispatcher.core.kinds.drift import is_compared
 from dispatcher.core.kinds.manifest import controller_of
-from dispatcher.core.kinds.object_status import End, ObjectState, ends, state_of
-from dispatcher.core.kinds.podsets import KINDS
+from dispatcher.core.kinds.object_status import End, ObjectState
+from dispatcher.core.kinds.registry import KINDS, ends, state_of
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery

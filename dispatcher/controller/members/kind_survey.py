@@ -14,8 +14,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from dispatcher import errors, log
-from dispatcher.core.kinds.object_status import ENDINGS
-from dispatcher.core.kinds.podsets import KINDS, VERSIONS
+from dispatcher.core.kinds.registry import KINDS, VERSIONS
 from dispatcher.core.model.requirements import Kind
 from dispatcher.kube.discovery import Discovery
 
@@ -36,9 +35,7 @@ MOST_GUESSED: Final = 50
 
 
 KNOWN: Final = frozenset(
-    (f"{group}/{version}".removeprefix("/"), kind)
-    for group, kind in (*KINDS, *ENDINGS)
-    for version in VERSIONS[group]
+    (f"{group}/{version}".removeprefix("/"), kind) for group, kind in KINDS for version in VERSIONS[group]
 )
 """The kinds in our tables, in their usual versions. So no invented version of a known kind costs a request."""
 

@@ -15,7 +15,7 @@ from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.reconcile.parts import Parts
 from dispatcher.core.kinds.manifest import anchor_name
 from dispatcher.core.kinds.object_status import End
-from dispatcher.core.kinds.podsets import KINDS
+from dispatcher.core.kinds.registry import KINDS
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.lifecycle.health import keeps_what_ended
 from dispatcher.core.lifecycle.policy import LifecyclePolicy

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
 from dispatcher.api.appwrapper import WrappedObject
-from dispatcher.core.kinds.object_status import End, ObjectState, ends
-from dispatcher.core.kinds.podsets import KINDS
+from dispatcher.core.kinds.object_status import End, ObjectState
+from dispatcher.core.kinds.registry import KINDS, ends, serves
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,18 +44,12 @@ class ItemTerms:
         return self.holds or (self.serves and not some_item_names_words)
 
 
-_SERVING: Final = frozenset(
-    {("", "Service"), ("networking.k8s.io", "Ingress"), ("route.openshift.io", "Route")}
-)
-"""Kinds that make no pods but are wrapped to be used: they tell of something that shall go on."""
-
-
 def item_terms(wrapped: WrappedObject, pods: int = 0) -> ItemTerms:
     """Tell what an item that makes so many pods has to reach."""
     kind, its_kind_ends = (wrapped.group, wrapped.kind), ends(wrapped.group, wrapped.kind)
     waited_for = bool(wrapped.completion) or its_kind_ends
     makes_pods = _makes_pods(wrapped)
-    passive = kind in KINDS and kind not in _SERVING
+    passive = kind in KINDS and not serves(*kind)
     return ItemTerms(
         words=wrapped.completion,
         ends=its_kind_ends,

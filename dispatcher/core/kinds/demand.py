@@ -20,16 +20,8 @@ from typing import Final
 
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, TemplatePodSet, WrappedObject
 from dispatcher.api.spec_errors import SpecError, quoted
-from dispatcher.core.kinds.podsets import (
-    KINDS,
-    UNTOLD,
-    Kind,
-    Pods,
-    TemplateError,
-    is_template_of,
-    pod_set_at,
-    pods_of,
-)
+from dispatcher.core.kinds.podsets import Kind, Pods, TemplateError, is_template_of, pod_set_at, pods_of
+from dispatcher.core.kinds.registry import KINDS, UNTOLD
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.quantity import QuantityError, in_words, resource_amounts
 from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources

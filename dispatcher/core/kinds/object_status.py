@@ -1,9 +1,9 @@
 """What a wrapped object says of itself: whether it still goes on, how it ended, which conditions it has.
 
-Read from the object's JSON as the API server has it, which may be anything: what is missing or malformed says
-nothing, and nothing raises. A condition `Failed` that is True is the end of an object of any kind; how else a
-kind ends is a row of `ENDINGS`. What can still heal (a Deployment past its deadline, a RayCluster that cannot
-create a pod) is no end: its text is kept, as the reason why no pod may ever appear.
+Read from the object's JSON as the API server has it, which may be anything: a missing or malformed field says nothing,
+and nothing raises. A condition `Failed` that is True is the end of an object of any kind; the other rules by which a
+kind ends are here, and `registry` says which kind has which. A state that can still heal (a Deployment past its
+deadline, a RayCluster that cannot create a pod) is no end: its text is kept, as the reason why no pod may ever appear.
 """
 
 from __future__ import annotations
@@ -38,16 +38,11 @@ class ObjectState:
     message: str = ""
 
 
-def state_of(group: str, kind: str, raw: Mapping[str, Any]) -> ObjectState:
-    """Tell what an object says of itself, whatever JSON it is."""
+def read(rule: Rule | None, raw: Mapping[str, Any]) -> ObjectState:
+    """Tell what an object says of itself, whatever JSON it is; without a rule only that it failed, if it says so."""
     status = _Status.of(raw)
-    end, text = _told(group, kind, status)
+    end, text = _told(rule, status)
     return ObjectState(end, frozenset(one.type for one in status.conditions if one.is_true), one_line(text))
-
-
-def ends(group: str, kind: str) -> bool:
-    """True if objects of this kind come to an end that is known."""
-    return (group, kind) in ENDINGS
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,26 +89,26 @@ class _Status:
 
 
 _Told: TypeAlias = tuple[End, str]
-_Rule: TypeAlias = Callable[[_Status], _Told]
+Rule: TypeAlias = Callable[[_Status], _Told]
 
 _OPEN: Final[_Told] = (End.OPEN, "")
 _SUCCEEDED: Final[_Told] = (End.SUCCEEDED, "")
 
 
-def _told(group: str, kind: str, status: _Status) -> _Told:
+def _told(rule: Rule | None, status: _Status) -> _Told:
     failed = status.true("Failed")
     if failed:
         return End.FAILED, failed.text
-    rule = ENDINGS.get((group, kind)) or _TROUBLES.get((group, kind))
     return rule(status) if rule else _OPEN
 
 
-def _condition_ends(success: str) -> _Rule:
+def condition_ends(success: str) -> Rule:
     """Kinds that say with a condition that they are done."""
     return lambda status: _SUCCEEDED if status.true(success) else _OPEN
 
 
-def _pod_ends(status: _Status) -> _Told:
+def pod_ends(status: _Status) -> _Told:
+    """A Pod, which may have been put out by its node."""
     match status.text("phase"):
         case "Succeeded":
             return _SUCCEEDED
@@ -159,7 +154,7 @@ def _failed_container(status: _Status) -> str:
     return ""
 
 
-def _ray_job_ends(status: _Status) -> _Told:
+def ray_job_ends(status: _Status) -> _Told:
     """A RayJob's deployment is Complete however its job ended, so both are asked."""
     deployment, job = status.text("jobDeploymentStatus"), status.text("jobStatus")
     if deployment in {"Failed", "ValidationFailed"}:
@@ -174,7 +169,8 @@ def _ray_job_ends(status: _Status) -> _Told:
     return _OPEN
 
 
-def _volcano_job_ends(status: _Status) -> _Told:
+def volcano_job_ends(status: _Status) -> _Told:
+    """A Job of Volcano, by the phase of its state."""
     state = _object(status.fields.get("state"))
     phase = _text(state.get("phase"))
     if phase in {"Failed", "Aborted", "Terminated"}:
@@ -182,45 +178,22 @@ def _volcano_job_ends(status: _Status) -> _Told:
     return _SUCCEEDED if phase == "Completed" else _OPEN
 
 
-ENDINGS: Final[Mapping[tuple[str, str], _Rule]] = {
-    ("", "Pod"): _pod_ends,
-    ("batch", "Job"): _condition_ends("Complete"),
-    ("batch.volcano.sh", "Job"): _volcano_job_ends,
-    ("jobset.x-k8s.io", "JobSet"): _condition_ends("Completed"),
-    ("kubeflow.org", "JAXJob"): _condition_ends("Succeeded"),
-    ("kubeflow.org", "MPIJob"): _condition_ends("Succeeded"),
-    ("kubeflow.org", "PaddleJob"): _condition_ends("Succeeded"),
-    ("kubeflow.org", "PyTorchJob"): _condition_ends("Succeeded"),
-    ("kubeflow.org", "TFJob"): _condition_ends("Succeeded"),
-    ("kubeflow.org", "XGBoostJob"): _condition_ends("Succeeded"),
-    ("ray.io", "RayJob"): _ray_job_ends,
-}
-"""The kinds that end, and how each tells it, by (API group, kind), whatever the version."""
-
-
-def _creates_no_pods(status: _Status) -> _Told:
+def creates_no_pods(status: _Status) -> _Told:
+    """A kind that says with a condition that it cannot create pods, and may heal."""
     failure = status.true("ReplicaFailure")
     return End.OPEN, failure.text if failure else ""
 
 
-def _deployment_hangs(status: _Status) -> _Told:
+def deployment_hangs(status: _Status) -> _Told:
+    """A Deployment that cannot create pods, or is past its deadline; it may heal."""
     trouble = status.true("ReplicaFailure") or status.false("Progressing", "ProgressDeadlineExceeded")
     return End.OPEN, trouble.text if trouble else ""
 
 
-def _ray_service_gave_up(status: _Status) -> _Told:
+def ray_service_gave_up(status: _Status) -> _Told:
     """KubeRay takes down a service that did not come up in time, and never tries it again."""
     given_up = status.false("Ready", "InitializingTimeout", "ValidationFailed")
     return (End.FAILED, given_up.text) if given_up else _OPEN
-
-
-_TROUBLES: Final[Mapping[tuple[str, str], _Rule]] = {
-    ("apps", "Deployment"): _deployment_hangs,
-    ("apps", "ReplicaSet"): _creates_no_pods,
-    ("ray.io", "RayCluster"): _creates_no_pods,
-    ("ray.io", "RayService"): _ray_service_gave_up,
-}
-"""Kinds that never succeed, and what can be wrong with them."""
 
 
 def _condition(raw: Mapping[str, Any]) -> _Condition:

@@ -1,10 +1,9 @@
 """The pod sets of the kinds we know, read from their templates.
 
-`KINDS` says for each kind, by (API group, kind), where its pod templates are and how many pods are made of
-each, whatever the version: a new kind is one row. A kind with no rules makes no pods; a kind that is not in
-the table may make any number. Where somebody else says which templates there are, `template_at` finds one by
-its path. Templates have not been through the API server: nothing is defaulted, any field may be missing, null
-or of another type, and then `TemplateError` says which.
+A `Kind` says where the pod templates of a kind are and how many pods are made of each; `registry` says which kind has
+which. A kind with no rules makes no pods; a kind that is not in the registry may make any number. Where somebody else
+says which templates there are, `template_at` finds one by its path. Templates have not been through the API server:
+nothing is defaulted, any field may be missing, null or of another type, and then `TemplateError` says which.
 """
 
 from __future__ import annotations
@@ -342,7 +341,7 @@ def _with_wait_gcs_ready(pod_spec: PodSpec, _: Field, __: Field) -> PodSpec:
     return _with_one_more(pod_spec, "initContainers", _WAIT_GCS_READY)
 
 
-def _with_init_pytorch(pod_spec: PodSpec, group: Field, _: Field) -> PodSpec:
+def with_init_pytorch(pod_spec: PodSpec, group: Field, _: Field) -> PodSpec:
     """Add the init container with which workers wait for their master."""
     return _with_one_more(pod_spec, "initContainers", _INIT_PYTORCH) if group.key == "Worker" else pod_spec
 
@@ -400,7 +399,7 @@ def _ray_cluster(
     )
 
 
-_RAY_JOB: Final = Kind(
+RAY_JOB: Final = Kind(
     (
         *_ray_cluster("spec.rayClusterSpec", _with_submitter, applies=_has_own_cluster),
         PodRule(
@@ -415,7 +414,7 @@ _RAY_JOB: Final = Kind(
     suspend="spec.suspend",
 )
 
-_LEADER_WORKER_SET: Final = Kind(
+LEADER_WORKER_SET: Final = Kind(
     (
         PodRule("spec", "leaderWorkerTemplate.leaderTemplate", _replicas, otherwise=_worker_template),
         PodRule("spec", "leaderWorkerTemplate.workerTemplate", _workers_of_leaders),
@@ -423,94 +422,19 @@ _LEADER_WORKER_SET: Final = Kind(
 )
 
 
-def _kubeflow_job(replica_specs: str, *injections: Injection) -> Kind:
+def kubeflow_job(replica_specs: str, *injections: Injection) -> Kind:
+    """How a kind of the Kubeflow training operator makes pods, whose replicas are at `spec.replica_specs`."""
     rule = PodRule(f"spec.{replica_specs}.*", "template", _replicas, injections)
     return Kind((rule,), suspend="spec.runPolicy.suspend")
 
 
-_REPLICATED = Kind((PodRule("spec", "template", _replicas),))
-
-_PODLESS: Final = {
-    "": (
-        "ConfigMap",
-        "Endpoints",
-        "LimitRange",
-        "PersistentVolumeClaim",
-        "ResourceQuota",
-        "Secret",
-        "Service",
-        "ServiceAccount",
-    ),
-    "apps": ("ControllerRevision",),
-    "autoscaling": ("HorizontalPodAutoscaler",),
-    "coordination.k8s.io": ("Lease",),
-    "discovery.k8s.io": ("EndpointSlice",),
-    "networking.k8s.io": ("Ingress", "NetworkPolicy"),
-    "policy": ("PodDisruptionBudget",),
-    "rbac.authorization.k8s.io": ("Role", "RoleBinding"),
-    "route.openshift.io": ("Route",),
-    "scheduling.k8s.io": ("PodGroup",),
-    "scheduling.sigs.k8s.io": ("PodGroup",),
-    "scheduling.volcano.sh": ("PodGroup",),
-    "scheduling.x-k8s.io": ("PodGroup",),
-    "batch.volcano.sh": ("PodGroup",),
-}
-
-KINDS: Final[Mapping[tuple[str, str], Kind]] = {
-    **{(group, kind): Kind() for group, kinds in _PODLESS.items() for kind in kinds},
-    ("", "Pod"): Kind((PodRule("", "", _one),)),
-    ("apps", "Deployment"): _REPLICATED,
-    ("apps", "ReplicaSet"): _REPLICATED,
-    ("apps", "StatefulSet"): _REPLICATED,
-    ("batch", "Job"): Kind((PodRule("spec", "template", _job_pods),), suspend="spec.suspend"),
-    ("batch.volcano.sh", "Job"): Kind((PodRule("spec.tasks.*", "template", _replicas_if_written),)),
-    ("jobset.x-k8s.io", "JobSet"): Kind(
-        (PodRule("spec.replicatedJobs.*", "template.spec.template", _job_set_pods),), suspend="spec.suspend"
-    ),
-    ("kubeflow.org", "JAXJob"): _kubeflow_job("jaxReplicaSpecs"),
-    ("kubeflow.org", "MPIJob"): _kubeflow_job("mpiReplicaSpecs"),
-    ("kubeflow.org", "PaddleJob"): _kubeflow_job("paddleReplicaSpecs"),
-    ("kubeflow.org", "PyTorchJob"): _kubeflow_job("pytorchReplicaSpecs", _with_init_pytorch),
-    ("kubeflow.org", "TFJob"): _kubeflow_job("tfReplicaSpecs"),
-    ("kubeflow.org", "XGBoostJob"): _kubeflow_job("xgbReplicaSpecs"),
-    ("leaderworkerset.x-k8s.io", "LeaderWorkerSet"): _LEADER_WORKER_SET,
-    ("ray.io", "RayCluster"): Kind(_ray_cluster("spec"), suspend="spec.suspend"),
-    ("ray.io", "RayJob"): _RAY_JOB,
-    ("ray.io", "RayService"): Kind(_ray_cluster("spec.rayClusterConfig")),
-}
-
-UNTOLD: Final[Mapping[tuple[str, str], str]] = {
-    ("apps", "DaemonSet"): "it makes one on every node there is",
-    ("batch", "CronJob"): "it makes them again and again, at its own times",
-    ("ray.io", "RayCronJob"): "it makes them again and again, at its own times",
-    ("sparkoperator.k8s.io", "SparkApplication"): "its driver makes them as it goes",
-    ("trainer.kubeflow.org", "TrainJob"): "they are described by its runtime, which is another object",
-}
-"""Kinds that are known, and why the number of their pods still cannot be told from their templates."""
-
-VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
-    "": ("v1",),
-    "apps": ("v1",),
-    "autoscaling": ("v1", "v2"),
-    "batch": ("v1",),
-    "batch.volcano.sh": ("v1alpha1",),
-    "coordination.k8s.io": ("v1",),
-    "discovery.k8s.io": ("v1",),
-    "jobset.x-k8s.io": ("v1alpha2",),
-    "kubeflow.org": ("v1", "v2beta1"),
-    "leaderworkerset.x-k8s.io": ("v1",),
-    "networking.k8s.io": ("v1",),
-    "policy": ("v1",),
-    "ray.io": ("v1", "v1alpha1"),
-    "rbac.authorization.k8s.io": ("v1",),
-    "route.openshift.io": ("v1",),
-    "scheduling.k8s.io": ("v1alpha2",),
-    "scheduling.sigs.k8s.io": ("v1alpha1",),
-    "scheduling.volcano.sh": ("v1beta1",),
-    "scheduling.x-k8s.io": ("v1alpha1",),
-}
-"""The versions in which clusters usually serve the kinds of each API group of `KINDS`.
-
-A kind in another version is read by the same rules. But no cluster is asked for the kinds of that version before the
-cluster says that it serves the version: anybody can invent one.
-"""
+REPLICATED: Final = Kind((PodRule("spec", "template", _replicas),))
+NO_PODS: Final = Kind()
+POD: Final = Kind((PodRule("", "", _one),))
+JOB: Final = Kind((PodRule("spec", "template", _job_pods),), suspend="spec.suspend")
+VOLCANO_JOB: Final = Kind((PodRule("spec.tasks.*", "template", _replicas_if_written),))
+JOB_SET: Final = Kind(
+    (PodRule("spec.replicatedJobs.*", "template.spec.template", _job_set_pods),), suspend="spec.suspend"
+)
+RAY_CLUSTER: Final = Kind(_ray_cluster("spec"), suspend="spec.suspend")
+RAY_SERVICE: Final = Kind(_ray_cluster("spec.rayClusterConfig"))

@@ -15,7 +15,7 @@ from dispatcher.api.annotations import FaultTolerance
 from dispatcher.api.appwrapper import AppWrapperSpec, Growth, Requeuing, WrappedObject
 from dispatcher.core.kinds.completion import ItemTerms, item_terms
 from dispatcher.core.kinds.demand import pods_by_item
-from dispatcher.core.kinds.podsets import KINDS
+from dispatcher.core.kinds.registry import KINDS
 from dispatcher.core.model.record import Record
 
 ADMISSION_GRACE: Final = timedelta(minutes=1)

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from dispatcher.api.names import FINALIZER, MEMBERS_PATH
-from dispatcher.core.kinds.podsets import KINDS, UNTOLD
+from dispatcher.core.kinds.registry import KINDS, UNTOLD
 from tests.unit.api.test_submitter_policy import DOORS
 
 DOCUMENTS: list[dict[str, Any]] = [

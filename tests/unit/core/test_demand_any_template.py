@@ -17,7 +17,7 @@ from dispatcher.api.appwrapper import (
     WrappedObject,
 )
 from dispatcher.core.kinds.demand import DemandError, gang_of
-from dispatcher.core.kinds.podsets import KINDS
+from dispatcher.core.kinds.registry import KINDS
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.resources import LARGEST_AMOUNT
 

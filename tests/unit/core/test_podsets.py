@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from dispatcher.core.kinds.podsets import KINDS, Field, Pods, TemplateError, pods_of, template_at
+from dispatcher.core.kinds.podsets import Field, Pods, TemplateError, pods_of, template_at
+from dispatcher.core.kinds.registry import KINDS
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.resources import Resources
 

@@ -10,7 +10,8 @@ import pytest
 from dispatcher import errors
 from dispatcher.api import names
 from dispatcher.core.kinds.manifest import Anchor, adoption, build, reference
-from dispatcher.core.kinds.object_status import ObjectState, state_of
+from dispatcher.core.kinds.object_status import ObjectState
+from dispatcher.core.kinds.registry import state_of
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.client import MERGE_PATCH, METADATA_LIST, ClusterClient
 from dispatcher.kube.discovery import Discovery

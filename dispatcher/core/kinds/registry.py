@@ -1,0 +1,158 @@
+"""The kinds of wrapped objects that are known: one row for each, with all that depends on the kind.
+
+A kind is known by its API group and name, whatever the version. To add one, add its row, its API group to `VERSIONS` if
+that is new, and its cases to `test_demand.py` and `test_object_status.py` of the core's tests. A kind without a row is
+created as it is; its demand has to be declared, and it ends when its author's words say so.
+Source: https://kubernetes.io/docs/reference/kubernetes-api/, and the operators' own types for the kinds of CRDs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dispatcher.core.kinds import object_status, podsets
+from dispatcher.core.kinds.object_status import ObjectState, Rule, condition_ends
+from dispatcher.core.kinds.podsets import Kind, kubeflow_job
+
+
+@dataclass(frozen=True, slots=True)
+class KnownKind:
+    """One row. `pods` says how the kind makes pods; None where `untold` says why a template cannot tell.
+
+    `status` reads the status of an object. With `ends`, objects of this kind come to an end by themselves. With
+    `serves`, they make no pods, but are wrapped to be used: they tell of something that shall go on.
+    """
+
+    group: str
+    kind: str
+    pods: Kind | None = podsets.NO_PODS
+    untold: str = ""
+    status: Rule | None = None
+    ends: bool = False
+    serves: bool = False
+
+
+def _without_pods(group: str, *kinds: str, serves: bool = False) -> tuple[KnownKind, ...]:
+    return tuple(KnownKind(group, kind, serves=serves) for kind in kinds)
+
+
+def _with_pods(group: str, kind: str, pods: Kind, status: Rule | None = None) -> KnownKind:
+    """A kind whose objects go on until they are deleted."""
+    return KnownKind(group, kind, pods, status=status)
+
+
+def _ending(group: str, kind: str, pods: Kind, status: Rule) -> KnownKind:
+    """A kind whose objects end by themselves."""
+    return KnownKind(group, kind, pods, status=status, ends=True)
+
+
+def _untold(group: str, kind: str, why: str) -> KnownKind:
+    return KnownKind(group, kind, pods=None, untold=why)
+
+
+_TRAINED: Final = condition_ends("Succeeded")
+
+ROWS: Final[tuple[KnownKind, ...]] = (
+    *_without_pods(
+        "", "ConfigMap", "Endpoints", "LimitRange", "PersistentVolumeClaim", "ResourceQuota", "Secret"
+    ),
+    *_without_pods("", "ServiceAccount"),
+    *_without_pods("", "Service", serves=True),
+    *_without_pods("apps", "ControllerRevision"),
+    *_without_pods("autoscaling", "HorizontalPodAutoscaler"),
+    *_without_pods("batch.volcano.sh", "PodGroup"),
+    *_without_pods("coordination.k8s.io", "Lease"),
+    *_without_pods("discovery.k8s.io", "EndpointSlice"),
+    *_without_pods("networking.k8s.io", "Ingress", serves=True),
+    *_without_pods("networking.k8s.io", "NetworkPolicy"),
+    *_without_pods("policy", "PodDisruptionBudget"),
+    *_without_pods("rbac.authorization.k8s.io", "Role", "RoleBinding"),
+    *_without_pods("route.openshift.io", "Route", serves=True),
+    *_without_pods("scheduling.k8s.io", "PodGroup"),
+    *_without_pods("scheduling.sigs.k8s.io", "PodGroup"),
+    *_without_pods("scheduling.volcano.sh", "PodGroup"),
+    *_without_pods("scheduling.x-k8s.io", "PodGroup"),
+    _ending("", "Pod", podsets.POD, object_status.pod_ends),
+    _with_pods("apps", "Deployment", podsets.REPLICATED, object_status.deployment_hangs),
+    _with_pods("apps", "ReplicaSet", podsets.REPLICATED, object_status.creates_no_pods),
+    _with_pods("apps", "StatefulSet", podsets.REPLICATED),
+    _ending("batch", "Job", podsets.JOB, condition_ends("Complete")),
+    _ending("batch.volcano.sh", "Job", podsets.VOLCANO_JOB, object_status.volcano_job_ends),
+    _ending("jobset.x-k8s.io", "JobSet", podsets.JOB_SET, condition_ends("Completed")),
+    _ending("kubeflow.org", "JAXJob", kubeflow_job("jaxReplicaSpecs"), _TRAINED),
+    _ending("kubeflow.org", "MPIJob", kubeflow_job("mpiReplicaSpecs"), _TRAINED),
+    _ending("kubeflow.org", "PaddleJob", kubeflow_job("paddleReplicaSpecs"), _TRAINED),
+    _ending(
+        "kubeflow.org", "PyTorchJob", kubeflow_job("pytorchReplicaSpecs", podsets.with_init_pytorch), _TRAINED
+    ),
+    _ending("kubeflow.org", "TFJob", kubeflow_job("tfReplicaSpecs"), _TRAINED),
+    _ending("kubeflow.org", "XGBoostJob", kubeflow_job("xgbReplicaSpecs"), _TRAINED),
+    _with_pods("leaderworkerset.x-k8s.io", "LeaderWorkerSet", podsets.LEADER_WORKER_SET),
+    _with_pods("ray.io", "RayCluster", podsets.RAY_CLUSTER, object_status.creates_no_pods),
+    _ending("ray.io", "RayJob", podsets.RAY_JOB, object_status.ray_job_ends),
+    _with_pods("ray.io", "RayService", podsets.RAY_SERVICE, object_status.ray_service_gave_up),
+    _untold("apps", "DaemonSet", "it makes one on every node there is"),
+    _untold("batch", "CronJob", "it makes them again and again, at its own times"),
+    _untold("ray.io", "RayCronJob", "it makes them again and again, at its own times"),
+    _untold("sparkoperator.k8s.io", "SparkApplication", "its driver makes them as it goes"),
+    _untold("trainer.kubeflow.org", "TrainJob", "they are described by its runtime, which is another object"),
+)
+
+_BY_NAME: Final = {(row.group, row.kind): row for row in ROWS}
+
+KINDS: Final[Mapping[tuple[str, str], Kind]] = {
+    name: row.pods for name, row in _BY_NAME.items() if row.pods is not None
+}
+"""How pods are made, by (API group, kind), of every kind whose template tells."""
+
+UNTOLD: Final[Mapping[tuple[str, str], str]] = {
+    name: row.untold for name, row in _BY_NAME.items() if row.pods is None
+}
+"""Why the number of pods cannot be told from the template, of the other kinds."""
+
+VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
+    "": ("v1",),
+    "apps": ("v1",),
+    "autoscaling": ("v1", "v2"),
+    "batch": ("v1",),
+    "batch.volcano.sh": ("v1alpha1",),
+    "coordination.k8s.io": ("v1",),
+    "discovery.k8s.io": ("v1",),
+    "jobset.x-k8s.io": ("v1alpha2",),
+    "kubeflow.org": ("v1", "v2beta1"),
+    "leaderworkerset.x-k8s.io": ("v1",),
+    "networking.k8s.io": ("v1",),
+    "policy": ("v1",),
+    "ray.io": ("v1", "v1alpha1"),
+    "rbac.authorization.k8s.io": ("v1",),
+    "route.openshift.io": ("v1",),
+    "scheduling.k8s.io": ("v1alpha2",),
+    "scheduling.sigs.k8s.io": ("v1alpha1",),
+    "scheduling.volcano.sh": ("v1beta1",),
+    "scheduling.x-k8s.io": ("v1alpha1",),
+}
+"""The versions in which clusters usually serve the kinds of each API group of `KINDS`.
+
+A kind in another version is read by the same rules. But no cluster is asked for the kinds of that version before the
+cluster says that it serves the version: anybody can invent one.
+"""
+
+
+def ends(group: str, kind: str) -> bool:
+    """True if objects of this kind come to an end by themselves."""
+    row = _BY_NAME.get((group, kind))
+    return row is not None and row.ends
+
+
+def serves(group: str, kind: str) -> bool:
+    """True of a kind without pods that is wrapped to be used."""
+    row = _BY_NAME.get((group, kind))
+    return row is not None and row.serves
+
+
+def state_of(group: str, kind: str, raw: Mapping[str, Any]) -> ObjectState:
+    """Tell what an object of this kind says of itself, whatever JSON it is."""
+    row = _BY_NAME.get((group, kind))
+    return object_status.read(row.status if row else None, raw)
