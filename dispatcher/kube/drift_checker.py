@@ -30,7 +30,7 @@ MOST_COMPARED: Final = 50_000
 Edits = tuple[str, ...]
 """The paths of what was changed."""
 
-_log = log.get("comparisons")
+_log = log.get("drift_checker")
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class Comparisons:
             _not_compared(question, error)
         except Exception:  # noqa: BLE001  # the loop's edge: one object must not end the watches beside it
             self._note(question, self._known(question))
-            log.count_internal_error("comparisons")
+            log.count_internal_error("drift_checker")
             _log.exception("comparison_failed", **_named(question))
         else:
             known = self._answers.get(question.ref.uid)

@@ -50,7 +50,7 @@ _OVER: Final = frozenset({PodPhase.SUCCEEDED.value, PodPhase.FAILED.value})
 
 _LIVE: Final = ",".join(f"status.phase!={phase}" for phase in sorted(_OVER))
 
-_log = log.get("livepods")
+_log = log.get("live_pod_lister")
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class LivePods:
             _log.warning("list_failed", error=str(error))
             self._ask_again()
         except Exception as error:  # noqa: BLE001  # the loop's edge: one answer must not end the watches beside it
-            log.internal_error("livepods", error)
+            log.internal_error("live_pod_lister", error)
             self._ask_again()
         else:
             self._answer(left, begun_at)
@@ -170,7 +170,7 @@ class LivePods:
             try:
                 self._on_answer(appwrapper)
             except Exception as error:  # noqa: BLE001  # the others want to hear their answer, too
-                log.internal_error("livepods", error, appwrapper=appwrapper)
+                log.internal_error("live_pod_lister", error, appwrapper=appwrapper)
 
     async def _list(self) -> dict[Claim, Left]:
         """The items that have live pods, for those who asked."""

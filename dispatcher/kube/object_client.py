@@ -98,7 +98,7 @@ _MOST_EVENTS: Final = 500
 MOST_REMEMBERED: Final = 50_000
 """Objects of which it is known how they were when they were made; of the others what is missing is never drift."""
 
-_log = log.get("wrapped")
+_log = log.get("object_client")
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ They are fewer than 50, in two watches at most.
 IDLE_SECONDS: Final = 60.0
 """After that a watch that was wanted for an object under creation, and is of no use, makes room for another."""
 
-_log = log.get("objects")
+_log = log.get("object_informers")
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ _ACCEPT: Final = f"{METADATA},{JSON}"
 The garbage collector of Kubernetes asks in the same way.
 Source: https://github.com/kubernetes/client-go/blob/master/metadata/metadata.go"""
 
-_log = log.get("owners")
+_log = log.get("owner_resolver")
 
 
 class Owners:
@@ -138,7 +138,7 @@ class Owners:
             except errors.StoreError:
                 raise
             except Exception as error:  # noqa: BLE001  # the loop's edge: one pod must not end the others' questions
-                log.internal_error("owners", error, kind=ref.kind, namespace=ref.namespace, name=ref.name)
+                log.internal_error("owner_resolver", error, kind=ref.kind, namespace=ref.namespace, name=ref.name)
                 self._ask_later(ref, f"internal error: {type(error).__name__}")
 
     def _settle(self, ref: ObjectRef, root: str) -> None:

@@ -18,7 +18,7 @@ Json = dict[str, Any]
 
 MUTANTS = 500
 AT_ONCE = 8
-DEFECTS = ("admission_failed", "reconcile_failed", "change_refused", "undecodable_object", "status_refused")
+DEFECTS = ("intake_failed", "reconcile_failed", "change_refused", "undecodable_object", "status_refused")
 """Log events that no input may cause."""
 
 

@@ -17,7 +17,7 @@ from dispatcher.controller.members.cluster import Cluster
 SEARCH_SECONDS: Final = 10.0
 """For so long a member may take to list its anchors; that is enough for some ten thousand."""
 
-_log = log.get("admission")
+_log = log.get("anchor_search")
 
 
 class Sighting(NamedTuple):
@@ -56,6 +56,6 @@ async def _ask(
         if isinstance(error, (errors.ClusterError, TimeoutError)):
             _log.warning("not_told", cluster=cluster.name, error=str(error))
         else:
-            log.internal_error("admission", error, cluster=cluster.name)
+            log.internal_error("anchor_search", error, cluster=cluster.name)
         if clusters.get(cluster.name) is cluster:
             found.are_complete = False  # of one that has left meanwhile it is known that it cannot be asked

@@ -52,7 +52,7 @@ FOUND_AT_ONCE: Final = 32
 LARGEST_BATCH_BYTES: Final = 2**22
 """Of specs that are in memory before they are committed, whatever their number."""
 
-_log = log.get("admission")
+_log = log.get("intake")
 
 
 class Intake:
@@ -145,7 +145,7 @@ class Intake:
         except errors.StoreError:
             raise
         except Exception as error:  # noqa: BLE001  # the loop's edge: an AppWrapper that could not be taken in comes back
-            log.internal_error("admission", error)
+            log.internal_error("intake", error)
             for uid in uids:
                 self._on_failed(uid)
 
@@ -369,10 +369,10 @@ class Intake:
         """Have it come back: later, if its cluster did not answer, and told of as ours if that is not the cause."""
         about = {"appwrapper": f"{view.namespace}/{view.name}", "uid": view.uid}
         if isinstance(error, errors.ClusterError):
-            _log.warning("admission_failed", error=str(error), **about)
+            _log.warning("intake_failed", error=str(error), **about)
         else:
-            log.count_internal_error("admission")
-            _log.error("admission_failed", exc_info=error, **about)
+            log.count_internal_error("intake")
+            _log.error("intake_failed", exc_info=error, **about)
         self._on_failed(view.uid)
 
     async def _read(self, view: AppWrapperView) -> Change | None:

@@ -116,7 +116,7 @@ class Lane:
         except errors.ClusterError:
             return SURVEY_SECONDS  # it does not tell us
         except Exception as error:  # noqa: BLE001  # one kind must not end the watches of the others
-            log.internal_error("kinds", error)
+            log.internal_error("kind_survey", error)
             return NO_ANSWER_SECONDS
         return SURVEY_SECONDS
 

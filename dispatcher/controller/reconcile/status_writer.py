@@ -35,7 +35,7 @@ PATIENCE_SECONDS: Final = 1.0
 
 Status = dict[str, Any]
 
-_log = log.get("reporter")
+_log = log.get("status_writer")
 
 
 @dataclass(frozen=True, slots=True)

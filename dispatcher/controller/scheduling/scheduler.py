@@ -108,7 +108,7 @@ class Scheduler:
         except errors.StoreError:
             raise
         except Exception as error:  # noqa: BLE001  # the loop's edge: what runs must be looked after all the same
-            log.internal_error("dispatch", error)
+            log.internal_error("scheduler", error)
             self._failures += 1
             self._wake.set()
         else:
@@ -205,7 +205,7 @@ def _change_safely(news: News, now: datetime) -> Change | None:
     try:
         return change_of(outcome_of(news), now)
     except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the cycle of the others
-        log.internal_error("dispatch", error, appwrapper=news.record.uid)
+        log.internal_error("scheduler", error, appwrapper=news.record.uid)
         return None
 
 

@@ -35,7 +35,7 @@ MOST_TOLD: Final = 20
 CLOCKS_APART: Final = timedelta(minutes=5)
 """So far the clocks of a member and of the database may be apart."""
 
-_log = log.get("sweep")
+_log = log.get("orphan_gc")
 
 
 class Standing(StrEnum):
@@ -103,7 +103,7 @@ class OrphanCollector:
         except (errors.ClusterError, errors.StoreError) as error:
             _log.info("sweep_failed", cluster=cluster.name, error=str(error))
         except Exception:  # noqa: BLE001  # the loop's edge: one member must not end the others
-            log.count_internal_error("sweep")
+            log.count_internal_error("orphan_gc")
             _log.exception("sweep_failed", cluster=cluster.name)
 
     async def sweep(self, cluster: Cluster) -> None:

@@ -44,7 +44,7 @@ AT_ONCE: Final = 8
 
 T = TypeVar("T")
 
-_log = log.get("restoration")
+_log = log.get("restore_recovery")
 
 
 @dataclass
@@ -142,7 +142,7 @@ class RestoreRecovery:
         except errors.StoreError:
             raise
         except Exception as error:  # noqa: BLE001  # the loop's edge: the leader goes on
-            log.internal_error("restoration", error)
+            log.internal_error("restore_recovery", error)
 
     # --- what there is ----------------------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class RestoreRecovery:
         except errors.StoreError:
             raise
         except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the search for the others
-            log.internal_error("restoration", error, appwrapper=record.uid)
+            log.internal_error("restore_recovery", error, appwrapper=record.uid)
             return frozenset()
 
     async def _kinds_of(self, record: Record) -> frozenset[Kind]:
@@ -325,7 +325,7 @@ def _note_silence(error: Exception, **about: str) -> None:
     if isinstance(error, errors.ClusterError):
         _log.warning("not_told", error=str(error), **about)
     else:
-        log.internal_error("restoration", error, **about)
+        log.internal_error("restore_recovery", error, **about)
 
 
 async def _within(limit: asyncio.Semaphore, asking: Awaitable[T]) -> T:

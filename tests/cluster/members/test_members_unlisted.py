@@ -105,7 +105,7 @@ async def test_gang_on_a_member_runs_once_though_the_database_was_lost_and_knows
     hub.database_url = make_database()
 
     dispatcher = await guarded.start_dispatcher()
-    assert "not every member is known" in await has_said(hub, dispatcher, "admission_failed")
+    assert "not every member is known" in await has_said(hub, dispatcher, "intake_failed")
     assert (await fleet.objects("Job"), await hub.names("Job")) == (before, set())
 
     await allow_members(fleet)

@@ -400,7 +400,7 @@ async def test_member_whose_answer_fails_is_counted_if_nobody_thought_of_that(
 
     monkeypatch.setattr(world.clusters["west"].anchors, "all", fails)
     uid = await comes(world, make_appwrapper(finalizers=[FINALIZER]))
-    assert (world.failed, counted("admission")) == ([uid], expected)
+    assert (world.failed, counted("anchor_search")) == ([uid], expected)
 
 
 async def test_member_that_is_too_slow_is_not_counted(
@@ -408,7 +408,7 @@ async def test_member_that_is_too_slow_is_not_counted(
 ) -> None:
     west.on("GET", CONFIGMAPS, never)
     uid = await comes(world, make_appwrapper(finalizers=[FINALIZER]))
-    assert (world.failed, counted("admission")) == ([uid], 0)
+    assert (world.failed, counted("anchor_search")) == ([uid], 0)
 
 
 # --- what was deleted before it was known ----------------------------------------------------------------------

@@ -492,10 +492,10 @@ async def test_answer_that_nobody_thought_of_is_counted_and_asked_for_again(
         else:
             patch.setattr(world.cluster.wrapped, "marks", fails)
         await restored.begin()
-        assert (restored.queued(), counted("restoration")) == ([], 1)
+        assert (restored.queued(), counted("restore_recovery")) == ([], 1)
     async with running(restored.restoration) as task:
         await task
-    assert (restored.queued(), restored.settled, counted("restoration")) == ([UID], 1, 1)
+    assert (restored.queued(), restored.settled, counted("restore_recovery")) == ([UID], 1, 1)
 
 
 @pytest.mark.parametrize("at_fault", ["member", "hub"])
@@ -506,7 +506,7 @@ async def test_answer_that_is_merely_missing_is_not_counted(
     restored.server.on("GET", CONFIGMAPS, hang_up if at_fault == "member" else page([]))
     world.server.on("GET", ALL_PODS, hang_up if at_fault == "hub" else page([]))
     await restored.begin()
-    assert (restored.settled, counted("restoration")) == (0, 0)
+    assert (restored.settled, counted("restore_recovery")) == (0, 0)
 
 
 async def test_object_of_which_nobody_can_say_whether_it_is_gone_counts_as_there(
@@ -515,7 +515,7 @@ async def test_object_of_which_nobody_can_say_whether_it_is_gone_counts_as_there
     await world.running(make_appwrapper())
     monkeypatch.setattr(world.cluster.wrapped, "is_gone", fails)
     record = await restored.begin()
-    assert (record.phase, counted("restoration")) == (Phase.RUNNING, 1)
+    assert (record.phase, counted("restore_recovery")) == (Phase.RUNNING, 1)
 
 
 async def test_look_that_fails_is_followed_by_another(
@@ -527,7 +527,7 @@ async def test_look_that_fails_is_followed_by_another(
     await restored.begin()
     restored.are_all_here, restored.failure = True, RuntimeError("nobody thought of this")
     async with running(restored.restoration) as task:
-        await until(lambda: counted("restoration") == 2)
+        await until(lambda: counted("restore_recovery") == 2)
         assert (task.done(), restored.settled) == (False, 0)
         restored.failure = None
         await task

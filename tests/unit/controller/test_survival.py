@@ -76,7 +76,7 @@ async def test_cycle_that_fails_is_run_again_later_each_time(
     async with running(dispatch.run()):
         dispatch.wake()
         await until(lambda: world.record("uid-of-aw").phase is Phase.DISPATCHING)
-    assert counted("dispatch") == 12
+    assert counted("scheduler") == 12
     assert 20 < monotonic() < 120
 
 
@@ -126,7 +126,7 @@ async def test_newcomers_of_a_batch_that_fails_come_back(world: World, counted: 
     async with running(intake.run()) as task:
         await until(lambda: world.failed)
         assert not task.done()
-    assert (world.failed, counted("admission")) == (["uid-of-aw"], 1)
+    assert (world.failed, counted("intake")) == (["uid-of-aw"], 1)
 
 
 async def test_spec_that_can_no_longer_be_read_keeps_nobody_from_leading(
