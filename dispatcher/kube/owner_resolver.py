@@ -138,7 +138,9 @@ class Owners:
             except errors.StoreError:
                 raise
             except Exception as error:  # noqa: BLE001  # the loop's edge: one pod must not end the others' questions
-                log.internal_error("owner_resolver", error, kind=ref.kind, namespace=ref.namespace, name=ref.name)
+                log.internal_error(
+                    "owner_resolver", error, kind=ref.kind, namespace=ref.namespace, name=ref.name
+                )
                 self._ask_later(ref, f"internal error: {type(error).__name__}")
 
     def _settle(self, ref: ObjectRef, root: str) -> None:

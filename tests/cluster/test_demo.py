@@ -11,6 +11,8 @@ import pytest
 from testbed import build
 from tests.cluster.demos import Run, assert_in_order, fresh_folder
 
+pytestmark = pytest.mark.exhaustive
+
 
 @pytest.fixture(scope="module")
 def folder() -> Iterator[Path]:

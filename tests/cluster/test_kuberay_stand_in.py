@@ -14,6 +14,8 @@ import yaml
 from testbed.kuberay import Api, RayClusterStandIn
 from testbed.plane import Plane
 
+pytestmark = pytest.mark.exhaustive
+
 ROOT = Path(__file__).parents[2]
 GLUE = yaml.safe_load((ROOT / "examples/aw-raycluster-glue.yaml").read_text())
 TEMPLATE = GLUE["spec"]["resources"]["GenericItems"][0]["generictemplate"]

@@ -15,7 +15,7 @@ from testbed import build
 REPOSITORY = Path(__file__).resolve().parents[2]
 # The command and its guardian, and two clusters of five processes.
 EXPECTED_PROCESSES = 2 + 2 * 5
-pytestmark = [pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(120)]
 
 
 class Up:

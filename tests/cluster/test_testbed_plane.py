@@ -32,7 +32,7 @@ spec:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
 """
 Life = Mapping[str, str]
-pytestmark = [pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.exhaustive, pytest.mark.timeout(120)]
 
 
 @pytest.fixture(scope="module")

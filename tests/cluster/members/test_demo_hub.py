@@ -7,6 +7,8 @@ import pytest
 from testbed import build
 from tests.cluster.demos import Run, assert_in_order, fresh_folder
 
+pytestmark = pytest.mark.exhaustive
+
 STORY_SECONDS = 300
 
 
