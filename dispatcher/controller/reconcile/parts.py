@@ -97,18 +97,19 @@ class Parts:
     removes: Callable[[str, int], bool] = _keeps
     patience: Patience = field(default_factory=Patience)
 
-    async def commit(self, change: Change) -> None:
-        """Commit one step, and look again: the next may be due at once."""
+    async def commit(self, change: Change) -> bool:
+        """Commit one step, and look again: the next may be due at once. False if the row had moved, or is refused."""
         record = await self.committer.commit(change)
         if record is None:
             self.queue.add_later(change.after.uid, REFUSED_SECONDS)
-            return
+            return False
         self.patience.forget(record.uid)
         if record.phase is Phase.DELETED:
             self.hub.forget(record.uid)
         for cluster in self.clusters.values():
             cluster.learn(record)
         self.queue.add(change.after.uid)
+        return True
 
     def look_again(self, record: Record, within: float = LONGEST_CONFIRM_SECONDS) -> None:
         """Have the AppWrapper looked at again, whatever happens: soon at first, then later; `within` is in seconds."""

@@ -259,9 +259,9 @@ class Reconciler:
             change = steps.reprioritise(record, asked.priority, asked.priority_slope, now, cut)
         else:
             return
-        await self._parts.commit(change)
-        # Not before: a cycle that runs during the commit must heed what the user wishes, not what the record says.
-        self._parts.pacing.note(record.uid, self._parts.now())
+        # Until it is committed, and if it is not, a cycle has to heed what the user asks for, not what the record says.
+        if await self._parts.commit(change):
+            self._parts.pacing.note(record.uid, self._parts.now())
         self._parts.wake_dispatch()
 
     def _cut(self, record: Record) -> str:

@@ -80,6 +80,19 @@ async def test_wish_counts_as_followed_only_when_it_is_committed(world: World) -
     assert world.parts.pacing.had_turn(UID, world.now())
 
 
+async def test_wish_whose_commit_is_refused_is_followed_at_the_next_look(world: World) -> None:
+    """As where a cycle tells the gang, in the same moment, why it waits: the row has moved by then."""
+    await world.admit(RELEASED)
+    world.show(HELD_BACK)
+    world.store.verdict = lambda _change: "stale"
+    await world.reconcile(UID)
+    assert world.record(UID).phase is Phase.QUEUED
+    assert not world.parts.pacing.had_turn(UID, world.now())
+    world.store.verdict = lambda _change: ""
+    await world.reconcile(UID)
+    assert world.record(UID).phase is Phase.SUSPENDED
+
+
 async def test_gang_that_is_released_while_it_is_removed_is_removed_first(world: World) -> None:
     world.jobs.has(made(TRAIN))
     await world.brought_to(Phase.SUSPENDING, RELEASED)
