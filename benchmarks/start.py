@@ -113,7 +113,7 @@ async def _measure(repeat: int, folder: Path) -> list[Start]:
             starts = await asyncio.to_thread(_commands, repeat, postgres.url)
             kubeconfig = await arena.dispatcher_kubeconfig()
             _say(f"starting a dispatcher {repeat} times")
-            runs = [await _run(arena.supervisor, kubeconfig, postgres.url) for _ in range(repeat)]
+            runs = [await _run(folder / f"run-{each}", kubeconfig, postgres.url) for each in range(repeat)]
     return [*starts, _median("dispatcher run, until it leads", runs)]
 
 
@@ -149,10 +149,10 @@ def _once(arguments: Sequence[str], url: str) -> tuple[float, float]:
     return used, wall
 
 
-async def _run(supervisor: Supervisor, kubeconfig: Path, url: str) -> tuple[float, float]:
-    """The processor time of a dispatcher until it leads, and how long that took."""
+async def _run(folder: Path, kubeconfig: Path, url: str) -> tuple[float, float]:
+    """The processor time of a dispatcher until it leads, and how long that took; each has a log of its own."""
     began = time.monotonic()
-    with running_dispatcher(supervisor, kubeconfig, url, "") as process:
+    with Supervisor(folder) as supervisor, running_dispatcher(supervisor, kubeconfig, url, "") as process:
         await wait_until_ready(process)
         wall = time.monotonic() - began
         return Usage.now(supervisor).seconds[DISPATCHER], wall
