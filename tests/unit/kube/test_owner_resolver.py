@@ -390,7 +390,7 @@ async def test_whatever_one_question_raises_is_counted_and_asked_again_and_the_o
             raised.append(uid)
             raise RuntimeError("nobody thought of this")
 
-    before = log.internal_errors().get("owners", 0)
+    before = log.internal_errors().get("owner_resolver", 0)
     owners = Owners(client, Discovery(client), listens, HOMES.get)
     task = asyncio.create_task(owners.run())
     owners.confirm(AW, REPLICASET)
@@ -399,7 +399,7 @@ async def test_whatever_one_question_raises_is_counted_and_asked_again_and_the_o
     await asyncio.sleep(2)  # virtual
     assert not task.done()
     assert owners.confirm(AW, REPLICASET) == AW
-    assert log.internal_errors()["owners"] == before + 1
+    assert log.internal_errors()["owner_resolver"] == before + 1
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
 
