@@ -33,12 +33,16 @@ from dispatcher.controller.members.connector import Pace
 from dispatcher.controller.members.first_lists import NotListed, wait_for_lists
 from dispatcher.controller.members.fleet import Concerned, Fleet
 from dispatcher.controller.members.membership import MembersUnknown
+from dispatcher.controller.reconcile.acts import Acts
 from dispatcher.controller.reconcile.appwrapper_informer import AppWrapperInformer
+from dispatcher.controller.reconcile.attempts import Attempts, Members
 from dispatcher.controller.reconcile.committer import Committer
+from dispatcher.controller.reconcile.creation import Creator
 from dispatcher.controller.reconcile.event_recorder import StepRecorder
+from dispatcher.controller.reconcile.observer import Observer
 from dispatcher.controller.reconcile.pacing import Pacing
-from dispatcher.controller.reconcile.parts import Parts
 from dispatcher.controller.reconcile.reconciler import Reconciler, lane_of
+from dispatcher.controller.reconcile.result import Results
 from dispatcher.controller.reconcile.status_writer import StatusWriter
 from dispatcher.controller.reconcile.workqueue import WorkQueue
 from dispatcher.controller.scheduling.cache import Cache
@@ -532,27 +536,35 @@ class Session:
             self._store.deleted_among,
             restored_at=life.restored_at,
         )
-        parts = Parts(
-            hub=self._hub,
-            hub_id=hub_id,
-            clusters=self._clusters,
-            cache=self._cache,
-            committer=self._committer,
-            intake=intake,
-            specs=specs,
-            status_writer=status_writer,
-            queue=self._queue,
-            wake_dispatch=self._wake_dispatch,
-            now=self._clock.now,
-            is_joining=self._is_joining,
+        attempts = Attempts(self._hub, self._clusters, specs, hub_id, self._clock.now)
+        members = Members(
+            is_connecting=self._is_joining,
             loss_of=self._fleet.loss_of,
             leads_nowhere=self._fleet.leads_nowhere,
             note_mishap=self._fleet.note_mishap,
-            is_left_alone=self._restore_recovery.is_left_alone,
-            limits=self._limits,
-            pacing=self._pacing,
-            denied_namespaces=self._denied_namespaces,
-            removes=self._orphan_collector.removes,
+        )
+        creator = Creator(
+            attempts,
+            self._cache,
+            self._queue.failures,
+            members,
+            self._orphan_collector.removes,
+            self._denied_namespaces,
+        )
+        reconciler = Reconciler(
+            Observer(attempts, self._cache, self._limits, members, self._restore_recovery.is_left_alone),
+            Acts(attempts, intake, creator, self._limits, self._pacing),
+            Results(
+                self._committer,
+                self._hub,
+                self._clusters,
+                self._queue,
+                self._pacing,
+                self._wake_dispatch,
+                self._clock.now,
+            ),
+            status_writer,
+            self._queue,
         )
         await self._prepare_terms(specs)
         await for_each(self._cache.uids(), self._queue.add, Slices(time.monotonic))
@@ -562,7 +574,7 @@ class Session:
         tasks.create_task(self._housekeeping.run(), name="housekeeping")
         tasks.create_task(self._housekeeping.run_readers(), name="readers")
         tasks.create_task(self._make_sampler().run(), name="samples")
-        tasks.create_task(Reconciler(parts).run(), name="reconciler")
+        tasks.create_task(reconciler.run(), name="reconciler")
         self._wake_dispatch()
 
     def _check_authors(self, tasks: asyncio.TaskGroup) -> AuthorCheck | None:

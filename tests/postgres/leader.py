@@ -15,10 +15,10 @@ from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.kinds.object_status import End
 from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle.confirmation import end_of_attempt
 from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step, decide, retry_pause, where_asked
 from dispatcher.core.lifecycle.health import ObservedObjects, keeps_what_ended
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
-from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import ACTIVE, Change, Condition, ObjectRef, Phase, Record
@@ -209,7 +209,7 @@ class Leader:
     def _act(self, record: Record, wish: Wish, decision: Decision, luck: Luck) -> Change | None:
         now, terms = self.now, wish.terms
         match decision.step:
-            case Step.REST | Step.ADMIT:
+            case Step.REST | Step.ADMIT | Step.REMOVE_FINALIZER:
                 return None
             case Step.FORGET:
                 return steps.delete(record, now)
@@ -233,18 +233,8 @@ class Leader:
                 return steps.note_done(record, decision.done, now)
             case Step.NOTE_PROGRESS:
                 return steps.complete_some(record, decision.done, now)
-            case Step.REQUEUE:
-                eligible_at, seconds = now + terms.pause(decision.reason), terms.wait(record.requeuings + 1)
-                return steps.evict(
-                    record,
-                    EvictionReason(decision.reason, decision.message),
-                    eligible_at,
-                    int(seconds.total_seconds()),
-                    now,
-                    decision.done,
-                )
-            case Step.FAIL:
-                return steps.fail(record, EvictionReason(decision.reason, decision.message), now)
+            case Step.REQUEUE | Step.FAIL:
+                return end_of_attempt(record, decision, terms, "", now)
             case Step.ABANDON:
                 return steps.abandon(record, decision.message, now)
             case Step.LOSE:

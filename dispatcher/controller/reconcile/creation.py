@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
 from dispatcher import errors, log
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.controller.intake.specs import owner_of
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.reconcile.parts import Parts
+from dispatcher.controller.reconcile.attempts import Attempts, Members
+from dispatcher.controller.reconcile.result import NOTHING, Result, poll
+from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.intake.authorization import check_namespace
 from dispatcher.core.kinds.manifest import Anchor, Owner
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.lifecycle.decision import retry_pause
-from dispatcher.core.model.record import Change, ObjectRef, Record
+from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.kube.anchors import taken
 from dispatcher.kube.object_client import Created, Creation, InTheWay, NameTaken, Postponed, RefusedForGood
@@ -25,187 +26,191 @@ LONGEST_IN_THE_WAY: Final = timedelta(seconds=30)
 """How long an attempt waits for an earlier object to go before its capacity is given back for a while."""
 
 MOST_FAILURES: Final = 9
-"""Creations that fail in a row, over some 25 seconds, before capacity is given back and taken anew later."""
+"""Creations that fail in a row, over some 25 seconds, before capacity is given back and reserved again later."""
 
-_log = log.get("reconciler")
-
-
-async def create(parts: Parts, record: Record) -> None:
-    """Create every wrapped object that does not exist yet, and commit what came of it."""
-    cluster = parts.cluster_of(record)
-    if cluster is None:
-        await _withdraw(parts, record, "its cluster cannot be reached")
-        return
-    objects = record.attempt.objects if record.attempt else ()
-    try:
-        check_namespace(
-            record.namespace, parts.denied_namespaces
-        )  # one of an earlier release was not asked at intake
-    except SpecError as error:
-        await _refuse(parts, record, objects, str(error))
-        return
-    if parts.queue.failures(record.uid) >= MOST_FAILURES:
-        await parts.commit(_postponed(parts, record, objects, "the API server kept failing to create it"))
-        return
-    owner = await _owner_there(parts, record, cluster)
-    if owner is not None:
-        await _create_all(parts, record, cluster, owner)
+_log = log.get("creation")
 
 
-async def _create_all(parts: Parts, record: Record, cluster: Cluster, owner: Owner) -> None:
-    spec = await parts.specs.of(record)
-    finished = {ref.item: ref for ref in record.attempt.objects} if record.attempt else {}
-    made: list[ObjectRef] = []
-    for wrapped in spec.wrapped:
-        if wrapped.index in finished:
-            made.append(finished[wrapped.index])  # by an earlier attempt
-            continue
-        if not parts.is_wanted(record):
-            parts.queue.add(record.uid)  # deleted meanwhile: what is created now would outlive it
-            return
-        outcome = await cluster.wrapped.create(wrapped, owner)
-        if not isinstance(outcome, Created):
-            await _give_up(parts, record, _with_rest(made, finished), outcome)
-            return
-        # Its pods may well be seen before the commit.
-        cluster.learn_object(outcome.ref, record.uid, contents=bool(wrapped.completion))
-        made.append(outcome.ref)
-    await parts.commit(steps.created(record, tuple(made), parts.now()))
+def _keeps(_appwrapper: str, _attempt: int) -> bool:
+    return False
 
 
-async def _owner_there(parts: Parts, record: Record, cluster: Cluster) -> Owner | None:
-    """What is to own the objects in that cluster; None if that is not to be had now.
+class Creator:
+    """Creates gangs. Each creation may be repeated: objects that exist with the attempt's marks are taken as created.
 
-    In a member cluster that is an anchor. The AppWrapper is held before there can be one, so that it does not go
-    without the member being asked.
+    `failures_of` is the number of failures in a row of an AppWrapper, by uid. `removes` is true of an attempt, given
+    by the uid of its AppWrapper and its number, whose objects are being removed. Nothing is created in
+    `denied_namespaces`.
     """
-    owner = owner_of(record, parts.hub_id)
-    if not cluster.is_member:
-        return owner
-    if not await _answers(parts, record, cluster, owner):
+
+    def __init__(
+        self,
+        attempts: Attempts,
+        cache: Cache,
+        failures_of: Callable[[str], int],
+        members: Members | None = None,
+        removes: Callable[[str, int], bool] = _keeps,
+        denied_namespaces: frozenset[str] = frozenset(),
+    ) -> None:
+        self._attempts = attempts
+        self._cache = cache
+        self._failures_of = failures_of
+        self._members = members or Members()
+        self._removes = removes
+        self._denied_namespaces = denied_namespaces
+
+    async def create(self, record: Record) -> Result:
+        """Creates every wrapped object that does not exist yet; the result commits the outcome."""
+        cluster = self._attempts.cluster_of(record)
+        if cluster is None:
+            return self._withdraw(record, "its cluster cannot be reached")
+        objects = record.attempt.objects if record.attempt else ()
+        try:
+            # Intake of an earlier release did not check the namespace.
+            check_namespace(record.namespace, self._denied_namespaces)
+        except SpecError as error:
+            return self._refuse(record, objects, str(error))
+        if self._failures_of(record.uid) >= MOST_FAILURES:
+            return self._postpone(record, objects, "the API server kept failing to create it")
+        owner = await self._bring_about_owner(record, cluster)
+        return owner if isinstance(owner, Result) else await self._create_all(record, cluster, owner)
+
+    async def _create_all(self, record: Record, cluster: Cluster, owner: Owner) -> Result:
+        spec = await self._attempts.specs.of(record)
+        finished = {ref.item: ref for ref in record.attempt.objects} if record.attempt else {}
+        made: list[ObjectRef] = []
+        for wrapped in spec.wrapped:
+            if wrapped.index in finished:
+                made.append(finished[wrapped.index])  # by an earlier attempt
+                continue
+            if not self._attempts.is_wanted(record):
+                return Result(after=0)  # an object created after the deletion would outlive the AppWrapper
+            outcome = await cluster.wrapped.create(wrapped, owner)
+            if not isinstance(outcome, Created):
+                return self._give_up(record, _with_finished(made, finished), outcome)
+            # The watch may well show its pods before the commit.
+            cluster.learn_object(outcome.ref, record.uid, contents=bool(wrapped.completion))
+            made.append(outcome.ref)
+        return Result(steps.created(record, tuple(made), self._attempts.now()))
+
+    async def _bring_about_owner(self, record: Record, cluster: Cluster) -> Owner | Result:
+        """The owner of the objects in that cluster, or the result of an attempt that can have none now.
+
+        In a member cluster the owner is an anchor. The AppWrapper has the finalizer before there can be an anchor, so
+        that the AppWrapper does not go before the objects in the member are gone.
+        """
+        owner = self._attempts.owner_of(record)
+        if not cluster.is_member:
+            return owner
+        refusal = await self._ask_member(record, cluster, owner)
+        if refusal is not None:
+            return refusal
+        view = self._attempts.informer.view(record.uid)
+        if view is None or not await self._attempts.informer.hold(view):
+            return poll()
+        try:
+            return replace(owner, anchor=await self._bring_about_anchor(cluster, owner))
+        except errors.Refused as error:
+            return self._postpone(record, (), str(error))
+
+    async def _ask_member(self, record: Record, cluster: Cluster, owner: Owner) -> Result | None:
+        """Asks the member before the first write: an attempt without an answer can still go elsewhere.
+
+        None if the creation may go on.
+        """
+        if not self._cache.is_unsent(record):
+            return None
+        try:
+            is_taken = await cluster.anchors.exists(owner)
+        except errors.Throttled:
+            raise  # the member has answered
+        except (errors.Unavailable, errors.Unauthorized, errors.Forbidden) as error:
+            return self._withdraw(record, str(error))
+        if is_taken:
+            # Nothing of this attempt was ever sent, so the anchor is not ours, whatever marks it bears.
+            return self._postpone(record, (), str(taken(owner)))
+        self._cache.note_sent(record.uid)
         return None
-    view = parts.hub.view(record.uid)
-    if view is None or not await parts.hub.hold(view):
-        parts.look_again(record)
-        return None
-    return await _anchored(parts, record, cluster, owner)
+
+    async def _bring_about_anchor(self, cluster: Cluster, owner: Owner) -> Anchor:
+        """The anchor of an attempt; its namespace is created first if the MemberCluster allows that."""
+        try:
+            return await cluster.anchors.bring_about(owner)
+        except errors.NotFound as error:
+            if not cluster.may_create_namespaces:
+                message = f'cluster {cluster.name} has no namespace "{owner.namespace}"'
+                raise errors.NotFound(message, error.reason) from error
+            labels = await self._attempts.informer.copied_labels(owner.namespace)
+            await cluster.anchors.make_namespace(owner.namespace, labels)
+            return await cluster.anchors.bring_about(owner)
+
+    # --- objects that cannot be created ------------------------------------------------------------------------
+
+    def _give_up(self, record: Record, made: tuple[ObjectRef, ...], outcome: Creation) -> Result:
+        """The result of an object that cannot be created: ever, for a while, or for a moment."""
+        match outcome:
+            case InTheWay(message):
+                return self._wait_for_name(record, made, message)
+            case NameTaken(left_by=left_by, going=message) if left_by and self._removes(
+                left_by.appwrapper, left_by.attempt
+            ):
+                return self._wait_for_name(record, made, message)
+            case Postponed(message):
+                return self._postpone(record, made, message)
+            case NameTaken(message):
+                return self._go_elsewhere(record, made, message)
+            case RefusedForGood(message):
+                return self._refuse(record, made, message)
+            case Created():
+                raise AssertionError("a created object is no reason to give up")
+
+    def _withdraw(self, record: Record, message: str) -> Result:
+        """Sends the gang to another cluster if nothing was sent to this one; else the gang waits for this one."""
+        if record.attempt is None or not self._cache.is_unsent(record):
+            return NOTHING
+        now, cluster = self._attempts.now(), record.attempt.cluster
+        self._members.note_mishap(cluster)
+        eligible_at = now + retry_pause(record.attempts)
+        change = steps.withdraw(record, f"cluster {cluster}: {message}", eligible_at, now)
+        return Result(change, wakes_scheduler=True)
+
+    def _wait_for_name(self, record: Record, made: tuple[ObjectRef, ...], message: str) -> Result:
+        """Tries again soon; the attempt of a gang that has waited long gives its capacity back for a while."""
+        _log.info("in_the_way", appwrapper=record.key, uid=record.uid, detail=message)
+        now = self._attempts.now()
+        decided_at = record.attempt.decided_at if record.attempt else now
+        if now - decided_at >= LONGEST_IN_THE_WAY:
+            return self._postpone(record, made, message)
+        return poll()
+
+    def _go_elsewhere(self, record: Record, made: tuple[ObjectRef, ...], message: str) -> Result:
+        """Rules out this cluster, where a name is taken; a gang without another cluster can never be created."""
+        cluster = record.attempt.cluster if record.attempt else ""
+        requirements = record.where.without(cluster, message)
+        if self._members.leads_nowhere(requirements):
+            return self._refuse(record, made, _reasons(requirements))
+        return Result(steps.rule_out(record, made, requirements, message, self._attempts.now()))
+
+    def _refuse(self, record: Record, made: tuple[ObjectRef, ...], message: str) -> Result:
+        failure = f"{record.key} creation failure: {message}"
+        return Result(steps.refuse_creation(record, made, failure, self._attempts.now()))
+
+    def _postpone(self, record: Record, made: tuple[ObjectRef, ...], message: str) -> Result:
+        now = self._attempts.now()
+        if record.attempt:
+            self._members.note_mishap(record.attempt.cluster)
+        eligible_at = now + retry_pause(record.attempts)
+        return Result(steps.postpone_creation(record, made, message, eligible_at, now))
 
 
-async def _answers(parts: Parts, record: Record, cluster: Cluster, owner: Owner) -> bool:
-    """Ask the member before the first thing is sent: an attempt that meets silence there can still go elsewhere."""
-    if not parts.cache.is_unsent(record):
-        return True
-    try:
-        is_taken = await cluster.anchors.exists(owner)
-    except errors.Throttled:
-        raise  # that is an answer
-    except (errors.Unavailable, errors.Unauthorized, errors.Forbidden) as error:
-        await _withdraw(parts, record, str(error))
-        return False
-    if is_taken:
-        # Nothing of this attempt was ever sent, so it is not ours, whatever marks it bears.
-        await parts.commit(_postponed(parts, record, (), str(taken(owner))))
-        return False
-    parts.cache.note_sent(record.uid)
-    return True
-
-
-async def _anchored(parts: Parts, record: Record, cluster: Cluster, owner: Owner) -> Owner | None:
-    """The owner with its anchor; None if there can be none now."""
-    try:
-        return replace(owner, anchor=await _anchor_there(parts, cluster, owner))
-    except errors.Refused as error:
-        await parts.commit(_postponed(parts, record, (), str(error)))
-    return None
-
-
-async def _anchor_there(parts: Parts, cluster: Cluster, owner: Owner) -> Anchor:
-    """The anchor of an attempt, in a namespace that is made for it where that is wanted."""
-    try:
-        return await cluster.anchors.bring_about(owner)
-    except errors.NotFound as error:
-        if not cluster.may_create_namespaces:
-            said = f'cluster {cluster.name} has no namespace "{owner.namespace}"'
-            raise errors.NotFound(said, error.reason) from error
-        await cluster.anchors.make_namespace(owner.namespace, await parts.hub.copied_labels(owner.namespace))
-        return await cluster.anchors.bring_about(owner)
-
-
-async def _withdraw(parts: Parts, record: Record, message: str) -> None:
-    """Have it go elsewhere if nothing was sent to its cluster; if anything may have been, it waits for that one."""
-    if record.attempt is None or not parts.cache.is_unsent(record):
-        return
-    now = parts.now()
-    said = f"cluster {record.attempt.cluster}: {message}"
-    parts.note_mishap(record.attempt.cluster)
-    await parts.commit(steps.withdraw(record, said, now + retry_pause(record.attempts), now))
-    parts.wake_dispatch()
-
-
-def _with_rest(made: list[ObjectRef], finished: Mapping[int, ObjectRef]) -> tuple[ObjectRef, ...]:
-    """What exists so far, in order: what an earlier attempt finished may stand behind what could not be made."""
+def _with_finished(made: list[ObjectRef], finished: Mapping[int, ObjectRef]) -> tuple[ObjectRef, ...]:
+    """The objects that exist, in order: an object of an earlier attempt may stand behind the one that failed."""
     return tuple(sorted({*made, *finished.values()}, key=lambda ref: ref.item))
 
 
-async def _give_up(parts: Parts, record: Record, made: tuple[ObjectRef, ...], outcome: Creation) -> None:
-    """One object could not be created: for good, for now, or for a moment."""
-    match outcome:
-        case InTheWay(message):
-            await _wait_for_name(parts, record, made, message)
-        case NameTaken(left_by=left_by, going=message) if left_by and parts.removes(
-            left_by.appwrapper, left_by.attempt
-        ):
-            await _wait_for_name(parts, record, made, message)
-        case Postponed(message):
-            await parts.commit(_postponed(parts, record, made, message))
-        case NameTaken(message):
-            await _go_elsewhere(parts, record, made, message)
-        case RefusedForGood(message):
-            await _refuse(parts, record, made, message)
-        case Created():
-            raise AssertionError("a created object is no reason to give up")
-
-
-async def _wait_for_name(parts: Parts, record: Record, made: tuple[ObjectRef, ...], message: str) -> None:
-    """Try again soon; an object that stays in the way has the capacity given back for a while."""
-    _log.info("in_the_way", appwrapper=record.key, uid=record.uid, detail=message)
-    if _has_waited_long(parts, record):
-        await parts.commit(_postponed(parts, record, made, message))
-    else:
-        parts.look_again(record)
-
-
-async def _go_elsewhere(parts: Parts, record: Record, made: tuple[ObjectRef, ...], message: str) -> None:
-    """Rule this cluster out, where a name is taken; if that leaves none, it can never be created."""
-    cluster = record.attempt.cluster if record.attempt else ""
-    where = record.where.without(cluster, message)
-    if parts.leads_nowhere(where):
-        await _refuse(parts, record, made, _of_each(where))
-    else:
-        await parts.commit(steps.rule_out(record, made, where, message, parts.now()))
-
-
-def _of_each(where: ClusterRequirements) -> str:
-    """Why no cluster takes it; of one there is no need to say which."""
-    messages = sorted(where.ruled_out)
+def _reasons(requirements: ClusterRequirements) -> str:
+    """Why no cluster takes the gang; with one cluster its name is left out."""
+    messages = sorted(requirements.ruled_out)
     if len(messages) == 1:
         return messages[0][1]
     return "; ".join(f"cluster {name}: {message}" for name, message in messages)
-
-
-async def _refuse(parts: Parts, record: Record, made: tuple[ObjectRef, ...], message: str) -> None:
-    said = f"{record.key} creation failure: {message}"
-    await parts.commit(steps.refuse_creation(record, made, said, parts.now()))
-
-
-def _has_waited_long(parts: Parts, record: Record) -> bool:
-    """True once its capacity was taken for long enough without anything to show for it."""
-    decided = record.attempt.decided_at if record.attempt else parts.now()
-    return parts.now() - decided >= LONGEST_IN_THE_WAY
-
-
-def _postponed(parts: Parts, record: Record, made: tuple[ObjectRef, ...], message: str) -> Change:
-    now = parts.now()
-    if record.attempt:
-        parts.note_mishap(record.attempt.cluster)
-    return steps.postpone_creation(record, made, message, now + retry_pause(record.attempts), now)

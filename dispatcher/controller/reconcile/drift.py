@@ -1,25 +1,24 @@
-"""What somebody has changed of the objects of a gang that was dispatched: told, never reverted.
+"""Drift: the fields of a dispatched gang's objects that somebody has edited. The status shows it, nothing reverts it.
 
-A watch raises the suspicion, by the edition of an object; the comparison itself is made in the background, and what
-it comes to is in memory only. After a restart, or when a member has come back, objects that were edited before are
-compared anew, without knowing how they were made: see `core.kinds.drift.edited`.
+A watch raises the suspicion, by the edition of an object. A background task compares the object with the manifest; the
+outcome is in memory only. After a restart, or when a member is connected again, edited objects are compared anew,
+without knowing how they were created: see `core.kinds.drift.edited`.
 """
 
 from __future__ import annotations
 
 from dispatcher.api import conditions as words
-from dispatcher.controller.intake.specs import owner_of
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.reconcile.parts import Parts
+from dispatcher.controller.reconcile.attempts import Attempts
 from dispatcher.core.kinds.drift import message
 from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.kube.drift_checker import Edits, Question
 
 
-def drift_of(parts: Parts, record: Record, cluster: Cluster) -> str:
-    """What was changed, in a sentence, as far as is known; what was noted stands until everything is known."""
+def drift_of(attempts: Attempts, record: Record, cluster: Cluster) -> str:
+    """The edited fields, in a sentence; a noted drift stands until every object is compared. Empty without drift."""
     objects = record.attempt.objects if record.attempt else ()
-    edits = [(ref, _edits(parts, record, ref, cluster)) for ref in objects if ref.uid and not ref.done]
+    edits = [(ref, _edits(attempts, record, ref, cluster)) for ref in objects if ref.uid and not ref.done]
     if any(each is None for _, each in edits):
         noted = _noted(record)
         if noted:
@@ -28,20 +27,20 @@ def drift_of(parts: Parts, record: Record, cluster: Cluster) -> str:
 
 
 def _noted(record: Record) -> str:
-    ailment = record.unhealthy
-    return ailment.message if ailment is not None and ailment.reason == words.DRIFTED else ""
+    issue = record.unhealthy
+    return issue.message if issue is not None and issue.reason == words.DRIFTED else ""
 
 
-def _edits(parts: Parts, record: Record, ref: ObjectRef, cluster: Cluster) -> Edits | None:
-    """None while that is not known."""
+def _edits(attempts: Attempts, record: Record, ref: ObjectRef, cluster: Cluster) -> Edits | None:
+    """The edits of one object; None until it is compared."""
     edition = cluster.objects.edition(ref)
     if edition is None:
         return None if cluster.objects.state(ref) is None else ()
     if edition.generation == 1 or edition.version == cluster.wrapped.version_made(ref.uid):
-        return ()  # as it was made
+        return ()  # unchanged since its creation
 
     async def compare() -> Edits:
-        wrapped = (await parts.specs.of(record)).wrapped[ref.item]
-        return await cluster.wrapped.edits(wrapped, ref, owner_of(record, parts.hub_id))
+        wrapped = (await attempts.specs.of(record)).wrapped[ref.item]
+        return await cluster.wrapped.edits(wrapped, ref, attempts.owner_of(record))
 
     return cluster.comparisons.ask(Question(record.uid, ref, edition, compare))

@@ -1,117 +1,112 @@
-"""What is done about a gang that was dispatched and does not do well, or is done; each after asking once more.
-
-What the watches told is a suspicion: before an attempt is given up for it, the API server itself is asked.
-"""
+"""Completing, requeueing or failing a dispatched gang; the API server confirms each before it is committed."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from dispatcher.api import conditions as words
-from dispatcher.controller.intake.specs import owner_of
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.reconcile.parts import Parts
+from dispatcher.controller.reconcile.attempts import Attempts
+from dispatcher.controller.reconcile.result import NOTHING, Result, poll
 from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle.confirmation import (
+    Evidence,
+    end_of_attempt,
+    evidence_for,
+    is_confirmed,
+    needs_complaint,
+)
 from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step, decide
 from dispatcher.core.lifecycle.health import ObservedObjects
-from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.model.record import Record
 
 
-async def complete(parts: Parts, record: Record, seen: ObservedState, decision: Decision) -> None:
-    """Commit that it is complete, once a list of pods shows no live one of it."""
-    cluster = parts.cluster_of(record)
-    if cluster is None:
-        return
-    left = cluster.live_pods.ask((record.namespace, record.uid), record.version)
-    if left is None:
-        return  # the answer wakes us
-    if left.live:
-        parts.look_again(record)
-        return
-    now = parts.now()
-    await parts.commit(steps.complete(record, decision.done, now + seen.terms.kept_completed, now))
-    parts.wake_dispatch()
+class Remediator:
+    """Ends attempts that are done or have a health issue for too long."""
+
+    def __init__(self, attempts: Attempts) -> None:
+        self._attempts = attempts
+
+    async def complete(self, record: Record, observed: ObservedState, decision: Decision) -> Result:
+        """Commits that the gang is complete, once a list of pods shows no live one of it."""
+        cluster = self._attempts.cluster_of(record)
+        if cluster is None:
+            return NOTHING
+        live = cluster.live_pods.ask((record.namespace, record.uid), record.version)
+        if live is None:
+            return NOTHING  # the answer wakes the AppWrapper
+        if live.live:
+            return poll()
+        now = self._attempts.now()
+        change = steps.complete(record, decision.done, now + observed.terms.kept_completed, now)
+        return Result(change, wakes_scheduler=True)
+
+    async def end(self, record: Record, observed: ObservedState, suspected: Decision) -> Result:
+        """Requeues or fails the gang, if the API server confirms the health issue that the watches show."""
+        cluster = self._attempts.cluster_of(record)
+        if cluster is None:
+            return NOTHING
+        confirmed = await self._confirm(record, observed, suspected, cluster)
+        decision = decide(confirmed)
+        if is_confirmed(suspected, decision):
+            complaint = await _complaint(record, suspected, observed, cluster)
+            now = self._attempts.now()
+            return Result(end_of_attempt(record, decision, observed.terms, complaint, now))
+        if suspected.reason == words.MISSING_COMPONENT:
+            return await self._take_as_found(record, confirmed, decision)
+        return poll()
+
+    async def _take_as_found(self, record: Record, confirmed: ObservedState, decision: Decision) -> Result:
+        """An object that seemed to be missing exists: commits its end, if it has ended; else polls the watch.
+
+        An object that cannot be given our marks is never shown by a watch, and its end must be seen all the same.
+        """
+        match decision.step:
+            case Step.NOTE_DONE:
+                return Result(steps.note_done(record, decision.done, self._attempts.now()))
+            case Step.NOTE_PROGRESS:
+                return Result(steps.complete_some(record, decision.done, self._attempts.now()))
+            case Step.FAIL | Step.REQUEUE:
+                return await self.end(record, confirmed, decision)
+            case _:
+                return poll()
+
+    async def _confirm(
+        self, record: Record, observed: ObservedState, suspected: Decision, cluster: Cluster
+    ) -> ObservedState:
+        """The observed state, with the evidence for the suspicion read from the API server."""
+        match evidence_for(suspected.reason):
+            case Evidence.OBJECTS:
+                return replace(observed, sight=await self._with_missing(record, observed.sight, cluster))
+            case Evidence.PODS:
+                pods = await cluster.live_pods.count((record.namespace, record.uid))
+                return replace(observed, sight=replace(observed.sight, pods=pods))
+            case Evidence.NOTHING:
+                return observed
+
+    async def _with_missing(
+        self, record: Record, objects: ObservedObjects, cluster: Cluster
+    ) -> ObservedObjects:
+        """The observed objects, with those that the watches miss read from the API server."""
+        owner, wrapped = self._attempts.owner_of(record), (await self._attempts.specs.of(record)).wrapped
+        refs = record.attempt.objects if record.attempt else ()
+        found = {
+            ref: await cluster.wrapped.reclaim(wrapped[ref.item], ref, owner)
+            for ref in refs
+            if ref in objects.absent
+        }
+        states = tuple(found.get(ref) or state for ref, state in zip(refs, objects.states, strict=False))
+        absent = tuple(ref for ref, state in found.items() if state is None)
+        return replace(objects, states=states, absent=absent)
 
 
-async def act(parts: Parts, record: Record, seen: ObservedState, decision: Decision) -> None:
-    """Requeue or fail it, if the API server agrees that it is as bad as it looks."""
-    cluster = parts.cluster_of(record)
-    if cluster is None:
-        return
-    confirmed = await _look_closer(parts, record, seen, decision, cluster)
-    again = decide(confirmed)
-    if (again.step, again.reason) != (decision.step, decision.reason):
-        if decision.reason == words.MISSING_COMPONENT:
-            await _take_as_found(parts, record, confirmed, again)
-        else:
-            parts.look_again(record)
-        return
-    hint = await _hint(record, decision, seen, cluster)
-    verdict = EvictionReason(again.reason, again.message, again.detail + hint)
-    now, terms = parts.now(), seen.terms
-    if again.step is Step.FAIL:
-        await parts.commit(steps.fail(record, verdict, now))
-        return
-    eligible_at = now + terms.pause(again.reason)
-    next_wait = int(terms.wait(record.requeuings + 1).total_seconds())
-    await parts.commit(steps.evict(record, verdict, eligible_at, next_wait, now, again.done))
-
-
-async def _take_as_found(parts: Parts, record: Record, confirmed: ObservedState, again: Decision) -> None:
-    """What seemed to be missing exists: commit how it ended, if it has; else wait until the watch shows it, too.
-
-    If it cannot be given our marks, no watch ever will, and its end must be seen all the same.
-    """
-    match again.step:
-        case Step.NOTE_DONE:
-            await parts.commit(steps.note_done(record, again.done, parts.now()))
-        case Step.NOTE_PROGRESS:
-            await parts.commit(steps.complete_some(record, again.done, parts.now()))
-        case Step.FAIL | Step.REQUEUE:
-            await act(parts, record, confirmed, again)
-        case _:
-            parts.look_again(record)
-
-
-async def _look_closer(
-    parts: Parts, record: Record, seen: ObservedState, decision: Decision, cluster: Cluster
-) -> ObservedState:
-    """The same observation with what it rests on asked anew."""
-    match decision.reason:
-        case words.MISSING_COMPONENT:
-            return replace(seen, sight=await _without_doubt(parts, record, seen.sight, cluster))
-        case words.FAILED_COMPONENT | words.DISPATCH_DEADLINE_EXCEEDED:
-            return seen  # a fact about an object, or a time: neither is taken back
-        case _:
-            pods = await cluster.live_pods.count((record.namespace, record.uid))
-            return replace(seen, sight=replace(seen.sight, pods=pods))
-
-
-async def _without_doubt(
-    parts: Parts, record: Record, sight: ObservedObjects, cluster: Cluster
-) -> ObservedObjects:
-    """What is to be seen of the objects if those that the watches miss are looked for."""
-    owner, wrapped = owner_of(record, parts.hub_id), (await parts.specs.of(record)).wrapped
-    objects = record.attempt.objects if record.attempt else ()
-    found = {
-        ref: await cluster.wrapped.reclaim(wrapped[ref.item], ref, owner)
-        for ref in objects
-        if ref in sight.absent
-    }
-    states = tuple(found.get(ref) or state for ref, state in zip(objects, sight.states, strict=False))
-    return replace(sight, states=states, absent=tuple(ref for ref, state in found.items() if state is None))
-
-
-async def _hint(record: Record, decision: Decision, seen: ObservedState, cluster: Cluster) -> str:
-    """Why pods do not come, in the words of whoever should make them: often an Event is all there is of it."""
-    if decision.reason not in {words.INSUFFICIENT_PODS_READY, words.MIN_PODS_NOT_RUNNING}:
+async def _complaint(record: Record, decision: Decision, observed: ObservedState, cluster: Cluster) -> str:
+    """Why an operator makes no pods, in its own words; often an Event is the only trace. Empty if not known."""
+    if not needs_complaint(decision, observed):
         return ""
-    if seen.sight.pods.live:
-        return ""
-    objects = record.attempt.objects if record.attempt else ()
-    for ref, state in zip(objects, seen.sight.states, strict=False):
-        said = (state.message if state else "") or await cluster.wrapped.complaint(ref)
-        if said:
-            return f"; {ref.kind} {ref.namespace}/{ref.name}: {said}"
+    refs = record.attempt.objects if record.attempt else ()
+    for ref, state in zip(refs, observed.sight.states, strict=False):
+        message = (state.message if state else "") or await cluster.wrapped.complaint(ref)
+        if message:
+            return f"{ref.kind} {ref.namespace}/{ref.name}: {message}"
     return ""

@@ -32,6 +32,10 @@ from dispatcher.kube.appwrappers import AppWrapperView
 SECONDS_BETWEEN_COUNTS: Final = 1.0
 PATIENCE_SECONDS: Final = 1.0
 """A creation that takes longer than this is reported before it is done."""
+RETRY_SECONDS: Final = 2.0
+"""Pause before a status that could not be written is tried again."""
+LARGE_RETRY_SECONDS: Final = 60.0
+"""The same for an AppWrapper that is too large to be read: a try costs the API server as much as hundreds of others."""
 
 Status = dict[str, Any]
 
@@ -66,6 +70,15 @@ class StatusWriter:
         self._written: dict[str, _Written] = {}
         self._creating_since: dict[str, float] = {}
         self._one_large = asyncio.Semaphore(1)
+
+    async def report_or_retry(self, uid: str) -> None:
+        """Like `report`; a status that cannot be written is tried again later and fails no step."""
+        try:
+            await self.report(uid)
+        except errors.ClusterError as error:
+            _log.warning("report_failed", uid=uid, error=str(error))
+            view = self._hub.view(uid)
+            self._queue.add_later(uid, LARGE_RETRY_SECONDS if view and view.excess else RETRY_SECONDS)
 
     async def report(self, uid: str) -> None:
         """Bring the status of one AppWrapper up to its record, if there is something to tell."""

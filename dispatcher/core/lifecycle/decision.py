@@ -52,6 +52,8 @@ class ObservedState:
     away: str = ""
     draining: str = ""
     loss: Loss | None = None
+    is_finalizing: bool = False
+    """True while the AppWrapper is being deleted and bears the dispatcher's finalizer."""
 
 
 class Step(StrEnum):
@@ -99,6 +101,8 @@ class Step(StrEnum):
     """Commit that it failed with the cluster."""
     EXPIRE = "expire"
     """Delete what was kept after its end, and commit once that is gone."""
+    REMOVE_FINALIZER = "remove-finalizer"
+    """Let the API server delete the AppWrapper: no cluster has anything of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +129,9 @@ def decide(seen: ObservedState) -> Decision:
     """The next step for one AppWrapper; repeating it is always safe."""
     record = seen.record
     if record is None:
-        return Decision(Step.ADMIT) if seen.wanted else REST
+        if seen.wanted:
+            return Decision(Step.ADMIT)
+        return Decision(Step.REMOVE_FINALIZER) if seen.is_finalizing else REST
     if record.phase is Phase.DELETED:
         return REST
     if seen.loss and record.holds_capacity and _is_given_up(record, seen.loss, seen.now):

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from dispatcher.api.annotations import FORCE_DELETION_GRACE, fault_tolerance
+from dispatcher.controller.reconcile.result import Result
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.model.record import Phase
 from dispatcher.kube.appwrappers import NO_ANNOTATIONS
@@ -45,7 +46,7 @@ async def test_annotations_of_one_that_went_are_remembered_until_nothing_is_left
     deleting = await world.commit(steps.delete(world.record(UID), world.now()))
     assert (deleting.phase, world.hub.tolerance(UID)) == (Phase.DELETING, SAID)
 
-    await world.parts.commit(steps.release(deleting, world.now()))
+    await world.results.apply(deleting.uid, Result(steps.release(deleting, world.now())))
     assert world.hub.tolerance(UID) == NO_ANNOTATIONS
 
 

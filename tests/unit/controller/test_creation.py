@@ -14,9 +14,8 @@ from aiohttp import web
 from dispatcher import errors
 from dispatcher.api.names import FINALIZER
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.reconcile import creation
-from dispatcher.controller.reconcile.creation import LONGEST_IN_THE_WAY, MOST_FAILURES
-from dispatcher.controller.reconcile.parts import Parts
+from dispatcher.controller.reconcile.attempts import Members
+from dispatcher.controller.reconcile.creation import LONGEST_IN_THE_WAY, MOST_FAILURES, Creator
 from dispatcher.core.kinds.manifest import Anchor, anchor_name, build
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.lifecycle.steps import CREATION_POSTPONED
@@ -81,16 +80,6 @@ class East:
 
         return noted
 
-    @property
-    def parts(self) -> Parts:
-        """The world's, as they are where these members are declared."""
-        return replace(
-            self.world.parts,
-            note_mishap=self.mishaps.append,
-            leads_nowhere=self._leads_nowhere,
-            removes=lambda appwrapper, attempt: (appwrapper, attempt) in self.over,
-        )
-
     def _leads_nowhere(self, where: ClusterRequirements) -> bool:
         return leads_nowhere(where, self.labels) if self.labels else bool(where.ruled_out)
 
@@ -99,10 +88,19 @@ class East:
         record = await self.world.admit(make_appwrapper("aw", *(templates or (TRAIN,))))
         return await self.world.commit(steps.dispatch(record, cluster, self.world.now()))
 
-    async def creates(self) -> Record:
+    async def creates(self, denied_namespaces: frozenset[str] = frozenset()) -> Record:
         """What has become of it after one step."""
-        await creation.create(self.parts, self.world.record(UID))
-        return self.world.record(UID)
+        world, record = self.world, self.world.record(UID)
+        creator = Creator(
+            world.attempts,
+            world.cache,
+            world.queue.failures,
+            Members(note_mishap=self.mishaps.append, leads_nowhere=self._leads_nowhere),
+            lambda appwrapper, attempt: (appwrapper, attempt) in self.over,
+            denied_namespaces,
+        )
+        await world.results.apply(UID, await creator.create(record), record)
+        return world.record(UID)
 
 
 @pytest.fixture
@@ -136,9 +134,7 @@ async def test_appwrapper_is_held_before_its_anchor_is_made_and_that_before_anyt
 async def test_nothing_is_made_in_a_namespace_that_is_denied(east: East) -> None:
     """Also of one that was taken in before it was."""
     await east.dispatched(TRAIN)
-    denying = replace(east.parts, denied_namespaces=frozenset({"default"}))
-    await creation.create(denying, east.world.record(UID))
-    record = east.world.record(UID)
+    record = await east.creates(frozenset({"default"}))
     assert (record.phase, east.server.requests("POST"), east.world.server.requests("PATCH", AW)) == (
         Phase.FAILING,
         [],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -18,7 +17,6 @@ from dispatcher.controller.intake.anchor_search import SEARCH_SECONDS
 from dispatcher.controller.intake.intake import LARGEST_BATCH_BYTES
 from dispatcher.controller.intake.specs import Specs
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.reconcile.reconciler import Reconciler
 from dispatcher.core.kinds.manifest import anchor_name, build
 from dispatcher.core.model.record import Phase
 from dispatcher.core.scheduling.capacity import CapacityLedger
@@ -168,11 +166,11 @@ async def test_what_is_kept_of_one_that_has_ended_with_a_secret_is_removed_when_
     world.server.on("DELETE", path, answer({}))
     until_then = {"keptUntil": "2026-11-20T08:58:10Z"}
     record = await world.admit(make_appwrapper("aw", SECRET, status=ENDS[0] | until_then))
-    later = replace(world.parts, specs=Specs(world.store))
+    later = world.make_reconciler(Specs(world.store))
     await asyncio.sleep(60)  # virtual
 
-    await Reconciler(later).reconcile(record.uid)
-    await Reconciler(later).reconcile(record.uid)
+    await later.reconcile(record.uid)
+    await later.reconcile(record.uid)
 
     assert [each.path for each in world.server.requests("DELETE")] == [path]
     assert world.record(record.uid).kept_until is None

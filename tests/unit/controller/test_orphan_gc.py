@@ -127,7 +127,7 @@ async def test_anchor_of_what_is_live_or_kept_is_never_removed(
 ) -> None:
     world.cache.put(record)
     east.has(anchor())
-    await sweep.sweep(east.cluster)
+    await sweep.collect(east.cluster)
     assert east.deleted == []
 
 
@@ -153,7 +153,7 @@ async def test_anchor_of_what_is_over_is_removed_however_many_there_are(
     for uid in uids:
         world.cache.put(replace(record, uid=uid))
     east.has(*map(anchor, uids))
-    await sweep.sweep(east.cluster)
+    await sweep.collect(east.cluster)
     assert east.deleted == [anchor_name(uid, 1) for uid in uids]
 
 
@@ -161,7 +161,7 @@ async def test_anchor_is_removed_only_as_long_as_it_is_the_one_that_was_seen(
     sweep: OrphanCollector, east: Member
 ) -> None:
     east.has(anchor(uid="of-the-anchor"))
-    await sweep.sweep(east.cluster)
+    await sweep.collect(east.cluster)
     (asked,) = east.server.requests("DELETE")
     assert (asked.body["preconditions"], asked.body["propagationPolicy"]) == (
         {"uid": "of-the-anchor"},
@@ -176,7 +176,7 @@ async def test_anchor_that_was_changed_meanwhile_is_let_go_and_the_next_is_remov
     first, second = anchor("uid-1"), anchor("uid-2")
     east.has(first, second)
     east.server.on("DELETE", path(first), reply)
-    await sweep.sweep(east.cluster)
+    await sweep.collect(east.cluster)
     assert east.deleted == [anchor_name("uid-1", 1), anchor_name("uid-2", 1)]
 
 
@@ -196,7 +196,7 @@ async def test_what_is_no_anchor_of_ours_or_is_going_is_not_touched(
     sweep: OrphanCollector, east: Member, found: Json
 ) -> None:
     east.has(found)
-    await sweep.sweep(east.cluster)
+    await sweep.collect(east.cluster)
     assert east.deleted == []
 
 
@@ -226,7 +226,7 @@ async def test_anchors_nobody_knows_are_removed_only_if_they_are_a_small_share(
     uids = [f"uid-{number}" for number in range(unknown)]
     east.has(*map(anchor, [*known(world, others), *uids]))
     with capture_logs() as logs:
-        await sweep.sweep(east.cluster)
+        await sweep.collect(east.cluster)
     assert east.deleted == [anchor_name(uid, 1) for uid in uids[:removed]]
     said = [entry for entry in logs if entry["event"] == "too_many_unknown"]
     assert [(entry["cluster"], entry["unknown"], entry["all"]) for entry in said] == (
@@ -238,7 +238,7 @@ async def test_anchors_of_what_the_database_says_was_deleted_go_however_many_the
     sweep: OrphanCollector, east: Member
 ) -> None:
     east.has(*map(anchor, [*sorted(DELETED), *SIX]))
-    await sweep.sweep(east.cluster)
+    await sweep.collect(east.cluster)
     assert east.deleted == [anchor_name(uid, 1) for uid in sorted(DELETED)]
 
 
@@ -247,7 +247,7 @@ async def test_too_many_that_nobody_knows_keep_nothing_that_is_over_from_going(
 ) -> None:
     world.cache.put(in_east(make_record(Phase.FAILED)))
     east.has(*map(anchor, [*SIX, UID]))
-    await sweep.sweep(east.cluster)
+    await sweep.collect(east.cluster)
     assert east.deleted == [anchor_name(UID, 1)]
 
 
@@ -257,10 +257,10 @@ async def test_attempts_that_are_later_than_the_database_knows_are_unknown(
     for uid in SIX:
         world.cache.put(in_east(make_record(Phase.RUNNING, uid=uid)))
     east.has(*(anchor(uid, attempt=2) for uid in SIX))
-    await sweep.sweep(east.cluster)
+    await sweep.collect(east.cluster)
     assert east.deleted == []
     east.has(*(anchor(uid, attempt=2) for uid in FIVE))
-    await sweep.sweep(east.cluster)
+    await sweep.collect(east.cluster)
     assert east.deleted == [anchor_name(uid, 2) for uid in FIVE]
 
 
@@ -269,7 +269,7 @@ async def test_anchor_of_what_is_there_and_not_taken_in_yet_stays(
 ) -> None:
     world.show(make_appwrapper())
     east.has(anchor())
-    await sweep.sweep(east.cluster)
+    await sweep.collect(east.cluster)
     assert east.deleted == []
 
 
@@ -279,10 +279,10 @@ async def test_nothing_is_unknown_while_the_hubs_own_lists_are_not_complete(
     legacy = world.hub.reflectors[1]
     legacy.answered.clear()
     east.has(anchor())
-    await sweep.sweep(east.cluster)
+    await sweep.collect(east.cluster)
     assert east.deleted == []
     legacy.answered.set()
-    await sweep.sweep(east.cluster)
+    await sweep.collect(east.cluster)
     assert east.deleted == [anchor_name(UID, 1)]
 
 
@@ -297,7 +297,7 @@ async def test_what_becomes_known_during_a_sweep_stays(
         return await answer({})(request)
 
     east.server.on("DELETE", path(first), comes_meanwhile)
-    await sweep.sweep(east.cluster)
+    await sweep.collect(east.cluster)
     assert east.deleted == [anchor_name("uid-1", 1)]
 
 
@@ -371,7 +371,7 @@ async def test_what_a_restored_database_does_not_know_stays_if_it_was_there_befo
     careful: OrphanCollector, east: Member, made: str, removed: bool
 ) -> None:
     east.has(anchor("uid-of-missed", creationTimestamp=made))
-    await careful.sweep(east.cluster)
+    await careful.collect(east.cluster)
     assert east.deleted == ([anchor_name("uid-of-missed", 1)] if removed else [])
 
 
@@ -381,7 +381,7 @@ async def test_what_a_restored_database_knows_to_be_over_goes(
     world.cache.put(in_east(make_record(Phase.FAILED)))
     gone = sorted(DELETED)[0]
     east.has(anchor(UID), anchor(gone), anchor("uid-of-missed"))
-    await careful.sweep(east.cluster)
+    await careful.collect(east.cluster)
     assert east.deleted == [anchor_name(UID, 1), anchor_name(gone, 1)]
 
 
@@ -391,7 +391,7 @@ async def test_what_is_left_is_told_once_and_again_when_it_is_something_else(
     with capture_logs() as logs:
         for missed in ([], ["uid-1"], ["uid-1"], ["uid-1", "uid-2"], []):
             east.has(*map(anchor, missed))
-            await careful.sweep(east.cluster)
+            await careful.collect(east.cluster)
     said = [entry for entry in logs if entry["event"] == "left_what_was_missed"]
     one, other = f"default/{anchor_name('uid-1', 1)}", f"default/{anchor_name('uid-2', 1)}"
     assert [(each["cluster"], each["number"], each["anchors"]) for each in said] == [

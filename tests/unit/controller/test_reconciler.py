@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,7 +12,6 @@ from dispatcher import errors
 from dispatcher.api.names import FINALIZER
 from dispatcher.api.sizes import MOST_CONTAINERS
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.reconcile.reconciler import Reconciler
 from dispatcher.core.kinds.manifest import anchor_name
 from dispatcher.core.model.record import Phase
 from dispatcher.core.scheduling.capacity import CapacityLedger
@@ -363,7 +361,7 @@ async def test_appwrappers_that_are_too_large_wait_for_each_other_and_hold_up_no
 async def test_one_that_is_left_alone_is_looked_at_again_and_nothing_is_done_about_it(world: World) -> None:
     before = await world.dispatched(make_appwrapper())
     asked = len(world.server.asked)
-    await Reconciler(replace(world.parts, is_left_alone=lambda uid: uid == UID)).reconcile(UID)
+    await world.make_reconciler(is_left_alone=lambda uid: uid == UID).reconcile(UID)
     assert (world.record(UID), len(world.server.asked)) == (before, asked)
     await world.forget_wakes()
     assert await world.is_woken_within(6)

@@ -14,10 +14,15 @@ from dispatcher.controller.intake.intake import Intake
 from dispatcher.controller.intake.limits import MOST_QUEUED, Limits, QueueBound
 from dispatcher.controller.intake.specs import Specs
 from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.reconcile.acts import Acts
 from dispatcher.controller.reconcile.appwrapper_informer import AppWrapperInformer
+from dispatcher.controller.reconcile.attempts import Attempts
 from dispatcher.controller.reconcile.committer import Committer
-from dispatcher.controller.reconcile.parts import Parts
+from dispatcher.controller.reconcile.creation import Creator
+from dispatcher.controller.reconcile.observer import Observer
+from dispatcher.controller.reconcile.pacing import Pacing
 from dispatcher.controller.reconcile.reconciler import Reconciler, lane_of
+from dispatcher.controller.reconcile.result import Result, Results
 from dispatcher.controller.reconcile.status_writer import StatusWriter
 from dispatcher.controller.reconcile.workqueue import WorkQueue
 from dispatcher.controller.scheduling.cache import Cache
@@ -79,21 +84,12 @@ class World:
         self.status_writer = StatusWriter(
             self.hub, self.cache, self.clusters, self.queue, monotonic, self.bound
         )
-        self.parts = Parts(
-            hub=self.hub,
-            hub_id="the-hub",
-            clusters=self.clusters,
-            cache=self.cache,
-            committer=self.committer,
-            intake=self.intake,
-            specs=self.specs,
-            status_writer=self.status_writer,
-            queue=self.queue,
-            wake_dispatch=self.wake_dispatch,
-            now=self.now,
-            limits=self.limits,
+        self.pacing = Pacing()
+        self.attempts = Attempts(self.hub, self.clusters, self.specs, "the-hub", self.now)
+        self.results = Results(
+            self.committer, self.hub, self.clusters, self.queue, self.pacing, self.wake_dispatch, self.now
         )
-        self.reconciler = Reconciler(self.parts)
+        self.reconciler = self.make_reconciler()
         for path, kinds in SERVES.items():
             resources = [{"name": name, "kind": kind, "namespaced": True} for name, kind in kinds.items()]
             self.server.on("GET", path, answer({"resources": resources}))
@@ -127,6 +123,16 @@ class World:
             limits=self.limits,
             takes_secrets=takes_secrets,
         )
+
+    def make_reconciler(
+        self, specs: Specs | None = None, is_left_alone: Callable[[str], bool] = lambda _uid: False
+    ) -> Reconciler:
+        """The reconciler of this leader, or with other `specs` that of one after it."""
+        attempts = replace(self.attempts, specs=specs or self.specs)
+        creator = Creator(attempts, self.cache, self.queue.failures)
+        observer = Observer(attempts, self.cache, self.limits, is_left_alone=is_left_alone)
+        acts = Acts(attempts, self.intake, creator, self.limits, self.pacing)
+        return Reconciler(observer, acts, self.results, self.status_writer, self.queue)
 
     def now(self) -> datetime:
         return at(monotonic())
@@ -180,7 +186,7 @@ class World:
     async def created(self, raw: Json) -> Record:
         """Have an AppWrapper dispatched, and every object it wraps created."""
         record = await self.dispatched(raw)
-        refs = [replace(ref, uid=f"uid-of-{ref.name}") for ref in await self.parts.refs(record)]
+        refs = [replace(ref, uid=f"uid-of-{ref.name}") for ref in await self.attempts.refs(record)]
         return await self.commit(steps.created(record, tuple(refs), self.now()))
 
     async def running(self, raw: Json) -> Record:
@@ -196,7 +202,7 @@ class World:
 
     async def commit(self, change: Change) -> Record:
         """Commit a step that is not what the test is about."""
-        await self.parts.commit(change)
+        await self.results.apply(change.after.uid, Result(change))
         return self.record(change.after.uid)
 
     async def sees(self, record: Record) -> None:

@@ -93,6 +93,13 @@ def test_what_was_never_seen_is_admitted_if_it_is_wanted() -> None:
     assert decisions == [Decision(Step.ADMIT), REST]
 
 
+@pytest.mark.parametrize("phase", [None, *Phase])
+def test_finalizer_is_removed_only_once_no_record_is_left(phase: Phase | None) -> None:
+    record = None if phase is None else make_record(phase)
+    step = decide(ObservedState(record, wanted=False, now=NOW, is_finalizing=True)).step
+    assert (step is Step.REMOVE_FINALIZER) is (record is None)
+
+
 @pytest.mark.parametrize("phase", Phase)
 def test_nothing_is_suspended_or_resumed_while_nobody_can_tell_what_is_asked(phase: Phase) -> None:
     assert decided(make_record(phase), asked=None) == dict(BY_PHASE)[phase]

@@ -18,6 +18,7 @@ from dispatcher.api.selector import parse_selector
 from dispatcher.core.kinds.completion import ItemTerms
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle.confirmation import end_of_attempt
 from dispatcher.core.lifecycle.decision import Decision, Loss, ObservedState, Step, decide, where_asked
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
@@ -42,6 +43,7 @@ TABLE = {(row.source, row.cause, row.target) for row in TRANSITIONS}
 
 MADE_BY: dict[Step, tuple[Cause, ...]] = {
     Step.REST: (),
+    Step.REMOVE_FINALIZER: (),
     Step.ADMIT: (
         Cause.SUBMITTED,
         Cause.SUBMITTED_SUSPENDED,
@@ -269,21 +271,8 @@ def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[C
         case Step.COMPLETE:
             assert not seen.sight.pods.live
             return [steps.complete(record, decision.done, now + seen.terms.kept_completed, now)]
-        case Step.REQUEUE:
-            eligible_at = now + seen.terms.pause(decision.reason)
-            seconds = int(seen.terms.wait(record.requeuings + 1).total_seconds())
-            return [
-                steps.evict(
-                    record,
-                    EvictionReason(decision.reason, decision.message),
-                    eligible_at,
-                    seconds,
-                    now,
-                    decision.done,
-                )
-            ]
-        case Step.FAIL:
-            return [steps.fail(record, EvictionReason(decision.reason, decision.message), now)]
+        case Step.REQUEUE | Step.FAIL:
+            return [end_of_attempt(record, decision, seen.terms, "", now)]
         case Step.REMOVE:
             return [
                 steps.removed(record, now),
@@ -297,8 +286,8 @@ def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[C
             return [steps.abandon(record, decision.message, now)]
         case Step.LOSE:
             return [steps.lose(record, decision.message, now)]
-        case Step.ADMIT:
-            raise AssertionError("a record was admitted already")
+        case Step.ADMIT | Step.REMOVE_FINALIZER:
+            raise AssertionError("an AppWrapper with a record is queued already")
         case _:
             assert_never(decision.step)
 
@@ -407,7 +396,7 @@ def test_every_reason_to_hold_a_gang_is_one_that_holds_some() -> None:
 
 def test_every_step_and_every_cause_of_the_reconciler_is_reached() -> None:
     """Else the products above leave something out."""
-    reached: set[Step] = {Step.ADMIT}
+    reached: set[Step] = {Step.ADMIT, Step.REMOVE_FINALIZER}  # without a record
     for name, make in RECORDS.items():
         record = of_two(make())
         worlds = [*lost_worlds(), *(active_worlds("components") if name in WATCHED else inactive_worlds())]

@@ -1,0 +1,134 @@
+"""Carrying out a decision about one AppWrapper: each act returns a `Result`, and commits nothing by itself."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from dispatcher.controller.intake.intake import Intake
+from dispatcher.controller.intake.limits import Limits
+from dispatcher.controller.reconcile.attempts import Attempts
+from dispatcher.controller.reconcile.creation import Creator
+from dispatcher.controller.reconcile.pacing import Pacing
+from dispatcher.controller.reconcile.remediation import Remediator
+from dispatcher.controller.reconcile.removal import Remover
+from dispatcher.controller.reconcile.result import NOTHING, Result, poll
+from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step, where_asked
+from dispatcher.core.model.record import Change, Record
+
+
+class Acts:
+    """One act for each step. Every act may be repeated: a crash before the commit leads to the same act again."""
+
+    def __init__(
+        self, attempts: Attempts, intake: Intake, creator: Creator, limits: Limits, pacing: Pacing
+    ) -> None:
+        self._attempts = attempts
+        self._informer = attempts.informer
+        self._intake = intake
+        self._creator = creator
+        self._remover = Remover(attempts)
+        self._remediator = Remediator(attempts)
+        self._limits = limits
+        self._pacing = pacing
+
+    async def act(self, uid: str, observed: ObservedState, decision: Decision) -> Result:
+        """Carries out a decision about the AppWrapper of that uid."""
+        match decision.step:
+            case Step.REST:
+                return _rest(observed, decision)
+            case Step.ADMIT:
+                self._intake.add(uid)
+                return NOTHING
+            case Step.REMOVE_FINALIZER:
+                return await self._remove_finalizer(uid)
+        if observed.record is None:
+            raise AssertionError(f"{decision.step} needs a record")
+        return await self._act_on(observed.record, observed, decision)
+
+    async def _act_on(self, record: Record, observed: ObservedState, decision: Decision) -> Result:
+        now = self._attempts.now()
+        match decision.step:
+            case Step.FORGET:
+                return await self._delete(record)
+            case Step.REPRIORITISE | Step.REDIRECT | Step.SUSPEND | Step.RESUME:
+                return self._follow_user(record, observed, decision)
+            case Step.CREATE:
+                return await self._creator.create(record)
+            case Step.MARK_RUNNING:
+                return Result(steps.mark_running(record, now))
+            case Step.NOTE_TROUBLE:
+                return Result(steps.fall_ill(record, decision.reason, decision.message, now))
+            case Step.NOTE_RECOVERY:
+                return Result(steps.recover(record, now))
+            case Step.NOTE_DONE:
+                return Result(steps.note_done(record, decision.done, now))
+            case Step.NOTE_PROGRESS:
+                return Result(steps.complete_some(record, decision.done, now))
+            case Step.COMPLETE:
+                return await self._remediator.complete(record, observed, decision)
+            case Step.REQUEUE | Step.FAIL:
+                return await self._remediator.end(record, observed, decision)
+            case Step.REMOVE:
+                return await self._remover.remove(record)
+            case Step.CONFIRM_GONE:
+                return await self._remover.confirm_gone(record)
+            case Step.EXPIRE:
+                return await self._remover.expire(record)
+            case Step.ABANDON:
+                return Result(steps.abandon(record, decision.message, now), wakes_scheduler=True)
+            case Step.LOSE:
+                return Result(steps.lose(record, decision.message, now))
+            case Step.REST | Step.ADMIT | Step.REMOVE_FINALIZER:
+                raise AssertionError(f"{decision.step} is no step of a record")
+            case never:
+                assert_never(never)
+
+    async def _remove_finalizer(self, uid: str) -> Result:
+        """Lets the API server delete an AppWrapper, once intake has asked every member what it has of it."""
+        view = self._informer.view(uid)
+        if self._intake.is_unsure(uid):
+            self._intake.add(uid)
+        elif view is not None:
+            await self._informer.let_go(view)
+        return NOTHING
+
+    async def _delete(self, record: Record) -> Result:
+        """Commits the deletion of an AppWrapper; before an attempt ends for it, the API server confirms it."""
+        view = self._informer.view(record.uid)
+        if record.holds_capacity and view is None and await self._informer.exists(record):
+            return poll()
+        # Under StrictFIFO, gangs that were not evaluated may have waited for this one.
+        return Result(steps.delete(record, self._attempts.now()), wakes_scheduler=True)
+
+    def _follow_user(self, record: Record, observed: ObservedState, decision: Decision) -> Result:
+        """Commits what the user asks for now, at most once a second."""
+        wait = self._pacing.wait(record.uid, self._attempts.now())
+        if wait:
+            return Result(after=wait)
+        change = self._requested(record, observed, decision)
+        return Result(change, wakes_scheduler=True, follows_user=True) if change else NOTHING
+
+    def _requested(self, record: Record, observed: ObservedState, decision: Decision) -> Change | None:
+        now, asked = self._attempts.now(), observed.asked
+        if decision.step is Step.SUSPEND:
+            return steps.suspend(record, now, decision.done)
+        if decision.step is Step.RESUME:
+            return steps.resume(record, now)
+        if asked is None:
+            return None
+        if decision.step is Step.REDIRECT:
+            return steps.redirect(record, where_asked(record, asked), now)
+        return steps.reprioritise(record, asked.priority, asked.priority_slope, now, self._cut(record))
+
+    def _cut(self, record: Record) -> str:
+        """The warning about a priority above the namespace's ceiling; empty if the priority is within."""
+        view = self._informer.view(record.uid)
+        return self._limits.cut(record.namespace, view.asked) if view and view.asked else ""
+
+
+def _rest(observed: ObservedState, decision: Decision) -> Result:
+    """Looks again when the next deadline is up, if there is one."""
+    if decision.until is None:
+        return NOTHING
+    return Result(after=max(0.0, (decision.until - observed.now).total_seconds()))

@@ -1,0 +1,84 @@
+"""What the reconcile steps know of a gang's current attempt: its cluster, its objects, their owner and its policy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from dispatcher.controller.intake.specs import Specs, owner_of
+from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.reconcile.appwrapper_informer import AppWrapperInformer
+from dispatcher.core.kinds.manifest import Owner, reference
+from dispatcher.core.lifecycle.decision import Loss
+from dispatcher.core.lifecycle.policy import LifecyclePolicy
+from dispatcher.core.model.record import ObjectRef, Record
+from dispatcher.core.model.requirements import ClusterRequirements
+
+
+def _is_connected(_cluster: str) -> bool:
+    return False
+
+
+def _is_not_lost(_cluster: str) -> None:
+    return None
+
+
+def _has_only_the_hub(_requirements: ClusterRequirements) -> bool:
+    return True
+
+
+def _ignore(_cluster: str) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Members:
+    """What the fleet knows of clusters, by name; without members the defaults hold."""
+
+    is_connecting: Callable[[str], bool] = _is_connected
+    loss_of: Callable[[str], Loss | None] = _is_not_lost
+    leads_nowhere: Callable[[ClusterRequirements], bool] = _has_only_the_hub
+    note_mishap: Callable[[str], None] = _ignore
+
+
+@dataclass(frozen=True, slots=True)
+class Attempts:
+    """Answers questions about attempts, from the caches, and from the database where a spec is not in memory."""
+
+    informer: AppWrapperInformer
+    clusters: Mapping[str, Cluster]
+    specs: Specs
+    hub_id: str
+    now: Callable[[], datetime]
+
+    def cluster_of(self, record: Record | None) -> Cluster | None:
+        """The cluster that has objects of the AppWrapper; None if none has, or it is not connected."""
+        if record is None or record.attempt is None:
+            return None
+        exists = record.holds_capacity or record.kept_until is not None
+        return self.clusters.get(record.attempt.cluster) if exists else None
+
+    def owner_of(self, record: Record) -> Owner:
+        """The owner that the objects of the attempt bear."""
+        return owner_of(record, self.hub_id)
+
+    def is_wanted(self, record: Record) -> bool:
+        """False once the AppWrapper is gone or being deleted, as far as the watch shows."""
+        view = self.informer.view(record.uid)
+        return view is not None and not view.deleting
+
+    async def refs(self, record: Record) -> list[ObjectRef]:
+        """Every object that the attempt may have created: with its uid where the API server's answer was committed."""
+        known = {ref.item: ref for ref in record.attempt.objects} if record.attempt else {}
+        if not record.spec_hash:
+            return list(known.values())  # the database has no spec of it, and the record names all objects
+        spec, owner = await self.specs.of(record), self.owner_of(record)
+        return [known.get(wrapped.index, reference(wrapped, owner)) for wrapped in spec.wrapped]
+
+    async def policy_of(self, record: Record) -> LifecyclePolicy:
+        """The lifecycle policy of a dispatched gang.
+
+        An AppWrapper that was deleted before our watch began counts as one without annotations.
+        """
+        return await self.specs.terms_of(record, self.informer.tolerance(record.uid))

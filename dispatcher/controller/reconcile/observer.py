@@ -1,0 +1,118 @@
+"""Observing one AppWrapper: everything that the caches show of it, as one value for `decide`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from dispatcher.controller.intake.limits import Limits
+from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.reconcile.attempts import Attempts, Members
+from dispatcher.controller.reconcile.drift import drift_of
+from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.core.lifecycle.decision import Loss, ObservedState
+from dispatcher.core.lifecycle.health import ObservedObjects
+from dispatcher.core.lifecycle.policy import LifecyclePolicy
+from dispatcher.core.model.record import ACTIVE, Record
+
+
+def _is_recovered(_uid: str) -> bool:
+    return False
+
+
+class Observer:
+    """Reads the caches; only a lifecycle policy may have to be read from the database.
+
+    `is_left_alone` is true of an AppWrapper, by uid, about which restore recovery has not decided yet.
+    """
+
+    def __init__(
+        self,
+        attempts: Attempts,
+        cache: Cache,
+        limits: Limits,
+        members: Members | None = None,
+        is_left_alone: Callable[[str], bool] = _is_recovered,
+    ) -> None:
+        self._attempts = attempts
+        self._informer = attempts.informer
+        self._cache = cache
+        self._limits = limits
+        self._members = members or Members()
+        self._is_left_alone = is_left_alone
+
+    def is_newcomer(self, uid: str) -> bool:
+        """True of an AppWrapper that intake has not queued or rejected yet."""
+        return self._cache.get(uid) is None and self._informer.view(uid) is not None
+
+    def is_unread(self, uid: str) -> bool:
+        """True while the state of a dispatched gang, or the annotations of its AppWrapper, cannot be known."""
+        record = self._cache.get(uid)
+        if self._is_left_alone(uid):
+            return True
+        if record is None or record.attempt is None or not record.holds_capacity:
+            return False
+        if self._members.is_connecting(record.attempt.cluster):
+            return True
+        is_unlisted = self._informer.view(uid) is None and not self._informer.can_tell(record.group)
+        return is_unlisted and record.phase in ACTIVE
+
+    async def observe(self, uid: str) -> ObservedState:
+        """The observed state of one AppWrapper, now."""
+        record, view, now = self._cache.get(uid), self._informer.view(uid), self._attempts.now()
+        if view is None and record is not None and not self._informer.can_tell(record.group):
+            return ObservedState(record, True, now)
+        policy, objects = await self._observe_objects(record)
+        return ObservedState(
+            record=record,
+            wanted=view is not None and not view.deleting and (record is not None or view.is_ours),
+            now=now,
+            asked=self._limits.lower(view.namespace, view.asked) if view else None,
+            terms=policy,
+            sight=objects,
+            away=self._unreachable(record),
+            draining=self._draining(record),
+            loss=self._loss(record),
+            is_finalizing=view is not None and view.deleting and view.is_held,
+        )
+
+    def _loss(self, record: Record | None) -> Loss | None:
+        attempt = record.attempt if record else None
+        return self._members.loss_of(attempt.cluster) if attempt else None
+
+    def _unreachable(self, record: Record | None) -> str:
+        """Why the cluster of a dispatched gang cannot be reached, in a sentence; empty if it can."""
+        attempt = record.attempt if record else None
+        if record is None or attempt is None or not record.holds_capacity:
+            return ""
+        if attempt.cluster in self._attempts.clusters:
+            return ""
+        loss = self._members.loss_of(attempt.cluster)
+        if loss and loss.is_undeclared:
+            return loss.message
+        return f"cluster {attempt.cluster} cannot be reached; what runs there may go on"
+
+    def _draining(self, record: Record | None) -> str:
+        """Why the cluster of an attempt is being drained, in a sentence; empty if it is not."""
+        cluster = self._attempts.cluster_of(record)
+        return cluster.draining if cluster else ""
+
+    async def _observe_objects(self, record: Record | None) -> tuple[LifecyclePolicy, ObservedObjects]:
+        """The policy of a dispatched gang, and what the watches of its cluster show."""
+        cluster = self._attempts.cluster_of(record)
+        if record is None or record.attempt is None or cluster is None or record.phase not in ACTIVE:
+            return LifecyclePolicy(), ObservedObjects()
+        policy = await self._attempts.policy_of(record)
+        return policy, _objects_of(record, policy, cluster, drift_of(self._attempts, record, cluster))
+
+
+def _objects_of(record: Record, policy: LifecyclePolicy, cluster: Cluster, drift: str) -> ObservedObjects:
+    refs = record.attempt.objects if record.attempt else ()
+    for ref, item in zip(refs, policy.items, strict=False):
+        if item.words:
+            cluster.objects.want(ref.api_version, ref.kind, contents=True)
+    return ObservedObjects(
+        pods=cluster.pod_counts(record.uid),
+        states=tuple(map(cluster.objects.state, refs)),
+        absent=tuple(filter(cluster.objects.is_absent, refs)),
+        drift=drift,
+    )

@@ -1,0 +1,126 @@
+"""What a reconcile step returns, and the one place that carries it out.
+
+A step observes and acts on clusters, but it commits nothing and schedules nothing by itself: the reconciler hands its
+result to `Results.apply`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.reconcile.appwrapper_informer import AppWrapperInformer
+from dispatcher.controller.reconcile.committer import Committer
+from dispatcher.controller.reconcile.pacing import Pacing
+from dispatcher.controller.reconcile.workqueue import WorkQueue
+from dispatcher.core.model.record import Change, Phase, Record
+
+FIRST_POLL_SECONDS: Final = 0.5
+"""The first pause of a poll; events usually come first."""
+
+LONGEST_POLL_SECONDS: Final = 30.0
+"""The longest pause of a poll: a change that no watch shows is noticed after that."""
+
+REFUSED_SECONDS: Final = 5.0
+"""Pause before the next look at an AppWrapper whose change the database did not accept; the log has the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """The change to commit, when to look at the AppWrapper again, and whether to wake the scheduler.
+
+    `after` is in seconds; None if only an event brings the next look. A result that `polls` waits for something that
+    no event is sure to show: its pauses grow from `FIRST_POLL_SECONDS`, and `after` is the longest. A result that
+    `follows_user` commits a request of the user: the next one waits for its turn (`Pacing`).
+    """
+
+    change: Change | None = None
+    after: float | None = None
+    polls: bool = False
+    wakes_scheduler: bool = False
+    follows_user: bool = False
+
+
+NOTHING: Final = Result()
+
+
+def poll(within: float = LONGEST_POLL_SECONDS) -> Result:
+    """Look again soon, then in growing pauses, at the latest after `within` seconds."""
+    return Result(after=min(within, LONGEST_POLL_SECONDS), polls=True)
+
+
+class PollBackoff:
+    """The pauses between polls, by the uid of the AppWrapper.
+
+    A pause is half as long as the poll has lasted, within limits. So pauses grow however many events come in between,
+    and a step that took a moment is noticed a moment later.
+    """
+
+    def __init__(self) -> None:
+        self._since: dict[str, tuple[int, datetime]] = {}
+
+    def pause(self, record: Record, now: datetime) -> float:
+        """Seconds until the next look; another version of the record is another step, and begins anew."""
+        version, since = self._since.get(record.uid, (record.version, now))
+        if version != record.version:
+            since = now
+        self._since[record.uid] = record.version, since
+        return min(LONGEST_POLL_SECONDS, max(FIRST_POLL_SECONDS, (now - since).total_seconds() / 2))
+
+    def forget(self, uid: str) -> None:
+        """Ends the poll of an AppWrapper."""
+        self._since.pop(uid, None)
+
+
+class Results:
+    """Carries out the results of reconcile steps: commits, wakes and schedules."""
+
+    def __init__(
+        self,
+        committer: Committer,
+        informer: AppWrapperInformer,
+        clusters: Mapping[str, Cluster],
+        queue: WorkQueue,
+        pacing: Pacing,
+        wake_scheduler: Callable[[], None],
+        now: Callable[[], datetime],
+    ) -> None:
+        self._committer = committer
+        self._informer = informer
+        self._clusters = clusters
+        self._queue = queue
+        self._pacing = pacing
+        self._wake_scheduler = wake_scheduler
+        self._now = now
+        self._backoff = PollBackoff()
+
+    async def apply(self, uid: str, result: Result, record: Record | None = None) -> None:
+        """Commits the change of a result, wakes the scheduler, and schedules the next look.
+
+        `record` is the one that the step was decided on; a result that polls has one.
+        """
+        # Until a request of the user is committed, and if it is refused, a cycle heeds what the user asks for.
+        if result.change is not None and await self._commit(result.change) and result.follows_user:
+            self._pacing.note(uid, self._now())
+        if result.wakes_scheduler:
+            self._wake_scheduler()
+        if result.after is not None:
+            pause = self._backoff.pause(record, self._now()) if result.polls and record else result.after
+            self._queue.add_later(uid, min(result.after, pause))
+
+    async def _commit(self, change: Change) -> bool:
+        """Commits one step, and has the AppWrapper looked at again; false if the row had moved, or is refused."""
+        record = await self._committer.commit(change)
+        if record is None:
+            self._queue.add_later(change.after.uid, REFUSED_SECONDS)
+            return False
+        self._backoff.forget(record.uid)
+        if record.phase is Phase.DELETED:
+            self._informer.forget(record.uid)
+        for cluster in self._clusters.values():
+            cluster.learn(record)
+        self._queue.add(record.uid)
+        return True

@@ -1,0 +1,60 @@
+"""Policy of ending an attempt: whom to ask first, and what to commit once the suspicion is confirmed.
+
+A health issue that the watches show is a suspicion. The API server is asked before an attempt ends for it.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from enum import StrEnum
+
+from dispatcher.api import conditions as words
+from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step
+from dispatcher.core.lifecycle.policy import LifecyclePolicy
+from dispatcher.core.lifecycle.steps import EvictionReason
+from dispatcher.core.model.record import Change, Record
+
+
+class Evidence(StrEnum):
+    """What the API server is asked for before an attempt ends."""
+
+    NOTHING = "nothing"
+    """The issue is the state of an object, or a time that is up: neither can be taken back."""
+    OBJECTS = "objects"
+    PODS = "pods"
+
+
+def evidence_for(reason: str) -> Evidence:
+    """The evidence that a health issue of this reason needs."""
+    match reason:
+        case words.MISSING_COMPONENT:
+            return Evidence.OBJECTS
+        case words.FAILED_COMPONENT | words.DISPATCH_DEADLINE_EXCEEDED:
+            return Evidence.NOTHING
+        case _:
+            return Evidence.PODS
+
+
+def is_confirmed(suspected: Decision, confirmed: Decision) -> bool:
+    """True if the API server's answer leads to the same step for the same reason as the watches did."""
+    return (suspected.step, suspected.reason) == (confirmed.step, confirmed.reason)
+
+
+def needs_complaint(decision: Decision, observed: ObservedState) -> bool:
+    """True if a gang ends because it has no pods: the operator's own complaint then says why there are none."""
+    lacks_pods = decision.reason in {words.INSUFFICIENT_PODS_READY, words.MIN_PODS_NOT_RUNNING}
+    return lacks_pods and not observed.sight.pods.live
+
+
+def end_of_attempt(
+    record: Record, decision: Decision, policy: LifecyclePolicy, complaint: str, now: datetime
+) -> Change:
+    """The change that fails or evicts a gang; `complaint` is what an operator says, empty if nothing."""
+    detail = decision.detail + (f"; {complaint}" if complaint else "")
+    reason = EvictionReason(decision.reason, decision.message, detail)
+    if decision.step is Step.FAIL:
+        return steps.fail(record, reason, now)
+    eligible_at = now + policy.pause(decision.reason)
+    next_wait = int(policy.wait(record.requeuings + 1).total_seconds())
+    return steps.evict(record, reason, eligible_at, next_wait, now, decision.done)

@@ -1,0 +1,91 @@
+"""Whom the reconciler asks before an attempt ends, and what it commits then."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from dispatcher.api import conditions as words
+from dispatcher.core.lifecycle.confirmation import (
+    Evidence,
+    end_of_attempt,
+    evidence_for,
+    is_confirmed,
+    needs_complaint,
+)
+from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step
+from dispatcher.core.lifecycle.health import ObservedObjects
+from dispatcher.core.lifecycle.policy import LifecyclePolicy
+from dispatcher.core.model.pod_counts import PodCounts
+from dispatcher.core.model.record import Phase
+from tests.builders import at, make_record
+
+RUNNING = make_record(Phase.RUNNING)
+TOO_FEW = Decision(Step.REQUEUE, words.MIN_PODS_NOT_RUNNING, "too few pods", done=frozenset({1}))
+
+
+@pytest.mark.parametrize(
+    ("reason", "evidence"),
+    [
+        (words.MISSING_COMPONENT, Evidence.OBJECTS),
+        (words.FAILED_COMPONENT, Evidence.NOTHING),
+        (words.DISPATCH_DEADLINE_EXCEEDED, Evidence.NOTHING),
+        (words.MIN_PODS_NOT_RUNNING, Evidence.PODS),
+        (words.INSUFFICIENT_PODS_READY, Evidence.PODS),
+        (words.FOUND_FAILED_PODS, Evidence.PODS),
+    ],
+)
+def test_each_reason_needs_its_own_evidence(reason: str, evidence: Evidence) -> None:
+    assert evidence_for(reason) is evidence
+
+
+@pytest.mark.parametrize(
+    ("decision", "expected"),
+    [
+        (TOO_FEW, True),
+        (Decision(Step.REQUEUE, words.MIN_PODS_NOT_RUNNING, "one pod is left", done=frozenset()), True),
+        (Decision(Step.FAIL, words.MIN_PODS_NOT_RUNNING, "too few pods"), False),
+        (Decision(Step.REQUEUE, words.FOUND_FAILED_PODS, "too few pods"), False),
+        (Decision(Step.REST), False),
+    ],
+)
+def test_step_and_reason_confirm_a_suspicion(decision: Decision, expected: bool) -> None:
+    assert is_confirmed(TOO_FEW, decision) is expected
+
+
+@pytest.mark.parametrize(
+    ("reason", "pods", "expected"),
+    [
+        (words.MIN_PODS_NOT_RUNNING, PodCounts(), True),
+        (words.INSUFFICIENT_PODS_READY, PodCounts(), True),
+        (words.MIN_PODS_NOT_RUNNING, PodCounts(running=1), False),
+        (words.FAILED_COMPONENT, PodCounts(), False),
+    ],
+)
+def test_operator_is_asked_why_only_where_there_are_no_pods(
+    reason: str, pods: PodCounts, expected: bool
+) -> None:
+    observed = ObservedState(RUNNING, True, at(60), sight=ObservedObjects(pods))
+    assert needs_complaint(Decision(Step.REQUEUE, reason), observed) is expected
+
+
+def test_evicted_gang_pauses_as_its_policy_says_and_keeps_what_is_done() -> None:
+    policy = LifecyclePolicy()
+    change = end_of_attempt(RUNNING, TOO_FEW, policy, "", at(60))
+    assert change.after.phase is Phase.REQUEUEING
+    assert change.after.eligible_at == at(60) + policy.pause(words.MIN_PODS_NOT_RUNNING)
+
+
+@pytest.mark.parametrize(("complaint", "detail"), [("", ""), ("Job a/b: no quota", "; Job a/b: no quota")])
+def test_failed_gang_tells_what_the_operator_complains_of(complaint: str, detail: str) -> None:
+    decision = Decision(Step.FAIL, words.MIN_PODS_NOT_RUNNING, "too few pods", " (requeued so far: 3)")
+    change = end_of_attempt(RUNNING, decision, LifecyclePolicy(), complaint, at(60))
+    assert change.after.phase is Phase.FAILING
+    assert f"too few pods (requeued so far: 3){detail}" in change.after.message
+
+
+def test_pause_of_an_eviction_is_not_negative() -> None:
+    change = end_of_attempt(RUNNING, TOO_FEW, LifecyclePolicy(), "", at(60))
+    assert change.after.eligible_at is not None
+    assert change.after.eligible_at - at(60) >= timedelta(0)

@@ -1,0 +1,78 @@
+"""Which objects a removal leaves, and when it deletes pods that stay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from dispatcher.core.kinds.object_status import End, ObjectState
+from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle.policy import LifecyclePolicy
+from dispatcher.core.lifecycle.removal import (
+    LINGERING,
+    may_delete_ended,
+    seconds_until_forced,
+    stays,
+    takes_capacity,
+)
+from dispatcher.core.lifecycle.steps import EvictionReason
+from dispatcher.core.model.record import Phase
+from tests.builders import at, make_record, make_ref
+
+OPEN, SUCCEEDED, FAILED = (ObjectState(end) for end in (End.OPEN, End.SUCCEEDED, End.FAILED))
+
+
+@pytest.mark.parametrize(
+    ("kind", "api_version", "done", "state", "expected"),
+    [
+        ("ConfigMap", "v1", False, None, False),
+        ("Job", "batch/v1", False, OPEN, True),
+        ("Job", "batch/v1", False, SUCCEEDED, False),
+        ("Job", "batch/v1", False, FAILED, False),
+        ("Job", "batch/v1", False, None, True),
+        ("Job", "batch/v1", True, None, False),
+        ("Deployment", "apps/v1", True, OPEN, True),
+        ("Thing", "example.com/v1", False, FAILED, False),
+        ("Thing", "example.com/v1", False, OPEN, True),
+        ("Thing", "example.com/v1", True, OPEN, False),
+    ],
+)
+def test_object_takes_capacity_until_it_has_ended_by_its_kind(
+    kind: str, api_version: str, done: bool, state: ObjectState | None, expected: bool
+) -> None:
+    assert takes_capacity(make_ref(kind=kind, api_version=api_version, done=done), state) is expected
+
+
+@pytest.mark.parametrize("phase", [Phase.REQUEUEING, Phase.SUSPENDING])
+@pytest.mark.parametrize("done", [True, False])
+def test_next_attempt_leaves_what_is_done(phase: Phase, done: bool) -> None:
+    assert stays(make_ref(done=done), make_record(phase), OPEN) is done
+
+
+def test_failed_gang_keeps_what_has_ended_for_its_logs() -> None:
+    issue = EvictionReason("FailedComponent", "it failed")
+    failed_by_itself = steps.fail(make_record(Phase.RUNNING), issue, at(60)).after
+    failing, ref = make_record(Phase.FAILING), make_ref(kind="Job", api_version="batch/v1")
+    assert [stays(ref, failed_by_itself, state) for state in (FAILED, OPEN)] == [True, False]
+    assert not stays(ref, replace(failing, reason="MinPodsNotRunning"), FAILED)
+
+
+@pytest.mark.parametrize(("after", "expected"), [(timedelta(0), False), (LINGERING, True)])
+def test_operators_have_time_to_remove_the_pods_of_what_has_ended(after: timedelta, expected: bool) -> None:
+    record = make_record(Phase.FAILING)
+    assert may_delete_ended(record, record.phase_since + after) is expected
+
+
+@pytest.mark.parametrize(("waited", "left"), [(0, 600), (599, 1), (600, 0), (700, -100)])
+def test_pods_are_forced_once_their_time_is_up(waited: int, left: int) -> None:
+    record, policy = make_record(Phase.DELETING), LifecyclePolicy(force_deletion_after=timedelta(minutes=10))
+    assert seconds_until_forced(record, policy, record.phase_since + timedelta(seconds=waited)) == left
+
+
+def test_pods_are_never_forced_without_a_time_for_it() -> None:
+    record = make_record(Phase.DELETING)
+    assert (
+        seconds_until_forced(record, LifecyclePolicy(force_deletion_after=None), record.phase_since) is None
+    )
