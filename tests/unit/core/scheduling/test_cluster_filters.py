@@ -19,7 +19,7 @@ from dispatcher.core.scheduling.cluster_filters import (
     score,
 )
 from tests.builders import make_gang, make_snapshot
-from tests.unit.core.clusters import JOB, RAY
+from tests.unit.core.scheduling.clusters import JOB, RAY
 
 CORDONED = Closed("ClusterCordoned", "new racks on Friday")
 

@@ -34,7 +34,7 @@ from dispatcher.core.scheduling.cycle import (
 from dispatcher.core.scheduling.ordering import in_order, next_eligible, starved
 from dispatcher.core.scheduling.pending_queue import PendingQueue, outcome_of
 from tests.builders import at, make_core_node, make_gang, make_record, make_sites, make_snapshot
-from tests.unit.core.clusters import KNOWN, WHERES, Known
+from tests.unit.core.scheduling.clusters import KNOWN, WHERES, Known
 
 BOUND = timedelta(seconds=10)
 TAINT = Taint("gpu", "", "NoSchedule")

@@ -33,7 +33,7 @@ from dispatcher.core.scheduling.capacity import CapacityLedger, Node
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, plan
 from tests.builders import at, make_gang, make_record, make_sites, make_snapshot
-from tests.unit.core.month import HOUR, MINUTE, cpus, make_cluster
+from tests.unit.core.scheduling.month import HOUR, MINUTE, cpus, make_cluster
 
 BOUNDS = Bounds(kept=HOUR, rest=10 * MINUTE)
 BEGUN = Reservation("a", at(0), at(3600), at(0), ("a",))

@@ -21,7 +21,7 @@ from tests.builders import (
     make_record,
     make_ref,
 )
-from tests.unit.core.test_steps import start_of, step_from
+from tests.unit.core.lifecycle.test_steps import start_of, step_from
 
 TOLD = [
     pytest.param(steps.block(make_record(), WAITS, at(1)), Notice("Backoff", WAITS.message), id="waits"),

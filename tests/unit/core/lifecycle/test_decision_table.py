@@ -37,7 +37,7 @@ from tests.builders import (
     make_ref,
     make_terms,
 )
-from tests.unit.core.holds import HOLDS, may_rest, reasons_to_hold
+from tests.unit.core.lifecycle.holds import HOLDS, may_rest, reasons_to_hold
 
 TABLE = {(row.source, row.cause, row.target) for row in TRANSITIONS}
 

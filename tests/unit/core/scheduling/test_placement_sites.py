@@ -17,7 +17,7 @@ from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot, rejection, score
 from dispatcher.core.scheduling.cycle import Behind, Impossible, Outcome, Placed, Policy, Waiting, plan
 from tests.builders import make_gang, make_record, make_snapshot
-from tests.unit.core.clusters import JOB, KNOWN, RAY, WHERES, Known
+from tests.unit.core.scheduling.clusters import JOB, KNOWN, RAY, WHERES, Known
 
 UNREACHABLE = Closed("ClusterUnreachable", "its API server has not answered for 3 minutes")
 EU = ClusterRequirements(selector=parse_selector("region=eu", ""))

@@ -28,7 +28,7 @@ from tests.builders import (
     make_record,
 )
 
-TESTS = Path(__file__).parents[2]
+TESTS = Path(__file__).parents[3]
 GOLDEN = yaml.safe_load((TESTS / "golden" / "mcad-conditions.yaml").read_text())
 CRD = yaml.safe_load((TESTS.parent / "crds" / "workload.codeflare.dev_appwrappers.yaml").read_text())
 TIMES = {"lastTransitionMicroTime", "lastUpdateMicroTime", "lastTransitionTime"}

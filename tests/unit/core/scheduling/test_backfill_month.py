@@ -12,7 +12,7 @@ from dispatcher.core.scheduling.backfill import Bounds
 from dispatcher.core.scheduling.capacity import Node
 from dispatcher.core.scheduling.cycle import Policy
 from tests.builders import at, make_gang
-from tests.unit.core.month import FOREVER, HOUR, MINUTE, STARVATION, World, make_cluster, stream
+from tests.unit.core.scheduling.month import FOREVER, HOUR, MINUTE, STARVATION, World, make_cluster, stream
 
 MONTH = at(30 * 86400)
 SECOND = timedelta(seconds=1)

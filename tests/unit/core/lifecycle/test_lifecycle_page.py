@@ -8,7 +8,7 @@ from pathlib import Path
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
 from dispatcher.core.model.record import Phase
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[4] / "docs"
 
 
 def test_page_is_what_the_generator_makes_of_the_table_now() -> None:

@@ -27,7 +27,7 @@ from tests.builders import (
     make_record,
     make_ref,
 )
-from tests.unit.core.test_steps import BEHIND, LATER, STEPS
+from tests.unit.core.lifecycle.test_steps import BEHIND, LATER, STEPS
 
 
 def gone_on(record: Record, steps: int = 1, now: datetime = LATER, **fields: Any) -> Record:  # noqa: ANN401
