@@ -54,8 +54,8 @@ class AppWrapperView:
     is_ours: bool = True
     wishes: Mapping[str, str] = field(default_factory=dict)
     """Those of its annotations that say to which clusters it is to go, as written."""
-    is_held: bool = False
-    """It bears our finalizer: a member cluster has, or may have, objects of it."""
+    has_finalizer: bool = False
+    """True if the AppWrapper has our finalizer: a member cluster has, or may have, objects of it."""
     submitter: Submitter = UNKNOWN
     """Who its annotations say created it, which anybody can write where no policy keeps them from it."""
     excess: SpecSize | None = None
@@ -90,7 +90,7 @@ def decode(raw: Json, *, with_spec: bool = True) -> AppWrapperView:
         has_components=unread.has_components if unread else bool(spec.get("components")),
         is_ours=unread.is_ours if unread else spec.get("managedBy") in OUR_MANAGERS,
         wishes={key: annotations[key] for key in _WISHES if key in annotations},
-        is_held=FINALIZER in (metadata.get("finalizers") or ()),
+        has_finalizer=FINALIZER in (metadata.get("finalizers") or ()),
         submitter=submitter_of(annotations),
         excess=None if size.is_acceptable else size,
     )
@@ -147,21 +147,23 @@ class AppWrappers:
         written = await self._client.patch(f"{path}/status", patch, accept=METADATA)
         return str(written["metadata"]["resourceVersion"])
 
-    async def hold(self, view: AppWrapperView) -> bool:
-        """Keep it from going before a member cluster was asked: with our finalizer, beside those of others.
+    async def add_finalizer(self, view: AppWrapperView) -> bool:
+        """Add our finalizer beside others; False if the AppWrapper is being deleted or gone."""
+        return view.has_finalizer or await self._change_finalizers(
+            view, lambda present: [*present, FINALIZER]
+        )
 
-        False if it is too late for that.
-        """
-        return view.is_held or await self._change_finalizers(view, lambda known: [*known, FINALIZER])
-
-    async def let_go(self, view: AppWrapperView) -> None:
-        """Nothing of it is left in a member cluster: take our finalizer off."""
-        await self._change_finalizers(view, lambda known: [each for each in known if each != FINALIZER])
+    async def remove_finalizer(self, view: AppWrapperView) -> None:
+        """Remove our finalizer, once no member cluster has objects of the AppWrapper; safe to repeat."""
+        await self._change_finalizers(view, lambda present: [each for each in present if each != FINALIZER])
 
     async def _change_finalizers(
         self, view: AppWrapperView, change: Callable[[list[str]], list[str]]
     ) -> bool:
-        """Of this uid only, and of what was just read: `Conflict` if somebody else was faster; False if it is going."""
+        """Change the finalizers of this uid; False if the AppWrapper is being deleted or gone.
+
+        Raises `Conflict` if another client changes the AppWrapper between the read and the patch.
+        """
         path = (await self._kind()).path(view.namespace, view.name)
         try:
             metadata = one_object(await self._client.get(path, accept=METADATA), path)["metadata"]
@@ -171,9 +173,9 @@ class AppWrappers:
             raise errors.Unavailable(f"{self.group} is not served: {error}") from error
         if metadata["uid"] != view.uid:
             return False
-        known = metadata.get("finalizers") or []
-        changed = list(dict.fromkeys(change(known)))
-        if changed != known and (FINALIZER in known or "deletionTimestamp" not in metadata):
+        present = metadata.get("finalizers") or []
+        changed = list(dict.fromkeys(change(present)))
+        if changed != present and (FINALIZER in present or "deletionTimestamp" not in metadata):
             body = {"uid": view.uid, "resourceVersion": metadata["resourceVersion"], "finalizers": changed}
             await self._client.patch(path, {"metadata": body}, MERGE_PATCH, accept=METADATA)
         return "deletionTimestamp" not in metadata

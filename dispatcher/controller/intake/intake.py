@@ -210,7 +210,7 @@ class Intake:
     def _is_wanted(self, view: AppWrapperView | None) -> TypeGuard[AppWrapperView]:
         if view is None or not view.is_ours or self._cache.get(view.uid) is not None:
             return False
-        return view.is_held or not view.deleting
+        return view.has_finalizer or not view.deleting
 
     async def _admit(self, views: Iterable[AppWrapperView]) -> None:
         changes: list[Change] = []
@@ -245,13 +245,13 @@ class Intake:
         if told_end(view) is not None and not view.deleting:
             return False
         runs = any(cluster.pod_counts(view.uid).live for cluster in self._clusters.values())
-        return view.is_held or bool(view.status.get("canrun")) or runs
+        return view.has_finalizer or bool(view.status.get("canrun")) or runs
 
     def _put_down(self, view: AppWrapperView) -> None:
         self._searched[view.uid] = view
         if view.uid in self._unsure:
             self._awaited.add(view.uid)
-        if view.is_held:
+        if view.has_finalizer:
             self._unsure.add(view.uid)
         self._wake_search.set()
 
@@ -332,7 +332,7 @@ class Intake:
         latest = max(found, default=None)
         # The latest attempt is in the cluster that the status names. Otherwise it may be in one that cannot be asked.
         is_certain = latest is not None and latest.cluster == view.status.get("cluster")
-        if view.is_held and not is_certain and not (sightings.are_complete and self._is_complete()):
+        if view.has_finalizer and not is_certain and not (sightings.are_complete and self._is_complete()):
             raise errors.Unavailable(
                 "a member cluster may have objects of it, and not every member is known and can be asked now"
             )

@@ -90,7 +90,7 @@ class Acts:
         if self._intake.is_unsure(uid):
             self._intake.add(uid)
         elif view is not None:
-            await self._informer.let_go(view)
+            await self._informer.remove_finalizer(view)
         return NOTHING
 
     async def _delete(self, record: Record) -> Result:

@@ -152,13 +152,13 @@ class AppWrapperInformer:
         """Ask the API server itself whether the AppWrapper is still there."""
         return await self._groups[record.group].api.exists(record.namespace, record.name, record.uid)
 
-    async def hold(self, view: AppWrapperView) -> bool:
-        """Have it stay until `let_go`, before anything of it is made in a member cluster; False if it is going."""
-        return await self._groups[view.group].api.hold(view)
+    async def add_finalizer(self, view: AppWrapperView) -> bool:
+        """Add our finalizer, before a member cluster gets objects of the AppWrapper; False if it is being deleted."""
+        return await self._groups[view.group].api.add_finalizer(view)
 
-    async def let_go(self, view: AppWrapperView) -> None:
-        """Nothing of it is left in any member cluster."""
-        await self._groups[view.group].api.let_go(view)
+    async def remove_finalizer(self, view: AppWrapperView) -> None:
+        """Remove our finalizer, once no member cluster has objects of the AppWrapper."""
+        await self._groups[view.group].api.remove_finalizer(view)
 
     async def write_status(self, view: AppWrapperView, status: dict[str, Any]) -> str:
         """Replace its status; the resource version that made."""

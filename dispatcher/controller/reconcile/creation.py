@@ -106,7 +106,7 @@ class Creator:
         if refusal is not None:
             return refusal
         view = self._attempts.informer.view(record.uid)
-        if view is None or not await self._attempts.informer.hold(view):
+        if view is None or not await self._attempts.informer.add_finalizer(view):
             return poll()
         try:
             return replace(owner, anchor=await self._bring_about_anchor(cluster, owner))

@@ -72,7 +72,7 @@ class Observer:
             away=self._unreachable(record),
             draining=self._draining(record),
             loss=self._loss(record),
-            is_finalizing=view is not None and view.deleting and view.is_held,
+            is_finalizing=view is not None and view.deleting and view.has_finalizer,
         )
 
     def _loss(self, record: Record | None) -> Loss | None:

@@ -83,7 +83,7 @@ class Remover:
     def _is_garbage_collected(self, record: Record, cluster: Cluster) -> bool:
         """True on the hub, once the AppWrapper is gone or has no finalizer: the API server removes what it owns."""
         view = self._attempts.informer.view(record.uid)
-        return not cluster.is_member and not (view is not None and view.is_held)
+        return not cluster.is_member and not (view is not None and view.has_finalizer)
 
     async def _are_gone(self, record: Record, cluster: Cluster) -> bool:
         """True once all objects of a deleted AppWrapper are gone; in a member the last of them is the anchor."""

@@ -88,7 +88,7 @@ class StatusWriter:
         elif record is None and self._bound.is_deferred(uid):
             await self._report_deferred(view)
             return
-        if record is None or view is None or (view.deleting and not view.is_held):
+        if record is None or view is None or (view.deleting and not view.has_finalizer):
             self._written.pop(uid, None)
             self._creating_since.pop(uid, None)
             return

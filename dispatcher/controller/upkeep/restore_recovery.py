@@ -313,7 +313,7 @@ class RestoreRecovery:
         """True if something of it may be where nobody has said what is there."""
         view = self._hub.view(record.uid)
         may_be_elsewhere = search.are_members_silent or not search.are_members_certain
-        if may_be_elsewhere and (view is None or view.is_held):
+        if may_be_elsewhere and (view is None or view.has_finalizer):
             return True
         return bool(search.silent_kinds) and not search.silent_kinds.isdisjoint(
             await self._kinds_safely(record)

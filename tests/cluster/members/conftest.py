@@ -64,7 +64,7 @@ async def fleet(
         world.stop_dispatchers()
         for name in await fleet.declared():
             await fleet.remove(name)
-        await let_go(world)
+        await remove_finalizers(world)
         for member_world in members.values():
             await member_world.demolish()
         await client.delete(f"/api/v1/namespaces/{made['metadata']['name']}", made["metadata"]["uid"])
@@ -85,7 +85,7 @@ async def elsewhere(supervisor: Supervisor, fleet: Fleet) -> AsyncIterator[World
     elsewhere = World(supervisor, hub.plane, hub.client, name, hub.database_url)
     yield elsewhere
     hub.stop_dispatchers()
-    await let_go(elsewhere)
+    await remove_finalizers(elsewhere)
     for member in fleet.members.values():
         there = World(supervisor, member.plane, member.client, name, hub.database_url)
         if await there.every("Job"):
@@ -93,8 +93,8 @@ async def elsewhere(supervisor: Supervisor, fleet: Fleet) -> AsyncIterator[World
     await elsewhere.demolish()
 
 
-async def let_go(world: World) -> None:
-    """Take off the finalizers that nobody is there to take off any more."""
+async def remove_finalizers(world: World) -> None:
+    """Remove the finalizers that no dispatcher is left to remove."""
     for kind in ("AppWrapper", "McadAppWrapper"):
         for found in await world.every(kind):
             if found["metadata"].get("finalizers"):

@@ -36,7 +36,7 @@ Point = tuple[str, str]
 """A write by the cluster it goes to, and what it is."""
 
 POINTS = (
-    ("hub", "PATCH appwrappers: hold"),
+    ("hub", "PATCH appwrappers: add finalizer"),
     ("east", "POST configmaps: anchor"),
     ("east", "POST configmaps"),
     ("east", "POST jobs"),
@@ -48,7 +48,7 @@ POINTS = (
     ("east", "DELETE jobs"),
     ("east", "DELETE configmaps"),
     ("east", "DELETE configmaps: anchor"),
-    ("hub", "PATCH appwrappers: let go"),
+    ("hub", "PATCH appwrappers: remove finalizer"),
 )
 """Every write of that story."""
 

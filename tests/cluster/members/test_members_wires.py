@@ -17,15 +17,15 @@ from tests.cluster.members.wires import (
     PATIENT,
     FleetWires,
     Matches,
+    adds_finalizer,
     assert_whole,
     creates_anchor,
     deletes_anchor,
     found_of,
-    holds,
-    lets_go,
     lives_but_for,
     makes_namespace,
     pinned,
+    removes_finalizer,
     wires_of,
 )
 from tests.cluster.test_crash_faults import creates, deletes
@@ -60,7 +60,7 @@ Step = tuple[ApiProxy, Matches]
 def steps_of_a_creation(wires: FleetWires, name: str) -> dict[str, Step]:
     east = wires.members["east"]
     return {
-        "finalizer": (wires.api, holds(name)),
+        "finalizer": (wires.api, adds_finalizer(name)),
         "anchor": (east, creates_anchor(name)),
         "first-object": (east, creates(name, "configmaps")),
         "second-object": (east, creates(name, "jobs")),
@@ -73,7 +73,7 @@ def steps_of_a_deletion(wires: FleetWires, name: str, uid: str) -> dict[str, Ste
         "second-object": (east, deletes(name, "jobs")),
         "first-object": (east, deletes(name, "configmaps")),
         "anchor": (east, deletes_anchor(uid)),
-        "finalizer": (wires.api, lets_go(name)),
+        "finalizer": (wires.api, removes_finalizer(name)),
     }
 
 

@@ -93,14 +93,18 @@ def cut_off(proxy: ApiProxy) -> None:
 # --- what to strike at -------------------------------------------------------------------------------
 
 
-def holds(name: str) -> Matches:
+def adds_finalizer(name: str) -> Matches:
     """The patch that gives an AppWrapper our finalizer."""
-    return lambda each: point_of(each) == "PATCH appwrappers: hold" and each.path.endswith(f"/{name}")
+    return lambda each: (
+        point_of(each) == "PATCH appwrappers: add finalizer" and each.path.endswith(f"/{name}")
+    )
 
 
-def lets_go(name: str) -> Matches:
+def removes_finalizer(name: str) -> Matches:
     """The patch that takes our finalizer off."""
-    return lambda each: point_of(each) == "PATCH appwrappers: let go" and each.path.endswith(f"/{name}")
+    return lambda each: (
+        point_of(each) == "PATCH appwrappers: remove finalizer" and each.path.endswith(f"/{name}")
+    )
 
 
 def looks_for_anchor(each: Exchange) -> bool:
@@ -137,7 +141,9 @@ def _detail(each: Exchange) -> str:
         case "POST", "events":
             return str(each.document["reason"])
         case "PATCH", "appwrappers":
-            return "hold" if FINALIZER in each.document["metadata"]["finalizers"] else "let go"
+            return (
+                "add" if FINALIZER in each.document["metadata"]["finalizers"] else "remove"
+            ) + " finalizer"
         case "PATCH", "appwrappers/status":
             return str(each.document[1]["value"]["queuejobstate"])
         case "POST", "configmaps":

@@ -65,7 +65,7 @@ class East:
         self.on("POST", CONFIGMAPS, answer(anchor()))
         self.on("POST", JOBS, answer(made(TRAIN)))
         self.on("POST", SECRETS, answer(made(TOKEN, 1)))
-        world.server.on("PATCH", AW, self.noting("hold", answer({})))
+        world.server.on("PATCH", AW, self.noting("add finalizer", answer({})))
         world.clusters["east"] = cluster
 
     def on(self, method: str, path: str, *replies: Reply) -> None:
@@ -114,12 +114,12 @@ async def east(world: World) -> AsyncIterator[East]:
 # --- in which order ------------------------------------------------------------------------------------------
 
 
-async def test_appwrapper_is_held_before_its_anchor_is_made_and_that_before_anything_else(east: East) -> None:
+async def test_finalizer_is_added_before_the_anchor_and_the_anchor_before_anything_else(east: East) -> None:
     await east.dispatched(TRAIN, TOKEN)
     record = await east.creates()
-    assert east.order == [f"GET {NAME}", "hold", "POST configmaps", "POST jobs", "POST secrets"]
-    (hold,) = east.world.server.requests("PATCH", AW)
-    assert hold.body == {"metadata": {"uid": UID, "resourceVersion": "1", "finalizers": [FINALIZER]}}
+    assert east.order == [f"GET {NAME}", "add finalizer", "POST configmaps", "POST jobs", "POST secrets"]
+    (patch,) = east.world.server.requests("PATCH", AW)
+    assert patch.body == {"metadata": {"uid": UID, "resourceVersion": "1", "finalizers": [FINALIZER]}}
     owners = [each.body["metadata"].get("ownerReferences") for each in east.server.requests("POST")]
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": NAME, "uid": "uid-of-anchor"}
     owned = [{**reference, "controller": True, "blockOwnerDeletion": True}]

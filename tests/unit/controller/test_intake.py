@@ -438,7 +438,7 @@ async def west(world: World) -> AsyncIterator[FakeApiServer]:
         yield west
 
 
-def let_go(world: World) -> bool:
+def finalizer_removed(world: World) -> bool:
     return [each.path for each in world.server.requests("PATCH")] == [f"{APPWRAPPERS}/aw"]
 
 
@@ -460,7 +460,7 @@ async def test_one_that_was_deleted_is_taken_in_to_remove_what_a_member_has_of_i
     assert record.attempt is not None
     assert (record.phase, record.attempt.number, record.attempt.cluster) == (Phase.DISPATCHING, 2, "west")
     await world.reconcile(uid)
-    assert (world.record(uid).phase, let_go(world)) == (Phase.DELETING, False)
+    assert (world.record(uid).phase, finalizer_removed(world)) == (Phase.DELETING, False)
 
 
 @pytest.mark.parametrize(
@@ -476,7 +476,7 @@ async def test_one_that_was_deleted_and_has_nothing_anywhere_is_let_go(
     uid = await comes(world, raw)
     assert (world.cache.get(uid), world.failed) == (None, [])
     await world.reconcile(uid)
-    assert let_go(world)
+    assert finalizer_removed(world)
 
 
 async def test_one_that_was_deleted_is_not_let_go_before_every_member_was_asked(
@@ -487,14 +487,14 @@ async def test_one_that_was_deleted_is_not_let_go_before_every_member_was_asked(
     for _ in range(2):
         await world.reconcile(uid)
         await world.intake.admit_all()
-    assert (let_go(world), world.failed) == (False, [uid] * 3)
+    assert (finalizer_removed(world), world.failed) == (False, [uid] * 3)
 
     west.on("GET", CONFIGMAPS, anchors())
     await world.reconcile(uid)
     await world.intake.admit_all()
     assert world.failed == [uid] * 4  # to come again
     await world.reconcile(uid)
-    assert let_go(world)
+    assert finalizer_removed(world)
 
 
 async def test_one_that_could_not_be_looked_for_is_not_let_go_when_it_is_deleted_later(
@@ -504,7 +504,7 @@ async def test_one_that_could_not_be_looked_for_is_not_let_go_when_it_is_deleted
     uid = await comes(world, make_appwrapper(finalizers=[FINALIZER]))
     world.show(make_appwrapper(**LEAVING))
     await world.reconcile(uid)
-    assert (let_go(world), world.cache.get(uid)) == (False, None)
+    assert (finalizer_removed(world), world.cache.get(uid)) == (False, None)
     west.on("GET", CONFIGMAPS, anchors((uid, 1)))
     await world.intake.admit_all()
     assert world.record(uid).phase is Phase.DISPATCHING
@@ -512,7 +512,7 @@ async def test_one_that_could_not_be_looked_for_is_not_let_go_when_it_is_deleted
 
 # --- while not every member can be asked --------------------------------------------------------------------------
 
-HELD: Json = {"finalizers": [FINALIZER]}
+WITH_FINALIZER: Json = {"finalizers": [FINALIZER]}
 
 
 @pytest.mark.parametrize("found", [[], [("uid-of-aw", 1)]], ids=["found-nowhere", "found-in-one-member"])
@@ -536,11 +536,11 @@ async def test_one_that_is_held_is_neither_adopted_nor_queued_while_a_member_can
 
     world.intake = world.make_admission(is_complete=lambda: are_all_here)
     west.on("GET", CONFIGMAPS, asked)
-    uid = await comes(world, make_appwrapper(**HELD))
+    uid = await comes(world, make_appwrapper(**WITH_FINALIZER))
     assert (world.cache.get(uid), world.admitted, world.failed) == (None, [], [uid])
 
     are_all_here = after = True
-    record = await world.admit(make_appwrapper(**HELD))
+    record = await world.admit(make_appwrapper(**WITH_FINALIZER))
     assert record.phase is (Phase.DISPATCHING if found else Phase.QUEUED)
 
 
@@ -549,7 +549,7 @@ async def test_one_that_is_held_is_adopted_where_its_status_says_whoever_cannot_
 ) -> None:
     world.intake = world.make_admission(is_complete=lambda: False)
     west.on("GET", CONFIGMAPS, anchors(("uid-of-aw", 1)))
-    record = await world.admit(make_appwrapper(status={"cluster": "west"}, **HELD))
+    record = await world.admit(make_appwrapper(status={"cluster": "west"}, **WITH_FINALIZER))
     assert record.attempt is not None
     assert (record.phase, record.attempt.cluster) == (Phase.DISPATCHING, "west")
 

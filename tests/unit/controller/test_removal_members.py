@@ -66,8 +66,8 @@ class Place:
         return list(dict.fromkeys(each.path.rpartition("/")[2] for each in self.server.requests("DELETE")))
 
     @property
-    def let_go(self) -> bool:
-        """True once the AppWrapper is held no longer."""
+    def finalizer_removed(self) -> bool:
+        """True once the AppWrapper has our finalizer no longer."""
         return any(
             each.body == {"metadata": {"uid": UID, "resourceVersion": "1", "finalizers": []}}
             for each in self.world.server.requests("PATCH", AW)
@@ -102,13 +102,13 @@ async def test_deleted_one_goes_once_its_objects_its_pods_and_its_anchor_are_gon
     await east.holds()
     east.world.show(GOING)
     assert await east.looks(3) is Phase.DELETING
-    assert (east.deleted, east.let_go) == (["train"], False)
+    assert (east.deleted, east.finalizer_removed) == (["train"], False)
     east.jobs.loses("train")
     assert await east.looks(3) is Phase.DELETING
-    assert (east.deleted, east.let_go) == (["train", anchor_name(UID, 1)], False)
+    assert (east.deleted, east.finalizer_removed) == (["train", anchor_name(UID, 1)], False)
     east.server.on("GET", ANCHOR, MISSING)
     assert await east.looks(3) is None
-    assert east.let_go
+    assert east.finalizer_removed
 
 
 async def test_deleted_one_that_runs_on_the_hub_goes_though_it_was_held_for_a_member_before(
@@ -117,10 +117,10 @@ async def test_deleted_one_that_runs_on_the_hub_goes_though_it_was_held_for_a_me
     await hub.holds()
     hub.world.show(GOING)
     assert await hub.looks(3) is Phase.DELETING
-    assert (hub.deleted, hub.let_go) == (["train"], False)
+    assert (hub.deleted, hub.finalizer_removed) == (["train"], False)
     hub.jobs.loses("train")
     assert await hub.looks(3) is None
-    assert hub.let_go
+    assert hub.finalizer_removed
 
 
 async def test_deleted_one_that_nobody_holds_takes_what_it_has_on_the_hub_with_it(hub: Place) -> None:
@@ -138,7 +138,7 @@ async def test_deleted_one_stays_while_its_member_is_away(east: Place) -> None:
     east.world.show(GOING)
     del east.world.clusters["east"]
     assert await east.looks(5) is Phase.DELETING
-    assert (east.server.requests(), east.let_go) == ([], False)
+    assert (east.server.requests(), east.finalizer_removed) == ([], False)
 
 
 async def test_one_that_is_taken_back_is_queued_once_its_anchor_is_gone(east: Place) -> None:
@@ -163,7 +163,7 @@ async def test_what_is_kept_of_one_that_ended_is_removed_when_that_is_deleted(ea
     assert await east.looks(2) is Phase.COMPLETED
     east.server.on("GET", ANCHOR, MISSING)
     assert await east.looks(3) is None
-    assert (east.deleted, east.let_go) == (["train", anchor_name(UID, 1)], True)
+    assert (east.deleted, east.finalizer_removed) == (["train", anchor_name(UID, 1)], True)
 
 
 async def test_anchor_that_bears_anothers_mark_is_left_alone(east: Place) -> None:

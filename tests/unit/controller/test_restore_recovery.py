@@ -35,7 +35,7 @@ from tests.unit.virtual_time import until
 Json = dict[str, Any]
 
 UID = "uid-of-aw"
-HELD: Json = {"finalizers": [FINALIZER]}
+WITH_FINALIZER: Json = {"finalizers": [FINALIZER]}
 COMPLETED: Json = {
     "state": "Completed",
     "conditions": [{"type": "Completed", "status": "True"}],
@@ -89,9 +89,9 @@ class Restored:
         """The pod of the AppWrapper, as these attempts made it."""
         self.world.server.on("GET", ALL_PODS, page(map(pod_of, attempts)))
 
-    def hold(self, status: Json | None = None) -> None:
+    def add_finalizer(self, status: Json | None = None) -> None:
         """Something of it has been made in a member, or may have been."""
-        self.world.show(make_appwrapper(status=status or {}, **HELD))
+        self.world.show(make_appwrapper(status=status or {}, **WITH_FINALIZER))
 
     async def begin(self) -> Record:
         self.world.clusters["east"] = self.east
@@ -147,7 +147,7 @@ async def test_attempt_later_than_the_database_knows_goes_on_in_the_member_that_
     world: World, restored: Restored, phase: Phase, causes: list[str]
 ) -> None:
     await world.brought_to(phase, make_appwrapper())
-    restored.hold()
+    restored.add_finalizer()
     before = len(restored.causes())
     restored.east_has(anchor(attempt=3))
 
@@ -163,7 +163,7 @@ async def test_what_is_to_end_or_has_ended_is_left_as_it_is(
     world: World, restored: Restored, phase: Phase
 ) -> None:
     before = await world.brought_to(phase, make_appwrapper())
-    restored.hold()
+    restored.add_finalizer()
     restored.east_has(anchor(attempt=3))
     assert await restored.begin() == before
 
@@ -178,7 +178,7 @@ async def test_attempt_later_than_the_database_knows_goes_on_at_the_hub(
 
 async def test_latest_of_all_attempts_goes_on_wherever_it_is(world: World, restored: Restored) -> None:
     await world.admit(make_appwrapper())
-    restored.hold()
+    restored.add_finalizer()
     restored.hub_has(2, 9)
     restored.east_has(anchor(attempt=10), anchor(attempt=4))
     assert where(await restored.begin()) == (Phase.DISPATCHING, 10, "east")
@@ -235,7 +235,7 @@ async def test_what_another_namespace_has_under_the_marks_of_an_appwrapper_is_no
 ) -> None:
     """Anybody may write them there, and the number of an attempt that is to be believed."""
     before = await world.admit(make_appwrapper())
-    restored.hold()
+    restored.add_finalizer()
     forged = pod_of(9)
     forged["metadata"]["namespace"] = "evil"
     world.server.on("GET", ALL_PODS, page([forged]))
@@ -245,7 +245,7 @@ async def test_what_another_namespace_has_under_the_marks_of_an_appwrapper_is_no
 
 async def test_anchors_of_another_hub_are_nobodys(world: World, restored: Restored) -> None:
     before = await world.admit(make_appwrapper())
-    restored.hold()
+    restored.add_finalizer()
     restored.east_has(anchor(attempt=3, hub="another-hub"))
     assert await restored.begin() == before
 
@@ -254,7 +254,7 @@ async def test_what_was_taken_over_is_never_withdrawn_as_if_nothing_had_been_sen
     world: World, restored: Restored
 ) -> None:
     await world.admit(make_appwrapper())
-    restored.hold()
+    restored.add_finalizer()
     restored.east_has(anchor(attempt=1))
     assert not world.cache.is_unsent(await restored.begin())
 
@@ -301,7 +301,7 @@ async def test_what_has_ended_in_a_member_is_kept_there_as_its_status_says(
     world: World, restored: Restored
 ) -> None:
     await world.admit(make_appwrapper())
-    restored.hold(COMPLETED)
+    restored.add_finalizer(COMPLETED)
     restored.east_has(anchor(attempt=2))
     ended = await restored.begin()
     assert ended.attempt == Attempt(
@@ -340,7 +340,7 @@ async def test_who_may_be_in_a_member_that_does_not_answer_waits_for_it_and_nobo
     world: World, restored: Restored, reply: Reply
 ) -> None:
     await world.admit(make_appwrapper())
-    restored.hold()
+    restored.add_finalizer()
     await world.admit(make_appwrapper("other"))
     restored.server.on("GET", CONFIGMAPS, reply)
     await restored.begin()
@@ -362,7 +362,7 @@ async def test_who_may_be_in_a_member_that_is_not_here_waits_until_it_has_come_a
     world: World, restored: Restored
 ) -> None:
     await world.running(make_appwrapper())
-    restored.hold()
+    restored.add_finalizer()
     restored.are_all_here = False
     await restored.restoration.begin()
     assert restored.restoration.is_left_alone(UID)
@@ -381,7 +381,7 @@ async def test_who_is_held_waits_until_the_members_are_certain_and_nobody_else_d
 ) -> None:
     """The backup may be older than the first member."""
     await world.admit(make_appwrapper())
-    restored.hold()
+    restored.add_finalizer()
     await world.admit(make_appwrapper("other"))
     restored.are_members_certain = False
     await restored.restoration.begin()
@@ -411,7 +411,7 @@ async def test_who_was_found_where_the_database_has_it_is_looked_after_but_takes
     world: World, restored: Restored
 ) -> None:
     await world.running(make_appwrapper())
-    restored.hold()
+    restored.add_finalizer()
     restored.hub_has(1)
     restored.are_all_here = False
     record = await restored.begin()
@@ -428,7 +428,7 @@ async def test_later_attempt_in_a_member_that_comes_late_still_counts(
     world: World, restored: Restored
 ) -> None:
     await world.admit(make_appwrapper())
-    restored.hold()
+    restored.add_finalizer()
     restored.hub_has(1)
     restored.server.on("GET", CONFIGMAPS, hang_up)
     assert where(await restored.begin()) == (Phase.DISPATCHING, 1, "hub")
@@ -485,7 +485,7 @@ async def test_answer_that_nobody_thought_of_is_counted_and_asked_for_again(
     at_fault: str,
 ) -> None:
     await world.admit(make_appwrapper())
-    restored.hold()
+    restored.add_finalizer()
     with monkeypatch.context() as patch:
         if at_fault == "member":
             patch.setattr(restored.east.anchors, "all", fails)
@@ -522,7 +522,7 @@ async def test_look_that_fails_is_followed_by_another(
     world: World, restored: Restored, counted: Callable[[str], int]
 ) -> None:
     await world.admit(make_appwrapper())
-    restored.hold()
+    restored.add_finalizer()
     restored.are_all_here = False
     await restored.begin()
     restored.are_all_here, restored.failure = True, RuntimeError("nobody thought of this")
@@ -536,7 +536,7 @@ async def test_look_that_fails_is_followed_by_another(
 
 async def test_look_that_the_store_ends_is_the_last(world: World, restored: Restored) -> None:
     await world.admit(make_appwrapper())
-    restored.hold()
+    restored.add_finalizer()
     restored.are_all_here = False
     await restored.begin()
     restored.are_all_here, restored.failure = True, Fenced("another leads")

@@ -160,14 +160,14 @@ FINALIZER = "dispatcher.codeflare.dev/member-cluster"
 GOING = {"deletionTimestamp": "2026-11-20T09:00:00Z"}
 
 
-def test_view_reads_which_clusters_are_wanted_and_whether_we_hold_it() -> None:
+def test_view_reads_the_wanted_clusters_and_our_finalizer() -> None:
     selector = {"dispatcher.codeflare.dev/cluster-selector": "zone in (east, west)"}
     views = [
         decode(make_appwrapper(annotations=selector, finalizers=["example.com/keep", FINALIZER])),
         decode(make_appwrapper(annotations={"note": "mine"}, finalizers=["example.com/keep"])),
         decode(make_appwrapper(annotations=None, finalizers=None)),
     ]
-    assert [(view.wishes, view.is_held) for view in views] == [
+    assert [(view.wishes, view.has_finalizer) for view in views] == [
         (selector, True),
         ({}, False),
         ({}, False),
@@ -190,13 +190,13 @@ def there(*finalizers: str, **metadata: Any) -> Reply:  # noqa: ANN401
         pytest.param(["example.com/keep", "example.com/audit"], id="it-has-those-of-others"),
     ],
 )
-async def test_appwrapper_is_held_beside_others_who_hold_it(
+async def test_finalizer_is_added_beside_others(
     server: FakeApiServer, appwrappers: AppWrappers, others: list[str]
 ) -> None:
     server.on("GET", OBJECT, there(*others))
     server.on("PATCH", OBJECT, answer({}))
 
-    assert await appwrappers.hold(seen())
+    assert await appwrappers.add_finalizer(seen())
 
     (patch,) = server.requests("PATCH")
     assert patch.headers["Content-Type"] == "application/merge-patch+json"
@@ -205,28 +205,28 @@ async def test_appwrapper_is_held_beside_others_who_hold_it(
     }
 
 
-async def test_appwrapper_that_has_no_list_of_finalizers_is_held(
+async def test_finalizer_is_added_where_there_is_no_list_of_finalizers(
     server: FakeApiServer, appwrappers: AppWrappers
 ) -> None:
     server.on("GET", OBJECT, answer(make_appwrapper()))
     server.on("PATCH", OBJECT, answer({}))
-    assert await appwrappers.hold(seen())
+    assert await appwrappers.add_finalizer(seen())
     (patch,) = server.requests("PATCH")
     assert patch.body["metadata"]["finalizers"] == [FINALIZER]
 
 
-async def test_appwrapper_that_is_seen_to_be_held_needs_no_request(
+async def test_finalizer_that_the_view_has_needs_no_request(
     server: FakeApiServer, appwrappers: AppWrappers
 ) -> None:
-    assert await appwrappers.hold(seen(finalizers=[FINALIZER]))
+    assert await appwrappers.add_finalizer(seen(finalizers=[FINALIZER]))
     assert not server.requests()
 
 
-async def test_appwrapper_that_is_held_already_is_not_written_to(
+async def test_finalizer_that_the_server_has_is_not_added_twice(
     server: FakeApiServer, appwrappers: AppWrappers
 ) -> None:
     server.on("GET", OBJECT, there(FINALIZER, "example.com/keep"))
-    assert await appwrappers.hold(seen())
+    assert await appwrappers.add_finalizer(seen())
     assert not server.requests("PATCH")
 
 
@@ -237,23 +237,25 @@ TOO_LATE = [
 ]
 
 
-@pytest.mark.parametrize("reply", [*TOO_LATE, pytest.param(there(FINALIZER, **GOING), id="held-and-deleted")])
-async def test_appwrapper_that_is_going_or_gone_cannot_be_held(
+@pytest.mark.parametrize(
+    "reply", [*TOO_LATE, pytest.param(there(FINALIZER, **GOING), id="has-our-finalizer-and-is-deleted")]
+)
+async def test_finalizer_is_not_added_to_an_appwrapper_that_is_deleted_or_gone(
     server: FakeApiServer, appwrappers: AppWrappers, reply: Reply
 ) -> None:
     server.on("GET", OBJECT, reply)
-    assert not await appwrappers.hold(seen())
+    assert not await appwrappers.add_finalizer(seen())
     assert not server.requests("PATCH")
 
 
 @pytest.mark.parametrize("going", [pytest.param({}, id="it-stays"), pytest.param(GOING, id="it-is-deleted")])
-async def test_appwrapper_is_let_go_and_others_go_on_holding_it(
+async def test_finalizer_is_removed_and_others_stay(
     server: FakeApiServer, appwrappers: AppWrappers, going: dict[str, str]
 ) -> None:
     server.on("GET", OBJECT, there("example.com/keep", FINALIZER, "example.com/audit", **going))
     server.on("PATCH", OBJECT, answer({}))
 
-    await appwrappers.let_go(seen(finalizers=[FINALIZER]))
+    await appwrappers.remove_finalizer(seen(finalizers=[FINALIZER]))
 
     (patch,) = server.requests("PATCH")
     assert patch.body == {
@@ -269,15 +271,15 @@ async def test_appwrapper_is_let_go_and_others_go_on_holding_it(
     "reply",
     [
         *TOO_LATE,
-        pytest.param(there(FINALIZER, uid="a-successor"), id="a-successor-that-is-held"),
-        pytest.param(there("example.com/keep"), id="let-go-already"),
+        pytest.param(there(FINALIZER, uid="a-successor"), id="a-successor-with-our-finalizer"),
+        pytest.param(there("example.com/keep"), id="removed-already"),
     ],
 )
-async def test_nothing_is_written_where_there_is_nothing_to_let_go(
+async def test_nothing_is_written_where_our_finalizer_is_not(
     server: FakeApiServer, appwrappers: AppWrappers, reply: Reply
 ) -> None:
     server.on("GET", OBJECT, reply)
-    await appwrappers.let_go(seen(finalizers=[FINALIZER]))
+    await appwrappers.remove_finalizer(seen(finalizers=[FINALIZER]))
     assert not server.requests("PATCH")
 
 
@@ -287,7 +289,7 @@ async def test_finalizers_that_somebody_else_changed_meanwhile_are_not_overwritt
     server.on("GET", OBJECT, there())
     server.on("PATCH", OBJECT, refusal(409, "Conflict"))
     with pytest.raises(errors.Conflict):
-        await appwrappers.hold(seen())
+        await appwrappers.add_finalizer(seen())
 
 
 @pytest.mark.parametrize(
@@ -298,11 +300,11 @@ async def test_finalizers_that_somebody_else_changed_meanwhile_are_not_overwritt
         pytest.param(refusal(500, "InternalError"), id="failure"),
     ],
 )
-async def test_nobody_is_told_it_is_held_or_too_late_without_a_clear_answer(
+async def test_no_clear_answer_about_finalizers_raises(
     server: FakeApiServer, appwrappers: AppWrappers, reply: Reply
 ) -> None:
     server.on("GET", OBJECT, reply)
     with pytest.raises(errors.Unavailable):
-        await appwrappers.hold(seen())
+        await appwrappers.add_finalizer(seen())
     with pytest.raises(errors.Unavailable):
-        await appwrappers.let_go(seen())
+        await appwrappers.remove_finalizer(seen())
