@@ -28,14 +28,14 @@ from dispatcher import log
 from dispatcher.api.appwrapper import spec_hash
 from dispatcher.api.names import HUB_CLUSTER, WORKLOAD_GROUP
 from dispatcher.controller.members.member import asked_kinds
-from dispatcher.controller.reconcile.committer import Committer
 from dispatcher.controller.reconcile.event_recorder import StepRecorder
-from dispatcher.controller.reconcile.workqueue import WorkQueue
 from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.scheduling.garbage import short_collections
 from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.takeover import load
+from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.lifecycle import first_steps
 from dispatcher.core.lifecycle.first_steps import Newcomer
 from dispatcher.core.model.gang import Gang, PodSet, Taint, Toleration

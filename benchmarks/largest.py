@@ -26,11 +26,12 @@ from benchmarks.backlog import Meter, TimedStore
 from benchmarks.processor import peak_memory
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.api.sizes import LARGEST_SPEC, MOST_CONTAINERS, SpecSize
+from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
+from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.intake.intake import Intake
 from dispatcher.controller.intake.specs import Specs
-from dispatcher.controller.reconcile.appwrapper_informer import AppWrapperInformer
-from dispatcher.controller.reconcile.committer import Committer
 from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.scheduling.garbage import short_collections
 from dispatcher.core.model.record import Phase
 from dispatcher.core.scheduling.capacity import CapacityLedger
@@ -187,17 +188,8 @@ class Leader:
         self.committer = Committer(self.store, self.cache, lambda _change, _record: None)
         self.hub = AppWrapperInformer(self.client, Discovery(self.client), self.note, self.is_known)
         self.failed: list[str] = []
-        self.intake = Intake(
-            self.hub,
-            self.cache,
-            self.committer,
-            {},
-            Specs(self.store),
-            "benchmark",
-            lambda _record: None,
-            self.failed.append,
-            lambda: datetime.now(UTC),
-        )
+        attempts = Attempts(self.hub, {}, Specs(self.store), "benchmark", lambda: datetime.now(UTC))
+        self.intake = Intake(attempts, self.cache, self.committer, lambda _record: None, self.failed.append)
 
     def is_known(self, uid: str) -> bool:
         """True once it was taken in."""
@@ -214,7 +206,7 @@ class Leader:
         """Have all of them taken in."""
         for view in self.hub.views():
             self.intake.add(view.uid)
-        await self.intake.admit_all()
+        await self.intake.take_in_all()
 
 
 async def measure(server: str, url: str) -> None:

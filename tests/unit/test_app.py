@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from dispatcher.__main__ import main
-from dispatcher.app import WriteFence, bounds_of_reservations, denied_namespaces, retry_pause, until_over
 from dispatcher.core.scheduling.backfill import Bounds
+from dispatcher.election import WriteFence, retry_pause, until_over
 from dispatcher.errors import Fenced, Forbidden, StoreUnavailable
+from dispatcher.session import bounds_of_reservations, denied_namespaces
 from dispatcher.settings import Settings
 
 NO_POD = Path("/nowhere")

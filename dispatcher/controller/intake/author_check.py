@@ -20,7 +20,7 @@ from dispatcher.api.appwrapper import AppWrapperSpec
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.api.submitter import Submitter
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.reconcile.workqueue import WorkQueue
+from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake.authorization import Access, WrappedKind, check_known, wrapped_kinds
 from dispatcher.kube.discovery import Kind
 

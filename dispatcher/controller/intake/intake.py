@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeGuard
 
@@ -24,13 +24,12 @@ from dispatcher.api.spec_errors import SpecError
 from dispatcher.api.submitter import UNKNOWN, Submitter
 from dispatcher.api.wrapped_secrets import check_no_secret_values, has_secret_values
 from dispatcher.controller.intake.anchor_search import Sighting, Sightings, search
+from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.intake.author_check import AuthorCheck
 from dispatcher.controller.intake.limits import Limits
-from dispatcher.controller.intake.specs import Specs, owner_of_newcomer
-from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.reconcile.appwrapper_informer import AppWrapperInformer
-from dispatcher.controller.reconcile.committer import Committer
+from dispatcher.controller.intake.specs import owner_of_newcomer
 from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.core.intake.authorization import check_namespace
 from dispatcher.core.kinds.manifest import reference
 from dispatcher.core.lifecycle import first_steps
@@ -55,53 +54,59 @@ LARGEST_BATCH_BYTES: Final = 2**22
 _log = log.get("intake")
 
 
+@dataclass(frozen=True, slots=True)
+class IntakeRules:
+    """What intake checks of a newcomer.
+
+    `authors`, if there are, say whether an author may create what is wrapped. `believes_stamps` says that only a policy
+    of the API server can have written who submitted an AppWrapper. Nothing is dispatched in `denied_namespaces`.
+    `takes_secrets` says that the database may store the values of wrapped Secrets.
+    """
+
+    limits: Limits = field(default_factory=Limits)
+    authors: AuthorCheck | None = None
+    believes_stamps: bool = False
+    denied_namespaces: frozenset[str] = frozenset()
+    takes_secrets: bool = False
+
+
 class Intake:
-    """Newcomers by uid; `on_admitted` is told who was taken in, `on_failed` who is to come again.
+    """Newcomers by uid: reads, validates, and queues or rejects each.
 
-    `is_complete` says whether every cluster is known for certain and can be asked what it has; only an AppWrapper that
-    bears our finalizer waits for that. `believes_stamps` says that nobody but a policy of the API server can have
-    written who submitted an AppWrapper. One that was deleted is taken in, too, if a member has something of it. In
-    `denied_namespaces` nothing is dispatched. `authors`, if there are, say whether an author may create what is
-    wrapped.
+    `on_taken_in` is called with each record that is committed, `on_failed` with the uid of a newcomer to be added again
+    later. `is_complete` says whether every cluster is known for certain and can be asked what it has; only an
+    AppWrapper with our finalizer waits for that. A deleted AppWrapper is taken in too, if a member has something of it.
 
-    A newcomer that may run already is looked for in the clusters, apart from the others, which are not held up by
-    that. Anybody can write our finalizer: it is a reason to search, and proves nothing.
+    A newcomer that may run already is looked for in the clusters, apart from the others, which do not wait for that.
+    Anybody can write our finalizer: it is a reason to search, and proves nothing.
     """
 
     def __init__(
         self,
-        hub: AppWrapperInformer,
+        attempts: Attempts,
         cache: Cache,
         committer: Committer,
-        clusters: Mapping[str, Cluster],
-        specs: Specs,
-        hub_id: str,
-        on_admitted: Callable[[Record], None],
+        on_taken_in: Callable[[Record], None],
         on_failed: Callable[[str], object],
-        now: Callable[[], datetime],
         is_complete: Callable[[], bool] = lambda: True,
-        *,
-        believes_stamps: bool = False,
-        denied_namespaces: frozenset[str] = frozenset(),
-        authors: AuthorCheck | None = None,
-        limits: Limits | None = None,
-        takes_secrets: bool = False,
+        rules: IntakeRules | None = None,
     ) -> None:
-        self._hub = hub
+        rules = rules or IntakeRules()
+        self._hub = attempts.informer
         self._cache = cache
         self._committer = committer
-        self._clusters = clusters
-        self._specs = specs
-        self._hub_id = hub_id
-        self._on_admitted = on_admitted
+        self._clusters = attempts.clusters
+        self._specs = attempts.specs
+        self._hub_id = attempts.hub_id
+        self._on_taken_in = on_taken_in
         self._on_failed = on_failed
-        self._now = now
+        self._now = attempts.now
         self._is_complete = is_complete
-        self._believes_stamps = believes_stamps
-        self._denied_namespaces = denied_namespaces
-        self._authors = authors
-        self._limits = limits or Limits()
-        self._takes_secrets = takes_secrets
+        self._believes_stamps = rules.believes_stamps
+        self._denied_namespaces = rules.denied_namespaces
+        self._authors = rules.authors
+        self._limits = rules.limits
+        self._takes_secrets = rules.takes_secrets
         self._uids: set[str] = set()
         self._large: dict[str, None] = {}
         """Newcomers that take long to read, in their order."""
@@ -132,11 +137,11 @@ class Intake:
     async def run(self) -> None:
         """Take in batch after batch until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._run_searches(), name="admission-searches")
+            tasks.create_task(self._run_searches(), name="intake-searches")
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                await self._safely(self._admit_known, self._uids.union(self._large))
+                await self._safely(self._take_in_known, self._uids.union(self._large))
 
     async def _safely(self, step: Callable[[], Awaitable[None]], concerned: Iterable[str]) -> None:
         uids = set(concerned)
@@ -149,9 +154,9 @@ class Intake:
             for uid in uids:
                 self._on_failed(uid)
 
-    async def admit_all(self) -> None:
+    async def take_in_all(self) -> None:
         """Take in every newcomer known now, as far as there is room; also those to be looked for in the clusters."""
-        await self._admit_known()
+        await self._take_in_known()
         await self._search()
 
     async def _run_searches(self) -> None:
@@ -161,7 +166,7 @@ class Intake:
             await self._safely(self._search, self._searched)
             await asyncio.sleep(SEARCH_PAUSE_SECONDS)
 
-    async def _admit_known(self) -> None:
+    async def _take_in_known(self) -> None:
         """Take in each AppWrapper that cannot have objects yet; note the others for a search.
 
         Where the queue puts an AppWrapper follows from when it was created. So a large one may be taken in later than
@@ -172,9 +177,9 @@ class Intake:
         while self._uids or self._large:
             small = self._small_ones()
             for start in range(0, len(small), LARGEST_BATCH):
-                await self._admit(small[start : start + LARGEST_BATCH])
+                await self._take_in(small[start : start + LARGEST_BATCH])
                 bound.settle()
-            await self._admit(self._large_ones())
+            await self._take_in(self._large_ones())
             bound.settle()
             self._uids.update(bound.call())
 
@@ -194,7 +199,7 @@ class Intake:
         return small
 
     def _large_ones(self) -> Iterator[AppWrapperView]:
-        """Those that take long to read, at least one of them, until somebody comes for whom that would be too long."""
+        """The newcomers with large specs: at least one, and no more once a small newcomer arrives."""
         taken = 0
         while self._large and taken < LARGEST_BATCH and not (taken and self._uids):
             uid = next(iter(self._large))
@@ -212,7 +217,7 @@ class Intake:
             return False
         return view.has_finalizer or not view.deleting
 
-    async def _admit(self, views: Iterable[AppWrapperView]) -> None:
+    async def _take_in(self, views: Iterable[AppWrapperView]) -> None:
         changes: list[Change] = []
         stretch = Stretch()
         for view in views:
@@ -227,9 +232,9 @@ class Intake:
         await self._commit(changes)
 
     async def _commit(self, changes: list[Change]) -> None:
-        admitted = await self._committer.commit_all(changes)
-        for record in [*admitted, *await self._fail_unstorable(changes)]:
-            self._on_admitted(record)
+        taken_in = await self._committer.commit_all(changes)
+        for record in [*taken_in, *await self._fail_unstorable(changes)]:
+            self._on_taken_in(record)
 
     async def _fail_unstorable(self, changes: list[Change]) -> list[Record]:
         """Fail newcomers that the database cannot hold as they are: otherwise they would silently vanish."""

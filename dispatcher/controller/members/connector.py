@@ -74,12 +74,8 @@ class Memory(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What connections are made from, and whom their ups and downs concern.
-
-    `on_joined` and `on_left` are told of a member that can, or can no longer, be asked; `on_changed` of one that was
-    closed or opened.
-    """
+class Means:
+    """What connections to members are made with: the hub's client, the namespace of the kubeconfigs, and the clock."""
 
     hub: ClusterClient
     namespace: str
@@ -88,7 +84,12 @@ class Surroundings:
     memory: Memory
     now: Callable[[], datetime]
     pace: Pace
-    others: Callable[[], Iterable[Member]]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """Callbacks of the connector: a member can be asked, can no longer be asked, or was closed or opened."""
+
     on_joined: Callable[[Member, Cluster], None]
     on_left: Callable[[Member], None]
     on_changed: Callable[[], None]
@@ -97,8 +98,10 @@ class Surroundings:
 class Connector:
     """Keeps members, each by `keep` in a task of its own; `close` ends what is left of old connections."""
 
-    def __init__(self, around: Surroundings) -> None:
-        self._around = around
+    def __init__(self, means: Means, others: Callable[[], Iterable[Member]], changes: Changes) -> None:
+        self._means = means
+        self._others = others
+        self._changes = changes
         self._closings: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
@@ -124,22 +127,22 @@ class Connector:
                 self._shut(
                     member, Closed(cluster_filters.UNREACHABLE, "it failed in a way nobody thought of")
                 )
-            await asyncio.sleep(self._around.pace.probe)
+            await asyncio.sleep(self._means.pace.probe)
 
     async def _serve(self, member: Member, secret: SecretKey, wanted: Connection) -> None:
         """Be connected until that connection is no longer the one that is wanted."""
         await self._note_rotation(member, wanted)
-        client = self._around.connect(wanted)
+        client = self._means.connect(wanted)
         closing = 0.0
         try:
             await self._identify(member, client)
-            cluster = self._around.make_cluster(member.name, client)
+            cluster = self._means.make_cluster(member.name, client)
             watching = asyncio.create_task(cluster.run(), name=f"cluster-{member.name}")
             try:
                 await self._join(member, cluster, watching)
                 await self._probe(member, client, secret, wanted, watching)
             finally:
-                self._around.on_left(member)
+                self._changes.on_left(member)
                 watching.cancel()
                 await asyncio.gather(watching, return_exceptions=True)
             closing = LINGER_SECONDS  # who is in the middle of a call may end it
@@ -149,14 +152,14 @@ class Connector:
     async def _identify(self, member: Member, client: ClusterClient) -> None:
         """Make sure that it is the cluster it was, and none that we have under another name."""
         uid = await cluster_uid(client)
-        for other in self._around.others():
+        for other in self._others():
             if other.uid == uid and other.name != member.name:
                 raise AnotherCluster(f"it is the same cluster as {other.name}")
         if uid == member.uid:
             return
         known, member.uid = member.uid, uid  # before anything is awaited: another may lead there, too
         try:
-            await self._around.memory.recognise_cluster(member.name, uid, self._around.now())
+            await self._means.memory.recognise_cluster(member.name, uid, self._means.now())
         except errors.SettingsError as error:
             member.uid = known
             raise AnotherCluster(str(error)) from error
@@ -176,14 +179,14 @@ class Connector:
                     raise _unlisted(cluster)
             if member.closed is not None and member.closed.reason == cluster_filters.ANSWERS_TOO_LARGE:
                 await asyncio.wait(
-                    {watching}, timeout=self._around.pace.probe
+                    {watching}, timeout=self._means.pace.probe
                 )  # its watches are seen after its lists
                 _check(watching, cluster)
         finally:
             known.cancel()
         await self._open(member)
         _log.info("member_joined", cluster=member.name)
-        self._around.on_joined(member, cluster)
+        self._changes.on_joined(member, cluster)
 
     async def _probe(
         self,
@@ -194,7 +197,7 @@ class Connector:
         watching: asyncio.Task[None],
     ) -> None:
         """Ask again and again whether it is there; return when its kubeconfig was changed, raise when it is lost."""
-        loop, pace = asyncio.get_running_loop(), self._around.pace
+        loop, pace = asyncio.get_running_loop(), self._means.pace
         answered_at = loop.time()
         while True:
             await asyncio.wait([watching], timeout=pace.probe)
@@ -219,11 +222,9 @@ class Connector:
 
     async def _read(self, secret: SecretKey) -> bytes:
         """The kubeconfig as it is now, from our own namespace only."""
-        where = f"{self._around.namespace}/{secret.name}"
+        where = f"{self._means.namespace}/{secret.name}"
         try:
-            found = await self._around.hub.get(
-                paths.item("v1", "secrets", self._around.namespace, secret.name)
-            )
+            found = await self._means.hub.get(paths.item("v1", "secrets", self._means.namespace, secret.name))
         except errors.ClusterError as error:
             if isinstance(error, errors.NotFound) and error.reason:
                 raise errors.SettingsError(f"there is no Secret {where}") from error
@@ -237,9 +238,9 @@ class Connector:
         """Nothing new goes there from now on."""
         if member.closed != closed:
             if member.closed is None or member.closed.reason != closed.reason:
-                member.since = self._around.now()
+                member.since = self._means.now()
             member.closed = closed
-            self._around.on_changed()
+            self._changes.on_changed()
 
     async def _time(self, member: Member, error: errors.DispatcherError) -> None:
         """Whoever is silent is timed, whoever answers is not; a kubeconfig of no use says nothing of either."""
@@ -254,15 +255,15 @@ class Connector:
             ):
                 await self._note_answer(member)
             case errors.ClusterError() if member.unreachable_since is None:
-                member.unreachable_since = since = self._around.now()
+                member.unreachable_since = since = self._means.now()
                 member.is_known_to_be_lost = False
                 member.mishaps.append(since)
-                await self._around.memory.note_unreachable(member.name, since, why(error).message)
+                await self._means.memory.note_unreachable(member.name, since, why(error).message)
 
     async def _open(self, member: Member) -> None:
         if member.closed is not None:
-            member.closed, member.since = None, self._around.now()
-            self._around.on_changed()
+            member.closed, member.since = None, self._means.now()
+            self._changes.on_changed()
         await self._note_answer(member)
 
     async def _note_answer(self, member: Member) -> None:
@@ -270,12 +271,12 @@ class Connector:
         if member.unreachable_since is not None:
             member.unreachable_since = None
             member.is_known_to_be_lost = False
-            await self._around.memory.note_reachable(member.name, self._around.now())
+            await self._means.memory.note_reachable(member.name, self._means.now())
 
     async def _note_rotation(self, member: Member, wanted: Connection) -> None:
         before, member.connection = member.connection, wanted
         if before not in (None, wanted):
-            await self._around.memory.note_rotation(member.name, self._around.now())
+            await self._means.memory.note_rotation(member.name, self._means.now())
 
     def _begin(self, closing: Coroutine[None, None, None]) -> None:
         task = asyncio.get_running_loop().create_task(closing)

@@ -19,7 +19,7 @@ from dispatcher.api.membercluster import MemberCluster, parse_member_cluster
 from dispatcher.api.names import HUB_CLUSTER, MEMBERS_PATH
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.members.connector import Connector, Memory, Pace, Surroundings
+from dispatcher.controller.members.connector import Changes, Connector, Means
 from dispatcher.controller.members.member import Member, asked_kinds, closed_by_hand
 from dispatcher.controller.members.membership import MEMBERS_UNKNOWN, Membership
 from dispatcher.core.lifecycle.decision import Loss
@@ -31,8 +31,7 @@ from dispatcher.core.status.cluster_state import Standing
 from dispatcher.core.status.member_status import status_of
 from dispatcher.core.status.samples import Stock, stock_of
 from dispatcher.kube import paths
-from dispatcher.kube.client import ClusterClient, Json
-from dispatcher.kube.kubeconfig import Connection
+from dispatcher.kube.client import Json
 from dispatcher.kube.reflector import Reflector
 from dispatcher.text import one_line
 
@@ -72,25 +71,19 @@ class Fleet:
         self,
         hub: Cluster,
         hub_uid: str,
-        client: ClusterClient,
-        namespace: str,
-        connect: Callable[[Connection], ClusterClient],
-        make_cluster: Callable[[str, ClusterClient], Cluster],
-        memory: Memory,
+        means: Means,
         concerned: Concerned,
         count_running: Callable[[str], int],
-        now: Callable[[], datetime],
-        pace: Pace,
     ) -> None:
         self.clusters: dict[str, Cluster] = {HUB_CLUSTER: hub}
         self.ledgers: dict[str, CapacityLedger] = {HUB_CLUSTER: hub.ledger}
         self._hub = hub
-        self._client = client
+        self._client = means.hub
         self._concerned = concerned
         self._count_running = count_running
-        self._memory = memory
-        self._now = now
-        self._pace = pace
+        self._memory = means.memory
+        self._now = means.now
+        self._pace = means.pace
         self._silent: dict[str, datetime] = {}
         self._noted: set[str] = set()
         self._stirred = asyncio.Event()
@@ -100,23 +93,18 @@ class Fleet:
         self._mistaken: dict[str, Mistaken] = {}
         self._changed = asyncio.Event()
         self._declared: Reflector[MemberCluster | Mistaken] = Reflector(
-            "memberclusters", client, _members_path, _decode, self._note_change, on_listed=self._note_listed
+            "memberclusters",
+            means.hub,
+            _members_path,
+            _decode,
+            self._note_change,
+            on_listed=self._note_listed,
         )
         self._membership = Membership(self._declared, _seconds)
         self._connector = Connector(
-            Surroundings(
-                hub=client,
-                namespace=namespace,
-                connect=connect,
-                make_cluster=make_cluster,
-                memory=memory,
-                now=now,
-                pace=pace,
-                others=lambda: (*self._members.values(), self._itself),
-                on_joined=self._join,
-                on_left=self._leave,
-                on_changed=self._note_state,
-            )
+            means,
+            lambda: (*self._members.values(), self._itself),
+            Changes(self._join, self._leave, self._note_state),
         )
 
     @property

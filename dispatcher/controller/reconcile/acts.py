@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import assert_never
 
+from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.intake.intake import Intake
 from dispatcher.controller.intake.limits import Limits
-from dispatcher.controller.reconcile.attempts import Attempts
 from dispatcher.controller.reconcile.creation import Creator
 from dispatcher.controller.reconcile.pacing import Pacing
 from dispatcher.controller.reconcile.remediation import Remediator

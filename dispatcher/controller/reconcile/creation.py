@@ -9,8 +9,8 @@ from typing import Final
 
 from dispatcher import errors, log
 from dispatcher.api.spec_errors import SpecError
+from dispatcher.controller.intake.attempts import Attempts, Members
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.reconcile.attempts import Attempts, Members
 from dispatcher.controller.reconcile.result import NOTHING, Result, poll
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.intake.authorization import check_namespace

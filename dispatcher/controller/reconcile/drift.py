@@ -8,8 +8,8 @@ without knowing how they were created: see `core.kinds.drift.edited`.
 from __future__ import annotations
 
 from dispatcher.api import conditions as words
+from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.reconcile.attempts import Attempts
 from dispatcher.core.kinds.drift import message
 from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.kube.drift_checker import Edits, Question

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from dispatcher.controller.intake.attempts import Attempts, Members
 from dispatcher.controller.intake.limits import Limits
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.reconcile.attempts import Attempts, Members
 from dispatcher.controller.reconcile.drift import drift_of
+from dispatcher.controller.reconcile.pacing import Pacing
 from dispatcher.controller.scheduling.cache import Cache
-from dispatcher.core.lifecycle.decision import Loss, ObservedState
+from dispatcher.core.lifecycle.decision import Loss, ObservedState, is_as_asked
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.model.record import ACTIVE, Record
@@ -32,6 +33,7 @@ class Observer:
         limits: Limits,
         members: Members | None = None,
         is_left_alone: Callable[[str], bool] = _is_recovered,
+        pacing: Pacing | None = None,
     ) -> None:
         self._attempts = attempts
         self._informer = attempts.informer
@@ -39,6 +41,7 @@ class Observer:
         self._limits = limits
         self._members = members or Members()
         self._is_left_alone = is_left_alone
+        self._pacing = pacing or Pacing()
 
     def is_newcomer(self, uid: str) -> bool:
         """True of an AppWrapper that intake has not queued or rejected yet."""
@@ -55,6 +58,18 @@ class Observer:
             return True
         is_unlisted = self._informer.view(uid) is None and not self._informer.can_tell(record.group)
         return is_unlisted and record.phase in ACTIVE
+
+    def is_as_asked(self, record: Record) -> bool:
+        """True unless the watch shows that the user of a queued gang asks for another cluster, or for none, by now.
+
+        The reconciler follows a user once a second. Within that second the record counts: else a user who changes a
+        gang in a loop would keep capacity from others in each cycle.
+        """
+        view = self._informer.view(record.uid)
+        if view is None:
+            return not self._informer.can_tell(record.group)
+        asked = None if self._pacing.had_turn(record.uid, self._attempts.now()) else view.asked
+        return is_as_asked(record, not view.deleting, asked)
 
     async def observe(self, uid: str) -> ObservedState:
         """The observed state of one AppWrapper, now."""

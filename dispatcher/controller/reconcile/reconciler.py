@@ -11,13 +11,13 @@ import asyncio
 from typing import Final
 
 from dispatcher import errors, log
+from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.reconcile.acts import Acts
-from dispatcher.controller.reconcile.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.reconcile.observer import Observer
 from dispatcher.controller.reconcile.result import Results
 from dispatcher.controller.reconcile.status_writer import StatusWriter
-from dispatcher.controller.reconcile.workqueue import WorkQueue
 from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.lifecycle.decision import decide
 
 UNREAD_SECONDS: Final = 5.0

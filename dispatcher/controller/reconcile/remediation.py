@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from dispatcher.api import conditions as words
+from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.reconcile.attempts import Attempts
 from dispatcher.controller.reconcile.result import NOTHING, Result, poll
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.lifecycle.confirmation import (

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.reconcile.attempts import Attempts
 from dispatcher.controller.reconcile.result import NOTHING, Result, poll
 from dispatcher.core.kinds.manifest import anchor_name
 from dispatcher.core.lifecycle import steps

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.reconcile.appwrapper_informer import AppWrapperInformer
-from dispatcher.controller.reconcile.committer import Committer
 from dispatcher.controller.reconcile.pacing import Pacing
-from dispatcher.controller.reconcile.workqueue import WorkQueue
+from dispatcher.controller.scheduling.committer import Committer
+from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.model.record import Change, Phase, Record
 
 FIRST_POLL_SECONDS: Final = 0.5

@@ -18,8 +18,8 @@ from itertools import chain
 from typing import Final, Protocol
 
 from dispatcher import errors, log
-from dispatcher.controller.reconcile.committer import LARGEST_BATCH, Committer
 from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.controller.scheduling.committer import LARGEST_BATCH, Committer
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.model import incremental

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Mapping
 
 from dispatcher import log
+from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.reconcile.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.events import EventRecorder

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection
 from datetime import datetime
 from typing import Final
 
 from dispatcher import errors, log
+from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.reconcile.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.lifecycle.orphans import Standing, is_small_share, standing, was_missed
 from dispatcher.core.model.record import Phase
@@ -34,18 +34,16 @@ class OrphanCollector:
 
     def __init__(
         self,
-        clusters: Mapping[str, Cluster],
+        attempts: Attempts,
         cache: Cache,
-        hub: AppWrapperInformer,
-        hub_id: str,
         deleted_among: Callable[[Collection[str]], Awaitable[set[str]]],
         pause: Callable[[], float] = lambda: PERIOD_SECONDS,
         restored_at: datetime | None = None,
     ) -> None:
-        self._clusters = clusters
+        self._clusters = attempts.clusters
         self._cache = cache
-        self._hub = hub
-        self._hub_id = hub_id
+        self._hub = attempts.informer
+        self._hub_id = attempts.hub_id
         self._deleted_among = deleted_among
         self._pause = pause
         self._restored_at = restored_at

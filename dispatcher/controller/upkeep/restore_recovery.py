@@ -15,21 +15,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Final, TypeVar
+from typing import Final, Protocol, TypeVar
 
 from dispatcher import errors, log
 from dispatcher.api.conditions import State
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.controller.intake.anchor_search import Sighting
+from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.intake.intake import ToldEnd, told_end
-from dispatcher.controller.intake.specs import Specs
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.reconcile.appwrapper_informer import AppWrapperInformer
-from dispatcher.controller.reconcile.committer import Committer
 from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.takeover import for_each
 from dispatcher.core.lifecycle import steps
@@ -69,39 +68,42 @@ class Search:
         self.latest[appwrapper] = max(sighting, self.latest.get(appwrapper, sighting))
 
 
+class Members(Protocol):
+    """What restore recovery needs to know of the members."""
+
+    def is_complete(self) -> bool:
+        """True if every member that is known can be asked."""
+
+    def is_certain(self) -> bool:
+        """True if there can be no other member."""
+
+
 class RestoreRecovery:
     """Searches until every cluster has answered, then calls `settle`; calls `wake` with each AppWrapper to reconcile.
 
-    `is_complete` says whether every member that is known can be asked, `is_certain` whether there can be no other. The
-    latter matters only while there is an AppWrapper that a member may have something of.
+    Whether the members are certain matters only while there is an AppWrapper that a member may have something of.
     """
 
     def __init__(
         self,
-        hub: AppWrapperInformer,
-        hub_id: str,
+        attempts: Attempts,
         cache: Cache,
         committer: Committer,
-        clusters: Mapping[str, Cluster],
-        specs: Specs,
-        is_complete: Callable[[], bool],
+        members: Members,
         settle: Callable[[], Awaitable[None]],
         wake: Callable[[str], None],
-        now: Callable[[], datetime],
-        is_certain: Callable[[], bool] = lambda: True,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._hub = hub
-        self._hub_id = hub_id
+        self._hub = attempts.informer
+        self._hub_id = attempts.hub_id
         self._cache = cache
         self._committer = committer
-        self._clusters = clusters
-        self._specs = specs
-        self._is_complete = is_complete
+        self._clusters = attempts.clusters
+        self._specs = attempts.specs
+        self._members = members
         self._settle = settle
         self._wake_appwrapper = wake
-        self._now = now
-        self._is_certain = is_certain
+        self._now = attempts.now
         self._monotonic = monotonic
         self._withheld: frozenset[str] = frozenset()
         self._left_alone: frozenset[str] = frozenset()
@@ -147,14 +149,14 @@ class RestoreRecovery:
     # --- what there is ----------------------------------------------------------------------------------------
 
     async def _search(self) -> Search:
-        search, limit = Search(are_members_certain=self._is_certain()), asyncio.Semaphore(AT_ONCE)
-        search.are_members_silent = not self._is_complete()
+        search, limit = Search(are_members_certain=self._members.is_certain()), asyncio.Semaphore(AT_ONCE)
+        search.are_members_silent = not self._members.is_complete()
         members = [each for each in self._clusters.values() if each.is_member]
         kinds = sorted(await self._wrapped_kinds())
         asked = [self._ask_member(each, search) for each in members]
         asked += [self._ask_hub(kind, search) for kind in kinds]
         await asyncio.gather(*(_within(limit, each) for each in asked))
-        search.are_members_silent |= not self._is_complete()  # one may have come meanwhile
+        search.are_members_silent |= not self._members.is_complete()  # one may have come meanwhile
         return search
 
     async def _wrapped_kinds(self) -> set[Kind]:
@@ -206,7 +208,7 @@ class RestoreRecovery:
     # --- what follows -----------------------------------------------------------------------------------------
 
     async def _unended(self) -> AsyncIterator[Record]:
-        """Yields, in slices, each record without an end whose AppWrapper still exists as far as the watch can tell."""
+        """Yields each record that has not ended and whose AppWrapper the watch shows, or may still show; in slices."""
         slices = Slices(self._monotonic)
         for uid in self._cache.uids():
             record = self._cache.get(uid)

@@ -19,8 +19,10 @@ from dispatcher.controller.members.membership import MembersUnknown
 from dispatcher.errors import ClusterError, Forbidden
 from dispatcher.kube.client import ClusterClient
 from dispatcher.probes import Figures
+from dispatcher.session import Identity
 from dispatcher.settings import Settings
 from dispatcher.store.leadership import Lease
+from dispatcher.store.restore_detection import Incarnation
 from tests.fakes import FakeApiServer, client_of
 from tests.unit.controller.members import HUB_UID, FakeMemory, is_cluster
 from tests.unit.virtual_time import monotonic, until
@@ -129,11 +131,15 @@ async def process(server: FakeApiServer, monkeypatch: pytest.MonkeyPatch) -> Pro
     async def connect(*_: object, **__: object) -> ClusterClient:
         return client_of(server)
 
+    async def identify(_process: object, hub_uid: str) -> Identity:
+        return Identity(hub_uid, "the-hub", Incarnation())
+
     is_cluster(server, HUB_UID)
     monkeypatch.setattr("dispatcher.app.ClusterClient.connect", connect)
     monkeypatch.setattr("dispatcher.app.revision.check_revision", lambda _url: None)
     monkeypatch.setattr("dispatcher.app.ClusterStore", lambda *_: FakeMemory())
     monkeypatch.setattr("dispatcher.app.Leadership", lambda *_, **__: process)
+    monkeypatch.setattr("dispatcher.app.identify", identify)
     monkeypatch.setattr("dispatcher.app.Session", lambda *_: Session(process))
     return process
 

@@ -13,15 +13,16 @@ import pytest
 from aiohttp import web
 
 from dispatcher.api.names import MEMBERS_PATH
-from dispatcher.app import Session
 from dispatcher.controller.intake.namespaces import PATH as NAMESPACES
 from dispatcher.controller.members.first_lists import NotListed
 from dispatcher.core.model.clock import Clock
 from dispatcher.kube.client import ClusterClient, always
 from dispatcher.probes import Metrics
+from dispatcher.session import Identity, Process, Session
 from dispatcher.settings import Settings
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
+from dispatcher.store.restore_detection import Incarnation
 from tests.fakes import FakeApiServer, Reply, answer, never, refusal
 from tests.unit.controller.members import HUB_UID, NODES, FakeMemory, collection, declaration, is_cluster
 from tests.unit.virtual_time import monotonic, until
@@ -43,13 +44,14 @@ async def session(
     is_cluster(server, HUB_UID)
     server.on("GET", GROUP, answer({"resources": [KIND]}))
     server.on("GET", APPWRAPPERS, collection())
-    monkeypatch.setattr("dispatcher.app.ClusterStore", lambda *_: FakeMemory())
+    monkeypatch.setattr("dispatcher.session.ClusterStore", lambda *_: FakeMemory())
     database = Database("postgresql:///never-asked")
     clock = Clock(time.monotonic)
     clock.set(datetime.now(UTC))
     leadership = Leadership(database, "me")
     settings = Settings(author_check="off")
-    yield Session(settings, client, HUB_UID, leadership, database, clock, Metrics(), always)
+    process = Process(settings, client, database, leadership, clock, Metrics(), always)
+    yield Session(process, Identity(HUB_UID, "the-hub", Incarnation()))
     await database.close()
 
 

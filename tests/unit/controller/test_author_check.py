@@ -58,7 +58,7 @@ async def checking(world: World, rights: Rights, *, is_complete: bool = True) ->
         lambda uid: world.intake.add(uid),
         monotonic,
     )
-    world.intake = world.make_admission(believes_stamps=True, authors=authors)
+    world.intake = world.make_intake(believes_stamps=True, authors=authors)
     async with asyncio.TaskGroup() as tasks:
         loops = [tasks.create_task(authors.run()), tasks.create_task(world.intake.run())]
         yield authors
@@ -191,7 +191,7 @@ async def test_nobody_waits_for_answers_about_another_namespace(world: World) ->
         assert (record.phase, monotonic() < 1) == (Phase.QUEUED, True)
         assert [each.namespace for each in rights.asked].count("slow") == AT_ONCE_IN_A_NAMESPACE
         hangs.set()
-        await until(lambda: len(world.admitted) == 41)
+        await until(lambda: len(world.taken_in) == 41)
 
 
 async def test_one_that_is_gone_is_forgotten(world: World) -> None:
@@ -277,7 +277,7 @@ async def test_kind_is_not_refused_before_every_cluster_was_asked(
     async with checking(world, Rights(), is_complete=reason == "silent"):
         world.intake.add(world.show(widget("aw")).uid)
         await asyncio.sleep(60)
-    assert world.admitted == []
+    assert world.taken_in == []
 
 
 async def test_version_that_no_cluster_serves_is_no_answer_about_one_that_is_served(

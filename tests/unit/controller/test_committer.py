@@ -11,8 +11,8 @@ from itertools import count
 import pytest
 from structlog.testing import capture_logs
 
-from dispatcher.controller.reconcile.committer import LARGEST_BATCH, LARGEST_BATCH_BYTES, Committer
 from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.controller.scheduling.committer import LARGEST_BATCH, LARGEST_BATCH_BYTES, Committer
 from dispatcher.core.lifecycle import first_steps, steps
 from dispatcher.core.model.gang import Gang, PodSet, Toleration
 from dispatcher.core.model.record import Change, Record

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from dispatcher import errors
 from dispatcher.api.membercluster import MemberCluster, SecretKey
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.members.connector import Connector, Pace, Surroundings
+from dispatcher.controller.members.connector import Changes, Connector, Means, Pace
 from dispatcher.controller.members.member import CONNECTING, Member
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import Closed
@@ -55,7 +55,7 @@ class Bench(Grounds):
         self.told: list[str] = []
         self.changes = 0
         self.connector = Connector(
-            Surroundings(
+            Means(
                 hub=client,
                 namespace=NAMESPACE,
                 connect=self.connect,
@@ -63,11 +63,9 @@ class Bench(Grounds):
                 memory=self.memory,
                 now=self.now,
                 pace=Pace(probe=5, patience=15),
-                others=lambda: self.known,
-                on_joined=self._joined,
-                on_left=self._left,
-                on_changed=self._changed,
-            )
+            ),
+            lambda: self.known,
+            Changes(self._joined, self._left, self._changed),
         )
 
     def keep(self, name: str = "east", silent: datetime | None = None, key: str = "kubeconfig") -> Member:

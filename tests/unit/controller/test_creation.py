@@ -13,8 +13,8 @@ from aiohttp import web
 
 from dispatcher import errors
 from dispatcher.api.names import FINALIZER
+from dispatcher.controller.intake.attempts import Members
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.reconcile.attempts import Members
 from dispatcher.controller.reconcile.creation import LONGEST_IN_THE_WAY, MOST_FAILURES, Creator
 from dispatcher.core.kinds.manifest import Anchor, anchor_name, build
 from dispatcher.core.lifecycle import steps

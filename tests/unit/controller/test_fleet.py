@@ -16,7 +16,7 @@ from dispatcher import errors
 from dispatcher.api.clusterpolicies import OnClusterLost
 from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.api.selector import parse_selector
-from dispatcher.controller.members.connector import Pace
+from dispatcher.controller.members.connector import Means, Pace
 from dispatcher.controller.members.fleet import Concerned, Fleet
 from dispatcher.controller.members.kind_survey import KNOWN_SECONDS, OTHERS_SECONDS
 from dispatcher.core.lifecycle.decision import Loss
@@ -73,15 +73,17 @@ class Bench(Grounds):
         self.fleet = Fleet(
             self.itself,
             HUB_UID,
-            client,
-            NAMESPACE,
-            self.connect,
-            self.make_cluster,
-            self.memory,
+            Means(
+                hub=client,
+                namespace=NAMESPACE,
+                connect=self.connect,
+                make_cluster=self.make_cluster,
+                memory=self.memory,
+                now=self.now,
+                pace=Pace(probe=5, patience=15),
+            ),
             Concerned(self._capacity_changed, self.told.append),
             lambda name: self.running.get(name, 0),
-            self.now,
-            Pace(probe=5, patience=15),
         )
 
     def has(self, name: str, **fields: Any) -> None:  # noqa: ANN401

@@ -41,9 +41,9 @@ async def test_batch_is_taken_in_by_creation_then_by_resource_version(world: Wor
         made = f"2026-11-20T08:58:0{second}Z"
         view = world.show(make_appwrapper(name, creationTimestamp=made, resourceVersion=version))
         world.intake.add(view.uid)
-    await world.intake.admit_all()
+    await world.intake.take_in_all()
 
-    assert world.admitted == ["early", "ninth", "tenth", "late"]
+    assert world.taken_in == ["early", "ninth", "tenth", "late"]
     assert [name for batch in world.store.batches for name, _ in batch] == ["early", "ninth", "tenth", "late"]
 
 
@@ -88,7 +88,7 @@ async def test_one_whose_pod_sets_lead_to_no_pod_template_fails_and_names_the_pa
 @pytest.mark.parametrize("status", [{}, {"canrun": True}], ids=["new", "seems-to-run"])
 async def test_one_in_a_namespace_that_is_denied_fails_at_once(world: World, status: Json) -> None:
     world.server.on("GET", f"{PODS}/pod", answer(running(1)))
-    world.intake = world.make_admission(denied_namespaces=frozenset({"default"}))
+    world.intake = world.make_intake(denied_namespaces=frozenset({"default"}))
     record = await world.admit(make_appwrapper(status=status))
     assert (record.phase, record.message) == (
         Phase.FAILED,
@@ -118,7 +118,7 @@ async def test_secret_is_refused_to_one_that_only_seems_to_run(world: World) -> 
 
 
 async def test_operator_may_say_that_secrets_are_stored(world: World) -> None:
-    world.intake = world.make_admission(takes_secrets=True)
+    world.intake = world.make_intake(takes_secrets=True)
     record = await world.admit(make_appwrapper("aw", SECRET))
     assert record.phase is Phase.QUEUED
     assert b"hunter2" in world.store.specs[record.spec_hash]
@@ -150,7 +150,7 @@ async def test_of_one_that_has_ended_with_a_secret_the_end_is_kept_without_its_s
 
 
 async def test_operator_may_say_that_secrets_of_what_has_ended_are_stored(world: World) -> None:
-    world.intake = world.make_admission(takes_secrets=True)
+    world.intake = world.make_intake(takes_secrets=True)
     record = await world.admit(make_appwrapper("aw", SECRET, status=ENDS[0]))
     assert b"hunter2" in world.store.specs[record.spec_hash]
 
@@ -195,8 +195,8 @@ async def test_nothing_is_taken_in_twice_or_in_vain(world: World, case: str) -> 
     if case == "gone":
         world.hide(view.uid)
     world.intake.add(view.uid)
-    await world.intake.admit_all()
-    assert len(world.admitted) == (1 if case == "known" else 0)
+    await world.intake.take_in_all()
+    assert len(world.taken_in) == (1 if case == "known" else 0)
 
 
 def running(attempt: int) -> Json:
@@ -343,7 +343,7 @@ async def test_submitter_is_remembered_if_what_says_so_is_believed(
     submitter: Submitter,
 ) -> None:
     world.server.on("GET", f"{PODS}/pod", answer(running(1)))
-    world.intake = world.make_admission(believes_stamps=believes_stamps)
+    world.intake = world.make_intake(believes_stamps=believes_stamps)
     record = await world.admit(make_appwrapper("aw", template, status=status, annotations=annotations))
     assert (record.phase, record.user, record.groups) == (phase, submitter.user, submitter.groups)
 
@@ -358,8 +358,8 @@ async def test_one_that_cannot_be_read_now_comes_back_and_holds_up_no_other(worl
     world.server.on("GET", f"{PODS}/pod", refusal(503, "ServiceUnavailable"))
     for raw in (make_appwrapper("troubled", status={"canrun": True}), make_appwrapper("fine")):
         world.intake.add(world.show(raw).uid)
-    await world.intake.admit_all()
-    assert (world.admitted, world.failed) == (["fine"], ["uid-of-troubled"])
+    await world.intake.take_in_all()
+    assert (world.taken_in, world.failed) == (["fine"], ["uid-of-troubled"])
 
 
 async def test_member_that_goes_while_it_is_asked_is_no_reason_to_fail(world: World) -> None:
@@ -447,7 +447,7 @@ async def comes(world: World, raw: Json) -> str:
     world.server.on("PATCH", f"{APPWRAPPERS}/aw", answer({}))
     uid = world.show(raw).uid
     world.intake.add(uid)
-    await world.intake.admit_all()
+    await world.intake.take_in_all()
     return uid
 
 
@@ -486,12 +486,12 @@ async def test_one_that_was_deleted_is_not_let_go_before_every_member_was_asked(
     uid = await comes(world, make_appwrapper(**LEAVING))
     for _ in range(2):
         await world.reconcile(uid)
-        await world.intake.admit_all()
+        await world.intake.take_in_all()
     assert (finalizer_removed(world), world.failed) == (False, [uid] * 3)
 
     west.on("GET", CONFIGMAPS, anchors())
     await world.reconcile(uid)
-    await world.intake.admit_all()
+    await world.intake.take_in_all()
     assert world.failed == [uid] * 4  # to come again
     await world.reconcile(uid)
     assert finalizer_removed(world)
@@ -506,7 +506,7 @@ async def test_one_that_could_not_be_looked_for_is_not_let_go_when_it_is_deleted
     await world.reconcile(uid)
     assert (finalizer_removed(world), world.cache.get(uid)) == (False, None)
     west.on("GET", CONFIGMAPS, anchors((uid, 1)))
-    await world.intake.admit_all()
+    await world.intake.take_in_all()
     assert world.record(uid).phase is Phase.DISPATCHING
 
 
@@ -534,10 +534,10 @@ async def test_one_that_is_held_is_neither_adopted_nor_queued_while_a_member_can
         are_all_here = after
         return await anchors(*found)(request)
 
-    world.intake = world.make_admission(is_complete=lambda: are_all_here)
+    world.intake = world.make_intake(is_complete=lambda: are_all_here)
     west.on("GET", CONFIGMAPS, asked)
     uid = await comes(world, make_appwrapper(**WITH_FINALIZER))
-    assert (world.cache.get(uid), world.admitted, world.failed) == (None, [], [uid])
+    assert (world.cache.get(uid), world.taken_in, world.failed) == (None, [], [uid])
 
     are_all_here = after = True
     record = await world.admit(make_appwrapper(**WITH_FINALIZER))
@@ -547,7 +547,7 @@ async def test_one_that_is_held_is_neither_adopted_nor_queued_while_a_member_can
 async def test_one_that_is_held_is_adopted_where_its_status_says_whoever_cannot_be_asked(
     world: World, west: FakeApiServer
 ) -> None:
-    world.intake = world.make_admission(is_complete=lambda: False)
+    world.intake = world.make_intake(is_complete=lambda: False)
     west.on("GET", CONFIGMAPS, anchors(("uid-of-aw", 1)))
     record = await world.admit(make_appwrapper(status={"cluster": "west"}, **WITH_FINALIZER))
     assert record.attempt is not None
@@ -558,7 +558,7 @@ async def test_one_that_is_held_is_adopted_where_its_status_says_whoever_cannot_
 async def test_one_that_is_not_held_is_queued_though_a_member_cannot_be_asked(
     world: World, west: FakeApiServer, status: Json
 ) -> None:
-    world.intake = world.make_admission(is_complete=lambda: False)
+    world.intake = world.make_intake(is_complete=lambda: False)
     assert (await world.admit(make_appwrapper(status=status))).phase is Phase.QUEUED
 
 
@@ -573,8 +573,8 @@ async def test_forged_finalizers_cost_one_list_of_each_member_and_nothing_on_the
     items = [make_template(name=f"pod-{number}") for number in range(256)]
     for number in range(20):
         world.intake.add(world.show(make_appwrapper(f"forged-{number}", *items, **FORGED)).uid)
-    await world.intake.admit_all()
-    assert len(world.admitted) == 20
+    await world.intake.take_in_all()
+    assert len(world.taken_in) == 20
     assert (len(west.requests()), len(world.server.requests())) == (1, 0)
     (asked,) = west.requests("GET", CONFIGMAPS)
     assert asked.query["labelSelector"].startswith(f"{UID_LABEL} in (uid-of-forged-0,uid-of-forged-1,")
@@ -583,9 +583,9 @@ async def test_forged_finalizers_cost_one_list_of_each_member_and_nothing_on_the
 async def test_many_forged_finalizers_still_cost_one_list(world: World, west: FakeApiServer) -> None:
     for number in range(60):
         world.intake.add(world.show(make_appwrapper(f"forged-{number}", **FORGED)).uid)
-    await world.intake.admit_all()
+    await world.intake.take_in_all()
     (asked,) = west.requests()
-    assert (asked.query["labelSelector"], len(world.admitted)) == (UID_LABEL, 60)
+    assert (asked.query["labelSelector"], len(world.taken_in)) == (UID_LABEL, 60)
 
 
 async def test_newcomers_that_have_to_be_looked_for_hold_up_no_others(
@@ -599,9 +599,9 @@ async def test_newcomers_that_have_to_be_looked_for_hold_up_no_others(
     begun = monotonic()
     for name in ("canary", "another"):
         world.intake.add(world.show(make_appwrapper(name)).uid)
-        await until(lambda name=name: name in world.admitted)  # type: ignore[misc]
+        await until(lambda name=name: name in world.taken_in)  # type: ignore[misc]
     assert monotonic() - begun < 1
-    assert world.admitted == ["canary", "another"]
+    assert world.taken_in == ["canary", "another"]
     await until(lambda: len(world.failed) == 20)
     assert monotonic() - begun < SEARCH_SECONDS + 2
     running.cancel()
@@ -644,8 +644,8 @@ async def test_batch_has_a_largest_size_in_bytes_too(world: World) -> None:
     for number in range(50):
         template = make_template("ConfigMap", name=f"c-{number}") | data
         world.intake.add(world.show(make_appwrapper(f"aw-{number:02}", template)).uid)
-    await world.intake.admit_all()
-    assert sorted(world.admitted) == [f"aw-{number:02}" for number in range(50)]
+    await world.intake.take_in_all()
+    assert sorted(world.taken_in) == [f"aw-{number:02}" for number in range(50)]
     most = LARGEST_BATCH_BYTES // 200_000  # of a transaction; one more begins to be too many
     assert [len(batch) for batch in world.store.batches] == [most, 1, most, 1, 50 - 2 * (most + 1)]
 
@@ -667,7 +667,7 @@ async def test_small_newcomer_waits_for_one_that_is_large_at_most(world: World) 
         return await with_spec(view)
 
     world.hub.with_spec = reads  # type: ignore[method-assign]
-    await world.intake.admit_all()
+    await world.intake.take_in_all()
 
-    assert world.admitted == ["small", "large-0", "late", "large-1", "large-2"]
+    assert world.taken_in == ["small", "large-0", "late", "large-1", "large-2"]
     assert [len(batch) for batch in world.store.batches] == [1, 1, 1, 2]

@@ -33,7 +33,7 @@ async def submit(world: World, *numbers: int, **fields: Any) -> list[AppWrapperV
     views = [world.show(numbered(number, **fields)) for number in numbers]
     for view in views:
         world.intake.add(view.uid)
-    await world.intake.admit_all()
+    await world.intake.take_in_all()
     return views
 
 
@@ -54,17 +54,17 @@ def first_event(world: World) -> tuple[str, str]:
 async def test_those_beyond_the_bound_wait_outside_and_come_in_by_age(world: World) -> None:
     world.bound.most = 2
     await submit(world, 4, 2, 1, 3)
-    assert world.admitted == ["aw-1", "aw-2"]
+    assert world.taken_in == ["aw-1", "aw-2"]
     assert [world.cache.get(f"uid-{number}") for number in (3, 4)] == [None, None]
     assert len(list(world.cache.queued())) == 2
 
     await dispatch(world, 2)
-    await world.intake.admit_all()
-    assert world.admitted == ["aw-1", "aw-2", "aw-3"]
+    await world.intake.take_in_all()
+    assert world.taken_in == ["aw-1", "aw-2", "aw-3"]
     await dispatch(world, 1)
     await dispatch(world, 3)
-    await world.intake.admit_all()
-    assert world.admitted == ["aw-1", "aw-2", "aw-3", "aw-4"]
+    await world.intake.take_in_all()
+    assert world.taken_in == ["aw-1", "aw-2", "aw-3", "aw-4"]
     assert len(world.bound) == 0
 
 
@@ -75,7 +75,7 @@ async def test_one_that_leaves_the_queue_wakes_the_one_that_waits_outside(world:
     await dispatch(world, 1)
     await asyncio.sleep(0.1)  # virtual
     intake.cancel()
-    assert world.admitted == ["aw-1", "aw-2"]
+    assert world.taken_in == ["aw-1", "aw-2"]
 
 
 async def test_one_that_comes_while_others_wait_outside_does_not_pass_them(world: World) -> None:
@@ -83,10 +83,10 @@ async def test_one_that_comes_while_others_wait_outside_does_not_pass_them(world
     await submit(world, 1, 3)
     await dispatch(world, 1)
     await submit(world, 5)
-    assert world.admitted == ["aw-1", "aw-3"]
+    assert world.taken_in == ["aw-1", "aw-3"]
     await dispatch(world, 3)
     await submit(world, 4)
-    assert world.admitted == ["aw-1", "aw-3", "aw-4"], "the older of the two, though it came later"
+    assert world.taken_in == ["aw-1", "aw-3", "aw-4"], "the older of the two, though it came later"
 
 
 async def test_one_that_cannot_be_taken_in_yet_keeps_its_turn(world: World) -> None:
@@ -107,7 +107,7 @@ async def test_bound_counts_each_namespace_by_itself_and_those_that_are_suspende
     await submit(world, 1, spec={"suspend": True})
     await submit(world, 2)
     await submit(world, 3, namespace="other")
-    assert world.admitted == ["aw-1", "aw-3"]
+    assert world.taken_in == ["aw-1", "aw-3"]
 
 
 async def test_what_has_run_or_ended_takes_no_place(world: World) -> None:
@@ -130,7 +130,7 @@ async def test_marks_of_having_run_are_no_way_around_the_bound(world: World, fie
     world.bound.most = 1
     await submit(world, 1)
     await submit(world, 2, **fields)
-    assert world.admitted == ["aw-1"]
+    assert world.taken_in == ["aw-1"]
 
 
 async def test_one_that_is_rejected_leaves_its_place_to_the_next(world: World) -> None:
@@ -143,7 +143,7 @@ async def test_one_that_is_rejected_leaves_its_place_to_the_next(world: World) -
     ]
     for view in views:
         world.intake.add(view.uid)
-    await world.intake.admit_all()
+    await world.intake.take_in_all()
     assert world.record("uid-0").phase is Phase.FAILED
     assert world.record("uid-1").phase is Phase.QUEUED
 
@@ -180,8 +180,8 @@ async def test_one_outside_that_is_deleted_is_forgotten(world: World) -> None:
     await world.reconcile("uid-2")
     assert len(world.bound) == 1
     await dispatch(world, 1)
-    await world.intake.admit_all()
-    assert world.admitted == ["aw-1", "aw-3"]
+    await world.intake.take_in_all()
+    assert world.taken_in == ["aw-1", "aw-3"]
 
 
 async def test_one_outside_that_goes_unseen_lets_the_next_in(world: World) -> None:
@@ -189,8 +189,8 @@ async def test_one_outside_that_goes_unseen_lets_the_next_in(world: World) -> No
     await submit(world, 1, 2, 3)
     world.hide("uid-2")
     await dispatch(world, 1)
-    await world.intake.admit_all()
-    assert world.admitted == ["aw-1", "aw-3"]
+    await world.intake.take_in_all()
+    assert world.taken_in == ["aw-1", "aw-3"]
 
 
 # --- how urgent it may be ------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ async def test_declaration_that_is_not_what_the_template_says_is_charged_and_tol
     items = [{"generictemplate": job(), "custompodresources": []}]
     view = world.show(make_appwrapper(spec={"resources": {"GenericItems": items}}))
     world.intake.add(view.uid)
-    await world.intake.admit_all()
+    await world.intake.take_in_all()
     assert dict(world.record(view.uid).gang.demand) == {"cpu": 1000}
     said = (
         "spec.resources.GenericItems[0].custompodresources: cpu: 0 declared, 1 by the template; "

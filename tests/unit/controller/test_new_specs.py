@@ -10,8 +10,8 @@ import pytest
 
 from dispatcher import errors
 from dispatcher.api.sizes import LARGEST_SPEC, MOST_CONTAINERS
+from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.intake.new_specs import NewSpecs
-from dispatcher.controller.reconcile.appwrapper_informer import AppWrapperInformer
 from dispatcher.core.model.record import Phase
 from dispatcher.kube.appwrappers import AppWrapperView
 from tests.builders import make_appwrapper, make_template
@@ -142,7 +142,7 @@ async def test_one_that_is_too_large_fails_with_its_size_and_the_one_beside_it_i
     await until(lambda: world.hub.view(UID) and world.hub.view("uid-of-beside"))
     for uid in (UID, "uid-of-beside"):
         world.intake.add(uid)
-    await world.intake.admit_all()
+    await world.intake.take_in_all()
 
     failed = world.record(UID)
     assert failed.phase is Phase.FAILED
@@ -165,6 +165,6 @@ async def test_spec_of_one_that_was_taken_in_is_not_kept(world: World, appwrappe
     appwrappers.has(make_appwrapper())
     await seen(world)
     world.intake.add(UID)
-    await world.intake.admit_all()
+    await world.intake.take_in_all()
     record = world.record(UID)
     assert (record.phase, world.store.specs[record.spec_hash][:14]) == (Phase.QUEUED, b'{"resources":{')

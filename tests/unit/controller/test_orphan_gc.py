@@ -97,7 +97,7 @@ def sweep(world: World) -> OrphanCollector:
     """The sweep of a hub whose lists are complete."""
     for reflector in world.hub.reflectors:
         reflector.answered.set()
-    return OrphanCollector(world.clusters, world.cache, world.hub, "the-hub", among(DELETED))
+    return OrphanCollector(world.attempts, world.cache, among(DELETED))
 
 
 def in_east(record: Record, **fields: Any) -> Record:  # noqa: ANN401
@@ -354,9 +354,7 @@ RESTORED = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 @pytest.fixture
 def careful(world: World, sweep: OrphanCollector) -> OrphanCollector:
     """The sweep of a hub whose database was restored at noon."""
-    return OrphanCollector(
-        world.clusters, world.cache, world.hub, "the-hub", among(DELETED), restored_at=RESTORED
-    )
+    return OrphanCollector(world.attempts, world.cache, among(DELETED), restored_at=RESTORED)
 
 
 @pytest.mark.parametrize(

@@ -256,8 +256,8 @@ async def test_new_priority_is_committed_and_wakes_the_planner(world: World) -> 
 async def test_newcomer_is_handed_to_admission(world: World) -> None:
     view = world.show(make_appwrapper())
     await world.reconcile(view.uid)
-    await world.intake.admit_all()
-    assert world.admitted == ["aw"]
+    await world.intake.take_in_all()
+    assert world.taken_in == ["aw"]
 
 
 @pytest.mark.parametrize("verdict", ["stale", "it holds NUL"])

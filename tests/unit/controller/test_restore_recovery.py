@@ -61,21 +61,22 @@ class Restored:
         self.woken: list[str] = []
         self.monotonic: Callable[[], float] = time.monotonic
         self.restoration = RestoreRecovery(
-            world.hub,
-            "the-hub",
+            world.attempts,
             world.cache,
             world.committer,
-            world.clusters,
-            world.specs,
-            lambda: self.are_all_here,
+            self,
             self.settle,
             self.woken.append,
-            world.now,
-            lambda: self.are_members_certain,
             lambda: self.monotonic(),
         )
         self.east_has()
         self.hub_has()
+
+    def is_complete(self) -> bool:
+        return self.are_all_here
+
+    def is_certain(self) -> bool:
+        return self.are_members_certain
 
     async def settle(self) -> None:
         if self.failure is not None:

@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any
 
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.reconcile.committer import LARGEST_BATCH
+from dispatcher.controller.scheduling.committer import LARGEST_BATCH
 from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
@@ -50,7 +50,7 @@ def dispatch_of(
         world.cache,
         world.committer,
         clusters or HubAlone(world.cluster),
-        world.admitted.append,
+        world.taken_in.append,
         is_as_asked,
         world.now,
         Metrics(),
@@ -102,7 +102,7 @@ async def test_cycle_admits_all_that_fit_and_tells_the_others_in_one_commit(worl
     assert world.store.batches == [
         [("aw-0", "dispatched"), ("aw-1", "blocked"), ("aw-2", "dispatched"), ("aw-3", "blocked")]
     ]
-    assert world.admitted == [f"uid-of-aw-{index}" for index in range(4)]
+    assert world.taken_in == [f"uid-of-aw-{index}" for index in range(4)]
     assert world.ledger.free()["cpu"] == 0
 
 
@@ -137,7 +137,7 @@ async def test_decision_that_is_not_accepted_takes_nothing(world: World) -> None
     world.store.verdict = lambda _change: "stale"
     await dispatch_of(world).cycle()
     assert phases(world) == {"aw-0": "Queued"}
-    assert world.admitted == []
+    assert world.taken_in == []
     assert world.ledger.free()["cpu"] == 8000
 
 

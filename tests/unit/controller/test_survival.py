@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from dispatcher import errors
-from dispatcher.controller.reconcile.committer import Committer
 from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
 from dispatcher.core.lifecycle import first_steps
 from dispatcher.core.model.record import Change, Phase, Record
@@ -60,7 +60,7 @@ def dispatch_of(world: World) -> tuple[Scheduler, Sites]:
         reflector.synced.set()
     known = Sites(world.cluster)
     rules = Rules(least=0.05, most=10)
-    decided = world.admitted.append
+    decided = world.taken_in.append
     dispatch = Scheduler(
         world.cache, world.committer, known, decided, lambda _record: True, world.now, Metrics(), rules
     )
@@ -120,8 +120,8 @@ async def test_newcomers_of_a_batch_that_fails_come_back(world: World, counted: 
     def admitted(_record: Record) -> None:
         raise NOBODY_THOUGHT
 
-    intake = world.make_admission()
-    intake._on_admitted = admitted  # noqa: SLF001  # whoever is told fails
+    intake = world.make_intake()
+    intake._on_taken_in = admitted  # noqa: SLF001  # whoever is told fails
     intake.add(world.show(make_appwrapper()).uid)
     async with running(intake.run()) as task:
         await until(lambda: world.failed)

@@ -128,8 +128,8 @@ async def test_appwrapper_of_another_manager_is_neither_taken_in_nor_touched(
     view = world.show(theirs)
     await world.reconcile(UID)
     world.intake.add(view.uid)
-    await world.intake.admit_all()
-    assert (world.admitted, world.store.batches) == ([], [])
+    await world.intake.take_in_all()
+    assert (world.taken_in, world.store.batches) == ([], [])
     assert [each for each in world.server.asked if each.method != "GET"] == []
 
 

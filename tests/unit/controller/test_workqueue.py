@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from dispatcher.controller.reconcile.workqueue import LONGEST_PAUSE, MOST_SUPERSEDED, WorkQueue
+from dispatcher.controller.workqueue import LONGEST_PAUSE, MOST_SUPERSEDED, WorkQueue
 from tests.unit.virtual_time import monotonic
 
 

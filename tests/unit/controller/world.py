@@ -9,23 +9,23 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
+from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.intake.author_check import AuthorCheck
-from dispatcher.controller.intake.intake import Intake
+from dispatcher.controller.intake.intake import Intake, IntakeRules
 from dispatcher.controller.intake.limits import MOST_QUEUED, Limits, QueueBound
 from dispatcher.controller.intake.specs import Specs
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.reconcile.acts import Acts
-from dispatcher.controller.reconcile.appwrapper_informer import AppWrapperInformer
-from dispatcher.controller.reconcile.attempts import Attempts
-from dispatcher.controller.reconcile.committer import Committer
 from dispatcher.controller.reconcile.creation import Creator
 from dispatcher.controller.reconcile.observer import Observer
 from dispatcher.controller.reconcile.pacing import Pacing
 from dispatcher.controller.reconcile.reconciler import Reconciler, lane_of
 from dispatcher.controller.reconcile.result import Result, Results
 from dispatcher.controller.reconcile.status_writer import StatusWriter
-from dispatcher.controller.reconcile.workqueue import WorkQueue
 from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.controller.scheduling.committer import Committer
+from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake.ceilings import NO_CEILING, Ceiling
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.lifecycle.steps import EvictionReason
@@ -74,18 +74,18 @@ class World:
         self.hub = AppWrapperInformer(self.client, self.cluster.discovery, self.queue.add)
         self.committer = Committer(self.store, self.cache, lambda _change, _record: None)
         self.specs = Specs(self.store)
+        self.attempts = Attempts(self.hub, self.clusters, self.specs, "the-hub", self.now)
         self.jobs = Watched(self.server, "/apis/batch/v1", "jobs")
         self.secrets = Watched(self.server, "/api/v1", "secrets")
         self.config_maps = Watched(self.server, "/api/v1", "configmaps")
         self.woken: list[str] = []
-        self.admitted: list[str] = []
+        self.taken_in: list[str] = []
         self.failed: list[str] = []
-        self.intake = self.make_admission()
+        self.intake = self.make_intake()
         self.status_writer = StatusWriter(
             self.hub, self.cache, self.clusters, self.queue, monotonic, self.bound
         )
         self.pacing = Pacing()
-        self.attempts = Attempts(self.hub, self.clusters, self.specs, "the-hub", self.now)
         self.results = Results(
             self.committer, self.hub, self.clusters, self.queue, self.pacing, self.wake_dispatch, self.now
         )
@@ -96,7 +96,7 @@ class World:
         self.server.on("GET", ALL_PODS, answer(pods()))
         self.server.on("GET", PODS, answer(pods()))
 
-    def make_admission(
+    def make_intake(
         self,
         *,
         believes_stamps: bool = False,
@@ -106,22 +106,15 @@ class World:
         is_complete: Callable[[], bool] = lambda: True,
     ) -> Intake:
         """Who takes newcomers in."""
+        rules = IntakeRules(self.limits, authors, believes_stamps, denied_namespaces, takes_secrets)
         return Intake(
-            self.hub,
+            self.attempts,
             self.cache,
             self.committer,
-            self.clusters,
-            self.specs,
-            "the-hub",
-            lambda record: self.admitted.append(record.name),
+            lambda record: self.taken_in.append(record.name),
             self.comes_back,
-            self.now,
             is_complete,
-            believes_stamps=believes_stamps,
-            denied_namespaces=denied_namespaces,
-            authors=authors,
-            limits=self.limits,
-            takes_secrets=takes_secrets,
+            rules,
         )
 
     def make_reconciler(
@@ -174,7 +167,7 @@ class World:
         """Have an AppWrapper shown and taken in."""
         view = self.show(raw)
         self.intake.add(view.uid)
-        await self.intake.admit_all()
+        await self.intake.take_in_all()
         return self.record(view.uid)
 
     async def dispatched(self, raw: Json, cluster: str = "hub") -> Record:

@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
 from dispatcher.controller.intake.specs import Specs, owner_of
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.reconcile.appwrapper_informer import AppWrapperInformer
 from dispatcher.core.kinds.manifest import Owner, reference
 from dispatcher.core.lifecycle.decision import Loss
 from dispatcher.core.lifecycle.policy import LifecyclePolicy

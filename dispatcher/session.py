@@ -1,0 +1,439 @@
+"""The session of a leader: what it keeps in memory, composed, and the order in which its loops start.
+
+A session begins with what the database and the hub say of themselves, loads the queue, watches until every list is
+complete, and only then decides and acts. It ends with leadership, and nothing of it is used again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from dispatcher import log
+from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.controller.intake.appwrapper_informer import AppWrapperInformer
+from dispatcher.controller.intake.attempts import Attempts, Members
+from dispatcher.controller.intake.author_check import AuthorCheck, watch_policy
+from dispatcher.controller.intake.intake import Intake, IntakeRules
+from dispatcher.controller.intake.limits import Limits, QueueBound
+from dispatcher.controller.intake.namespaces import Namespaces
+from dispatcher.controller.intake.specs import Specs
+from dispatcher.controller.members.arrivals import Arrivals
+from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.connector import Means, Pace
+from dispatcher.controller.members.first_lists import wait_for_lists
+from dispatcher.controller.members.fleet import Concerned, Fleet
+from dispatcher.controller.reconcile.acts import Acts
+from dispatcher.controller.reconcile.creation import Creator
+from dispatcher.controller.reconcile.event_recorder import StepRecorder
+from dispatcher.controller.reconcile.observer import Observer
+from dispatcher.controller.reconcile.pacing import Pacing
+from dispatcher.controller.reconcile.reconciler import Reconciler, lane_of
+from dispatcher.controller.reconcile.result import Results
+from dispatcher.controller.reconcile.status_writer import StatusWriter
+from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.controller.scheduling.committer import Committer
+from dispatcher.controller.scheduling.garbage import look_at_all_again
+from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
+from dispatcher.controller.scheduling.slices import Slices
+from dispatcher.controller.upkeep.housekeeping import Housekeeping
+from dispatcher.controller.upkeep.metrics import gather
+from dispatcher.controller.upkeep.orphan_gc import OrphanCollector
+from dispatcher.controller.upkeep.restore_recovery import RestoreRecovery
+from dispatcher.controller.upkeep.sampler import Sampler
+from dispatcher.controller.upkeep.takeover import for_each, load
+from dispatcher.controller.workqueue import WorkQueue
+from dispatcher.core.intake.ceilings import Ceiling
+from dispatcher.core.kinds.demand import Rule
+from dispatcher.core.model.clock import Clock
+from dispatcher.core.model.record import ACTIVE
+from dispatcher.core.scheduling.backfill import Bounds
+from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.scheduling.cycle import Policy
+from dispatcher.kube.access_reviews import is_allowed, is_author_policy_bound
+from dispatcher.kube.client import POD_NAMESPACE, ClusterClient, own_namespace, pod_namespace
+from dispatcher.kube.events import EventRecorder
+from dispatcher.kube.kubeconfig import Connection
+from dispatcher.probes import Figures, Metrics
+from dispatcher.settings import Settings
+from dispatcher.store import restore_detection
+from dispatcher.store.clusters import ClusterStore
+from dispatcher.store.database import Database
+from dispatcher.store.leadership import Leadership, Lease
+from dispatcher.store.queue import QueueStore
+from dispatcher.store.restore_detection import Incarnation
+from dispatcher.store.samples import SampleStore
+
+_log = log.get("session")
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What a process keeps from one session to the next."""
+
+    settings: Settings
+    client: ClusterClient
+    database: Database
+    leadership: Leadership
+    clock: Clock
+    metrics: Metrics
+    may_write: Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Which hub a session works for, by its uid; which database with, by its id; and which life of that database."""
+
+    hub_uid: str
+    hub_id: str
+    incarnation: Incarnation
+
+
+async def identify(process: Process, hub_uid: str) -> Identity:
+    """Read what the database says of itself, before anything else of it is relied on. Raises `StoreError`."""
+    incarnation = await restore_detection.recognise(process.database, process.leadership.lease)
+    if incarnation.is_news:
+        _log.warning("database_restored", incarnation=incarnation.number)
+    store = QueueStore(process.database, lambda: process.leadership.lease)
+    return Identity(hub_uid, str(await store.hub_id()), incarnation)
+
+
+class Session:
+    """One term of leadership: everything it keeps in memory, and the loops that work on it."""
+
+    def __init__(self, process: Process, identity: Identity) -> None:
+        settings, now = process.settings, process.clock.now
+        self._process = process
+        self._incarnation = identity.incarnation
+        self._store = QueueStore(process.database, self._lease)
+        self._cluster_store = ClusterStore(process.database, self._lease)
+        self._queue = WorkQueue(time.monotonic, self._lane_of, settings.concurrency)
+        self._housekeeping = Housekeeping(
+            self._store,
+            now,
+            timedelta(days=settings.history_days),
+            timedelta(seconds=settings.reader_seconds),
+        )
+        self._cluster = self._make_cluster(HUB_CLUSTER, process.client)
+        self._fleet = self._make_fleet(identity.hub_uid)
+        self._clusters = self._fleet.clusters
+        self._specs = Specs(self._store, timedelta(seconds=settings.kept_seconds))
+        self._cache = Cache(
+            self._fleet.ledgers, self._place_freed, bounds_of_reservations(settings), self._specs.limit_of
+        )
+        self._arrivals = Arrivals(self._clusters, self._cache, self._queue.add, self._wake_scheduler)
+        self._recorder = EventRecorder(process.client, time.monotonic)
+        steps = StepRecorder(process.metrics, self._recorder)
+        self._committer = Committer(self._store, self._cache, steps.announce)
+        self._informer = AppWrapperInformer(
+            process.client, self._cluster.discovery, self._appwrapper_changed, self._is_taken_in
+        )
+        self._attempts = Attempts(self._informer, self._clusters, self._specs, identity.hub_id, now)
+        self._namespaces = Namespaces(
+            process.client,
+            Ceiling(settings.max_priority, settings.max_priority_slope),
+            self._ceiling_changed,
+        )
+        self._first_lists = (self._cluster, self._informer, self._namespaces)
+        self._limits = Limits(
+            Rule(settings.declared_demand),
+            self._namespaces.ceiling_of,
+            QueueBound(settings.queued_per_namespace, self._cache.count_standing, self._queue.add),
+        )
+        self._authors = self._make_author_check()
+        self._intake = self._make_intake()
+        self._orphan_collector = OrphanCollector(
+            self._attempts,
+            self._cache,
+            self._store.deleted_among,
+            restored_at=identity.incarnation.restored_at,
+        )
+        self._restore_recovery = RestoreRecovery(
+            self._attempts, self._cache, self._committer, self._fleet, self._settle, self._look_and_plan
+        )
+        self._members = Members(
+            is_connecting=self._is_connecting,
+            loss_of=self._fleet.loss_of,
+            leads_nowhere=self._fleet.leads_nowhere,
+            note_mishap=self._fleet.note_mishap,
+        )
+        self._pacing = Pacing()
+        self._observer = Observer(
+            self._attempts,
+            self._cache,
+            self._limits,
+            self._members,
+            self._restore_recovery.is_left_alone,
+            self._pacing,
+        )
+        self._scheduler = self._make_scheduler()
+        self._reconciler = self._make_reconciler()
+
+    # --- its parts ---------------------------------------------------------------------------------------------
+
+    def _make_cluster(self, name: str, client: ClusterClient) -> Cluster:
+        return Cluster(name, client, CapacityLedger(), self._wake_scheduler, self._queue.add, self._home_of)
+
+    def _make_fleet(self, hub_uid: str) -> Fleet:
+        process, settings = self._process, self._process.settings
+        means = Means(
+            hub=process.client,
+            namespace=own_namespace(settings.namespace),
+            connect=self._connect,
+            make_cluster=self._make_cluster,
+            memory=self._cluster_store,
+            now=process.clock.now,
+            pace=Pace(settings.probe_seconds, settings.unreachable_seconds, settings.unlisted_seconds),
+        )
+        concerned = Concerned(self._wake_scheduler, self._member_changed)
+        return Fleet(self._cluster, hub_uid, means, concerned, self._count_running)
+
+    def _make_author_check(self) -> AuthorCheck | None:
+        """The check of authors' rights by access reviews, if the settings ask for reviews."""
+        if self._process.settings.author_check != "review":
+            return None
+        return AuthorCheck(
+            lambda access: is_allowed(self._process.client, access),
+            self._clusters,
+            self._fleet.is_complete,
+            lambda uid: self._informer.view(uid) is not None,
+            self._queue.add,
+            time.monotonic,
+        )
+
+    def _make_intake(self) -> Intake:
+        settings = self._process.settings
+        rules = IntakeRules(
+            self._limits,
+            self._authors,
+            believes_stamps=settings.submitter == "annotation",
+            denied_namespaces=denied_namespaces(settings),
+            takes_secrets=settings.wrapped_secrets == "stored",
+        )
+        return Intake(
+            self._attempts,
+            self._cache,
+            self._committer,
+            lambda record: self._look_and_plan(record.uid),
+            self._queue.add_failed,
+            self._fleet.is_surely_complete,
+            rules,
+        )
+
+    def _make_scheduler(self) -> Scheduler:
+        process, settings = self._process, self._process.settings
+        return Scheduler(
+            self._cache,
+            self._committer,
+            self._fleet,
+            self._queue.add,
+            self._observer.is_as_asked,
+            process.clock.now,
+            process.metrics,
+            Rules(
+                policy=Policy(settings.queue_policy),
+                starvation_bound=timedelta(seconds=settings.starvation_bound_seconds),
+                least=settings.cycle_seconds,
+                most=settings.poll_seconds,
+            ),
+        )
+
+    def _make_reconciler(self) -> Reconciler:
+        creator = Creator(
+            self._attempts,
+            self._cache,
+            self._queue.failures,
+            self._members,
+            self._orphan_collector.removes,
+            denied_namespaces(self._process.settings),
+        )
+        results = Results(
+            self._committer,
+            self._informer,
+            self._clusters,
+            self._queue,
+            self._pacing,
+            self._wake_scheduler,
+            self._process.clock.now,
+        )
+        status_writer = StatusWriter(
+            self._informer, self._cache, self._clusters, self._queue, time.monotonic, self._limits.bound
+        )
+        acts = Acts(self._attempts, self._intake, creator, self._limits, self._pacing)
+        return Reconciler(self._observer, acts, results, status_writer, self._queue)
+
+    def _make_sampler(self) -> Sampler:
+        process = self._process
+        samples = SampleStore(process.database, self._lease)
+        period = timedelta(seconds=process.settings.sample_seconds)
+        return Sampler(self._cache, self._fleet, samples, process.clock.now, period)
+
+    # --- its life ----------------------------------------------------------------------------------------------
+
+    async def start(self, tasks: asyncio.TaskGroup) -> None:
+        """Load, watch, take in what is there, and only then decide and act."""
+        await self._housekeeping.prepare()
+        await self._load()
+        tasks.create_task(self._committer.run(), name="committer")
+        tasks.create_task(self._recorder.run(), name="events")
+        await self.watch(tasks)
+        self._start_author_check(tasks)
+        await self._take_in()
+        if not self._incarnation.is_settled:
+            await self._restore_recovery.begin()
+            tasks.create_task(self._restore_recovery.run(), name="restore-recovery")
+        await self._prepare_policies()
+        await for_each(self._cache.uids(), self._queue.add, Slices(time.monotonic))
+        tasks.create_task(self._intake.run(), name="intake")
+        tasks.create_task(self._scheduler.run(), name="scheduler")
+        tasks.create_task(self._orphan_collector.run(), name="orphan-gc")
+        tasks.create_task(self._housekeeping.run(), name="housekeeping")
+        tasks.create_task(self._housekeeping.run_readers(), name="readers")
+        tasks.create_task(self._make_sampler().run(), name="sampler")
+        tasks.create_task(self._reconciler.run(), name="reconciler")
+        self._wake_scheduler()
+
+    async def watch(self, tasks: asyncio.TaskGroup) -> None:
+        """Begin to watch; return once the hub is listed, and its members have answered or had time to.
+
+        Raises `NotListed` after `unlisted_seconds`. The wait for members has a bound of its own, since a member that
+        does not answer is no reason to give up leadership; the fleet gives it up when MemberClusters cannot be listed.
+        """
+        tasks.create_task(self._cluster.run(), name="cluster")
+        tasks.create_task(self._informer.run(), name="informer")
+        tasks.create_task(self._namespaces.run(), name="namespaces")
+        tasks.create_task(self._fleet.run(), name="fleet")
+        tasks.create_task(self._arrivals.run(), name="arrivals")
+        await wait_for_lists(self._first_lists, self._process.settings.unlisted_seconds)
+        await self._fleet.wait_until_answered()
+        await self._arrivals.wait_until_done()
+
+    async def _load(self) -> None:
+        """Take in what the database knows of AppWrappers and members."""
+        slices, store = Slices(time.monotonic), self._cluster_store
+        await load(self._cache, self._store, slices)
+        self._fleet.remember(
+            await store.unreachable_clusters(), await store.declared_members(), self._cache.occupied()
+        )
+        await for_each(self._cache.records(), self._cluster.learn, slices)
+
+    def _start_author_check(self, tasks: asyncio.TaskGroup) -> None:
+        if self._authors is not None:
+            tasks.create_task(self._authors.run(), name="author-check")
+        elif self._process.settings.author_check == "policy":
+            client, note = self._process.client, self._process.metrics.author_policy_missing.set
+            watch = watch_policy(lambda: is_author_policy_bound(client), note)
+            tasks.create_task(watch, name="author-policy")
+
+    async def _take_in(self) -> None:
+        """Take in the AppWrappers that the database does not know."""
+        newcomers = (view.uid for view in self._informer.views() if not self._is_taken_in(view.uid))
+        await for_each(newcomers, self._intake.add, Slices(time.monotonic))
+        await self._intake.take_in_all()
+
+    async def _prepare_policies(self) -> None:
+        """Read the lifecycle policies of running gangs at once: each of these gangs is reconciled first of all."""
+        active = [record for record in self._cache.records() if record.phase in ACTIVE]
+        views = {record.uid: self._informer.view(record.uid) for record in active}
+        await self._specs.prepare({uid: view.tolerance for uid, view in views.items() if view}, active)
+
+    # --- what it shows -----------------------------------------------------------------------------------------
+
+    def figures(self) -> Figures:
+        """The metrics of this moment."""
+        return gather(self._cache, self._clusters, self._informer, self._process.client, self._recorder)
+
+    def watches_ready(self) -> bool:
+        """True once every watch has its first complete answer."""
+        return not any(each.missing for each in self._first_lists)
+
+    def concern(self) -> str:
+        """Why the leader cannot work, in a sentence; empty if it can."""
+        return self._fleet.problem
+
+    # --- callbacks of its parts --------------------------------------------------------------------------------
+
+    def _lease(self) -> Lease:
+        return self._process.leadership.lease
+
+    def _connect(self, connection: Connection) -> ClusterClient:
+        settings = self._process.settings
+        return ClusterClient.of(
+            connection,
+            read_timeout=settings.read_timeout_seconds,
+            write_timeout=settings.write_timeout_seconds,
+            may_write=self._process.may_write,
+        )
+
+    def _lane_of(self, uid: str) -> str:
+        return lane_of(uid, self._cache, self._informer)
+
+    def _home_of(self, uid: str) -> str | None:
+        """The namespace of an AppWrapper, known as soon as the database or the hub has shown it."""
+        known = self._cache.get(uid) or self._informer.view(uid)
+        return known.namespace if known else None
+
+    def _is_taken_in(self, uid: str) -> bool:
+        return self._cache.get(uid) is not None
+
+    def _count_running(self, cluster: str) -> int:
+        return self._cache.count_holders(cluster)
+
+    def _is_connecting(self, name: str) -> bool:
+        """True while a cluster is being connected or taken in: nobody can tell how its gangs are."""
+        return self._fleet.is_joining(name) or self._arrivals.is_under_way(name)
+
+    def _appwrapper_changed(self, uid: str) -> None:
+        for cluster in self._clusters.values():
+            cluster.introduce(uid)
+        self._queue.add(uid)
+
+    def _member_changed(self, name: str) -> None:
+        """A member was connected, lost, or marked to be drained: its gangs are to be reconciled."""
+        self._arrivals.add(name)
+        if name not in self._clusters:
+            look_at_all_again()
+            return
+        self._orphan_collector.wake()
+        self._restore_recovery.wake()
+
+    def _place_freed(self, namespace: str) -> None:
+        """An AppWrapper of a namespace has left the queue: another one may come in."""
+        self._intake.recall(namespace)
+
+    def _ceiling_changed(self, namespace: str) -> None:
+        """The ceilings of a namespace have changed: reconcile each queued or suspended AppWrapper in it."""
+        for uid in self._cache.standing(namespace):
+            self._queue.add(uid)
+
+    def _wake_scheduler(self) -> None:
+        self._scheduler.wake()
+
+    def _look_and_plan(self, uid: str) -> None:
+        self._queue.add(uid)
+        self._scheduler.wake()
+
+    async def _settle(self) -> None:
+        await restore_detection.settle(self._process.database, self._lease())
+
+
+def denied_namespaces(settings: Settings, pod: Path = POD_NAMESPACE) -> frozenset[str]:
+    """The namespaces in which nothing is dispatched: Kubernetes' own, that of members' kubeconfigs, and this pod's.
+
+    The pod's namespace has its ServiceAccount and the database's URL. `default` is not meant if it only stands for a
+    namespace that nobody named.
+    """
+    named = {each.strip() for each in settings.denied_namespaces.split(",")}
+    return frozenset({*named, settings.namespace, pod_namespace(pod)} - {""})
+
+
+def bounds_of_reservations(settings: Settings) -> Bounds:
+    """How long backfill reservations may take, and the least pause after one: the starvation bound."""
+    return Bounds(
+        kept=timedelta(seconds=settings.reservation_bound_seconds),
+        rest=timedelta(seconds=settings.starvation_bound_seconds),
+    )
