@@ -239,14 +239,9 @@ FROM chunk JOIN step USING (life)
 ORDER BY at[moment]
 """
 
-_COLUMNS: Final = ", ".join(
-    name for name in (*mapping.IDENTITY_COLUMNS, *mapping.STATE_COLUMNS) if name not in mapping.OF_EACH_EVENT
-)
-_COLUMNS_OF_THE_END: Final = ", ".join(
-    f"ended.{name}"
-    for name in (*mapping.IDENTITY_COLUMNS, *mapping.STATE_COLUMNS)
-    if name not in mapping.OF_EACH_EVENT
-)
+_NAMES: Final = tuple(name for name in mapping.NEW_COLUMNS if name not in mapping.OF_EACH_EVENT)
+_COLUMNS: Final = ", ".join(_NAMES)
+_COLUMNS_OF_THE_END: Final = ", ".join(f"ended.{name}" for name in _NAMES)
 
 _APPWRAPPERS: Final = f"""
 INSERT INTO appwrapper (uid, api_group, namespace, name, {_COLUMNS}, updated_at, last_event_at, taken_in_at,

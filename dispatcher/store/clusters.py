@@ -20,9 +20,10 @@ from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import LONGEST_MESSAGE
 from dispatcher.core.status.cluster_state import ClusterEvent, ClusterNews, Standing, news
 from dispatcher.errors import SettingsError
-from dispatcher.store import mapping
+from dispatcher.store import mapping, tables
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Lease
+from dispatcher.store.tables import listed, recordset, types
 
 
 class ClusterStore:
@@ -83,13 +84,15 @@ class ClusterStore:
     async def note_standing(self, name: str, standing: Standing, at: datetime) -> None:
         """Note how a cluster stands now."""
         async with self._fenced() as connection:
-            row = (await connection.execute(_STANDING, {"name": name})).first()
+            row = (await connection.execute(_STANDING, {"name": name})).mappings().first()
             if row is None:
                 return
-            known = Standing(row.is_declared, row.is_cordoned, row.is_draining, row.closed_reason)
+            known = Standing(**_STANDING_COLUMNS.arguments(row))
             now = standing.following(known)
             if now != known:
-                await connection.execute(_NOTE_STANDING, _columns(name, now))
+                # One that is removed comes back as if nothing had been noted of it.
+                kept = now if now.is_declared else Standing(is_declared=False)
+                await connection.execute(_NOTE_STANDING, {"name": name, **_STANDING_COLUMNS.row(kept)})
                 await self._tell(connection, name, at, news(known, now))
 
     async def note_rotation(self, name: str, at: datetime) -> None:
@@ -120,19 +123,6 @@ def _short(message: str) -> str:
     return message if len(message) <= LONGEST_MESSAGE else f"{message[: LONGEST_MESSAGE - 1]}…"
 
 
-def _columns(name: str, standing: Standing) -> dict[str, object]:
-    """The columns of how it stands; one that is removed comes back as if nothing had been noted of it."""
-    if not standing.is_declared:
-        standing = Standing(is_declared=False)
-    return {
-        "name": name,
-        "is_declared": standing.is_declared,
-        "is_cordoned": standing.is_cordoned,
-        "is_draining": standing.is_draining,
-        "closed_reason": standing.closed_reason,
-    }
-
-
 _MEET: Final = text(
     "INSERT INTO member_cluster (name, cluster_uid, is_declared) VALUES (:name, :uid, :is_declared) "
     "ON CONFLICT (name) DO NOTHING RETURNING name"
@@ -148,15 +138,15 @@ _FALL_SILENT: Final = text(
 _ANSWER: Final = text(
     "UPDATE member_cluster SET unreachable_since = NULL WHERE name = :name AND unreachable_since IS NOT NULL"
 )
+_STANDING_COLUMNS: Final = mapping.Fields(mapping.same(types(tables.member_cluster), Standing))
 _STANDING: Final = text(
-    "SELECT is_declared, is_cordoned, is_draining, closed_reason FROM member_cluster WHERE name = :name FOR UPDATE"
+    f"SELECT {listed(_STANDING_COLUMNS.columns)} FROM member_cluster WHERE name = :name FOR UPDATE"
 )
 _NOTE_STANDING: Final = text(
-    "UPDATE member_cluster SET is_declared = :is_declared, is_cordoned = :is_cordoned, "
-    "is_draining = :is_draining, closed_reason = :closed_reason WHERE name = :name"
+    f"UPDATE member_cluster SET {listed(f'{name} = :{name}' for name in _STANDING_COLUMNS.columns)} WHERE name = :name"
 )
+_EVENT_COLUMNS: Final = types(tables.cluster_event, "id", "recorded_at", "actor", "epoch")
 _TELL: Final = text(
-    "INSERT INTO cluster_event (at, cluster, event, reason, message, epoch) "
-    "SELECT at, cluster, event, reason, message, :epoch FROM json_to_recordset(CAST(:rows AS json)) "
-    "AS t(at timestamptz, cluster text, event text, reason text, message text)"
+    f"INSERT INTO cluster_event (epoch, {listed(_EVENT_COLUMNS)}) "
+    f"SELECT :epoch, {listed(_EVENT_COLUMNS)} FROM {recordset(_EVENT_COLUMNS)}"
 )

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import fields
 from datetime import datetime
-from typing import Any, Final
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -23,6 +25,7 @@ from dispatcher.core.model.record import (
     Attempt,
     Change,
     Condition,
+    Event,
     ObjectRef,
     Pending,
     Phase,
@@ -31,6 +34,10 @@ from dispatcher.core.model.record import (
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Kind, Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.errors import DataRefused
+from dispatcher.store import tables
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 Row = dict[str, object]
 
@@ -39,107 +46,74 @@ DELETE: Final = "delete"
 REMOVING: Final = frozenset({Phase.REQUEUEING, Phase.SUSPENDING, Phase.FAILING, Phase.DELETING})
 """Phases in which what an attempt created is to be deleted."""
 
-# Types by column, for `json_to_recordset`.
-IDENTITY_COLUMNS: Final = {
-    "uid": "text",
-    "api_group": "text",
-    "namespace": "text",
-    "name": "text",
-    "created_at": "timestamptz",
-    "kinds": "jsonb",
-    "user_name": "text",
-    "user_groups": "jsonb",
-}
-NAMES: Final = frozenset({"uid", "api_group", "namespace", "name"})
-OF_EACH_EVENT: Final = NAMES | {"last_event_at"}
+IDENTITY: Final = frozenset(
+    {"uid", "api_group", "namespace", "name", "created_at", "kinds", "user_name", "user_groups"}
+)
+"""Columns of an AppWrapper that no update changes."""
+
+# Types by column, without the columns that the database or the writing statement sets.
+NEW_COLUMNS: Final = tables.types(
+    tables.appwrapper, "enqueue_seq", "updated_at", "taken_in_at", "first_queued_at", "ended_at", "outcome"
+)
+STATE_COLUMNS: Final = {name: type_ for name, type_ in NEW_COLUMNS.items() if name not in IDENTITY}
+ATTEMPT_COLUMNS: Final = tables.types(tables.attempt, "cluster_uid", "epoch")
+OBJECT_COLUMNS: Final = tables.types(tables.attempt_object)
+EVENT_COLUMNS: Final = tables.types(tables.event, "id", "recorded_at", "epoch")
+
+OF_EACH_EVENT: Final = frozenset({"uid", "api_group", "namespace", "name", "last_event_at"})
 """Columns that each event has itself."""
 
-STATE_COLUMNS: Final = {
-    "version": "integer",
-    "queue": "text",
-    "phase": "text",
-    "phase_since": "timestamptz",
-    "last_event_at": "timestamptz",
-    "priority": "integer",
-    "priority_slope": "double precision",
-    "spec_hash": "text",
-    "demand": "jsonb",
-    "pods": "bigint",
-    "pod_sets": "jsonb",
-    "conditions": "jsonb",
-    "cluster_selector": "text",
-    "cluster_preference": "text",
-    "ruled_out": "jsonb",
-    "reason": "text",
-    "message": "text",
-    "unhealthy_reason": "text",
-    "unhealthy_message": "text",
-    "unhealthy_since": "timestamptz",
-    "requeuings": "integer",
-    "retries": "integer",
-    "requeuing_seconds": "integer",
-    "expected_seconds": "integer",
-    "kept_until": "timestamptz",
-    "pending_reason": "text",
-    "pending_message": "text",
-    "pending_resource": "text",
-    "pending_cluster": "text",
-    "pending_clusters": "jsonb",
-    "eligible_at": "timestamptz",
-    "blocked_since": "timestamptz",
-    "attempts": "integer",
-    "attempt": "integer",
-    "cluster": "text",
-}
-WHERE_COLUMNS: Final = frozenset({"cluster_selector", "cluster_preference", "ruled_out"})
-KEPT_IF_NULL: Final = frozenset({"demand", "pod_sets", "conditions", "pending_clusters"}) | WHERE_COLUMNS
+REQUIREMENT_COLUMNS: Final = frozenset({"cluster_selector", "cluster_preference", "ruled_out"})
+KEPT_IF_NULL: Final = (
+    frozenset({"demand", "pod_sets", "conditions", "pending_clusters"}) | REQUIREMENT_COLUMNS
+)
 """Large columns that an update leaves as they are where it says null."""
 
-ATTEMPT_COLUMNS: Final = {
-    "uid": "text",
-    "number": "integer",
-    "cluster": "text",
-    "decided_at": "timestamptz",
-    "created_at": "timestamptz",
-    "started_at": "timestamptz",
-    "ended_at": "timestamptz",
-    "outcome": "text",
-    "reason": "text",
-    "demand": "jsonb",
-}
-OBJECT_COLUMNS: Final = {
-    "uid": "text",
-    "attempt": "integer",
-    "item": "integer",
-    "api_version": "text",
-    "kind": "text",
-    "namespace": "text",
-    "name": "text",
-    "object_uid": "text",
-    "done": "boolean",
-    "intent": "text",
-}
-EVENT_COLUMNS: Final = {
-    "at": "timestamptz",
-    "uid": "text",
-    "namespace": "text",
-    "name": "text",
-    "queue": "text",
-    "cause": "text",
-    "from_phase": "text",
-    "to_phase": "text",
-    "reason": "text",
-    "message": "text",
-    "cluster": "text",
-    "attempt": "integer",
-    "change": "jsonb",
-}
 
-PENDING_COLUMNS: Final = frozenset(
-    {"pending_reason", "pending_message", "pending_resource", "pending_cluster", "pending_clusters"}
+class Fields:
+    """The columns that hold fields of a dataclass unchanged; `by_column` names the field of each column."""
+
+    def __init__(self, by_column: Mapping[str, str]) -> None:
+        self.columns = tuple(by_column)
+        self._names = tuple(by_column.values())
+        self._of_value = attrgetter(*self._names)
+        self._of_row = itemgetter(*self.columns)
+
+    def row(self, value: object) -> Row:
+        """The columns of a value, all null without one."""
+        if value is None:
+            return dict.fromkeys(self.columns)
+        return dict(zip(self.columns, self._of_value(value), strict=True))
+
+    def arguments(self, row: Mapping[Any, Any]) -> dict[str, Any]:
+        """The fields of a row, by name."""
+        return dict(zip(self._names, self._of_row(row), strict=True))
+
+
+def same(columns: Iterable[str], of: type[DataclassInstance]) -> dict[str, str]:
+    """The columns that have the name of a field."""
+    names = {each.name for each in fields(of)}
+    return {column: column for column in columns if column in names}
+
+
+def _prefixed(prefix: str) -> Fields:
+    """The columns of an AppWrapper whose names are `prefix` and the name of a field."""
+    return Fields({name: name.removeprefix(prefix) for name in STATE_COLUMNS if name.startswith(prefix)})
+
+
+_RENAMED: Final = {"api_group": "group", "user_name": "user", "user_groups": "groups"}
+_NEW: Final = Fields(same(filter(IDENTITY.__contains__, NEW_COLUMNS), Record) | _RENAMED)
+_STATE: Final = Fields(same((name for name in STATE_COLUMNS if name != "attempt"), Record))
+_ATTEMPT: Final = Fields(same(ATTEMPT_COLUMNS, Attempt))
+_OBJECT: Final = Fields(
+    same((name for name in OBJECT_COLUMNS if name != "uid"), ObjectRef) | {"object_uid": "uid"}
 )
-TOGETHER: Final = (PENDING_COLUMNS, frozenset({"priority", "priority_slope"}))
-"""Columns of which an event tells all if it tells of one, so that no reader has to look for the others."""
+_EVENT: Final = Fields(same(EVENT_COLUMNS, Event))
+_PENDING: Final = _prefixed("pending_")
+_UNHEALTHY: Final = _prefixed("unhealthy_")
+
+TOGETHER: Final = (frozenset(_PENDING.columns), frozenset({"priority", "priority_slope"}))
+"""Groups of columns of which an event has all or none, so that a reader finds them in one event."""
 
 TELLING: Final = frozenset({"failed", "evicted", "postponed", "withdrawn", "lost"})
 """Outcomes of an attempt for which there is a reason."""
@@ -159,14 +133,8 @@ def to_json(rows: Sequence[Row]) -> str:
 def new_row(record: Record) -> Row:
     """All of a record but its attempt, to be inserted."""
     return {
-        "uid": record.uid,
-        "api_group": record.group,
-        "namespace": record.namespace,
-        "name": record.name,
-        "created_at": record.created_at,
+        **_NEW.row(record),
         "kinds": sorted(record.where.kinds),
-        "user_name": record.user,
-        "user_groups": record.groups,
         **_state(record),
     }
 
@@ -181,7 +149,7 @@ def changed_row(before: Record, after: Record) -> Row:
     if after.pending == before.pending:
         row["pending_clusters"] = None
     if after.where == before.where:
-        row |= dict.fromkeys(WHERE_COLUMNS)
+        row |= dict.fromkeys(REQUIREMENT_COLUMNS)
     return row
 
 
@@ -195,14 +163,8 @@ def attempt_rows(change: Change) -> list[Row]:
         return []
     return [
         {
+            **_ATTEMPT.row(new),
             "uid": change.after.uid,
-            "number": new.number,
-            "cluster": new.cluster,
-            "decided_at": new.decided_at,
-            "created_at": new.created_at,
-            "started_at": new.started_at,
-            "ended_at": new.ended_at,
-            "outcome": new.outcome,
             "reason": _why_it_ended(change.after),
             "demand": dict(change.after.gang.demand),
         }
@@ -221,15 +183,9 @@ def object_rows(change: Change) -> list[Row]:
     turned = change.before is not None and _intent(change.before) != intent
     return [
         {
+            **_OBJECT.row(each),
             "uid": change.after.uid,
             "attempt": attempt.number,
-            "item": each.item,
-            "api_version": each.api_version,
-            "kind": each.kind,
-            "namespace": each.namespace,
-            "name": each.name,
-            "object_uid": each.uid,
-            "done": each.done,
             "intent": intent,
         }
         for each in attempt.objects
@@ -245,28 +201,12 @@ def _why_it_ended(record: Record) -> str:
 
 def event_rows(change: Change) -> list[Row]:
     """Lines of history about a step, the last of which says what it changed in the row."""
-    record, events = change.after, change.events
-    told: list[Row] = [
-        {
-            "at": event.at,
-            "uid": record.uid,
-            "namespace": record.namespace,
-            "name": record.name,
-            "queue": record.queue,
-            "cause": event.cause,
-            "from_phase": event.from_phase,
-            "to_phase": event.to_phase,
-            "reason": event.reason,
-            "message": event.message,
-            "cluster": event.cluster,
-            "attempt": event.attempt,
-            "change": {},
-        }
-        for event in events
-    ]
-    if told:
-        told[-1]["change"] = _difference(change.before, record)
-    return told
+    record = change.after
+    whose = {"uid": record.uid, "namespace": record.namespace, "name": record.name, "queue": record.queue}
+    rows: list[Row] = [{**_EVENT.row(event), **whose, "change": {}} for event in change.events]
+    if rows:
+        rows[-1]["change"] = _difference(change.before, record)
+    return rows
 
 
 def _difference(before: Record | None, after: Record) -> Row:
@@ -284,41 +224,18 @@ def _difference(before: Record | None, after: Record) -> Row:
 
 
 def _state(record: Record) -> Row:
-    pending, attempt, unhealthy = record.pending, record.attempt, record.unhealthy
+    pending, attempt = record.pending, record.attempt
     return {
-        "version": record.version,
-        "queue": record.queue,
-        "phase": record.phase,
-        "phase_since": record.phase_since,
-        "last_event_at": record.last_event_at,
-        "priority": record.priority,
-        "priority_slope": record.priority_slope,
-        "spec_hash": record.spec_hash,
+        **_STATE.row(record),
         "demand": dict(record.gang.demand),
         "pods": record.gang.pods,
         "pod_sets": [_pod_set_row(each) for each in record.gang.pod_sets],
-        "conditions": record.conditions,
         "cluster_selector": str(record.where.selector),
         "cluster_preference": str(record.where.prefers),
         "ruled_out": sorted(record.where.ruled_out),
-        "reason": record.reason,
-        "message": record.message,
-        "unhealthy_reason": unhealthy.reason if unhealthy else None,
-        "unhealthy_message": unhealthy.message if unhealthy else None,
-        "unhealthy_since": unhealthy.since if unhealthy else None,
-        "requeuings": record.requeuings,
-        "retries": record.retries,
-        "requeuing_seconds": record.requeuing_seconds,
-        "expected_seconds": record.expected_seconds,
-        "kept_until": record.kept_until,
-        "pending_reason": pending.reason if pending else None,
-        "pending_message": pending.message if pending else None,
-        "pending_resource": pending.resource if pending else None,
-        "pending_cluster": pending.cluster if pending else None,
+        **_PENDING.row(pending),
         "pending_clusters": pending.clusters if pending else (),
-        "eligible_at": record.eligible_at,
-        "blocked_since": record.blocked_since,
-        "attempts": record.attempts,
+        **_UNHEALTHY.row(record.unhealthy),
         "attempt": attempt.number if attempt else None,
         "cluster": attempt.cluster if attempt else None,
     }
@@ -377,86 +294,37 @@ def _where(
 
 def record_of(row: Mapping[Any, Any], attempt: Attempt | None) -> Record:
     """A record from its row and its current attempt."""
+    converted = {
+        "groups": submitter(row["user_name"], tuple(row["user_groups"])).groups,
+        "phase": Phase(row["phase"]),
+        "conditions": tuple(map(_condition_of, row["conditions"])),
+    }
     return Record(
-        uid=row["uid"],
-        group=row["api_group"],
-        namespace=row["namespace"],
-        name=row["name"],
-        created_at=row["created_at"],
-        phase=Phase(row["phase"]),
-        phase_since=row["phase_since"],
-        last_event_at=row["last_event_at"],
-        user=row["user_name"],
-        groups=submitter(row["user_name"], tuple(row["user_groups"])).groups,
-        spec_hash=row["spec_hash"],
-        version=row["version"],
+        **{**_NEW.arguments(row), **_STATE.arguments(row), **converted},
         enqueue_seq=row["enqueue_seq"],
-        queue=row["queue"],
-        priority=row["priority"],
-        priority_slope=row["priority_slope"],
-        gang=Gang(
-            demand=Resources(row["demand"]),
-            pods=row["pods"],
-            pod_sets=tuple(_pod_set_of(each) for each in row["pod_sets"]),
-        ),
-        conditions=tuple(_condition_of(each) for each in row["conditions"]),
-        reason=row["reason"],
-        message=row["message"],
+        gang=Gang(Resources(row["demand"]), row["pods"], tuple(map(_pod_set_of, row["pod_sets"]))),
         pending=_pending_of(row),
         unhealthy=_ailment_of(row),
-        requeuings=row["requeuings"],
-        retries=row["retries"],
-        requeuing_seconds=row["requeuing_seconds"],
-        expected_seconds=row["expected_seconds"],
-        kept_until=row["kept_until"],
         where=_where_of(row),
-        eligible_at=row["eligible_at"],
-        blocked_since=row["blocked_since"],
-        attempts=row["attempts"],
         attempt=attempt,
     )
 
 
 def attempt_of(row: Mapping[Any, Any], objects: Iterable[ObjectRef]) -> Attempt:
     """An attempt from its row and its objects, which are put in order of their items."""
-    return Attempt(
-        number=row["number"],
-        cluster=row["cluster"],
-        decided_at=row["decided_at"],
-        objects=tuple(sorted(objects, key=lambda each: each.item)),
-        created_at=row["created_at"],
-        started_at=row["started_at"],
-        ended_at=row["ended_at"],
-        outcome=row["outcome"],
-    )
+    return Attempt(**_ATTEMPT.arguments(row), objects=tuple(sorted(objects, key=lambda each: each.item)))
 
 
 def object_of(row: Mapping[Any, Any]) -> ObjectRef:
     """A wrapped object from its row."""
-    return ObjectRef(
-        item=row["item"],
-        api_version=row["api_version"],
-        kind=row["kind"],
-        namespace=row["namespace"],
-        name=row["name"],
-        uid=row["object_uid"],
-        done=row["done"],
-    )
+    return ObjectRef(**_OBJECT.arguments(row))
 
 
 def _pending_of(row: Mapping[Any, Any]) -> Pending | None:
     if row["pending_reason"] is None:
         return None
-    return Pending(
-        reason=row["pending_reason"],
-        message=row["pending_message"],
-        resource=row["pending_resource"],
-        cluster=row["pending_cluster"],
-        clusters=tuple(
-            _rejection(each["cluster"], each["reason"], each["message"], each["resource"])
-            for each in row["pending_clusters"]
-        ),
-    )
+    clusters = tuple(_rejection(**each) for each in row["pending_clusters"])
+    return Pending(**{**_PENDING.arguments(row), "clusters": clusters})
 
 
 @functools.lru_cache(maxsize=100_000)
@@ -468,7 +336,7 @@ def _rejection(cluster: str, reason: str, message: str, resource: str) -> Reject
 def _ailment_of(row: Mapping[Any, Any]) -> Ailment | None:
     if row["unhealthy_reason"] is None:
         return None
-    return Ailment(row["unhealthy_reason"], row["unhealthy_message"], row["unhealthy_since"])
+    return Ailment(**_UNHEALTHY.arguments(row))
 
 
 def _pod_set_of(value: Mapping[str, Any]) -> PodSet:
@@ -477,11 +345,9 @@ def _pod_set_of(value: Mapping[str, Any]) -> PodSet:
 
 
 def _condition_of(value: Mapping[str, Any]) -> Condition:
-    return Condition(
-        type=ConditionType(value["type"]),
-        status=value["status"],
-        since=datetime.fromisoformat(value["since"]),
-        updated=datetime.fromisoformat(value["updated"]),
-        reason=value["reason"],
-        message=value["message"],
-    )
+    converted = {
+        "type": ConditionType(value["type"]),
+        "since": datetime.fromisoformat(value["since"]),
+        "updated": datetime.fromisoformat(value["updated"]),
+    }
+    return Condition(**{**value, **converted})

@@ -29,6 +29,7 @@ from dispatcher.store import archive, mapping, partitions
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Lease
 from dispatcher.store.overdue import end_overdue
+from dispatcher.store.tables import listed, recordset
 
 ROWS_AT_ONCE: Final = 50
 """Read and understood without a pause for others: the lease is renewed and probes are answered meanwhile.
@@ -231,13 +232,8 @@ def _all(parts: Iterable[list[mapping.Row]]) -> list[mapping.Row]:
     return [row for part in parts for row in part]
 
 
-def _recordset(columns: Mapping[str, str]) -> str:
-    listed = ", ".join(f"{name} {type_}" for name, type_ in columns.items())
-    return f"json_to_recordset(CAST(:rows AS json)) AS t({listed})"
-
-
-def _names(columns: Iterable[str]) -> str:
-    return ", ".join(columns)
+def _replaced(columns: Iterable[str]) -> str:
+    return ", ".join(f"{name} = excluded.{name}" for name in columns)
 
 
 def _assignment(name: str) -> str:
@@ -255,43 +251,40 @@ _DELETED: Final = text(
     "SELECT uid FROM appwrapper WHERE uid = ANY(:uids) AND phase = 'Deleted' "
     "UNION ALL SELECT uid FROM past_appwrapper WHERE uid = ANY(:uids)"
 )
-_NEW_COLUMNS: Final = {**mapping.IDENTITY_COLUMNS, **mapping.STATE_COLUMNS}
 _ENDED: Final = "t.phase IN ('Completed', 'Failed', 'Deleted')"
 # When it began and ended follows from the phases it went through: written here, no step can forget to.
 _INSERT: Final = text(
-    f"INSERT INTO appwrapper ({_names(_NEW_COLUMNS)}, taken_in_at, first_queued_at, ended_at, outcome) "
-    f"SELECT {_names(_NEW_COLUMNS)}, t.phase_since, CASE WHEN t.phase = 'Queued' THEN t.phase_since END, "
+    f"INSERT INTO appwrapper ({listed(mapping.NEW_COLUMNS)}, taken_in_at, first_queued_at, ended_at, outcome) "
+    f"SELECT {listed(mapping.NEW_COLUMNS)}, t.phase_since, CASE WHEN t.phase = 'Queued' THEN t.phase_since END, "
     f"CASE WHEN {_ENDED} THEN t.phase_since END, CASE WHEN {_ENDED} THEN lower(t.phase) ELSE '' END "
-    f"FROM {_recordset({'ordinal': 'integer', **_NEW_COLUMNS})} "
+    f"FROM {recordset({'ordinal': 'integer', **mapping.NEW_COLUMNS})} "
     "ORDER BY ordinal ON CONFLICT (uid) DO NOTHING RETURNING uid, enqueue_seq"
 )
 _UPDATE: Final = text(
-    f"UPDATE appwrapper AS a SET {_names(map(_assignment, mapping.STATE_COLUMNS))}, "
+    f"UPDATE appwrapper AS a SET {', '.join(map(_assignment, mapping.STATE_COLUMNS))}, "
     "updated_at = clock_timestamp(), "
     "first_queued_at = coalesce(a.first_queued_at, CASE WHEN t.phase = 'Queued' THEN t.phase_since END), "
     f"ended_at = coalesce(a.ended_at, CASE WHEN {_ENDED} THEN t.phase_since END), "
     f"outcome = CASE WHEN a.outcome = '' AND {_ENDED} THEN lower(t.phase) ELSE a.outcome END "
-    f"FROM {_recordset({'uid': 'text', 'believed': 'integer', **mapping.STATE_COLUMNS})} "
+    f"FROM {recordset({'uid': 'text', 'believed': 'integer', **mapping.STATE_COLUMNS})} "
     "WHERE a.uid = t.uid AND a.version = t.believed RETURNING a.uid"
 )
 _ATTEMPTS: Final = text(
-    f"INSERT INTO attempt (epoch, cluster_uid, {_names(mapping.ATTEMPT_COLUMNS)}) "
+    f"INSERT INTO attempt (epoch, cluster_uid, {listed(mapping.ATTEMPT_COLUMNS)}) "
     "SELECT :epoch, coalesce((SELECT m.cluster_uid FROM member_cluster m WHERE m.name = t.cluster), ''), "
-    f"{_names(mapping.ATTEMPT_COLUMNS)} FROM {_recordset(mapping.ATTEMPT_COLUMNS)} "
-    "ON CONFLICT (uid, number) DO UPDATE SET created_at = excluded.created_at, "
-    "started_at = excluded.started_at, ended_at = excluded.ended_at, outcome = excluded.outcome, "
-    "reason = excluded.reason"
+    f"{listed(mapping.ATTEMPT_COLUMNS)} FROM {recordset(mapping.ATTEMPT_COLUMNS)} "
+    "ON CONFLICT (uid, number) DO UPDATE SET "
+    + _replaced(("created_at", "started_at", "ended_at", "outcome", "reason"))
 )
 _OBJECTS: Final = text(
-    f"INSERT INTO attempt_object ({_names(mapping.OBJECT_COLUMNS)}) "
-    f"SELECT {_names(mapping.OBJECT_COLUMNS)} FROM {_recordset(mapping.OBJECT_COLUMNS)} "
-    "ON CONFLICT (uid, attempt, item) DO UPDATE SET api_version = excluded.api_version, "
-    "kind = excluded.kind, namespace = excluded.namespace, name = excluded.name, "
-    "object_uid = excluded.object_uid, done = excluded.done, intent = excluded.intent"
+    f"INSERT INTO attempt_object ({listed(mapping.OBJECT_COLUMNS)}) "
+    f"SELECT {listed(mapping.OBJECT_COLUMNS)} FROM {recordset(mapping.OBJECT_COLUMNS)} "
+    "ON CONFLICT (uid, attempt, item) DO UPDATE SET "
+    + _replaced(name for name in mapping.OBJECT_COLUMNS if name not in ("uid", "attempt", "item"))
 )
 _EVENTS: Final = text(
-    f"INSERT INTO event (epoch, {_names(mapping.EVENT_COLUMNS)}) "
-    f"SELECT :epoch, {_names(mapping.EVENT_COLUMNS)} FROM {_recordset(mapping.EVENT_COLUMNS)}"
+    f"INSERT INTO event (epoch, {listed(mapping.EVENT_COLUMNS)}) "
+    f"SELECT :epoch, {listed(mapping.EVENT_COLUMNS)} FROM {recordset(mapping.EVENT_COLUMNS)}"
 )
 
 # --- reading -----------------------------------------------------------------------------------------

@@ -10,9 +10,10 @@ from sqlalchemy import text
 
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.status.samples import CapacitySample, QueueSample
-from dispatcher.store import mapping
+from dispatcher.store import mapping, tables
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Lease
+from dispatcher.store.tables import listed, recordset, types
 
 REMEMBERED: Final = timedelta(days=7)
 """For so long it is looked back for what a cluster had. Somebody who leads writes it down again and again."""
@@ -51,15 +52,7 @@ class SampleStore:
 
 def _capacity_row(sample: CapacitySample) -> mapping.Row:
     # As text: sums may be longer than 64 bits, which is all that JSON can be written with here.
-    return {
-        "cluster": sample.cluster,
-        "resource": sample.resource,
-        "capacity": str(sample.capacity),
-        "held": str(sample.held),
-        "other": str(sample.other),
-        "free": str(sample.free),
-        "is_reachable": sample.is_reachable,
-    }
+    return {**_CAPACITY.row(sample), **{name: str(getattr(sample, name)) for name in _AMOUNTS}}
 
 
 def _queue_row(sample: QueueSample) -> mapping.Row:
@@ -77,18 +70,18 @@ def _in_text(demand: Resources) -> dict[str, str]:
 
 
 def _sample_of(row: Mapping[Any, Any]) -> CapacitySample:
-    amounts = {name: int(row[name]) for name in ("capacity", "held", "other", "free")}
-    return CapacitySample(row["cluster"], row["resource"], **amounts, is_reachable=row["is_reachable"])
+    return CapacitySample(**{**_CAPACITY.arguments(row), **{name: int(row[name]) for name in _AMOUNTS}})
 
 
+_AMOUNTS: Final = ("capacity", "held", "other", "free")
+_CAPACITY: Final = mapping.Fields(mapping.same(types(tables.capacity_sample, "at"), CapacitySample))
+_COLUMNS: Final = listed(_CAPACITY.columns)
 _IS_KNOWN: Final = text(
     "SELECT EXISTS (SELECT FROM queue_sample WHERE queue = ANY(:queues) AND at = CAST(:at AS timestamptz))"
 )
 _CAPACITIES: Final = text(
-    "INSERT INTO capacity_sample (at, cluster, resource, capacity, held, other, free, is_reachable) "
-    "SELECT CAST(:at AS timestamptz), cluster, resource, capacity, held, other, free, is_reachable "
-    "FROM json_to_recordset(CAST(:rows AS json)) AS t(cluster text, resource text, capacity numeric, "
-    "held numeric, other numeric, free numeric, is_reachable boolean)"
+    f"INSERT INTO capacity_sample (at, {_COLUMNS}) SELECT CAST(:at AS timestamptz), {_COLUMNS} "
+    f"FROM {recordset(types(tables.capacity_sample, 'at'))}"
 )
 _QUEUES: Final = text(
     "INSERT INTO queue_sample (at, queue, queued, queued_cpu, queued_memory, queued_gpu, "
@@ -100,7 +93,7 @@ _QUEUES: Final = text(
     "AS t(queue text, queued integer, queued_demand jsonb, running integer, running_demand jsonb)"
 )
 _LAST: Final = text(
-    "SELECT cluster, resource, capacity, held, other, free, is_reachable FROM capacity_sample "
+    f"SELECT {_COLUMNS} FROM capacity_sample "
     "WHERE cluster = :cluster AND at = (SELECT max(at) FROM capacity_sample "
     "WHERE cluster = :cluster AND at >= CAST(:since AS timestamptz)) ORDER BY resource"
 )

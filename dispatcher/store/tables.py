@@ -8,6 +8,7 @@ Phases are plain text: a new one needs no migration.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Final
 
@@ -30,6 +31,7 @@ from sqlalchemy import (
     Uuid,
     text,
 )
+from sqlalchemy.dialects import postgresql
 from sqlalchemy.dialects.postgresql import JSONB
 
 metadata: Final = MetaData(
@@ -375,3 +377,20 @@ past_attempt: Final = Table(
     Index("ix_past_attempt_held", text("tstzrange(decided_at, ended_at)"), postgresql_using="gist"),
     postgresql_partition_by="RANGE (ended_at)",
 )
+
+
+def types(table: Table, *without: str) -> dict[str, str]:
+    """The Postgres type of each column by name, except of the columns in `without`."""
+    dialect = postgresql.dialect()  # type: ignore[no-untyped-call]  # SQLAlchemy leaves it untyped
+    return {str(each.name): each.type.compile(dialect) for each in table.columns if each.name not in without}
+
+
+def listed(columns: Iterable[str]) -> str:
+    """The columns of a statement."""
+    return ", ".join(columns)
+
+
+def recordset(types_by_column: Mapping[str, str]) -> str:
+    """The rows `t` of a statement, from the JSON document bound as `rows`."""
+    columns = ", ".join(f"{name} {type_}" for name, type_ in types_by_column.items())
+    return f"json_to_recordset(CAST(:rows AS json)) AS t({columns})"

@@ -63,6 +63,7 @@ records = st.builds(
     pending=st.none() | pendings,
     unhealthy=st.none() | ailments,
     requeuings=small,
+    retries=small,
     requeuing_seconds=small,
     expected_seconds=small,
     kept_until=st.none() | moments,
