@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from dispatcher.store.reports import By, Of, Per, Report, Reports, Window
+from dispatcher.store.reports import Filter, GroupBy, Period, Report, Reports, Window
 
 VIEWS: Final = (
     "queue_now",
@@ -78,20 +78,20 @@ async def _queue(reports: Reports, _: Subject) -> int:
 
 
 async def _show(reports: Reports, subject: Subject) -> int:
-    stories, _ = await reports.stories(subject.name, subject.namespace)
-    return sum(1 + _rows(each.attempts) + _rows(each.timeline) for each in stories)
+    descriptions, _ = await reports.descriptions(subject.name, subject.namespace)
+    return sum(1 + _rows(each.attempts) + _rows(each.timeline) for each in descriptions)
 
 
-def _history(days: int, of: Of) -> Callable[[Reports, Subject], Awaitable[int]]:
+def _history(days: int, of: Filter) -> Callable[[Reports, Subject], Awaitable[int]]:
     async def ask(reports: Reports, _: Subject) -> int:
         return _rows(await reports.jobs(last(days), of, 50))
 
     return ask
 
 
-def _usage(days: int, per: Per) -> Callable[[Reports, Subject], Awaitable[int]]:
+def _usage(days: int, per: Period) -> Callable[[Reports, Subject], Awaitable[int]]:
     async def ask(reports: Reports, _: Subject) -> int:
-        return _rows(await reports.usage(last(days), [By.NAMESPACE], per))
+        return _rows(await reports.usage(last(days), [GroupBy.NAMESPACE], per))
 
     return ask
 
@@ -110,11 +110,11 @@ def _rows(report: Report) -> int:
 COMMANDS: Final[Sequence[Command]] = (
     Command("queue", _queue),
     Command("show NAME", _show),
-    Command("history --since 7d", _history(7, Of())),
-    Command("history --since 365d --user", _history(365, Of(user="user-7"))),
-    Command("usage --since 7d --per hour", _usage(7, Per.HOUR)),
-    Command("usage --since 30d", _usage(30, Per.TOTAL)),
-    Command("usage --since 365d", _usage(365, Per.TOTAL)),
+    Command("history --since 7d", _history(7, Filter())),
+    Command("history --since 365d --user", _history(365, Filter(user="user-7"))),
+    Command("usage --since 7d --per hour", _usage(7, Period.HOUR)),
+    Command("usage --since 30d", _usage(30, Period.TOTAL)),
+    Command("usage --since 365d", _usage(365, Period.TOTAL)),
     Command("waits --since 7d", _waits(7)),
     Command("waits --since 30d", _waits(30)),
     Command("waits --since 365d", _waits(365)),

@@ -17,7 +17,7 @@ from dispatcher.core.model.clock import Clock
 from dispatcher.election import RETRY_SECONDS, Candidate, WriteFence
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import cluster_uid
-from dispatcher.kube.stretch import take_short_turns
+from dispatcher.kube.time_slices import set_switch_interval
 from dispatcher.probes import Health, Metrics, serve
 from dispatcher.session import Process, Session, identify
 from dispatcher.settings import Settings
@@ -34,7 +34,7 @@ async def run(settings: Settings) -> None:
     main = asyncio.current_task()
     assert main is not None  # noqa: S101  # a coroutine always runs in a task
     loop, application = asyncio.get_running_loop(), Application(settings)
-    take_short_turns()
+    set_switch_interval()
 
     def stop() -> None:
         application.stop()

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from dispatcher.api import conditions as words
 from dispatcher.api.appwrapper import WrappedObject
-from dispatcher.api.mutable_spec import Asked
+from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.names import UID_LABEL, WORKLOAD_GROUP
 from dispatcher.core.kinds.completion import ItemTerms
 from dispatcher.core.kinds.manifest import Owner
@@ -169,7 +169,7 @@ def make_observation(record: Record | None = None, seconds: float = 10, **fields
     held_back = seen.phase in {Phase.SUSPENDED, Phase.SUSPENDING}
     values: dict[str, Any] = {
         "wanted": True,
-        "asked": Asked(seen.priority, seen.priority_slope, held_back),
+        "asked": MutableSpec(seen.priority, seen.priority_slope, held_back),
         "terms": make_terms(),
         "sight": make_sight(),
     }

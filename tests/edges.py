@@ -34,7 +34,7 @@ from dispatcher.kube.client import _refusal as refusal_of
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.kubeconfig import connection
 from dispatcher.kube.nodes import decode_node, decode_pod
-from dispatcher.kube.object_client import WrappedObjects
+from dispatcher.kube.object_client import ObjectClient
 from tests.builders import make_appwrapper, make_metadata, make_pod, make_ref
 
 Json = dict[str, Any]
@@ -133,7 +133,7 @@ def _warning_about_an_object(text: str) -> list[str]:
         "eventTime": text,
     }
     client = Mock(get=AsyncMock(return_value={"metadata": {}, "items": [event, {**event, "series": text}]}))
-    return [_at_once(WrappedObjects(client, Discovery(client)).complaint(make_ref()))]
+    return [_at_once(ObjectClient(client, Discovery(client)).newest_warning(make_ref()))]
 
 
 def _edited_object(text: str) -> list[str]:

@@ -7,13 +7,13 @@ from typing import Any
 from pydantic import ValidationError
 
 from dispatcher.api.names import CLUSTER_PREFERENCE, CLUSTER_SELECTOR
-from dispatcher.api.schema import WrittenAsked
+from dispatcher.api.schema import WrittenMutableSpec
 from dispatcher.api.selector import EVERYTHING, Selector, selector_of
 from dispatcher.api.spec_errors import SpecError
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class MutableSpec:
     """How urgent an AppWrapper is at present, whether it is held back, and where it may go.
 
     A selector is None if what is written now is none: then the one before holds.
@@ -26,13 +26,13 @@ class Asked:
     prefers: Selector | None = EVERYTHING
 
 
-def asked(raw_spec: Mapping[str, Any], annotations: Mapping[str, str]) -> Asked | None:
+def mutable_spec(raw_spec: Mapping[str, Any], annotations: Mapping[str, str]) -> MutableSpec | None:
     """Read what an AppWrapper asks for now; None if fields are of types that a schema would have refused."""
     try:
-        written = WrittenAsked.model_validate(raw_spec)
+        written = WrittenMutableSpec.model_validate(raw_spec)
     except ValidationError:
         return None
-    return Asked(
+    return MutableSpec(
         priority=written.priority,
         priority_slope=written.priority_slope,
         suspend=written.suspend,

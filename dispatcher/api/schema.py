@@ -1,7 +1,7 @@
 """What users write, field for field the CRD's schema; a test holds the two together.
 
 Both spellings are read by the same models, because the CRD stores both under one schema. `read` is the way in:
-it gives a `WrittenSpec`, or a `SpecError` for its author. Only `WrittenAsked` is read by itself as well.
+it gives a `WrittenSpec`, or a `SpecError` for its author. Only `WrittenMutableSpec` is read by itself as well.
 """
 
 from collections.abc import Mapping
@@ -139,7 +139,7 @@ class WrittenComponent(Written):
     annotations: dict[str, str] = {}
 
 
-class WrittenAsked(Written):
+class WrittenMutableSpec(Written):
     """The part of ``spec`` that may change after submission, in either spelling."""
 
     priority: Int32 = 0
@@ -147,7 +147,7 @@ class WrittenAsked(Written):
     suspend: bool = False
 
 
-class WrittenSpec(WrittenAsked):
+class WrittenSpec(WrittenMutableSpec):
     """``spec``, in either spelling; ``service`` and ``selector`` never had a meaning."""
 
     service: dict[str, Any] = {}

@@ -8,7 +8,7 @@ from typing import Final
 from dispatcher.api.spec_errors import one_line
 from dispatcher.cli.output import Column, as_table, how_long, known, plain, text, value
 from dispatcher.cli.tables import span
-from dispatcher.store.reports import Row, Story
+from dispatcher.store.reports import Description, Row
 
 ATTEMPTS: Final = (
     plain("ATTEMPT", "attempt"),
@@ -60,7 +60,7 @@ _FACTS_OF_WAITING: Final = (
 )
 
 
-def as_text(story: Story, width: int | None) -> str:
+def as_text(story: Description, width: int | None) -> str:
     """Blocks of text, one below the other; only tables are cut to the width."""
     return "\n\n".join(
         [
@@ -71,7 +71,7 @@ def as_text(story: Story, width: int | None) -> str:
     )
 
 
-def as_value(story: Story) -> object:
+def as_value(story: Description) -> object:
     """The same as JSON has it: the row of job_history, and under names of their own what belongs to it."""
     return value(
         {
@@ -84,7 +84,7 @@ def as_value(story: Story) -> object:
     )
 
 
-def _block(story: Story) -> str:
+def _block(story: Description) -> str:
     facts = [*_facts(_FACTS, story.job), *(_facts(_FACTS_OF_WAITING, story.waiting) if story.waiting else ())]
     states = ", ".join(f"{row['state']} {span(float(str(row['seconds'])))}" for row in story.states)
     lines = [(f"{heading}:", said) for heading, said in [*facts, ("In states", states)] if said]

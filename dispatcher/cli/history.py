@@ -39,7 +39,7 @@ from dispatcher.cli.watching import EVERY, Every, Watch, watch
 from dispatcher.core.model.record import Phase
 from dispatcher.errors import CommandFailed
 from dispatcher.store.reader import READER
-from dispatcher.store.reports import COLUMN_OF, By, Of, Per, Report, Story, Window
+from dispatcher.store.reports import COLUMN_OF, Description, Filter, GroupBy, Period, Report, Window
 from dispatcher.store.sql_console import answer
 
 ROWS_ON_TERMINAL: Final = 500
@@ -151,7 +151,7 @@ def show_queue(
     """
 
     def look() -> Report:
-        return ask(database_url, lambda reports: reports.queue(Of(namespace, user, queue)))
+        return ask(database_url, lambda reports: reports.queue(Filter(namespace, user, queue)))
 
     if again:
         watch(lambda: laid_out(look(), output, QUEUE, QUEUE_WIDE, nothing=NOTHING_WAITS), every)
@@ -187,8 +187,10 @@ def show(
     """
     most = None if all_of_it else 1
 
-    def look() -> tuple[list[Story], int]:
-        found = ask(database_url, lambda reports: reports.stories(name, namespace, is_uid=uid, most=most))
+    def look() -> tuple[list[Description], int]:
+        found = ask(
+            database_url, lambda reports: reports.descriptions(name, namespace, is_uid=uid, most=most)
+        )
         if not found[0]:
             raise CommandFailed(_unknown(name, namespace, is_uid=uid))
         return found
@@ -232,7 +234,7 @@ def history(
     All that were there at some time in the window count, those that still wait or run included.
     """
     window = since_until(since, until)
-    of = Of(namespace, user, queue, state or "", outcome or "")
+    of = Filter(namespace, user, queue, state or "", outcome or "")
     found = ask(database_url, lambda reports: reports.jobs(window, of, limit))
     show_report(found, output, HISTORY, HISTORY_WIDE, nothing=f"There was none {_within(window)}.")
     if found.is_cut:
@@ -250,10 +252,10 @@ def usage(
     since: Since = "7d",
     until: Until = "",
     by: Annotated[
-        list[By] | None,
+        list[GroupBy] | None,
         typer.Option(help="Told apart by what; may be repeated.  [default: namespace]", show_default=False),
     ] = None,
-    per: Annotated[Per, typer.Option(help="Added up for how long.")] = Per.TOTAL,
+    per: Annotated[Period, typer.Option(help="Added up for how long.")] = Period.TOTAL,
     output: Shown = None,
     namespace: Namespace = "",
     user: User = "",
@@ -265,12 +267,14 @@ def usage(
     It counts what was held, from the dispatch until it was free again, since nobody else could use it; what runs counts
     up to now. Hours and days are those of UTC, and an hour in which the window begins counts as a whole.
     """
-    window, keys = since_until(since, until), by or [By.NAMESPACE]
-    found = ask(database_url, lambda reports: reports.usage(window, keys, per, Of(namespace, user, queue)))
+    window, keys = since_until(since, until), by or [GroupBy.NAMESPACE]
+    found = ask(
+        database_url, lambda reports: reports.usage(window, keys, per, Filter(namespace, user, queue))
+    )
     told_apart = [
         plain(COLUMN_OF[each].removesuffix("_name").upper(), COLUMN_OF[each]) for each in dict.fromkeys(keys)
     ]
-    period = [] if per is Per.TOTAL else [plain(per.value.upper(), per.value)]
+    period = [] if per is Period.TOTAL else [plain(per.value.upper(), per.value)]
     show_report(found, output, [*period, *told_apart, *USED], nothing=f"Nothing was used {_within(window)}.")
 
 
@@ -290,7 +294,7 @@ def waits(
     A wait counts on the day it began, in UTC. Those that wait still count with what they have waited so far.
     """
     window = since_until(since, until)
-    found = ask(database_url, lambda reports: reports.waits(window, Of(namespace, queue=queue)))
+    found = ask(database_url, lambda reports: reports.waits(window, Filter(namespace, queue=queue)))
     show_report(found, output, WAITS, nothing=f"Nothing was queued {_within(window)}.")
 
 
@@ -339,7 +343,7 @@ def sql(
         note(f"There are more than these {most} rows: ask for more with --limit.")
 
 
-def _told(found: Sequence[Story], output: Shape | None) -> str:
+def _told(found: Sequence[Description], output: Shape | None) -> str:
     match output:
         case Shape.JSON:
             return dumped([as_value(story) for story in found])

@@ -69,7 +69,7 @@ class Anchors:
         name = anchor_name(owner.uid, owner.attempt)
         return await self._get(_path(owner.namespace, name)) is not None
 
-    async def bring_about(self, owner: Owner) -> Anchor:
+    async def ensure(self, owner: Owner) -> Anchor:
         """The anchor of an attempt, made if there is none yet; `Unavailable` while one is on its way out."""
         wanted = anchor_of(owner)
         name = wanted["metadata"]["name"]

@@ -10,7 +10,7 @@ from typing import Any, Final
 from dispatcher import errors
 from dispatcher.api.annotations import KEYS, FaultTolerance, fault_tolerance
 from dispatcher.api.appwrapper import spec_hash
-from dispatcher.api.mutable_spec import Asked, asked
+from dispatcher.api.mutable_spec import MutableSpec, mutable_spec
 from dispatcher.api.names import (
     APPWRAPPER_KIND,
     APPWRAPPER_VERSION,
@@ -35,7 +35,7 @@ class AppWrapperView:
     """What we keep of an AppWrapper; `spec` is its JSON, `status` what the API server last showed.
 
     `spec` is empty where nobody needs it any more, and where `excess` says how large it is that is not acceptable.
-    `asked` is what its spec asks for now of what may change, `tolerance` what its annotations say.
+    `mutable_spec` is what its spec asks for now of what may change, `tolerance` what its annotations say.
     """
 
     uid: str
@@ -48,11 +48,11 @@ class AppWrapperView:
     deleting: bool
     spec: bytes
     status: Json
-    asked: Asked | None = None
+    mutable_spec: MutableSpec | None = None
     tolerance: FaultTolerance = NO_ANNOTATIONS
     has_components: bool = False
     is_ours: bool = True
-    wishes: Mapping[str, str] = field(default_factory=dict)
+    cluster_annotations: Mapping[str, str] = field(default_factory=dict)
     """Those of its annotations that say to which clusters it is to go, as written."""
     has_finalizer: bool = False
     """True if the AppWrapper has our finalizer: a member cluster has, or may have, objects of it."""
@@ -85,18 +85,18 @@ def decode(raw: Json, *, with_spec: bool = True) -> AppWrapperView:
         deleting="deletionTimestamp" in metadata,
         spec=written if size.is_acceptable else b"",
         status=raw.get("status") or {},
-        asked=None if unread else asked(spec, annotations),
+        mutable_spec=None if unread else mutable_spec(spec, annotations),
         tolerance=_tolerance(annotations),
         has_components=unread.has_components if unread else bool(spec.get("components")),
         is_ours=unread.is_ours if unread else spec.get("managedBy") in OUR_MANAGERS,
-        wishes={key: annotations[key] for key in _WISHES if key in annotations},
+        cluster_annotations={key: annotations[key] for key in _CLUSTER_ANNOTATIONS if key in annotations},
         has_finalizer=FINALIZER in (metadata.get("finalizers") or ()),
         submitter=submitter_of(annotations),
         excess=None if size.is_acceptable else size,
     )
 
 
-_WISHES: Final = (CLUSTER_SELECTOR, CLUSTER_PREFERENCE)
+_CLUSTER_ANNOTATIONS: Final = (CLUSTER_SELECTOR, CLUSTER_PREFERENCE)
 
 
 def _tolerance(annotations: Mapping[str, str]) -> FaultTolerance:

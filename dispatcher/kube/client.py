@@ -161,7 +161,7 @@ class ClusterClient:
                 if response.status != 200:
                     raise errors.Unavailable(f"the API server is not ready: {response.status}")
 
-    async def insist(
+    async def retry_forbidden(
         self, call: Callable[[], Awaitable[Json]], unless: Callable[[errors.Forbidden], bool] = _never
     ) -> Json:
         """What a call comes to; one that is forbidden is made once more when the API server is ready.

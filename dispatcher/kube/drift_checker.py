@@ -49,7 +49,7 @@ class _Answer:
     edits: Edits
 
 
-class Comparisons:
+class DriftChecker:
     """Of one cluster. `run` must be running; `on_change` is told the uid of an AppWrapper of which there is news."""
 
     def __init__(self, on_change: Callable[[str], None]) -> None:

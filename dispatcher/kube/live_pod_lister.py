@@ -54,7 +54,7 @@ _log = log.get("live_pod_lister")
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class LiveItems:
     """The items of which pods `live`, and those of which some are `staying`: nobody has asked them to go."""
 
     live: frozenset[int] = frozenset()
@@ -64,11 +64,11 @@ class Left:
 @dataclass(frozen=True, slots=True)
 class _Answer:
     version: int
-    left: Left
+    left: LiveItems
     begun_at: float
 
 
-class LivePods:
+class LivePodLister:
     """Answers questions in rounds, for which `run` must be running; `on_answer` is told the AppWrapper's uid.
 
     `is_down` knows the nodes that are not Ready, and `owner_of` the AppWrapper of a pod that does not say whose it is.
@@ -91,7 +91,7 @@ class LivePods:
         self._forced: dict[Claim, float] = {}
         self._wake = asyncio.Event()
 
-    def ask(self, claim: Claim, version: int) -> Left | None:
+    def ask(self, claim: Claim, version: int) -> LiveItems | None:
         """What is left of an AppWrapper's live pods, from a list begun after this was first asked; None until then.
 
         `on_answer` is called once it is known. `version` is the record's: with another one it is another question,
@@ -160,19 +160,19 @@ class LivePods:
         self._asked = {**self._listed, **self._asked}
         self._wake.set()
 
-    def _answer(self, left: dict[Claim, Left], begun_at: float) -> None:
+    def _answer(self, left: dict[Claim, LiveItems], begun_at: float) -> None:
         oldest = begun_at - SECONDS_KEPT
         self._answers = {claim: kept for claim, kept in self._answers.items() if kept.begun_at > oldest}
         answered = {claim: version for claim, version in self._listed.items() if claim not in self._asked}
         for claim, version in answered.items():
-            self._answers[claim] = _Answer(version, left.get(claim, Left()), begun_at)
+            self._answers[claim] = _Answer(version, left.get(claim, LiveItems()), begun_at)
         for _, appwrapper in answered:
             try:
                 self._on_answer(appwrapper)
             except Exception as error:  # noqa: BLE001  # the others want to hear their answer, too
                 log.internal_error("live_pod_lister", error, appwrapper=appwrapper)
 
-    async def _list(self) -> dict[Claim, Left]:
+    async def _list(self) -> dict[Claim, LiveItems]:
         """The items that have live pods, for those who asked."""
         live: dict[Claim, set[int]] = defaultdict(set)
         staying: dict[Claim, set[int]] = defaultdict(set)
@@ -186,7 +186,9 @@ class LivePods:
                 live[claim].add(_item(labels))
                 if "deletionTimestamp" not in metadata:
                     staying[claim].add(_item(labels))
-        return {claim: Left(frozenset(items), frozenset(staying[claim])) for claim, items in live.items()}
+        return {
+            claim: LiveItems(frozenset(items), frozenset(staying[claim])) for claim, items in live.items()
+        }
 
     async def _of(self, claim: Claim) -> list[Json]:
         namespace, appwrapper = claim

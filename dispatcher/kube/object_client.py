@@ -109,7 +109,7 @@ class _Made:
     differences: Differences
 
 
-class WrappedObjects:
+class ObjectClient:
     """The wrapped objects of one cluster."""
 
     def __init__(self, client: ClusterClient, discovery: Discovery) -> None:
@@ -212,7 +212,7 @@ class WrappedObjects:
                 if appwrapper and owned_by(metadata) == appwrapper:
                     yield Mark(appwrapper, _attempt_in(metadata), str(metadata.get("namespace")))
 
-    async def complaint(self, ref: ObjectRef) -> str:
+    async def newest_warning(self, ref: ObjectRef) -> str:
         """The newest warning about an object as "Reason: message", in one line; '' if none, or none we can see."""
         if not ref.uid:
             return ""
@@ -231,7 +231,9 @@ class WrappedObjects:
     async def _create(self, kind: Kind, wrapped: WrappedObject, owner: Owner) -> Created:
         path, built = kind.path(owner.namespace), build(wrapped, owner)
         try:
-            answer = await self._client.insist(lambda: self._client.create(path, built), unless=_is_used_up)
+            answer = await self._client.retry_forbidden(
+                lambda: self._client.create(path, built), unless=_is_used_up
+            )
             made = one_object(answer, path)
         except errors.NotFound as error:
             if error.reason:

@@ -83,7 +83,7 @@ class _Kind:
         return (ref.api_version, ref.kind) == (self.api_version, self.kind)
 
 
-class WrappedWatches:
+class ObjectInformers:
     """The watches of wrapped objects in one cluster; `on_change` is told the uid of the AppWrapper concerned."""
 
     def __init__(self, client: ClusterClient, discovery: Discovery, on_change: Callable[[str], None]) -> None:

@@ -44,10 +44,10 @@ Source: https://github.com/kubernetes/client-go/blob/master/metadata/metadata.go
 _log = log.get("owner_resolver")
 
 
-class Owners:
+class OwnerResolver:
     """Remembers, for each object that controls pods, which root controls it in the end.
 
-    `home_of` knows the namespace of an AppWrapper by its uid. `anchor_root` says of which AppWrapper the ConfigMap with
+    `namespace_of` gives an AppWrapper's namespace by uid. `anchor_root` says of which AppWrapper the ConfigMap with
     that metadata is an anchor; where it is given, as in a member cluster, no reference to an AppWrapper is believed.
     """
 
@@ -56,13 +56,13 @@ class Owners:
         client: ClusterClient,
         discovery: Discovery,
         on_resolved: Callable[[str], None],
-        home_of: Callable[[str], str | None],
+        namespace_of: Callable[[str], str | None],
         anchor_root: Callable[[Json], str | None] | None = None,
     ) -> None:
         self._client = client
         self._discovery = discovery
         self._on_resolved = on_resolved
-        self._home_of = home_of
+        self._namespace_of = namespace_of
         self._anchor_root = anchor_root
         self._roots: OrderedDict[str, str] = OrderedDict()
         self._denied: OrderedDict[ObjectRef, None] = OrderedDict()
@@ -90,11 +90,11 @@ class Owners:
             if claimed_by is None:
                 may_be_of_one = names_appwrapper
             else:
-                may_be_of_one = self.is_at_home(claimed_by, controller.namespace)
+                may_be_of_one = self.is_in_namespace(claimed_by, controller.namespace)
             if may_be_of_one:
                 self._ask(controller)
             return None
-        if claimed_by not in (None, root) or not self.is_at_home(root, controller.namespace):
+        if claimed_by not in (None, root) or not self.is_in_namespace(root, controller.namespace):
             return None
         return root
 
@@ -104,11 +104,11 @@ class Owners:
             return None
         return claimed_by or self._root_of(controller) or None
 
-    def is_at_home(self, appwrapper: str, namespace: str) -> bool:
+    def is_in_namespace(self, appwrapper: str, namespace: str) -> bool:
         """True if that AppWrapper is known, and in that namespace."""
-        return self._home_of(appwrapper) == namespace
+        return self._namespace_of(appwrapper) == namespace
 
-    def is_asked(self, controller: ObjectRef) -> bool:
+    def is_being_resolved(self, controller: ObjectRef) -> bool:
         """True while nobody knows to whom that object belongs, and the API server is being asked."""
         return controller in self._asked and controller.uid not in self._roots
 
@@ -188,7 +188,9 @@ class Owners:
     async def _find(self, ref: ObjectRef) -> Json:
         kind = await self._discovery.find(ref.api_version, ref.kind)
         path = kind.path(ref.namespace, ref.name)
-        return one_object(await self._client.insist(lambda: self._client.get(path, accept=_ACCEPT)), path)
+        return one_object(
+            await self._client.retry_forbidden(lambda: self._client.get(path, accept=_ACCEPT)), path
+        )
 
     def _meant_by(self, ref: ObjectRef) -> str | None:
         """The AppWrapper that a reference means by itself."""

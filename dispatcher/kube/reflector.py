@@ -28,7 +28,7 @@ from dispatcher import errors, log
 from dispatcher.kube import bounds
 from dispatcher.kube.client import JSON, METADATA, METADATA_LIST, ClusterClient, Json
 from dispatcher.kube.paging import MOST_LISTED, Page, ReadAlone, no_other_way, pages
-from dispatcher.kube.stretch import Stretch
+from dispatcher.kube.time_slices import TimeSlice
 from dispatcher.text import name_of
 
 T = TypeVar("T")
@@ -183,7 +183,7 @@ class Reflector(Generic[T]):
     async def _relist(self, path: str) -> str:
         """Replace the store by a complete, consistent list and report what differs; its resource version."""
         fresh: dict[str, tuple[str, T | None]] = {}
-        reached, stretch = "", Stretch()
+        reached, time_slice = "", TimeSlice()
         accept = JSON if self._extent.contents else METADATA_LIST
         listed = pages(self._client, path, self._extent.query, accept=accept, read_alone=self._read_alone)
         read = 0
@@ -195,15 +195,15 @@ class Reflector(Generic[T]):
             for raw in page.items:
                 with self._sensible():
                     fresh[_short(raw["metadata"]["uid"])] = self._decoded(raw)
-                await stretch.pause_if_long()
+                await time_slice.pause_if_long()
             with self._sensible():
                 fresh.update(self._kept(raw["metadata"]["uid"] for raw in page.left_out))
         for uid in [uid for uid in self.items if uid not in fresh]:
             self._remove(uid)
-            await stretch.pause_if_long()
+            await time_slice.pause_if_long()
         for uid, (version, item) in fresh.items():
             self._upsert(uid, version, item)
-            await stretch.pause_if_long()
+            await time_slice.pause_if_long()
         self.synced.set()
         self.answered.set()
         self.heard.set()
@@ -240,13 +240,13 @@ class Reflector(Generic[T]):
         }
         accept = JSON if self._extent.contents else METADATA
         self._latest = version
-        stretch = Stretch()
+        time_slice = TimeSlice()
         async for line in self._client.watch(path, query, idle_timeout=SILENCE_SECONDS, accept=accept):
             began = self._processor_time()
             self._latest = self._apply(line)
             used = self._processor_time() - began
             self._mark_followed()
-            await stretch.pause_if_long()
+            await time_slice.pause_if_long()
             if used > LONG_LINE_SECONDS:
                 await asyncio.sleep(used * RESTS)
         return self._latest

@@ -32,7 +32,7 @@ class Report:
 
 
 @dataclass(frozen=True, slots=True)
-class Story:
+class Description:
     """All that is known of one AppWrapper; `waiting` is its row of the queue, if it waits now."""
 
     job: Row
@@ -43,7 +43,7 @@ class Story:
 
 
 @dataclass(frozen=True, slots=True)
-class Of:
+class Filter:
     """Whose AppWrappers are asked for, and which; what is empty is any."""
 
     namespace: str = ""
@@ -61,7 +61,7 @@ class Window:
     until: datetime
 
 
-class By(StrEnum):
+class GroupBy(StrEnum):
     """What use is told apart by."""
 
     NAMESPACE = "namespace"
@@ -70,7 +70,7 @@ class By(StrEnum):
     CLUSTER = "cluster"
 
 
-class Per(StrEnum):
+class Period(StrEnum):
     """For how long a time use is added up."""
 
     HOUR = "hour"
@@ -78,12 +78,12 @@ class Per(StrEnum):
     TOTAL = "total"
 
 
-ANYBODY: Final = Of()
+NO_FILTER: Final = Filter()
 COLUMN_OF: Final = {
-    By.NAMESPACE: "namespace",
-    By.USER: "user_name",
-    By.QUEUE: "queue",
-    By.CLUSTER: "cluster",
+    GroupBy.NAMESPACE: "namespace",
+    GroupBy.USER: "user_name",
+    GroupBy.QUEUE: "queue",
+    GroupBy.CLUSTER: "cluster",
 }
 
 
@@ -102,19 +102,19 @@ class Reports:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
-    async def queue(self, of: Of = ANYBODY) -> Report:
+    async def queue(self, of: Filter = NO_FILTER) -> Report:
         """Who waits, in the order in which they are looked at; last those that may not go yet."""
         return await self._report(_QUEUE, _bound(of))
 
-    async def jobs(self, window: Window, of: Of, most: int) -> Report:
+    async def jobs(self, window: Window, of: Filter, most: int) -> Report:
         """AppWrappers that were there at some time in the window, the newest first."""
         values = {**_bound(of), **_times(window), "asked": most + 1}
         found = await self._report(_JOBS, values)
         return Report(found.columns, found.rows[:most], is_cut=len(found.rows) > most)
 
-    async def stories(
+    async def descriptions(
         self, name: str, namespace: str = "", *, is_uid: bool = False, most: int | None = None
-    ) -> tuple[list[Story], int]:
+    ) -> tuple[list[Description], int]:
         """All about so many AppWrappers that ever had this name, the newest first; and how many there are.
 
         With `is_uid`, about the one of that uid.
@@ -124,12 +124,14 @@ class Reports:
             jobs = list(await self._ask(_OF_UID if is_uid else _OF_NAME, which))
             return [await self._story(job) for job in jobs[:most]], len(jobs)
 
-    async def usage(self, window: Window, by: Sequence[By], per: Per, of: Of = ANYBODY) -> Report:
+    async def usage(
+        self, window: Window, by: Sequence[GroupBy], per: Period, of: Filter = NO_FILTER
+    ) -> Report:
         """What was held in the hours that the window touches, and each one's share of the GPU-hours of its period."""
         hour = window.since.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
         return await self._report(_usage(by, per), {**_bound(of), **_times(Window(hour, window.until))})
 
-    async def waits(self, window: Window, of: Of = ANYBODY) -> Report:
+    async def waits(self, window: Window, of: Filter = NO_FILTER) -> Report:
         """How long those waited that became eligible on each day that the window touches, the newest day first."""
         days = {"since": window.since.astimezone(UTC).date(), "until": window.until}
         return await self._report(_WAITS, {**_bound(of), **days})
@@ -152,11 +154,11 @@ class Reports:
         found = await self._connection.execute(query.encode(), values)
         return Report(tuple(each.name for each in found.description or ()), tuple(await found.fetchall()))
 
-    async def _story(self, job: Row) -> Story:
+    async def _story(self, job: Row) -> Description:
         which = {"uid": job["uid"]}
         # Its place in the queue is known only from the whole queue.
         waiting = await self._ask(_WAITING, which) if job["state"] == "Queued" else ()
-        return Story(
+        return Description(
             job,
             next(iter(waiting), None),
             await self._ask(_ATTEMPTS, which),
@@ -165,8 +167,8 @@ class Reports:
         )
 
 
-def _usage(by: Sequence[By], per: Per) -> str:
-    period = [] if per is Per.TOTAL else [per.value]
+def _usage(by: Sequence[GroupBy], per: Period) -> str:
+    period = [] if per is Period.TOTAL else [per.value]
     keys = [*period, *dict.fromkeys(COLUMN_OF[each] for each in by)]
     within = ", ".join(f"PARTITION BY {each}" for each in period)
     return (
@@ -179,7 +181,7 @@ def _usage(by: Sequence[By], per: Per) -> str:
     )
 
 
-def _bound(of: Of) -> dict[str, object]:
+def _bound(of: Filter) -> dict[str, object]:
     return {
         "namespace": of.namespace or None,
         "user": of.user or None,

@@ -22,7 +22,7 @@ from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Lease
 
-UNTOLD: Final = "-"
+UNREADABLE: Final = "-"
 """A part of a fingerprint that we may not ask for."""
 
 _PARTS: Final = (
@@ -94,19 +94,19 @@ async def _ask(connection: AsyncConnection, part: TextClause) -> str:
             return str((await connection.execute(part)).scalar_one())
     except DBAPIError as error:
         if isinstance(error.orig, psycopg.Error) and error.orig.sqlstate in _NOT_TOLD:
-            return UNTOLD
+            return UNREADABLE
         raise
 
 
 def _is_same(known: list[str], here: list[str]) -> bool:
     return len(known) == len(here) and all(
-        UNTOLD in pair or pair[0] == pair[1] for pair in zip(known, here, strict=True)
+        UNREADABLE in pair or pair[0] == pair[1] for pair in zip(known, here, strict=True)
     )
 
 
 def _joined(known: list[str], here: list[str]) -> list[str]:
     """What was told before is not forgotten while it is not told."""
-    return [before if now == UNTOLD else now for before, now in zip(known, here, strict=True)]
+    return [before if now == UNREADABLE else now for before, now in zip(known, here, strict=True)]
 
 
 def _incarnation(hub: Row[Any], *, is_news: bool = False) -> Incarnation:

@@ -19,8 +19,8 @@ from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube import bounds
 from dispatcher.kube.client import JSON, MERGE_PATCH, ClusterClient
 from dispatcher.kube.discovery import Discovery
-from dispatcher.kube.object_client import Created, WrappedObjects
-from dispatcher.kube.object_informers import WrappedWatches
+from dispatcher.kube.object_client import Created, ObjectClient
+from dispatcher.kube.object_informers import ObjectInformers
 from testbed.plane import Plane
 from testbed.processes import Supervisor
 from tests.cluster.manifests import appwrapper, config_map, item, job, pod
@@ -70,11 +70,11 @@ async def owner(world: World) -> Owner:
 
 
 @pytest.fixture
-def wrapped(client: ClusterClient) -> WrappedObjects:
-    return WrappedObjects(client, Discovery(client))
+def wrapped(client: ClusterClient) -> ObjectClient:
+    return ObjectClient(client, Discovery(client))
 
 
-async def create(wrapped: WrappedObjects, template: Json, owner: Owner) -> ObjectRef:
+async def create(wrapped: ObjectClient, template: Json, owner: Owner) -> ObjectRef:
     created = await wrapped.create(WrappedObject(0, template), owner)
     assert isinstance(created, Created)
     return created.ref
@@ -83,8 +83,8 @@ async def create(wrapped: WrappedObjects, template: Json, owner: Owner) -> Objec
 @asynccontextmanager
 async def watching(
     client: ClusterClient, on_change: Callable[[str], None], *kinds: tuple[str, str]
-) -> AsyncIterator[WrappedWatches]:
-    watches = WrappedWatches(client, Discovery(client), on_change)
+) -> AsyncIterator[ObjectInformers]:
+    watches = ObjectInformers(client, Discovery(client), on_change)
     for api_version, kind in kinds:
         watches.want(api_version, kind)
     task = asyncio.create_task(watches.run())
@@ -103,7 +103,7 @@ async def until(world: World, holds: Callable[[], object], what: str) -> None:
 
 
 async def test_state_and_deletion_of_a_job_are_seen(
-    world: World, client: ClusterClient, wrapped: WrappedObjects, owner: Owner
+    world: World, client: ClusterClient, wrapped: ObjectClient, owner: Owner
 ) -> None:
     told: set[str] = set()
     async with watching(client, told.add, ("batch/v1", "Job")) as watches:
@@ -121,7 +121,7 @@ async def test_state_and_deletion_of_a_job_are_seen(
 
 
 async def test_conditions_of_a_raycluster_are_seen_and_its_pods_are_not_kept(
-    world: World, client: ClusterClient, wrapped: WrappedObjects, owner: Owner
+    world: World, client: ClusterClient, wrapped: ObjectClient, owner: Owner
 ) -> None:
     template = example("aw-raycluster-glue")["spec"]["resources"]["GenericItems"][0]["generictemplate"]
     template["metadata"].pop("namespace", None)
@@ -143,7 +143,7 @@ async def test_conditions_of_a_raycluster_are_seen_and_its_pods_are_not_kept(
 
 
 async def test_contents_of_a_kind_that_makes_no_pods_never_arrive(
-    world: World, plane: Plane, wrapped: WrappedObjects, owner: Owner
+    world: World, plane: Plane, wrapped: ObjectClient, owner: Owner
 ) -> None:
     def holding(name: str) -> Json:
         return {**config_map(name), "data": {"key": CONTENT}}
@@ -162,7 +162,7 @@ async def test_contents_of_a_kind_that_makes_no_pods_never_arrive(
 
 
 async def test_contents_arrive_once_somebody_waits_for_a_condition(
-    world: World, plane: Plane, wrapped: WrappedObjects, owner: Owner
+    world: World, plane: Plane, wrapped: ObjectClient, owner: Owner
 ) -> None:
     ref = await create(wrapped, {**config_map("told"), "data": {"key": CONTENT}}, owner)
     async with (
@@ -175,7 +175,7 @@ async def test_contents_arrive_once_somebody_waits_for_a_condition(
 
 
 async def test_object_that_mcad_made_is_marked_and_then_seen(
-    world: World, client: ClusterClient, wrapped: WrappedObjects, owner: Owner
+    world: World, client: ClusterClient, wrapped: ObjectClient, owner: Owner
 ) -> None:
     unmarked = config_map("of-mcad", labels={"app": "mine"}, ownerReferences=[owner.reference()])
     made = await world.create(unmarked)
@@ -194,7 +194,7 @@ async def test_object_that_mcad_made_is_marked_and_then_seen(
 
 @pytest.mark.parametrize("name", ["a" * 64, "a" * 51 + ".b-" + "c" * 199, "a" * 50 + "--" + "b" * 200])
 async def test_appwrapper_of_a_name_too_long_for_a_label_can_have_objects(
-    world: World, wrapped: WrappedObjects, name: str
+    world: World, wrapped: ObjectClient, name: str
 ) -> None:
     made = await world.create(appwrapper(name, item(config_map("unused"))))
     owner = Owner(made["metadata"]["uid"], names.WORKLOAD_GROUP, "v1beta1", world.namespace, name, 1, "hub")
@@ -212,14 +212,14 @@ async def test_patch_that_names_another_uid_is_refused(world: World, client: Clu
 
 
 async def test_complaint_is_what_a_controller_said_of_the_object(
-    world: World, wrapped: WrappedObjects, owner: Owner
+    world: World, wrapped: ObjectClient, owner: Owner
 ) -> None:
     quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "none"}}
     await world.create({**quota, "spec": {"hard": {"pods": "0"}}})
     ref = await create(wrapped, job("held"), owner)
 
     async def complaint() -> str | None:
-        return await wrapped.complaint(ref) or None
+        return await wrapped.newest_warning(ref) or None
 
     said = await world.until(complaint, "the Job's controller complains")
     assert said.startswith("FailedCreate: Error creating: pods ")

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import assert_never
 
-from dispatcher.api.mutable_spec import Asked
+from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.kinds.object_status import End
@@ -50,7 +50,7 @@ class Wish:
     """What the user of one AppWrapper wants of it."""
 
     terms: LifecyclePolicy
-    asked: Asked = field(default_factory=Asked)
+    asked: MutableSpec = field(default_factory=MutableSpec)
     wanted: bool = True
 
 

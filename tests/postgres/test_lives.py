@@ -23,7 +23,7 @@ from hypothesis.stateful import (
 )
 
 from dispatcher.api.appwrapper import Requeuing
-from dispatcher.api.mutable_spec import Asked
+from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.core.kinds.completion import ItemTerms
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle import first_steps, steps
@@ -88,7 +88,7 @@ ARRIVALS = [cause for source, cause in TARGETS if source is None]
 TERMS = st.sampled_from(SAMPLE)
 PODS = st.sampled_from([2, 4, 9, 4, 2])
 TIMES = st.integers(1, 4)
-ASKED = st.sampled_from([Asked(), Asked(suspend=True), Asked(priority=1), Asked()])
+ASKED = st.sampled_from([MutableSpec(), MutableSpec(suspend=True), MutableSpec(priority=1), MutableSpec()])
 NUMBERS = st.integers(0, MOST_APPWRAPPERS - 1)
 POLICIES = st.sampled_from(Policy)
 CLUSTER = st.sampled_from(list(CLUSTERS))
@@ -149,7 +149,7 @@ class Lives(RuleBasedStateMachine):
 
     def arrives(self, cause: Cause, terms: LifecyclePolicy, pods: int) -> None:
         change = arrival(cause, self.name, pods, self.leader.later())
-        held_back = Asked(suspend=change.after.phase is Phase.SUSPENDED)
+        held_back = MutableSpec(suspend=change.after.phase is Phase.SUSPENDED)
         self.run(self.leader.submit(change, Wish(terms, held_back)))
 
     @rule(policy=POLICIES, sight=SIGHTS, luck=LUCK)
@@ -213,11 +213,11 @@ class Lives(RuleBasedStateMachine):
             return
         for each in (RUNS, IS_HALF_DONE):
             self.run(self.leader.look(record.uid, each, Luck.GOOD, times=2))
-        self.leader.wishes[record.uid].asked = Asked(suspend=by_its_user)
+        self.leader.wishes[record.uid].asked = MutableSpec(suspend=by_its_user)
         for seconds in (1, 300):
             self.leader.later(seconds)
             self.run(self.leader.look(record.uid, IS_HALF_GONE, Luck.GOOD, times=2))
-        self.leader.wishes[record.uid].asked = Asked()
+        self.leader.wishes[record.uid].asked = MutableSpec()
         self.run(self.leader.look(record.uid, SHOWS_NOTHING, Luck.GOOD))
         self.is_sent_to(cluster, record.uid)
         self.run(self.leader.look(record.uid, sight, Luck.GOOD, times=2))
@@ -242,7 +242,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(number=NUMBERS, asked=ASKED, sight=LASTS)
     def its_user_asks_for_something_else(
-        self, number: int, asked: Asked, sight: ObservedObjects | None
+        self, number: int, asked: MutableSpec, sight: ObservedObjects | None
     ) -> None:
         record = self.leader.record(number)
         if record is not None:

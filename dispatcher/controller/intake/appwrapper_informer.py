@@ -19,7 +19,7 @@ from dispatcher.kube.appwrappers import NO_ANNOTATIONS, AppWrappers, AppWrapperV
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.reflector import Reflector
-from dispatcher.kube.stretch import LARGEST_HERE
+from dispatcher.kube.time_slices import LARGEST_INLINE
 
 MOST_REMEMBERED: Final = 20_000
 """Of so many AppWrappers that are gone it is known what their annotations said. Who is done with one says so, but of
@@ -104,7 +104,7 @@ class AppWrapperInformer:
     def takes_long(self, view: AppWrapperView) -> bool:
         """True if a newcomer has a large spec, or one that has to be asked for."""
         spec = view.spec or self._new_specs.get(view.uid)
-        return view.excess is None and (spec is None or len(spec) > LARGEST_HERE)
+        return view.excess is None and (spec is None or len(spec) > LARGEST_INLINE)
 
     async def with_spec(self, view: AppWrapperView) -> AppWrapperView | None:
         """A newcomer with its spec, which is read again if memory has let it go; None if it has gone meanwhile."""

@@ -38,7 +38,7 @@ from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
 from dispatcher.kube.appwrappers import AppWrapperView
-from dispatcher.kube.stretch import Stretch, aside
+from dispatcher.kube.time_slices import TimeSlice, run_in_thread_if_large
 from dispatcher.text import name_of, text_of
 
 LARGEST_BATCH = 200
@@ -219,7 +219,7 @@ class Intake:
 
     async def _take_in(self, views: Iterable[AppWrapperView]) -> None:
         changes: list[Change] = []
-        stretch = Stretch()
+        time_slice = TimeSlice()
         for view in views:
             change = await self._read_safely(view)
             if change is None:
@@ -228,7 +228,7 @@ class Intake:
             if sum(len(each.spec or b"") for each in changes) >= LARGEST_BATCH_BYTES:
                 await self._commit(changes)
                 changes = []
-            await stretch.pause_if_long()
+            await time_slice.pause_if_long()
         await self._commit(changes)
 
     async def _commit(self, changes: list[Change]) -> None:
@@ -427,7 +427,10 @@ class Intake:
         if view.excess is not None:
             raise refusal(view.excess)
         spec = await self._specs.parse(view.spec, view.spec_hash, view.namespace)
-        charge, where = await aside(len(view.spec), self._limits.charge, spec), _where(view, spec)
+        charge, where = (
+            await run_in_thread_if_large(len(view.spec), self._limits.charge, spec),
+            _where(view, spec),
+        )
         newcomer = _newcomer(view, self._submitter(view), spec, where)
         return spec, self._limits.apply(newcomer, charge), charge.gang
 
@@ -453,8 +456,8 @@ def _failure(view: AppWrapperView, error: SpecError) -> str:
 def _where(view: AppWrapperView, spec: AppWrapperSpec) -> ClusterRequirements:
     """What it requires of a cluster; SpecError if one of its selectors is none."""
     return ClusterRequirements(
-        selector=selector_of(view.wishes, CLUSTER_SELECTOR),
-        prefers=selector_of(view.wishes, CLUSTER_PREFERENCE),
+        selector=selector_of(view.cluster_annotations, CLUSTER_SELECTOR),
+        prefers=selector_of(view.cluster_annotations, CLUSTER_PREFERENCE),
         namespace=view.namespace,
         kinds=frozenset((wrapped.api_version, wrapped.kind) for wrapped in spec.wrapped),
     )
@@ -476,7 +479,7 @@ def _newcomer(
         spec_hash=view.spec_hash,
         priority=spec.priority if spec else 0,
         priority_slope=spec.priority_slope if spec else 0.0,
-        suspended=view.asked.suspend if view.asked else False,
+        suspended=view.mutable_spec.suspend if view.mutable_spec else False,
         expected_seconds=_expected_seconds(spec),
         where=where,
         submitter=submitter,

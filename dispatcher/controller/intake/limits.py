@@ -9,7 +9,7 @@ from typing import Final
 
 from dispatcher import log
 from dispatcher.api.appwrapper import AppWrapperSpec
-from dispatcher.api.mutable_spec import Asked
+from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.core.intake.ceilings import NO_CEILING, Ceiling
 from dispatcher.core.intake.deferral import Deferred
 from dispatcher.core.kinds import server_fields
@@ -122,11 +122,11 @@ class Limits:
     ceiling_of: Callable[[str], Ceiling] = _no_ceiling
     bound: QueueBound = field(default_factory=QueueBound)
 
-    def lower(self, namespace: str, asked: Asked | None) -> Asked | None:
+    def lower(self, namespace: str, asked: MutableSpec | None) -> MutableSpec | None:
         """What counts of what an AppWrapper of that namespace asks for."""
         return None if asked is None else self.ceiling_of(namespace).lower(asked)
 
-    def cut(self, namespace: str, asked: Asked) -> str:
+    def cut(self, namespace: str, asked: MutableSpec) -> str:
         """Tell what does not count of it; empty if all does."""
         return self.ceiling_of(namespace).warning(asked, namespace)
 
@@ -141,7 +141,7 @@ class Limits:
 
     def apply(self, newcomer: Newcomer, charge: Charge) -> Newcomer:
         """The newcomer as it counts, with all its author is to be warned of."""
-        asked = Asked(newcomer.priority, newcomer.priority_slope)
+        asked = MutableSpec(newcomer.priority, newcomer.priority_slope)
         counts = self.ceiling_of(newcomer.namespace).lower(asked)
         said = (*charge.warnings, self.cut(newcomer.namespace, asked))
         return replace(

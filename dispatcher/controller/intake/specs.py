@@ -21,7 +21,7 @@ from dispatcher.core.kinds.manifest import Owner
 from dispatcher.core.lifecycle.policy import KEPT, LifecyclePolicy, terms_of
 from dispatcher.core.model.record import Record
 from dispatcher.kube.appwrappers import AppWrapperView
-from dispatcher.kube.stretch import Stretch, aside
+from dispatcher.kube.time_slices import TimeSlice, run_in_thread_if_large
 from dispatcher.store.queue import QueueStore
 
 MOST_PARSED: Final = 2**23
@@ -57,7 +57,7 @@ class Specs:
         known = self._parsed.get((spec_hash, namespace))
         if known is not None:
             return known.spec
-        parsed = await aside(len(spec), _parse, spec, namespace)
+        parsed = await run_in_thread_if_large(len(spec), _parse, spec, namespace)
         self._keep((spec_hash, namespace), _Parsed(parsed, len(spec)))
         return parsed
 
@@ -86,14 +86,14 @@ class Specs:
         `wanted` is what the annotations of each say, by uid.
         """
         waiting = [record for record in records if record.uid in wanted]
-        stretch = Stretch()
+        time_slice = TimeSlice()
         for start in range(0, len(waiting), AT_ONCE):
             part = waiting[start : start + AT_ONCE]
             loaded = await self._store.load_specs({record.spec_hash for record in part})
             for record in part:
                 if record.spec_hash in loaded:
                     await self._prepare(record, loaded[record.spec_hash], wanted[record.uid])
-                await stretch.pause_if_long()
+                await time_slice.pause_if_long()
 
     async def _prepare(self, record: Record, spec: bytes, tolerance: FaultTolerance) -> None:
         """One that cannot be read any more fails when it is looked at, and keeps nobody from leading."""
@@ -109,7 +109,7 @@ class Specs:
         known = self._terms.get(key)
         if known is None:
             parsed = await self._of(record)
-            known = self._terms[key] = await aside(
+            known = self._terms[key] = await run_in_thread_if_large(
                 parsed.length, terms_of, parsed.spec, tolerance, self._kept
             )
             while len(self._terms) > MOST_TERMS:

@@ -18,12 +18,12 @@ from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Unschedule
 from dispatcher.kube.anchors import Anchors
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
-from dispatcher.kube.drift_checker import Comparisons
-from dispatcher.kube.live_pod_lister import LivePods
+from dispatcher.kube.drift_checker import DriftChecker
+from dispatcher.kube.live_pod_lister import LivePodLister
 from dispatcher.kube.nodes import NODES_PATH, PODS_PATH, PodView, decode_node, decode_pod
-from dispatcher.kube.object_client import WrappedObjects
-from dispatcher.kube.object_informers import WrappedWatches
-from dispatcher.kube.owner_resolver import Owners
+from dispatcher.kube.object_client import ObjectClient
+from dispatcher.kube.object_informers import ObjectInformers
+from dispatcher.kube.owner_resolver import OwnerResolver
 from dispatcher.kube.reflector import Extent, Reflector
 
 NAMESPACES_PATH: Final = "/api/v1/namespaces"
@@ -71,18 +71,18 @@ class Cluster:
         self.name = name
         self.ledger = ledger
         self.discovery = Discovery(client)
-        self.wrapped = WrappedObjects(client, self.discovery)
+        self.wrapped = ObjectClient(client, self.discovery)
         self.anchors = Anchors(client, self._anchor_known)
         self.may_create_namespaces = False
         self.is_taken_in = True
         """False while the gangs that it has are being charged to its ledger, and their objects made known to it."""
         self.draining = ""
         """Why it is being emptied, in a sentence; empty as long as it is not."""
-        self.objects = WrappedWatches(client, self.discovery, on_pods)
-        self.comparisons = Comparisons(on_pods)
-        self.live_pods = LivePods(client, on_pods, ledger.is_down, self._owner)
+        self.objects = ObjectInformers(client, self.discovery, on_pods)
+        self.comparisons = DriftChecker(on_pods)
+        self.live_pods = LivePodLister(client, on_pods, ledger.is_down, self._owner)
         anchor_root = self.anchors.root_of if self.is_member else None
-        self.owners = Owners(client, self.discovery, self._owner_resolved, home_of, anchor_root)
+        self.owners = OwnerResolver(client, self.discovery, self._owner_resolved, home_of, anchor_root)
         self._on_capacity = on_capacity
         self._on_pods = on_pods
         self._waiting_pods: dict[str, set[str]] = defaultdict(set)
@@ -216,7 +216,7 @@ class Cluster:
     def learn_object(self, ref: ObjectRef, appwrapper: str, *, contents: bool = False) -> None:
         """Know one object as that AppWrapper's: pods of it seen so far were counted as anyone's, beside its demand.
 
-        Its kind is watched from now on; with `contents` in full, though it makes no pods (see `WrappedWatches`).
+        Its kind is watched from now on; with `contents` in full, though it makes no pods (see `ObjectInformers`).
         """
         self.owners.learn(ref.uid, appwrapper)
         self._owner_resolved(ref.uid)
@@ -275,7 +275,7 @@ class Cluster:
             # Also those without a claim: their maker may be known later, when its AppWrapper is adopted.
             self._waiting_pods[view.controller.uid].add(uid)
             self._note_homeless(uid, view)
-            is_likely = self.owners.is_asked(view.controller) and self._is_at_home(view)
+            is_likely = self.owners.is_being_resolved(view.controller) and self._is_at_home(view)
             claim = view.claimed_by if is_likely else None
         self.ledger.set_pod(replace(view.pod, owner=owner, claim=claim))
 
@@ -287,7 +287,7 @@ class Cluster:
         """True of a pod that claims to be of an AppWrapper in its own namespace."""
         if view.claimed_by is None or view.controller is None:
             return False
-        return self.owners.is_at_home(view.claimed_by, view.controller.namespace)
+        return self.owners.is_in_namespace(view.claimed_by, view.controller.namespace)
 
     def _note_homeless(self, uid: str, view: PodView) -> None:
         """A pod of an AppWrapper that nobody knows yet, as of an MCAD, is counted again once it is known."""

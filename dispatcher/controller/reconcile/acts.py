@@ -124,7 +124,7 @@ class Acts:
     def _cut(self, record: Record) -> str:
         """The warning about a priority above the namespace's ceiling; empty if the priority is within."""
         view = self._informer.view(record.uid)
-        return self._limits.cut(record.namespace, view.asked) if view and view.asked else ""
+        return self._limits.cut(record.namespace, view.mutable_spec) if view and view.mutable_spec else ""
 
 
 def _rest(observed: ObservedState, decision: Decision) -> Result:

@@ -135,14 +135,14 @@ class Creator:
     async def _bring_about_anchor(self, cluster: Cluster, owner: Owner) -> Anchor:
         """The anchor of an attempt; its namespace is created first if the MemberCluster allows that."""
         try:
-            return await cluster.anchors.bring_about(owner)
+            return await cluster.anchors.ensure(owner)
         except errors.NotFound as error:
             if not cluster.may_create_namespaces:
                 message = f'cluster {cluster.name} has no namespace "{owner.namespace}"'
                 raise errors.NotFound(message, error.reason) from error
             labels = await self._attempts.informer.copied_labels(owner.namespace)
             await cluster.anchors.make_namespace(owner.namespace, labels)
-            return await cluster.anchors.bring_about(owner)
+            return await cluster.anchors.ensure(owner)
 
     # --- objects that cannot be created ------------------------------------------------------------------------
 

@@ -68,7 +68,7 @@ class Observer:
         view = self._informer.view(record.uid)
         if view is None:
             return not self._informer.can_tell(record.group)
-        asked = None if self._pacing.had_turn(record.uid, self._attempts.now()) else view.asked
+        asked = None if self._pacing.had_turn(record.uid, self._attempts.now()) else view.mutable_spec
         return is_as_asked(record, not view.deleting, asked)
 
     async def observe(self, uid: str) -> ObservedState:
@@ -81,7 +81,7 @@ class Observer:
             record=record,
             wanted=view is not None and not view.deleting and (record is not None or view.is_ours),
             now=now,
-            asked=self._limits.lower(view.namespace, view.asked) if view else None,
+            asked=self._limits.lower(view.namespace, view.mutable_spec) if view else None,
             terms=policy,
             sight=objects,
             away=self._unreachable(record),

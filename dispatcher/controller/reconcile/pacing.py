@@ -1,4 +1,4 @@
-"""How often the wishes of an owner are followed: each writes history, and anybody can patch in a loop."""
+"""How often the cluster_annotations of an owner are followed: each writes history, and anybody can patch in a loop."""
 
 from __future__ import annotations
 

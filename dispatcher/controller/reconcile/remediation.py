@@ -49,9 +49,9 @@ class Remediator:
         confirmed = await self._confirm(record, observed, suspected, cluster)
         decision = decide(confirmed)
         if is_confirmed(suspected, decision):
-            complaint = await _complaint(record, suspected, observed, cluster)
+            newest_warning = await _complaint(record, suspected, observed, cluster)
             now = self._attempts.now()
-            return Result(end_of_attempt(record, decision, observed.terms, complaint, now))
+            return Result(end_of_attempt(record, decision, observed.terms, newest_warning, now))
         if suspected.reason == words.MISSING_COMPONENT:
             return await self._take_as_found(record, confirmed, decision)
         return poll()
@@ -106,7 +106,7 @@ async def _complaint(record: Record, decision: Decision, observed: ObservedState
         return ""
     refs = record.attempt.objects if record.attempt else ()
     for ref, state in zip(refs, observed.sight.states, strict=False):
-        message = (state.message if state else "") or await cluster.wrapped.complaint(ref)
+        message = (state.message if state else "") or await cluster.wrapped.newest_warning(ref)
         if message:
             return f"{ref.kind} {ref.namespace}/{ref.name}: {message}"
     return ""

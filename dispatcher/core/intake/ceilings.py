@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from dispatcher.api.mutable_spec import Asked
+from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.names import MAX_PRIORITY, MAX_PRIORITY_SLOPE
 
 _PRIORITY: Final = re.compile("-?[0-9]{1,9}")
@@ -31,7 +31,7 @@ class Ceiling:
         """The slope that is allowed at most: 0 where only the priority has a bound."""
         return 0.0 if self.slope is None and self.priority is not None else self.slope
 
-    def lower(self, asked: Asked) -> Asked:
+    def lower(self, asked: MutableSpec) -> MutableSpec:
         """What counts of what is asked for."""
         priority, slope = self.priority, self.highest_slope
         return replace(
@@ -40,7 +40,7 @@ class Ceiling:
             priority_slope=asked.priority_slope if slope is None else min(asked.priority_slope, slope),
         )
 
-    def warning(self, asked: Asked, namespace: str) -> str:
+    def warning(self, asked: MutableSpec, namespace: str) -> str:
         """Tell what does not count of what is asked for; empty if all does."""
         lowered = self.lower(asked)
         cut = [

@@ -9,7 +9,7 @@ from typing import Final, assert_never
 
 from dispatcher.api import conditions as words
 from dispatcher.api.clusterpolicies import OnClusterLost
-from dispatcher.api.mutable_spec import Asked
+from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.kinds.completion import Progress, progress
 from dispatcher.core.kinds.object_status import End
@@ -46,7 +46,7 @@ class ObservedState:
     record: Record | None
     wanted: bool
     now: datetime
-    asked: Asked | None = None
+    asked: MutableSpec | None = None
     terms: LifecyclePolicy = field(default_factory=LifecyclePolicy)
     sight: ObservedObjects = field(default_factory=ObservedObjects)
     away: str = ""
@@ -225,7 +225,7 @@ def _is_held_back(seen: ObservedState) -> bool:
     return seen.asked is not None and seen.asked.suspend
 
 
-def _follow(record: Record, asked: Asked | None) -> Decision:
+def _follow(record: Record, asked: MutableSpec | None) -> Decision:
     """Do what its user has changed meanwhile; first where it may go, which a cycle waits for (`is_as_asked`)."""
     if asked is None:
         return REST
@@ -235,7 +235,7 @@ def _follow(record: Record, asked: Asked | None) -> Decision:
     return REST if is_as_urgent else Decision(Step.REPRIORITISE)
 
 
-def where_asked(record: Record, asked: Asked) -> ClusterRequirements:
+def where_asked(record: Record, asked: MutableSpec) -> ClusterRequirements:
     """What it requires of a cluster, as its user has it now; what is no selector changes nothing."""
     where = record.where
     selector = where.selector if asked.selector is None else asked.selector
@@ -243,7 +243,7 @@ def where_asked(record: Record, asked: Asked) -> ClusterRequirements:
     return where.directed(selector, prefers)
 
 
-def is_as_asked(record: Record, wanted: bool, asked: Asked | None) -> bool:
+def is_as_asked(record: Record, wanted: bool, asked: MutableSpec | None) -> bool:
     """True unless the user of a queued gang suspends, redirects or deletes it, and the record does not say so yet.
 
     A changed priority does not count: it changes whose turn it is, not whether or where the gang may run.

@@ -16,7 +16,7 @@ from dispatcher.core.model.record import Phase
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.partitions import PARTITIONED, drop_expired
-from dispatcher.store.reports import ANYBODY, Reports, Window
+from dispatcher.store.reports import NO_FILTER, Reports, Window
 from dispatcher.store.reports import reports as reports_of
 from testbed.postgres import clone_template, drop_database
 
@@ -87,7 +87,7 @@ async def test_history_of_some_days_reads_their_months_and_no_others(
     connection: psycopg.Connection, reports: Reports
 ) -> None:
     window = Window(NOW - timedelta(days=7), NOW)
-    found = await plans_of(connection, reports.jobs(window, ANYBODY, 50))
+    found = await plans_of(connection, reports.jobs(window, NO_FILTER, 50))
     months = {f"past_appwrapper_{moment:%Y_%m}" for moment in (window.since, window.until)}
     read = set[str]().union(*map(plans.relations, found))
     assert read == months | {"past_appwrapper_default", "appwrapper", "attempt"}

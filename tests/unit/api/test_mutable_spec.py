@@ -2,7 +2,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.api.mutable_spec import Asked, asked
+from dispatcher.api.mutable_spec import MutableSpec, mutable_spec
 from dispatcher.api.names import CLUSTER_PREFERENCE, CLUSTER_SELECTOR
 from dispatcher.api.selector import parse_selector
 
@@ -10,23 +10,25 @@ from dispatcher.api.selector import parse_selector
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        pytest.param({}, Asked(priority=0, priority_slope=0.0, suspend=False), id="nothing"),
+        pytest.param({}, MutableSpec(priority=0, priority_slope=0.0, suspend=False), id="nothing"),
         pytest.param(
             {"priority": 9, "priorityslope": 0.5, "suspend": True},
-            Asked(9, 0.5, suspend=True),
+            MutableSpec(9, 0.5, suspend=True),
             id="everything",
         ),
-        pytest.param({"priority": -(2**31), "priorityslope": 1}, Asked(-(2**31), 1.0), id="whole-slope"),
         pytest.param(
-            {"priority": None, "priorityslope": None, "suspend": None}, Asked(), id="null-is-absent"
+            {"priority": -(2**31), "priorityslope": 1}, MutableSpec(-(2**31), 1.0), id="whole-slope"
         ),
         pytest.param(
-            {"priority": 1, "resources": "no list", "components": 3}, Asked(1), id="others-mistakes"
+            {"priority": None, "priorityslope": None, "suspend": None}, MutableSpec(), id="null-is-absent"
+        ),
+        pytest.param(
+            {"priority": 1, "resources": "no list", "components": 3}, MutableSpec(1), id="others-mistakes"
         ),
     ],
 )
-def test_what_is_asked_for_is_read_as_written(spec: dict[str, Any], expected: Asked) -> None:
-    assert asked(spec, {}) == expected
+def test_what_is_asked_for_is_read_as_written(spec: dict[str, Any], expected: MutableSpec) -> None:
+    assert mutable_spec(spec, {}) == expected
 
 
 @pytest.mark.parametrize(
@@ -44,7 +46,7 @@ def test_what_is_asked_for_is_read_as_written(spec: dict[str, Any], expected: As
     ],
 )
 def test_what_a_schema_would_have_refused_asks_for_nothing(spec: dict[str, Any]) -> None:
-    assert asked(spec, {}) is None
+    assert mutable_spec(spec, {}) is None
 
 
 EAST = parse_selector("zone=east", "annotation")
@@ -53,18 +55,18 @@ EAST = parse_selector("zone=east", "annotation")
 @pytest.mark.parametrize(
     ("annotations", "expected"),
     [
-        pytest.param({CLUSTER_SELECTOR: "zone=east"}, Asked(selector=EAST), id="selector"),
-        pytest.param({CLUSTER_PREFERENCE: "zone=east"}, Asked(prefers=EAST), id="preference"),
+        pytest.param({CLUSTER_SELECTOR: "zone=east"}, MutableSpec(selector=EAST), id="selector"),
+        pytest.param({CLUSTER_PREFERENCE: "zone=east"}, MutableSpec(prefers=EAST), id="preference"),
         pytest.param(
-            {CLUSTER_SELECTOR: "zone="}, Asked(selector=parse_selector("zone=", "")), id="empty-value"
+            {CLUSTER_SELECTOR: "zone="}, MutableSpec(selector=parse_selector("zone=", "")), id="empty-value"
         ),
-        pytest.param({CLUSTER_SELECTOR: "=="}, Asked(selector=None), id="no-selector"),
+        pytest.param({CLUSTER_SELECTOR: "=="}, MutableSpec(selector=None), id="no-selector"),
         pytest.param(
             {CLUSTER_PREFERENCE: "(", CLUSTER_SELECTOR: "zone=east"},
-            Asked(selector=EAST, prefers=None),
+            MutableSpec(selector=EAST, prefers=None),
             id="no-preference",
         ),
     ],
 )
-def test_where_it_asks_to_go_is_read_as_annotated(annotations: dict[str, str], expected: Asked) -> None:
-    assert asked({}, annotations) == expected
+def test_where_it_asks_to_go_is_read_as_annotated(annotations: dict[str, str], expected: MutableSpec) -> None:
+    assert mutable_spec({}, annotations) == expected

@@ -16,7 +16,7 @@ from dispatcher.core.lifecycle import steps
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.kube.client import ClusterClient
-from dispatcher.kube.live_pod_lister import Left
+from dispatcher.kube.live_pod_lister import LiveItems
 from tests.builders import at, make_metadata, make_node, make_pod, make_record, make_ref
 from tests.fakes import FakeApiServer, Reply, answer, never, text, watch
 from tests.unit.virtual_time import monotonic, until
@@ -305,7 +305,7 @@ async def test_answer_about_live_pods_wakes_who_asked(server: FakeApiServer, cli
     async with running(client) as it:
         assert it.cluster.live_pods.ask(("default", AW), 1) is None
         await until(lambda: it.pods_of == [AW])
-        assert it.cluster.live_pods.ask(("default", AW), 1) == Left()
+        assert it.cluster.live_pods.ask(("default", AW), 1) == LiveItems()
 
 
 async def test_appwrapper_whose_object_went_before_it_was_watched_is_woken_while_its_attempt_goes_on(

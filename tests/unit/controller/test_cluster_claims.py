@@ -121,7 +121,7 @@ async def test_wrapped_pod_in_a_member_counts_by_the_uid_of_its_anchor_and_not_b
     cluster = Cluster("east", client, CapacityLedger(), lambda: None, told.append, home)
     task = asyncio.create_task(cluster.run())
     await cluster.wait_until_known()
-    await cluster.anchors.bring_about(make_owner())
+    await cluster.anchors.ensure(make_owner())
     await until(lambda: cluster.pod_counts(AW) == PodCounts(running=1))
     await asyncio.sleep(1)  # virtual
     assert cluster.pod_counts(AW) == PodCounts(running=1)

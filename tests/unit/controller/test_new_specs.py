@@ -103,7 +103,10 @@ async def test_spec_for_which_there_was_no_room_is_read_again(
     server.on("GET", OBJECT, answer(make_appwrapper(spec={"priority": 5})))
     with_spec = await world.hub.with_spec(view)
     assert with_spec is not None
-    assert (with_spec.asked is not None, with_spec.asked and with_spec.asked.priority) == (True, 5)
+    assert (
+        with_spec.mutable_spec is not None,
+        with_spec.mutable_spec and with_spec.mutable_spec.priority,
+    ) == (True, 5)
     assert with_spec.spec.endswith(b'"priority":5}')
 
 

@@ -76,7 +76,7 @@ async def test_anchor_is_made_in_one_request_and_known_by_the_uid_it_was_given(
     server: FakeApiServer, anchors: Anchors
 ) -> None:
     server.on("POST", COLLECTION, answer(there(uid="of-the-anchor")))
-    assert await anchors.bring_about(make_owner()) == Anchor(NAME, "of-the-anchor")
+    assert await anchors.ensure(make_owner()) == Anchor(NAME, "of-the-anchor")
     (asked,) = server.requests()
     assert asked.body == anchor_of(make_owner())
 
@@ -84,13 +84,13 @@ async def test_anchor_is_made_in_one_request_and_known_by_the_uid_it_was_given(
 async def test_anchor_that_was_made_before_is_found_again(server: FakeApiServer, anchors: Anchors) -> None:
     server.on("POST", COLLECTION, answer(there(uid="of-the-anchor")), TAKEN)
     server.on("GET", PATH, answer(there(uid="of-the-anchor")))
-    first = await anchors.bring_about(make_owner())
-    assert await anchors.bring_about(make_owner()) == first == Anchor(NAME, "of-the-anchor")
+    first = await anchors.ensure(make_owner())
+    assert await anchors.ensure(make_owner()) == first == Anchor(NAME, "of-the-anchor")
 
 
 async def test_each_attempt_has_an_anchor_of_its_own(server: FakeApiServer, anchors: Anchors) -> None:
     server.on("POST", COLLECTION, answer(there("appwrapper-uid-of-aw-2", uid="of-the-second")))
-    second = await anchors.bring_about(make_owner(attempt=2))
+    second = await anchors.ensure(make_owner(attempt=2))
     assert second == Anchor("appwrapper-uid-of-aw-2", "of-the-second")
 
 
@@ -98,7 +98,7 @@ async def test_anchor_on_its_way_out_is_waited_for(server: FakeApiServer, anchor
     server.on("POST", COLLECTION, TAKEN)
     server.on("GET", PATH, answer(there(**GOING)))
     with pytest.raises(errors.Unavailable, match=f"^the anchor default/{NAME} is being deleted$"):
-        await anchors.bring_about(make_owner())
+        await anchors.ensure(make_owner())
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ async def test_configmap_of_that_name_is_no_anchor_without_our_label(
     server.on("POST", COLLECTION, TAKEN)
     server.on("GET", PATH, answer(there(**metadata)))
     with pytest.raises(errors.Invalid, match=f"^ConfigMap default/{NAME} exists already and is not ours$"):
-        await anchors.bring_about(make_owner())
+        await anchors.ensure(make_owner())
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ async def test_anchor_that_cannot_be_had_is_an_error_and_nothing_is_asked_again(
 ) -> None:
     server.on("POST", COLLECTION, reply)
     with pytest.raises(error):
-        await anchors.bring_about(make_owner())
+        await anchors.ensure(make_owner())
     assert len(server.requests()) == 1
 
 
@@ -309,9 +309,9 @@ async def test_configmap_that_took_the_place_of_an_anchor_is_foreign_whatever_ma
     server.on("POST", COLLECTION, answer(there(uid="of-the-anchor")), TAKEN)
     server.on("GET", PATH, answer(forged))
     server.on("GET", EVERYWHERE, listed(forged))
-    await anchors.bring_about(make_owner())
+    await anchors.ensure(make_owner())
     with pytest.raises(errors.Invalid, match="exists already and is not ours"):
-        await anchors.bring_about(make_owner())
+        await anchors.ensure(make_owner())
     assert await anchors.remove("default", NAME, "uid-of-aw")
     assert anchors.root_of(forged["metadata"]) is None
     assert await everything(anchors) == []
@@ -325,7 +325,7 @@ async def test_anchor_whose_marks_were_taken_off_is_still_ours(
     server.on("POST", COLLECTION, answer(there(uid="of-the-anchor")))
     server.on("GET", PATH, answer(there(uid="of-the-anchor", labels=None)), refusal(404, "NotFound"))
     server.on("DELETE", PATH, answer({}))
-    await anchors.bring_about(make_owner())
+    await anchors.ensure(make_owner())
     assert [await anchors.remove("default", NAME, "uid-of-aw") for _ in range(2)] == [False, True]
 
 
@@ -335,7 +335,7 @@ async def test_uid_of_each_anchor_is_told_once(server: FakeApiServer, client: Cl
     server.on("POST", COLLECTION, TAKEN)
     server.on("GET", PATH, answer(there(uid="of-the-anchor")))
     for _ in range(2):
-        await anchors.bring_about(make_owner())
+        await anchors.ensure(make_owner())
     assert told == [("of-the-anchor", "uid-of-aw")]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from dispatcher import errors
 from dispatcher.api.annotations import FaultTolerance
-from dispatcher.api.mutable_spec import Asked
+from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.submitter import Submitter
 from dispatcher.kube.appwrappers import AppWrappers, AppWrapperView, decode
 from dispatcher.kube.client import ClusterClient
@@ -46,7 +46,7 @@ def test_view_keeps_what_we_need_of_an_appwrapper() -> None:
         deleting=False,
         spec=orjson.dumps(raw["spec"]),
         status={"state": "Pending"},
-        asked=Asked(priority=9),
+        mutable_spec=MutableSpec(priority=9),
     )
 
 
@@ -54,8 +54,8 @@ def test_view_reads_what_is_asked_of_us_as_it_is_now() -> None:
     grace = {"workload.codeflare.dev.appwrapper/retryLimit": "5", "another": "note"}
     spec: dict[str, object] = {"resources": None, "components": [{"template": {}}], "suspend": True}
     view = decode(make_appwrapper(spec=spec, annotations=grace))
-    assert (view.asked, view.tolerance, view.has_components, view.is_ours) == (
-        Asked(suspend=True),
+    assert (view.mutable_spec, view.tolerance, view.has_components, view.is_ours) == (
+        MutableSpec(suspend=True),
         FaultTolerance(retry_limit=5),
         True,
         True,
@@ -167,7 +167,7 @@ def test_view_reads_the_wanted_clusters_and_our_finalizer() -> None:
         decode(make_appwrapper(annotations={"note": "mine"}, finalizers=["example.com/keep"])),
         decode(make_appwrapper(annotations=None, finalizers=None)),
     ]
-    assert [(view.wishes, view.has_finalizer) for view in views] == [
+    assert [(view.cluster_annotations, view.has_finalizer) for view in views] == [
         (selector, True),
         ({}, False),
         ({}, False),

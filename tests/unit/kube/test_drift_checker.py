@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 
 from dispatcher import errors
 from dispatcher.kube import drift_checker as module
-from dispatcher.kube.drift_checker import AGAIN_SECONDS, Comparisons, Edits, Question
+from dispatcher.kube.drift_checker import AGAIN_SECONDS, DriftChecker, Edits, Question
 from dispatcher.kube.object_informers import Edition
 from tests.builders import make_ref
 from tests.unit.virtual_time import monotonic, until
@@ -31,7 +31,7 @@ class Cluster:
     hangs: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        self.comparisons = Comparisons(self.told.append)
+        self.comparisons = DriftChecker(self.told.append)
         self.hangs.set()
 
     def ask(self, name: str, generation: int = 2) -> Edits | None:

@@ -12,7 +12,7 @@ from dispatcher.core.kinds.manifest import build
 from dispatcher.kube import object_client as module
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
-from dispatcher.kube.object_client import Created, WrappedObjects
+from dispatcher.kube.object_client import Created, ObjectClient
 from tests.builders import make_owner, make_ref, make_template, make_wrapped
 from tests.fakes import FakeApiServer, Reply, answer, refusal
 
@@ -43,15 +43,15 @@ def raycluster(
 
 
 @pytest.fixture
-def wrapped(server: FakeApiServer, client: ClusterClient) -> WrappedObjects:
+def wrapped(server: FakeApiServer, client: ClusterClient) -> ObjectClient:
     """The wrapped objects of a cluster that serves RayClusters and Secrets."""
     kinds = {"/apis/ray.io/v1": ("rayclusters", "RayCluster"), "/api/v1": ("secrets", "Secret")}
     for path, (name, kind) in kinds.items():
         server.on("GET", path, answer({"resources": [{"name": name, "kind": kind, "namespaced": True}]}))
-    return WrappedObjects(client, Discovery(client))
+    return ObjectClient(client, Discovery(client))
 
 
-async def created(wrapped: WrappedObjects, server: FakeApiServer, raw: Json) -> None:
+async def created(wrapped: ObjectClient, server: FakeApiServer, raw: Json) -> None:
     """Have it created by us, and come out like that."""
     server.on("POST", COLLECTION, answer(raw, 201))
     assert await wrapped.create(RAY, OWNER) == Created(make_ref(name="ray", uid=raw["metadata"]["uid"]))
@@ -73,7 +73,7 @@ async def created(wrapped: WrappedObjects, server: FakeApiServer, raw: Json) -> 
     ],
 )
 async def test_edits_are_what_differs_now(
-    wrapped: WrappedObjects, server: FakeApiServer, now: Reply, edits: tuple[str, ...]
+    wrapped: ObjectClient, server: FakeApiServer, now: Reply, edits: tuple[str, ...]
 ) -> None:
     await created(wrapped, server, raycluster())
     server.on("GET", OBJECT, now)
@@ -81,7 +81,7 @@ async def test_edits_are_what_differs_now(
 
 
 async def test_what_a_webhook_changed_at_the_creation_is_no_edit_until_it_is_changed_again(
-    wrapped: WrappedObjects, server: FakeApiServer
+    wrapped: ObjectClient, server: FakeApiServer
 ) -> None:
     await created(wrapped, server, raycluster("mirror/busybox"))
     versions = (raycluster("mirror/busybox"), raycluster("mirror/busybox", "2"), raycluster("other", "2"))
@@ -90,14 +90,14 @@ async def test_what_a_webhook_changed_at_the_creation_is_no_edit_until_it_is_cha
 
 
 async def test_of_an_object_that_was_not_made_by_this_process_what_is_missing_is_not_told(
-    wrapped: WrappedObjects, server: FakeApiServer
+    wrapped: ObjectClient, server: FakeApiServer
 ) -> None:
     server.on("GET", OBJECT, answer(raycluster("other", cpu=None)))
     assert await wrapped.edits(RAY, REF, OWNER) == (IMAGE,)
 
 
 async def test_how_the_first_of_very_many_objects_were_made_is_forgotten(
-    wrapped: WrappedObjects, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+    wrapped: ObjectClient, server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_REMEMBERED", 2)
     for uid in ("a", "b", "c"):
@@ -105,16 +105,14 @@ async def test_how_the_first_of_very_many_objects_were_made_is_forgotten(
     assert [wrapped.version_made(uid) for uid in ("a", "b", "c", "never")] == [None, "7", "7", None]
 
 
-async def test_nothing_is_remembered_of_a_secret(wrapped: WrappedObjects, server: FakeApiServer) -> None:
+async def test_nothing_is_remembered_of_a_secret(wrapped: ObjectClient, server: FakeApiServer) -> None:
     raw = {"metadata": {"name": "token", "uid": "uid-of-token", "resourceVersion": "7"}, "data": {"a": "c"}}
     server.on("POST", "/api/v1/namespaces/default/secrets", answer(raw, 201))
     assert isinstance(await wrapped.create(SECRET, OWNER), Created)
     assert wrapped.version_made("uid-of-token") is None
 
 
-async def test_object_that_may_not_be_read_is_an_error(
-    wrapped: WrappedObjects, server: FakeApiServer
-) -> None:
+async def test_object_that_may_not_be_read_is_an_error(wrapped: ObjectClient, server: FakeApiServer) -> None:
     server.on("GET", OBJECT, refusal(403, "Forbidden"))
     with pytest.raises(errors.Forbidden):
         await wrapped.edits(RAY, REF, OWNER)

@@ -159,7 +159,7 @@ def test_no_spec_passes_for_what_is_beside_it(first: Any, last: Any, status: Jso
 
 def test_view_of_one_that_was_not_read_says_how_large_it_is() -> None:
     view = decode(read_both_ways(object_of({"z": LISTS})))
-    assert (view.spec, view.asked, view.is_ours) == (b"", None, True)
+    assert (view.spec, view.mutable_spec, view.is_ours) == (b"", None, True)
     assert view.excess == SpecSize(len(as_go_writes({"z": LISTS})) - 1, len(LISTS) + 2)
 
 

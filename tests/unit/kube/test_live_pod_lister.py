@@ -12,7 +12,13 @@ import pytest
 from dispatcher import errors
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.kube.client import METADATA_LIST, ClusterClient
-from dispatcher.kube.live_pod_lister import SECONDS_BETWEEN_FORCES, SECONDS_KEPT, UNKNOWN_ITEM, Left, LivePods
+from dispatcher.kube.live_pod_lister import (
+    SECONDS_BETWEEN_FORCES,
+    SECONDS_KEPT,
+    UNKNOWN_ITEM,
+    LiveItems,
+    LivePodLister,
+)
 from dispatcher.kube.nodes import PodView
 from tests.builders import at, make_pod
 from tests.fakes import FakeApiServer, Reply, answer, refusal
@@ -60,7 +66,7 @@ class Asker:
 
     def __init__(self, client: ClusterClient) -> None:
         self.woken: list[str] = []
-        self.live_pods = LivePods(client, self.woken.append, {"away"}.__contains__, self._owner_of)
+        self.live_pods = LivePodLister(client, self.woken.append, {"away"}.__contains__, self._owner_of)
 
     async def answered(self, claim: tuple[str, str] = AW, version: int = 1) -> frozenset[int]:
         """Ask, and ask again once woken."""
@@ -131,7 +137,9 @@ async def test_one_list_answers_all_who_asked_before_it(server: FakeApiServer, c
         answers = {uid: it.live_pods.ask((namespace, uid), 1) for namespace, uid in claims}
 
     assert it.woken == [uid for _, uid in claims]
-    assert answers == {uid: Left() for _, uid in claims} | {"uid-7": Left(frozenset({3}), frozenset({3}))}
+    assert answers == {uid: LiveItems() for _, uid in claims} | {
+        "uid-7": LiveItems(frozenset({3}), frozenset({3}))
+    }
     assert len(server.asked) == 1
 
 
@@ -147,7 +155,7 @@ async def test_asking_before_the_answer_is_there_is_the_same_question(
         go_on.set()
         await until(lambda: it.woken)
         await asyncio.sleep(5)  # virtual
-        assert it.live_pods.ask(AW, 1) == Left()
+        assert it.live_pods.ask(AW, 1) == LiveItems()
     assert (it.woken, len(server.asked)) == (["aw"], 1)
 
 
@@ -177,9 +185,9 @@ async def test_answer_is_never_older_than_the_question(server: FakeApiServer, cl
         await until(lambda: it.woken)
         assert it.woken == ["aw"]
         await until(lambda: len(it.woken) == 3)
-        assert it.live_pods.ask(AW, 1) == Left(frozenset({0}), frozenset({0}))
-        assert it.live_pods.ask(("default", "late"), 1) == Left()
-        assert it.live_pods.ask(("default", "moves-on"), 2) == Left()
+        assert it.live_pods.ask(AW, 1) == LiveItems(frozenset({0}), frozenset({0}))
+        assert it.live_pods.ask(("default", "late"), 1) == LiveItems()
+        assert it.live_pods.ask(("default", "moves-on"), 2) == LiveItems()
 
 
 async def test_answer_to_an_earlier_version_answers_nothing(
@@ -226,7 +234,7 @@ async def test_answer_is_kept_while_others_are_given_theirs(
         await until(lambda: it.woken)
         for _ in range(5):
             await it.answered()
-        assert it.live_pods.ask(late, 1) == Left(frozenset({0}), frozenset({0}))
+        assert it.live_pods.ask(late, 1) == LiveItems(frozenset({0}), frozenset({0}))
 
 
 async def test_count_is_of_the_pods_as_they_are_now(server: FakeApiServer, client: ClusterClient) -> None:

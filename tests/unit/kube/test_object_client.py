@@ -21,9 +21,9 @@ from dispatcher.kube.object_client import (
     InTheWay,
     Mark,
     NameTaken,
+    ObjectClient,
     Postponed,
     RefusedForGood,
-    WrappedObjects,
 )
 from tests.builders import make_appwrapper, make_owner, make_ref, make_template, make_wrapped
 from tests.fakes import FakeApiServer, Reply, answer, hang_up, never, refusal, text
@@ -52,7 +52,7 @@ def foreign(**metadata: object) -> Json:
 
 
 @pytest.fixture
-def wrapped(server: FakeApiServer, client: ClusterClient) -> WrappedObjects:
+def wrapped(server: FakeApiServer, client: ClusterClient) -> ObjectClient:
     """The wrapped objects of a cluster that serves RayClusters, AppWrappers, and ClusterRoles."""
     kinds = {
         "/api/v1": ("configmaps", "ConfigMap", True),
@@ -63,7 +63,7 @@ def wrapped(server: FakeApiServer, client: ClusterClient) -> WrappedObjects:
     for path, (name, kind, namespaced) in kinds.items():
         resource = {"name": name, "kind": kind, "namespaced": namespaced}
         server.on("GET", path, answer({"resources": [resource]}))
-    return WrappedObjects(client, Discovery(client))
+    return ObjectClient(client, Discovery(client))
 
 
 def script(
@@ -218,7 +218,7 @@ CREATIONS = [
 
 
 async def test_what_a_server_that_was_just_started_forbids_is_tried_again_when_it_is_ready(
-    server: FakeApiServer, wrapped: WrappedObjects
+    server: FakeApiServer, wrapped: ObjectClient
 ) -> None:
     """It has not read its roles yet."""
     server.on("POST", COLLECTION, refusal(403, "Forbidden"), answer(existing(), 201))
@@ -227,7 +227,7 @@ async def test_what_a_server_that_was_just_started_forbids_is_tried_again_when_i
 
 
 async def test_creation_that_a_quota_forbids_is_not_tried_again_at_once(
-    server: FakeApiServer, wrapped: WrappedObjects
+    server: FakeApiServer, wrapped: ObjectClient
 ) -> None:
     said = "forbidden: exceeded quota: tight"
     server.on("POST", COLLECTION, refusal(403, "Forbidden", said), answer(existing(), 201))
@@ -235,7 +235,7 @@ async def test_creation_that_a_quota_forbids_is_not_tried_again_at_once(
 
 
 async def test_what_a_server_forbids_that_is_not_ready_is_no_answer(
-    server: FakeApiServer, wrapped: WrappedObjects
+    server: FakeApiServer, wrapped: ObjectClient
 ) -> None:
     script(server, post=refusal(403, "Forbidden"))
     server.on("GET", "/readyz", text("[-]informer-sync failed", 500))
@@ -245,7 +245,7 @@ async def test_what_a_server_forbids_that_is_not_ready_is_no_answer(
 
 
 async def test_creation_whose_answer_was_lost_and_that_was_not_done_is_an_error_to_be_counted(
-    server: FakeApiServer, wrapped: WrappedObjects
+    server: FakeApiServer, wrapped: ObjectClient
 ) -> None:
     server.on("POST", COLLECTION, hang_up)
 
@@ -255,14 +255,14 @@ async def test_creation_whose_answer_was_lost_and_that_was_not_done_is_an_error_
 
 @pytest.mark.parametrize(("replies", "expected"), CREATIONS)
 async def test_what_comes_of_a_creation(
-    server: FakeApiServer, wrapped: WrappedObjects, replies: dict[str, Reply], expected: Creation
+    server: FakeApiServer, wrapped: ObjectClient, replies: dict[str, Reply], expected: Creation
 ) -> None:
     script(server, **replies)
     assert await wrapped.create(RAY, OWNER) == expected
 
 
 async def test_created_object_is_sent_as_it_was_built_and_only_once(
-    server: FakeApiServer, wrapped: WrappedObjects
+    server: FakeApiServer, wrapped: ObjectClient
 ) -> None:
     script(server, post=answer(existing(), 201))
     await wrapped.create(RAY, OWNER)
@@ -270,7 +270,7 @@ async def test_created_object_is_sent_as_it_was_built_and_only_once(
 
 
 async def test_object_of_an_earlier_attempt_is_deleted_by_its_uid(
-    server: FakeApiServer, wrapped: WrappedObjects
+    server: FakeApiServer, wrapped: ObjectClient
 ) -> None:
     script(server, post=TAKEN, get=answer(existing(make_owner(attempt=1))))
     await wrapped.create(RAY, OWNER)
@@ -287,7 +287,7 @@ async def test_object_of_an_earlier_attempt_is_deleted_by_its_uid(
     ],
 )
 async def test_object_that_is_not_ours_is_never_touched(
-    server: FakeApiServer, wrapped: WrappedObjects, found: Json
+    server: FakeApiServer, wrapped: ObjectClient, found: Json
 ) -> None:
     script(server, post=TAKEN, get=answer(found), owner=answer(make_appwrapper("other")))
     await wrapped.create(RAY, OWNER)
@@ -307,7 +307,7 @@ async def test_object_that_is_not_ours_is_never_touched(
 )
 async def test_creation_nobody_can_tell_about_is_to_be_repeated(
     server: FakeApiServer,
-    wrapped: WrappedObjects,
+    wrapped: ObjectClient,
     replies: dict[str, Reply],
     error: type[errors.ClusterError],
 ) -> None:
@@ -317,7 +317,7 @@ async def test_creation_nobody_can_tell_about_is_to_be_repeated(
 
 
 async def test_creation_is_to_be_repeated_while_nobody_can_say_where_the_kind_is_served(
-    server: FakeApiServer, wrapped: WrappedObjects
+    server: FakeApiServer, wrapped: ObjectClient
 ) -> None:
     server.on("GET", "/apis/ray.io/v1", refusal(503, "ServiceUnavailable"))
     with pytest.raises(errors.Unavailable):
@@ -326,7 +326,7 @@ async def test_creation_is_to_be_repeated_while_nobody_can_say_where_the_kind_is
 
 
 async def test_kind_that_is_not_installed_is_refused_with_what_to_do(
-    server: FakeApiServer, wrapped: WrappedObjects
+    server: FakeApiServer, wrapped: ObjectClient
 ) -> None:
     widget = make_wrapped(make_template("Widget", "example.com/v1", name="w"))
     outcome = await wrapped.create(widget, OWNER)
@@ -335,7 +335,7 @@ async def test_kind_that_is_not_installed_is_refused_with_what_to_do(
 
 
 async def test_kind_whose_objects_are_not_kept_is_refused_and_nothing_is_sent(
-    server: FakeApiServer, wrapped: WrappedObjects
+    server: FakeApiServer, wrapped: ObjectClient
 ) -> None:
     resource = {"name": "bindings", "kind": "Binding", "namespaced": True, "verbs": ["create"]}
     server.on("GET", "/api/v1", answer({"resources": [resource]}))
@@ -346,7 +346,7 @@ async def test_kind_whose_objects_are_not_kept_is_refused_and_nothing_is_sent(
 
 
 async def test_cluster_scoped_kind_is_refused_and_nothing_is_sent(
-    server: FakeApiServer, wrapped: WrappedObjects
+    server: FakeApiServer, wrapped: ObjectClient
 ) -> None:
     role = make_wrapped(make_template("ClusterRole", "rbac.authorization.k8s.io/v1", name="admin"))
     assert await wrapped.create(role, OWNER) == RefusedForGood(
@@ -371,7 +371,7 @@ LOOKS = [
 
 @pytest.mark.parametrize(("uid", "found", "gone"), LOOKS)
 async def test_object_is_gone_when_the_server_has_none_that_is_ours(
-    server: FakeApiServer, wrapped: WrappedObjects, uid: str, found: Json | None, gone: bool
+    server: FakeApiServer, wrapped: ObjectClient, uid: str, found: Json | None, gone: bool
 ) -> None:
     server.on("GET", OBJECT, answer(found) if found else MISSING)
     server.on("DELETE", OBJECT, answer({}))
@@ -387,7 +387,7 @@ async def test_object_is_gone_when_the_server_has_none_that_is_ours(
 
 @pytest.mark.parametrize("code", [404, 409])
 async def test_object_that_changes_under_our_hands_is_looked_at_again(
-    server: FakeApiServer, wrapped: WrappedObjects, code: int
+    server: FakeApiServer, wrapped: ObjectClient, code: int
 ) -> None:
     server.on("GET", OBJECT, answer(existing()))
     server.on("DELETE", OBJECT, refusal(code, "NotFound" if code == 404 else "Conflict"))
@@ -398,14 +398,14 @@ async def test_object_that_changes_under_our_hands_is_looked_at_again(
     "get", [pytest.param(never, id="silence"), pytest.param(NOT_SERVED, id="not-served-now")]
 )
 async def test_no_answer_is_no_proof_that_it_is_gone(
-    server: FakeApiServer, wrapped: WrappedObjects, get: Reply
+    server: FakeApiServer, wrapped: ObjectClient, get: Reply
 ) -> None:
     server.on("GET", OBJECT, get)
     with pytest.raises(errors.Unavailable):
         await wrapped.is_gone(WANTED, OWNER.uid)
 
 
-async def test_object_is_gone_with_its_kind(server: FakeApiServer, wrapped: WrappedObjects) -> None:
+async def test_object_is_gone_with_its_kind(server: FakeApiServer, wrapped: ObjectClient) -> None:
     """Whoever uninstalls a CRD deletes its objects; an AppWrapper must not hold its capacity for ever then."""
     server.on("GET", OBJECT, answer(existing()))
     assert await wrapped.is_gone(WANTED, OWNER.uid) is False
@@ -418,7 +418,7 @@ async def test_object_is_gone_with_its_kind(server: FakeApiServer, wrapped: Wrap
 
 
 async def test_object_of_a_kind_we_may_not_read_cannot_be_one_we_created(
-    server: FakeApiServer, wrapped: WrappedObjects
+    server: FakeApiServer, wrapped: ObjectClient
 ) -> None:
     """Else an AppWrapper whose creation was forbidden could never be rolled back, and never fail."""
     server.on("GET", OBJECT, refusal(403, "Forbidden"))
@@ -442,7 +442,7 @@ async def test_object_of_a_kind_we_may_not_read_cannot_be_one_we_created(
     ],
 )
 async def test_attempt_that_made_an_object_is_read_from_it(
-    server: FakeApiServer, wrapped: WrappedObjects, found: Json | None, attempt: int | None
+    server: FakeApiServer, wrapped: ObjectClient, found: Json | None, attempt: int | None
 ) -> None:
     server.on("GET", OBJECT, answer(found) if found else MISSING)
     assert await wrapped.attempt_of(RAY, OWNER) == attempt
@@ -452,7 +452,7 @@ UNMARKED = existing(labels={"app": "mine"}, annotations={})
 
 
 async def test_object_of_ours_that_mcad_made_is_given_our_marks(
-    server: FakeApiServer, wrapped: WrappedObjects
+    server: FakeApiServer, wrapped: ObjectClient
 ) -> None:
     script(server, post=TAKEN, get=answer(UNMARKED))
     server.on("PATCH", OBJECT, answer(existing()))
@@ -474,7 +474,7 @@ async def test_object_of_ours_that_mcad_made_is_given_our_marks(
     ],
 )
 async def test_object_of_ours_that_cannot_be_marked_is_ours_all_the_same(
-    server: FakeApiServer, wrapped: WrappedObjects, refused: Reply
+    server: FakeApiServer, wrapped: ObjectClient, refused: Reply
 ) -> None:
     script(server, post=TAKEN, get=answer(UNMARKED))
     server.on("PATCH", OBJECT, refused)
@@ -483,7 +483,7 @@ async def test_object_of_ours_that_cannot_be_marked_is_ours_all_the_same(
 
 @pytest.mark.parametrize("has_marks", [True, False])
 async def test_object_that_no_watch_shows_is_given_the_marks_that_it_lost(
-    server: FakeApiServer, wrapped: WrappedObjects, has_marks: bool
+    server: FakeApiServer, wrapped: ObjectClient, has_marks: bool
 ) -> None:
     ready = {"status": {"state": "ready"}}
     server.on("GET", OBJECT, answer((existing() if has_marks else UNMARKED) | ready))
@@ -496,7 +496,7 @@ async def test_object_that_no_watch_shows_is_given_the_marks_that_it_lost(
 
 @pytest.mark.parametrize(("uid", "found", "gone"), LOOKS)
 async def test_nothing_but_an_object_of_ours_is_given_marks(
-    server: FakeApiServer, wrapped: WrappedObjects, uid: str, found: Json | None, gone: bool
+    server: FakeApiServer, wrapped: ObjectClient, uid: str, found: Json | None, gone: bool
 ) -> None:
     server.on("GET", OBJECT, answer(found) if found else MISSING)
     server.on("PATCH", OBJECT, answer({}))
@@ -506,7 +506,7 @@ async def test_nothing_but_an_object_of_ours_is_given_marks(
 
 
 async def test_object_that_cannot_be_given_its_marks_is_told_of_all_the_same(
-    server: FakeApiServer, wrapped: WrappedObjects
+    server: FakeApiServer, wrapped: ObjectClient
 ) -> None:
     server.on("GET", OBJECT, answer(UNMARKED))
     server.on("PATCH", OBJECT, refusal(403, "Forbidden"))
@@ -561,10 +561,10 @@ def warning(reason: str | None, message: str | None = None, **times: object) -> 
     ],
 )
 async def test_newest_warning_about_an_object_is_its_complaint(
-    server: FakeApiServer, wrapped: WrappedObjects, events: list[Json], expected: str
+    server: FakeApiServer, wrapped: ObjectClient, events: list[Json], expected: str
 ) -> None:
     server.on("GET", EVENTS, answer({"items": events}))
-    assert await wrapped.complaint(make_ref(uid="the-uid")) == expected
+    assert await wrapped.newest_warning(make_ref(uid="the-uid")) == expected
     assert [dict(each.query) for each in server.asked] == [
         {"fieldSelector": "involvedObject.uid=the-uid,type=Warning", "limit": "500"}
     ]
@@ -574,16 +574,16 @@ async def test_newest_warning_about_an_object_is_its_complaint(
     "refused", [pytest.param(refusal(403, "Forbidden"), id="forbidden"), pytest.param(never, id="silence")]
 )
 async def test_complaint_that_nobody_can_read_is_none(
-    server: FakeApiServer, wrapped: WrappedObjects, refused: Reply
+    server: FakeApiServer, wrapped: ObjectClient, refused: Reply
 ) -> None:
     server.on("GET", EVENTS, refused)
-    assert await wrapped.complaint(make_ref()) == ""
+    assert await wrapped.newest_warning(make_ref()) == ""
 
 
 async def test_object_that_was_never_seen_has_no_complaint(
-    server: FakeApiServer, wrapped: WrappedObjects
+    server: FakeApiServer, wrapped: ObjectClient
 ) -> None:
-    assert await wrapped.complaint(make_ref(uid="")) == ""
+    assert await wrapped.newest_warning(make_ref(uid="")) == ""
     assert server.asked == []
 
 
@@ -596,12 +596,12 @@ def listed(*items: Json, token: str = "") -> Reply:
     return answer({"metadata": {"continue": token} if token else {}, "items": list(items)})
 
 
-async def marks(wrapped: WrappedObjects, kind: str = "RayCluster") -> list[Mark]:
+async def marks(wrapped: ObjectClient, kind: str = "RayCluster") -> list[Mark]:
     return [mark async for mark in wrapped.marks("ray.io/v1", kind)]
 
 
 async def test_marks_are_those_of_every_object_that_an_appwrapper_owns_page_by_page(
-    server: FakeApiServer, wrapped: WrappedObjects
+    server: FakeApiServer, wrapped: ObjectClient
 ) -> None:
     of_another = existing(make_owner(uid="uid-of-b", attempt=7))
     only_labelled = existing(ownerReferences=[])
@@ -619,7 +619,7 @@ async def test_marks_are_those_of_every_object_that_an_appwrapper_owns_page_by_p
     assert {each.headers["Accept"] for each in asked} == {METADATA_LIST}
 
 
-async def test_kind_that_is_not_served_has_no_marks(server: FakeApiServer, wrapped: WrappedObjects) -> None:
+async def test_kind_that_is_not_served_has_no_marks(server: FakeApiServer, wrapped: ObjectClient) -> None:
     server.on("GET", "/readyz", text("ok", 200))
     assert await marks(wrapped, "RayJob") == []
 
@@ -632,7 +632,7 @@ async def test_kind_that_is_not_served_has_no_marks(server: FakeApiServer, wrapp
     ],
 )
 async def test_marks_that_cannot_be_listed_to_the_end_are_an_error(
-    server: FakeApiServer, wrapped: WrappedObjects, reply: Reply, error: type[Exception]
+    server: FakeApiServer, wrapped: ObjectClient, reply: Reply, error: type[Exception]
 ) -> None:
     server.on("GET", EVERYWHERE, listed(existing(), token="more"), reply)
     with pytest.raises(error):

@@ -15,7 +15,7 @@ from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.client import JSON, METADATA, METADATA_LIST, ClusterClient
 from dispatcher.kube.discovery import Discovery
-from dispatcher.kube.object_informers import MOST_UNKNOWN_KINDS, Edition, WrappedWatches
+from dispatcher.kube.object_informers import MOST_UNKNOWN_KINDS, Edition, ObjectInformers
 from tests.builders import make_metadata, make_owner
 from tests.fakes import FakeApiServer, Reply, answer, never, refusal, watch
 from tests.unit.virtual_time import until
@@ -74,7 +74,7 @@ class Watched:
 
     def __init__(self, client: ClusterClient) -> None:
         self.told: list[str] = []
-        self.watches = WrappedWatches(client, Discovery(client), self.told.append)
+        self.watches = ObjectInformers(client, Discovery(client), self.told.append)
 
 
 @asynccontextmanager
@@ -383,7 +383,7 @@ async def test_kind_that_cannot_be_listed_disturbs_no_other_and_is_known_when_it
         await until(lambda: it.watches.state(ref("Pod")) == ObjectState())
 
 
-def wants_too_many(watches: WrappedWatches) -> None:
+def wants_too_many(watches: ObjectInformers) -> None:
     """Have somebody wrap more odd kinds than are watched, and wrap some of them again."""
     for number in [*range(MOST_UNKNOWN_KINDS + 1), MOST_UNKNOWN_KINDS, 0]:
         watches.want("example.com/v1", f"Widget{number}")
@@ -392,7 +392,7 @@ def wants_too_many(watches: WrappedWatches) -> None:
 async def test_connections_are_left_for_other_work_however_many_kinds_are_wrapped(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
-    watches = WrappedWatches(client, Discovery(client), lambda _: None)
+    watches = ObjectInformers(client, Discovery(client), lambda _: None)
     with capture_logs() as logged:
         wants_too_many(watches)
     assert len(watches.reconnects) == MOST_UNKNOWN_KINDS
@@ -414,7 +414,7 @@ async def test_kinds_we_know_are_watched_however_many_others_are_wrapped(
 async def test_others_are_watched_however_many_kinds_we_know_are_wrapped(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
-    watches = WrappedWatches(client, Discovery(client), lambda _: None)
+    watches = ObjectInformers(client, Discovery(client), lambda _: None)
     for group, kind in registry.KINDS:
         watches.want(f"{group}/v1" if group else "v1", kind)
     known = len(watches.reconnects)
@@ -465,7 +465,7 @@ async def test_watch_is_given_back_when_no_appwrapper_uses_its_kind(
 async def test_watch_that_nobody_came_to_use_makes_room_after_a_while(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
-    watches = WrappedWatches(client, Discovery(client), lambda _: None)
+    watches = ObjectInformers(client, Discovery(client), lambda _: None)
     for number in range(MOST_UNKNOWN_KINDS):
         watches.want("example.com/v1", f"Widget{number}")
     await asyncio.sleep(61)  # virtual

@@ -14,7 +14,7 @@ from dispatcher import log
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.client import JSON, METADATA, ClusterClient
 from dispatcher.kube.discovery import Discovery
-from dispatcher.kube.owner_resolver import Owners
+from dispatcher.kube.owner_resolver import OwnerResolver
 from tests.builders import make_metadata
 from tests.fakes import FakeApiServer, Reply, answer, never, refusal
 from tests.unit.virtual_time import monotonic, until
@@ -67,9 +67,9 @@ async def owners_of(
     client: ClusterClient,
     homes: dict[str, str] = HOMES,
     anchor_root: Callable[[Json], str | None] | None = None,
-) -> AsyncIterator[tuple[Owners, list[str]]]:
+) -> AsyncIterator[tuple[OwnerResolver, list[str]]]:
     resolved: list[str] = []
-    owners = Owners(client, Discovery(client), resolved.append, homes.get, anchor_root)
+    owners = OwnerResolver(client, Discovery(client), resolved.append, homes.get, anchor_root)
     task = asyncio.create_task(owners.run())
     try:
         yield owners, resolved
@@ -391,7 +391,7 @@ async def test_whatever_one_question_raises_is_counted_and_asked_again_and_the_o
             raise RuntimeError("nobody thought of this")
 
     before = log.internal_errors().get("owner_resolver", 0)
-    owners = Owners(client, Discovery(client), listens, HOMES.get)
+    owners = OwnerResolver(client, Discovery(client), listens, HOMES.get)
     task = asyncio.create_task(owners.run())
     owners.confirm(AW, REPLICASET)
     await until(lambda: raised)

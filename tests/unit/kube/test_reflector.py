@@ -13,11 +13,12 @@ import pytest
 from structlog.testing import capture_logs
 
 from dispatcher import errors
-from dispatcher.kube import reflector, stretch
+from dispatcher.kube import reflector
 from dispatcher.kube.bounds import MOST_CONTAINERS
 from dispatcher.kube.client import METADATA, METADATA_LIST, ClusterClient
 from dispatcher.kube.paging import PAGE
 from dispatcher.kube.reflector import EVERYTHING, RESTS, Extent, Reflector
+from dispatcher.kube.time_slices import TimeSlice
 from tests.fakes import FakeApiServer, answer, hang_up, never, refusal, text, watch
 from tests.unit.virtual_time import monotonic, until
 
@@ -580,7 +581,7 @@ async def test_watch_may_add_no_more_objects_than_a_list_may_have(
 async def test_others_have_their_turn_while_a_list_is_read(
     server: FakeApiServer, client: ClusterClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reflector, "Stretch", lambda: stretch.Stretch(0.0))
+    monkeypatch.setattr(reflector, "TimeSlice", lambda: TimeSlice(0.0))
     things = [thing(f"t{number}") for number in range(300)]
     script(server, lists=[answer(page(10, *things))], watches=[never])
     turns: list[int] = []

@@ -12,7 +12,7 @@ from structlog.testing import capture_logs
 from dispatcher import errors
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.events import EventRecorder
-from dispatcher.kube.live_pod_lister import Left, LivePods
+from dispatcher.kube.live_pod_lister import LiveItems, LivePodLister
 from dispatcher.kube.reflector import Reflector
 from tests.builders import make_pod
 from tests.fakes import FakeApiServer, answer
@@ -113,11 +113,11 @@ async def test_pod_that_makes_no_sense_is_nobodys_and_the_others_are_counted(
     fine = make_pod("fine", of="aw", controller=JOB)
     server.on("GET", "/api/v1/pods", answer({"metadata": {}, "items": [odd, fine]}))
     woken: list[str] = []
-    live = LivePods(client, woken.append, lambda _node: False, lambda _view: None)
+    live = LivePodLister(client, woken.append, lambda _node: False, lambda _view: None)
     async with running(live.run()):
         assert live.ask(("default", "aw"), 1) is None
         await until(lambda: woken)
-        assert live.ask(("default", "aw"), 1) == Left(frozenset({-1}), frozenset({-1}))
+        assert live.ask(("default", "aw"), 1) == LiveItems(frozenset({-1}), frozenset({-1}))
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ async def test_list_that_makes_no_sense_is_no_list_and_is_asked_for_again(
     """What it left out would look as if it were gone, and capacity would be given back."""
     server.on("GET", "/api/v1/pods", answer(nonsense), answer({"metadata": {}, "items": []}))
     woken: list[str] = []
-    live = LivePods(client, woken.append, lambda _node: False, lambda _view: None)
+    live = LivePodLister(client, woken.append, lambda _node: False, lambda _view: None)
     async with running(live.run()):
         live.ask(("default", "aw"), 1)
         await until(lambda: woken)

@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import BigInteger, CheckConstraint, Column, Double, Integer, Numeric
 
 from dispatcher.api.appwrapper import parse_spec
-from dispatcher.api.mutable_spec import asked
+from dispatcher.api.mutable_spec import mutable_spec
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.core.model.resources import LARGEST_AMOUNT
 from dispatcher.store import tables
@@ -81,7 +81,7 @@ def spec_with(**fields: object) -> dict[str, object]:
 @pytest.mark.parametrize("slope", [1e12, -1e12, 0.1, 0, 5e-324])
 def test_slope_that_can_be_stored_is_taken(slope: float) -> None:
     assert parse_spec(spec_with(priorityslope=slope), namespace="default").priority_slope == slope
-    told = asked({"priorityslope": slope}, {})
+    told = mutable_spec({"priorityslope": slope}, {})
     assert told is not None
     assert told.priority_slope == slope
 
@@ -92,7 +92,7 @@ def test_slope_that_can_be_stored_is_taken(slope: float) -> None:
 def test_slope_that_cannot_be_stored_is_refused_with_its_place(slope: float) -> None:
     with pytest.raises(SpecError, match=r"^spec\.priorityslope: "):
         parse_spec(spec_with(priorityslope=slope), namespace="default")
-    assert asked({"priorityslope": slope}, {}) is None
+    assert mutable_spec({"priorityslope": slope}, {}) is None
 
 
 def test_sums_are_bounded_at_intake_by_what_can_be_stored() -> None:

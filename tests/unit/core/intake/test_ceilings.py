@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.api.mutable_spec import Asked
+from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.names import MAX_PRIORITY, MAX_PRIORITY_SLOPE
 from dispatcher.core.intake.ceilings import Ceiling, ceiling_of, unreadable
 
@@ -23,14 +23,14 @@ from dispatcher.core.intake.ceilings import Ceiling, ceiling_of, unreadable
     ],
 )
 def test_what_counts(ceiling: Ceiling, asked: tuple[int, float], counts: tuple[int, float]) -> None:
-    lowered = ceiling.lower(Asked(*asked, suspend=True))
-    assert lowered == Asked(*counts, suspend=True)
-    assert bool(ceiling.warning(Asked(*asked), "team")) is (asked != counts)
+    lowered = ceiling.lower(MutableSpec(*asked, suspend=True))
+    assert lowered == MutableSpec(*counts, suspend=True)
+    assert bool(ceiling.warning(MutableSpec(*asked), "team")) is (asked != counts)
     assert ceiling.lower(lowered) == lowered
 
 
 def test_what_does_not_count_is_said_with_both_numbers() -> None:
-    said = Ceiling(100).warning(Asked(2**31 - 1, 0.5), "team")
+    said = Ceiling(100).warning(MutableSpec(2**31 - 1, 0.5), "team")
     assert said == (
         "priority 2147483647 counts as 100 and priorityslope 0.5 counts as 0, the ceiling of namespace team"
     )

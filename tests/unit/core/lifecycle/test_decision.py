@@ -12,7 +12,7 @@ import pytest
 from dispatcher.api import conditions as words
 from dispatcher.api.appwrapper import Requeuing
 from dispatcher.api.clusterpolicies import OnClusterLost
-from dispatcher.api.mutable_spec import Asked
+from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.selector import parse_selector
 from dispatcher.core.kinds.completion import ItemTerms
 from dispatcher.core.kinds.object_status import End, ObjectState
@@ -83,7 +83,11 @@ def test_what_is_due_when_all_goes_well(phase: Phase, decision: Decision) -> Non
 @pytest.mark.parametrize("phase", Phase)
 def test_what_is_no_longer_wanted_is_forgotten_whatever_else_is_seen(phase: Phase) -> None:
     expected = {Phase.DELETING: Decision(Step.CONFIRM_GONE), Phase.DELETED: REST}
-    for pods, asked in ((NO_PODS, None), (ENOUGH, Asked(7)), (PodCounts(failed=1), Asked(suspend=True))):
+    for pods, asked in (
+        (NO_PODS, None),
+        (ENOUGH, MutableSpec(7)),
+        (PodCounts(failed=1), MutableSpec(suspend=True)),
+    ):
         seen = decided(make_record(phase), wanted=False, asked=asked, sight=make_sight(pods, FAILED))
         assert seen == expected.get(phase, Decision(Step.FORGET))
 
@@ -108,22 +112,24 @@ def test_nothing_is_suspended_or_resumed_while_nobody_can_tell_what_is_asked(pha
 @pytest.mark.parametrize(
     ("phase", "asked", "step"),
     [
-        pytest.param(Phase.QUEUED, Asked(), Step.REST, id="it-stands-there-already"),
-        pytest.param(Phase.QUEUED, Asked(7), Step.REPRIORITISE, id="another-priority"),
-        pytest.param(Phase.QUEUED, Asked(0, 0.5), Step.REPRIORITISE, id="another-slope"),
+        pytest.param(Phase.QUEUED, MutableSpec(), Step.REST, id="it-stands-there-already"),
+        pytest.param(Phase.QUEUED, MutableSpec(7), Step.REPRIORITISE, id="another-priority"),
+        pytest.param(Phase.QUEUED, MutableSpec(0, 0.5), Step.REPRIORITISE, id="another-slope"),
         pytest.param(
             Phase.QUEUED,
-            Asked(7, prefers=parse_selector("a=b", "x")),
+            MutableSpec(7, prefers=parse_selector("a=b", "x")),
             Step.REDIRECT,
             id="another-priority-and-wish",
         ),
-        pytest.param(Phase.SUSPENDED, Asked(7, suspend=True), Step.REPRIORITISE, id="of-what-is-held-back"),
-        pytest.param(Phase.DISPATCHING, Asked(7), Step.CREATE, id="of-what-left-the-queue"),
-        pytest.param(Phase.RUNNING, Asked(7), Step.REST, id="of-what-runs"),
-        pytest.param(Phase.FAILED, Asked(7), Step.REST, id="of-what-failed"),
+        pytest.param(
+            Phase.SUSPENDED, MutableSpec(7, suspend=True), Step.REPRIORITISE, id="of-what-is-held-back"
+        ),
+        pytest.param(Phase.DISPATCHING, MutableSpec(7), Step.CREATE, id="of-what-left-the-queue"),
+        pytest.param(Phase.RUNNING, MutableSpec(7), Step.REST, id="of-what-runs"),
+        pytest.param(Phase.FAILED, MutableSpec(7), Step.REST, id="of-what-failed"),
     ],
 )
-def test_new_priority_moves_only_what_waits(phase: Phase, asked: Asked, step: Step) -> None:
+def test_new_priority_moves_only_what_waits(phase: Phase, asked: MutableSpec, step: Step) -> None:
     assert decided(make_record(phase), asked=asked) == Decision(step)
 
 
@@ -138,20 +144,20 @@ SUSPENDABLE = {
 
 @pytest.mark.parametrize("phase", Phase)
 def test_suspend_holds_back_what_waits_or_runs_and_nothing_else(phase: Phase) -> None:
-    decision = decided(make_record(phase), asked=Asked(suspend=True))
+    decision = decided(make_record(phase), asked=MutableSpec(suspend=True))
     assert decision == (Decision(Step.SUSPEND) if phase in SUSPENDABLE else dict(BY_PHASE)[phase])
 
 
 @pytest.mark.parametrize("phase", Phase)
 def test_resume_is_due_only_once_nothing_of_it_exists(phase: Phase) -> None:
-    decision = decided(make_record(phase), asked=Asked(suspend=False))
+    decision = decided(make_record(phase), asked=MutableSpec(suspend=False))
     assert decision == (Decision(Step.RESUME) if phase is Phase.SUSPENDED else dict(BY_PHASE)[phase])
 
 
 def test_suspend_comes_before_whatever_is_wrong() -> None:
     decision = decided(
         make_record(Phase.RUNNING),
-        asked=Asked(suspend=True),
+        asked=MutableSpec(suspend=True),
         sight=make_sight(NO_PODS, FAILED),
         terms=make_terms(limit=timedelta(0)),
     )
@@ -159,7 +165,7 @@ def test_suspend_comes_before_whatever_is_wrong() -> None:
 
 
 def test_what_is_suspended_while_it_is_requeued_is_queued_first_and_then_held_back() -> None:
-    asked = Asked(suspend=True)
+    asked = MutableSpec(suspend=True)
     requeueing = make_evicted()
     queued = steps.removed(requeueing, at(6)).after
     assert [decided(record, asked=asked).step for record in (requeueing, queued)] == [
@@ -468,7 +474,7 @@ def test_gang_is_judged_afresh_once_its_cluster_is_back(sight: ObservedObjects, 
 def test_gang_is_suspended_while_its_cluster_is_away(phase: Phase, is_noted: bool) -> None:
     record = elsewhere(make_record(phase))
     record = ill(record, words.CLUSTER_UNREACHABLE) if is_noted else record
-    assert decided(record, away=AWAY, asked=Asked(suspend=True)) == Decision(Step.SUSPEND)
+    assert decided(record, away=AWAY, asked=MutableSpec(suspend=True)) == Decision(Step.SUSPEND)
 
 
 @pytest.mark.parametrize("phase", [Phase.REQUEUEING, Phase.SUSPENDING, Phase.FAILING])
@@ -510,7 +516,7 @@ def test_what_runs_in_a_cluster_that_nobody_declares_any_more_is_left_alone(phas
 @pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.SUSPENDED])
 def test_change_of_where_it_may_go_is_followed_and_what_is_no_selector_is_not(phase: Phase) -> None:
     east = parse_selector("zone=east", "annotation")
-    asks = [Asked(selector=east), Asked(prefers=east), Asked(selector=None, prefers=None)]
+    asks = [MutableSpec(selector=east), MutableSpec(prefers=east), MutableSpec(selector=None, prefers=None)]
     suspended = phase is Phase.SUSPENDED
     assert [decided(make_record(phase), asked=replace(each, suspend=suspended)).step for each in asks] == [
         Step.REDIRECT,
@@ -522,19 +528,21 @@ def test_change_of_where_it_may_go_is_followed_and_what_is_no_selector_is_not(ph
 @pytest.mark.parametrize(
     ("wanted", "asked", "expected"),
     [
-        pytest.param(True, Asked(), True, id="nothing-changed"),
+        pytest.param(True, MutableSpec(), True, id="nothing-changed"),
         pytest.param(True, None, True, id="spec-not-read"),
-        pytest.param(True, Asked(7, 0.5), True, id="another-priority"),
-        pytest.param(True, Asked(selector=None), True, id="no-selector"),
-        pytest.param(True, Asked(suspend=True), False, id="suspended"),
-        pytest.param(True, Asked(selector=parse_selector("zone=east", "a")), False, id="redirected"),
-        pytest.param(True, Asked(prefers=parse_selector("zone=east", "a")), False, id="prefers-another"),
-        pytest.param(False, Asked(), False, id="deleted"),
+        pytest.param(True, MutableSpec(7, 0.5), True, id="another-priority"),
+        pytest.param(True, MutableSpec(selector=None), True, id="no-selector"),
+        pytest.param(True, MutableSpec(suspend=True), False, id="suspended"),
+        pytest.param(True, MutableSpec(selector=parse_selector("zone=east", "a")), False, id="redirected"),
+        pytest.param(
+            True, MutableSpec(prefers=parse_selector("zone=east", "a")), False, id="prefers-another"
+        ),
+        pytest.param(False, MutableSpec(), False, id="deleted"),
         pytest.param(False, None, False, id="deleted-and-not-read"),
     ],
 )
 def test_queued_gang_is_as_asked_unless_its_user_has_changed_whether_or_where_it_runs(
-    wanted: bool, asked: Asked | None, expected: bool
+    wanted: bool, asked: MutableSpec | None, expected: bool
 ) -> None:
     assert is_as_asked(make_record(Phase.QUEUED), wanted, asked) is expected
 
@@ -584,7 +592,7 @@ def test_what_is_done_is_carried_over_to_the_next_attempt_on_the_hub_alone(
     two = replace(record, attempt=replace(record.attempt, objects=objects))
     terms = make_terms(JOB, JOB)
     suspended = decided(
-        two, asked=Asked(suspend=True), sight=make_sight(ENOUGH, SUCCEEDED, RUNS), terms=terms
+        two, asked=MutableSpec(suspend=True), sight=make_sight(ENOUGH, SUCCEEDED, RUNS), terms=terms
     )
     evicted = decided(two, sight=make_sight(ENOUGH, SUCCEEDED, EVICTED), terms=terms)
     message = "RayCluster default/raycluster-1 was evicted: Evicted: memory"

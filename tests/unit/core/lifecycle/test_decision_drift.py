@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from dispatcher.api import conditions as words
-from dispatcher.api.mutable_spec import Asked
+from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.core.kinds.completion import ItemTerms
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle.decision import REST, Decision, Step, decide
@@ -104,7 +104,7 @@ def not_yet_running(pods: PodCounts) -> Decision:
             id="progress-is-told-first",
         ),
         pytest.param(
-            decided(ill(), asked=Asked(suspend=True)), Decision(Step.SUSPEND), id="it-can-be-suspended"
+            decided(ill(), asked=MutableSpec(suspend=True)), Decision(Step.SUSPEND), id="it-can-be-suspended"
         ),
         pytest.param(
             decided(ill(), draining="east is being emptied"),

@@ -13,7 +13,7 @@ import pytest
 from dispatcher.api import conditions as words
 from dispatcher.api.appwrapper import Growth, Requeuing
 from dispatcher.api.clusterpolicies import OnClusterLost
-from dispatcher.api.mutable_spec import Asked
+from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.selector import parse_selector
 from dispatcher.core.kinds.completion import ItemTerms
 from dispatcher.core.kinds.object_status import End, ObjectState
@@ -78,7 +78,7 @@ FINAL = {Phase.COMPLETED, Phase.FAILED, Phase.DELETED}
 MOST_STEPS = 12
 """No life of a gang that is seen the same all the time takes more, from one dispatch to the next or to its end."""
 
-AS_SUBMITTED = Asked()
+AS_SUBMITTED = MutableSpec()
 JOB, SERVER = ItemTerms(ends=True, holds=True, pods=1), ItemTerms(holds=True, pods=1)
 NAMED = ItemTerms(words=("Done",), holds=True, pods=1)
 PODS = {
@@ -146,7 +146,7 @@ class World:
     """What stays as it is while an AppWrapper goes through its steps; what is absent are objects by item."""
 
     wanted: bool = True
-    asked: Asked | None = AS_SUBMITTED
+    asked: MutableSpec | None = AS_SUBMITTED
     terms: LifecyclePolicy = TERMS["default"]
     pods: PodCounts = PODS["enough"]
     states: tuple[ObjectState | None, ...] = STATES["open"]
@@ -195,12 +195,12 @@ WATCHED = [name for name, make in RECORDS.items() if make().phase in ACTIVE]
 EAST = parse_selector("zone=east", "annotation")
 ASKED = [
     None,
-    Asked(),
-    Asked(7, 0.5),
-    Asked(suspend=True),
-    Asked(7, 0.5, suspend=True),
-    Asked(selector=EAST, prefers=None),
-    Asked(selector=None, prefers=EAST),
+    MutableSpec(),
+    MutableSpec(7, 0.5),
+    MutableSpec(suspend=True),
+    MutableSpec(7, 0.5, suspend=True),
+    MutableSpec(selector=EAST, prefers=None),
+    MutableSpec(selector=None, prefers=EAST),
 ]
 
 
@@ -437,7 +437,7 @@ def test_a_newcomer_comes_to_rest_or_is_dispatched(cause: Cause) -> None:
         Cause.FOUND_COMPLETED: Phase.COMPLETED,
         Cause.FOUND_FAILED: Phase.FAILED,
     }
-    world = World(asked=Asked(suspend=cause is Cause.SUBMITTED_SUSPENDED))
+    world = World(asked=MutableSpec(suspend=cause is Cause.SUBMITTED_SUSPENDED))
     change = made[cause]()
     assert change.events[0].cause == cause
     assert follow(change.after, world, at(1))[0].phase is ends[cause]

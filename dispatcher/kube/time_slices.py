@@ -15,16 +15,16 @@ T = TypeVar("T")
 
 LONGEST_SECONDS: Final = 0.01
 
-LARGEST_HERE: Final = 2**15
+LARGEST_INLINE: Final = 2**15
 """Bytes of JSON that are understood without a pause, in some milliseconds."""
 
 
-TURN_SECONDS: Final = 0.0005
+SWITCH_SECONDS: Final = 0.0005
 
-_ASIDE: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="aside")
+_ASIDE: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="run_in_thread_if_large")
 
 
-class Stretch:
+class TimeSlice:
     """Work that others need not wait for; `clock` is in seconds."""
 
     def __init__(
@@ -41,21 +41,21 @@ class Stretch:
             self._began = self._clock()
 
 
-async def aside(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+async def run_in_thread_if_large(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """What `work` comes to, a function of values; on one of that many bytes in a thread, if they are many.
 
     Threads of Python take turns: it is not done sooner, but others go on. There is one such thread, whatever comes at
     once: the event loop has every second turn, not every seventh.
     """
-    if size <= LARGEST_HERE:
+    if size <= LARGEST_INLINE:
         return work(*args, **kwargs)
     return await asyncio.get_running_loop().run_in_executor(_ASIDE, functools.partial(work, *args, **kwargs))
 
 
-def take_short_turns() -> None:
-    """Have the threads of this process take turns of `TURN_SECONDS`.
+def set_switch_interval() -> None:
+    """Have the threads of this process take turns of `SWITCH_SECONDS`.
 
     The event loop gives its turn away whenever it waits for a socket. With Python's default of five milliseconds each
     step of the loop takes as long beside a busy thread: 9 ms for one that takes 0.5; with this, 2 ms.
     """
-    sys.setswitchinterval(TURN_SECONDS)
+    sys.setswitchinterval(SWITCH_SECONDS)
