@@ -1,7 +1,7 @@
-"""Writes the answers in docs/history.md anew: `make docs`, or `PYTHONPATH=. python docs/generate_history.py`.
+"""Rewrites the answers in docs/history.md: `make docs`, or `PYTHONPATH=. python docs/generate_history.py`.
 
-Each is what a command says of the fortnight in `testbed.past`, at its end; a test holds the page to that. A block of
-SQL is what `-` stands for in the commands of the next block; what a command says follows the line with its `$`.
+Each answer is the output of a command at the end of the fortnight in `testbed.past`; a test fails if the page differs.
+A block of SQL is the stdin of the commands in the next block. The output of a command follows its line with `$`.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from testbed.past import past_database
 from testbed.postgres import postgres_server
 
 PAGE: Final = Path(__file__).parent / "history.md"
-BEGIN: Final = "<!-- The answers from here on are made by docs/generate_history.py. -->\n"
-END: Final = "<!-- As far as here. -->\n"
+BEGIN: Final = "<!-- docs/generate_history.py writes the answers from here on. -->\n"
+END: Final = "<!-- The generated answers end here. -->\n"
 
 BLOCK: Final = re.compile(r"```(sql|console)\n(.*?)```", re.DOTALL)
 PROGRAMS: Final[dict[str, Callable[[], None]]] = {"dispatcher": main, "kubectl aw": kubectl_plugin}
 
 
 def answered(page: str, url: str) -> str:
-    """The page with what its commands say of the database at that URL."""
+    """The page, with the output of its commands on the database at that URL."""
     head, begin, rest = page.partition(BEGIN)
     told, end, foot = rest.partition(END)
     if not begin or not end:
-        raise SystemExit(f"{PAGE.name} has lost {BEGIN if not begin else END}")
+        raise SystemExit(f"{PAGE.name} lacks {BEGIN if not begin else END}")
     question = ""
 
     def block(found: re.Match[str]) -> str:
@@ -53,7 +53,7 @@ def _said(block: str, question: str) -> Iterator[str]:
 
 
 def said(command: str, stdin: str = "") -> str:
-    """What a command line says on stdout and stderr; it has to succeed."""
+    """The output of a command line on stdout and stderr; raises SystemExit if it fails."""
     program, arguments = _parsed(command)
     told, before = io.StringIO(), (sys.argv, sys.stdin)
     sys.argv, sys.stdin = arguments, io.TextIOWrapper(io.BytesIO(stdin.encode()))
@@ -69,7 +69,7 @@ def said(command: str, stdin: str = "") -> str:
 
 
 def _parsed(command: str) -> tuple[Callable[[], None], list[str]]:
-    """The program and its arguments, without what the shell reads them from."""
+    """The program and its arguments, without a redirection of stdin."""
     for name, program in PROGRAMS.items():
         if command.startswith(f"{name} "):
             typed = command.removeprefix(f"{name} ").partition(" < ")[0]

@@ -1,6 +1,6 @@
 """Writes docs/lifecycle.md from the tables of `dispatcher.core`: `python docs/generate_lifecycle.py`.
 
-A test holds the page to what this makes of the tables, so it cannot fall behind them.
+A test fails if the page differs from the output of this generator.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ HEAD: Final = """\
 
 <!-- Made by `python docs/generate_lifecycle.py` from `core.lifecycle.transitions`. Change that, not this page. -->
 
-An AppWrapper is in one phase at a time. The phase is a column of its row in Postgres; its status is projected from
-the row. Every change of phase is one of the transitions below, and each writes one event in the transaction that
-makes it, so `history.timeline` reads as a path through this picture.
+An AppWrapper is in exactly one phase. The phase is a column of its row in Postgres; its status is projected from
+the row. Every change of phase is one of the transitions below. A transition and its event are committed in one
+transaction, so `history.timeline` is a path through this diagram.
 """
 
 
@@ -37,15 +37,14 @@ def page() -> str:
         HEAD,
         "```mermaid\n" + "\n".join(_diagram()) + "\n```\n",
         "## Phases\n",
-        "While a phase *holds*, the demand of the gang is charged to the cluster of its attempt. *Shown as* is what "
-        "users see in `status.state` and `status.queuejobstate`; what waits shows the furthest it has come.\n",
+        "A phase that *holds* charges the demand of the gang to the cluster of its attempt. *Shown as* is "
+        "`status.state` and `status.queuejobstate`; a pending AppWrapper shows its furthest condition.\n",
         _table(["phase", "meaning", "holds", "shown as"], _phases()),
         "## Transitions\n",
-        "*Cause* is the word in `history.timeline`. A cause without a change of phase is news about one that "
-        "stays where it is.\n",
+        "*Cause* is the word in `history.timeline`. Some causes change no phase: they record an observation.\n",
         _table(["from", "cause", "to", "when"], map(_transition, TRANSITIONS)),
         "## Steps\n",
-        "What `decide` may say is to be done about one AppWrapper. Every step is safe to repeat: the intent is "
+        "`decide` returns one of these steps for an AppWrapper. Every step is safe to repeat: the intent is "
         "committed before the act, and the outcome after it.\n",
         _table(["step", "meaning"], ([f"`{step}`", _meanings(Step)[step.name]] for step in Step)),
     ]
@@ -72,7 +71,7 @@ def _transition(row: Transition) -> list[str]:
 
 
 def _meanings(words: type[StrEnum]) -> dict[str, str]:
-    """The sentence below each member of an enum, which Python itself does not keep."""
+    """The docstring below each member of an enum, read from the source because Python does not keep it."""
     body = ast.parse(inspect.getsource(words)).body[0]
     assert isinstance(body, ast.ClassDef)  # noqa: S101  # the source of a class is one
     found = {}
