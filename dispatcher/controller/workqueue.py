@@ -1,11 +1,10 @@
-"""Keys that need a look, each handled by one worker at a time.
+"""A work queue of keys, each handled by one worker at a time, as in a Kubernetes controller.
 
-Like the queue of a Kubernetes controller: a key added twice is handled once; a key added while it is being
-handled is handled once more afterwards, so nothing that happened meanwhile is missed; a key that failed comes
-back later, and later still if it fails again. A key says who, never what happened.
+A key that is added twice is handled once. A key that is added while it is handled is handled once more, so no event is
+missed. A key that failed comes back after a pause that doubles. A key names an object, never an event.
 
-Keys that may have to wait for the same, such as a cluster, share a lane, and only so many of a lane are handled at
-once. So one cluster that does not answer keeps those waiting who are there, however many they are, and nobody else.
+Keys that may have to wait for the same answers, such as those of one cluster, share a lane. A lane has a bound on the
+keys handled at once. So a cluster that does not answer delays the keys of its lane, and no others.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from typing import Final, NamedTuple
 FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 30.0
 MOST_SUPERSEDED: Final = 1000
-"""Looks that stand in the schedule though an earlier one came before them, beside one for each key."""
+"""Superseded looks that may stay in the schedule, beside one for each key."""
 
 
 class _Look(NamedTuple):
@@ -36,9 +35,9 @@ def _same_lane(_key: str) -> str:
 
 
 class WorkQueue:
-    """Unbounded, but never holds a key more than once. `monotonic` is in seconds.
+    """Unbounded, but holds each key at most once. `monotonic` is in seconds.
 
-    `lane_of` says in which lane a key is now, which may change; of one lane at most `width` are handed out at a time.
+    `lane_of` is the current lane of a key, which may change; of each lane at most `width` keys are handed out at once.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class WorkQueue:
             self._again.add(key)
         elif key not in self._queued:
             self._queued.add(key)
-            self._line_up(key, self._lane_of(key))
+            self._append(key, self._lane_of(key))
             self._changed.set()
 
     def add_later(self, key: str, seconds: float) -> None:
@@ -125,7 +124,7 @@ class WorkQueue:
             self.add(key)
 
     def _take(self) -> str | None:
-        """The first key of a lane that has room, from now on active; None if there is none."""
+        """The first key of a lane with room, now active; None if there is none."""
         while (found := next(filter(self._has_room, self._ready), None)) is not None:
             key = self._first_of(found)
             lane = self._lane_of(key)
@@ -134,7 +133,7 @@ class WorkQueue:
                 self._active[key] = lane
                 self._busy[lane] += 1
                 return key
-            self._line_up(key, lane)  # it went elsewhere while it stood here
+            self._append(key, lane)  # its lane changed while it was queued
         return None
 
     def _has_room(self, lane: str) -> bool:
@@ -147,11 +146,11 @@ class WorkQueue:
             del self._ready[lane]
         return key
 
-    def _line_up(self, key: str, lane: str) -> None:
+    def _append(self, key: str, lane: str) -> None:
         self._ready.setdefault(lane, deque()).append(key)
 
     def _promote(self) -> float | None:
-        """Move what is due to the ready ones; seconds until the next is due, None if nothing is scheduled."""
+        """Make due keys ready; return the seconds until the next is due, None if nothing is scheduled."""
         now = self._monotonic()
         while self._due and self._due[0].due <= now:
             look = heapq.heappop(self._due)
@@ -161,7 +160,7 @@ class WorkQueue:
         return self._due[0].due - now if self._due else None
 
     def _drop_superseded(self) -> None:
-        """A look that is due in a month would stand in the heap for a month, each time another came before it."""
+        """Rebuild the heap once superseded looks outnumber the others: a look due in a month would stay for a month."""
         if len(self._due) > 2 * len(self._scheduled) + MOST_SUPERSEDED:
             self._due = list(self._scheduled.values())
             heapq.heapify(self._due)

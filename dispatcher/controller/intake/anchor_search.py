@@ -1,7 +1,7 @@
-"""Which members have something of AppWrappers that the database does not know: one list of anchors for each member.
+"""Finds the members that have objects of AppWrappers without a record: one list of anchors for each member.
 
-A list is for all newcomers of a round, whatever they wrap, and members are asked at the same time, each for a limited
-time. Who bears our finalizer by forgery costs its share of that list, and holds up nobody who does not.
+One list answers for all newcomers of a round, whatever they wrap. All members are asked at once, each with a timeout.
+An AppWrapper with a forged finalizer costs its share of that list, and delays no AppWrapper without a finalizer.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ from dispatcher import errors, log
 from dispatcher.controller.members.cluster import Cluster
 
 SEARCH_SECONDS: Final = 10.0
-"""For so long a member may take to list its anchors; that is enough for some ten thousand."""
+"""Timeout of the list of anchors of one member; enough for some ten thousand anchors."""
 
 _log = log.get("anchor_search")
 
 
 class Sighting(NamedTuple):
-    """An attempt that has an anchor in a member; the later of two is the greater."""
+    """An attempt that has an anchor in a member; the later of two attempts is the greater."""
 
     attempt: int
     cluster: str
@@ -36,7 +36,7 @@ class Sightings:
 
 
 async def search(clusters: Mapping[str, Cluster], uids: Collection[str]) -> Sightings:
-    """Ask every member that can be reached which of the AppWrappers it has an anchor of."""
+    """Ask every connected member for anchors of the AppWrappers."""
     found = Sightings()
     members = [each for each in clusters.values() if each.is_member]
     await asyncio.gather(*(_ask(each, clusters, frozenset(uids), found) for each in members))
@@ -50,12 +50,13 @@ async def _ask(
         async with asyncio.timeout(SEARCH_SECONDS):
             async for anchor in cluster.anchors.all(uids):
                 if anchor.appwrapper in uids:
-                    seen = Sighting(anchor.attempt, cluster.name)
-                    found.latest[anchor.appwrapper] = max(seen, found.latest.get(anchor.appwrapper, seen))
+                    sighting = Sighting(anchor.attempt, cluster.name)
+                    latest = found.latest.get(anchor.appwrapper, sighting)
+                    found.latest[anchor.appwrapper] = max(sighting, latest)
     except Exception as error:  # noqa: BLE001  # the loop's edge: one member must not end the others
         if isinstance(error, (errors.ClusterError, TimeoutError)):
             _log.warning("not_told", cluster=cluster.name, error=str(error))
         else:
             log.internal_error("anchor_search", error, cluster=cluster.name)
         if clusters.get(cluster.name) is cluster:
-            found.are_complete = False  # of one that has left meanwhile it is known that it cannot be asked
+            found.are_complete = False  # a member that was lost meanwhile is known not to be connected

@@ -1,4 +1,4 @@
-"""The hub's AppWrappers: watched in both groups, by uid, and the way back to their status."""
+"""The informer of AppWrappers on the hub: both groups by uid, and the writes to their status and finalizer."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from dispatcher.kube.reflector import Reflector
 from dispatcher.kube.time_slices import LARGEST_INLINE
 
 MOST_REMEMBERED: Final = 20_000
-"""Of so many AppWrappers that are gone it is known what their annotations said. Who is done with one says so, but of
-one that was never taken in nobody will."""
+"""How many deleted AppWrappers' annotations stay in memory. `forget` drops them, but nothing calls it for an AppWrapper
+that was never taken in."""
 
 
 POD_SECURITY: Final = "pod-security.kubernetes.io/"
-"""Prefix of the labels that say what pods in a namespace may do."""
+"""Prefix of a namespace's Pod Security labels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,9 +37,9 @@ class _Group:
 
 
 class AppWrapperInformer:
-    """Where users write AppWrappers. `on_change` is told the uid of each that changed or went.
+    """Lists and watches AppWrappers; calls `on_change` with the uid of each that was changed or deleted.
 
-    Of those that `is_known` says yes to nobody will ask for the spec: the database has it.
+    `is_known` is true of an AppWrapper with a record: its spec is in the database, and is not kept here.
     """
 
     def __init__(
@@ -60,12 +60,12 @@ class AppWrapperInformer:
 
     @property
     def reflectors(self) -> tuple[Reflector[AppWrapperView], ...]:
-        """Its watches, for readiness and metrics."""
+        """The watches, for readiness and metrics."""
         return tuple(group.reflector for group in self._groups.values())
 
     @property
     def reconnects(self) -> dict[tuple[str, ...], int]:
-        """How often each watch broke, by cluster and watch."""
+        """How often each watch was reconnected, by cluster and watch."""
         return {(HUB_CLUSTER, each.name): each.reconnects for each in self.reflectors}
 
     async def run(self) -> None:
@@ -86,15 +86,15 @@ class AppWrapperInformer:
 
     @property
     def pages(self) -> int:
-        """The pages that were read of first lists so far."""
+        """How many pages of first lists were read so far."""
         return sum(each.most_pages for each in self.reflectors)
 
     def views(self) -> list[AppWrapperView]:
-        """Every AppWrapper there is, in no order."""
+        """All AppWrappers, in no order."""
         return [view for group in self._groups.values() for view in group.reflector.items.values()]
 
     def view(self, uid: str) -> AppWrapperView | None:
-        """The AppWrapper of that uid as last seen."""
+        """The AppWrapper of that uid as last watched; None if there is none."""
         for group in self._groups.values():
             found = group.reflector.items.get(uid)
             if found is not None:
@@ -102,12 +102,12 @@ class AppWrapperInformer:
         return None
 
     def takes_long(self, view: AppWrapperView) -> bool:
-        """True if a newcomer has a large spec, or one that has to be asked for."""
+        """True if the spec of a newcomer is large, or has to be read from the API server."""
         spec = view.spec or self._new_specs.get(view.uid)
         return view.excess is None and (spec is None or len(spec) > LARGEST_INLINE)
 
     async def with_spec(self, view: AppWrapperView) -> AppWrapperView | None:
-        """A newcomer with its spec, which is read again if memory has let it go; None if it has gone meanwhile."""
+        """A newcomer with its spec, read from the API server if it is not in memory; None if it was deleted."""
         spec = view.spec or self._new_specs.get(view.uid)
         if spec is not None or view.excess is not None:
             return replace(view, spec=spec or b"")
@@ -120,16 +120,16 @@ class AppWrapperInformer:
         return found if found.uid == view.uid else None
 
     def tolerance(self, uid: str) -> FaultTolerance:
-        """What the annotations of an AppWrapper say; or said, if it went while we watched, until it is forgotten."""
+        """The fault tolerance in the annotations of an AppWrapper; those of a deleted one until `forget`."""
         view = self.view(uid)
         return view.tolerance if view else self._gone.get(uid, NO_ANNOTATIONS)
 
     def forget(self, uid: str) -> None:
-        """Nobody will ask any more about an AppWrapper that is gone."""
+        """Drop the annotations of a deleted AppWrapper."""
         self._gone.pop(uid, None)
 
     def can_tell(self, group: str) -> bool:
-        """True once a complete list of the group was seen, so that what is absent was really absent."""
+        """True once the group was listed completely, so that an AppWrapper without a view does not exist."""
         return group in self._groups and self._groups[group].reflector.synced.is_set()
 
     @property
@@ -138,9 +138,9 @@ class AppWrapperInformer:
         return all(each.reflector.answered.is_set() for each in self._groups.values())
 
     async def copied_labels(self, namespace: str) -> dict[str, str]:
-        """The labels of a namespace that is made in a member: open to gangs, with the Pod Security of the hub's own.
+        """The labels of a namespace to create in a member: open to gangs, with the Pod Security of the hub's namespace.
 
-        Raises if the hub's namespace cannot be read: one made without its Pod Security labels would allow more.
+        Raises `ClusterError` if the hub's namespace cannot be read: without its labels a namespace would allow more.
         Source: https://kubernetes.io/docs/concepts/security/pod-security-admission/#pod-security-admission-labels-for-namespaces
         """
         found = await self._client.get(f"/api/v1/namespaces/{namespace}")
@@ -149,7 +149,7 @@ class AppWrapperInformer:
         return {**copied, names.DISPATCH_LABEL: names.DISPATCH_ENABLED}
 
     async def exists(self, record: Record) -> bool:
-        """Ask the API server itself whether the AppWrapper is still there."""
+        """Ask the API server whether the AppWrapper still exists."""
         return await self._groups[record.group].api.exists(record.namespace, record.name, record.uid)
 
     async def add_finalizer(self, view: AppWrapperView) -> bool:
@@ -161,7 +161,7 @@ class AppWrapperInformer:
         await self._groups[view.group].api.remove_finalizer(view)
 
     async def write_status(self, view: AppWrapperView, status: dict[str, Any]) -> str:
-        """Replace its status; the resource version that made."""
+        """Replace the status of an AppWrapper; return its new resource version."""
         return await self._groups[view.group].api.write_status(view, status)
 
     def _watch(self, client: ClusterClient, discovery: Discovery, group: str) -> _Group:
@@ -182,7 +182,7 @@ class AppWrapperInformer:
         return _Group(api, reflector)
 
     def _decode(self, raw: Json) -> AppWrapperView:
-        """Without its spec: of all AppWrappers together they would be large."""
+        """The view of an AppWrapper without its spec: all specs together would be large."""
         is_new = not self._is_known(raw["metadata"]["uid"])
         view = decode(raw, with_spec=is_new)
         if is_new and view.is_ours:

@@ -1,11 +1,11 @@
-"""Whether the author of an AppWrapper may create what it wraps, where the dispatcher itself has to ask.
+"""Checks by access reviews whether the author of an AppWrapper may create the wrapped objects.
 
-The API server is asked beside intake, and not by it: an AppWrapper about which an answer is missing is taken in once
-that is there, and holds up no other. Of one namespace only two are asked about at a time. An answer is good for some
-seconds; a question that fails is asked again, and nothing is dispatched meanwhile.
+The reviews run beside intake: an AppWrapper without an answer is taken in once there is one, and delays no other. Two
+AppWrappers of a namespace are reviewed at a time. An answer is valid for some seconds. A review that fails is repeated,
+and the AppWrapper is not dispatched meanwhile.
 
-The rights count as they are when an AppWrapper is taken in, as for a policy of the API server they count when it is
-created: what was accepted stays accepted, as the pods of a Deployment do.
+The rights at intake count, as with an admission policy the rights at creation count: later changes do not end a gang,
+as they do not end the pods of a Deployment.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from dispatcher.core.intake.authorization import Access, WrappedKind, check_know
 from dispatcher.kube.discovery import Kind
 
 ANSWER_SECONDS: Final = 10.0
-"""How long an answer is good for: so long at most a right that was given or taken away is not noticed."""
+"""How long an answer is valid: a granted or revoked right counts after that at the latest."""
 
 MOST_ANSWERS: Final = 10_000
 AT_ONCE: Final = 16
-"""How many AppWrappers are asked about at the same time, each with one request at a time."""
+"""How many AppWrappers are reviewed at the same time, each by one request at a time."""
 
 AT_ONCE_IN_A_NAMESPACE: Final = 2
 
 POLICY_SECONDS: Final = 600.0
-"""How often it is looked up whether the policy is installed."""
+"""Seconds between two checks that the admission policy is installed."""
 
 _log = log.get("author_check")
 
 
 class _Question(NamedTuple):
-    """The answer may be that no cluster serves the version, so it is about no other version."""
+    """May this submitter create this kind in this namespace? An answer holds for one version of the kind."""
 
     submitter: Submitter
     namespace: str
@@ -49,7 +49,7 @@ class _Question(NamedTuple):
 
 
 class _Answer(NamedTuple):
-    """`problem` is empty if the author may; it is good until `until`, in seconds of the monotonic clock."""
+    """`problem` is empty if the author may create the kind; `until` is in seconds of the monotonic clock."""
 
     problem: str
     until: float
@@ -62,10 +62,10 @@ class _Asked(NamedTuple):
 
 
 class AuthorCheck:
-    """Asks what authors may create; `answered` is told the uid of whom there is an answer about.
+    """Asks what authors may create; calls `answered` with the uid of each AppWrapper that has an answer.
 
-    `is_allowed` asks the API server of the hub. `is_complete` says whether every cluster there is can be asked which
-    kinds it serves, `is_wanted` whether there still is an AppWrapper of a uid.
+    `is_allowed` asks the API server of the hub. `is_complete` is true if every cluster can be asked which kinds it
+    serves; `is_wanted` is true while the AppWrapper of a uid exists.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class AuthorCheck:
         self._queue = WorkQueue(monotonic, self._namespace_of, AT_ONCE_IN_A_NAMESPACE)
 
     def may_wrap(self, uid: str, submitter: Submitter, namespace: str, spec: AppWrapperSpec) -> bool:
-        """True if the author may create all that is wrapped, False if that is being asked; `SpecError` if not."""
+        """True if the author may create all wrapped objects, False while a review runs; raises `SpecError` if not."""
         kinds = wrapped_kinds(spec)
         check_known(submitter)
         is_known = True
@@ -106,7 +106,7 @@ class AuthorCheck:
 
     @property
     def waiting(self) -> int:
-        """How many AppWrappers are being asked about."""
+        """How many AppWrappers are being reviewed."""
         return len(self._waiting)
 
     async def run(self) -> None:
@@ -163,7 +163,7 @@ class AuthorCheck:
         return "" if await self._is_allowed(access) else access.denial()
 
     async def _find(self, kind: WrappedKind) -> Kind | None:
-        """A kind as the first cluster serves it that does; None if none does."""
+        """The kind as the first cluster that serves it does; None if no cluster serves it."""
         silent: errors.ClusterError | None = None
         for cluster in tuple(self._clusters.values()):
             try:
@@ -188,7 +188,7 @@ class AuthorCheck:
 
 
 async def watch_policy(is_bound: Callable[[], Awaitable[bool]], note_missing: Callable[[bool], None]) -> None:
-    """Look up now and then whether the API server's policy about authors is installed, and say so if it is not."""
+    """Check every ten minutes that the admission policy for authors is installed; log a warning while it is not."""
     was_missing = False
     while True:
         try:

@@ -1,7 +1,7 @@
-"""Taking in AppWrappers that were never seen before, in batches, in the order in which they were created.
+"""Intake: takes in AppWrappers without a record, in batches, in the order of their creation.
 
-Each is read once: what can be dispatched is queued, what never can is rejected with the reason, and what runs
-already though the database does not know it (a fresh database, an MCAD replaced) is adopted.
+Intake reads each newcomer once. It queues an AppWrapper that can be dispatched, rejects one that never can, with the
+reason, and adopts one that already runs (under a fresh database, or after MCAD was replaced).
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from dispatcher.text import name_of, text_of
 
 LARGEST_BATCH = 200
 AT_ONCE: Final = 8
-"""Newcomers that are looked for on the hub at the same time."""
+"""Newcomers whose objects are looked for on the hub at the same time."""
 SEARCH_PAUSE_SECONDS: Final = 1.0
-"""Least time between two searches; each search lists the anchors of every member."""
+"""The shortest pause between two searches; each search lists the anchors of every member."""
 FOUND_AT_ONCE: Final = 32
-"""AppWrappers that are committed together after a search; the spec of each is in memory until then."""
+"""Newcomers that are committed together after a search; the spec of each is in memory until then."""
 LARGEST_BATCH_BYTES: Final = 2**22
-"""Of specs that are in memory before they are committed, whatever their number."""
+"""The most bytes of specs in memory before a commit, whatever their number."""
 
 _log = log.get("intake")
 
@@ -92,7 +92,7 @@ class Intake:
         rules: IntakeRules | None = None,
     ) -> None:
         rules = rules or IntakeRules()
-        self._hub = attempts.informer
+        self._informer = attempts.informer
         self._cache = cache
         self._committer = committer
         self._clusters = attempts.clusters
@@ -109,7 +109,7 @@ class Intake:
         self._takes_secrets = rules.takes_secrets
         self._uids: set[str] = set()
         self._large: dict[str, None] = {}
-        """Newcomers that take long to read, in their order."""
+        """Newcomers with large specs, in order."""
         self._failed: set[str] = set()
         self._unsure: set[str] = set()
         self._awaited: set[str] = set()
@@ -118,7 +118,7 @@ class Intake:
         self._wake_search = asyncio.Event()
 
     def add(self, uid: str) -> None:
-        """Have a newcomer taken in with the next batch, unless it has to wait outside the queue."""
+        """Have a newcomer taken in with the next batch, unless the bound of its namespace defers it."""
         if uid in self._searched:
             self._awaited.add(uid)
         elif not self._limits.bound.is_deferred(uid):
@@ -126,12 +126,12 @@ class Intake:
             self._wake.set()
 
     def recall(self, namespace: str) -> None:
-        """There is room for one more of a namespace: have the oldest taken in that waits outside."""
+        """Have the oldest deferred AppWrapper of a namespace taken in: there is room for one more."""
         if self._limits.bound.waits_in(namespace):
             self._wake.set()
 
     def is_unsure(self, uid: str) -> bool:
-        """True while a member that may have something of an AppWrapper was not asked, or could not be."""
+        """True while a member that may have objects of an AppWrapper has not answered."""
         return uid in self._unsure
 
     async def run(self) -> None:
@@ -149,13 +149,13 @@ class Intake:
             await step()
         except errors.StoreError:
             raise
-        except Exception as error:  # noqa: BLE001  # the loop's edge: an AppWrapper that could not be taken in comes back
+        except Exception as error:  # noqa: BLE001  # the loop's edge: these newcomers are added again later
             log.internal_error("intake", error)
             for uid in uids:
                 self._on_failed(uid)
 
     async def take_in_all(self) -> None:
-        """Take in every newcomer known now, as far as there is room; also those to be looked for in the clusters."""
+        """Take in every newcomer added so far for which there is room, after searching the clusters where needed."""
         await self._take_in_known()
         await self._search()
 
@@ -167,10 +167,10 @@ class Intake:
             await asyncio.sleep(SEARCH_PAUSE_SECONDS)
 
     async def _take_in_known(self) -> None:
-        """Take in each AppWrapper that cannot have objects yet; note the others for a search.
+        """Take in the newcomers that cannot have objects yet; note the others for a search.
 
-        Where the queue puts an AppWrapper follows from when it was created. So a large one may be taken in later than
-        small ones that are younger, and nobody waits for more than one that is large.
+        The creation time alone gives the position in the queue. So a large newcomer may be taken in after younger small
+        ones, and a small newcomer waits for at most one large one.
         """
         bound = self._limits.bound
         self._uids.update(bound.call())
@@ -184,15 +184,15 @@ class Intake:
             self._uids.update(bound.call())
 
     def _small_ones(self) -> list[AppWrapperView]:
-        """The newcomers to be read at once, in the order of their creation; the others are noted."""
-        views = sorted(filter(self._is_wanted, map(self._hub.view, self._uids)), key=_creation_order)
+        """The newcomers with small specs, in the order of their creation; the others are noted for later."""
+        views = sorted(filter(self._is_wanted, map(self._informer.view, self._uids)), key=_creation_order)
         self._uids.clear()
         small = []
         for view in views:
             if self._may_run(view):
-                self._put_down(view)
+                self._note_for_search(view)
             elif view.uid not in self._searched:
-                if self._hub.takes_long(view):
+                if self._informer.takes_long(view):
                     self._large[view.uid] = None
                 else:
                     small.append(view)
@@ -204,10 +204,10 @@ class Intake:
         while self._large and taken < LARGEST_BATCH and not (taken and self._uids):
             uid = next(iter(self._large))
             del self._large[uid]
-            view = self._hub.view(uid)
+            view = self._informer.view(uid)
             if self._is_wanted(view):
                 if self._may_run(view):
-                    self._put_down(view)
+                    self._note_for_search(view)
                 else:
                     taken += 1
                     yield view
@@ -237,7 +237,7 @@ class Intake:
             self._on_taken_in(record)
 
     async def _fail_unstorable(self, changes: list[Change]) -> list[Record]:
-        """Fail newcomers that the database cannot hold as they are: otherwise they would silently vanish."""
+        """Fail newcomers that the database cannot store: otherwise they would vanish without a status."""
         left = [change.after for change in changes if self._cache.get(change.after.uid) is None]
         return await self._committer.commit_all(
             [first_steps.fail_unstorable(each, self._now()) for each in left]
@@ -246,13 +246,13 @@ class Intake:
     # --- those that may run already ---------------------------------------------------------------------------
 
     def _may_run(self, view: AppWrapperView) -> bool:
-        """True if something of it may be in a cluster: it has to be looked for before it is taken in."""
+        """True if a cluster may have objects of the AppWrapper: a search comes before its intake."""
         if told_end(view) is not None and not view.deleting:
             return False
         runs = any(cluster.pod_counts(view.uid).live for cluster in self._clusters.values())
         return view.has_finalizer or bool(view.status.get("canrun")) or runs
 
-    def _put_down(self, view: AppWrapperView) -> None:
+    def _note_for_search(self, view: AppWrapperView) -> None:
         self._searched[view.uid] = view
         if view.uid in self._unsure:
             self._awaited.add(view.uid)
@@ -261,10 +261,10 @@ class Intake:
         self._wake_search.set()
 
     async def _search(self) -> None:
-        """One round: find out where those are that were put down, and take them in."""
+        """Run one round: search the clusters for the noted newcomers, and take them in."""
         if not self._searched:
             return
-        views = [view for uid in self._searched if self._is_wanted(view := self._hub.view(uid))]
+        views = [view for uid in self._searched if self._is_wanted(view := self._informer.view(uid))]
         gone = self._searched.keys() - {view.uid for view in views}
         try:
             are_all_asked = self._is_complete()
@@ -283,20 +283,20 @@ class Intake:
         self._note_found(views, gone)
 
     def _note_found(self, views: list[AppWrapperView], gone: set[str]) -> None:
-        """Those of which it is known now where they have something, or that they have nothing, may go."""
+        """Let deleted newcomers go whose objects were found, or were found not to exist."""
         for view in views:
             if view.uid in self._unsure and view.uid not in self._failed:
                 self._unsure.discard(view.uid)
                 if view.uid in self._awaited:
                     self._on_failed(view.uid)
         self._awaited -= gone.union(view.uid for view in views)
-        self._unsure = {uid for uid in self._unsure - gone if self._hub.view(uid)}
+        self._unsure = {uid for uid in self._unsure - gone if self._informer.view(uid)}
         self._failed.clear()
 
     async def _find_safely(
         self, view: AppWrapperView, sightings: Sightings, limit: asyncio.Semaphore
     ) -> Change | None:
-        """Look for one newcomer; one that cannot be looked for now comes back, and holds up no other."""
+        """The change of one newcomer; None if its search fails: it is added again later and delays no other."""
         try:
             async with limit:
                 return await self._find(view, sightings)
@@ -308,9 +308,10 @@ class Intake:
         return None
 
     async def _find(self, view: AppWrapperView, sightings: Sightings) -> Change | None:
-        """Take one in where it is; one that was deleted only to remove what a member has of it.
+        """The change that takes in a newcomer, in the cluster that has its objects if one does.
 
-        None of one that comes again: its author's rights are asked about, or there is no room.
+        A deleted newcomer is taken in only if a member has objects of it, so that they are removed. None for a newcomer
+        that comes again: its author's rights are being reviewed, or the queue has no room.
         """
         try:
             spec, newcomer, gang = await self._parse(view)
@@ -318,7 +319,7 @@ class Intake:
                 self._failed.add(view.uid)
                 return None
         except SpecError as error:
-            return None if view.deleting else self._reject(view, error)  # nothing was ever made of it
+            return None if view.deleting else self._reject(view, error)  # it never had objects
         running = await self._find_running(view, spec, sightings)
         if running is not None:
             return first_steps.adopt(newcomer, gang, *running, self._now())
@@ -329,7 +330,7 @@ class Intake:
     async def _find_running(
         self, view: AppWrapperView, spec: AppWrapperSpec, sightings: Sightings
     ) -> tuple[str, int] | None:
-        """The cluster that has something of an AppWrapper new to the database, and the latest attempt it is of."""
+        """The cluster that has objects of a newcomer, and the number of their latest attempt; None if none has."""
         found = [sightings.latest[view.uid]] if view.uid in sightings.latest else []
         attempt = await self._attempt_on_hub(view, spec)
         if attempt is not None:
@@ -344,16 +345,16 @@ class Intake:
         return (latest.cluster, latest.attempt) if latest else None
 
     async def _attempt_on_hub(self, view: AppWrapperView, spec: AppWrapperSpec) -> int | None:
-        """The latest attempt that made an object on the hub.
+        """The number of the latest attempt that created an object on the hub; None if none did.
 
-        An AppWrapper without any status never was dispatched there, whatever finalizers it bears: nothing is asked.
+        An AppWrapper without a status was never dispatched there, whatever its finalizers: the hub is not asked.
         """
         hub = self._clusters.get(HUB_CLUSTER)
         if hub is None or not (view.status or hub.pod_counts(view.uid).live):
             return None
         attempts = []
         for wrapped in spec.wrapped:
-            # A hub that takes no gangs itself gives no right to look there, and none was made there.
+            # A hub that takes no gangs itself grants no right to read objects, and has none of ours.
             with contextlib.suppress(errors.Forbidden):
                 attempts.append(await hub.wrapped.attempt_of(wrapped, owner_of_newcomer(view, self._hub_id)))
         return max((each for each in attempts if each is not None), default=None)
@@ -361,7 +362,7 @@ class Intake:
     # --- reading one ------------------------------------------------------------------------------------------
 
     async def _read_safely(self, view: AppWrapperView) -> Change | None:
-        """Read one newcomer; one that cannot be read now comes back, and holds up no other."""
+        """The change of one newcomer; None if it cannot be read now: it is added again later and delays no other."""
         try:
             return await self._read(view)
         except errors.StoreError:
@@ -371,7 +372,7 @@ class Intake:
         return None
 
     def _note_failure(self, view: AppWrapperView, error: Exception) -> None:
-        """Have it come back: later, if its cluster did not answer, and told of as ours if that is not the cause."""
+        """Have a newcomer added again later, and log why: a cluster that did not answer, or an internal error."""
         about = {"appwrapper": f"{view.namespace}/{view.name}", "uid": view.uid}
         if isinstance(error, errors.ClusterError):
             _log.warning("intake_failed", error=str(error), **about)
@@ -381,7 +382,7 @@ class Intake:
         self._on_failed(view.uid)
 
     async def _read(self, view: AppWrapperView) -> Change | None:
-        """Read one newcomer; None of one that comes again: its author's rights are asked about, or there is no room."""
+        """The change of one newcomer; None if it comes again: a review of its author runs, or the queue has no room."""
         if told_end(view) is None and not self._limits.bound.admits(view):
             return None
         try:
@@ -398,15 +399,15 @@ class Intake:
     def _recall(
         self, view: AppWrapperView, spec: AppWrapperSpec, newcomer: Newcomer, gang: Gang
     ) -> Change | None:
-        """Have an AppWrapper that has ended stay so; None if it has not. Values of Secrets are not stored."""
-        ended = _told_to_have_ended(view, newcomer, gang, self._now())
+        """The change that keeps an ended AppWrapper ended; None if it has not ended. Stores no values of Secrets."""
+        ended = _recall_end(view, newcomer, gang, self._now())
         if ended is None or self._takes_secrets or not has_secret_values(spec):
             return ended
         owner = owner_of_newcomer(view, self._hub_id)
         return first_steps.without_spec(ended, [reference(wrapped, owner) for wrapped in spec.wrapped])
 
     def _submit(self, view: AppWrapperView, spec: AppWrapperSpec, newcomer: Newcomer, gang: Gang) -> Change:
-        """Queue it, unless its spec holds values of Secrets: those are not kept, not even to say so."""
+        """The change that queues a newcomer, or rejects it, without its spec, if that has values of Secrets."""
         try:
             if not self._takes_secrets:
                 check_no_secret_values(spec)
@@ -421,7 +422,7 @@ class Intake:
     async def _parse(self, seen: AppWrapperView) -> tuple[AppWrapperSpec, Newcomer, Gang]:
         if seen.excess is not None:
             raise refusal(seen.excess)
-        view = await self._hub.with_spec(seen)
+        view = await self._informer.with_spec(seen)
         if view is None:
             raise errors.Unavailable("it has gone, and its deletion is on the way to us")
         if view.excess is not None:
@@ -435,10 +436,10 @@ class Intake:
         return spec, self._limits.apply(newcomer, charge), charge.gang
 
     def _may_be_dispatched(self, view: AppWrapperView, newcomer: Newcomer, spec: AppWrapperSpec) -> bool:
-        """False while that is not known; `SpecError` if it may not.
+        """True if the author may create the wrapped objects, False while that is not known; raises `SpecError` if not.
 
-        Asked also about one that seems to run: anybody can make an object that looks like one of ours, and what is
-        missing of an AppWrapper that is adopted would be created.
+        An AppWrapper that seems to run is checked too: anybody can create an object that looks like one of ours, and
+        adoption creates the missing objects.
         """
         check_namespace(view.namespace, self._denied_namespaces)
         if self._authors is None:
@@ -454,7 +455,7 @@ def _failure(view: AppWrapperView, error: SpecError) -> str:
 
 
 def _where(view: AppWrapperView, spec: AppWrapperSpec) -> ClusterRequirements:
-    """What it requires of a cluster; SpecError if one of its selectors is none."""
+    """The cluster requirements of an AppWrapper; raises `SpecError` if one of its selectors cannot be parsed."""
     return ClusterRequirements(
         selector=selector_of(view.cluster_annotations, CLUSTER_SELECTOR),
         prefers=selector_of(view.cluster_annotations, CLUSTER_PREFERENCE),
@@ -492,7 +493,7 @@ def _expected_seconds(spec: AppWrapperSpec | None) -> int:
 
 
 class ToldEnd(NamedTuple):
-    """That an AppWrapper has ended, as its status says: `kept_until` is how long something of it is kept, if it is."""
+    """The end of an AppWrapper, as its status says; objects of it are kept until `kept_until`, if any are."""
 
     state: State
     reason: str
@@ -501,7 +502,7 @@ class ToldEnd(NamedTuple):
 
 
 def told_end(view: AppWrapperView) -> ToldEnd | None:
-    """The end that the status of an AppWrapper tells of; None if it tells of none, or contradicts itself."""
+    """The end in the status of an AppWrapper; None if there is none, or if the status contradicts itself."""
     conditions = view.status.get("conditions")
     listed = [one for one in conditions if isinstance(one, dict)] if isinstance(conditions, list) else []
     said = {name_of(one.get("type")): one for one in listed if one.get("status") == "True"}
@@ -515,8 +516,8 @@ def told_end(view: AppWrapperView) -> ToldEnd | None:
 _ENDS: Final = ((State.COMPLETED, ConditionType.COMPLETED), (State.FAILED, ConditionType.FAILED))
 
 
-def _told_to_have_ended(view: AppWrapperView, newcomer: Newcomer, gang: Gang, now: datetime) -> Change | None:
-    """What its status says has ended stays ended, though a new database over old AppWrappers does not know it."""
+def _recall_end(view: AppWrapperView, newcomer: Newcomer, gang: Gang, now: datetime) -> Change | None:
+    """The change that keeps an AppWrapper ended that ended under an earlier database; None if it has not ended."""
     told = told_end(view)
     if told is None:
         return None
@@ -527,7 +528,7 @@ def _told_to_have_ended(view: AppWrapperView, newcomer: Newcomer, gang: Gang, no
 
 
 def _kept_until(view: AppWrapperView) -> datetime | None:
-    """Until when its status says that something of it is kept, if it says so in a way that can be read."""
+    """The time until which objects are kept, by the status; None if the status names no readable time."""
     try:
         until = datetime.fromisoformat(str(view.status.get("keptUntil")))
         return until.astimezone(UTC) if until.tzinfo else None
@@ -536,7 +537,7 @@ def _kept_until(view: AppWrapperView) -> datetime | None:
 
 
 def _creation_order(view: AppWrapperView) -> tuple[datetime, int]:
-    """Creation times have whole seconds; within one, the API server's own order decides."""
+    """The sort key of the creation order: creation times have whole seconds, then the resource version decides."""
     version = view.resource_version
     return view.created_at, int(version) if _VERSION.fullmatch(version) else 0
 

@@ -1,4 +1,4 @@
-"""What keeps a namespace to its own: how its declarations are charged, how urgent it may be, how much it may queue."""
+"""The limits of a namespace: the rule for declared demand, the priority ceilings and the bound on the queue."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def _nobody(_uid: str) -> None:
 
 
 class QueueBound:
-    """At most so many AppWrappers of a namespace are queued or suspended; the rest waits outside, by age.
+    """Bounds how many AppWrappers of a namespace are queued or suspended; others are deferred, and enter by age.
 
-    `count` says how many of a namespace are in the queue, `on_deferred` is told who has to wait outside. What a batch
-    takes in counts at once, until `settle` says that `count` knows of it.
+    `count` is how many of a namespace are in the queue; `on_deferred` is called with the uid of each deferred one.
+    AppWrappers that a batch takes in count at once, until `settle` says that `count` includes them.
     """
 
     def __init__(
@@ -53,19 +53,19 @@ class QueueBound:
         self._deferred = Deferred()
         self._called: set[str] = set()
         self._taken: Counter[str] = Counter()
-        self._admitted: set[str] = set()
+        self._with_room: set[str] = set()
 
     def __len__(self) -> int:
         return len(self._deferred)
 
     def admits(self, view: AppWrapperView) -> bool:
-        """True if there is room for one more; else it waits outside until `call` names it."""
+        """True if there is room for the AppWrapper; else it is deferred until `call` returns it."""
         namespace, was_called = view.namespace, view.uid in self._called
         self._called.discard(view.uid)
         in_turn = was_called or not self._deferred.waits_in(namespace)
         if in_turn and self._room(namespace) > 0:
             self._taken[namespace] += 1
-            self._admitted.add(view.uid)
+            self._with_room.add(view.uid)
             return True
         if not self._deferred.waits_in(namespace):
             _log.warning("namespace_queue_full", namespace=namespace, most=self.most)
@@ -74,19 +74,19 @@ class QueueBound:
         return False
 
     def keep_turn(self, view: AppWrapperView) -> None:
-        """It was admitted, but cannot be taken in yet: nobody outside comes before it when it is back."""
-        if view.uid in self._admitted:
-            self._admitted.discard(view.uid)
+        """Keep the place of an AppWrapper that had room but cannot be taken in yet, before all deferred ones."""
+        if view.uid in self._with_room:
+            self._with_room.discard(view.uid)
             self._taken[view.namespace] -= 1
             self._called.add(view.uid)
 
     def settle(self) -> None:
-        """What was taken in is counted by now."""
+        """Note that `count` includes everything that was taken in."""
         self._taken.clear()
-        self._admitted.clear()
+        self._with_room.clear()
 
     def call(self) -> list[str]:
-        """Those that may come in now, the oldest of each namespace; each is asked for once."""
+        """The uids of deferred AppWrappers for which there is room now, the oldest of each namespace; each once."""
         called: list[str] = []
         for namespace in self._deferred.namespaces():
             for _ in range(self._room(namespace)):
@@ -98,15 +98,15 @@ class QueueBound:
         return called
 
     def is_deferred(self, uid: str) -> bool:
-        """True of one that waits outside."""
+        """True of a deferred AppWrapper."""
         return uid in self._deferred
 
     def waits_in(self, namespace: str) -> bool:
-        """True if one of that namespace waits outside."""
+        """True if the namespace has deferred AppWrappers."""
         return self._deferred.waits_in(namespace)
 
     def forget(self, uid: str) -> None:
-        """It is gone; free to repeat."""
+        """Drop an AppWrapper that is gone; safe to repeat."""
         self._deferred.discard(uid)
         self._called.discard(uid)
 
@@ -116,31 +116,31 @@ class QueueBound:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of all namespaces; by default nothing is cut but what is declared."""
+    """The limits of all namespaces; by default there are no ceilings."""
 
     rule: Rule = Rule.LARGER
     ceiling_of: Callable[[str], Ceiling] = _no_ceiling
     bound: QueueBound = field(default_factory=QueueBound)
 
     def lower(self, namespace: str, asked: MutableSpec | None) -> MutableSpec | None:
-        """What counts of what an AppWrapper of that namespace asks for."""
+        """The mutable spec that counts: the requested one, within the ceiling of the namespace."""
         return None if asked is None else self.ceiling_of(namespace).lower(asked)
 
     def cut(self, namespace: str, asked: MutableSpec) -> str:
-        """Tell what does not count of it; empty if all does."""
+        """The warning about what the ceiling cuts; empty if it cuts nothing."""
         return self.ceiling_of(namespace).warning(asked, namespace)
 
     def charge(self, spec: AppWrapperSpec) -> Charge:
-        """What is charged for a gang, with all that its spec warns its author of; `DemandError` if that cannot be told.
+        """The demand of a gang, with the warnings about its spec; raises `DemandError` if it cannot be derived.
 
-        It goes through all of the spec and is a function of values: of a large one it may be done in a thread.
+        It reads the whole spec and is a pure function: for a large spec a thread may run it.
         """
         charge = charge_of(spec, self.rule)
         said = (*charge.warnings, server_fields.warning(spec))
         return replace(charge, warnings=tuple(filter(None, said)))
 
     def apply(self, newcomer: Newcomer, charge: Charge) -> Newcomer:
-        """The newcomer as it counts, with all its author is to be warned of."""
+        """The newcomer within its ceiling, with all warnings for its author."""
         asked = MutableSpec(newcomer.priority, newcomer.priority_slope)
         counts = self.ceiling_of(newcomer.namespace).lower(asked)
         said = (*charge.warnings, self.cut(newcomer.namespace, asked))

@@ -1,6 +1,6 @@
-"""The hub's namespaces, as far as they say how urgent their AppWrappers may be; read as metadata only.
+"""The priority ceilings of the hub's namespaces, from their annotations; only metadata is read.
 
-Where the dispatcher may not list namespaces there is no ceiling but the default one, and the log says so.
+If the dispatcher may not list namespaces, the default ceiling holds everywhere, and the log says so.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class _Limited:
 
 
 class Namespaces:
-    """Ceilings by namespace; `on_change` is told the name of each whose ceiling is another one now."""
+    """Ceilings by namespace; calls `on_change` with the name of each namespace whose ceiling changed."""
 
     def __init__(self, client: ClusterClient, default: Ceiling, on_change: Callable[[str], None]) -> None:
         self._default = default
@@ -42,7 +42,7 @@ class Namespaces:
         await self._reflector.run()
 
     async def wait_until_known(self) -> None:
-        """Return once they were listed, or the API server said that we may not."""
+        """Return once namespaces were listed, or the API server has refused the list."""
         await self._reflector.heard.wait()
         if self._reflector.is_forbidden:
             _log.warning("ceilings_unknown", remedy="apply manifests/hub.yaml: namespaces cannot be listed")
@@ -54,11 +54,11 @@ class Namespaces:
 
     @property
     def pages(self) -> int:
-        """The pages that were read of the first list so far."""
+        """How many pages of the first list were read so far."""
         return self._reflector.most_pages
 
     def ceiling_of(self, namespace: str) -> Ceiling:
-        """The ceiling of a namespace as last seen."""
+        """The ceiling of a namespace."""
         return self._ceilings.get(namespace, self._default)
 
     def _changed(self, _uid: str, old: _Limited | None, new: _Limited | None) -> None:
@@ -79,7 +79,7 @@ async def _path() -> str:
 
 
 def _decode(raw: Json) -> _Limited | None:
-    """What it says of ceilings; None if nothing."""
+    """The annotations about ceilings; None without any."""
     metadata = raw["metadata"]
     annotations = metadata.get("annotations") or {}
     ours = {key: annotations[key] for key in (MAX_PRIORITY, MAX_PRIORITY_SLOPE) if key in annotations}

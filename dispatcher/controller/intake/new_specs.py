@@ -1,6 +1,6 @@
-"""The specs of AppWrappers that were not taken in yet, as far as memory may be used for them.
+"""The specs of newcomers, within a bound on memory; specs beyond it are read again when intake reaches them.
 
-The others are read again when their turn comes: fifty thousand newcomers at once are a new database's, and rare.
+Fifty thousand newcomers at once come only with a new database, which is rare.
 """
 
 from __future__ import annotations
@@ -8,18 +8,18 @@ from __future__ import annotations
 from typing import Final
 
 MOST_BYTES: Final = 2**25
-"""Of thirty-two mebibytes some five thousand AppWrappers have their specs, or a hundred of the largest."""
+"""32 MiB: the specs of some five thousand AppWrappers, or of a hundred of the largest."""
 
 
 class NewSpecs:
-    """Specs by uid, at most `most` bytes of them; the first to come are kept, because their turn comes first."""
+    """Specs by uid, at most `most` bytes; the oldest stay, because intake reads them first."""
 
     def __init__(self, most: int = MOST_BYTES) -> None:
         self._left = most
         self._specs: dict[str, bytes] = {}
 
     def put(self, uid: str, spec: bytes) -> None:
-        """Keep a spec, in place of the one before, if there is room."""
+        """Store a spec, in place of an earlier one, if there is room."""
         self.drop(uid)
         if spec and len(spec) <= self._left:
             self._specs[uid] = spec
@@ -30,5 +30,5 @@ class NewSpecs:
         return self._specs.get(uid)
 
     def drop(self, uid: str) -> None:
-        """Nobody will ask for it any more."""
+        """Drop the spec of an AppWrapper; safe to repeat."""
         self._left += len(self._specs.pop(uid, b""))

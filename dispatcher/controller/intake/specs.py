@@ -25,12 +25,12 @@ from dispatcher.kube.time_slices import TimeSlice, run_in_thread_if_large
 from dispatcher.store.queue import QueueStore
 
 MOST_PARSED: Final = 2**23
-"""Bytes of specs, as JSON, that are kept parsed between admission and creation: there they take ten times as much, at
-worst thirty. It is a thousand of the usual, or thirty-two of the largest; the rest is read from the database again."""
+"""Bytes of specs, as JSON, that stay parsed between intake and creation. Parsed they take ten times as much, at worst
+thirty. That is a thousand usual specs, or 32 of the largest; others are read from the database again."""
 
 MOST_TERMS: Final = 50_000
 AT_ONCE: Final = 16
-"""Specs asked for at once: 4 MiB at most."""
+"""Specs in one query: 4 MiB at most."""
 
 
 class _Parsed(NamedTuple):
@@ -39,9 +39,9 @@ class _Parsed(NamedTuple):
 
 
 class Specs:
-    """Parsed specs by content; read from the database when memory has let them go.
+    """Parsed specs by content; a spec that is no longer in memory is read from the database.
 
-    `kept` is how long what is left of an AppWrapper after its end stays.
+    `kept` is how long objects of an ended AppWrapper are kept.
     """
 
     def __init__(self, store: QueueStore, kept: timedelta = KEPT) -> None:
@@ -81,9 +81,9 @@ class Specs:
             self._kept_bytes -= self._parsed.popitem(last=False)[1].length
 
     async def prepare(self, wanted: Mapping[str, FaultTolerance], records: Iterable[Record]) -> None:
-        """Know the terms of many at once, as after a takeover: one question for `AT_ONCE`, not one for each.
+        """Read the lifecycle policies of many gangs, as after a takeover: `AT_ONCE` specs in one query.
 
-        `wanted` is what the annotations of each say, by uid.
+        `wanted` has the annotations of each AppWrapper by uid.
         """
         waiting = [record for record in records if record.uid in wanted]
         time_slice = TimeSlice()
@@ -96,7 +96,7 @@ class Specs:
                 await time_slice.pause_if_long()
 
     async def _prepare(self, record: Record, spec: bytes, tolerance: FaultTolerance) -> None:
-        """One that cannot be read any more fails when it is looked at, and keeps nobody from leading."""
+        """Read one policy; a spec that cannot be read fails at its reconcile, and keeps no process from leading."""
         try:
             await self.parse(spec, record.spec_hash, record.namespace)
             await self.terms_of(record, tolerance)
@@ -104,7 +104,7 @@ class Specs:
             log.internal_error("specs", error, appwrapper=record.uid)
 
     async def terms_of(self, record: Record, tolerance: FaultTolerance) -> LifecyclePolicy:
-        """The terms on which an AppWrapper is kept once it was dispatched."""
+        """The lifecycle policy of an AppWrapper."""
         key = record.spec_hash, tolerance
         known = self._terms.get(key)
         if known is None:
@@ -118,7 +118,7 @@ class Specs:
         return known
 
     def limit_of(self, record: Record) -> timedelta | None:
-        """How long an AppWrapper may run from its dispatch; None if for ever, or if nobody asked for its terms yet."""
+        """How long an AppWrapper may run from its dispatch; None without a limit, or before its policy was read."""
         return self._limits.get(record.spec_hash)
 
     def _note_limit(self, spec_hash: str, limit: timedelta | None) -> None:
@@ -133,7 +133,7 @@ def _parse(spec: bytes, namespace: str) -> AppWrapperSpec:
 
 
 def owner_of(record: Record, hub_id: str) -> Owner:
-    """The owner that the objects of the record's current attempt bear."""
+    """The owner of the objects of the record's current attempt."""
     return Owner(
         uid=record.uid,
         group=record.group,
@@ -146,5 +146,5 @@ def owner_of(record: Record, hub_id: str) -> Owner:
 
 
 def owner_of_newcomer(view: AppWrapperView, hub_id: str) -> Owner:
-    """The owner that objects found before the database knew their AppWrapper would bear."""
+    """The owner that objects of an AppWrapper without a record would have."""
     return Owner(view.uid, view.group, APPWRAPPER_VERSION, view.namespace, view.name, 1, hub_id)

@@ -1,4 +1,4 @@
-"""Tells of every step that was committed: a log line, a figure, and for a few an Event on the AppWrapper."""
+"""Records every committed step: a log line, metrics, and for some steps an Event on the AppWrapper."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class StepRecorder:
         self._recorder = recorder
 
     def announce(self, change: Change, record: Record) -> None:
-        """Tell of one step; `record` is as the store has it now."""
+        """Record one step; `record` is as committed."""
         self._count(change, record)
         self._write_log(change, record)
         notice = notice_of(change)
@@ -50,13 +50,13 @@ class StepRecorder:
 
     def _write_log(self, change: Change, record: Record) -> None:
         event = change.events[-1]
-        told = {"reason": event.reason, "detail": event.message, "cluster": event.cluster}
+        fields = {"reason": event.reason, "detail": event.message, "cluster": event.cluster}
         _log.info(
             event.cause,
             appwrapper=record.key,
             uid=record.uid,
             phase=event.to_phase.value,
-            **{key: value for key, value in told.items() if value},
+            **{key: value for key, value in fields.items() if value},
         )
 
 

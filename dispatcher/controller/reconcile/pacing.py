@@ -1,4 +1,4 @@
-"""How often the cluster_annotations of an owner are followed: each writes history, and anybody can patch in a loop."""
+"""Limits how often the requests of a user are committed: each writes history, and users can patch in a loop."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ from datetime import datetime, timedelta
 from typing import Final
 
 FOLLOWED_EVERY: Final = timedelta(seconds=1)
-"""An AppWrapper's priority, selectors and `suspend` are followed once in so long: the last value wins, none is lost."""
+"""The pause between two commits of a changed priority, selector or `suspend`; the last value wins, and none is lost."""
 
 
 class Pacing:
-    """Gives each key a turn once in `every`."""
+    """Gives each key one turn per `every`."""
 
     def __init__(self, every: timedelta = FOLLOWED_EVERY) -> None:
         self._every = every
         self._turns: OrderedDict[str, datetime] = OrderedDict()
-        """When each key had its last turn, the oldest first; those that are past waiting for are forgotten."""
+        """When each key had its last turn, the oldest first; turns older than `every` are dropped."""
 
     def wait(self, key: str, now: datetime) -> float:
-        """The seconds until it is this key's turn; 0 if it is."""
+        """Seconds until the next turn of this key; 0 if it may have one now."""
         self._forget_past(now)
         last = self._turns.get(key)
         return (last + self._every - now).total_seconds() if last is not None else 0.0
 
     def note(self, key: str, now: datetime) -> None:
-        """The key has had its turn: what its owner wished is committed."""
+        """Note that the key had a turn: a request of its user was committed."""
         self._forget_past(now)
         self._turns[key] = now
         self._turns.move_to_end(key)
 
     def had_turn(self, key: str, now: datetime) -> bool:
-        """True if the key had a turn so recently that it has to wait for the next."""
+        """True if the key must wait for its next turn."""
         self._forget_past(now)
         return key in self._turns
 

@@ -1,12 +1,12 @@
-"""Writes the status that a record projects to: once per observable step, never twice the same.
+"""Writes the status that a record projects to: once per observable step, and never the same status twice.
 
-Steps that follow at once are waited for, so that they share one write: a queued AppWrapper is reported after
-its first evaluation, one being created after its creation (or once that takes longer). Pod counts alone are
-written at most once a second. The first comparison is with what the API server shows, so a restart writes
-nothing; later ones with what we wrote last, as long as the watch has not caught up with it.
+Steps that follow each other at once share one write: the status of a queued AppWrapper is written after its first
+scheduling cycle, that of an AppWrapper in creation after the creation, or once that takes longer. Changed pod counts
+alone are written at most once a second. The writer compares with the status that the watch shows, so a restart writes
+nothing; until the watch shows the last written status, it compares with that one.
 
-Of an AppWrapper that is too large to be read a status takes the API server seconds to write: those wait for each other,
-and have a lane of the work queue to themselves (`controller.reconcile.reconciler.lane_of`).
+The API server needs seconds to write the status of an AppWrapper that is too large to be read. These writes wait for
+each other, and have a lane of the work queue of their own (`controller.reconcile.reconciler.lane_of`).
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ class _Written:
 
 
 class StatusWriter:
-    """Reports one AppWrapper at a time; `monotonic` is in seconds."""
+    """Writes the status of one AppWrapper at a time; `monotonic` is in seconds."""
 
     def __init__(
         self,
-        hub: AppWrapperInformer,
+        informer: AppWrapperInformer,
         cache: Cache,
         clusters: Mapping[str, Cluster],
         queue: WorkQueue,
         monotonic: Callable[[], float],
         bound: QueueBound | None = None,
     ) -> None:
-        self._hub = hub
+        self._informer = informer
         self._cache = cache
         self._clusters = clusters
         self._queue = queue
@@ -77,12 +77,12 @@ class StatusWriter:
             await self.report(uid)
         except errors.ClusterError as error:
             _log.warning("report_failed", uid=uid, error=str(error))
-            view = self._hub.view(uid)
+            view = self._informer.view(uid)
             self._queue.add_later(uid, LARGE_RETRY_SECONDS if view and view.excess else RETRY_SECONDS)
 
     async def report(self, uid: str) -> None:
-        """Bring the status of one AppWrapper up to its record, if there is something to tell."""
-        record, view = self._cache.get(uid), self._hub.view(uid)
+        """Write the status of one AppWrapper, if it differs. Raises `ClusterError`."""
+        record, view = self._cache.get(uid), self._informer.view(uid)
         if view is None:
             self._bound.forget(uid)
         elif record is None and self._bound.is_deferred(uid):
@@ -101,7 +101,7 @@ class StatusWriter:
         await self._write(view, status)
 
     async def _report_deferred(self, view: AppWrapperView) -> None:
-        """Say once that it waits outside the queue."""
+        """Write once that the AppWrapper is deferred, outside the queue."""
         components = view.has_components
         status = deferral.status(view.namespace, self._bound.most, has_components=components)
         if status != self._shown(view):
@@ -132,7 +132,7 @@ class StatusWriter:
         return project(record, Shown(pods, tuple(waiting), view.has_components))
 
     def _shown(self, view: AppWrapperView) -> Status:
-        """What readers see, or will see once our last write reaches them."""
+        """The status that readers see, or will see once the last write reaches them."""
         written = self._written.get(view.uid)
         if written is None or int(view.resource_version) >= written.resource_version:
             return view.status
@@ -150,11 +150,11 @@ class StatusWriter:
     async def _write(self, view: AppWrapperView, status: Status) -> None:
         try:
             async with self._one_large if view.excess else contextlib.nullcontext():
-                version = await self._hub.write_status(view, status)
+                version = await self._informer.write_status(view, status)
         except errors.NotFound:
             return  # it was deleted meanwhile; its deletion is on the way to us
         except errors.Invalid as error:
-            # Most likely a successor of the same name, which the uid test has protected.
+            # Most likely another AppWrapper has the name now; the test of the uid has protected it.
             _log.warning("status_refused", appwrapper=f"{view.namespace}/{view.name}", error=str(error))
             return
         self._written[view.uid] = _Written(status, int(version), self._monotonic())

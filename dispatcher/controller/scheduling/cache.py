@@ -1,7 +1,7 @@
-"""Every AppWrapper the leader knows, as last committed: what the planner reads instead of the database.
+"""The records of all AppWrappers, as last committed: the scheduler reads the cache instead of the database.
 
-Loaded once at takeover, then kept current by our own commits alone. Each record that holds capacity is
-charged to its cluster's ledger in the same breath, so capacity and queue never disagree.
+The cache is loaded once at takeover. Afterwards only the leader's own commits change it. A record that holds capacity
+is reserved in its cluster's ledger in the same call, so capacity and queue never disagree.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.core.scheduling.pending_queue import PendingQueue
 
 _STANDING: Final = frozenset({Phase.QUEUED, Phase.SUSPENDED})
-"""Phases in which an AppWrapper costs a place in the queue, though it holds nothing in any cluster."""
+"""Phases in which an AppWrapper counts against its namespace's bound, although it holds no capacity."""
 
 
 class Cache:
-    """Records by uid, those that are queued in `pending_queue`, and the reservations that follow from them.
+    """Records by uid, the queued ones in `pending_queue`, and the reservations that follow from them.
 
-    `on_left` is told the namespace of each that is queued or suspended no more. `bounds` are those of backfill
-    reservations; `limit_of` says how long an AppWrapper may run, None if unknown.
+    `on_left` is called with the namespace of each AppWrapper that is no longer queued or suspended. `bounds` are those
+    of backfill reservations; `limit_of` is how long an AppWrapper may run, None if unknown.
     """
 
     def __init__(
@@ -47,46 +47,46 @@ class Cache:
         self._by_cluster: dict[str, dict[str, None]] = {}
 
     def load(self, records: Iterable[Record]) -> None:
-        """Take in what the database held at takeover."""
+        """Put the records that the database held at takeover."""
         for record in records:
             self.put(record)
 
     def put(self, record: Record) -> None:
-        """Replace what is known of one AppWrapper by what was just committed."""
+        """Replace the record of one AppWrapper by the one that was just committed."""
         before = self._records.get(record.uid)
         self._note_dispatch(before, record)
         self._note_holder(before, record)
         self._file(before, None if record.phase is Phase.DELETED else record)
-        self._line_up(record)
+        self._enqueue(record)
         self._charge(record)
         self._stand(before, record)
 
     def withhold(self, uids: Collection[str]) -> Steps[None]:
-        """From now on these, and no others, take no turn in the queue: they may run already, nobody knows where.
+        """Keep these AppWrappers, and no others, out of the pending queue: they may run already in an unknown cluster.
 
-        What is put after the first step is lined up right; of the others some are lined up as before until the last.
+        Records that are put after the first step are queued correctly; the others are by the last step.
         """
         before, self._withheld = self._withheld, frozenset(uids)
         for part in in_parts(before ^ self._withheld):
             for uid in part:
                 if uid in self._records:
-                    self._line_up(self._records[uid])
+                    self._enqueue(self._records[uid])
             yield
 
     def get(self, uid: str) -> Record | None:
-        """What is known of one AppWrapper; None if nothing of it is left, or ever was."""
+        """The record of one AppWrapper; None if there is none."""
         return self._records.get(uid)
 
     def is_unsent(self, record: Record) -> bool:
-        """True if this leader dispatched it, and for certain nothing of the attempt is in its cluster or on the way."""
+        """True if this leader dispatched the gang, and has sent nothing of the attempt to its cluster."""
         return self._unsent.get(record.uid) == record.attempts
 
     def note_sent(self, uid: str) -> None:
-        """From now on something of its attempt may be in its cluster."""
+        """Note that the cluster may have objects of the current attempt from now on."""
         self._unsent.pop(uid, None)
 
     def cluster_of(self, uid: str) -> str:
-        """The name of the cluster in which something of an AppWrapper exists or is to; of the hub if of none."""
+        """The name of the cluster that has, or will have, objects of an AppWrapper; the hub's if no cluster does."""
         record = self._records.get(uid)
         if record is None or record.attempt is None:
             return HUB_CLUSTER
@@ -94,11 +94,11 @@ class Cache:
         return record.attempt.cluster if exists else HUB_CLUSTER
 
     def uids(self) -> list[str]:
-        """Every AppWrapper known."""
+        """The uids of all records."""
         return list(self._records)
 
     def queued(self) -> Iterable[Record]:
-        """What waits, in no order."""
+        """The records in the pending queue, in no order."""
         return self.pending_queue
 
     def records(self) -> Iterable[Record]:
@@ -106,15 +106,15 @@ class Cache:
         return self._records.values()
 
     def records_in(self, cluster: str) -> list[Record]:
-        """The records whose last attempt was in a cluster, in no order; it costs as much as there are of them."""
+        """The records whose last attempt was in a cluster, in no order; O(their number)."""
         return [self._records[uid] for uid in self._by_cluster.get(cluster, ())]
 
     def count_holders(self, cluster: str) -> int:
-        """How many AppWrappers hold capacity of a cluster, known or not."""
+        """How many AppWrappers hold capacity of a cluster, connected or not."""
         return len(self._holders.get(cluster, ()))
 
     def holders(self, cluster: str) -> Iterable[Record]:
-        """The AppWrappers that hold capacity of a cluster, known or not, in no order."""
+        """The records that hold capacity of a cluster, connected or not, in no order."""
         return self._holders.get(cluster, {}).values()
 
     def count_standing(self, namespace: str) -> int:
@@ -122,17 +122,17 @@ class Cache:
         return len(self._standing.get(namespace, ()))
 
     def standing(self, namespace: str) -> list[str]:
-        """The uids of the AppWrappers of a namespace that are queued or suspended; it costs as much as they are."""
+        """The uids of the queued and suspended AppWrappers of a namespace; O(their number)."""
         return list(self._standing.get(namespace, ()))
 
     def occupied(self) -> set[str]:
-        """The names of the clusters in which something of an AppWrapper exists or is to; the hub is among them."""
+        """The names of the clusters that have, or will have, objects of AppWrappers, and the hub's."""
         return set(map(self.cluster_of, self._records))
 
     def charge_anew(self, cluster: str) -> Steps[None]:
-        """The ledger of a cluster is another one now, or there is none any more.
+        """Reserve the demand of the gangs in a cluster again, after its ledger was replaced or dropped.
 
-        Until all steps are run the ledger lacks some of what is to be charged; what is put meanwhile is charged right.
+        Until the last step the ledger lacks some reservations; those of records that are put meanwhile are right.
         """
         for part in in_parts([record.uid for record in self.records_in(cluster)]):
             for uid in part:
@@ -151,7 +151,7 @@ class Cache:
             if after.attempt is not None:
                 self._by_cluster.setdefault(after.attempt.cluster, {})[after.uid] = None
 
-    def _line_up(self, record: Record) -> None:
+    def _enqueue(self, record: Record) -> None:
         if record.phase is Phase.QUEUED and record.uid not in self._withheld:
             self.pending_queue.put(record)
         else:

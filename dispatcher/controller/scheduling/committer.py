@@ -1,8 +1,8 @@
 """Group commit: the changes of many workers in one fenced transaction.
 
-While one transaction is under way, changes gather; the next takes them all. So a lone change waits for
-nothing, and under load the number of transactions does not grow with the number of AppWrappers. Only what was
-committed is put into the roster, and only then does the worker that asked go on.
+Changes gather while a transaction is under way; the next transaction takes them all. So a lone change does not wait,
+and under load the number of transactions does not grow with the number of AppWrappers. Only committed records enter the
+cache, and only then do the workers go on.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from dispatcher.store.queue import CommitResult, QueueStore
 
 LARGEST_BATCH: Final = 500
 LARGEST_BATCH_BYTES: Final = 2**22
-"""Of specs in one transaction, which are in memory several times until it is done. One spec alone may have more."""
+"""The most bytes of specs in one transaction, which holds each several times in memory; a lone spec may be larger."""
 BYTES_OF_TOLERATION: Final = 100
-"""Of the row and its event, however short a toleration is in the spec: all else takes a few times its bytes there."""
+"""Bytes of a toleration in the row and its event, however short it is in the spec."""
 
 _log = log.get("committer")
 
 
 class Committer:
-    """Commits changes; `run` must be running for `commit` to return. `announce` is told each that was accepted."""
+    """Commits changes while `run` runs; calls `announce` with each change that was accepted."""
 
     def __init__(
         self,
@@ -45,16 +45,16 @@ class Committer:
         self._wake = asyncio.Event()
 
     async def commit(self, change: Change) -> Record | None:
-        """The record as committed; None if the row had moved, or the database cannot hold it (logged)."""
+        """The record as committed; None if the row has changed, or if the database cannot hold it (logged)."""
         return await self._gather(change)
 
     async def commit_all(self, changes: Sequence[Change]) -> list[Record]:
-        """Commit many at once; those whose row had moved are left out."""
+        """Commit many changes at once; the records as committed, without those whose rows have changed."""
         results = await asyncio.gather(*map(self._gather, changes))
         return [record for record in results if record is not None]
 
     async def run(self) -> None:
-        """Commit until cancelled. `Fenced` and `StoreUnavailable` end it: memory may be behind the database."""
+        """Commit until cancelled. Raises `Fenced` and `StoreUnavailable`: memory may be behind the database."""
         try:
             while True:
                 await self._wake.wait()
@@ -73,13 +73,13 @@ class Committer:
         return future
 
     def _next_batch(self) -> list[tuple[Change, asyncio.Future[Record | None]]]:
-        """What is committed next, in order; of two changes to one AppWrapper the second waits its turn."""
+        """The next changes to commit, in order; the second of two changes to one AppWrapper is for a later batch."""
         batch: dict[str, tuple[Change, asyncio.Future[Record | None]]] = {}
         left: list[tuple[Change, asyncio.Future[Record | None]]] = []
         room = LARGEST_BATCH_BYTES
         for change, future in self._gathered:
             size = _size(change)
-            # Newcomers keep their order: once one has to wait for the next batch, those after it do, too.
+            # Newcomers keep their order: after one that is too large for this batch, no other joins it.
             fits = not size or not batch or 0 < size <= room
             if len(batch) < LARGEST_BATCH and change.after.uid not in batch and fits:
                 batch[change.after.uid] = change, future
@@ -93,16 +93,16 @@ class Committer:
     async def _commit(self, batch: list[tuple[Change, asyncio.Future[Record | None]]]) -> None:
         try:
             result = await self._store.commit([change for change, _ in batch])
-            await self._tell(batch, result)
+            await self._publish(batch, result)
         except BaseException:
             for _, future in batch:
                 future.cancel()
             raise
 
-    async def _tell(
+    async def _publish(
         self, batch: list[tuple[Change, asyncio.Future[Record | None]]], result: CommitResult
     ) -> None:
-        """First the roster, without a pause; then, in slices, whoever is to know, and whoever asked."""
+        """Update the cache without a pause; then, in slices, announce the changes and wake their workers."""
         for refusal in result.refused:
             _log.error("change_refused", appwrapper=refusal.uid, error=refusal.message)
         accepted = {record.uid: record for record in result.accepted}
@@ -118,7 +118,7 @@ class Committer:
             await slices.give_way()
 
     def _announce_safely(self, change: Change, record: Record) -> None:
-        """What was committed stays so, whether or not it could be told."""
+        """Announce a change; an error there does not undo the commit."""
         try:
             self._announce(change, record)
         except Exception as error:  # noqa: BLE001  # one change must not end the commits of the others
@@ -126,7 +126,7 @@ class Committer:
 
 
 def _size(change: Change) -> int:
-    """Roughly the bytes that a newcomer adds to a transaction; of all other changes the number bounds the bytes."""
+    """Roughly the bytes that a newcomer adds to a transaction; 0 for other changes, whose number bounds their bytes."""
     if change.spec is None:
         return 0
     tolerations = sum(len(each.tolerations) for each in change.after.gang.pod_sets)

@@ -1,13 +1,13 @@
-"""Keeps the garbage collector of Python from holding up the event loop.
+"""Keeps Python's garbage collector from blocking the event loop.
 
-It goes through everything that lives whenever a quarter of that is new: with 50,000 AppWrappers, for up to a second.
-Nearly all of it is records, which are values without cycles and go by their reference counts. So while a leader's
-memory is loaded nothing is collected, and what survives a collection that took long is never looked at again, until
-a cluster leaves (of which cycles remain) or the leader steps down. Collections of all that is left come often, for what
-each takes grows with all that was made since the one before.
+The collector scans every live object whenever a quarter of them is new: with 50,000 AppWrappers, for up to a second.
+Nearly all of these objects are records: values without cycles, which reference counts free. So a leader collects
+nothing while it loads the cache, and objects that survive a long collection are not scanned again until a cluster
+leaves (its objects have cycles) or the leader steps down. Full collections of the other objects run often, because the
+duration of each grows with the number of objects created since the one before.
 
-Python counts what is made less what is freed. A computation that replaces 50,000 values by others makes that many new
-objects before a collection is due, which then takes 300 ms. So a long computation collects after each of its slices.
+Python counts created objects less freed ones. A computation that replaces 50,000 values creates that many objects
+before a collection is due, which then takes 300 ms. So a long computation collects after each of its slices.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ NEWEST: Final = 0
 OLDEST: Final = 2
 SLICES_BETWEEN_ALL: Final = 10
 THRESHOLDS: Final = (700, 10, 2)
-"""At most some 23,000 new objects are looked at in one collection, which takes about 15 ms; by default, 85,000."""
+"""One collection scans at most some 23,000 new objects, in about 15 ms; with Python's default, 85,000."""
 
 
 @contextmanager
 def short_collections(monotonic: Callable[[], float]) -> Iterator[None]:
-    """Within it no collection looks again at what survived one that took long; `monotonic` is in seconds."""
+    """A context in which no collection scans again what survived a long one; `monotonic` is in seconds."""
     begun = monotonic()
 
     def watch(phase: str, info: dict[str, int]) -> None:
@@ -42,8 +42,8 @@ def short_collections(monotonic: Callable[[], float]) -> Iterator[None]:
     before = gc.get_threshold()
     gc.set_threshold(*THRESHOLDS)
     gc.callbacks.append(watch)
-    gc.freeze()  # modules, and what was made on the way here
-    gc.collect()  # of next to nothing; the next is due after a quarter of what this one has looked at
+    gc.freeze()  # modules, and all objects created until here
+    gc.collect()  # scans next to nothing; the next collection is due after a quarter as many new objects
     try:
         yield
     finally:
@@ -53,14 +53,14 @@ def short_collections(monotonic: Callable[[], float]) -> Iterator[None]:
 
 
 def collect_after(slices: int) -> None:
-    """Collect what the last slice of a computation has made; after every tenth, all that is looked at still."""
+    """Collect the objects that the last slice of a computation created; after every tenth slice, all unfrozen ones."""
     if gc.isenabled():
         gc.collect(NEWEST if slices % SLICES_BETWEEN_ALL else OLDEST)
 
 
 @contextmanager
 def no_collections() -> Iterator[None]:
-    """Within it nothing is collected; what is there afterwards is not looked at again."""
+    """A context without collections; objects that exist at its end are not scanned again."""
     gc.disable()
     try:
         yield
@@ -70,5 +70,5 @@ def no_collections() -> Iterator[None]:
 
 
 def look_at_all_again() -> None:
-    """Something in cycles has gone: the next collection finds it, and takes as long as there is memory."""
+    """Have the next collection scan all objects, after objects with cycles were dropped; it takes up to a second."""
     gc.unfreeze()

@@ -1,8 +1,8 @@
-"""The dispatch cycle: who of the queue fits where now, committed in one transaction.
+"""The scheduler: runs scheduling cycles, and commits the decisions of each in few transactions.
 
-A cycle reads as: order the queue, say what is known of each cluster, plan, commit every decision at once, hand the keys
-on. It creates nothing (the reconciler does) and asks nobody (memory is current). It is woken by what may
-change its answer: an arrival, a release, a node, a pod that went; a slow poll covers a lost wake-up.
+A cycle orders the pending queue, takes a snapshot of each cluster, plans, commits every decision, and hands the keys to
+the reconciler. It creates no objects and makes no requests: the caches are current. Whatever may change its outcome
+wakes it: a new AppWrapper, a release, a node, a pod that ended. A slow poll covers a lost wake-up.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from dispatcher.core.scheduling.recheck import still_fitting
 from dispatcher.probes import Metrics
 
 MOST_TELLING: Final = 1.0
-"""For so many seconds, at most, those that wait are told so though there is something new to decide."""
+"""Seconds, at most, in which a cycle still commits pending reasons although a new cycle is due."""
 MOST_REJECTIONS: Final = 2000
-"""So many reasons of clusters are written at once: a batch of that is made, and put into rows, within some ms."""
+"""Rejections by clusters in one batch: their changes are made, and put into rows, within some ms."""
 LEAST_BATCH: Final = 50
 
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How the queue is served, and how often: cycles are at least `least` seconds apart, at most `most`."""
+    """The queue policy, and the pace of cycles: at least `least` and at most `most` seconds apart."""
 
     policy: Policy = Policy.BEST_EFFORT_FIFO
     starvation_bound: timedelta = timedelta(minutes=10)
@@ -50,17 +50,21 @@ class Rules:
 
 
 class Known(Protocol):
-    """What is known of the clusters."""
+    """Where the scheduler gets its snapshots of clusters."""
 
     async def get_ready(self, wheres: Iterable[ClusterRequirements]) -> None:
-        """Find out what has to be known for those who require `wheres`: only what nobody asked before, and briefly."""
+        """Ask the clusters, with a short timeout, for facts that these requirements need for the first time."""
 
     def sites(self, wheres: Iterable[ClusterRequirements]) -> Mapping[str, ClusterSnapshot]:
-        """Each cluster as it is now, for a pass over those who require `wheres`."""
+        """A snapshot of each cluster, for a cycle over gangs with these requirements."""
 
 
 class Scheduler:
-    """Runs cycles by the rules."""
+    """Runs scheduling cycles.
+
+    `on_decided` is called with the uid of each record that a cycle committed. `is_as_asked` is false of a gang whose
+    user has suspended, redirected or deleted it since its last commit.
+    """
 
     def __init__(
         self,
@@ -102,12 +106,12 @@ class Scheduler:
             await asyncio.sleep(await self._cycle_safely())
 
     async def _cycle_safely(self) -> float:
-        """Run a cycle; the seconds before the next, more of them after each that nobody thought could fail."""
+        """Run a cycle; return the seconds before the next, which double with each internal error in a row."""
         try:
             await self.cycle()
         except errors.StoreError:
             raise
-        except Exception as error:  # noqa: BLE001  # the loop's edge: what runs must be looked after all the same
+        except Exception as error:  # noqa: BLE001  # the loop's edge: running gangs need the leader all the same
             log.internal_error("scheduler", error)
             self._failures += 1
             self._wake.set()
@@ -116,14 +120,14 @@ class Scheduler:
         return min(self._rules.most, self._rules.least * 2.0 ** min(self._failures, 20))
 
     def _pause(self) -> float:
-        """Seconds until a cycle is due even if nothing wakes it: none if somebody became eligible since the last."""
+        """Seconds until a cycle is due even if nothing wakes it: 0 if a gang became eligible since the last cycle."""
         now = self._now()
         eligible = self._cache.pending_queue.next_eligible(self._planned_at or now)
         seconds = (eligible - now).total_seconds() if eligible else self._rules.most
         return max(0.0, min(self._rules.most, seconds))
 
     async def cycle(self) -> None:
-        """Decide for everything that is queued, once."""
+        """Run one scheduling cycle over the pending queue."""
         with self._metrics.cycle_seconds.time():
             pending, rules = self._cache.pending_queue, self._rules
             await self._known.get_ready(pending.wheres())
@@ -133,22 +137,22 @@ class Scheduler:
             plan = pending.plan_in_steps(sites, rules.policy, rules.starvation_bound, now)
             batches = await slices.run(_in_batches(plan, len(sites)))
             self._planned_at = now
-            # Who plans for seconds tells for as long before it plans again, or nobody would ever be told.
+            # A cycle that plans for seconds also commits pending reasons for as long, or none would ever be committed.
             enough = self._monotonic() + min(self._monotonic() - begun, MOST_TELLING) * bool(slices.pauses)
             while batches:
                 batch = batches.popleft()
                 await self._decide(batch, now, slices)
                 is_news = self._wake.is_set() and self._monotonic() >= enough
                 if is_news and not any(isinstance(each, Placed) for each in batch):
-                    break  # there is something new to decide; those not told yet are news to the next cycle
-            while batches:  # to let go of them all at once takes long
+                    break  # a new cycle is due, and commits the pending reasons that are left
+            while batches:  # freeing all batches at once takes long
                 batches.popleft()
                 await slices.give_way()
 
     async def _decide(self, batch: Sequence[News], now: datetime, slices: Slices) -> None:
         changes: dict[str, Change | None] = {each.record.uid: None for each in batch}
         for news in batch:
-            # Those that changed while the queue was planned are for the next cycle.
+            # Records that changed during the plan are for the next cycle.
             if not isinstance(news, Placed) and self._cache.pending_queue.holds(news.record):
                 changes[news.record.uid] = _change_safely(news, now)
                 await slices.give_way()
@@ -156,15 +160,15 @@ class Scheduler:
             changes[placed.record.uid] = _change_safely(placed, now)
         for record in await self._committer.commit_all([each for each in changes.values() if each]):
             self._on_decided(record.uid)
-        slices.pauses += 1  # the database was waited for
+        slices.pauses += 1  # other tasks ran during the commit
         slices.begin()
 
     def _still_placed(self, placed: Sequence[Placed], slices: Slices) -> Sequence[Placed]:
-        """The placed gangs that their user has not changed, and that still fit their cluster.
+        """The placed gangs that their users have not changed, and that still fit their clusters.
 
-        A gang that was suspended, redirected or deleted is left to the reconciler, which commits that and wakes the
-        next cycle. After a takeover the watch may show such a change before any reconcile has seen it. Nothing may be
-        waited for between this and the commit.
+        The reconciler commits that a gang was suspended, redirected or deleted, and wakes the next cycle. After a
+        takeover the watch may show such a change before the reconciler has seen it. The caller must not await anything
+        between this check and the commit.
         """
         placed = [each for each in placed if self._is_as_asked(each.record)]
         if not placed or not slices.pauses:
@@ -178,10 +182,10 @@ class Scheduler:
 
 
 def _in_batches(plan: Steps[list[News]], clusters: int) -> Steps[deque[list[News]]]:
-    """The news of a plan in queue order; but if one does not hold them all, those to be dispatched go first.
+    """The news of a plan in batches: in queue order if one batch holds them all, else placed gangs first.
 
-    To make all the changes of a long queue at once would keep everybody else from the event loop for seconds; and the
-    more clusters there are, the more there is to be written of each that waits.
+    All changes of a long queue at once would block the event loop for seconds. The more clusters there are, the more
+    rejections each pending gang has, and the smaller is a batch.
     """
     size = max(LEAST_BATCH, min(LARGEST_BATCH, MOST_REJECTIONS // max(1, clusters)))
     news = yield from plan
@@ -201,7 +205,7 @@ def _in_batches(plan: Steps[list[News]], clusters: int) -> Steps[deque[list[News
 
 
 def _change_safely(news: News, now: datetime) -> Change | None:
-    """Leave out one of which nothing can be made: the others are decided."""
+    """The change of one decision; None if it raises, which must not end the cycle of the others (logged)."""
     try:
         return change_of(outcome_of(news), now)
     except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the cycle of the others
@@ -210,7 +214,7 @@ def _change_safely(news: News, now: datetime) -> Change | None:
 
 
 def change_of(outcome: Outcome, now: datetime) -> Change | None:
-    """What an outcome makes of its AppWrapper; None if that knows it already."""
+    """The change that an outcome makes; None if the record already says it."""
     match outcome:
         case Placed(record, cluster, message):
             return steps.dispatch(record, cluster, now, message)

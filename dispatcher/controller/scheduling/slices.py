@@ -1,6 +1,6 @@
-"""Long computations share the event loop: they work for a slice of time, then let others have their turn.
+"""Long computations share the event loop: they run for a time slice, then yield to other tasks.
 
-The heartbeat of the lease, the answers to probes and the writes to API servers wait for nobody longer than a slice.
+Lease renewals, answers to probes and writes to API servers wait for a computation no longer than a slice.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from dispatcher.core.model.incremental import Steps
 T = TypeVar("T")
 
 SLICE_SECONDS: Final = 0.005
-"""Long beside what a switch costs, and short beside all that waits: a timer that is due waits for three of them."""
+"""Long beside the cost of a switch, and short beside every timeout: a timer that is due waits for three slices."""
 
 
 class Slices:
-    """The slices of one computation; `monotonic` is in seconds. `pauses` is how often others had their turn."""
+    """The slices of one computation; `monotonic` is in seconds. `pauses` counts how often it yielded."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
@@ -27,12 +27,12 @@ class Slices:
         self.pauses = 0
 
     async def give_way(self) -> None:
-        """Let others have their turn if the slice is over."""
+        """Yield to other tasks if the slice is over."""
         if self._monotonic() >= self._until:
             await self.pause()
 
     async def pause(self) -> None:
-        """Let others have their turn, before and after the garbage of the slice is collected."""
+        """Yield to other tasks, before and after the garbage of the slice is collected."""
         self.pauses += 1
         await asyncio.sleep(0)
         collect_after(self.pauses)
@@ -40,11 +40,11 @@ class Slices:
         self.begin()
 
     def begin(self) -> None:
-        """Others had their turn just now: begin a slice."""
+        """Begin a slice, after another wait let other tasks run."""
         self._until = self._monotonic() + SLICE_SECONDS
 
     async def run(self, steps: Steps[T]) -> T:
-        """Run the steps of a computation; their result."""
+        """Run the steps of a computation in slices; return its result."""
         while True:
             try:
                 next(steps)
