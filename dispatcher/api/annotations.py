@@ -1,8 +1,8 @@
-"""The annotations by which the author of an AppWrapper bends how its faults are met, as v1beta2 named them.
+"""The fault tolerance annotations of v1beta2, by which an author changes how faults of an AppWrapper are handled.
 
-Nothing checks an annotation when it is written, so reading is total: what cannot be read counts as not written,
-and the dispatcher's own setting holds. Durations are Go's (``1h30m``, ``1.5h``, ``500ms``, ``0``), exact to the
-microsecond. Where v1beta2 took a negative duration for 0, here it too counts as not written.
+The API server does not check annotations, so an unreadable value counts as absent, and the dispatcher's own setting
+applies. Durations are Go's (``1h30m``, ``1.5h``, ``500ms``, ``0``), exact to the microsecond. A negative duration,
+which v1beta2 takes for 0, counts as absent as well.
 """
 
 import re
@@ -29,19 +29,19 @@ RETRY_LIMIT: Final = f"{PREFIX}/retryLimit"
 """How many attempts may follow the first; 0 means none."""
 
 FORCE_DELETION_GRACE: Final = f"{PREFIX}/forcefulDeletionGracePeriodDuration"
-"""How long deleted objects may take to go before they are forced to."""
+"""How long deleted objects may take to go before their deletion is forced."""
 
 DELETION_ON_FAILURE_GRACE: Final = f"{PREFIX}/deletionOnFailureGracePeriodDuration"
-"""How long the objects of a failed AppWrapper are kept for a look at them."""
+"""How long the objects of a failed AppWrapper are kept for inspection."""
 
 SUCCESS_TTL: Final = f"{PREFIX}/successTTLDuration"
-"""How long the objects of a finished AppWrapper are kept; this can only shorten it."""
+"""How long the objects of a finished AppWrapper are kept; can only shorten the dispatcher's own setting."""
 
 TERMINAL_EXIT_CODES: Final = f"{PREFIX}/terminalExitCodes"
-"""Exit codes, separated by commas, that another attempt would not mend."""
+"""Exit codes, separated by commas, that no retry can fix."""
 
 RETRYABLE_EXIT_CODES: Final = f"{PREFIX}/retryableExitCodes"
-"""The only exit codes, separated by commas, that another attempt might mend."""
+"""The only exit codes, separated by commas, that a retry may fix."""
 
 KEYS: Final = (
     ADMISSION_GRACE,
@@ -55,12 +55,12 @@ KEYS: Final = (
     TERMINAL_EXIT_CODES,
     RETRYABLE_EXIT_CODES,
 )
-"""Every annotation that is read; of an AppWrapper's annotations no other need be kept."""
+"""Every annotation that is read; other annotations of an AppWrapper need not be kept."""
 
 LONGEST_GRACE: Final = timedelta(hours=24)
 LONGEST_SUCCESS_TTL: Final = timedelta(days=7)
 LONGEST_TEXT: Final = 1024
-"""Characters of one annotation that are looked at; a longer one is no duration, number or list that anyone means."""
+"""Characters of one annotation that are read; a longer text is no duration, number or list that a person means."""
 
 _NANOSECONDS = {
     "ns": 1,
@@ -72,8 +72,8 @@ _NANOSECONDS = {
     "m": 60_000_000_000,
     "h": 3_600_000_000_000,
 }
-# Possessive, so that what was read once is never divided otherwise: an annotation is anybody's, and the ways to
-# divide one double with each of its terms.
+# Possessive, so that the regex never tries another division: any user can write an annotation, and the possible
+# divisions double with each term.
 _TERM = re.compile(rf"(?=\.?[0-9])([0-9]*+)(?:\.([0-9]*+))?({'|'.join(_NANOSECONDS)})")
 _DURATION = re.compile(rf"([-+]?)(0|(?:{_TERM.pattern})++)")
 _INT32 = range(-(2**31), 2**31)
@@ -82,7 +82,7 @@ _INT64_MAX = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class FaultTolerance:
-    """What the annotations ask for; None, or no exit codes, where the dispatcher's own setting holds.
+    """The values of the annotations; None, or no exit codes, where the dispatcher's own setting applies.
 
     A non-empty ``retryable_exit_codes`` makes every other code but 0 terminal.
     """
@@ -100,7 +100,7 @@ class FaultTolerance:
 
 
 def fault_tolerance(annotations: Mapping[str, str]) -> FaultTolerance:
-    """Read what an AppWrapper's annotations ask for, whatever they hold."""
+    """The values of an AppWrapper's annotations; never raises."""
     return FaultTolerance(
         admission_grace=_grace(annotations.get(ADMISSION_GRACE)),
         warmup_grace=_grace(annotations.get(WARMUP_GRACE)),
@@ -120,7 +120,7 @@ def _grace(text: str | None) -> timedelta | None:
 
 
 def _success_ttl(text: str | None) -> timedelta | None:
-    """As v1beta2 has it, 0 is no time to live."""
+    """None for 0, as in v1beta2."""
     return _duration(text, LONGEST_SUCCESS_TTL) or None
 
 
@@ -130,7 +130,7 @@ def _duration(text: str | None, longest: timedelta) -> timedelta | None:
 
 
 def _nanoseconds(text: str | None) -> int | None:
-    """Read a duration as Go does; None if Go would not, or if it is negative."""
+    """Read a duration as Go does; None if Go rejects it, or if it is negative."""
     match = _DURATION.fullmatch(_short(text))
     if match is None:
         return None
@@ -149,7 +149,7 @@ def _count(text: str | None) -> int | None:
 
 
 def _exit_codes(text: str | None) -> frozenset[int]:
-    """Read the codes that are numbers, and leave out the rest."""
+    """Read the codes that are numbers; leave out other words."""
     codes = (_int32(word.strip()) for word in _short(text).split(","))
     return frozenset(code for code in codes if code is not None)
 
@@ -162,5 +162,5 @@ def _int32(text: str) -> int | None:
 
 
 def _short(text: str | None) -> str:
-    """Keep what is too long to mean anything from costing anything; Python refuses to read huge numbers, too."""
+    """The text, or empty if it is too long: long numbers are slow to read, and Python refuses the longest."""
     return text if text is not None and len(text) <= LONGEST_TEXT else ""

@@ -1,13 +1,11 @@
-"""AppWrapper as users write it, and the one frozen value everything else reads.
+"""The spec of an AppWrapper as users write it, parsed into one frozen value.
 
 Both spellings, MCAD's v1beta1 (``resources.GenericItems``) and v1beta2 (``components``), become the same value.
-``parse_spec`` turns what was written
-into an ``AppWrapperSpec`` or raises a ``SpecError`` that the person who wrote it can act on; it raises
-nothing else, whatever JSON it is given, because the API server lets through more than a schema can say
-(embedded objects are opaque to it).
+``parse_spec`` returns an ``AppWrapperSpec`` or raises a ``SpecError`` with a remedy for the author. It raises nothing
+else for any JSON: a schema cannot check embedded objects, so the API server accepts more than can be dispatched.
 
-Quantities stay as written (``int | str``): what they mean is arithmetic, and arithmetic belongs to the core.
-Fields MCAD declares but never used are type-checked and then dropped.
+Quantities stay as written (``int | str``); `core` computes with them. Fields that MCAD declares but never uses are
+type-checked and then dropped.
 """
 
 import hashlib
@@ -36,7 +34,7 @@ Spelling = Literal["v1beta1", "v1beta2"]
 
 @dataclass(frozen=True, slots=True)
 class DeclaredPodSet:
-    """One entry of ``custompodresources``: so many pods, each asking for this much, as written."""
+    """One entry of ``custompodresources``: the number of pods and the requests and limits of each, as written."""
 
     replicas: int
     requests: Mapping[str, int | str]
@@ -45,10 +43,10 @@ class DeclaredPodSet:
 
 @dataclass(frozen=True, slots=True)
 class TemplatePodSet:
-    """One of v1beta2's ``podSets``: where in the component a pod template is, and how many pods are made of it.
+    """One entry of v1beta2's ``podSets``: the path of a pod template in the component, and the number of its pods.
 
-    ``path`` begins with ``template``, which is the wrapped object. ``info`` is what a quota manager has added to
-    the pods (``podSetInfos``: labels, annotations, nodeSelector, tolerations, schedulingGates), as written.
+    ``path`` begins with ``template``, which is the wrapped object. ``info`` is the entry of ``podSetInfos`` that a
+    quota manager added (labels, annotations, nodeSelector, tolerations, schedulingGates), as written.
     """
 
     path: str
@@ -58,12 +56,12 @@ class TemplatePodSet:
 
 @dataclass(frozen=True, slots=True)
 class WrappedObject:
-    """One object to create, with what its author declared about it.
+    """One object to create, with its author's declarations.
 
-    ``declared`` is None where nothing was declared (derive the demand from the template) and empty where an
-    empty list was (the demand is 0). ``template`` is the raw JSON: its apiVersion, kind, name and namespace
-    have been checked, the rest may be anything. Either ``name`` or ``generate_name`` is set. ``pod_sets`` is empty
-    where none were given: they are found in the template then.
+    ``declared`` is None without a declaration (the demand comes from the template) and empty for an empty list (the
+    demand is 0). ``template`` is the raw JSON: its apiVersion, kind, name and namespace are checked, the rest may be
+    anything. Either ``name`` or ``generate_name`` is set. ``pod_sets`` is empty if the spec has none; pod sets are then
+    found in the template.
     """
 
     index: int
@@ -89,17 +87,17 @@ class WrappedObject:
 
     @property
     def name(self) -> str | None:
-        """The name, or None if it is to be made from ``generate_name``."""
+        """The name; None if it is to be made from ``generate_name``."""
         return self._metadata("name")
 
     @property
     def generate_name(self) -> str | None:
-        """The prefix to make a name from; counts only where ``name`` is None."""
+        """The prefix of the name to make; used only where ``name`` is None."""
         return self._metadata("generateName")
 
     @property
     def namespace(self) -> str | None:
-        """The namespace as written; if not None it is the AppWrapper's own."""
+        """The namespace as written: the AppWrapper's own or None."""
         return self._metadata("namespace")
 
     def _metadata(self, key: str) -> str | None:
@@ -117,10 +115,10 @@ class Growth(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Requeuing:
-    """When a dispatched gang short of pods goes back to the queue; None stands for "without limit".
+    """When a dispatched gang short of pods is requeued; None means no limit.
 
-    ``force_deletion_after`` None means that what will not go away is waited for. ``explicit`` is true if its author
-    wrote a ``requeuing`` block, which is obeyed to the letter.
+    With ``force_deletion_after`` None no deletion is forced. ``explicit`` is true if the author wrote a ``requeuing``
+    block, which then applies unchanged.
     """
 
     wait: timedelta = timedelta(seconds=300)
@@ -142,7 +140,7 @@ class DispatchDuration:
 
 @dataclass(frozen=True, slots=True)
 class Scheduling:
-    """``schedulingSpec`` less ``minAvailable``, which has a place of its own."""
+    """``schedulingSpec`` without ``minAvailable``, which is a field of `AppWrapperSpec`."""
 
     requeuing: Requeuing = Requeuing()
     dispatch_duration: DispatchDuration = DispatchDuration()
@@ -150,7 +148,7 @@ class Scheduling:
 
 @dataclass(frozen=True, slots=True)
 class AppWrapperSpec:
-    """What an AppWrapper asks for, whichever way it was spelled."""
+    """The spec of an AppWrapper, in either spelling."""
 
     wrapped: tuple[WrappedObject, ...]
     priority: int = 0
@@ -162,21 +160,21 @@ class AppWrapperSpec:
     spelling: Spelling = "v1beta1"
 
     def path_of(self, wrapped: WrappedObject) -> str:
-        """Where the user wrote it, for messages."""
+        """The path of the wrapped object in the spec, for messages."""
         return _entry_path(self.spelling, wrapped.index)
 
     def template_path_of(self, wrapped: WrappedObject) -> str:
-        """Where the user wrote its template, for messages."""
+        """The path of its template in the spec, for messages."""
         return _template_path(self.spelling, wrapped.index)
 
 
 def spec_hash(spec: bytes) -> str:
-    """The name under which a spec is kept, as JSON: equal ones are kept once."""
+    """The hash of a spec's JSON; equal specs are stored once, under it."""
     return hashlib.sha256(spec).hexdigest()
 
 
 def parse_spec(raw_spec: Mapping[str, Any], *, namespace: str) -> AppWrapperSpec:
-    """Read the spec of an AppWrapper living in ``namespace``; SpecError if it can never be dispatched."""
+    """Parse the spec of an AppWrapper in ``namespace``; raises `SpecError` if it can never be dispatched."""
     written = read(raw_spec)
     spelling = _spelling(written)
     wrapped = _wrapped_of_components(written) if spelling == "v1beta2" else _wrapped_of_items(written)
@@ -196,7 +194,7 @@ def parse_spec(raw_spec: Mapping[str, Any], *, namespace: str) -> AppWrapperSpec
 
 
 def _spelling(written: WrittenSpec) -> Spelling:
-    """Say which list holds the wrapped objects; an empty list beside a full one is no second spelling."""
+    """The spelling that holds the wrapped objects; an empty list beside a full one does not count."""
     if written.resources is None and written.components is None:
         raise SpecError("spec", "names nothing to create", "Give resources.GenericItems")
     if written.components and written.resources and written.resources.generic_items:
@@ -220,7 +218,7 @@ def _wrapped_of_components(written: WrittenSpec) -> tuple[WrappedObject, ...]:
 
 
 def _pod_sets(component: WrittenComponent) -> tuple[TemplatePodSet, ...]:
-    """Read podSets with their podSetInfos, which come in the same order and may be fewer."""
+    """Read podSets with their podSetInfos, which have the same order and may be fewer."""
     infos = itertools.chain(component.pod_set_infos, itertools.repeat({}))
     return tuple(
         TemplatePodSet(one.path, one.replicas, info)
@@ -268,7 +266,7 @@ def _requeuing(written: WrittenRequeuing, force_deletion_after: int | None, *, e
 
 
 def _growth(word: str) -> Growth:
-    """Read MCAD's growthType; a word it did not know always meant that the wait does not grow."""
+    """Read MCAD's growthType; as in MCAD, an unknown word means that the wait does not grow."""
     try:
         return Growth(word)
     except ValueError:

@@ -1,4 +1,7 @@
-"""What an operator may choose of a member cluster. Apart from `membercluster`, whose models take long to import."""
+"""Policies of a member cluster that its operator chooses.
+
+A module of its own, because `membercluster` is slow to import.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,22 @@ from enum import StrEnum
 
 
 class NamespacePolicy(StrEnum):
-    """What to do on a cluster where an AppWrapper's namespace is missing."""
+    """What the dispatcher does if a cluster lacks an AppWrapper's namespace."""
 
     REQUIRE = "Require"
     CREATE = "Create"
 
 
 class AcceptedNamespaces(StrEnum):
-    """In which namespaces of a cluster gangs are created."""
+    """The namespaces of a cluster in which gangs are created."""
 
     LABELLED = "Labelled"
-    """In those that opted in, by the label `DISPATCH_LABEL`."""
+    """Namespaces with the label `DISPATCH_LABEL`."""
     ALL = "All"
 
 
 class OnClusterLost(StrEnum):
-    """What becomes of the AppWrappers of a cluster that stays unreachable."""
+    """What the dispatcher does with the AppWrappers of a cluster that stays unreachable."""
 
     WAIT = "wait"
     REQUEUE = "requeue"

@@ -1,7 +1,7 @@
-"""Condition types, reasons, messages and states, as MCAD wrote them, to the letter.
+"""Condition types, reasons, messages and states, in MCAD's exact words.
 
-Clients parse these strings (`FrontOfQueue.` does end in a dot), so they are constants with a sentence
-each and are set by `core.status.conditions` only. Source: MCAD's queue job controller.
+Clients parse these strings (`FrontOfQueue.` ends in a dot), so they are constants, and only `core.status.conditions`
+sets them. Source: MCAD's queue job controller.
 """
 
 from __future__ import annotations
@@ -11,45 +11,45 @@ from typing import Final
 
 
 class ConditionType(StrEnum):
-    """What can be true of an AppWrapper; also the values of `status.queuejobstate`."""
+    """Types of conditions of an AppWrapper; also the values of `status.queuejobstate`."""
 
     INIT = "Init"
     """The dispatcher has seen the AppWrapper."""
     QUEUEING = "Queueing"
-    """It is in the queue."""
+    """The AppWrapper is in the queue."""
     HEAD_OF_LINE = "HeadOfLine"
-    """A cycle has evaluated it."""
+    """A scheduling cycle has evaluated the AppWrapper."""
     BACKOFF = "Backoff"
-    """It was evaluated and must wait."""
+    """The AppWrapper was evaluated and stays queued."""
     DISPATCHED = "Dispatched"
     """Every wrapped object was created."""
     RUNNING = "Running"
-    """Its gang's pods run."""
+    """The gang's pods run."""
     FAILED = "Failed"
-    """It will not run; the message says why."""
+    """The AppWrapper will not run; the message says why."""
     SUSPENDED = "Suspended"
-    """Its user holds it back; nothing of it exists. Ours: MCAD could not suspend."""
+    """The user suspended the AppWrapper, and it has no objects. An addition: MCAD cannot suspend."""
     PREEMPT_CANDIDATE = "PreemptCandidate"
-    """It did not run as it should, and is taken from its cluster."""
+    """The gang has a health issue and is removed from its cluster."""
     RUNNING_HOLD_COMPLETION = "RunningHoldCompletion"
-    """Some of its wrapped objects are done, and not all is over."""
+    """Some wrapped objects are done, others are not."""
     COMPLETED = "Completed"
-    """Its wrapped objects are done and none of its pods lives."""
+    """The wrapped objects are done and no pod is live."""
 
 
 class ComponentsCondition(StrEnum):
-    """What v1beta2 calls what can be true; shown on AppWrappers with components, beside the others."""
+    """v1beta2's types of conditions, shown beside the others on AppWrappers with components."""
 
     QUOTA_RESERVED = "QuotaReserved"
-    """Its capacity is taken."""
+    """The capacity for the gang is reserved."""
     RESOURCES_DEPLOYED = "ResourcesDeployed"
-    """Its components exist."""
+    """The components exist."""
     PODS_READY = "PodsReady"
     """As many pods run as the gang needs."""
     UNHEALTHY = "Unhealthy"
-    """Something is wrong with it."""
+    """The gang has a health issue."""
     DELETING_RESOURCES = "DeletingResources"
-    """Its components are being removed."""
+    """The components are being removed."""
 
 
 class ComponentsPhase(StrEnum):
@@ -66,7 +66,7 @@ class ComponentsPhase(StrEnum):
 
 
 class State(StrEnum):
-    """MCAD's coarse word in `status.state`; clients accept no other."""
+    """MCAD's coarse state in `status.state`; clients accept no other values."""
 
     PENDING = "Pending"
     RUNNING = "Running"
@@ -87,47 +87,47 @@ APPWRAPPER_NOT_RUNNABLE: Final = "AppWrapperNotRunnable."
 PODS_RUNNING: Final = "PodsRunning"
 """Reason of Running."""
 ITEM_CREATION_FAILURE: Final = "ItemCreationFailure."
-"""Reason of Failed, when a wrapped object cannot be created."""
+"""Reason of Failed: a wrapped object cannot be created."""
 
 PREEMPTION_TRIGGERED: Final = "PreemptionTriggered"
-"""Reason of Backoff, when it was taken from its cluster."""
+"""Reason of Backoff: the gang was removed from its cluster."""
 MIN_PODS_NOT_RUNNING: Final = "MinPodsNotRunning"
 """Reason of PreemptCandidate: fewer than `minAvailable` pods run or have succeeded."""
 PODS_FAILED_SCHEDULING: Final = "PodsFailedScheduling"
 """Reason of PreemptCandidate: enough pods run, but others cannot be scheduled."""
 REASONS_OF_MCAD: Final = frozenset({MIN_PODS_NOT_RUNNING, PODS_FAILED_SCHEDULING})
-"""Troubles that an author asked to have looked after, by `minAvailable`."""
+"""Health issues that an author asks to act upon by setting `minAvailable`."""
 CLUSTER_DRAINING: Final = "ClusterDraining"
-"""Reason of PreemptCandidate: whoever runs its member cluster is emptying it; it counts as no requeuing."""
+"""Reason of PreemptCandidate: the member cluster is drained; it counts as no requeuing."""
 CLUSTER_LOST: Final = "ClusterLost"
-"""Why an attempt was given up: its member cluster was unreachable for longer than its operator would wait."""
+"""Reason for the end of an attempt: its member cluster was unreachable for longer than the operator allows."""
 CLUSTER_UNREACHABLE: Final = "ClusterUnreachable"
-"""What is wrong with one whose member cluster does not answer: nobody knows how it is."""
+"""Health issue: the member cluster does not answer, so the state of the gang is unknown."""
 DRIFTED: Final = "Drifted"
-"""What is wrong with one of whose wrapped objects somebody has changed a field: told, and nothing is done about it."""
+"""Health issue: somebody changed a field of a wrapped object. It is reported, and nothing is done about it."""
 DISPATCH_DEADLINE_EXCEEDED: Final = "DispatchDeadlineExceeded"
-"""Reason of PreemptCandidate and Failed: it ran for longer than `dispatchDuration.limit`."""
+"""Reason of PreemptCandidate and Failed: the gang ran for longer than `dispatchDuration.limit`."""
 SOME_ITEMS_COMPLETED: Final = "SomeItemsCompleted"
 """Reason of RunningHoldCompletion."""
 PODS_COMPLETED: Final = "PodsCompleted"
 """Reason of Completed."""
 
 FAILED_COMPONENT: Final = "FailedComponent"
-"""Reason of Failed: a wrapped object says that it failed. This and those below are v1beta2's words."""
+"""Reason of Failed: a wrapped object says that it failed. This reason and those below are v1beta2's words."""
 MISSING_COMPONENT: Final = "MissingComponent"
 """Reason of Failed: somebody deleted a wrapped object."""
 FOUND_FAILED_PODS: Final = "FoundFailedPods"
 """Reason of PreemptCandidate: pods failed or were evicted."""
 INSUFFICIENT_PODS_READY: Final = "InsufficientPodsReady"
-"""Reason of PreemptCandidate: its pods do not appear, do not start, or were lost and do not come back."""
+"""Reason of PreemptCandidate: pods do not appear, do not start, or were lost and are not replaced."""
 SUFFICIENT_PODS_READY: Final = "SufficientPodsReady"
 """Reason of PodsReady."""
 COMPONENT_CREATED: Final = "ComponentCreatedSuccessfully"
 """Reason of a component's ResourcesDeployed."""
 PRIORITY_CAPPED: Final = "PriorityCapped"
-"""Reason of a change of priority that the ceiling of the namespace has cut."""
+"""Reason of a change of priority: the namespace's ceiling lowered it."""
 NAMESPACE_QUEUE_FULL: Final = "NamespaceQueueFull"
-"""Reason of waiting outside the queue."""
+"""Pending reason of an AppWrapper that is not in the queue yet."""
 SUSPENDED_BY_USER: Final = "SuspendedByUser"
 """Reason of Suspended."""
 

@@ -1,10 +1,10 @@
-"""MemberCluster as those who run the hub write it, and the one frozen value everything else reads.
+"""The spec of a MemberCluster as operators of the hub write it, parsed into one frozen value.
 
-`parse_member_cluster` raises a `SpecError` that they can act on, and nothing else, whatever JSON it is given as the
-spec: the schema of the CRD has checked most of it before, but a key of `reserve` can be anything there, and an older
-schema may be installed. A test holds the models here and that schema together.
+`parse_member_cluster` raises a `SpecError` with a remedy for the operator, and nothing else for any JSON. The schema of
+the CRD checks most of it before, but not the keys of `reserve`, and an older schema may be installed. A test keeps the
+models here equal to that schema.
 
-Quantities stay as written (``int | str``), as they do in AppWrappers.
+Quantities stay as written (``int | str``), as in AppWrappers.
 """
 
 from collections.abc import Mapping
@@ -28,7 +28,7 @@ LONGEST_REASON: Final = 1024
 
 @dataclass(frozen=True, slots=True)
 class SecretKey:
-    """Where a kubeconfig is, in a Secret of the dispatcher's own namespace."""
+    """The Secret in the dispatcher's own namespace, and the key in it, that hold a kubeconfig."""
 
     name: str
     key: str = DEFAULT_SECRET_KEY
@@ -36,10 +36,10 @@ class SecretKey:
 
 @dataclass(frozen=True, slots=True)
 class MemberCluster:
-    """A cluster AppWrappers may be dispatched to, and on what terms.
+    """A cluster to which AppWrappers may be dispatched, and its policies.
 
-    ``kubeconfig`` is None for the hub and for no other. ``drain`` closes a cluster whether or not it is ``cordoned``.
-    ``cordon_reason`` is one printable line. ``on_lost`` counts once the cluster has been unreachable for ``grace``.
+    ``kubeconfig`` is None for the hub only. ``drain`` closes a cluster whether or not it is ``cordoned``.
+    ``cordon_reason`` is one printable line. ``on_lost`` applies once the cluster has been unreachable for ``grace``.
     """
 
     name: str
@@ -55,19 +55,9 @@ class MemberCluster:
     on_lost: OnClusterLost = OnClusterLost.WAIT
     grace: timedelta = timedelta(seconds=DEFAULT_GRACE_SECONDS)
 
-    @property
-    def is_hub(self) -> bool:
-        """Whether it is the cluster the dispatcher itself reads AppWrappers from."""
-        return self.name == HUB_CLUSTER
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether those who run it want nothing new there."""
-        return self.cordoned or self.drain
-
 
 def _check_subdomain(value: str) -> str:
-    """Take nothing that would mean another path when it is put into one."""
+    """Accept only names that are one segment of a path."""
     if not is_subdomain(value):
         raise PydanticCustomError("object_name", "must be the name of a Secret")
     return value
@@ -90,7 +80,7 @@ class WrittenLoss(Written):
 
 
 class WrittenMemberCluster(Written):
-    """``spec``; a status is ours and not read."""
+    """``spec``; the dispatcher writes the status and does not read it."""
 
     kubeconfig: WrittenSecretKey | None = Field(None, alias="kubeconfigSecretRef")
     cordoned: bool = False
@@ -105,7 +95,7 @@ class WrittenMemberCluster(Written):
 
 
 def parse_member_cluster(raw: Mapping[str, Any]) -> MemberCluster:
-    """Read a MemberCluster as the API server gave it; SpecError if it cannot be used as written."""
+    """Parse a MemberCluster from the API server; raises `SpecError` if it cannot be used as written."""
     metadata, written = raw["metadata"], _read(raw.get("spec") or {})
     _check_reachable(metadata["name"], written.kubeconfig)
     return MemberCluster(
@@ -129,7 +119,7 @@ def _secret_key(written: WrittenSecretKey | None) -> SecretKey | None:
 
 
 def _check_reachable(name: str, kubeconfig: WrittenSecretKey | None) -> None:
-    """Refuse what the rules of the CRD refuse, in their words."""
+    """Refuse what the validation rules of the CRD refuse, with the same messages."""
     path = "spec.kubeconfigSecretRef"
     if name == HUB_CLUSTER and kubeconfig:
         problem = "the name hub is reserved for the cluster that AppWrappers are read from, which needs no kubeconfig"

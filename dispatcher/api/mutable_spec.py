@@ -1,4 +1,4 @@
-"""What the owner of an AppWrapper may change after submission, and is therefore read from the object as it is now."""
+"""The part of an AppWrapper that its owner may change after submission, read from the object as it is now."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,9 +14,9 @@ from dispatcher.api.spec_errors import SpecError
 
 @dataclass(frozen=True, slots=True)
 class MutableSpec:
-    """How urgent an AppWrapper is at present, whether it is held back, and where it may go.
+    """Priority, suspension and cluster requirements of an AppWrapper, as written now.
 
-    A selector is None if what is written now is none: then the one before holds.
+    A selector is None if the annotation is invalid; then the last valid selector applies.
     """
 
     priority: int = 0
@@ -27,7 +27,7 @@ class MutableSpec:
 
 
 def mutable_spec(raw_spec: Mapping[str, Any], annotations: Mapping[str, str]) -> MutableSpec | None:
-    """Read what an AppWrapper asks for now; None if fields are of types that a schema would have refused."""
+    """The mutable part of an AppWrapper; None if fields have types that a schema refuses."""
     try:
         written = WrittenMutableSpec.model_validate(raw_spec)
     except ValidationError:

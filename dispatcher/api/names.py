@@ -1,14 +1,14 @@
-"""Groups, labels and annotations: every name we put on a Kubernetes object, in one place."""
+"""API groups, labels and annotations: every name that the dispatcher puts on a Kubernetes object."""
 
 from __future__ import annotations
 
 from typing import Final
 
 WORKLOAD_GROUP: Final = "workload.codeflare.dev"
-"""Where MCAD put AppWrappers since August 2023."""
+"""MCAD's group of AppWrappers since August 2023."""
 
 LEGACY_GROUP: Final = "mcad.ibm.com"
-"""Where MCAD had AppWrappers before; same schema, plural `mcadappwrappers` in our CRD."""
+"""MCAD's group of AppWrappers before; same schema, plural `mcadappwrappers` in our CRD."""
 
 APPWRAPPER_VERSION: Final = "v1beta1"
 APPWRAPPER_KIND: Final = "AppWrapper"
@@ -23,13 +23,13 @@ ATTEMPT_LABEL: Final = f"{PREFIX}/attempt"
 """Beside `UID_LABEL`: the number of the attempt that created the object."""
 
 HUB_ANNOTATION: Final = f"{PREFIX}/hub"
-"""On every wrapped object: the id of the hub (of its database) that created it."""
+"""On every wrapped object: the id of the hub's database."""
 
 ITEM_ANNOTATION: Final = f"{PREFIX}/item"
 """On every wrapped object: its index in the AppWrapper."""
 
 ITEM_LABEL: Final = f"{PREFIX}/item"
-"""Inside the pod templates of a wrapped object: its index in the AppWrapper, so that a pod says what it is of."""
+"""Inside the pod templates of a wrapped object: its index in the AppWrapper, which its pods inherit."""
 
 MCAD_NAME_LABEL: Final = "appwrapper.mcad.ibm.com"
 """MCAD's own label: the AppWrapper's name, on wrapped objects and their pods."""
@@ -41,16 +41,16 @@ RESOURCE_NAME_LABEL: Final = "resourceName"
 """On a wrapped object and its pods, as MCAD wrote it: the wrapped object's name."""
 
 OUR_MANAGERS: Final = frozenset({None, "", "workload.codeflare.dev/appwrapper-controller"})
-"""Values of `spec.managedBy` that leave an AppWrapper to us."""
+"""Values of `spec.managedBy` with which this dispatcher manages an AppWrapper."""
 
 MEMBERS_PATH: Final = f"/apis/{PREFIX}/v1alpha1/memberclusters"
-"""Where the hub's API server has the MemberClusters."""
+"""The path of the MemberClusters at the hub's API server."""
 
 CLUSTER_SELECTOR: Final = f"{PREFIX}/cluster-selector"
 """On an AppWrapper: a label selector over the MemberClusters it may be dispatched to."""
 
 CLUSTER_PREFERENCE: Final = f"{PREFIX}/cluster-preference"
-"""On an AppWrapper: a label selector over the MemberClusters it rather goes to, among those that suit it alike."""
+"""On an AppWrapper: a label selector over MemberClusters; the matching ones are preferred among equally good ones."""
 
 USER_ANNOTATION: Final = f"{PREFIX}/user"
 """On an AppWrapper, by the submitters' policy: the user of the API server who created it."""
@@ -59,29 +59,29 @@ GROUPS_ANNOTATION: Final = f"{PREFIX}/groups"
 """Beside `USER_ANNOTATION`: the groups of that user, one a line."""
 
 MAX_PRIORITY: Final = f"{PREFIX}/max-priority"
-"""On a namespace: the highest priority that counts of its AppWrappers."""
+"""On a namespace: the highest effective priority of its AppWrappers."""
 
 MAX_PRIORITY_SLOPE: Final = f"{PREFIX}/max-priority-slope"
-"""Beside `MAX_PRIORITY`: the highest priorityslope that counts."""
+"""Beside `MAX_PRIORITY`: the highest effective priorityslope."""
 
 ANCHOR_PREFIX: Final = "appwrapper-"
-"""Of the name of the ConfigMap that owns all that one attempt creates in a member cluster; then uid and number."""
+"""Prefix of an anchor's name, followed by the AppWrapper's uid and the number of the attempt."""
 
 FINALIZER: Final = f"{PREFIX}/member-cluster"
-"""On an AppWrapper of which a member cluster has, or may have, objects."""
+"""On an AppWrapper: a member cluster has, or may have, objects of it."""
 
 DISPATCH_LABEL: Final = f"{PREFIX}/dispatch"
 DISPATCH_ENABLED: Final = "enabled"
-"""The value of `DISPATCH_LABEL` by which a namespace of a member cluster takes gangs."""
+"""The value of `DISPATCH_LABEL` with which a namespace of a member cluster takes gangs."""
 
 HUB_CLUSTER: Final = "hub"
-"""The name of the cluster the dispatcher itself reads AppWrappers from."""
+"""The name of the cluster from which the dispatcher reads AppWrappers."""
 
 DEFAULT_QUEUE: Final = "default"
 FIELD_MANAGER: Final = "appwrapper-dispatcher"
 
 CLUSTER_LABEL: Final = f"{PREFIX}/cluster"
-"""On a Secret that `dispatcher clusters add` made: the MemberCluster whose kubeconfig it holds."""
+"""On a Secret that `dispatcher clusters add` made: the MemberCluster that uses its kubeconfig."""
 
 MANAGER_LABEL: Final = "app.kubernetes.io/managed-by"
-"""Kubernetes' own: who made an object and may remove it. Ours says `FIELD_MANAGER`."""
+"""Kubernetes' own label: the program that made an object and may remove it; ours is `FIELD_MANAGER`."""

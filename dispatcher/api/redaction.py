@@ -1,8 +1,8 @@
-"""Refusals of API servers without the values of fields, which may be secrets.
+"""Removes the values of fields, which may be secrets, from error messages of API servers.
 
-A refusal is stored, shown in a status and logged, and is read by more people than the object. So of each error about a
-field the path, the kind of error and the rule stay, and the value goes, wherever the message repeats it. Messages that
-are no list of such errors are of known kinds, or are cut short: a webhook's and a policy's words are their author's.
+An error message is stored, logged and shown in a status, and more people read it than the object. So of each error
+about a field the path, the kind of error and the rule stay, and the value is hidden wherever the message repeats it.
+Other messages are of known kinds or are cut short: the words of a webhook or a policy are its author's.
 
 Source: https://github.com/kubernetes/apimachinery/blob/master/pkg/util/validation/field/errors.go (ErrorBody)
 """
@@ -17,13 +17,13 @@ LONGEST_FREE_TEXT: Final = 512
 """Characters kept of a message from a webhook or a policy; its author is trusted to quote no secrets."""
 LONGEST_DETAIL: Final = 1024
 SHORTEST_REPEATED: Final = 3
-"""Characters of a value that is looked for elsewhere in the message; shorter ones are in every sentence."""
+"""Shortest value that is hidden elsewhere in the message; shorter values occur in every sentence."""
 
 _FIELD_ERROR: Final = re.compile(r"\b(Invalid value|Unsupported value|Duplicate value|Not found|Too many): ")
 _STRING: Final = re.compile(r'"(?:[^"\\]|\\.)*+"')
 _PLAIN: Final = re.compile(r"[-+.\w]+(?=: |, |\]|$)")
 _SENTENCE: Final = re.compile(r"[A-Za-z][\w'-]* [A-Za-z]")
-"""How a rule begins where the API server has left the value out by itself, as it does for rules of a CRD."""
+"""The begin of a rule without a value: for rules of a CRD the API server leaves the value out itself."""
 _OPENING: Final = {"{": "}", "[": "]", "(": ")"}
 _DENIED: Final = re.compile(r"\bdenied (?:the )?request: ")
 _UNDECODED: Final = re.compile(
@@ -39,7 +39,7 @@ _CONTEXT: Final = re.compile(r"error found in #\d+ byte of .*", re.DOTALL)
 
 
 def without_values(message: str) -> str:
-    """The message of an API server without values of fields; total, whatever it is given."""
+    """The message of an API server without values of fields; accepts any text."""
     message = _CONTEXT.sub(f"error found {HIDDEN}", message)
     denied = _DENIED.search(message)
     if denied:
@@ -69,7 +69,7 @@ def _without_bad_values(message: str) -> str:
 
 
 def _end_of_value(message: str, start: int) -> int:
-    """Where a value ends that Go has written; the end of the message if it cannot be told."""
+    """The end of a value in Go's notation; the end of the message if the value's end is unclear."""
     string = _STRING.match(message, start) or _PLAIN.match(message, start)
     if string:
         return string.end()
@@ -93,7 +93,7 @@ def _end_of_value(message: str, start: int) -> int:
 
 
 def _without(values: set[str], text: str) -> str:
-    """The text without what stood as a value, also where the rule repeats it, in quotes or bare."""
+    """The text without the values, also where the rule repeats them, quoted or bare."""
     bare = {value.strip('"') for value in values}
     for value in sorted(values | bare, key=len, reverse=True):
         if len(value) >= SHORTEST_REPEATED and not _is_word_of_ours(value):
@@ -102,7 +102,7 @@ def _without(values: set[str], text: str) -> str:
 
 
 def _is_word_of_ours(value: str) -> bool:
-    """True of what API servers put in place of a value: the type that they found."""
+    """True if the API server itself wrote the type it found in place of the value."""
     return value.strip('"') in _TYPES
 
 

@@ -1,7 +1,7 @@
-"""What users write, field for field the CRD's schema; a test holds the two together.
+"""The spec of an AppWrapper field by field, as in the CRD's schema; a test keeps the two equal.
 
-Both spellings are read by the same models, because the CRD stores both under one schema. `read` is the way in:
-it gives a `WrittenSpec`, or a `SpecError` for its author. Only `WrittenMutableSpec` is read by itself as well.
+The same models read both spellings, because the CRD stores both under one schema. `read` returns a `WrittenSpec`, or
+raises a `SpecError` for the author. Only `WrittenMutableSpec` is also read by itself.
 """
 
 from collections.abc import Mapping
@@ -15,14 +15,14 @@ from dispatcher.api.syntax import is_qualified_name
 
 INT32_MAX = 2**31 - 1
 STEEPEST = 1e12
-"""The largest priority slope, up or down: far beyond any use, and the database's bound. A priority that grows past a
-double would make the order of the whole queue unreadable."""
+"""The largest priority slope, up or down: far beyond any use, and the database's bound. A priority past a double would
+make the order of the whole queue unreadable."""
 
 
 class Written(BaseModel):
-    """A part of the spec as written: strictly typed, unknown fields ignored, null meaning absent.
+    """A part of the spec as written: strictly typed, without unknown fields and nulls.
 
-    Both of the latter are what the API server itself does with a custom resource.
+    The API server itself drops unknown fields and nulls of a custom resource.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore", allow_inf_nan=False)
@@ -36,7 +36,7 @@ class Written(BaseModel):
 
 
 def _check_quantity(value: object) -> object:
-    """Take integers and strings; YAML's unquoted 0.5 is neither, and is told so."""
+    """Accept integers and strings; YAML's unquoted 0.5 is neither, and gets an error of its own."""
     if isinstance(value, float):
         raise PydanticCustomError("quantity_float", "must be written in quotes")
     if isinstance(value, bool) or not isinstance(value, int | str):
@@ -45,7 +45,7 @@ def _check_quantity(value: object) -> object:
 
 
 def _check_resource_name(value: object) -> object:
-    """Take qualified names only: the API server takes any key, NUL included."""
+    """Accept qualified names only: the API server accepts any key, also with a NUL."""
     if not isinstance(value, str) or not is_qualified_name(value):
         raise PydanticCustomError(
             "resource_name", "is not a resource name such as cpu, memory or nvidia.com/gpu"
@@ -70,7 +70,7 @@ class WrittenPodSet(Written):
 
 
 class WrittenItem(Written):
-    """v1beta1 ``resources.GenericItems[]``; ``replicas`` to ``priorityslope`` never had a meaning."""
+    """v1beta1 ``resources.GenericItems[]``; ``replicas`` to ``priorityslope`` have no effect."""
 
     template: dict[str, Any] = Field(alias="generictemplate")
     declared: list[WrittenPodSet] | None = Field(None, alias="custompodresources")
@@ -83,14 +83,14 @@ class WrittenItem(Written):
 
 
 class WrittenResources(Written):
-    """v1beta1 ``resources``; ``Items`` is the list GenericItems replaced."""
+    """v1beta1 ``resources``; ``GenericItems`` replaces ``Items``."""
 
     items: list[dict[str, Any]] = Field([], alias="Items", max_length=0)
     generic_items: list[WrittenItem] = Field([], alias="GenericItems")
 
 
 class WrittenRequeuing(Written):
-    """v1beta1 ``schedulingSpec.requeuing``; the initial time and the count were MCAD's own notes."""
+    """v1beta1 ``schedulingSpec.requeuing``; MCAD itself wrote the initial time and the count."""
 
     wait: Count = Field(300, alias="timeInSeconds")
     initial_wait: Count | None = Field(None, alias="initialTimeInSeconds")
@@ -103,7 +103,7 @@ class WrittenRequeuing(Written):
 
 
 class WrittenDispatchDuration(Written):
-    """v1beta1 ``schedulingSpec.dispatchDuration``; ``overrun`` was MCAD's own note."""
+    """v1beta1 ``schedulingSpec.dispatchDuration``; MCAD itself wrote ``overrun``."""
 
     expected: Count = 0
     limit: Count = 0
@@ -111,7 +111,7 @@ class WrittenDispatchDuration(Written):
 
 
 class WrittenScheduling(Written):
-    """v1beta1 ``schedulingSpec``; ``forceDeletionTimeInSeconds`` is how MCAD's successor spelled it."""
+    """v1beta1 ``schedulingSpec``; ``forceDeletionTimeInSeconds`` is the spelling of MCAD's successor."""
 
     min_available: Count = Field(0, alias="minAvailable")
     node_selector: dict[str, str] = Field({}, alias="nodeSelector")
@@ -131,7 +131,7 @@ class WrittenTemplatePodSet(Written):
 
 
 class WrittenComponent(Written):
-    """v1beta2 ``components[]``; ``podSetInfos`` is Kueue's to fill."""
+    """v1beta2 ``components[]``; Kueue writes ``podSetInfos``."""
 
     template: dict[str, Any]
     pod_sets: list[WrittenTemplatePodSet] = Field([], alias="podSets")
@@ -148,7 +148,7 @@ class WrittenMutableSpec(Written):
 
 
 class WrittenSpec(WrittenMutableSpec):
-    """``spec``, in either spelling; ``service`` and ``selector`` never had a meaning."""
+    """``spec``, in either spelling; ``service`` and ``selector`` have no effect."""
 
     service: dict[str, Any] = {}
     selector: dict[str, Any] = {}
@@ -159,7 +159,7 @@ class WrittenSpec(WrittenMutableSpec):
 
 
 def read(raw_spec: object) -> WrittenSpec:
-    """Read a spec as it was written; `SpecError` about its first mistake of type or range."""
+    """Read a spec as written; raises `SpecError` for the first wrong type or range."""
     try:
         return WrittenSpec.model_validate(raw_spec)
     except ValidationError as error:

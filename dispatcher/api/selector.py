@@ -1,12 +1,12 @@
-"""Label selectors over MemberClusters, as people write them in an annotation.
+"""Label selectors over MemberClusters, as users write them in an annotation.
 
-The grammar is that of `kubectl get --selector`, less its comparisons of numbers: requirements separated by commas,
-``a=b``, ``a==b``, ``a!=b``, ``a in (b,c)``, ``a notin (b,c)``, ``a``, ``!a``; white space between words means
-nothing, and the empty text selects everything. A cluster without the label ``a`` satisfies ``a!=b`` and
-``a notin (b)``, as everywhere in Kubernetes.
+The grammar is that of `kubectl get --selector`, without its comparisons of numbers: requirements separated by commas,
+``a=b``, ``a==b``, ``a!=b``, ``a in (b,c)``, ``a notin (b,c)``, ``a``, ``!a``. White space between words has no meaning,
+and the empty text selects everything. As everywhere in Kubernetes, a cluster without the label ``a`` satisfies ``a!=b``
+and ``a notin (b)``.
 
-An annotation is anybody's and can be 256 kB, so what is too long to be meant is refused unread, and the rest is read
-from left to right, once.
+Any user can write an annotation of 256 kB, so a long text is refused unread, and the parser reads from left to right,
+once.
 """
 
 import re
@@ -27,7 +27,7 @@ _VALUE: Final = re.compile("([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 
 
 class Operator(StrEnum):
-    """How a requirement looks at its label."""
+    """Comparison of a requirement with its label."""
 
     IN = "in"
     NOT_IN = "notin"
@@ -37,14 +37,14 @@ class Operator(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What one label has to be; ``values`` are those of IN and NOT_IN."""
+    """A condition on one label; ``values`` are the operands of IN and NOT_IN."""
 
     key: str
     operator: Operator
     values: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
-        """As it could have been written."""
+        """The requirement in the selector's grammar."""
         match self.operator:
             case Operator.EXISTS:
                 return self.key
@@ -54,7 +54,7 @@ class Requirement:
                 return f"{self.key} {self.operator} ({', '.join(sorted(self.values))})"
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether these labels satisfy it."""
+        """True if the labels satisfy the requirement."""
         match self.operator:
             case Operator.IN:
                 return self.key in labels and labels[self.key] in self.values
@@ -68,7 +68,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True)
 class Selector:
-    """Requirements, all of which have to hold; without any, everything is selected."""
+    """Requirements that all must hold; without requirements the selector matches everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
@@ -76,11 +76,11 @@ class Selector:
         return ", ".join(map(str, self.requirements))
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Tell whether these labels satisfy every requirement."""
+        """True if the labels satisfy every requirement."""
         return all(requirement.matches(labels) for requirement in self.requirements)
 
     def unmet(self, labels: Mapping[str, str]) -> list[Requirement]:
-        """List the requirements that these labels do not satisfy, as they were written."""
+        """The requirements that the labels do not satisfy, in their order."""
         return [requirement for requirement in self.requirements if not requirement.matches(labels)]
 
 
@@ -88,12 +88,12 @@ EVERYTHING: Final = Selector()
 
 
 def selector_of(annotations: Mapping[str, str], key: str) -> Selector:
-    """Read the selector that an AppWrapper's annotation `key` is; SpecError if it is none, everything if not there."""
+    """The selector in annotation `key`; everything without one. Raises `SpecError` if it is invalid."""
     return parse_selector(annotations.get(key, ""), joined("metadata.annotations", key))
 
 
 def parse_selector(text: str, path: str) -> Selector:
-    """Read a selector that was written at `path`; SpecError, with the place of the mistake, if it is none."""
+    """Parse the selector that stands at `path`; raises `SpecError` with the position of an error."""
     if len(text) > LONGEST_SELECTOR:
         problem = f"is {len(text)} characters long, of {LONGEST_SELECTOR} at most"
         raise SpecError(path, problem, "Label the clusters so that a short selector finds them")
@@ -107,7 +107,7 @@ class _Token(NamedTuple):
 
 
 class _Reader:
-    """Takes a text apart from left to right, always looking at one token."""
+    """Reads a text from left to right, with one token of lookahead."""
 
     def __init__(self, text: str, path: str) -> None:
         self._path = path
@@ -153,7 +153,7 @@ class _Reader:
         return self._next().text
 
     def _value(self) -> str:
-        """Read a value; where none is written, it is the empty one."""
+        """The next value; empty if none is written."""
         if not self._now.is_word:
             return ""
         if len(self._now.text) > LONGEST_LABEL or not _VALUE.fullmatch(self._now.text):
@@ -165,7 +165,7 @@ class _Reader:
             self._refuse(f"expected {quoted(symbol)}")
 
     def _has(self, text: str) -> bool:
-        """Go on if this is what comes now."""
+        """True if the next token is `text`; consumes it."""
         found = self._now.text == text
         if found:
             self._next()

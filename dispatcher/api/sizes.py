@@ -1,7 +1,7 @@
-"""How large the spec of an AppWrapper may be: more is refused, unread.
+"""Bounds on the size of an AppWrapper's spec: a larger spec is refused unparsed.
 
-A spec that is parsed takes ten to thirty times its size in memory, and the event loop waits meanwhile. etcd alone
-would take 1.5 MiB, for which `[[],[],…]` is 42 MiB.
+A parsed spec takes ten to thirty times its size in memory, and parsing it blocks the event loop. etcd accepts 1.5 MiB,
+for which `[[],[],…]` takes 42 MiB of memory.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import Final
 from dispatcher.api.spec_errors import SpecError
 
 LARGEST_SPEC: Final = 2**18
-"""Bytes of JSON without white space. A gang of a hundred pods, each with its own template, has some 100,000."""
+"""Bytes of JSON without white space. A gang of a hundred pods, each with its own template, has about 100,000."""
 
 MOST_CONTAINERS: Final = 2**14
-"""Lists and objects; brackets within strings count as well. In the largest spec each then has 16 bytes on average,
-which is too little for the template of a pod."""
+"""Lists and objects; brackets within strings count as well. In the largest spec each then has 16 bytes on average, too
+little for a pod template."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +28,18 @@ class SpecSize:
 
     @property
     def is_acceptable(self) -> bool:
-        """False of one that is refused unread."""
+        """False if the spec is to be refused unparsed."""
         return self.length <= LARGEST_SPEC and self.containers <= MOST_CONTAINERS
 
     @classmethod
     def of(cls, spec: bytes) -> SpecSize:
         """The size of a spec as JSON."""
-        return cls(len(spec), spec.count(b"[") + spec.count(b"{"))
+        return cls(len(spec), count_containers(spec))
+
+
+def count_containers(raw: bytes, start: int = 0, end: int | None = None) -> int:
+    """Lists and objects in JSON; brackets within strings count as well."""
+    return raw.count(b"[", start, end) + raw.count(b"{", start, end)
 
 
 def refusal(size: SpecSize) -> SpecError:

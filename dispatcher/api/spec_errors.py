@@ -1,4 +1,4 @@
-"""How a mistake in what a user wrote is told: where it is, what is wrong, what to do instead."""
+"""Errors in a spec: the path, the problem and the remedy."""
 
 import json
 import re
@@ -10,10 +10,10 @@ __all__ = ["LONGEST_MESSAGE", "SpecError", "joined", "one_line", "quoted"]
 
 
 class SpecError(ValueError):
-    """A spec that can never be dispatched as written; the message is for the person who wrote it.
+    """A spec that can never be dispatched as written; the message is for its author.
 
-    It says where (``path``), what is wrong and what to do instead. Text the user wrote is quoted as JSON and
-    cut short in it, so that it is one printable line that any database column and any log accepts.
+    The message has the path, the problem and the remedy. It quotes the user's text as JSON and cut short, so that it is
+    one printable line that any database column and any log accepts.
     """
 
     def __init__(self, path: str, problem: str, remedy: str) -> None:
@@ -24,14 +24,14 @@ class SpecError(ValueError):
 
 
 def joined(path: str, step: object) -> str:
-    """Extend a path by a field, or by an index or odd key in brackets."""
+    """Extend a path by a field, or by an index or an odd key in brackets."""
     if isinstance(step, str) and re.fullmatch(r"[A-Za-z][A-Za-z0-9]*|\[key\]", step):
         return f"{path}.{step}"
     return f"{path}[{quoted(step)}]"
 
 
 def quoted(value: object) -> str:
-    """Show a value the user wrote as JSON, escaped and short."""
+    """A value of the user as JSON, escaped and short."""
     if isinstance(value, Mapping):
         return "an object"
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""Who submitted an AppWrapper, as the policy in `manifests/submitter-policy.yaml` writes it into annotations.
+"""The submitter of an AppWrapper, as the policy in `manifests/submitter-policy.yaml` writes it into annotations.
 
-Where that policy is not enforced anybody can write them, so whether they are believed is for the operator to say.
-Reading is total: a user that cannot be read counts as not written, a group as not there.
+Without that policy any user can write these annotations, so a setting of the operator says whether they are trusted.
+Reading never fails: an invalid user counts as absent, an invalid group is left out.
 """
 
 import functools
@@ -15,12 +15,12 @@ LONGEST_NAME: Final = 512
 """Characters of a user or group; the longest name of a service account has 339."""
 
 MOST_GROUPS: Final = 64
-"""So many groups are kept, the first; the policy writes no more."""
+"""Groups that are kept, the first ones; the policy writes no more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Submitter:
-    """A user of the API server and the groups it was in then; no user where nobody knows."""
+    """A user of the API server and the user's groups at submission; empty if unknown."""
 
     user: str = ""
     groups: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ UNKNOWN: Final = Submitter()
 
 
 def submitter_of(annotations: Mapping[str, str]) -> Submitter:
-    """Read who an AppWrapper's annotations say submitted it."""
+    """The submitter that an AppWrapper's annotations name."""
     user = annotations.get(USER_ANNOTATION, "")
     if not _is_name(user):
         return UNKNOWN
@@ -40,7 +40,7 @@ def submitter_of(annotations: Mapping[str, str]) -> Submitter:
 
 @functools.lru_cache(maxsize=1_000)
 def submitter(user: str, groups: tuple[str, ...]) -> Submitter:
-    """The same value for the same user: there are few of these among many AppWrappers."""
+    """One shared value for equal users: few differ among many AppWrappers."""
     return Submitter(user, groups)
 
 

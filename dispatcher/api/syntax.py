@@ -1,4 +1,4 @@
-"""How Kubernetes spells names: DNS-1123 subdomains and qualified names.
+"""Syntax of Kubernetes names: DNS-1123 subdomains and qualified names.
 
 Patterns and lengths are those of apimachinery's `validation` package.
 """
@@ -15,12 +15,12 @@ _NAME = re.compile("[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
 def is_subdomain(text: str) -> bool:
-    """Tell whether it is a DNS-1123 subdomain, as the names of most objects are."""
+    """True if the text is a DNS-1123 subdomain, the syntax of most objects' names."""
     return len(text) <= LONGEST_SUBDOMAIN and _SUBDOMAIN.fullmatch(text) is not None
 
 
 def is_qualified_name(text: str) -> bool:
-    """Tell whether it is `name` or `prefix/name`, as resources, labels and annotations are named."""
+    """True if the text is `name` or `prefix/name`, the syntax of resources, labels and annotations."""
     prefix, slash, name = text.rpartition("/")
     named = len(name) <= LONGEST_LABEL and _NAME.fullmatch(name) is not None
     return named and (not slash or is_subdomain(prefix))

@@ -1,4 +1,4 @@
-"""What can be seen to be wrong with a wrapped object without asking a cluster."""
+"""Checks of a wrapped object that need no cluster."""
 
 import re
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ _RBAC = "rbac.authorization.k8s.io"
 
 
 def check_template(template: Mapping[str, Any], path: str, namespace: str) -> None:
-    """Raise `SpecError` for a template that can never be created in `namespace`, or not by us."""
+    """Raise `SpecError` for a template that can never be created in `namespace`, or not by this dispatcher."""
     _check_depth(template, path)
     _check_kind(template, path)
     metadata = _checked_metadata(template, path)
@@ -28,7 +28,7 @@ def check_template(template: Mapping[str, Any], path: str, namespace: str) -> No
 
 
 def _check_depth(template: Mapping[str, Any], path: str) -> None:
-    """What is made of a template is made level by level, and neither Python nor JSON's readers go on for ever."""
+    """Bound the depth: templates are copied level by level, and recursion in Python and in JSON parsers is limited."""
     level: list[Any] = [template]
     for _ in range(DEEPEST):
         entries = (part.values() if isinstance(part, Mapping) else part for part in level)
@@ -39,7 +39,7 @@ def _check_depth(template: Mapping[str, Any], path: str) -> None:
 
 
 def _check_kind(template: Mapping[str, Any], path: str) -> None:
-    """Make sure that apiVersion and kind can be a path of the API, and are not an AppWrapper's."""
+    """Refuse an apiVersion or kind that cannot be part of a path, and an AppWrapper's."""
     api_version, kind = template.get("apiVersion"), template.get("kind")
     if not isinstance(api_version, str) or not _is_api_version(api_version):
         problem = f"is not an API version: {quoted(api_version)}"
@@ -90,7 +90,7 @@ def _check_name(template: Mapping[str, Any], metadata: Mapping[str, Any], path: 
 
 
 def _check_string_map(value: object, path: str) -> None:
-    """Labels and annotations get ours added, so they must be what they claim to be."""
+    """Require a map of strings: the dispatcher adds its own labels and annotations."""
     if value is None:
         return
     if not isinstance(value, Mapping):
@@ -110,7 +110,7 @@ def _is_api_version(text: str) -> bool:
 
 
 def _is_name(text: str, group: str) -> bool:
-    """Tell whether Kubernetes takes this as a name; RBAC's kinds alone take any path segment."""
+    """True if Kubernetes accepts the text as a name; kinds of RBAC accept any path segment."""
     if group == _RBAC:
         return (
             0 < len(text) <= 253

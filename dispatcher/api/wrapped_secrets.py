@@ -1,4 +1,4 @@
-"""Whether an AppWrapper carries the values of a Secret, which its spec is no place for."""
+"""Detects wrapped Secrets with values: more users read AppWrappers than Secrets."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _holds_values(wrapped: WrappedObject) -> bool:
 
 
 def _objects_in(template: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """The object itself, and those that a list holds, and theirs; templates are not deep (`check_template`)."""
+    """The object itself and all objects in it if it is a List; `check_template` bounds the depth."""
     yield template
     items = template.get("items")
     if str(template.get("kind")).endswith("List") and isinstance(items, list):
@@ -43,7 +43,7 @@ def _objects_in(template: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _has_values(template: Mapping[str, Any]) -> bool:
-    # In a list, each entry is of the list's kind where it does not say otherwise.
+    # The entries of a List have the list's kind unless they name their own.
     is_secret = template.get("kind") in ("Secret", "SecretList") and "/" not in str(
         template.get("apiVersion")
     )

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from types import TracebackType
 from typing import Any, Final, Self
 
+from dispatcher.api.sizes import count_containers
 from dispatcher.errors import TooLarge
 from dispatcher.kube import json_codec
 
@@ -138,11 +139,6 @@ def _no_collections() -> Iterator[None]:
         yield
     finally:
         gc.enable()
-
-
-def count_containers(raw: bytes) -> int:
-    """Lists and objects in JSON; brackets within strings count as well."""
-    return raw.count(b"[") + raw.count(b"{")
 
 
 def in_mebibytes(size: int) -> str:

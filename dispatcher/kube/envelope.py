@@ -17,7 +17,7 @@ from typing import Any, Final
 import orjson
 
 from dispatcher.api.names import OUR_MANAGERS
-from dispatcher.api.sizes import SpecSize
+from dispatcher.api.sizes import SpecSize, count_containers
 from dispatcher.kube import bounds
 
 LARGEST_STATUS: Final = 2**18
@@ -84,7 +84,7 @@ def _ends(raw: bytes, start: int) -> Iterator[int]:
 def _size(raw: bytes, begin: int, end: int) -> SpecSize:
     """The size of a part; it is read neither as JSON nor as text."""
     longer = sum(raw.count(each, begin, end) for each in _ESCAPED) * 5
-    return SpecSize(end - begin - longer, raw.count(b"[", begin, end) + raw.count(b"{", begin, end))
+    return SpecSize(end - begin - longer, count_containers(raw, begin, end))
 
 
 def _unread(spec: bytes, size: SpecSize) -> Unread:

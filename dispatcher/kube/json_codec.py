@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import orjson
 
+from dispatcher.api.sizes import count_containers
 from dispatcher.errors import TooLarge
 
 DEEPEST: Final = 200
@@ -28,7 +29,7 @@ def loads(raw: bytes) -> Any:  # noqa: ANN401  # any JSON
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError as error:
-        if raw.count(b"[") + raw.count(b"{") <= DEEPEST:
+        if count_containers(raw) <= DEEPEST:
             raise
         if len(raw) > LARGEST_DEEP:
             raise TooLarge(f"JSON of {len(raw)} bytes is nested too deep, or none: {error}") from error

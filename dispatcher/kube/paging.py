@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dispatcher import errors, log
+from dispatcher.api.sizes import count_containers
 from dispatcher.kube import bounds
 from dispatcher.kube.answers import items_of
 from dispatcher.kube.client import JSON, METADATA_LIST, ClusterClient, Json
@@ -104,11 +105,7 @@ def _next_limit(limit: int, shares: float, count: int) -> int:
 def _shares(raw: bytes) -> float:
     """How many times an answer is as large as a page is to be; by its bytes alone if it has too many of them."""
     by_length = len(raw) / AIM
-    return (
-        by_length
-        if by_length > MOST_SHARES
-        else max(by_length, bounds.count_containers(raw) / AIM_CONTAINERS)
-    )
+    return by_length if by_length > MOST_SHARES else max(by_length, count_containers(raw) / AIM_CONTAINERS)
 
 
 async def _read(

@@ -1,10 +1,10 @@
-"""Moves AppWrappers that were deleted out of the queue's own tables, to where history keeps them.
+"""Moves deleted AppWrappers from the queue's tables to the partitioned tables of history.
 
-What is moved is what `history.job_history` and `history.attempt_history` said of it a moment before: these views
-show both places, so nobody sees the difference. Its objects and its spec, of which history tells nothing, are removed.
+The views `history.job_history` and `history.attempt_history` read both places, so their rows stay the same. The
+AppWrapper's objects and spec, which history does not show, are deleted.
 
-An attempt or a life that ended before it began, as a clock that was turned back could leave it, is taken to have lasted
-no time: past ones are indexed by their ranges of time, which must not end before they begin.
+After a clock was turned back, an attempt or an AppWrapper may have ended before it began. It is stored as having lasted
+no time, because the tables of history are indexed by time ranges, which must not end before they begin.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 
 async def move_deleted(connection: AsyncConnection, before: datetime, most: int) -> int:
-    """Move those that were deleted before that, `most` of them at once; return how many were.
+    """Move at most `most` AppWrappers that were deleted before `before`; return their number.
 
-    Whoever writes specs must not do so meanwhile: one that nobody needs is removed.
+    No spec may be written meanwhile: a spec that no AppWrapper refers to is deleted.
     """
     uids = list(await connection.scalars(_DELETED, {"before": before, "most": most}))
     if not uids:

@@ -1,7 +1,7 @@
-"""What is known of clusters whoever leads: which one goes by a name, how it stands, and what happened to it.
+"""Stores what is known of each cluster: its uid, whether it is declared, cordoned or unreachable, and its events.
 
-Each change is written with the events that tell of it, in one fenced transaction, and compared with what was noted
-before: noting the same again tells nothing. Of a name that was never recognised nothing is noted.
+Each change is compared with the stored state and written with its events in one fenced transaction. An unchanged state
+writes no event, and nothing is written about a cluster whose uid was never stored.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ from dispatcher.store.tables import listed, recordset, types
 
 
 class ClusterStore:
-    """The clusters, for the leader; `lease` gives the lease to write under, or raises `Fenced`.
+    """The clusters, for the leader; `lease` returns the lease to write under, or raises `Fenced`.
 
-    Each `at` is a time of the database's clock. What is noted of one cluster is to be noted one after the other.
+    Each `at` is a time of the database's clock. Calls about one cluster must not overlap.
     """
 
     def __init__(self, database: Database, lease: Callable[[], Lease]) -> None:
@@ -37,16 +37,16 @@ class ClusterStore:
         self._lease = lease
 
     async def recognise_cluster(self, name: str, uid: str, at: datetime) -> None:
-        """Note which cluster goes by that name, by the uid of its kube-system namespace.
+        """Store the uid of the cluster's kube-system namespace under the cluster's name.
 
-        Raises `SettingsError` if another one did before: what this database believes to run would all look
-        deleted there.
+        Raises `SettingsError` if another uid is stored: all objects of running gangs would look deleted in another
+        cluster.
         """
-        # The hub takes gangs without being declared, so that it is declared is news.
+        # The hub takes gangs before it is declared, so its declaration is an event of its own.
         values = {"name": name, "uid": uid, "is_declared": name != HUB_CLUSTER}
         async with self._fenced() as connection:
-            if (await connection.execute(_MEET, values)).first() is not None:
-                await self._tell(connection, name, at, [ClusterNews(ClusterEvent.JOINED)])
+            if (await connection.execute(_INSERT, values)).first() is not None:
+                await self._write_events(connection, name, at, [ClusterNews(ClusterEvent.JOINED)])
             known = (await connection.execute(_UID, {"name": name})).scalar_one()
         if known != uid:
             remedy = "use a new database" if name == HUB_CLUSTER else "declare it under another name"
@@ -57,32 +57,32 @@ class ClusterStore:
             )
 
     async def unreachable_clusters(self) -> dict[str, datetime]:
-        """Since when each cluster has not answered, of those that did not when that was last noted."""
+        """The time since when each unreachable cluster has not answered, by name, as last stored."""
         async with self._database.reading() as connection:
-            found = await connection.execute(_SILENT)
+            found = await connection.execute(_UNREACHABLE)
             return {row.name: row.unreachable_since for row in found}
 
     async def declared_members(self) -> set[str]:
-        """Those that were declared when that was last noted; without the hub, which is there in any case."""
+        """The names of the declared clusters, as last stored, without the hub, which always exists."""
         async with self._database.reading() as connection:
             found = await connection.execute(_DECLARED, {"hub": HUB_CLUSTER})
             return {row.name for row in found}
 
     async def note_unreachable(self, name: str, since: datetime, message: str) -> None:
-        """Note since when a cluster does not answer: whoever leads next counts on from there."""
-        told = ClusterNews(ClusterEvent.UNREACHABLE, cluster_filters.UNREACHABLE, message)
+        """Store since when a cluster does not answer; the next leader counts from that time."""
+        event = ClusterNews(ClusterEvent.UNREACHABLE, cluster_filters.UNREACHABLE, message)
         async with self._fenced() as connection:
-            if (await connection.execute(_FALL_SILENT, {"name": name, "since": since})).rowcount:
-                await self._tell(connection, name, since, [told])
+            if (await connection.execute(_SET_UNREACHABLE, {"name": name, "since": since})).rowcount:
+                await self._write_events(connection, name, since, [event])
 
     async def note_reachable(self, name: str, at: datetime) -> None:
-        """Note that a cluster answers again, whatever it answers."""
+        """Store that a cluster answers again, even if it answers with an error."""
         async with self._fenced() as connection:
-            if (await connection.execute(_ANSWER, {"name": name})).rowcount:
-                await self._tell(connection, name, at, [ClusterNews(ClusterEvent.REACHABLE)])
+            if (await connection.execute(_SET_REACHABLE, {"name": name})).rowcount:
+                await self._write_events(connection, name, at, [ClusterNews(ClusterEvent.REACHABLE)])
 
     async def note_standing(self, name: str, standing: Standing, at: datetime) -> None:
-        """Note how a cluster stands now."""
+        """Store whether a cluster is declared, cordoned, draining or closed."""
         async with self._fenced() as connection:
             row = (await connection.execute(_STANDING, {"name": name})).mappings().first()
             if row is None:
@@ -90,52 +90,54 @@ class ClusterStore:
             known = Standing(**_STANDING_COLUMNS.arguments(row))
             now = standing.following(known)
             if now != known:
-                # One that is removed comes back as if nothing had been noted of it.
+                # A cluster that is declared again after its removal starts without its old state.
                 kept = now if now.is_declared else Standing(is_declared=False)
                 await connection.execute(_NOTE_STANDING, {"name": name, **_STANDING_COLUMNS.row(kept)})
-                await self._tell(connection, name, at, news(known, now))
+                await self._write_events(connection, name, at, news(known, now))
 
     async def note_rotation(self, name: str, at: datetime) -> None:
-        """Note that a cluster is reached elsewhere, or as somebody else, from now on."""
+        """Store that the address or the credentials of a cluster changed."""
         async with self._fenced() as connection:
             if (await connection.execute(_UID, {"name": name})).first() is not None:
-                await self._tell(connection, name, at, [ClusterNews(ClusterEvent.CREDENTIALS_ROTATED)])
+                await self._write_events(
+                    connection, name, at, [ClusterNews(ClusterEvent.CREDENTIALS_ROTATED)]
+                )
 
     def _fenced(self) -> AbstractAsyncContextManager[AsyncConnection]:
         lease = self._lease()
         return self._database.fenced(lease.epoch, lease.holder)
 
-    async def _tell(
-        self, connection: AsyncConnection, name: str, at: datetime, told: Sequence[ClusterNews]
+    async def _write_events(
+        self, connection: AsyncConnection, name: str, at: datetime, events: Sequence[ClusterNews]
     ) -> None:
-        if told:
-            document = mapping.to_json([_row(name, at, each) for each in told])
-            await connection.execute(_TELL, {"rows": document, "epoch": self._lease().epoch})
+        if events:
+            document = mapping.to_json([_row(name, at, each) for each in events])
+            await connection.execute(_WRITE_EVENTS, {"rows": document, "epoch": self._lease().epoch})
 
 
-def _row(name: str, at: datetime, told: ClusterNews) -> mapping.Row:
-    message = _short(one_line(told.message))
-    return {"at": at, "cluster": name, "event": told.event, "reason": told.reason, "message": message}
+def _row(name: str, at: datetime, event: ClusterNews) -> mapping.Row:
+    message = _short(one_line(event.message))
+    return {"at": at, "cluster": name, "event": event.event, "reason": event.reason, "message": message}
 
 
 def _short(message: str) -> str:
-    """A member that comes and goes with every probe writes an event for each: one of them must not be long."""
+    """The message, cut: a member cluster that fails every other probe writes an event for each."""
     return message if len(message) <= LONGEST_MESSAGE else f"{message[: LONGEST_MESSAGE - 1]}…"
 
 
-_MEET: Final = text(
+_INSERT: Final = text(
     "INSERT INTO member_cluster (name, cluster_uid, is_declared) VALUES (:name, :uid, :is_declared) "
     "ON CONFLICT (name) DO NOTHING RETURNING name"
 )
 _UID: Final = text("SELECT cluster_uid FROM member_cluster WHERE name = :name")
-_SILENT: Final = text(
+_UNREACHABLE: Final = text(
     "SELECT name, unreachable_since FROM member_cluster WHERE unreachable_since IS NOT NULL"
 )
 _DECLARED: Final = text("SELECT name FROM member_cluster WHERE is_declared AND name <> :hub")
-_FALL_SILENT: Final = text(
+_SET_UNREACHABLE: Final = text(
     "UPDATE member_cluster SET unreachable_since = :since WHERE name = :name AND unreachable_since IS NULL"
 )
-_ANSWER: Final = text(
+_SET_REACHABLE: Final = text(
     "UPDATE member_cluster SET unreachable_since = NULL WHERE name = :name AND unreachable_since IS NOT NULL"
 )
 _STANDING_COLUMNS: Final = mapping.Fields(mapping.same(types(tables.member_cluster), Standing))
@@ -146,7 +148,7 @@ _NOTE_STANDING: Final = text(
     f"UPDATE member_cluster SET {listed(f'{name} = :{name}' for name in _STANDING_COLUMNS.columns)} WHERE name = :name"
 )
 _EVENT_COLUMNS: Final = types(tables.cluster_event, "id", "recorded_at", "actor", "epoch")
-_TELL: Final = text(
+_WRITE_EVENTS: Final = text(
     f"INSERT INTO cluster_event (epoch, {listed(_EVENT_COLUMNS)}) "
     f"SELECT :epoch, {listed(_EVENT_COLUMNS)} FROM {recordset(_EVENT_COLUMNS)}"
 )

@@ -1,9 +1,9 @@
-"""Connections to Postgres, one at a time, as libpq makes them; and its errors in our own words.
+"""Single connections to Postgres through libpq, and the translation of its errors.
 
-This is what a question of a person needs, and it imports nothing but the driver. The leader's pool and its
-transactions, which build on this, are in `store.database`.
+Commands need no more than this module, which imports only the driver. The leader's pool and its transactions build on
+it and are in `store.database`.
 
-URLs are libpq's and are parsed by libpq. Neither they nor bound values appear in errors: a URL may hold a password.
+libpq parses the URLs. Neither URLs nor bound values appear in errors: a URL may hold a password.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CONNECT_SECONDS: Final = 5
 STATEMENT_TIMEOUT: Final = timedelta(seconds=10)
 LOCK_TIMEOUT: Final = timedelta(seconds=5)
 IDLE_TIMEOUT: Final = timedelta(seconds=30)
-"""Longest silence of a client in the middle of a transaction: past it the server ends its session."""
+"""Seconds a client may be silent in a transaction before the server ends its session."""
 
 KEEPALIVE: Final = {
     "keepalives_idle": "5",
@@ -39,16 +39,17 @@ KEEPALIVE: Final = {
 SERVER_SETTINGS: Final = {
     "timezone": "UTC",
     "idle_in_transaction_session_timeout": f"{IDLE_TIMEOUT.seconds}s",
-    # A plan made while a table was small is kept too long by a table that grows by thousands a minute.
+    # A plan made while a table is small would be kept while the table grows by thousands of rows a minute.
     "plan_cache_mode": "force_custom_plan",
 }
 
 _DATA_CLASSES: Final = ("22", "23", "54")
-"""SQLSTATE classes of what is wrong with the data itself: data, integrity, program limits."""
+"""SQLSTATE classes for faults of the data itself: data, integrity, program limits."""
 _ABSENT_SCHEMA: Final = ("42P01", "42703", "42883", "3F000")
 """Undefined table, column, function, schema."""
 _PASSING: Final = ("08", "40", "53", "55", "57", "25006")
-"""Connection, rollback, resources, object in use, intervention; and read-only, as after a failover."""
+"""SQLSTATE classes that a retry may clear: connection, rollback, resources, object in use, intervention; 25006 is a
+read-only server, as after a failover."""
 
 Connection = psycopg.AsyncConnection[tuple[object, ...]]
 
@@ -57,10 +58,11 @@ Connection = psycopg.AsyncConnection[tuple[object, ...]]
 async def connected(
     url: str, *, statement_timeout: timedelta, lock_timeout: timedelta, grace: timedelta
 ) -> AsyncIterator[Connection]:
-    """A connection that is closed without a commit: nothing that was done in it is left.
+    """A connection that is closed without a commit, so nothing done in it lasts.
 
-    A statement may take `statement_timeout`. After that and `grace` together the connection is cut, for a server that
-    stops answering cannot enforce its own timeouts. Raises `StoreUnavailable` then, and as `translated` does.
+    The server ends a statement after `statement_timeout`. The connection is cut after `statement_timeout` and `grace`
+    together, because a server that stops answering cannot enforce its own timeouts; `StoreUnavailable` is raised then.
+    Other errors are those of `translated`.
     """
     parameters = connection_parameters(
         url, statement_timeout=milliseconds(statement_timeout), lock_timeout=milliseconds(lock_timeout)
@@ -85,9 +87,9 @@ async def connected(
 
 
 def hang_up(connection: psycopg.AsyncConnection) -> None:
-    """Make whoever waits for the server see the connection's end.
+    """End a connection for every task that waits for the server.
 
-    Cancelling the wait instead would first ask the same server to cancel its statement, and wait for that.
+    Cancelling such a task would first ask the same server to cancel its statement, and wait for the answer.
     """
     if not connection.closed:
         with socket.socket(fileno=os.dup(connection.fileno())) as wire, suppress(OSError):
@@ -95,16 +97,16 @@ def hang_up(connection: psycopg.AsyncConnection) -> None:
 
 
 def connection_parameters(url: str, **settings: str) -> dict[str, str]:
-    """Libpq's parameters from a URL, with ours where it says nothing; `settings` are the server's.
+    """Parameters of libpq from a URL, with our defaults; `settings` are set in the server for the session.
 
-    Raises `StoreError`, without the URL in it, if that is none.
+    Raises `StoreError` for an invalid URL; the error does not quote it.
     """
     if not url.startswith(SCHEMES):
         raise StoreError("the database URL must begin with postgresql://")
     try:
         given = conninfo_to_dict(url)
     except psycopg.Error:
-        # From None: libpq's message quotes the part it could not read, which may be the password.
+        # `from None`: libpq's message quotes the unreadable part of the URL, which may be the password.
         raise StoreError("the database URL is not one that libpq can read") from None
     server = {**SERVER_SETTINGS, **settings}
     options = " ".join(f"-c {name}={value}" for name, value in server.items())
@@ -115,7 +117,7 @@ def connection_parameters(url: str, **settings: str) -> dict[str, str]:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise what the driver raises as one of `dispatcher.errors`, chained."""
+    """Raises errors of the driver as errors of `dispatcher.errors`, chained."""
     try:
         yield
     except psycopg.Error as error:
@@ -123,7 +125,7 @@ def translated() -> Iterator[None]:
 
 
 def in_our_words(error: psycopg.Error) -> StoreError:
-    """What an error of the driver means to us."""
+    """The error of `dispatcher.errors` for an error of the driver."""
     state = error.sqlstate or ""
     message = _message(error)
     if state.startswith(_DATA_CLASSES) or (not state and isinstance(error, psycopg.DataError)):
@@ -142,5 +144,5 @@ def _message(error: psycopg.Error) -> str:
 
 
 def milliseconds(duration: timedelta) -> str:
-    """A duration as the server's settings take it; never 0, which would be no limit at all."""
+    """A duration in the form of the server's settings; never 0, which would mean no limit."""
     return f"{max(1, round(duration / timedelta(milliseconds=1)))}ms"

@@ -1,10 +1,10 @@
-"""Connections to Postgres: a pool, bounded transactions, the fence, and errors in our own words.
+"""The leader's pool of connections to Postgres: bounded transactions, the fence, translated errors.
 
-The model: every use is one short transaction with no other I/O in it, bounded three times over (statement and
-lock timeouts in the server, a deadline here, keepalives below both). A writing transaction is `fenced`: it
-begins by proving that this process leads, and holds that proof until it commits, so nothing is committed
-after a takeover. Pooled connections are not pinged before use; a transaction whose first statement finds its
-connection dead is opened again on a fresh one, since nothing was done yet.
+Every use is one short transaction without other I/O. Timeouts of the server bound statements and locks, a deadline here
+bounds the transaction, and keepalives detect a dead connection. A writing transaction is `fenced`: its first statement
+checks that this process leads and locks that fact until the commit, so nothing is committed after a takeover. Pooled
+connections are not pinged before use. If the first statement of a transaction finds its connection dead, the
+transaction is opened again on a fresh one, since nothing was done yet.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ from dispatcher.store.connections import (
 
 DIALECT: Final = "postgresql+psycopg://"
 TRANSACTION_DEADLINE: Final = timedelta(seconds=15)
-"""A server that stops answering without closing the connection cannot enforce its own timeouts."""
+"""Bounds a transaction whose server stops answering without closing the connection: such a server enforces no timeout.
+"""
 
 FENCE: Final = text(
     "SELECT 1 FROM leader_epoch e JOIN leader_lease l USING (name) "
@@ -45,10 +46,10 @@ READ_ONLY: Final = text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ON
 
 
 class Database:
-    """A pool of connections to one database; `close` it in the loop that used it.
+    """A pool of connections to one database; call `close` in the event loop that used it.
 
-    A leader gives its lease as `idle_timeout`: paused or cut off in the middle of a transaction, it holds the
-    rows that a takeover needs for no longer than it leads.
+    A leader passes the duration of its lease as `idle_timeout`: a leader that is paused or cut off in a transaction
+    then locks the rows that a takeover needs no longer than its lease lasts.
     """
 
     def __init__(
@@ -95,13 +96,13 @@ class Database:
 
     @asynccontextmanager
     async def reading(self) -> AsyncIterator[AsyncConnection]:
-        """A read-only transaction that sees one moment throughout."""
+        """A read-only transaction with one snapshot of the database."""
         async with self._transaction(READ_ONLY) as (connection, _):
             yield connection
 
     @asynccontextmanager
     async def unfenced(self, statement_timeout: timedelta) -> AsyncIterator[AsyncConnection]:
-        """A transaction for who leads, and for nothing else: all other writes are `fenced`."""
+        """A transaction for leader election only; all other writes are `fenced`."""
         opening = text("SELECT set_config('statement_timeout', :limit, true)")
         async with self._transaction(opening, {"limit": milliseconds(statement_timeout)}) as (connection, _):
             yield connection
@@ -110,7 +111,7 @@ class Database:
     async def _transaction(
         self, opening: TextClause, values: Mapping[str, object] | None = None
     ) -> AsyncIterator[tuple[AsyncConnection, bool]]:
-        """Yield the connection, and whether the opening statement found a row."""
+        """Yields the connection, and whether the opening statement returned a row."""
         clock = asyncio.get_running_loop().time
         until = clock() + self._deadline
         with translated():
@@ -145,7 +146,7 @@ def _hang_up(connection: AsyncConnection) -> None:
 
 
 def sync_engine(url: str, lock_timeout: str) -> Engine:
-    """An engine without a pool for migrations: no limit on a statement, which may rewrite a table."""
+    """An engine without a pool for migrations; statements have no timeout, because they may rewrite a table."""
     parameters = connection_parameters(url, statement_timeout="0", lock_timeout=lock_timeout)
 
     def connect() -> psycopg.Connection:
@@ -156,7 +157,7 @@ def sync_engine(url: str, lock_timeout: str) -> Engine:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise what the driver and the pool raise as one of `dispatcher.errors`, chained."""
+    """Raises errors of the driver and of the pool as errors of `dispatcher.errors`, chained."""
     with connections.translated():
         try:
             yield

@@ -1,6 +1,6 @@
-"""What happened, for people: read from the views in schema `history`.
+"""The timeline of an AppWrapper and the pending queue, from the views of schema `history`.
 
-Reading is unfenced and read-only, so anybody may do it beside a running leader.
+Reads are unfenced and read-only, so any process may make them beside a running leader.
 """
 
 from __future__ import annotations
@@ -54,22 +54,22 @@ class QueueEntry:
 
 
 class History:
-    """Answers about past and present of the queue."""
+    """Reads the past and the present of the queue."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
     async def timeline(self, namespace: str, name: str) -> list[TimelineEntry]:
-        """Every event of every AppWrapper that ever had this name, the oldest first."""
+        """Every event of every AppWrapper that ever had this name, oldest first."""
         names = {"namespace": namespace, "name": name}
         async with self._database.reading() as connection:
-            # By uid, which has an index and partitions the view's window: the view alone would read it all.
+            # The uid has an index and partitions the view's window: by name the view would read the whole table.
             uids = list(await connection.scalars(_UIDS, names))
             found = await connection.execute(_TIMELINE, {"uids": uids})
             return [TimelineEntry(**row) for row in found.mappings()]
 
     async def queue_now(self, queue: str | None = None) -> list[QueueEntry]:
-        """Who waits, in the order in which they are looked at; last those that may not go yet."""
+        """The pending queue in the order of evaluation; AppWrappers that may not go yet come last."""
         async with self._database.reading() as connection:
             found = await connection.execute(_QUEUE_NOW, {"queue": queue})
             return [QueueEntry(**row) for row in found.mappings()]

@@ -1,12 +1,12 @@
-"""Who leads: a lease that runs out by itself and an epoch that grows with every takeover.
+"""Leader election: a lease that expires, and an epoch that grows with every takeover.
 
-Two rows, so that the frequent one (the lease) never waits for the writers that share-lock the other (the
-epoch). Only the database's clock counts. A takeover first takes the expired lease, which turns away every new
-transaction of the old leader, and then waits for those in flight by changing the epoch.
+The lease and the epoch are two rows, so that frequent renewals of the lease never wait for writers, which share-lock
+the epoch. Only the database's clock counts. A takeover first takes the expired lease, which refuses every new
+transaction of the old leader. It then changes the epoch, which waits for the old leader's open transactions.
 
-Should that clock have been turned back by more than any lease lasts, the lease of a leader that is gone would keep all
-others from leading until the clock is where it was. A leader that is there renews; so a lease that ends so far ahead
-and does not change for as long as any lease lasts is taken over, too.
+If the database's clock is turned back by more than the longest lease, the lease of a dead leader would block every
+candidate until the clock has caught up. A live leader renews, so a lease that ends too far ahead and does not change
+for the longest duration of a lease is taken over as well.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from dispatcher.store.database import Database
 
 LEASE: Final = timedelta(seconds=15)
 TAKEOVER_TIMEOUT: Final = timedelta(seconds=5)
-"""Longest wait for the old leader's last transactions; past it the takeover is given up and tried again."""
+"""Longest wait for the old leader's open transactions; after it the takeover is given up and tried again."""
 RENEWAL_TIMEOUT: Final = timedelta(seconds=3)
 LONGEST_LEASE: Final = timedelta(seconds=300)
-"""The longest that `lease_seconds` may be."""
+"""Upper bound of the setting `lease_seconds`."""
 
-_HELD: Final = text(
+_FOREIGN_LEASE: Final = text(
     "SELECT holder, expires_at, expires_at > clock_timestamp() + CAST(:longest AS interval) AS is_absurd "
     "FROM leader_lease WHERE name = :name AND holder <> :holder AND expires_at > clock_timestamp()"
 )
@@ -60,8 +60,8 @@ _RELEASE: Final = text(
 class Lease:
     """The right to write, as granted or renewed.
 
-    `database_now` is the database's clock at that moment, for the caller to keep its own by. The lease runs
-    for `duration` from then; count it from before the request was made, which is never too long.
+    `database_now` is the database's clock at that moment; the caller sets its own clock by it. The lease runs for
+    `duration` from then. A caller counts it from before its request, which is never too long.
     """
 
     epoch: int
@@ -71,7 +71,7 @@ class Lease:
 
 
 class Leadership:
-    """One candidate for one office; `holder` must be unlike that of any other process, past ones included."""
+    """One candidate for one lease; `holder` must differ from that of every other process, past processes included."""
 
     def __init__(
         self,
@@ -88,20 +88,22 @@ class Leadership:
         self._duration = lease
         self._monotonic = monotonic
         self._absurd: tuple[datetime, float] | None = None
-        """When a lease ends that no leader can have taken by the clock as it is, and since when it has not changed."""
+        """The end of a lease that is too far ahead for the database's clock, and since when (monotonic) it has not
+        changed."""
 
     @property
     def lease(self) -> Lease:
-        """The newest lease, which may have run out by now; raises `Fenced` if there is none."""
+        """The newest lease, which may have expired; raises `Fenced` if there is none."""
         if self._lease is None:
             raise Fenced("this process does not lead")
         return self._lease
 
     async def acquire(self) -> Lease | None:
-        """Take over if nobody else leads; None if somebody does. A standby may ask often: that only reads.
+        """Take the lease if no other process leads; None if one does.
 
-        A lease of our own that still runs, which the loss of a connection can leave behind, is taken over like
-        an expired one: the new epoch turns away what the old one may still have in flight.
+        While another process leads this only reads, so a standby may call it often. A running lease of this process,
+        left behind by a lost connection, is taken over like an expired one: the new epoch refuses transactions of the
+        old one that are still open.
         """
         async with self._database.unfenced(TAKEOVER_TIMEOUT) as connection:
             granted = await self._take_over(connection)
@@ -109,27 +111,29 @@ class Leadership:
         return granted
 
     async def renew(self) -> Lease:
-        """Start the lease anew; raises `Fenced` if it had run out, even if nobody else leads yet."""
-        held = self.lease
+        """Renew the lease; raises `Fenced` if it has expired, even if no other process leads yet."""
+        current = self.lease
         async with self._database.unfenced(RENEWAL_TIMEOUT) as connection:
             now = (await connection.execute(_RENEW, self._values)).scalar_one_or_none()
         if now is None:
             self._lease = None
-            raise Fenced(f"epoch {held.epoch} is over: the lease was not renewed in time")
-        self._lease = Lease(held.epoch, self._holder, self._duration, now)
+            raise Fenced(f"epoch {current.epoch} is over: the lease was not renewed in time")
+        self._lease = Lease(current.epoch, self._holder, self._duration, now)
         return self._lease
 
     async def release(self) -> None:
-        """Let another lead at once. To be called after the last write; safe to repeat."""
+        """Give up the lease, so that another process can lead at once. Call it after the last write; safe to repeat."""
         self._lease = None
         async with self._database.unfenced(RENEWAL_TIMEOUT) as connection:
             await connection.execute(_RELEASE, self._values)
 
     async def _take_over(self, connection: AsyncConnection) -> Lease | None:
-        held = (await connection.execute(_HELD, {**self._values, "longest": LONGEST_LEASE})).first()
-        if held is not None and not self._is_left_behind(held.expires_at, is_absurd=held.is_absurd):
+        current = (
+            await connection.execute(_FOREIGN_LEASE, {**self._values, "longest": LONGEST_LEASE})
+        ).first()
+        if current is not None and not self._is_left_behind(current.expires_at, is_absurd=current.is_absurd):
             return None
-        values = {**self._values, "absurd": held.expires_at if held else None}
+        values = {**self._values, "absurd": current.expires_at if current else None}
         now = (await connection.execute(_TAKE_LEASE, values)).scalar_one_or_none()
         if now is None:
             return None
@@ -137,7 +141,7 @@ class Leadership:
         return Lease(epoch, self._holder, self._duration, now)
 
     def _is_left_behind(self, expires_at: datetime, *, is_absurd: bool) -> bool:
-        """True of a lease that only a clock that was turned back can have left, and that nobody renews."""
+        """True for a lease that only a clock that was turned back can have left, and that no leader renews."""
         now = self._monotonic()
         if not is_absurd:
             self._absurd = None

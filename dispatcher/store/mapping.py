@@ -1,8 +1,8 @@
-"""A `Record` as rows and back, exactly.
+"""Records as rows, and rows as records, without loss.
 
-Rows travel to Postgres as one JSON document per statement and are taken apart there (`json_to_recordset`):
-one parameter whatever the size of the batch. Amounts stay exact integers on both ways; what JSON or Postgres
-cannot hold is refused, never rounded.
+The rows of one statement travel as one JSON document, which Postgres takes apart (`json_to_recordset`): one parameter
+for a batch of any size. Amounts stay exact integers; a value that JSON or Postgres cannot hold is refused, never
+rounded.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ Row = dict[str, object]
 CREATE: Final = "create"
 DELETE: Final = "delete"
 REMOVING: Final = frozenset({Phase.REQUEUEING, Phase.SUSPENDING, Phase.FAILING, Phase.DELETING})
-"""Phases in which what an attempt created is to be deleted."""
+"""Phases in which the objects of an attempt are to be deleted."""
 
 IDENTITY: Final = frozenset(
     {"uid", "api_group", "namespace", "name", "created_at", "kinds", "user_name", "user_groups"}
@@ -61,17 +61,17 @@ OBJECT_COLUMNS: Final = tables.types(tables.attempt_object)
 EVENT_COLUMNS: Final = tables.types(tables.event, "id", "recorded_at", "epoch")
 
 OF_EACH_EVENT: Final = frozenset({"uid", "api_group", "namespace", "name", "last_event_at"})
-"""Columns that each event has itself."""
+"""Columns of an AppWrapper that every event has as columns of its own."""
 
 REQUIREMENT_COLUMNS: Final = frozenset({"cluster_selector", "cluster_preference", "ruled_out"})
 KEPT_IF_NULL: Final = (
     frozenset({"demand", "pod_sets", "conditions", "pending_clusters"}) | REQUIREMENT_COLUMNS
 )
-"""Large columns that an update leaves as they are where it says null."""
+"""Large columns that an update keeps where its row has null."""
 
 
 class Fields:
-    """The columns that hold fields of a dataclass unchanged; `by_column` names the field of each column."""
+    """The columns that hold the fields of a dataclass unchanged; `by_column` gives the field of each column."""
 
     def __init__(self, by_column: Mapping[str, str]) -> None:
         self.columns = tuple(by_column)
@@ -80,7 +80,7 @@ class Fields:
         self._of_row = itemgetter(*self.columns)
 
     def row(self, value: object) -> Row:
-        """The columns of a value, all null without one."""
+        """The columns of a value; all null if the value is None."""
         if value is None:
             return dict.fromkeys(self.columns)
         return dict(zip(self.columns, self._of_value(value), strict=True))
@@ -116,7 +116,7 @@ TOGETHER: Final = (frozenset(_PENDING.columns), frozenset({"priority", "priority
 """Groups of columns of which an event has all or none, so that a reader finds them in one event."""
 
 TELLING: Final = frozenset({"failed", "evicted", "postponed", "withdrawn", "lost"})
-"""Outcomes of an attempt for which there is a reason."""
+"""Outcomes of an attempt that have a reason."""
 
 
 def to_json(rows: Sequence[Row]) -> str:
@@ -131,7 +131,7 @@ def to_json(rows: Sequence[Row]) -> str:
 
 
 def new_row(record: Record) -> Row:
-    """All of a record but its attempt, to be inserted."""
+    """The row to insert for a new record, without its attempt."""
     return {
         **_NEW.row(record),
         "kinds": sorted(record.where.kinds),
@@ -140,7 +140,7 @@ def new_row(record: Record) -> Row:
 
 
 def changed_row(before: Record, after: Record) -> Row:
-    """What may change of a record, with the version it must still have; null for large parts that did not."""
+    """The row that updates a record: null for large parts that did not change, `believed` for the expected version."""
     row = {"uid": after.uid, "believed": before.version, **_state(after)}
     if after.gang == before.gang:
         row |= {"demand": None, "pod_sets": None}
@@ -154,7 +154,7 @@ def changed_row(before: Record, after: Record) -> Row:
 
 
 def attempt_rows(change: Change) -> list[Row]:
-    """The attempt, if the change touches it; raises `DataRefused` if a live one would be lost sight of."""
+    """The row of the attempt if the change touches it; raises `DataRefused` if a live attempt would be replaced."""
     known = change.before.attempt if change.before else None
     new = change.after.attempt
     if known is not None and known.ended_at is None and (new is None or new.number != known.number):
@@ -172,7 +172,10 @@ def attempt_rows(change: Change) -> list[Row]:
 
 
 def object_rows(change: Change) -> list[Row]:
-    """The attempt's objects that are new, changed, or wanted otherwise; none is ever forgotten."""
+    """The rows of the attempt's objects that are new, changed, or have another intent.
+
+    Raises `DataRefused` if the attempt lacks an object that is stored.
+    """
     attempt = change.after.attempt
     if attempt is None:
         return []
@@ -200,7 +203,7 @@ def _why_it_ended(record: Record) -> str:
 
 
 def event_rows(change: Change) -> list[Row]:
-    """Lines of history about a step, the last of which says what it changed in the row."""
+    """The rows of a step's events; the last one has the step's changes to the record's row."""
     record = change.after
     whose = {"uid": record.uid, "namespace": record.namespace, "name": record.name, "queue": record.queue}
     rows: list[Row] = [{**_EVENT.row(event), **whose, "change": {}} for event in change.events]
@@ -210,17 +213,17 @@ def event_rows(change: Change) -> list[Row]:
 
 
 def _difference(before: Record | None, after: Record) -> Row:
-    """The columns that have another value now; folded over all steps they give the row."""
+    """The columns with a new value; folded over all steps they give the row."""
     if before is None:
         return {name: value for name, value in new_row(after).items() if name not in OF_EACH_EVENT}
     old, new = _state(before), _state(after)
     changed = {name for name, value in new.items() if value != old[name]}
     for group in TOGETHER:
         changed |= group if changed & group else frozenset()
-    told = {name: value for name, value in new.items() if name in changed - OF_EACH_EVENT}
-    if "conditions" in told:
-        told["conditions"] = [each for each in after.conditions if each not in before.conditions]
-    return told
+    changes = {name: value for name, value in new.items() if name in changed - OF_EACH_EVENT}
+    if "conditions" in changes:
+        changes["conditions"] = [each for each in after.conditions if each not in before.conditions]
+    return changes
 
 
 def _state(record: Record) -> Row:
@@ -280,7 +283,7 @@ def _where(
     kinds: tuple[Kind, ...],
     ruled_out: tuple[tuple[str, str], ...],
 ) -> ClusterRequirements:
-    """The same value for all that require the same: there are few of these among many."""
+    """One shared value for equal requirements: few differ among many AppWrappers."""
     if not (selector or preference or kinds):
         return ANYWHERE
     return ClusterRequirements(
@@ -293,7 +296,7 @@ def _where(
 
 
 def record_of(row: Mapping[Any, Any], attempt: Attempt | None) -> Record:
-    """A record from its row and its current attempt."""
+    """The record for a row and its current attempt."""
     converted = {
         "groups": submitter(row["user_name"], tuple(row["user_groups"])).groups,
         "phase": Phase(row["phase"]),
@@ -311,12 +314,12 @@ def record_of(row: Mapping[Any, Any], attempt: Attempt | None) -> Record:
 
 
 def attempt_of(row: Mapping[Any, Any], objects: Iterable[ObjectRef]) -> Attempt:
-    """An attempt from its row and its objects, which are put in order of their items."""
+    """The attempt for a row, with its objects in the order of their items."""
     return Attempt(**_ATTEMPT.arguments(row), objects=tuple(sorted(objects, key=lambda each: each.item)))
 
 
 def object_of(row: Mapping[Any, Any]) -> ObjectRef:
-    """A wrapped object from its row."""
+    """The wrapped object for a row."""
     return ObjectRef(**_OBJECT.arguments(row))
 
 
@@ -329,7 +332,7 @@ def _pending_of(row: Mapping[Any, Any]) -> Pending | None:
 
 @functools.lru_cache(maxsize=100_000)
 def _rejection(cluster: str, reason: str, message: str, resource: str) -> Rejection:
-    """The same value for all that are told the same: with many clusters, most of a queue's memory would be these."""
+    """One shared value for equal rejections: with many clusters they would take most of a queue's memory."""
     return Rejection(cluster, reason, message, resource)
 
 

@@ -1,8 +1,8 @@
-"""Brings a database to the schema this code was written for (`store.revision`).
+"""Migrates a database to the schema of this code (`store.revision`).
 
-Synchronous, because alembic is: an async caller goes through a thread. One migration runs at a time, under an
-advisory lock; whoever waits too long for it, or for a table, gives up with nothing changed. The scripts are
-in `migrations/` of the checkout, and in `dispatcher/migrations` of an installed wheel.
+Synchronous, because alembic is: async callers use a thread. An advisory lock admits one migration at a time; a
+migration that waits too long for it, or for a table, changes nothing. The scripts are in `migrations/` of a checkout
+and in `dispatcher/migrations` of an installed wheel.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ LOCK_TIMEOUT: Final = "15s"
 
 
 def migrate(url: str, target: str = "head") -> tuple[str, ...]:
-    """Upgrade to revision `target`. Safe to repeat, and to run from several places at once.
+    """Upgrade to revision `target`. Safe to repeat, also from several places at once.
 
-    At the newest revision the roles of those who only read are set up, too; what this account may not do about them
-    is returned as SQL for somebody who may.
+    At the newest revision this also sets up the reader roles and returns, as SQL, the statements that this account may
+    not run.
     """
     with _locked(url) as connection:
         command.upgrade(_config(connection), target)
@@ -46,9 +46,9 @@ def migrate(url: str, target: str = "head") -> tuple[str, ...]:
 
 
 def downgrade(url: str, target: str = "base") -> None:
-    """Go back to revision `target`; what only the later schema can hold is lost.
+    """Downgrade to revision `target`; data that only the later schema can hold is lost.
 
-    Raises `DataRefused` if the older code could not read what is there; nothing is changed then.
+    Raises `DataRefused`, with nothing changed, if the older code could not read the data.
     """
     with _locked(url) as connection:
         command.downgrade(_config(connection), target)
@@ -61,7 +61,7 @@ def check(url: str) -> None:
 
 
 def digest() -> str:
-    """A short name for the schema this code makes: another one whenever a migration is added or edited."""
+    """A short hash of all migrations; it changes with every migration that is added or edited."""
     content = hashlib.sha256()
     for script in sorted((_scripts() / "versions").glob("*.py")):
         content.update(script.name.encode() + b"\0" + script.read_bytes())
@@ -69,7 +69,7 @@ def digest() -> str:
 
 
 def is_ours(name: str | None, type_: str, parents: object) -> bool:  # noqa: ARG001 - alembic's signature
-    """False for what alembic should not compare: partitions, which are made as time goes by."""
+    """False for partitions, which are made over time and which alembic must not compare."""
     return not (type_ == "table" and name is not None and PARTITION.search(name))
 
 
@@ -83,8 +83,8 @@ def _connection(url: str) -> Iterator[Connection]:
 @contextmanager
 def _locked(url: str) -> Iterator[Connection]:
     with _connection(url) as connection:
-        # Held by the session, not by a transaction: each migration commits for itself. It ends with the
-        # connection, so that a killed migration leaves no lock.
+        # The session holds the lock, not a transaction, because each migration commits by itself. A killed migration
+        # leaves no lock: it ends with the connection.
         connection.execute(text("SELECT pg_advisory_lock(:key)"), {"key": LOCK})
         connection.commit()
         yield connection

@@ -1,4 +1,4 @@
-"""Ends the sessions of readers that take too long: they could lift their own timeouts, so the leader looks."""
+"""Ends reader sessions that take too long: readers can lift their own timeouts, so the leader ends their sessions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from dispatcher.store.reader import IDLE_SECONDS, READER, TENANT
 
 
 async def end_overdue(database: Database, longest: timedelta) -> list[str]:
-    """End the sessions of readers and tenants that take too long or hold an advisory lock; return why, of each.
+    """End overdue sessions of the reader roles, and those that hold an advisory lock; return user and reason of each.
 
-    Of members of the two roles only those are ended that this account may end. The account itself, and who may do
-    what it may, are members, too, and are left alone.
+    A session ends only if this account may end sessions of its user. This account and all users with its rights are
+    members of the reader roles as well; their sessions stay.
     """
     values = {"readers": [READER, TENANT], "longest": longest, "idle": timedelta(seconds=IDLE_SECONDS)}
     async with database.reading() as connection:

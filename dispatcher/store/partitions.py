@@ -1,7 +1,8 @@
-"""The months that history is kept in: made ahead by the leader, and dropped whole when they are old.
+"""The monthly partitions of history: made ahead by the leader, dropped whole when they expire.
 
-Should it ever be late, rows go to the default partition, and the month that takes their place moves them. Nothing
-here waits for long: who reads history for minutes must not have the queue wait behind a month that is to be dropped.
+If a partition is missing, its rows go to the default partition, and the partition takes them from there when it is
+made. Every statement here has a short lock timeout: a reader of history must not block the queue through a partition
+that is to be dropped.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ PARTITIONED: Final = {
     "past_appwrapper": "ended_at",
     "past_attempt": "ended_at",
 }
-"""The time by which each table is partitioned."""
+"""The time column by which each table is partitioned."""
 
 MONTHS_AHEAD: Final = 2
-"""Months made beyond the current one: a dispatcher may be down for that long and lose no order."""
+"""Partitions made beyond the current month: a dispatcher may be down for as many months without using the default
+partition."""
 
 MOST_WAIT: Final = text("SET LOCAL lock_timeout = '500ms'")
-"""Whoever writes waits behind whoever waits to drop a month."""
+"""Longest wait for a table's lock: every writer waits behind the statement that waits for it."""
 
 A_DAY: Final = timedelta(days=1)
 
@@ -38,7 +40,7 @@ _MONTH: Final = re.compile(r"[a-z_]+_(\d{4})_(\d{2})")
 
 
 async def ensure_partitions(database: Database, lease: Lease, now: datetime) -> list[str]:
-    """Make the partitions of this month and the next ones; return the names of those that were missing."""
+    """Make the partitions of this month and the next ones; return the names of the new partitions."""
     wanted = {
         f"{table}_{month:%Y_%m}": (table, month) for table in PARTITIONED for month in _months_from(now)
     }
@@ -54,9 +56,10 @@ async def ensure_partitions(database: Database, lease: Lease, now: datetime) -> 
 
 
 async def drop_expired(database: Database, lease: Lease, now: datetime, keep: timedelta) -> list[str]:
-    """Drop the oldest month that ended longer than `keep` ago; return its names. Raises if it is being read.
+    """Drop the oldest month that ended more than `keep` ago; return the names of its partitions.
 
-    One month a day at most, over restarts, too: a clock that is wrong for a moment costs one month of history.
+    Raises if a reader uses a partition. Drops at most one month a day, also across restarts: a clock that is wrong for
+    a moment costs one month of history.
     """
     limit = _month_of(now - keep)
     async with database.reading() as connection:
@@ -72,7 +75,7 @@ async def drop_expired(database: Database, lease: Lease, now: datetime, keep: ti
 
 
 async def _take_turn(database: Database, lease: Lease, now: datetime, month: datetime | None) -> bool:
-    """Whether that month may be dropped now; if so, that is noted, and it may be tried again until it is dropped."""
+    """True if that month may be dropped now; stored, so that a failed drop may be repeated until it succeeds."""
     async with database.fenced(lease.epoch, lease.holder) as connection:
         await connection.execute(_FORGET_THE_FUTURE, {"now": now})
         if month is None:
@@ -99,7 +102,7 @@ async def _partitions_of(connection: AsyncConnection, table: str) -> list[str]:
 
 
 async def _make_partition(connection: AsyncConnection, name: str, table: str, month: datetime) -> None:
-    """Make it beside the table, move in what the default partition took in its stead, then attach it."""
+    """Make the partition beside the table, move its rows there from the default partition, then attach it."""
     column = PARTITIONED[table]
     bounds = {"start": month.isoformat(), "end": _next_month(month).isoformat()}
     await connection.execute(text(f"CREATE TABLE {name} (LIKE {table} INCLUDING DEFAULTS)"))
@@ -115,7 +118,7 @@ async def _make_partition(connection: AsyncConnection, name: str, table: str, mo
 
 
 def _month_in(name: str) -> datetime | None:
-    """The month that a partition of ours is of; None if its name is not of our making."""
+    """The month of a partition; None if the dispatcher did not name it."""
     month = _MONTH.fullmatch(name)
     return datetime(int(month[1]), int(month[2]), 1, tzinfo=UTC) if month else None
 
@@ -139,7 +142,7 @@ _PARTITIONS: Final = text(
     "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid "
     "WHERE i.inhparent = to_regclass(:table)"
 )
-# A turn that was taken while the clock was ahead: it is taken to be of now, so that it ends in a day.
+# A drop that was stored while the clock was ahead counts as made now, so that the next drop is due in a day.
 _FORGET_THE_FUTURE: Final = text(
     "UPDATE hub SET history_dropped_at = :now WHERE history_dropped_at > CAST(:now AS timestamptz)"
 )

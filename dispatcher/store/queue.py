@@ -1,8 +1,8 @@
-"""The queue in Postgres: loaded whole at takeover, written in batches, never read back in between.
+"""The queue in Postgres: loaded whole at takeover, written in batches, not read in between.
 
-`commit` is the only way to write. It makes one fenced transaction of any number of changes: a handful of
-statements, each over the whole batch, each telling which rows it accepted. A change counts only if its row
-still has the version it was made from; its attempt, objects and events are written with it or not at all.
+`commit` is the only way to write. It makes one fenced transaction of any number of changes: a fixed number of
+statements, each over the whole batch, each returning the rows it accepted. A change is accepted only if its row still
+has the version it was made from; its attempt, objects and events are written with it or not at all.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ from dispatcher.store.overdue import end_overdue
 from dispatcher.store.tables import listed, recordset
 
 ROWS_AT_ONCE: Final = 50
-"""Read and understood without a pause for others: the lease is renewed and probes are answered meanwhile.
+"""Records loaded between two turns of the event loop, so that the lease is renewed and probes are answered.
 
-With the reasons of twenty clusters in each, that takes some 5 ms.
+With the rejections of twenty clusters in each, they take about 5 ms.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A change that the database can never hold, and why."""
+    """A change that the database can never hold, and the reason."""
 
     uid: str
     message: str
@@ -48,10 +48,10 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class CommitResult:
-    """What became of a batch, each change in exactly one place, in the order it was given.
+    """The outcome of a batch: each change is in exactly one of the tuples, in the order given.
 
-    `accepted` are the records as they now stand, `stale` the uids whose rows had moved meanwhile (load or
-    wait for their newer change), `refused` what must be told to somebody.
+    `accepted` are the stored records, `stale` the uids whose rows had another version, `refused` the changes that the
+    database can never hold.
     """
 
     accepted: tuple[Record, ...] = ()
@@ -65,31 +65,31 @@ class CommitResult:
 
 
 class QueueStore:
-    """The queue, for the leader; `lease` gives the lease to write under, or raises `Fenced`."""
+    """The queue, for the leader; `lease` returns the lease to write under, or raises `Fenced`."""
 
     def __init__(self, database: Database, lease: Callable[[], Lease]) -> None:
         self._database = database
         self._lease = lease
-        # Two batches at once could lock common rows in different orders; and one after the other, the order
-        # of enqueue_seq and of events is the order of commits.
+        # Two concurrent batches could lock common rows in different orders. One after the other, they also give
+        # `enqueue_seq` and events the order of the commits.
         self._writing = asyncio.Lock()
 
     async def hub_id(self) -> UUID:
-        """The id of this database, which marks everything that is created on its behalf."""
+        """The id of this database, which marks every object that the dispatcher creates."""
         async with self._database.reading() as connection:
             found: UUID = (await connection.execute(text("SELECT id FROM hub"))).scalar_one()
             return found
 
     async def deleted_among(self, uids: Collection[str]) -> set[str]:
-        """Those of `uids` that were deleted, and of which nothing was left that anybody could ask about."""
+        """The uids among `uids` of AppWrappers that were deleted and confirmed gone."""
         async with self._database.reading() as connection:
             found = await connection.execute(_DELETED, {"uids": list(uids)})
             return {row.uid for row in found}
 
     async def load_live(self) -> list[Record]:
-        """Every record that is not Deleted, with its current attempt, in the order they were taken in."""
+        """Every record that is not Deleted, with its current attempt, in the order of intake."""
         records, gangs, last = list[Record](), dict[Gang, Gang](), ""
-        # A page at a time: a transaction has a deadline, and nobody else writes while we lead.
+        # A page at a time: a transaction has a deadline.
         while page := await self._load_page(last):
             for record in page:
                 records.append(replace(record, gang=gangs.setdefault(record.gang, record.gang)))
@@ -97,7 +97,7 @@ class QueueStore:
         return await _by_age(records)
 
     async def _load_page(self, after: str) -> list[Record]:
-        """The next records by uid, others having had their turn in between; none is the end."""
+        """The next records in the order of uids, empty after the last; yields to the event loop."""
         async with self._database.reading() as connection:
             live = await _rows(connection, _LIVE, {"after": after, "most": ROWS_AT_ONCE})
             uids = {"uids": [row["uid"] for row in live if row["attempt"] is not None]}
@@ -108,7 +108,7 @@ class QueueStore:
         return [mapping.record_of(row, current.get(row["uid"])) for row in live]
 
     async def load_specs(self, hashes: Collection[str]) -> dict[str, bytes]:
-        """The specs as they were submitted, by hash; an unknown hash is left out."""
+        """The specs as submitted, by hash; an unknown hash is left out."""
         if not hashes:
             return {}
         async with self._database.reading() as connection:
@@ -116,10 +116,10 @@ class QueueStore:
             return {row.spec_hash: row.body for row in found}
 
     async def commit(self, changes: Sequence[Change]) -> CommitResult:
-        """Write all changes at once; what the database cannot hold is refused alone.
+        """Write all changes in one transaction, except those that the database cannot hold, which are refused.
 
-        New AppWrappers get ascending `enqueue_seq` in the order given. At most one change per uid. Raises
-        `Fenced` if this process no longer leads (nothing was written) and `StoreUnavailable` if the outcome
+        New AppWrappers get ascending values of `enqueue_seq` in the order given. A batch holds at most one change of a
+        uid. Raises `Fenced` if this process no longer leads (nothing is written), and `StoreUnavailable` if the outcome
         is unknown.
         """
         if len({change.after.uid for change in changes}) != len(changes):
@@ -130,25 +130,25 @@ class QueueStore:
             return await self._commit_or_halve(changes)
 
     async def move_deleted(self, before: datetime, most: int) -> int:
-        """Move AppWrappers that were deleted before that to history, `most` at once; return how many were."""
+        """Move at most `most` AppWrappers that were deleted before `before` to history; return their number."""
         lease = self._lease()
         async with self._writing, self._database.fenced(lease.epoch, lease.holder) as connection:
             return await archive.move_deleted(connection, before, most)
 
     async def ensure_partitions(self, now: datetime) -> list[str]:
-        """Make the months ahead that history is kept in; return the names of those that were missing."""
+        """Make the partitions of history for the coming months; return the names of the new partitions."""
         return await partitions.ensure_partitions(self._database, self._lease(), now)
 
     async def drop_expired(self, now: datetime, keep: timedelta) -> list[str]:
-        """Drop the oldest month of history that ended longer than `keep` ago, one a day; return its names."""
+        """Drop the oldest month of history that ended more than `keep` ago, one a day; return its partitions."""
         return await partitions.drop_expired(self._database, self._lease(), now, keep)
 
     async def end_overdue_readers(self, longest: timedelta) -> list[str]:
-        """End sessions of readers that take longer than that; return whose, and why."""
+        """End reader sessions that take longer than `longest`; return user and reason of each."""
         return await end_overdue(self._database, longest)
 
     async def _commit_or_halve(self, changes: Sequence[Change]) -> CommitResult:
-        """Find what the database refuses by halving: few transactions, even in a large batch."""
+        """Find the changes that the database refuses by halving the batch: few transactions even for a large one."""
         try:
             return await self._commit_once(changes)
         except DataRefused as error:
@@ -182,7 +182,7 @@ class QueueStore:
 
 @contextmanager
 def _mapped() -> Iterator[None]:
-    """A record that cannot be made a row is refused as one that the database refuses: alone, before the commit."""
+    """Raises `DataRefused` for a record that cannot be made a row."""
     try:
         yield
     except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError) as error:
@@ -207,7 +207,7 @@ async def _write_specs(connection: AsyncConnection, changes: Sequence[Change]) -
 
 
 async def _write_records(connection: AsyncConnection, changes: Sequence[Change]) -> dict[str, int]:
-    """The uids of what was accepted; with the new `enqueue_seq` where there was no row, else 0."""
+    """The uids of the accepted changes, each with its new `enqueue_seq`, or 0 where the row existed."""
     accepted: dict[str, int] = {}
     new = [mapping.new_row(change.after) for change in changes if change.before is None]
     if new:
@@ -240,7 +240,7 @@ def _assignment(name: str) -> str:
     return f"{name} = coalesce(t.{name}, a.{name})" if name in mapping.KEPT_IF_NULL else f"{name} = t.{name}"
 
 
-# All bodies as one value, taken apart by the server: an array of them would travel as hexadecimal text.
+# All bodies as one value, which the server takes apart: an array of them would travel as hexadecimal text.
 _SPEC_BLOBS: Final = text(
     "INSERT INTO spec_blob (spec_hash, body) "
     "SELECT hash, substring(CAST(:bodies AS bytea) FROM start FOR length) "
@@ -252,7 +252,7 @@ _DELETED: Final = text(
     "UNION ALL SELECT uid FROM past_appwrapper WHERE uid = ANY(:uids)"
 )
 _ENDED: Final = "t.phase IN ('Completed', 'Failed', 'Deleted')"
-# When it began and ended follows from the phases it went through: written here, no step can forget to.
+# The times of its first queueing and of its end follow from the phases. They are set here, so no step can omit them.
 _INSERT: Final = text(
     f"INSERT INTO appwrapper ({listed(mapping.NEW_COLUMNS)}, taken_in_at, first_queued_at, ended_at, outcome) "
     f"SELECT {listed(mapping.NEW_COLUMNS)}, t.phase_since, CASE WHEN t.phase = 'Queued' THEN t.phase_since END, "
@@ -310,7 +310,7 @@ async def _rows(
 
 
 async def _by_age(records: list[Record]) -> list[Record]:
-    """In the order they were taken in; others have their turn in between."""
+    """The records in the order of intake; yields to the event loop while it sorts."""
     sorting = incremental.in_order(records, key=attrgetter("enqueue_seq"))
     try:
         while True:

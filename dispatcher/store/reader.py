@@ -1,11 +1,12 @@
-"""The roles that read history, and what each may not do.
+"""The reader roles of history, and their limits.
 
-`dispatcher_reader` sees every namespace, through the views of schema `history`; members of `dispatcher_tenant` see
-theirs, through those of schema `tenant`. Both share a server with the queue. So they get few connections and no means
-to fill its disk or to hold its locks: no temporary tables, no large objects, no advisory locks, bounded temporary
-files. Their timeouts they could lift themselves, so the leader ends what takes too long (`store.overdue`).
+`dispatcher_reader` sees every namespace, through the views of schema `history`. Members of `dispatcher_tenant` see the
+namespaces granted to them, through the views of schema `tenant`. Both share a server with the queue. So they get few
+connections, no temporary tables, no large objects, no advisory locks and bounded temporary files: they can neither fill
+the disk nor hold the queue's locks. They can lift their own timeouts, so the leader ends overdue sessions
+(`store.overdue`).
 
-What an account may not set up by itself is left to somebody who may: `set_up` returns it as SQL.
+`set_up` returns, as SQL, the statements that its account may not run.
 """
 
 from __future__ import annotations
@@ -23,27 +24,27 @@ READER: Final = "dispatcher_reader"
 TENANT: Final = "dispatcher_tenant"
 
 MOST_CONNECTIONS: Final = 20
-"""Of the reader at once: a dashboard and some people, and a fifth of what Postgres has by default."""
+"""Connections of the reader at once: a dashboard and some people, and a fifth of Postgres' default."""
 
 TEMP_FILES: Final = "2GB"
-"""Of one session: a year of reports sorts in less, and a disk has more."""
+"""Temporary files of one session: a year of reports sorts in less."""
 
 IDLE_SECONDS: Final = 60
-"""Longest silence in the middle of a transaction; the role's own timeout is the same, and ends it more politely."""
+"""Longest silence in a transaction. The role's own timeout is the same, and ends the session with a clearer error."""
 
 LOCK_TIMEOUT: Final = "15s"
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that has to be so: how to ask whether it is, and how to make it so."""
+    """One property of the roles: a query that tells whether it holds, and the statement that makes it hold."""
 
     is_so: LiteralString
     statement: LiteralString
 
 
 def set_up(url: str) -> tuple[str, ...]:
-    """Bring the roles to what this module promises; the statements that somebody else has to run. Safe to repeat."""
+    """Set up the roles; return the statements that another account must run. Safe to repeat."""
     parameters = connection_parameters(url, lock_timeout=LOCK_TIMEOUT)
     with psycopg.connect(**parameters, autocommit=True) as connection:  # type: ignore[arg-type]  # libpq's own names
         return tuple(_left(connection))
@@ -55,7 +56,7 @@ def _left(connection: psycopg.Connection) -> Iterator[str]:
             continue
         statement = _written(connection, step.statement)
         try:
-            # One that was made meanwhile, or that another database of this server changes now, is asked for again.
+            # A failed statement is harmless if another session has made the property hold meanwhile: the query decides.
             connection.execute(statement)
         except psycopg.Error as error:
             if (error.sqlstate or "")[:2] not in _NOT_DONE:
@@ -65,7 +66,7 @@ def _left(connection: psycopg.Connection) -> Iterator[str]:
 
 
 _NOT_DONE: Final = ("42", "XX", "23", "55")
-"""SQLSTATE classes: not allowed, changed by another at once, exists by now, in use."""
+"""SQLSTATE classes: not allowed, changed concurrently, exists, in use."""
 
 
 def _is_so(connection: psycopg.Connection, step: Step) -> bool:
@@ -82,7 +83,7 @@ _HELD: Final = (
     "p.pronamespace = 'pg_catalog'::regnamespace AND "
     "p.proname ~ '^(lo_.*|loread|lowrite|pg_(try_)?advisory_.*)$'"
 )
-"""Functions of large objects, which fill the disk, and of advisory locks, which fill the table of locks."""
+"""Functions of large objects, which fill the disk, and of advisory locks, which fill the lock table."""
 
 STEPS: Final = (
     Step(
@@ -114,7 +115,7 @@ STEPS: Final = (
     ),
     Step(
         f"SELECT NOT bool_or(has_function_privilege('public', p.oid, 'EXECUTE')) FROM pg_proc AS p WHERE {_HELD}",
-        # Whoever migrates takes an advisory lock; nobody else has a use for these.
+        # Migrations take an advisory lock; no other session needs these functions.
         "DO $$ DECLARE each regprocedure; owner name; BEGIN "
         "SELECT pg_get_userbyid(datdba) INTO owner FROM pg_database WHERE datname = current_database(); "
         f"FOR each IN SELECT p.oid::regprocedure FROM pg_proc AS p WHERE {_HELD} LOOP "

@@ -1,7 +1,7 @@
-"""What people ask of the queue and its history: questions over the views of schema `history`.
+"""Reports for people over the queue and its history, from the views of schema `history`.
 
-Reading is unfenced and read-only, and needs no more than the role `dispatcher_reader`. What a person gives is always
-bound; what columns there are is chosen from here. A report has the columns of its view, which are an interface.
+Reads are unfenced and read-only, and need only the role `dispatcher_reader`. Values from users are always bound; column
+names are constants of this module. A report has the columns of its view, which are an interface.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ Row = Mapping[str, object]
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Rows under the names of their columns, no two of a name; `is_cut` if there are more than were asked for."""
+    """Rows with distinct column names; `is_cut` is true if there are more rows than asked for."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[object, ...], ...]
     is_cut: bool = False
 
     def __iter__(self) -> Iterator[Row]:
-        """Each row by the names of its columns."""
+        """Each row as a mapping from column name to value."""
         return (dict(zip(self.columns, row, strict=True)) for row in self.rows)
 
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """All that is known of one AppWrapper; `waiting` is its row of the queue, if it waits now."""
+    """All that history has of one AppWrapper; `waiting` is its row of the pending queue, None unless it is queued."""
 
     job: Row
     waiting: Row | None
@@ -44,7 +44,7 @@ class Description:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """Whose AppWrappers are asked for, and which; what is empty is any."""
+    """The AppWrappers to report on; an empty field matches all."""
 
     namespace: str = ""
     user: str = ""
@@ -55,14 +55,14 @@ class Filter:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A time that is asked about, its end not included."""
+    """A time range, without its end."""
 
     since: datetime
     until: datetime
 
 
 class GroupBy(StrEnum):
-    """What use is told apart by."""
+    """Keys by which usage is grouped."""
 
     NAMESPACE = "namespace"
     USER = "user"
@@ -71,7 +71,7 @@ class GroupBy(StrEnum):
 
 
 class Period(StrEnum):
-    """For how long a time use is added up."""
+    """Aggregation periods of usage."""
 
     HOUR = "hour"
     DAY = "day"
@@ -89,7 +89,7 @@ COLUMN_OF: Final = {
 
 @asynccontextmanager
 async def reports(url: str, timeout: timedelta) -> AsyncIterator[Reports]:
-    """Reports over a connection of their own; no query may take longer than the timeout."""
+    """Reports over a connection of their own; every query ends after `timeout`."""
     async with connected(
         url, statement_timeout=timeout, lock_timeout=timeout, grace=timeout / 6
     ) as connection:
@@ -97,17 +97,17 @@ async def reports(url: str, timeout: timedelta) -> AsyncIterator[Reports]:
 
 
 class Reports:
-    """Answers from the views of history, each of one moment throughout."""
+    """Runs reports; each sees one snapshot of the database."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
 
     async def queue(self, of: Filter = NO_FILTER) -> Report:
-        """Who waits, in the order in which they are looked at; last those that may not go yet."""
+        """The pending queue in the order of evaluation; AppWrappers that may not go yet come last."""
         return await self._report(_QUEUE, _bound(of))
 
     async def jobs(self, window: Window, of: Filter, most: int) -> Report:
-        """AppWrappers that were there at some time in the window, the newest first."""
+        """AppWrappers that existed at some time in the window, newest first."""
         values = {**_bound(of), **_times(window), "asked": most + 1}
         found = await self._report(_JOBS, values)
         return Report(found.columns, found.rows[:most], is_cut=len(found.rows) > most)
@@ -115,9 +115,9 @@ class Reports:
     async def descriptions(
         self, name: str, namespace: str = "", *, is_uid: bool = False, most: int | None = None
     ) -> tuple[list[Description], int]:
-        """All about so many AppWrappers that ever had this name, the newest first; and how many there are.
+        """Descriptions of at most `most` AppWrappers that ever had this name, newest first, and how many there are.
 
-        With `is_uid`, about the one of that uid.
+        With `is_uid`, `name` is the uid of one AppWrapper.
         """
         which = {"uid" if is_uid else "name": name, "namespace": namespace or None}
         async with self._reading():
@@ -127,17 +127,17 @@ class Reports:
     async def usage(
         self, window: Window, by: Sequence[GroupBy], per: Period, of: Filter = NO_FILTER
     ) -> Report:
-        """What was held in the hours that the window touches, and each one's share of the GPU-hours of its period."""
+        """Resource hours in the hours that the window touches, with each row's share of its period's GPU hours."""
         hour = window.since.astimezone(UTC).replace(minute=0, second=0, microsecond=0)
         return await self._report(_usage(by, per), {**_bound(of), **_times(Window(hour, window.until))})
 
     async def waits(self, window: Window, of: Filter = NO_FILTER) -> Report:
-        """How long those waited that became eligible on each day that the window touches, the newest day first."""
+        """Waiting times by the day of eligibility, for each day that the window touches, newest day first."""
         days = {"since": window.since.astimezone(UTC).date(), "until": window.until}
         return await self._report(_WAITS, {**_bound(of), **days})
 
     async def clusters(self) -> Report:
-        """Each cluster as it is now."""
+        """The current state of each cluster."""
         return await self._report(_CLUSTERS, {})
 
     async def _report(self, query: str, values: Row) -> Report:
@@ -156,7 +156,7 @@ class Reports:
 
     async def _story(self, job: Row) -> Description:
         which = {"uid": job["uid"]}
-        # Its place in the queue is known only from the whole queue.
+        # The view computes positions from the whole queue, so it is read only where there is a position.
         waiting = await self._ask(_WAITING, which) if job["state"] == "Queued" else ()
         return Description(
             job,

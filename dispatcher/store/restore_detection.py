@@ -1,10 +1,10 @@
-"""Whether this database is still where it was. One that was restored is an older one, and what it says is out of date.
+"""Detects that this database was restored from a backup, and therefore lacks recent changes.
 
-A database notes where it lives: the server, the timeline of its log, its own oid and that of a table. A dump that is
-restored has other oids, a backup that is recovered another timeline, as has a replica that was promoted, which may lack
-the last moments. What cannot be told from a restart is a copy of the disk that was put back.
+A database stores a fingerprint of the place where it lives: the server, the timeline of its log, its own oid and the
+oid of a table. A dump that is restored has other oids. A backup that is recovered has another timeline, as has a
+promoted replica, which may lack the last commits. A disk snapshot that is put back cannot be told from a restart.
 
-What a user may not ask is left out, and not compared.
+Parts that this account may not read are left out of the comparison.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from dispatcher.store.database import Database
 from dispatcher.store.leadership import Lease
 
 UNREADABLE: Final = "-"
-"""A part of a fingerprint that we may not ask for."""
+"""Stands for a part of the fingerprint that this account may not read."""
 
 _PARTS: Final = (
     text("SELECT CAST(system_identifier AS text) FROM pg_control_system()"),
-    # Of the log as it is written now: the control file tells of a promotion only after the next checkpoint.
+    # The timeline that is written now: the control file has a promotion only after the next checkpoint.
     text("SELECT substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8)"),
     text("SELECT CAST(oid AS text) FROM pg_database WHERE datname = current_database()"),
     text("SELECT CAST(CAST(CAST('hub' AS regclass) AS oid) AS text)"),
 )
-_NOT_TOLD: Final = ("42501", "42883", "0A000", "55000")
-"""Not allowed, not there, not supported, not now: as servers that somebody else manages may say."""
+_REFUSALS: Final = ("42501", "42883", "0A000", "55000")
+"""SQLSTATEs of a managed server that refuses such a query: not allowed, not there, not supported, not now."""
 
 _COLUMNS: Final = (
     "incarnation, fingerprint, restored_at, restored_at IS NULL OR settled_at IS NOT NULL AS is_settled"
@@ -53,10 +53,10 @@ _SETTLE: Final = text("UPDATE hub SET settled_at = clock_timestamp() WHERE settl
 
 @dataclass(frozen=True, slots=True)
 class Incarnation:
-    """Which of its lives a database is in, from 1; `restored_at` is when this one was found to have begun.
+    """Counts from 1 how often this database began anew; `restored_at` is when the latest restore was detected.
 
-    It is not settled while the clusters have yet to be searched for what it missed. `is_news` is true only for whom
-    it was who noticed.
+    `is_settled` is false until all clusters were searched for what the database lacks. `is_news` is true only for the
+    leader that detected the restore.
     """
 
     number: int = 1
@@ -66,7 +66,7 @@ class Incarnation:
 
 
 async def recognise(database: Database, lease: Lease) -> Incarnation:
-    """Find out whether the database was restored since it was last led, and note that; safe to repeat."""
+    """Detect whether the database was restored since the last leader, and store the result; safe to repeat."""
     async with database.fenced(lease.epoch, lease.holder) as connection:
         here = [await _ask(connection, part) for part in _PARTS]
         hub = (await connection.execute(_HUB)).one()
@@ -83,7 +83,7 @@ async def recognise(database: Database, lease: Lease) -> Incarnation:
 
 
 async def settle(database: Database, lease: Lease) -> None:
-    """Note that all clusters were searched for what a restored database missed."""
+    """Store that all clusters were searched for what the restored database lacked."""
     async with database.fenced(lease.epoch, lease.holder) as connection:
         await connection.execute(_SETTLE)
 
@@ -93,7 +93,7 @@ async def _ask(connection: AsyncConnection, part: TextClause) -> str:
         async with connection.begin_nested():
             return str((await connection.execute(part)).scalar_one())
     except DBAPIError as error:
-        if isinstance(error.orig, psycopg.Error) and error.orig.sqlstate in _NOT_TOLD:
+        if isinstance(error.orig, psycopg.Error) and error.orig.sqlstate in _REFUSALS:
             return UNREADABLE
         raise
 
@@ -105,7 +105,7 @@ def _is_same(known: list[str], here: list[str]) -> bool:
 
 
 def _joined(known: list[str], here: list[str]) -> list[str]:
-    """What was told before is not forgotten while it is not told."""
+    """The fingerprint to store: a part that is unreadable now keeps its stored value."""
     return [before if now == UNREADABLE else now for before, now in zip(known, here, strict=True)]
 
 

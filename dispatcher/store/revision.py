@@ -1,6 +1,6 @@
-"""Which schema this code was written for, and whether a database is at it: all that a dispatcher asks before it runs.
+"""The schema revision this code needs, and the check that a dispatcher makes before it runs.
 
-What brings a database there is `store.migrate`, which needs alembic; this needs the driver alone.
+Migrations are in `store.migrate`, which needs alembic; this module needs only the driver.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def check_revision(url: str) -> None:
 
 
 def current_revision(url: str) -> str | None:
-    """The revision a database is at; None before the first migration."""
+    """The revision of a database; None before the first migration."""
     parameters = connection_parameters(url, statement_timeout=milliseconds(STATEMENT_TIMEOUT))
     with translated(), psycopg.connect(**parameters) as connection:  # type: ignore[arg-type]  # libpq's own names
         if connection.execute("SELECT to_regclass('alembic_version')").fetchone() == (None,):

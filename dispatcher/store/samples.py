@@ -1,4 +1,4 @@
-"""Samples of clusters and queues, for history: all of a moment or none, and no moment twice."""
+"""Samples of clusters and queues for history: written once for each moment, all of them or none."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from dispatcher.store.leadership import Lease
 from dispatcher.store.tables import listed, recordset, types
 
 REMEMBERED: Final = timedelta(days=7)
-"""For so long it is looked back for what a cluster had. Somebody who leads writes it down again and again."""
+"""How far back the newest sample of a cluster is looked for. A leader samples continuously."""
 
 
 class SampleStore:
-    """What the leader writes down from time to time; `lease` gives the lease to write under, or raises `Fenced`."""
+    """The samples, for the leader; `lease` returns the lease to write under, or raises `Fenced`."""
 
     def __init__(self, database: Database, lease: Callable[[], Lease]) -> None:
         self._database = database
@@ -29,7 +29,7 @@ class SampleStore:
     async def sample(
         self, at: datetime, capacities: Sequence[CapacitySample], queues: Sequence[QueueSample]
     ) -> bool:
-        """Keep the samples of a moment; False, and nothing is written, if one of those queues has one of then."""
+        """Write the samples of a moment; False, with nothing written, if a queue has one of that moment."""
         lease = self._lease()
         async with self._database.fenced(lease.epoch, lease.holder) as connection:
             names = [each.queue for each in queues]
@@ -43,7 +43,7 @@ class SampleStore:
         return True
 
     async def last_capacity(self, cluster: str, now: datetime) -> list[CapacitySample]:
-        """The newest samples of a cluster, by resource; none if there are none of the last days."""
+        """The newest samples of a cluster, by resource; empty if it has none of the last `REMEMBERED`."""
         values = {"cluster": cluster, "since": now - REMEMBERED}
         async with self._database.reading() as connection:
             found = await connection.execute(_LAST, values)
@@ -51,7 +51,7 @@ class SampleStore:
 
 
 def _capacity_row(sample: CapacitySample) -> mapping.Row:
-    # As text: sums may be longer than 64 bits, which is all that JSON can be written with here.
+    # As text: sums may exceed 64 bits, the limit of our JSON writer.
     return {**_CAPACITY.row(sample), **{name: str(getattr(sample, name)) for name in _AMOUNTS}}
 
 

@@ -1,10 +1,10 @@
-"""One SQL query of a person's own over history, which can change nothing and see nothing else.
+"""Runs one SQL query of a user over history; it can change nothing and see nothing else.
 
-It is read as a cursor, which only a query can be: no second statement, no SET, COMMIT or DELETE. It is answered in
-a read-only transaction, and with the rights of the role `dispatcher_reader` alone. Putting on that role is not
-enough for that, since a query may take it off again: `set_config('role', 'none', true)`. So it runs inside a
-function that the reader owns (`history.answer`, made by `store.reader`), where Postgres refuses to change roles. Who
-logs in as the reader has nothing to take off, and needs no function.
+A cursor reads it, and a cursor takes only a query: no second statement, no SET, COMMIT or DELETE. It runs in a
+read-only transaction with the rights of the role `dispatcher_reader` alone. SET ROLE alone is not enough, since a query
+can undo it: `set_config('role', 'none', true)`. So the query runs inside a function that the reader owns
+(`history.answer`, made by `store.reader`), where Postgres refuses to change roles. A user who logs in as the reader has
+no role to undo and needs no function.
 """
 
 from __future__ import annotations
@@ -24,26 +24,27 @@ from dispatcher.store.reader import READER
 from dispatcher.store.reports import Report
 
 GRACE: Final = timedelta(seconds=10)
-"""Longer than its timeout a server is waited for, so that it is the one to say what happened."""
+"""Added to the server's timeout, so that the server reports the timeout itself."""
 LOCK_TIMEOUT: Final = timedelta(seconds=1)
 
 _PASSING: Final = ("08", "40", "53", "55", "57")
-"""SQLSTATE classes of what may be otherwise in a moment."""
+"""SQLSTATE classes that a retry may clear."""
 _MANY_STATEMENTS: Final = "cannot insert multiple commands into a prepared statement"
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a query came to, and with whose rights, where those were more than the reader's."""
+    """The rows of a query; `asked_as` is the user whose rights it had, empty for the reader's."""
 
     report: Report
     asked_as: str = ""
 
 
 async def answer(url: str, statement: str, timeout: timedelta, most: int | None = None) -> Answer:
-    """Answer one query, in at most so many rows.
+    """Run one query; return at most `most` rows.
 
-    Raises `CommandFailed` if Postgres refuses it, and `StoreUnavailable` if it cannot be reached or takes longer.
+    Raises `CommandFailed` if Postgres refuses the query, and `StoreUnavailable` if Postgres cannot be reached or takes
+    longer than `timeout`.
     """
     if "\0" in statement:
         raise CommandFailed("the query holds a NUL, which no SQL does")
@@ -53,20 +54,20 @@ async def answer(url: str, statement: str, timeout: timedelta, most: int | None 
         asked_as, is_confined = await _standing(connection)
         await (_confine(connection) if is_confined else connection.execute(_READ_ONLY))
         await connection.execute(_SEARCH_PATH)
-        with _told_why(timeout):
+        with _refusals_translated(timeout):
             report = await _answered(connection, statement, most, is_confined=is_confined)
         return Answer(report, asked_as)
 
 
 async def _standing(connection: Connection) -> tuple[str, bool]:
-    """With whose rights it has to be asked, if not the reader's; and whether those of others are to be put aside."""
+    """The user whose rights the query has (empty for the reader's), and whether to confine it to the reader's."""
     found = await connection.execute(_WHO, {"reader": READER})
     user, is_reader, may_be_reader = await found.fetchone() or ("", False, False)
     return "" if is_reader or may_be_reader else str(user), bool(may_be_reader and not is_reader)
 
 
 async def _confine(connection: Connection) -> None:
-    """Put on the reader's role, where it cannot be taken off again."""
+    """Take the reader's role for the transaction."""
     found = await connection.execute(_HAS_ANSWER)
     if await found.fetchone() is None:
         raise CommandFailed(
@@ -78,7 +79,7 @@ async def _confine(connection: Connection) -> None:
 
 
 async def _answered(connection: Connection, statement: str, most: int | None, *, is_confined: bool) -> Report:
-    # One more than is shown tells whether there are more.
+    # One more row than is shown tells whether there are more.
     asked = None if most is None else most + 1
     async with connection.cursor(name="asked") as cursor:
         await cursor.execute(statement.encode())
@@ -93,7 +94,7 @@ async def _answered(connection: Connection, statement: str, most: int | None, *,
 
 
 def _distinct(names: Sequence[str]) -> tuple[str, ...]:
-    """Columns of one name, which a query may have, are told apart by a number."""
+    """The column names with a number added to repeated ones."""
     distinct: list[str] = []
     for name in names:
         candidates = (name, *(f"{name}_{number}" for number in range(2, len(names) + 2)))
@@ -113,7 +114,7 @@ async def _from_inside(
 async def _types(
     connection: Connection, cursor: psycopg.AsyncServerCursor[tuple[object, ...]]
 ) -> list[LiteralString]:
-    """The types of its columns, as Postgres spells them."""
+    """The types of the query's columns, in Postgres' spelling."""
     result = cursor.pgresult
     columns = range(result.nfields if result else 0)
     oids = [result.ftype(column) for column in columns] if result else []
@@ -123,8 +124,8 @@ async def _types(
 
 
 @contextmanager
-def _told_why(timeout: timedelta) -> Iterator[None]:
-    """What Postgres says against a query is about the query, but where time may help."""
+def _refusals_translated(timeout: timedelta) -> Iterator[None]:
+    """Raises `CommandFailed` for errors of the query; errors that a retry may clear are raised as they are."""
     try:
         yield
     except psycopg.errors.QueryCanceled as error:

@@ -1,9 +1,8 @@
-"""The tables as SQLAlchemy sees them, kept in agreement with `migrations/` by a test.
+"""The tables for SQLAlchemy; a test keeps them equal to `migrations/`.
 
-Hot tables (`appwrapper`, `attempt`, `attempt_object`) are narrow and unpartitioned, with room in each page
-for updated rows to stay where they are. History (`event`, `cluster_event`, the samples, and what is past of
-AppWrappers and attempts) is append-only and partitioned by month; its partitions are made by `store.partitions`.
-Phases are plain text: a new one needs no migration.
+The hot tables (`appwrapper`, `attempt`, `attempt_object`) are narrow and unpartitioned, and leave room in each page for
+updated rows. History (`event`, `cluster_event`, the samples, `past_appwrapper`, `past_attempt`) is append-only and
+partitioned by month; `store.partitions` makes its partitions. Phases are plain text, so a new one needs no migration.
 """
 
 from __future__ import annotations
@@ -153,7 +152,8 @@ appwrapper: Final = Table(
     _moment("ended_at", nullable=True),
     _text("outcome"),
     _moment("last_event_at", nullable=True),
-    # Far beyond any use; what grows past a double would make the order of the whole queue unreadable.
+    # Far beyond any use. A slope that takes a priority past a double would make the order of the whole queue
+    # unreadable.
     CheckConstraint("priority_slope BETWEEN -1e12 AND 1e12", name="priority_slope"),
     Index("ix_appwrapper_namespace_name", "namespace", "name"),
     Index(
@@ -386,11 +386,11 @@ def types(table: Table, *without: str) -> dict[str, str]:
 
 
 def listed(columns: Iterable[str]) -> str:
-    """The columns of a statement."""
+    """The names of columns for a statement."""
     return ", ".join(columns)
 
 
 def recordset(types_by_column: Mapping[str, str]) -> str:
-    """The rows `t` of a statement, from the JSON document bound as `rows`."""
+    """The rows `t` for a statement, from the JSON document bound as `rows`."""
     columns = ", ".join(f"{name} {type_}" for name, type_ in types_by_column.items())
     return f"json_to_recordset(CAST(:rows AS json)) AS t({columns})"

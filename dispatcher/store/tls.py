@@ -1,8 +1,8 @@
-"""Whether a database is reached in a way that nobody in between can read or forge.
+"""Checks that no third party can read or forge the connection to the database.
 
-The connection carries the queue, what is to be created, and a password. libpq's own default is `sslmode=prefer`, which
-takes what it gets and checks no certificate. So another host has to be reached with `sslmode=verify-full`, unless the
-operator has said otherwise.
+The connection carries the queue, the objects to create and a password. libpq's default `sslmode=prefer` accepts an
+unencrypted connection and checks no certificate. So a URL of another host needs `sslmode=verify-full`, unless the
+operator allows otherwise.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ VERIFIED: Final = "verify-full"
 
 
 def check_verified(url: str, defaults: Mapping[str, str] | None = None) -> None:
-    """Raise `SettingsError` for a URL that leads to another host without verified TLS; the message does not quote it.
+    """Raise `SettingsError` for a URL of another host without verified TLS; the message does not quote the URL.
 
-    `defaults` are libpq's for what the URL leaves out (`PGHOST`, `PGSSLMODE`…); those of this process if not given.
-    A URL that libpq cannot read is left to whoever opens it.
+    `defaults` are libpq's values for missing parameters (`PGHOST`, `PGSSLMODE`…), by default those of this process. An
+    unreadable URL passes; opening it raises the error.
     """
     try:
         given = {name: str(value) for name, value in conninfo_to_dict(url).items() if value is not None}
@@ -45,13 +45,13 @@ def check_verified(url: str, defaults: Mapping[str, str] | None = None) -> None:
 
 
 def libpq_defaults() -> dict[str, str]:
-    """What libpq takes for parameters that a URL leaves out, from its environment and its service file."""
+    """Values of libpq for missing parameters, from its environment and its service file."""
     options = pq.Conninfo.get_defaults()
     return {each.keyword.decode(): each.val.decode() for each in options if each.val}
 
 
 def _hosts(parameters: Mapping[str, str]) -> list[str]:
-    """Where libpq may go: addresses go before names, and an empty one is the socket of this host."""
+    """The hosts that libpq may connect to: addresses take precedence over names; an empty host is the local socket."""
     listed = parameters.get("hostaddr") or parameters.get("host") or ""
     return [host.strip() for host in listed.split(",")]
 

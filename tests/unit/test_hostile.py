@@ -7,7 +7,7 @@ from typing import Any
 
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.names import UID_LABEL
-from dispatcher.api.sizes import LARGEST_SPEC
+from dispatcher.api.sizes import LARGEST_SPEC, count_containers
 from dispatcher.core.kinds.demand import gang_of
 from dispatcher.kube import bounds
 from tests.hostile import (
@@ -92,7 +92,7 @@ def test_known_burst_of_large_specs_is_refused_unread_but_small_enough_to_be_ans
     (burst,) = (act for act in known() if len(act.bodies) == 60)
     spec = compact(burst.bodies[0]["spec"])
     assert len(spec) > LARGEST_SPEC
-    assert bounds.count_containers(compact(burst.bodies[0])) < bounds.MOST_CONTAINERS
+    assert count_containers(compact(burst.bodies[0])) < bounds.MOST_CONTAINERS
 
 
 def test_known_invented_versions_are_all_different_and_pass_intake() -> None:

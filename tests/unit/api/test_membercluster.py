@@ -85,19 +85,6 @@ def test_labels_are_those_of_the_object() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "closed"),
-    [({}, False), ({"cordoned": True}, True), ({"drain": True}, True), ({"cordonReason": "once"}, False)],
-)
-def test_cordoned_and_drained_clusters_are_closed(spec: Schema, closed: bool) -> None:
-    assert parsed({**SECRET, **spec}).is_closed is closed
-
-
-@pytest.mark.parametrize(("name", "is_hub"), [("hub", True), ("hub2", False)])
-def test_hub_is_known_by_its_name(name: str, is_hub: bool) -> None:
-    assert MemberCluster(name, "u").is_hub is is_hub
-
-
-@pytest.mark.parametrize(
     ("spec", "message"),
     [
         pytest.param(
