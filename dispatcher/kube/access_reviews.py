@@ -1,4 +1,4 @@
-"""Asking an API server what a user may do.
+"""Asks an API server what a user may do.
 
 Source: https://kubernetes.io/docs/reference/access-authn-authz/authorization/#checking-api-access
 """
@@ -15,13 +15,13 @@ PATH: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 BINDING: Final = (
     "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings/author.dispatcher.codeflare.dev"
 )
-"""Of the policy in `manifests/author-policy.yaml`."""
+"""The path of the binding of the policy in `manifests/author-policy.yaml`."""
 
 
 async def is_allowed(client: ClusterClient, access: Access) -> bool:
-    """Whether a user may do something, by all that the API server knows of the user's rights.
+    """True if the API server allows the user the access.
 
-    A ClusterError says nothing either way; `Forbidden` that the dispatcher may not ask.
+    A `ClusterError` leaves it open; `Forbidden` means that the dispatcher may not ask.
     """
     review = {
         "apiVersion": "authorization.k8s.io/v1",
@@ -44,7 +44,7 @@ async def is_allowed(client: ClusterClient, access: Access) -> bool:
 
 
 async def is_author_policy_bound(client: ClusterClient) -> bool:
-    """Whether the API server is to refuse AppWrappers whose authors may not create what they wrap."""
+    """True if the API server refuses AppWrappers whose authors may not create the wrapped objects."""
     try:
         binding = await client.get(BINDING)
     except errors.NotFound:

@@ -1,11 +1,11 @@
-"""What stands for an AppWrapper in a member cluster: a namespace to be in, and one ConfigMap for each attempt.
+"""Namespaces and anchors in a member cluster: an anchor is a ConfigMap that stands for one attempt of an AppWrapper.
 
-The ConfigMap, the anchor, owns all that its attempt creates, so the member's own garbage collector removes a whole
-gang with it, also one of which nobody knows any more.
+The anchor owns all objects of its attempt, so the member's garbage collector removes a whole gang with it, also a gang
+that no database knows.
 
-Anybody who may create ConfigMaps in that namespace can take the name, and copy our marks. So an anchor is known by the
-uid with which it was made, or first seen to bear our marks: another ConfigMap of that name is foreign from then on, and
-the first one stays ours whatever becomes of its marks.
+Any user who may create ConfigMaps in the namespace can take the name and copy our labels. So an anchor is recognised by
+its uid, once it was created or first seen with our labels. Another ConfigMap of that name is foreign from then on, and
+the anchor stays ours whatever happens to its labels.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from dispatcher.kube.paging import pages
 from dispatcher.text import name_of
 
 MOST_SELECTED: Final = 50
-"""So many AppWrappers fit the URL of a request, with room to spare."""
+"""AppWrappers whose uids fit into the URL of one request."""
 MOST_KNOWN: Final = 200_000
-"""Anchors whose uid is remembered; of one that is forgotten the marks are believed again."""
+"""Anchors whose uid is remembered; without a remembered uid the labels decide."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An anchor as a member has it; `attempt` is the number of the attempt that it stands for."""
+    """An anchor in a member; `attempt` is the number of the attempt that it stands for."""
 
     namespace: str
     name: str
@@ -46,7 +46,7 @@ class Found:
 
 
 class Anchors:
-    """The anchors of one member cluster; `on_known` is told the uid of each, and the AppWrapper's."""
+    """The anchors of one member cluster; `on_known` gets the uids of each anchor and of its AppWrapper."""
 
     def __init__(
         self, client: ClusterClient, on_known: Callable[[str, str], None] = lambda _uid, _appwrapper: None
@@ -65,12 +65,12 @@ class Anchors:
             return
 
     async def exists(self, owner: Owner) -> bool:
-        """True if a ConfigMap has the name of that attempt's anchor already; raises if nobody can say."""
+        """True if a ConfigMap has the name of the attempt's anchor; raises without a clear answer."""
         name = anchor_name(owner.uid, owner.attempt)
         return await self._get(_path(owner.namespace, name)) is not None
 
     async def ensure(self, owner: Owner) -> Anchor:
-        """The anchor of an attempt, made if there is none yet; `Unavailable` while one is on its way out."""
+        """The anchor of an attempt, created if there is none; raises `Unavailable` while one is being deleted."""
         wanted = anchor_of(owner)
         name = wanted["metadata"]["name"]
         try:
@@ -93,7 +93,7 @@ class Anchors:
         return Anchor(name, metadata["uid"])
 
     async def remove(self, namespace: str, name: str, appwrapper: str) -> bool:
-        """Delete an anchor of an AppWrapper, by its uid; true once it is gone. Safe to repeat."""
+        """Delete an anchor of an AppWrapper, by its uid; True once it is gone. Safe to repeat."""
         found = await self._get(_path(namespace, name))
         if found is None:
             return True
@@ -108,7 +108,7 @@ class Anchors:
         return False
 
     def root_of(self, metadata: Json) -> str | None:
-        """The uid of the AppWrapper that this ConfigMap is an anchor of; None if it is none."""
+        """The uid of the AppWrapper of an anchor; None for other ConfigMaps."""
         found = _found(metadata)
         if found is None or not self._is_ours(metadata, found.appwrapper):
             return None
@@ -116,7 +116,7 @@ class Anchors:
         return found.appwrapper
 
     def _is_ours(self, metadata: Json, appwrapper: str) -> bool:
-        """By its uid, if that is known; else by the label, which anybody can write."""
+        """True if the ConfigMap has the remembered uid; without one, if it has the label, which any user can write."""
         known = self._uids.get((metadata.get("namespace"), metadata.get("name")))
         if known is not None:
             return bool(known == metadata["uid"])
@@ -140,9 +140,9 @@ class Anchors:
             raise _clear(error) from error
 
     async def all(self, of: Collection[str] = ()) -> AsyncIterator[Found]:
-        """Every anchor there is, whosever hub's: a complete list, or an error.
+        """Every anchor of any hub: a complete list, or an error.
 
-        If only those of a few AppWrappers are asked for, by uid, the member sends no others; of many it sends all.
+        With the uids of a few AppWrappers in `of`, the member sends only their anchors; with many, all anchors.
         """
         query = {"labelSelector": _selector(of)}
         async for page in pages(self._client, "/api/v1/configmaps", query, accept=METADATA_LIST):
@@ -154,7 +154,7 @@ class Anchors:
                     yield found
 
     async def delete(self, anchor: Found) -> None:
-        """Delete one, if it is still the same."""
+        """Delete an anchor if it is still the same object."""
         try:
             await self._client.delete(_path(anchor.namespace, anchor.name), anchor.uid)
         except (errors.NotFound, errors.Conflict):
@@ -168,18 +168,18 @@ def _selector(uids: Collection[str]) -> str:
 
 
 def taken(owner: Owner) -> errors.Invalid:
-    """That somebody else has the name of an attempt's anchor: the next attempt has another one."""
+    """The error for an anchor whose name a foreign ConfigMap has; the next attempt's anchor has another name."""
     name = anchor_name(owner.uid, owner.attempt)
     return errors.Invalid(f"ConfigMap {owner.namespace}/{name} exists already and is not ours")
 
 
 def _clear(error: errors.NotFound) -> errors.ClusterError:
-    """An API server that has no such object says so in its own words; a proxy's page is no answer."""
+    """`Unavailable` for a 404 without a reason: it comes from a proxy, not from the API server."""
     return error if error.reason else errors.Unavailable(f"no clear answer: {error}")
 
 
 def _found(metadata: Json) -> Found | None:
-    """Read an anchor; None of a ConfigMap that only bears our label, such as a wrapped one, or cannot be read."""
+    """Read an anchor; None for another ConfigMap with our label, such as a wrapped one, or an unreadable one."""
     try:
         return _read(metadata)
     except (KeyError, TypeError, ValueError, AttributeError):

@@ -1,4 +1,4 @@
-"""What is asked of an answer before it is believed to be an object: any server may answer anything."""
+"""Checks that an API server's answer is an object or a list of objects: any server may answer anything."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from dispatcher import errors
 from dispatcher.kube.client import Json
 
 _UID: Final = re.compile("[!-~]{1,253}")
-"""What every database can hold."""
+"""Characters that every database can store."""
 
 
 def one_object(answer: Json, path: str) -> Json:
-    """Return the answer to a request for one object; raises `Unavailable` if it is none, such as a list."""
+    """The answer to a request for one object; raises `Unavailable` for anything else, such as a list."""
     match answer:
         case {"metadata": {"uid": str(uid)}} if _UID.fullmatch(uid):
             return answer
@@ -22,9 +22,9 @@ def one_object(answer: Json, path: str) -> Json:
 
 
 def items_of(page: Json) -> Iterator[Json]:
-    """Yield the objects of a page of a list; raises `Unavailable` for what is no list of objects.
+    """The objects of a page of a list; raises `Unavailable` for anything else.
 
-    What is left out would look as if it were gone, so nothing is.
+    No object is left out, because it would look deleted.
     """
     match page:
         case {"metadata": dict(), "items": None} | {"metadata": dict(), "items": []}:

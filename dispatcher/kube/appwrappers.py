@@ -1,4 +1,4 @@
-"""AppWrappers on the hub: reading them slimly, and writing their status."""
+"""Reads AppWrappers on the hub, and writes their status and our finalizer."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ NO_ANNOTATIONS: Final = FaultTolerance()
 
 @dataclass(frozen=True, slots=True)
 class AppWrapperView:
-    """What we keep of an AppWrapper; `spec` is its JSON, `status` what the API server last showed.
+    """The parts of an AppWrapper that are kept; `spec` is its JSON, `status` as the API server last showed it.
 
-    `spec` is empty where nobody needs it any more, and where `excess` says how large it is that is not acceptable.
-    `mutable_spec` is what its spec asks for now of what may change, `tolerance` what its annotations say.
+    `spec` is empty where it is not needed any more, and where `excess` gives the size of a spec that is too large.
+    `mutable_spec` is the part of the spec that may change, `tolerance` comes from the annotations.
     """
 
     uid: str
@@ -53,21 +53,21 @@ class AppWrapperView:
     has_components: bool = False
     is_ours: bool = True
     cluster_annotations: Mapping[str, str] = field(default_factory=dict)
-    """Those of its annotations that say to which clusters it is to go, as written."""
+    """The annotations that select and prefer clusters, as written."""
     has_finalizer: bool = False
     """True if the AppWrapper has our finalizer: a member cluster has, or may have, objects of it."""
     submitter: Submitter = UNKNOWN
-    """Who its annotations say created it, which anybody can write where no policy keeps them from it."""
+    """The submitter that the annotations name; without the submitters' policy any user can write them."""
     excess: SpecSize | None = None
 
     @property
     def spec_hash(self) -> str:
-        """Identifies the content of `spec`; the name of its blob in the store."""
+        """The hash of `spec`, under which the store has it."""
         return spec_hash(self.spec)
 
 
 def decode(raw: Json, *, with_spec: bool = True) -> AppWrapperView:
-    """The view of one AppWrapper of either group; without its spec, and how large that is, if nobody will ask."""
+    """The view of one AppWrapper of either group; without its spec, unless `with_spec`, or if the spec is too large."""
     metadata, read = raw["metadata"], raw.get("spec") or {}
     annotations = metadata.get("annotations") or {}
     unread = read if isinstance(read, Unread) else None
@@ -112,14 +112,14 @@ class AppWrappers:
         self._discovery = discovery
 
     async def collection(self) -> str:
-        """The path of all of them; `NotFound` while the group's CRD is not installed.
+        """The path of the AppWrappers in all namespaces; raises `NotFound` while the group's CRD is not installed.
 
-        Found by discovery, because MCAD's own CRD of the old group has another plural than ours.
+        Discovery gives the plural, because MCAD's own CRD of the old group has another plural than ours.
         """
         return (await self._kind()).everywhere()
 
     async def exists(self, namespace: str, name: str, uid: str) -> bool:
-        """Ask the API server itself; raises if it gives no clear answer."""
+        """True if the API server has the AppWrapper; raises without a clear answer."""
         try:
             path = (await self._kind()).path(namespace, name)
             found = one_object(await self._client.get(path, accept=METADATA), path)
@@ -130,14 +130,13 @@ class AppWrappers:
         return bool(found["metadata"]["uid"] == uid)
 
     async def read(self, namespace: str, name: str) -> Json:
-        """An AppWrapper as it is now, as `envelope.loads` reads it; `NotFound` if it is gone."""
+        """The AppWrapper as it is now, parsed by `envelope.loads`; raises `NotFound` if it is gone."""
         return await self._client.get((await self._kind()).path(namespace, name), loads=envelope.loads)
 
     async def write_status(self, view: AppWrapperView, status: dict[str, Any]) -> str:
-        """Replace the status, of this uid only: a successor of the same name is never touched.
+        """Replace the status of this uid, never of a successor of the same name; return the new resource version.
 
-        A JSON patch whose first operation tests the uid: where that fails, `Invalid` is raised. Returns the
-        resource version that the write made.
+        The first operation of the JSON patch tests the uid; `Invalid` is raised if the test fails.
         """
         patch: list[Json] = [
             {"op": "test", "path": "/metadata/uid", "value": view.uid},

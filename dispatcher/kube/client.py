@@ -1,9 +1,9 @@
 """One client per cluster: raw JSON over kubernetes_asyncio's authentication, TLS and connection pool.
 
-The library's generated calls are not used: they have no timeouts, hide error codes and build models that
-cost more than everything else here. What this client adds is small: every call has a total timeout, every
-answer is either JSON within the bounds of `kube.bounds` or an error of `dispatcher.errors`, and a write is sent only
-while `may_write()` holds, tested at the moment its first byte goes on the wire.
+The library's generated calls are not used: they have no timeouts, hide error codes and build models that cost more than
+the rest of a call. This client adds little: every call has a total timeout, every answer is either JSON within the
+bounds of `kube.bounds` or an error of `dispatcher.errors`, and a write is sent only while `may_write()` holds, tested
+when its first byte is written.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ JSON: Final = "application/json"
 JSON_PATCH: Final = "application/json-patch+json"
 MERGE_PATCH: Final = "application/merge-patch+json"
 METADATA: Final = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-"""What to accept for the metadata of an object, or of those of a watch, without what is in them."""
+"""The Accept header for the metadata of an object, or of the objects of a watch."""
 METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-"""The same for a list."""
+"""The Accept header for the metadata of the objects of a list."""
 
 _READ_BUFFER: Final = 2**18
 _WRITES: Final = frozenset({"POST", "PUT", "PATCH", "DELETE"})
@@ -53,17 +53,17 @@ POD_NAMESPACE: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount/names
 
 
 def own_namespace(given: str) -> str:
-    """The namespace this runs in: as given, else the pod's, else `default`."""
+    """The namespace of this process: as given, else the pod's, else `default`."""
     return given or pod_namespace() or "default"
 
 
 def pod_namespace(path: Path = POD_NAMESPACE) -> str:
-    """The namespace of the pod this runs in; empty if it runs in none."""
+    """The namespace of this process' pod; empty outside of a pod."""
     return path.read_text(encoding="utf-8").strip() if path.is_file() else ""
 
 
 def always() -> bool:
-    """The write fence of a client that needs none: tests, and tools that run beside no other."""
+    """The write fence for tests, and for tools that no other process competes with."""
     return True
 
 
@@ -88,7 +88,7 @@ class ClusterClient:
         self._base = str(api.configuration.host).rstrip("/")
         self._tls_server_name: str | None = api.configuration.tls_server_name
         self.writes: Counter[tuple[str, ...]] = Counter()
-        """How many writes were sent, by verb and resource; a metric reads it."""
+        """Writes that were sent, by verb and resource; a metric reads it."""
         self._is_closed = False
         self._allowance = Allowance()
         self._session = _session(api, may_write, self.writes)
@@ -116,12 +116,12 @@ class ClusterClient:
         write_timeout: float = 5.0,
         may_write: Callable[[], bool] = always,
     ) -> Self:
-        """A client of a member, for a running loop; `SettingsError` if its certificates cannot be used."""
+        """A client for a member, in a running loop; raises `SettingsError` if its certificates cannot be used."""
         api = api_client(connection)
         return cls(api, read_timeout=read_timeout, write_timeout=write_timeout, may_write=may_write)
 
     async def close(self) -> None:
-        """Close every connection, without waiting for a server to say goodbye: one that is gone never does."""
+        """Close every connection without waiting for the server, which may be gone."""
         self._is_closed = True
         pool = self._api.rest_client.pool_manager.connector
         if pool is not None:
@@ -143,13 +143,13 @@ class ClusterClient:
         accept: str = JSON,
         loads: Callable[[bytes], Any] = bounds.loads_one,
     ) -> Json:
-        """Read one object, or a page of a list; `TooLarge` past the bounds, those of `loads` included."""
+        """Read one object, or a page of a list; raises `TooLarge` past a bound, also one of `loads`."""
         return await self._call(
             "GET", path, query=query, accept=accept, timeout=self._read_timeout, loads=loads
         )
 
     async def check_ready(self) -> None:
-        """Return if the API server says it is ready, else raise `Unavailable`."""
+        """Return if the API server is ready, else raise `Unavailable`."""
         with self._translated("GET /readyz"):
             async with self._session.get(
                 self._url("/readyz", None),
@@ -164,10 +164,9 @@ class ClusterClient:
     async def retry_forbidden(
         self, call: Callable[[], Awaitable[Json]], unless: Callable[[errors.Forbidden], bool] = _never
     ) -> Json:
-        """What a call comes to; one that is forbidden is made once more when the API server is ready.
+        """Run a call; on 403, wait for /readyz and retry once, except where `unless` is true of the error.
 
-        One that was just started may not have read its roles yet, and forbids what it will allow in a moment. What is
-        forbidden for another reason than that, `unless` says.
+        An API server that has just started may not have read its roles yet, and forbids what it allows a moment later.
         """
         try:
             return await call()
@@ -178,30 +177,30 @@ class ClusterClient:
             return await call()
 
     async def create(self, path: str, body: Json, *, accept: str = JSON) -> Json:
-        """POST; `AlreadyExists` if the name is taken."""
+        """POST; raises `AlreadyExists` if the name is taken."""
         return await self._call("POST", path, body=body, timeout=self._write_timeout, accept=accept)
 
     async def patch(
         self, path: str, body: Json | list[Json], content_type: str = JSON_PATCH, *, accept: str = JSON
     ) -> Json:
-        """PATCH; a JSON patch unless told otherwise. `Invalid` if a `test` of it does not hold.
+        """PATCH, by default a JSON patch; raises `Invalid` if a `test` in it fails.
 
-        Of an object that may be large ask for its metadata only: an answer that is too large is none.
+        For an object that may be large, accept its metadata only: an answer that is too large is an error.
         """
         return await self._call(
             "PATCH", path, body=body, content_type=content_type, timeout=self._write_timeout, accept=accept
         )
 
     async def replace(self, path: str, body: Json) -> Json:
-        """PUT; `Conflict` if the resource version moved."""
+        """PUT; raises `Conflict` if the resource version changed."""
         return await self._call("PUT", path, body=body, timeout=self._write_timeout)
 
     async def delete(
         self, path: str, uid: str, propagation: str = "Background", *, grace_seconds: int | None = None
     ) -> Json:
-        """DELETE with a uid precondition; `Conflict` if another object has that name by now.
+        """DELETE with a uid precondition; raises `Conflict` if another object has the name.
 
-        `grace_seconds` stands for the object's own grace period; 0 does not wait for its node.
+        `grace_seconds` replaces the object's own grace period; 0 does not wait for the node.
         """
         options: Json = {
             "apiVersion": "v1",
@@ -216,9 +215,9 @@ class ClusterClient:
     async def watch(
         self, path: str, query: Mapping[str, str], idle_timeout: float, *, accept: str = JSON
     ) -> AsyncIterator[bytes]:
-        """The lines of a watch, until the server ends it; `Unavailable` after `idle_timeout` seconds of silence.
+        """The lines of a watch until the server ends it; raises `Unavailable` after `idle_timeout` seconds of silence.
 
-        `TooLarge` for a line that is longer than an answer may be.
+        Raises `TooLarge` for a line above the bound of an answer.
         """
         timeout = aiohttp.ClientTimeout(total=None, connect=self._read_timeout, sock_read=idle_timeout)
         what = f"WATCH {path}"
@@ -270,7 +269,7 @@ class ClusterClient:
             return decoded
 
     async def _body(self, response: aiohttp.ClientResponse, what: str) -> bytes:
-        """The whole answer, as it arrives, so that one that is too large never is in memory."""
+        """The whole answer, bounded while it arrives, so that one that is too large is never in memory."""
         _check_plain(response, what)
         with Buffer(self._allowance, what) as buffer:
             async for chunk in response.content.iter_any():
@@ -278,7 +277,7 @@ class ClusterClient:
             return buffer.take()
 
     async def _refusal_of(self, response: aiohttp.ClientResponse, what: str) -> bytes:
-        """As much of a refusal as anybody needs: its status says most."""
+        """The first bytes of an error's body: its status has most of the information."""
         with Buffer(self._allowance, what, 2 * LARGEST_REFUSAL) as buffer:
             left = 0 if _encoding(response) else LARGEST_REFUSAL
             while left > 0 and (chunk := await response.content.readany()):
@@ -288,14 +287,14 @@ class ClusterClient:
 
     @contextlib.contextmanager
     def _translated(self, what: str) -> Iterator[None]:
-        """Whatever goes wrong is an error of ours; that somebody closes the client is one, and cancels nobody.
+        """Raises every failure as an error of ours, also if another task closes the client.
 
-        The pool cancels those who wait for one of its connections, who would seem to be cancelled themselves.
+        Closing the pool cancels the tasks that wait for a connection; they get `Unavailable`, not a cancellation.
         """
         try:
             yield
         except (TimeoutError, aiohttp.ClientError, OSError, ConfigException, orjson.JSONDecodeError) as error:
-            # A token that cannot be had now and an answer that is no JSON (a proxy's page) are no answers either.
+            # A failure to get a token, or an answer that is no JSON (a proxy's page), counts as no answer.
             raise errors.Unavailable(f"{what}: {type(error).__name__}: {error}".rstrip(": ")) from error
         except (asyncio.CancelledError, RuntimeError) as error:
             if not self._is_closed or _is_cancelled():
@@ -303,16 +302,16 @@ class ClusterClient:
             raise errors.Unavailable(f"{what}: the connection was closed") from error
 
     def _url(self, path: str, query: Mapping[str, str] | None) -> URL:
-        # `encoded=True`: `kube.paths` has quoted what it built, and yarl would spend longer on quoting it
-        # than the rest of the call takes.
+        # `encoded=True`: `kube.paths` has quoted the path, and quoting by yarl would take longer than the rest of the
+        # call.
         suffix = f"?{urlencode(query, errors='replace')}" if query else ""
         return URL(f"{self._base}{paths.checked(path)}{suffix}", encoded=True)
 
     async def _headers(self, accept: str = JSON) -> dict[str, str]:
-        """Fresh headers: a pod's token and an OIDC token are re-read by the library when they are due."""
+        """The headers of one request: the library re-reads a pod's token and an OIDC token when they are due."""
         headers = {
             "Accept": accept,
-            # Compressed, 1.5 MB of an answer can be 3 GiB.
+            # 1.5 MB of a compressed answer can be 3 GiB.
             "Accept-Encoding": "identity",
             "User-Agent": "appwrapper-dispatcher",
         }
@@ -336,7 +335,7 @@ async def _configuration(kubeconfig: str) -> Configuration:
             f"no Kubernetes credentials from {where}: {error}; set KUBECONFIG or run inside a cluster"
         ) from error
     except (TypeError, AttributeError, yaml.YAMLError) as error:
-        # The library takes it for granted that a kubeconfig is well formed; YAML's own words quote the file.
+        # The library assumes a well-formed kubeconfig; YAML's own message quotes the file.
         raise errors.SettingsError(
             f"no Kubernetes credentials from {kubeconfig}: it is no kubeconfig"
         ) from error
@@ -346,11 +345,11 @@ async def _configuration(kubeconfig: str) -> Configuration:
 def _session(
     api: ApiClient, may_write: Callable[[], bool], writes: Counter[tuple[str, ...]]
 ) -> aiohttp.ClientSession:
-    """A session over the library's own connector (its TLS and its pool) whose requests pass the write fence."""
+    """A session over the library's connector (its TLS and its pool) whose requests pass the write fence."""
 
     class FencedRequest(aiohttp.ClientRequest):
         async def send(self, conn: connector.Connection) -> aiohttp.ClientResponse:
-            # While nothing was written the connection can be used for something else.
+            # Nothing was written, so the connection can be reused.
             if self.method in _WRITES and not may_write():
                 raise self._stopped()
             return await super().send(conn)
@@ -358,14 +357,14 @@ def _session(
         async def write_bytes(
             self, writer: AbstractStreamWriter, conn: connector.Connection, content_length: int | None = None
         ) -> None:
-            """Write headers and body: every write of ours has one, and aiohttp keeps its headers back until then.
+            """Write headers and body, which aiohttp sends together: every write of ours has a body.
 
-            On Python 3.11 aiohttp does this in a task of its own, which has to wait for its turn. Nothing is awaited
-            between this test and the first byte.
+            On Python 3.11 aiohttp runs this in a task of its own, which waits for its turn. Nothing is awaited between
+            this test and the first byte.
             """
             if self.method in _WRITES:
                 if not may_write():
-                    # Raised to whoever waits for the answer: this may be a task that nobody waits for.
+                    # Raised in the task that waits for the answer, since this task may have no waiter.
                     assert conn.protocol is not None  # noqa: S101  # it was made for this
                     conn.protocol.set_exception(self._stopped())
                     return
@@ -379,12 +378,12 @@ def _session(
     return aiohttp.ClientSession(
         connector=pool.connector,
         connector_owner=False,
-        # With `trust_env` aiohttp would look for ~/.netrc in a thread for every single request, which costs more
-        # than the request, and refuse to send our token if that has something for the host.
+        # With `trust_env` aiohttp would look for ~/.netrc in a thread for every request, which costs more than the
+        # request, and would refuse to send our token if ~/.netrc has an entry for the host.
         proxy=_proxy(api.configuration),
         read_bufsize=_READ_BUFFER,
         auto_decompress=False,
-        # Nobody asked for cookies, and a jar has no bound.
+        # No cookies are needed, and a jar has no bound.
         cookie_jar=aiohttp.DummyCookieJar(),
         request_class=FencedRequest,
     )
@@ -401,7 +400,7 @@ def _proxy(configuration: Configuration) -> str | None:
 
 
 def resource_of(path: str) -> str:
-    """The plural a path is about, and the subresource if there is one: `rayclusters`, `appwrappers/status`."""
+    """The plural that a path is about, with the subresource if there is one: `rayclusters`, `appwrappers/status`."""
     found = _RESOURCE.search(path)
     return "/".join(filter(None, found.groups())) if found else ""
 
@@ -417,7 +416,7 @@ def _is_cancelled() -> bool:
 
 
 async def _lines(content: aiohttp.StreamReader, buffer: Buffer) -> AsyncIterator[bytes]:
-    """Line by line: aiohttp's own lines end at twice its buffer, which an object can exceed."""
+    """The lines of a watch. aiohttp's own lines end at twice its buffer, which an object can exceed."""
     async for chunk in content.iter_any():
         start = 0
         while end := chunk.find(b"\n", start) + 1:
@@ -430,7 +429,7 @@ async def _lines(content: aiohttp.StreamReader, buffer: Buffer) -> AsyncIterator
 
 
 def _encoding(response: aiohttp.ClientResponse) -> str:
-    """How an answer is compressed; empty if it is not."""
+    """The compression of an answer; empty without one."""
     encoding = response.headers.get("Content-Encoding", "").strip().lower()
     return "" if encoding == "identity" else encoding
 
@@ -455,7 +454,7 @@ _BY_STATUS: Final[dict[int, type[errors.Refused]]] = {
 
 
 def _refusal(method: str, path: str, response: aiohttp.ClientResponse, body: bytes) -> errors.ClusterError:
-    """The error that an answer other than 2xx means; the message is the API server's own, without values of fields."""
+    """The error for an answer other than 2xx, with the API server's message, without values of fields."""
     status = _status_object(body)
     message = without_values(
         str(status.get("message") or body[:300].decode(errors="replace") or response.reason)

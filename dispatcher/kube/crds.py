@@ -1,7 +1,7 @@
 """The custom resource definitions that ship with the product.
 
-They are files so that people can read them and ``kubectl apply`` them. A wheel carries them inside the
-package; a checkout, where the package is run from its sources, has them in the folder beside it.
+They are files, so that people can read them and ``kubectl apply`` them: inside the package in a wheel, in the folder
+beside the package in a checkout.
 """
 
 from importlib.resources import files
@@ -13,7 +13,7 @@ import yaml
 
 
 def load_crds() -> list[dict[str, Any]]:
-    """Return every definition as the API server takes it, in the order of the file names."""
+    """Every definition as the API server takes it, in the order of the file names."""
     return [yaml.safe_load(file.read_text(encoding="utf-8")) for file in _files()]
 
 

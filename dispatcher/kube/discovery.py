@@ -1,7 +1,7 @@
-"""Which path a kind is served at: asked of the API server once per group and version, and remembered.
+"""Finds the path of a kind: the API server is asked once per group and version.
 
-Only what exists is remembered. A kind that is missing is asked for again next time, so that one installed
-later is found at once.
+Only kinds that exist are remembered. A missing kind is looked up again next time, so that a kind installed later is
+found at once.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Kind:
     plural: str
     namespaced: bool
     kept: bool = True
-    """Its objects can be read and deleted. The answer to a review, or a pod's Binding, is not kept."""
+    """True if its objects can be read and deleted; false for reviews and for a pod's Binding, which are not stored."""
 
     def everywhere(self) -> str:
         """The path of its collection over all namespaces."""
@@ -38,7 +38,7 @@ class Kind:
     def path(self, namespace: str, name: str | None = None) -> str:
         """The path of its collection in `namespace`, or of the object `name` there.
 
-        Raises `ImpossibleName` where there can be no such namespace or object.
+        Raises `ImpossibleName` for an invalid namespace or name.
         """
         if self.namespaced:
             paths.segment(namespace)  # an empty one would mean all of them
@@ -47,7 +47,7 @@ class Kind:
 
 
 async def cluster_uid(client: ClusterClient) -> str:
-    """What tells one cluster from another, whatever its address: the uid of its kube-system namespace."""
+    """The uid of the kube-system namespace, which identifies a cluster at any address."""
     path = "/api/v1/namespaces/kube-system"
     uid: str = one_object(await client.get(path), f"GET {path}")["metadata"]["uid"]
     return uid
@@ -61,13 +61,14 @@ class Discovery:
         self._kinds: dict[tuple[str, str], Kind] = {}
 
     async def find(self, api_version: str, kind: str) -> Kind:
-        """The kind, or `NotFound` with a sentence for users if the cluster does not serve it."""
+        """The kind; raises `NotFound`, with a message for users, if the cluster does not serve it."""
         known = self._kinds.get((api_version, kind))
         if known is None:
             await self.load(api_version)
             known = self._kinds.get((api_version, kind))
         if known is None:
-            # An API server that has just started does not serve every CRD yet: its "no" counts once it is ready.
+            # An API server that has just started does not serve every CRD yet, so a missing kind counts once it is
+            # ready.
             await self.check_ready()
             raise errors.NotFound(
                 f'no matches for kind "{kind}" in version "{api_version}": '
@@ -76,19 +77,19 @@ class Discovery:
         return known
 
     def forget(self, kind: Kind) -> None:
-        """Ask for it anew next time: the API server has said that it does not know its path."""
+        """Look the kind up again next time: the API server answered that its path does not exist."""
         self._kinds.pop((kind.api_version, kind.kind), None)
 
     def serves(self, kind: tuple[str, str]) -> bool:
-        """True if it is known that the cluster serves a kind, given by its apiVersion and name."""
+        """True if the kind, given by its apiVersion and name, was found before."""
         return kind in self._kinds
 
     async def check_ready(self) -> None:
-        """Return if the API server is ready, so that what it does not serve is not there; else raise `Unavailable`."""
+        """Return if the API server is ready, and its answers about kinds therefore final; else raise `Unavailable`."""
         await self._client.check_ready()
 
     async def versions(self) -> frozenset[str] | None:
-        """Every group and version that is served, as apiVersions; None if the API server gives no such list."""
+        """Every served group and version, as apiVersions; None if the API server gives no such list."""
         try:
             listed = await self._client.get("/apis")
         except (errors.NotFound, errors.Forbidden):
@@ -100,7 +101,7 @@ class Discovery:
         return frozenset(["v1", *map(str, groups)])
 
     async def load(self, api_version: str) -> None:
-        """Find out every kind of a group and version by one request; one that is not served has none."""
+        """Look up all kinds of a group and version with one request; one that is not served has no kinds."""
         try:
             listed = await self._client.get(paths.root(api_version))
         except errors.NotFound:
@@ -113,7 +114,7 @@ class Discovery:
 
 
 def _kind_of(api_version: str, resource: object) -> Kind | None:
-    """A kind as an API server lists it; None of a subresource, and of what makes no sense: any server may be asked."""
+    """A kind in an API server's list; None for a subresource, and for an entry that makes no sense."""
     match resource:
         case {"name": str(plural), "kind": str(kind), "namespaced": bool(namespaced), **rest}:
             if len(plural) > LONGEST_LABEL or not _PLURAL.fullmatch(plural):

@@ -1,11 +1,11 @@
-"""Asks what somebody has changed of wrapped objects: one object after another, in the background.
+"""Compares wrapped objects with what was created, one object after another, in the background.
 
-The model: who looks at an AppWrapper asks, by the edition of an object that a watch has shown. What is known is
-answered at once, from the comparison before if there is a newer edition by now; the rest is a question. Of an object
-there is one at a time, however often it is edited meanwhile, and AppWrappers are told only of answers that differ.
+A reconcile asks about an object in the edition that a watch has shown. The answer comes at once from the last
+comparison, if there is one; a comparison of a newer edition is queued. An object is queued once however often it is
+edited, and an AppWrapper is woken only by a result that differs.
 
-It never asks for more than `1 / SECONDS_BETWEEN` objects a second, whatever autoscalers write: where many are edited
-at once, an answer takes longer. Nobody waits for one, and a cluster that hangs holds up nothing but these.
+At most `1 / SECONDS_BETWEEN` objects are read a second, whatever autoscalers write. If many objects are edited at once,
+results take longer. No task waits for a result, and a cluster that hangs delays only its own comparisons.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from dispatcher.kube.object_informers import Edition
 
 SECONDS_BETWEEN: Final = 0.05
 AGAIN_SECONDS: Final = 30.0
-"""Pause before what was not answered is asked again."""
+"""Pause before a failed comparison is repeated."""
 
 MOST_COMPARED: Final = 50_000
-"""Answers kept; what is forgotten is asked again."""
+"""Results kept; an older one is computed again."""
 
 Edits = tuple[str, ...]
-"""The paths of what was changed."""
+"""The paths of the changed fields."""
 
 _log = log.get("drift_checker")
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """Whether one object of an AppWrapper, as it is in that edition, is as we made it; `compare` finds out."""
+    """Asks whether an object of an AppWrapper, in that edition, is as it was created; `compare` finds it out."""
 
     appwrapper: str
     ref: ObjectRef
@@ -50,7 +50,7 @@ class _Answer:
 
 
 class DriftChecker:
-    """Of one cluster. `run` must be running; `on_change` is told the uid of an AppWrapper of which there is news."""
+    """The comparisons of one cluster, while `run` runs; `on_change` gets the uid of an AppWrapper with a new result."""
 
     def __init__(self, on_change: Callable[[str], None]) -> None:
         self._on_change = on_change
@@ -59,7 +59,7 @@ class DriftChecker:
         self._wake = asyncio.Event()
 
     def ask(self, question: Question) -> Edits | None:
-        """What was changed, as far as is known; None while nothing is. Free to repeat."""
+        """The edits found by the last comparison; None before the first. Safe to repeat."""
         known = self._answers.get(question.ref.uid)
         if known is None or known.edition != question.edition:
             self._questions[question.ref.uid] = question
@@ -67,7 +67,7 @@ class DriftChecker:
         return known.edits if known else None
 
     async def run(self) -> None:
-        """Find out, until cancelled."""
+        """Compare until cancelled."""
         while True:
             await self._wake.wait()
             while self._questions:
@@ -105,7 +105,7 @@ class DriftChecker:
             self._answers.popitem(last=False)
 
     def _put_back(self, question: Question) -> None:
-        """Unless it was asked anew meanwhile."""
+        """Queue a question again, unless there is a newer one about its object."""
         self._questions.setdefault(question.ref.uid, question)
         self._wake.set()
 

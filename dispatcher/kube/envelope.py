@@ -1,10 +1,10 @@
-"""AppWrappers whose spec is too large to be read: all of them but that.
+"""Parses AppWrappers whose spec is too large, without the spec.
 
-The model: an API server writes the fields of an AppWrapper in the order of their names, `metadata`, `spec`, `status`.
-So the text from `,"spec":` to `,"status":` is left out, and the rest is parsed. That is no guess. Text that looks like
-the begin of the status but lies within the spec leaves brackets that nothing has opened, which is no JSON; then it is
-cut elsewhere. Quotes within strings are escaped, so such text is never in one. And before `,"spec":` there is only
-what the API server itself has put in order.
+An API server writes the fields of an AppWrapper in the order of their names: `metadata`, `spec`, `status`. So the text
+from `,"spec":` to `,"status":` is cut out, and the rest is parsed. The cut is never wrong unnoticed. Quotes within
+strings are escaped, so the text `,"status":` is never part of a string. If it belongs to an object inside the spec, the
+rest has closing brackets too many and is no JSON; then the next place is tried. Before `,"spec":` there are only fields
+that the API server has ordered.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ from dispatcher.api.sizes import SpecSize, count_containers
 from dispatcher.kube import bounds
 
 LARGEST_STATUS: Final = 2**18
-"""Bytes of a status that are read; ours are much smaller."""
+"""Bytes of a status that are read; the dispatcher writes much smaller ones."""
 
 _SPEC: Final = b',"spec":{'
 _STATUS: Final = b',"status":{'
 _NO_SPEC: Final = b',"spec":null'
 _ESCAPED: Final = (b"\\u003c", b"\\u003e", b"\\u0026")
-"""What Go writes for `<`, `>` and `&`, which are one byte each."""
+"""Go's escapes of `<`, `>` and `&`, which are one byte each."""
 _TRIES: Final = 4
-"""A status may have one in it, or a spec."""
+"""Places tried as the begin of the status; a status or a spec may contain that text itself."""
 _MANAGER: Final = re.compile(rb'"managedBy":"([^"\\]*)"')
 
 Json = dict[str, Any]
@@ -37,7 +37,7 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """Stands for a spec that was not parsed. `is_ours` is false if something in it has another manager."""
+    """Stands for a spec that was not parsed; `is_ours` is false if a component names another manager."""
 
     size: SpecSize
     has_components: bool
@@ -45,9 +45,9 @@ class Unread:
 
 
 def loads(raw: bytes) -> Json:
-    """Parse an AppWrapper, or a line of a watch of them; `spec` is an `Unread` if it is not acceptable.
+    """Parse an AppWrapper, or a line of a watch of AppWrappers; `spec` is an `Unread` if it is too large.
 
-    Raises `orjson.JSONDecodeError` for what is no JSON, and `TooLarge` past the bounds of any answer.
+    Raises `orjson.JSONDecodeError` for invalid JSON, and `TooLarge` past the bounds of any answer.
     """
     start = raw.find(_SPEC)
     if start < 0 or _size(raw, start, len(raw)).is_acceptable:
@@ -68,7 +68,7 @@ def loads(raw: bytes) -> Json:
 
 
 def _ends(raw: bytes, start: int) -> Iterator[int]:
-    """Where the spec may end, the most likely first; the last two leave the status out."""
+    """The places where the spec may end, the most likely first; the last two leave out the status."""
     status = raw.rfind(_STATUS, start)
     for _ in range(_TRIES):
         if status < 0 or len(raw) - status > LARGEST_STATUS:
@@ -82,7 +82,7 @@ def _ends(raw: bytes, start: int) -> Iterator[int]:
 
 
 def _size(raw: bytes, begin: int, end: int) -> SpecSize:
-    """The size of a part; it is read neither as JSON nor as text."""
+    """The size of a part, without parsing it."""
     longer = sum(raw.count(each, begin, end) for each in _ESCAPED) * 5
     return SpecSize(end - begin - longer, count_containers(raw, begin, end))
 

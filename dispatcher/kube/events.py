@@ -1,8 +1,7 @@
-"""Kubernetes Events about AppWrappers: a courtesy, never at the expense of the work.
+"""Writes Kubernetes Events about AppWrappers, at a limited rate.
 
-A bounded queue feeds one sender with a limited rate; what does not fit is dropped and counted. An Event that
-cannot be written is not written. Namespaces take turns, and where there is no room left, the one that has the most
-waiting gives way: who makes events by the thousand loses its own.
+One sender takes Events from a bounded queue; an Event that finds no room or cannot be written is dropped and counted.
+Namespaces take turns. If the queue is full, the namespace with the most Events in it loses its newest one.
 """
 
 from __future__ import annotations
@@ -53,14 +52,14 @@ class EventRecorder:
         self._filled_at = monotonic()
 
     def offer(self, event: EventAbout) -> None:
-        """Have an Event written if there is room for it in its namespace's share."""
+        """Queue an Event, at the expense of the namespace with the most."""
         self._waiting.setdefault(event.namespace, deque()).append(event)
         if sum(map(len, self._waiting.values())) > MOST_WAITING:
             self._drop_newest_of_most()
         self._wake.set()
 
     def _drop_newest_of_most(self) -> None:
-        # Of several with the most, the one that came last: a newcomer does not push out what waits already.
+        # Of several namespaces with the most Events, the newest one loses, so that it does not displace earlier Events.
         waiting = max(reversed(self._waiting.values()), key=len)
         waiting.pop()
         self.dropped += 1
@@ -103,7 +102,7 @@ class EventRecorder:
 
 
 def _short(message: str) -> str:
-    """At most so many bytes; the API server counts those."""
+    """The message, cut to the bytes that the API server accepts."""
     return message.encode(errors="replace")[:LONGEST_MESSAGE].decode(errors="ignore")
 
 

@@ -1,8 +1,8 @@
-"""JSON of API servers, however deep somebody has nested it.
+"""Parses and writes the JSON of API servers at any depth.
 
-An API server takes objects that are nested 10,000 levels deep. Our parser ends at 1024 and our serializer at 254,
-and one object that cannot be read would end a list, or a watch, for everybody. So what lies deeper than `DEEPEST`
-levels is read as null: no kind needs as many, and `api.validation` refuses templates that have fewer.
+An API server accepts objects that are nested 10,000 levels deep. Our parser ends at 1024 and our serializer at 254, and
+one unreadable object would end a list or a watch for all objects. So values deeper than `DEEPEST` levels are read as
+null: no kind needs as many, and `api.validation` refuses templates at a lower depth.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from dispatcher.errors import TooLarge
 DEEPEST: Final = 200
 
 LARGEST_DEEP: Final = 2**21
-"""Bytes that are searched for what lies too deep, in 0.3 s at most: more than an object that etcd stores as JSON."""
+"""Bytes that are searched for deep values, in 0.3 s at most: more than an object that etcd stores as JSON."""
 
-# A string that is cut off is a token, too: were it none, each quote within it would be tried as the begin of one.
+# A truncated string is a token too; otherwise each quote within it would be tried as the begin of a string.
 _TOKEN: Final = re.compile(rb'(?s)"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)|[\[{]|[\]}]')
 
 
 def loads(raw: bytes) -> Any:  # noqa: ANN401  # any JSON
-    """Parse JSON; raises `orjson.JSONDecodeError` for what is none, `TooLarge` for what may only be too deep."""
+    """Parse JSON; raises `orjson.JSONDecodeError` for invalid JSON, `TooLarge` for JSON that may only be too deep."""
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -37,7 +37,7 @@ def loads(raw: bytes) -> Any:  # noqa: ANN401  # any JSON
 
 
 def dumps(value: object) -> bytes:
-    """Write as JSON what `loads` has read."""
+    """Write a value that `loads` has read."""
     try:
         return orjson.dumps(value)
     except orjson.JSONEncodeError:
@@ -45,7 +45,7 @@ def dumps(value: object) -> bytes:
 
 
 def _without_depths(raw: bytes) -> bytes:
-    """The same with null in place of every list and object at the first level that is too deep."""
+    """The JSON with null in place of every list and object at the first level that is too deep."""
     parts: list[bytes] = []
     depth = copied = 0
     for token in _TOKEN.finditer(raw):

@@ -1,15 +1,15 @@
-"""Kubeconfigs that others wrote: what is read of one, and what is refused.
+"""Reads the kubeconfigs of member clusters, and refuses what is unsafe in them.
 
-A member's kubeconfig comes out of a Secret. The hub runs nothing it says, reads no file it names and trusts no server
-it cannot verify, so a kubeconfig has to carry everything in itself: exec plugins, auth providers, paths of files,
-passwords, impersonation and unverified TLS are refused, with the place in the file and what to do. Of a kubeconfig
-only its current context counts; what is wrong in the rest of it harms nobody.
+A member's kubeconfig is in a Secret that another person wrote. The hub runs no program it names, reads no file it names
+and trusts no server it cannot verify, so a kubeconfig must be self-contained. Exec plugins, auth providers, paths of
+files, passwords, impersonation and unverified TLS are refused, with the place in the file and a remedy. Only the
+current context is checked.
 
-What is refused is told without its value. No secret is in any message, any `repr` or any chained error, and no
-certificate or key is ever written to a disk.
+Errors never quote values. No secret is in any message, any `repr` or any chained error, and no certificate or key is
+written to a disk.
 
-As a file it may be hostile, too: it is read as strings, lists and maps, without YAML's aliases, tags and types,
-and only up to a size that costs milliseconds.
+The file may be hostile: it is read as strings, lists and maps, without YAML's aliases, tags and types, and only up to a
+size that costs milliseconds.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from dispatcher.api.syntax import is_subdomain
 LARGEST_FILE: Final = 2**20
 """Bytes; a Secret holds no more."""
 MOST_NODES: Final = 10_000
-"""Values in the file; a kubeconfig of hundreds of clusters has less."""
+"""Values in the file; a kubeconfig of hundreds of clusters has fewer."""
 DEEPEST: Final = 16
 
 _MOST_SHOWN: Final = 10
@@ -76,10 +76,10 @@ _REFUSED_OF_USER: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """How to reach one API server, and as whom; equal if nothing about either has changed.
+    """The address of one API server and the credentials for it; equal if neither has changed.
 
     `server` is an https URL without a slash at its end, and `proxy` an http URL or empty. `authorities`, `certificate`
-    and `key` are PEM; without authorities the system's count.
+    and `key` are PEM; empty `authorities` mean those of the system.
     """
 
     server: str
@@ -92,7 +92,7 @@ class Connection:
 
 
 def connection(kubeconfig: bytes) -> Connection:
-    """Read how its current context reaches which server; `SettingsError` if there is anything to refuse."""
+    """The connection of a kubeconfig's current context; raises `SettingsError` for anything unsafe."""
     whole = _Part("kubeconfig", _Reader(_text(kubeconfig)).document())
     context = whole.named("contexts", "context", whole.needed("current-context"))
     cluster = whole.named("clusters", "cluster", context.needed("cluster"))
@@ -113,10 +113,10 @@ def connection(kubeconfig: bytes) -> Connection:
 
 
 def minified(kubeconfig: bytes, context: str = "") -> bytes:
-    """Keep of a kubeconfig one context, else its current one, and make that the current one.
+    """The kubeconfig reduced to one context, by default its current one, which becomes the current one.
 
-    What that context consists of is kept as it was written, and not checked; `connection` does that. Kubeconfigs that
-    say the same about it are the same bytes afterwards.
+    The context's entries are kept as written and not checked; `connection` checks them. Kubeconfigs with equal entries
+    become equal bytes.
     """
     whole = _Part("kubeconfig", _Reader(_text(kubeconfig)).document())
     chosen = _chosen(whole, context or whole.text("current-context"))
@@ -134,7 +134,7 @@ def minified(kubeconfig: bytes, context: str = "") -> bytes:
 
 
 def api_client(to: Connection) -> ApiClient:
-    """Make the library's client of a connection, in a running loop; `SettingsError` if TLS cannot use what it holds."""
+    """The library's client for a connection, in a running loop; raises `SettingsError` if TLS rejects its content."""
     configuration = Configuration(host=to.server)
     configuration.proxy = to.proxy or None
     configuration.tls_server_name = to.tls_server_name or None
@@ -159,9 +159,9 @@ def api_client(to: Connection) -> ApiClient:
 
 @contextlib.contextmanager
 def _in_memory(content: bytes) -> Iterator[str | None]:
-    """Yield a path at which OpenSSL, which takes nothing but files, can read this; it is on no disk.
+    """Yields a path at which OpenSSL, which reads only files, can read the content; it is on no disk.
 
-    No other user can open it, a root file system that is read-only is no obstacle, and being killed leaves nothing.
+    No other user can open it, it works on a read-only root file system, and a killed process leaves nothing.
     """
     if not content:
         yield None
@@ -197,9 +197,9 @@ def _server(cluster: _Part) -> str:
 
 
 def _proxy(cluster: _Part) -> str:
-    """Read which proxy to tunnel through; it sees nothing but TLS between us and the API server.
+    """The proxy to tunnel through; it sees only TLS between the hub and the API server.
 
-    TLS to a proxy would be verified against the cluster's authorities, and show it our client certificate.
+    TLS to a proxy would be verified against the cluster's authorities, and would show the proxy our client certificate.
     """
     if not cluster.text("proxy-url"):
         return ""
@@ -213,7 +213,7 @@ def _proxy(cluster: _Part) -> str:
 
 
 def _url(part: _Part, key: str, text: str) -> SplitResult:
-    """Take an URL apart; it is never shown, as it could hold a password."""
+    """The parts of a URL; errors do not quote it, because it may hold a password."""
     try:
         url = urlsplit(text)
         is_address = _is_host(url.hostname or "") and url.port != 0
@@ -244,7 +244,7 @@ def _is_host(text: str) -> bool:
 
 
 def _certificate(user: _Part) -> tuple[bytes, bytes]:
-    """Read the client's certificate and its key, or neither."""
+    """The client's certificate and its key, or neither."""
     certificate = user.pem("client-certificate-data", "CERTIFICATE")
     key = user.pem("client-key-data", "PRIVATE KEY")
     if bool(certificate) != bool(key):
@@ -264,13 +264,13 @@ def _token(user: _Part, *, is_needed: bool) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """A map within the file, which knows where it is; its reading refuses what has another type."""
+    """A map within the file, with its path; reading refuses values of other types."""
 
     path: str
     content: Plain = field(repr=False)
 
     def text(self, key: str) -> str:
-        """Read a text; empty if there is none."""
+        """The text at a key; empty if there is none."""
         found = self._entries().get(key)
         if found is None:
             return ""
@@ -279,14 +279,14 @@ class _Part:
         return found
 
     def needed(self, key: str) -> str:
-        """Read a text that must not be empty."""
+        """The text at a key, which must not be empty."""
         found = self.text(key)
         if not found:
             raise self.refusal(key, "is missing", _SELF_CONTAINED)
         return found
 
     def named(self, plural: str, singular: str, name: str) -> _Part:
-        """Find the one entry of that name in a list of named entries."""
+        """The one entry of that name in a list of named entries."""
         entries = self._entries().get(plural)
         listed = entries if isinstance(entries, list) else []
         found = [each for each in listed if isinstance(each, dict) and each.get("name") == name]
@@ -296,14 +296,14 @@ class _Part:
         return _Part(f"{self.path}.{plural}[{quoted(name)}].{singular}", found[0].get(singular))
 
     def names(self, plural: str) -> list[str]:
-        """List the names in a list of named entries."""
+        """The names in a list of named entries."""
         entries = self._entries().get(plural)
         listed = entries if isinstance(entries, list) else []
         found = (each.get("name") for each in listed if isinstance(each, dict))
         return [name for name in found if isinstance(name, str)]
 
     def pem(self, key: str, label: str) -> bytes:
-        """Decode what must be PEM of this label; empty if there is none."""
+        """The decoded PEM of that label; empty if there is none."""
         text = self.text(key)
         if not text:
             return b""
@@ -318,13 +318,13 @@ class _Part:
         return decoded
 
     def refuse(self, unwanted: Mapping[str, tuple[str, str]]) -> None:
-        """Refuse the first of these keys that is there and says anything."""
+        """Refuse the first of these keys that has a value."""
         for key, (problem, remedy) in unwanted.items():
             if self._entries().get(key):
                 raise self.refusal(key, problem, remedy)
 
     def refusal(self, key: str, problem: str, remedy: str) -> errors.SettingsError:
-        """Say what is wrong at a key."""
+        """The error for a key."""
         return _refused(f"{self.path}.{key}", problem, remedy)
 
     def _entries(self) -> dict[str, Plain]:
@@ -334,14 +334,14 @@ class _Part:
 
 
 class _Reader:
-    """Reads YAML as strings, lists and maps, from its events, and stops at the first that nobody means."""
+    """Reads YAML as strings, lists and maps, from its events, and stops at the first event of another kind."""
 
     def __init__(self, text: str) -> None:
         self._events = yaml.parse(text, Loader=_LOADER)
         self._nodes = 0
 
     def document(self) -> Plain:
-        """Read the only document; None if there is none."""
+        """The only document; None if there is none."""
         self._next()
         if isinstance(self._next(), StreamEndEvent):
             return None
@@ -388,7 +388,7 @@ class _Reader:
             return next(self._events)
         except (yaml.YAMLError, ValueError) as error:
             mark = getattr(error, "problem_mark", None)
-        # The parser's own words quote the file, so nothing of them may be chained.
+        # The parser's own message quotes the file, so it must not be chained.
         where = f" (line {mark.line + 1})" if mark else ""
         raise _refused("kubeconfig", f"is not YAML{where}", _SELF_CONTAINED)
 

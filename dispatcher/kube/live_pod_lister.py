@@ -1,15 +1,17 @@
-"""What the API server itself says of the pods of an AppWrapper, for those who must not rely on a cache that lags.
+"""Lists the live pods of AppWrappers at the API server, for decisions that a watch's lag could make wrong.
 
-Whoever gives capacity back asks which items still have live pods. Nobody waits: a question is noted, one list
-answers all that were noted before it began, at most one list a second, and who asked is woken and asks again. So
-an answer is never older than its question, and any number may ask at once.
+Before capacity is released, the API server must confirm that no pod is live. `ask` queues a question and returns. One
+list answers all questions queued before it began, at most one list runs a second, and each answer wakes the AppWrapper,
+whose reconcile asks again. So an answer is never older than its question, and any number of AppWrappers may ask at
+once.
 
-A pod counts for the AppWrapper its label names, in its own namespace, if anything controls it, confirmed or not:
-that errs towards holding on. One that nothing controls is nobody's but its maker's, whatever labels it bears
-(`kubectl debug --copy-to` copies them), and would hold on for ever. (A wrapped Pod is controlled by its AppWrapper.)
+A pod counts for the AppWrapper that its label names, in the AppWrapper's namespace, if any controller owns it,
+confirmed or not: in doubt the capacity stays reserved. A pod without a controller does not count, whatever its labels
+(`kubectl debug --copy-to` copies them): it would reserve the capacity for ever. A wrapped Pod has the AppWrapper as its
+controller.
 
-The pods of a gang that was not dispatched by us bear no label of ours. `count` and `force` find them by their owners;
-`ask` does not see them, so who asks looks at the watched pods first.
+Pods of a gang that MCAD dispatched do not have our label. `count` and `force` find them by their owners. `ask` does not
+see them, so its callers check the watched pods first.
 """
 
 from __future__ import annotations
@@ -34,14 +36,14 @@ from dispatcher.kube.paging import pages
 
 SECONDS_BETWEEN: Final = 1.0
 SECONDS_KEPT: Final = 15.0
-"""For so long an answer is kept for who asked: under load it takes a while until that one's turn, but who comes
-much later, for another reason perhaps, must not be told what was true then."""
+"""Lifetime of an answer. Under load it takes a while until the AppWrapper is reconciled; a much later reconcile,
+perhaps for another reason, must not get an old answer."""
 
 SECONDS_BETWEEN_FORCES: Final = 30.0
-"""Who forces pods to go is woken by each that goes, and by whatever else happens to the others."""
+"""Each pod that goes wakes its AppWrapper, whose reconcile would force the others again."""
 
 UNKNOWN_ITEM: Final = -1
-"""Stands for the item of a pod that does not say of which it is."""
+"""Stands for the item of a pod without a valid item label."""
 
 Claim: TypeAlias = tuple[str, str]
 """A namespace, and the uid of an AppWrapper in it."""
@@ -55,7 +57,7 @@ _log = log.get("live_pod_lister")
 
 @dataclass(frozen=True, slots=True)
 class LiveItems:
-    """The items of which pods `live`, and those of which some are `staying`: nobody has asked them to go."""
+    """The items with `live` pods, and those with pods that are `staying`, which means not deleted."""
 
     live: frozenset[int] = frozenset()
     staying: frozenset[int] = frozenset()
@@ -69,9 +71,9 @@ class _Answer:
 
 
 class LivePodLister:
-    """Answers questions in rounds, for which `run` must be running; `on_answer` is told the AppWrapper's uid.
+    """Answers questions while `run` runs; `on_answer` gets the uid of an AppWrapper whose answer is there.
 
-    `is_down` knows the nodes that are not Ready, and `owner_of` the AppWrapper of a pod that does not say whose it is.
+    `is_down` is true of nodes that are not Ready; `owner_of` gives the AppWrapper of a pod without our label.
     """
 
     def __init__(
@@ -92,10 +94,10 @@ class LivePodLister:
         self._wake = asyncio.Event()
 
     def ask(self, claim: Claim, version: int) -> LiveItems | None:
-        """What is left of an AppWrapper's live pods, from a list begun after this was first asked; None until then.
+        """The items with live pods, from a list begun after the first call; None until then.
 
-        `on_answer` is called once it is known. `version` is the record's: with another one it is another question,
-        and the one before is forgotten. An answer is given once; who asks again asks anew.
+        `on_answer` is called once the answer is there. `version` is the record's: another version is another question
+        and replaces the earlier one. An answer is returned once; the next call asks again.
         """
         answer = self._answers.pop(claim, None)
         if answer is not None and answer.version == version and answer.begun_at > _now() - SECONDS_KEPT:
@@ -106,16 +108,16 @@ class LivePodLister:
         return None
 
     async def count(self, claim: Claim) -> PodCounts:
-        """The pods of an AppWrapper as the API server has them now, decoded as the watched ones are."""
+        """The pods of an AppWrapper as the API server has them now, counted like watched pods."""
         views = map(_decoded, await self._of(claim))
         return count_pods((view.pod for view in views if view), self._is_down)
 
     async def force(self, claim: Claim, now: datetime) -> int:
-        """Delete those live pods at once that should have gone by `now`; how many. At most every 30 s for one claim.
+        """Delete overdue live pods without grace; return their number. Acts at most every 30 s for a claim.
 
-        Those are pods that were asked to go, and whose own grace is over. Nobody else is touched: who deleted an
-        AppWrapper with --cascade=orphan wants its pods to go on. The nodes are not waited for, as they may be away:
-        containers may run on where they are.
+        A pod is overdue if it was deleted and its grace period is over at `now`. Other pods stay: after a deletion with
+        --cascade=orphan they are meant to run on. The nodes, which may be unreachable, are not waited for; containers
+        may run on there.
         """
         if not self._may_force(claim):
             return 0
@@ -127,7 +129,7 @@ class LivePodLister:
         return forced
 
     async def run(self) -> None:
-        """List for whoever asked, until cancelled."""
+        """List while there are questions, until cancelled."""
         while True:
             await self._wake.wait()
             self._wake.clear()
@@ -173,10 +175,11 @@ class LivePodLister:
                 log.internal_error("live_pod_lister", error, appwrapper=appwrapper)
 
     async def _list(self) -> dict[Claim, LiveItems]:
-        """The items that have live pods, for those who asked."""
+        """The items with live pods of each claim that was asked about."""
         live: dict[Claim, set[int]] = defaultdict(set)
         staying: dict[Claim, set[int]] = defaultdict(set)
-        # Of those that are over nothing comes, of the others only whose they are: the list grows with what runs.
+        # Finished pods are left out, and of live ones only the metadata is read: the list grows with the running pods
+        # only.
         query = {"labelSelector": names.UID_LABEL, "fieldSelector": _LIVE}
         async for raw in self._pods(PODS_PATH, query, METADATA_LIST):
             metadata = raw["metadata"]
@@ -201,9 +204,9 @@ class LivePodLister:
         return await self._unlabelled_of(path, appwrapper)
 
     async def _unlabelled_of(self, path: str, appwrapper: str) -> list[Json]:
-        """Found by their owners, and asked for in full only if there are any: mostly there are none.
+        """The pods found by their owners; read in full only if there are any, because mostly there are none.
 
-        Any attempt may have such pods: those of an operator that hands our labels on to nobody.
+        Such pods may belong to any attempt: some operators do not copy our labels to their pods.
         """
         query = {"labelSelector": f"!{names.UID_LABEL}"}
         async for raw in self._pods(path, query, METADATA_LIST):
@@ -218,7 +221,7 @@ class LivePodLister:
         return view is not None and self._owner_of(view) == appwrapper
 
     async def _pods(self, path: str, selectors: Mapping[str, str], accept: str = JSON) -> AsyncIterator[Json]:
-        """Every selected pod that something controls, page by page."""
+        """Every selected pod that has a controller."""
         async for page in pages(self._client, path, selectors, accept=accept):
             for raw in page.items:
                 if controller_of(raw["metadata"]) is not None:
@@ -238,7 +241,7 @@ def _now() -> float:
 
 
 def _decoded(raw: Json) -> PodView | None:
-    """A pod as the watch keeps it; None if it cannot be read: then the watch leaves it out, too, and says so."""
+    """The pod as the watch keeps it; None if it is unreadable, in which case the watch logs it and leaves it out."""
     try:
         return decode_pod(raw)
     except Exception:  # noqa: BLE001  # whatever is written in one pod
@@ -246,7 +249,7 @@ def _decoded(raw: Json) -> PodView | None:
 
 
 def _is_overdue(metadata: Json, now: datetime) -> bool:
-    """True of one that was asked to go; the time that is noted of that includes the grace it was given."""
+    """True for a deleted pod whose grace period is over: `deletionTimestamp` includes the grace period."""
     gone_by = metadata.get("deletionTimestamp")
     return isinstance(gone_by, str) and datetime.fromisoformat(gone_by) <= now
 

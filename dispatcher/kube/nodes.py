@@ -1,4 +1,4 @@
-"""Nodes and pods as the capacity check needs them, read from the API server's JSON."""
+"""Decodes nodes and pods from the API server's JSON, as far as the capacity check needs them."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ PODS_PATH = "/api/v1/pods"
 _MIRROR: Final = "kubernetes.io/config.mirror"
 
 LONGEST_MESSAGE: Final = 1024
-"""How much is kept of what the scheduler says of a pod; it may say something of every node."""
+"""Characters kept of the scheduler's message about a pod; the message may name every node."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """A pod, whose it says it is (`claimed_by`, an AppWrapper's uid), and the object that controls it.
+    """A pod, the uid of the AppWrapper that its label names (`claimed_by`), and the object that controls it.
 
-    `names_appwrapper` is true of one that bears MCAD's label, which has a name, and no claim: it was made for some
-    AppWrapper, and only its owners can tell for which.
+    `names_appwrapper` is true for a pod with MCAD's label and without ours: it belongs to some AppWrapper, and only its
+    owners tell to which.
     """
 
     pod: Pod
@@ -60,7 +60,7 @@ def decode_node(raw: Json) -> Node:
 
 
 def decode_pod(raw: Json) -> PodView:
-    """A pod; its `owner` is left open, because only the chain of owners can confirm it."""
+    """A pod, without `owner`, which only the chain of owners can confirm."""
     metadata = raw["metadata"]
     spec = raw.get("spec") or {}
     status = raw.get("status") or {}
@@ -87,7 +87,7 @@ def decode_pod(raw: Json) -> PodView:
 
 
 def _never_ends(metadata: Mapping[str, Any]) -> bool:
-    """True of a pod of a DaemonSet, which is made anew on its node, and of the mirror of a static pod.
+    """True for a pod of a DaemonSet, which is replaced on its node, and for the mirror of a static pod.
 
     Source: https://kubernetes.io/docs/concepts/workloads/controllers/daemonset/ and
     https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-config-mirror
@@ -108,11 +108,11 @@ def _plight(raw: Json, status: Mapping[str, Any], phase: PodPhase, node: str) ->
 
 
 _ON_ITS_WAY: Final = frozenset({"", "ContainerCreating", "PodInitializing", "RestartingAllContainers"})
-"""Why a container waits when nothing is wrong; every other reason a kubelet gives is the name of an error."""
+"""Reasons of a waiting container without an error; every other reason of a kubelet is an error."""
 
 
 def _is_stuck(status: Mapping[str, Any]) -> bool:
-    """A container that crashed and runs again is not stuck until it crashes again."""
+    """True if a container waits because of an error; a container that crashed and runs again does not wait."""
     waiting = (state.get("waiting") or {} for state in _container_states(status))
     return any((each.get("reason") or "") not in _ON_ITS_WAY for each in waiting)
 
@@ -139,12 +139,12 @@ _CO_SCHEDULING: Final = (
     ("waiting for", "pods from a gang"),
     ("pod group is not ready",),
 )
-"""Words by which a gang scheduler says that a pod waits for others of its gang: the co-scheduler, as MCAD knew
-it (the first three), Kubernetes' own, and Volcano. Such a pod is not unschedulable by itself."""
+"""Words in a gang scheduler's message about a pod that waits for other pods of its gang: those of the co-scheduler, as
+MCAD checks them (the first three), of Kubernetes, and of Volcano. Such a pod is not unschedulable by itself."""
 
 
 def _unscheduled(pod: str, status: Mapping[str, Any]) -> Unscheduled | None:
-    """What the scheduler says of a pod for which it has no node; gates that hold one back are not its word."""
+    """The scheduler's message about a pod without a node; None for a pod that a scheduling gate stops."""
     condition = _condition(status, "PodScheduled")
     if condition.get("status") != "False" or condition.get("reason") != "Unschedulable":
         return None
@@ -180,7 +180,7 @@ def _taint(raw: Mapping[str, Any]) -> Taint:
 
 
 def _amounts(quantities: Mapping[str, Any]) -> Resources:
-    """Allocatable amounts; one that cannot be counted (over 2^63-1) counts as none, never as plenty."""
+    """Allocatable amounts; an amount over 2^63-1 counts as 0."""
     amounts: dict[str, int] = {}
     for resource, quantity in quantities.items():
         try:

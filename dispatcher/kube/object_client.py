@@ -1,8 +1,8 @@
-"""Creating and deleting wrapped objects in one cluster: idempotent, safe to repeat, never a foreign object.
+"""Creates and deletes wrapped objects in one cluster: idempotent, and never a foreign object.
 
-Each call says what came of it as a value. A create whose answer was lost is settled by asking, before
-anything else is tried; a name that is taken is settled by whose it is; a delete always names the uid it means.
-What is ours but was made without our marks, as by MCAD, or lost them, is given them, so that the watches see it.
+Each call returns its outcome as a value. After a create without an answer, and where the name is taken, the existing
+object is read: its owner decides what follows. A delete always has a uid precondition. An object of ours without our
+labels, because MCAD made it or because it lost them, gets them, so that the watches see it.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from dispatcher.text import one_line, text_of
 
 
 class Mark(NamedTuple):
-    """What an object says of itself: the AppWrapper that owns it, the attempt that made it, and where it is."""
+    """The AppWrapper that owns an object, the attempt that made it, and its namespace."""
 
     appwrapper: str
     attempt: int
@@ -50,37 +50,37 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Created:
-    """It exists, and it is this attempt's; `ref` has its uid."""
+    """The object exists and belongs to this attempt; `ref` has its uid."""
 
     ref: ObjectRef
 
 
 @dataclass(frozen=True, slots=True)
 class InTheWay:
-    """An earlier object of ours has the name and is going; try again soon."""
+    """An earlier object of ours has the name and is being deleted; try again soon."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Postponed:
-    """It cannot be created now (a quota is used up); try again later."""
+    """The object cannot be created now (a quota is used up); try again later."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class RefusedForGood:
-    """It can never be created as it is; the message is the API server's own."""
+    """The object can never be created as it is; the message is the API server's own."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class NameTaken:
-    """An object that is not ours has the name, in this cluster; the message names it.
+    """A foreign object in this cluster has the name; the message names it.
 
-    `left_by` is there if the object says that an attempt of this very hub made it; `going` is the message if that
+    `left_by` is set if the object names an attempt of this hub as its maker; `going` is the message to use if that
     attempt is over.
     """
 
@@ -93,24 +93,24 @@ Creation = Created | InTheWay | Postponed | NameTaken | RefusedForGood
 
 _QUOTA: Final = "exceeded quota"
 _MOST_EVENTS: Final = 500
-"""About one object there are seldom more than a few: repeated ones are counted, not added."""
+"""Warnings read about one object. There are seldom more than a few, because repeated ones are counted, not added."""
 
 MOST_REMEMBERED: Final = 50_000
-"""Objects of which it is known how they were when they were made; of the others what is missing is never drift."""
+"""Objects whose state at creation is remembered; for others a missing field never counts as drift."""
 
 _log = log.get("object_client")
 
 
 @dataclass(frozen=True, slots=True)
 class _Made:
-    """An object as it was when it was made: its version, and how it differed from what was asked for."""
+    """The version of an object at its creation, and how it differed from the request."""
 
     version: str
     differences: Differences
 
 
 class ObjectClient:
-    """The wrapped objects of one cluster."""
+    """Creates, reads and deletes the wrapped objects of one cluster."""
 
     def __init__(self, client: ClusterClient, discovery: Discovery) -> None:
         self._client = client
@@ -118,19 +118,19 @@ class ObjectClient:
         self._made: OrderedDict[str, _Made] = OrderedDict()
 
     async def create(self, wrapped: WrappedObject, owner: Owner) -> Creation:
-        """Bring one wrapped object about. Raises `Unavailable` while nobody can say what is there."""
+        """Create one wrapped object; safe to repeat. Raises `Unavailable` without a clear answer about the object."""
         try:
             return await self._create(await self._kind(wrapped), wrapped, owner)
         except errors.Throttled:
             raise  # an answer: nothing was done, and a pause is all that is asked for
         except errors.Unavailable:
-            # The answer was lost: it may or may not exist. Ask; only a clear "no" permits another try.
+            # Without an answer the object may or may not exist: only a clear "no" permits another try.
             settled = await self._settle(wrapped, owner)
             if settled is None:
                 raise
             return settled
         except errors.Conflict:
-            # The name is taken, or was a moment ago, or a quota was written to at the same time.
+            # The name is or was taken, or a quota was updated at the same time.
             settled = await self._settle(wrapped, owner)
             return settled or InTheWay(f"{_title(reference(wrapped, owner))} is not there yet; trying again")
         except errors.Unauthorized:
@@ -141,9 +141,9 @@ class ObjectClient:
             return RefusedForGood(str(error))
 
     async def remove(self, ref: ObjectRef, owner: Owner) -> bool:
-        """Delete one object if it is the AppWrapper's; true once it is gone. Safe to repeat.
+        """Delete one object if it is the AppWrapper's; True once it is gone. Safe to repeat.
 
-        That of a later attempt, which only an older copy of the database does not know, is not there for it.
+        An object of a later attempt, which a restored database does not know, counts as gone.
         """
         kind, found = await self._look_for_ours(ref, owner.uid)
         if found is None or is_of_later_attempt(found["metadata"], owner):
@@ -157,14 +157,14 @@ class ObjectClient:
         return False
 
     async def is_gone(self, ref: ObjectRef, owner_uid: str) -> bool:
-        """True if the API server has no such object, or one that is not (or no longer) the AppWrapper's."""
+        """True if the API server has no such object, or one that is not the AppWrapper's."""
         _, found = await self._look_for_ours(ref, owner_uid)
         return found is None
 
     async def reclaim(self, wrapped: WrappedObject, ref: ObjectRef, owner: Owner) -> ObjectState | None:
-        """What an object that no watch shows says of itself; None if there is none that is the AppWrapper's.
+        """The state of an object that no watch shows; None if the AppWrapper has no such object.
 
-        It is given our marks again if it lost them, so that the watches see it from then on.
+        An object that lost our labels gets them again, so that the watches see it.
         """
         kind, found = await self._look_for_ours(ref, owner.uid)
         if found is None:
@@ -173,12 +173,12 @@ class ObjectClient:
         return state_of(wrapped.group, wrapped.kind, found)
 
     def version_made(self, uid: str) -> str | None:
-        """The resource version an object had when we made it; None if that is not known (any more)."""
+        """The resource version of an object at its creation; None if it is not remembered."""
         made = self._made.get(uid)
         return made.version if made else None
 
     async def edits(self, wrapped: WrappedObject, ref: ObjectRef, owner: Owner) -> tuple[str, ...]:
-        """The paths of what somebody has changed of an object since it was made; empty if it is gone, or going."""
+        """The paths of the fields that somebody changed since the creation; empty if the object is gone or deleted."""
         _, found = await self._look(ref)
         if found is None or "deletionTimestamp" in found["metadata"]:
             return ()
@@ -186,9 +186,9 @@ class ObjectClient:
         return edited(build(wrapped, owner), found, made.differences if made else None)
 
     async def attempt_of(self, wrapped: WrappedObject, owner: Owner) -> int | None:
-        """The attempt that made the object of that item.
+        """The number of the attempt that made the object of that item; None if the AppWrapper has no such object.
 
-        1 if it bears no number (MCAD made it); None if there is none that is the AppWrapper's.
+        An object without a number, such as MCAD's, counts as of attempt 1.
         """
         _, found = await self._look(reference(wrapped, owner))
         if found is None or owned_by(found["metadata"]) != owner.uid:
@@ -198,7 +198,7 @@ class ObjectClient:
     async def marks(self, api_version: str, kind: str) -> AsyncIterator[Mark]:
         """The mark of every object of a kind that an AppWrapper owns: a complete list, or an error.
 
-        None of a kind that is not served.
+        Yields nothing for a kind that is not served.
         """
         try:
             path = (await self._discovery.find(api_version, kind)).everywhere()
@@ -213,7 +213,7 @@ class ObjectClient:
                     yield Mark(appwrapper, _attempt_in(metadata), str(metadata.get("namespace")))
 
     async def newest_warning(self, ref: ObjectRef) -> str:
-        """The newest warning about an object as "Reason: message", in one line; '' if none, or none we can see."""
+        """The newest warning about an object as "Reason: message", in one line; empty if none can be read."""
         if not ref.uid:
             return ""
         query = {
@@ -245,14 +245,14 @@ class ObjectClient:
         return Created(_with_uid(reference(wrapped, owner), made))
 
     def _remember(self, built: Json, made: Json) -> None:
-        """How an object was made: what a webhook has changed, or the API server does not know, is nobody's edit."""
+        """Remember the state at creation: changes by webhooks and fields unknown to the API server are no drift."""
         metadata = made["metadata"]
         self._made[metadata["uid"]] = _Made(str(metadata.get("resourceVersion")), differences(built, made))
         while len(self._made) > MOST_REMEMBERED:
             self._made.popitem(last=False)
 
     async def _settle(self, wrapped: WrappedObject, owner: Owner) -> Creation | None:
-        """Find out what has the name, and what follows from that; None if nothing has it."""
+        """Read the object that has the name, and act by its owner; None if there is none."""
         ref = reference(wrapped, owner)
         kind, found = await self._look(ref)
         if found is None:
@@ -276,7 +276,7 @@ class ObjectClient:
                 return _collision(ref)
 
     async def _adopt(self, kind: Kind, found: Json, wrapped: WrappedObject, owner: Owner) -> None:
-        """Put our marks on an object of ours that has none; it is ours without them, but no watch sees it."""
+        """Add our labels to an object of ours that lacks them, so that the watches see it."""
         patch = adoption(found, wrapped, owner)
         if patch is None:
             return
@@ -287,7 +287,7 @@ class ObjectClient:
             _log.warning("not_marked", object=_title(ref), error=str(error))
 
     async def _owner_stays(self, found: Json) -> bool:
-        """False if the AppWrapper that owns it is gone, or on its way out."""
+        """False if the AppWrapper that owns the object is gone or being deleted."""
         controller = controller_of(found["metadata"]) or {}
         owner = ObjectRef(
             item=-1,
@@ -301,18 +301,18 @@ class ObjectClient:
         return existing is not None and "deletionTimestamp" not in existing["metadata"]
 
     async def _look_for_ours(self, ref: ObjectRef, owner_uid: str) -> tuple[Kind, Json | None]:
-        """The object of that name if it is the AppWrapper's; None if there is none."""
+        """The object of that name if it is the AppWrapper's, else None."""
         try:
             kind, found = await self._look(ref)
         except errors.Forbidden:
             if ref.uid:
                 raise
-            # We may not even look, and never saw it created: it is the one whose creation was forbidden.
+            # Reading is forbidden and no creation was seen: this is the object whose creation was forbidden.
             return Kind(ref.api_version, ref.kind, "", namespaced=True), None
         return kind, found if found is not None and owned_by(found["metadata"]) == owner_uid else None
 
     async def _look(self, ref: ObjectRef) -> tuple[Kind, Json | None]:
-        """The object of that name as the API server has it now; None if it has none."""
+        """The object of that name as the API server has it now, else None."""
         try:
             kind = await self._discovery.find(ref.api_version, ref.kind)
         except errors.NotFound:
@@ -341,17 +341,17 @@ class ObjectClient:
 
 
 def _attempt_in(metadata: Json) -> int:
-    """1 if it bears no number."""
+    """The attempt that made an object; 1 if it has no number."""
     return attempt_number(metadata) or 1
 
 
 def _is_used_up(error: errors.Forbidden) -> bool:
-    """True if it is a quota that forbids it, which no role will change."""
+    """True if a quota refuses the object, which no role changes."""
     return _QUOTA in str(error)
 
 
 def _last_seen(event: Json) -> str:
-    """When it happened last; the three times are of three generations of the Events API."""
+    """The time of an event's last occurrence; the three fields are of three versions of the Events API."""
     series = event.get("series")
     observed = series.get("lastObservedTime") if isinstance(series, dict) else None
     times = (observed, event.get("lastTimestamp"), event.get("eventTime"))
@@ -370,7 +370,7 @@ def _collision(ref: ObjectRef, left_by: Mark | None = None) -> NameTaken:
 
 
 def _left_by(found: Json, owner: Owner) -> Mark | None:
-    """The attempt of this hub under whose anchor an object is; None if it is under no anchor, or another hub's."""
+    """The attempt of this hub whose anchor owns the object; None without an anchor, or for an anchor of another hub."""
     metadata = found["metadata"]
     controller, appwrapper = controller_of(metadata) or {}, owned_by(metadata)
     hub_id = (metadata.get("annotations") or {}).get(names.HUB_ANNOTATION)

@@ -1,13 +1,12 @@
-"""What wrapped objects say of themselves: one watch for each kind that is wrapped, begun when it is first wanted.
+"""Watches the wrapped objects of a cluster: one informer for each wrapped kind, begun when the kind is first wanted.
 
-The model: a watch sees the objects that bear our uid label, in all namespaces, and keeps of each how it ended,
-its conditions, whose it is, and its edition: which state of what is written in it this is. Pods that a controller
-made bear the label, too, and are not kept. Of kinds that make no pods (a Secret, a Service) nothing but the metadata
-is asked for, so that no content of theirs ever comes here.
+An informer sees the objects with our uid label in all namespaces. Of each it keeps the AppWrapper, the state (its end
+and its conditions) and the edition. Pods that a controller made have the label too, and are not kept. For kinds that
+make no pods (a Secret, a Service) only metadata is requested, so their contents never come here.
 
-It answers from memory, so it never proves anything: a state may be a moment old, and an absence is a suspicion.
-A kind that is forbidden or not served is known to nobody here, and disturbs no other kind. What went before a
-watch could see it makes no event: an AppWrapper that expects objects is told when a complete list lacks one.
+The answers come from memory and prove nothing: a state may be a moment old, and an absence is a suspicion. A forbidden
+or unserved kind has no answers and does not disturb other kinds. An object that was deleted before a watch saw it
+causes no event: an AppWrapper that expects objects is woken if a complete list lacks one.
 """
 
 from __future__ import annotations
@@ -30,24 +29,24 @@ from dispatcher.kube.discovery import Discovery
 from dispatcher.kube.reflector import Extent, Reflector
 
 MOST_UNKNOWN_KINDS: Final = 30
-"""Each watch holds a connection for good, and the pool has 100 for all that is done in a cluster.
+"""Unknown kinds watched at once. Each watch keeps a connection, and a cluster's pool has 100.
 
-The kinds we know are watched whatever else is wrapped: who wraps many odd kinds must not keep Jobs from being seen.
-They are fewer than 50, in two watches at most.
+Known kinds are always watched, so an author who wraps many unknown kinds cannot stop the watch of Jobs. They are fewer
+than 50, in at most two watches each.
 """
 
 IDLE_SECONDS: Final = 60.0
-"""After that a watch that was wanted for an object under creation, and is of no use, makes room for another."""
+"""Seconds after which the watch of a kind that no AppWrapper expects may be ended for another kind."""
 
 _log = log.get("object_informers")
 
 
 @dataclass(frozen=True, slots=True)
 class Edition:
-    """A state of what was written in an object; whoever changes that makes another one.
+    """A version of the written part of an object; a change of that part makes another one.
 
-    The API server counts them as its `generation`, from 1. Of the kinds that have none `version` is the resource
-    version, which also changes with what nobody wrote.
+    `generation` is the API server's count from 1. For a kind without one, `version` is the resource version, which also
+    changes with parts that nobody wrote.
     """
 
     generation: int
@@ -84,7 +83,7 @@ class _Kind:
 
 
 class ObjectInformers:
-    """The watches of wrapped objects in one cluster; `on_change` is told the uid of the AppWrapper concerned."""
+    """The informers of wrapped objects in one cluster; `on_change` gets the uid of the AppWrapper concerned."""
 
     def __init__(self, client: ClusterClient, discovery: Discovery, on_change: Callable[[str], None]) -> None:
         self._client = client
@@ -100,12 +99,12 @@ class ObjectInformers:
         self._wanted_at: dict[_Kind, float] = {}
 
     def want(self, api_version: str, kind: str, *, contents: bool = False) -> None:
-        """Have a kind watched from now on, if `run` is running; free to repeat.
+        """Watch a kind from now on, while `run` runs; safe to repeat.
 
-        `contents` asks for whole objects of a kind of which the metadata would do: somebody waits for a
-        condition of one. A second watch serves it, and the first goes on. Want kinds of which there is an object:
-        of those that are in no table of ours `MOST_UNKNOWN_KINDS` are watched, and nothing is known of the others
-        until a watch is given back, because no AppWrapper expects objects of its kind any more.
+        `contents` requests whole objects even if metadata would do, because an AppWrapper needs a condition of one; a
+        second watch serves it beside the first. Want only kinds of existing objects. Of kinds that are not in the
+        registry `MOST_UNKNOWN_KINDS` are watched. The others are watched once an unknown kind is no longer expected by
+        any AppWrapper.
         """
         wanted = _Kind(api_version, kind, contents or _may_make_pods(api_version, kind))
         if wanted in self._watches or wanted in self._too_many:
@@ -119,10 +118,10 @@ class ObjectInformers:
         self._begun.put_nowait(wanted)
 
     def expect(self, appwrapper: str, refs: tuple[ObjectRef, ...]) -> None:
-        """Tell of the AppWrapper after each complete list that lacks one of these objects; none ends it.
+        """Wake the AppWrapper after each complete list that lacks one of these objects; an empty tuple ends it.
 
-        They take the place of those that were expected before. How they ended is remembered when they are gone: a
-        Job that is cleaned up the moment it is done was done all the same.
+        The objects replace those expected before. The end of an expected object is remembered after its deletion: a Job
+        that is cleaned up at once was done all the same.
         """
         for gone in {ref.uid for ref in self._expected.get(appwrapper, ())} - {ref.uid for ref in refs}:
             self._ended.pop(gone, None)
@@ -134,28 +133,28 @@ class ObjectInformers:
         self._count_users(before, _kinds_of(refs))
 
     def state(self, ref: ObjectRef) -> ObjectState | None:
-        """What the object of that uid says of itself; None if that is not known."""
+        """The state of the object of that uid; None if it is unknown."""
         watch = self._best(ref)
         kept = watch.items.get(ref.uid) if watch else None
         return kept.state if kept else self._ended.get(ref.uid)
 
     def edition(self, ref: ObjectRef) -> Edition | None:
-        """Which edition of the object of that uid a watch has shown; None if none has, or if it cannot be told."""
+        """The edition of the object of that uid that a watch has shown; None if it is unknown."""
         watch = self._best(ref)
         kept = watch.items.get(ref.uid) if watch else None
         return kept.edition if kept else None
 
     def is_absent(self, ref: ObjectRef) -> bool:
-        """True if a complete list of its kind lacks the object of that uid: to be confirmed by asking.
+        """True if a complete list of its kind lacks the object of that uid; to be confirmed at the API server.
 
-        One that was created a moment ago may be absent, and one that bears no uid label always is.
+        An object that was created a moment ago may be absent, and an object without our uid label always is.
         """
         watch = self._best(ref)
         return bool(ref.uid) and watch is not None and watch.synced.is_set() and ref.uid not in watch.items
 
     @property
     def reconnects(self) -> dict[str, int]:
-        """How often each watch broke."""
+        """The number of interruptions of each watch."""
         counted: Counter[str] = Counter()
         for kind, watch in self._watches.items():
             counted[kind.name] += watch.reconnects
@@ -163,11 +162,11 @@ class ObjectInformers:
 
     @property
     def watches(self) -> Collection[Reflector[Any]]:
-        """Those that were begun."""
+        """The watches that were begun."""
         return self._watches.values()
 
     async def run(self) -> None:
-        """Watch what is wanted, until cancelled."""
+        """Run the wanted watches until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 kind = await self._begun.get()
@@ -176,7 +175,7 @@ class ObjectInformers:
                     self._tasks[kind] = tasks.create_task(watch.run(), name=f"watch-{watch.name}")
 
     def _has_room(self) -> bool:
-        """True if one more unknown kind may be watched; a kind that no AppWrapper expects makes room."""
+        """True if one more unknown kind may be watched; ends the watch of an idle kind for it."""
         watched = [each for each in self._watches if not each.is_known]
         if len(watched) < MOST_UNKNOWN_KINDS:
             return True
@@ -186,7 +185,7 @@ class ObjectInformers:
         return idle is not None
 
     def _is_idle(self, kind: _Kind) -> bool:
-        """True if no AppWrapper expects objects of a kind, nor is about to."""
+        """True if no AppWrapper expects objects of the kind, or is about to."""
         is_used = (kind.api_version, kind.kind) in self._users
         return not is_used and _now() - self._wanted_at[kind] > IDLE_SECONDS
 
@@ -202,7 +201,7 @@ class ObjectInformers:
             self._want_the_rest()
 
     def _give_back(self, kind: _Kind) -> None:
-        """End the watch of an unknown kind; nothing is known of its objects from now on."""
+        """End the watch of an unknown kind; its objects have no state from now on."""
         self._too_many.discard(kind)
         if kind in self._watches and not kind.is_known:
             del self._watches[kind]
@@ -212,7 +211,7 @@ class ObjectInformers:
                 task.cancel()
 
     def _want_the_rest(self) -> None:
-        """Watch kinds there was no room for, as far as there is now."""
+        """Watch kinds that found no room, as far as there is room now."""
         for kind in sorted(self._too_many, key=lambda each: (each.name, each.contents)):
             if sum(not each.is_known for each in self._watches) == MOST_UNKNOWN_KINDS:
                 return
@@ -221,7 +220,7 @@ class ObjectInformers:
                 self.want(kind.api_version, kind.kind, contents=kind.contents)
 
     def _best(self, ref: ObjectRef) -> Reflector[_Kept] | None:
-        """The watch that knows most of an object: of its contents, if there is one."""
+        """The watch of an object's contents if there is one, else the watch of its metadata."""
         whole = self._watches.get(_Kind(ref.api_version, ref.kind, contents=True))
         return whole or self._watches.get(_Kind(ref.api_version, ref.kind, contents=False))
 
@@ -241,7 +240,7 @@ class ObjectInformers:
         )
 
     def _changed(self, uid: str, old: _Kept | None, new: _Kept | None) -> None:
-        """A change of nothing that is kept, such as a heartbeat in a status, wakes nobody."""
+        """Wake the AppWrapper if a kept part changed; a heartbeat in a status, for example, wakes nobody."""
         if old and not new and old.state.end is not End.OPEN and old.appwrapper in self._expected:
             self._ended[uid] = old.state
         if old != new:
@@ -263,7 +262,7 @@ def _kinds_of(refs: tuple[ObjectRef, ...]) -> set[tuple[str, str]]:
 
 
 def _may_make_pods(api_version: str, kind: str) -> bool:
-    """False of kinds that are known to make no pods: there is nothing to be learnt from their contents."""
+    """False for kinds that are known to make no pods, whose contents are therefore not needed."""
     known = KINDS.get((api_version.rpartition("/")[0], kind))
     return known is None or bool(known.rules)
 
@@ -280,7 +279,7 @@ def _kept(kind: _Kind, raw: Json) -> _Kept | None:
 
 
 def _edition(kind: _Kind, metadata: Json) -> Edition | None:
-    """None of what is never compared, or makes pods and has no generation: its status may change all the time."""
+    """None for kinds that are never compared, or that make pods and have no generation: their status changes often."""
     generation = metadata.get("generation")
     if not is_compared(kind.group, kind.kind):
         return None

@@ -1,13 +1,13 @@
-"""From a pod to the AppWrapper it belongs to: a claim by label, confirmed by the chain of owners.
+"""Resolves a pod to its AppWrapper: the pod's label is a claim, which the chain of owners confirms.
 
-A pod's label says which AppWrapper it claims to be of. The claim holds if following controller references
-upwards (pod → ReplicaSet → Deployment → AppWrapper) reaches that uid, in the AppWrapper's own namespace. Objects
-we created are known at once; for those in between the API server is asked, once per object, and again later if it
-does not answer. On the hub a chain ends at an AppWrapper, in a member cluster at an anchor that `is_anchor_of` knows.
+The claim holds if the controller references (pod → ReplicaSet → Deployment → AppWrapper) lead to the uid in the label,
+in the AppWrapper's own namespace. Objects that the dispatcher created are known at once. For objects in between the API
+server is asked once per object, and again later if it does not answer. On the hub a chain ends at an AppWrapper, in a
+member cluster at an anchor (`anchor_root`).
 
-Nothing checks what is written in an owner reference. So the answer of an API server is believed only of an object of
-the uid that the reference names; what an object that is none was found to be is remembered for that very reference.
-An AppWrapper that nobody knows has no namespace yet, and no pods.
+Nothing checks the contents of an owner reference. So an answer counts only if the object has the uid of the reference,
+and a chain that leads to no AppWrapper is remembered for that very reference. An unknown AppWrapper has no namespace
+and no pods.
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ from dispatcher.kube.discovery import Discovery
 LONGEST_CHAIN: Final = 8
 MOST_KNOWN: Final = 200_000
 MOST_DENIED: Final = 20_000
-"""References of which it is known that they lead nowhere; anybody can write more of them."""
+"""References remembered as leading to no AppWrapper; any user can write more of them."""
 NOBODY: Final = ""
 """The root of a chain that leads to no AppWrapper."""
 
 WORKERS: Final = 4
-"""So that a server that takes its time for one kind holds up no other."""
+"""Concurrent requests, so that a server that is slow for one kind delays no other kind."""
 
 LONGEST_PAUSE: Final = 60.0
 
 _ACCEPT: Final = f"{METADATA},{JSON}"
-"""The metadata is all that counts, and the whole may be too large to be read; but not every server can leave it out.
-The garbage collector of Kubernetes asks in the same way.
-Source: https://github.com/kubernetes/client-go/blob/master/metadata/metadata.go"""
+"""Only the metadata is needed, and the whole object may be too large to be read; but not every server can omit the
+rest. Kubernetes' garbage collector asks in the same way. Source:
+https://github.com/kubernetes/client-go/blob/master/metadata/metadata.go"""
 
 _log = log.get("owner_resolver")
 
 
 class OwnerResolver:
-    """Remembers, for each object that controls pods, which root controls it in the end.
+    """Remembers the root of the chain for each object that controls pods.
 
-    `namespace_of` gives an AppWrapper's namespace by uid. `anchor_root` says of which AppWrapper the ConfigMap with
-    that metadata is an anchor; where it is given, as in a member cluster, no reference to an AppWrapper is believed.
+    `namespace_of` gives an AppWrapper's namespace by uid. `anchor_root` gives the AppWrapper of an anchor by the
+    ConfigMap's metadata; with it, as in a member cluster, a reference to an AppWrapper does not count.
     """
 
     def __init__(
@@ -71,17 +71,17 @@ class OwnerResolver:
         self._questions: asyncio.Queue[ObjectRef] = asyncio.Queue()
 
     def learn(self, uid: str, root: str) -> None:
-        """Note that the object `uid` belongs to the AppWrapper `root`, because we created it."""
+        """Remember that the object `uid`, which the dispatcher created, belongs to the AppWrapper `root`."""
         _note(self._roots, uid, root)
 
     def confirm(
         self, claimed_by: str | None, controller: ObjectRef | None, names_appwrapper: bool = False
     ) -> str | None:
-        """The AppWrapper's uid if the claim is confirmed; None if it is not, or not yet (it is being asked).
+        """The AppWrapper's uid if the claim is confirmed; None if it is refuted, or still being resolved.
 
-        A pod without a claim is of the AppWrapper its owners lead to, as with gangs that were dispatched before
-        our labels were. Who it is is asked only for one that `names_appwrapper`: the others are mostly nobody's.
-        One in another namespace than the AppWrapper is nobody's: whoever made it wrote the reference by hand.
+        A pod without a claim belongs to the AppWrapper that its owners lead to, as in gangs that MCAD dispatched. Its
+        owners are resolved only if it `names_appwrapper`, since most such pods belong to no AppWrapper. A pod in
+        another namespace than the AppWrapper does not belong to it: its reference was written by hand.
         """
         if controller is None:
             return None
@@ -99,21 +99,21 @@ class OwnerResolver:
         return root
 
     def named_by(self, claimed_by: str | None, controller: ObjectRef | None) -> str | None:
-        """The uid of the AppWrapper that a pod would be of if its claim were confirmed; None if of none."""
+        """The uid of the AppWrapper to which the pod would belong if its claim were confirmed; None without one."""
         if controller is None:
             return None
         return claimed_by or self._root_of(controller) or None
 
     def is_in_namespace(self, appwrapper: str, namespace: str) -> bool:
-        """True if that AppWrapper is known, and in that namespace."""
+        """True if the AppWrapper is known, and in that namespace."""
         return self._namespace_of(appwrapper) == namespace
 
     def is_being_resolved(self, controller: ObjectRef) -> bool:
-        """True while nobody knows to whom that object belongs, and the API server is being asked."""
+        """True while the root of that object is unknown and being resolved."""
         return controller in self._asked and controller.uid not in self._roots
 
     def _root_of(self, controller: ObjectRef) -> str | None:
-        """What is known of an object: the AppWrapper it belongs to, `NOBODY`, or None if that has to be asked."""
+        """The AppWrapper to which an object belongs, `NOBODY`, or None if that is unknown."""
         meant = self._meant_by(controller) or self._roots.get(controller.uid)
         return NOBODY if meant is None and controller in self._denied else meant
 
@@ -123,7 +123,7 @@ class OwnerResolver:
             self._questions.put_nowait(controller)
 
     async def run(self) -> None:
-        """Answer questions until cancelled; `on_resolved` is called with the uid of each object understood."""
+        """Resolve until cancelled; `on_resolved` gets the uid of each resolved object."""
         async with asyncio.TaskGroup() as tasks:
             for number in range(WORKERS):
                 tasks.create_task(self._work(), name=f"owners-{number}")
@@ -154,7 +154,7 @@ class OwnerResolver:
         self._on_resolved(ref.uid)
 
     def _ask_later(self, ref: ObjectRef, error: str) -> None:
-        """After a pause that doubles: nobody waits for it, and the others are asked meanwhile."""
+        """Ask again after a pause that doubles; other objects are resolved meanwhile."""
         failures = self._failures.get(ref, 0)
         self._failures[ref] = failures + 1
         self._asked.add(ref)
@@ -163,7 +163,7 @@ class OwnerResolver:
         asyncio.get_running_loop().call_later(pause, self._questions.put_nowait, ref)
 
     async def _climb(self, ref: ObjectRef) -> str:
-        """The uid of the AppWrapper at the upper end of the chain; `NOBODY` if there is none."""
+        """The uid of the AppWrapper at the end of the chain; `NOBODY` if there is none."""
         for _ in range(LONGEST_CHAIN):
             known = self._roots.get(ref.uid)
             if known is not None:
@@ -193,7 +193,7 @@ class OwnerResolver:
         )
 
     def _meant_by(self, ref: ObjectRef) -> str | None:
-        """The AppWrapper that a reference means by itself."""
+        """The uid of the AppWrapper that a reference names directly, else None."""
         if self._anchor_root is not None or ref.kind == "ConfigMap":
             return None
         reference = {"apiVersion": ref.api_version, "kind": ref.kind, "name": ref.name, "uid": ref.uid}
@@ -201,7 +201,7 @@ class OwnerResolver:
 
 
 def controller_ref(metadata: Mapping[str, Any], namespace: str) -> ObjectRef | None:
-    """The object that controls another in that namespace; None if none does, or the reference to it cannot be read."""
+    """The object that controls another in that namespace; None without one, or if the reference is unreadable."""
     match controller_of(metadata):
         case {"apiVersion": str(api_version), "kind": str(kind), "name": str(name), "uid": str(uid)}:
             return ObjectRef(-1, api_version, kind, namespace, name, uid)

@@ -1,9 +1,9 @@
-"""Lists, page by page: complete, and bounded in bytes, not only in number.
+"""Complete lists in pages that are bounded in bytes.
 
-The model: a page has as many objects as make `AIM` bytes, or `AIM_CONTAINERS` lists and objects, going by those before.
-One that turns out to have half as much again is not parsed but asked for in smaller parts. An object that is
-too large all by itself is read in another way if there is one, else left out and told: neither keeps the others from
-being listed. A list without end is given up.
+A page has as many objects as take `AIM` bytes or `AIM_CONTAINERS` lists and objects, by the size of the pages before. A
+page that is 1.5 times as large is not parsed, but requested again in smaller pages. An object that is too large by
+itself is read in another way if there is one, else it is logged and left out, so that the other objects are still
+listed. A list with too many objects ends with an error.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from dispatcher.kube.answers import items_of
 from dispatcher.kube.client import JSON, METADATA_LIST, ClusterClient, Json
 
 PAGE: Final = 500
-"""Objects asked for at once, at most."""
+"""Most objects in a page."""
 
 AIM: Final = 2**20
-"""Bytes that a page is to have: of pods, some 300. Parsing them, with the collections of garbage that this causes,
-takes some 10 to 15 ms, in which nobody else has a turn; of four times as many it took over 100 ms."""
+"""Bytes aimed at in a page: about 300 pods. Parsing them, with the garbage collections it causes, blocks the event loop
+for 10 to 15 ms; four times as many took over 100 ms."""
 
 AIM_CONTAINERS: Final = 2**16
-"""Lists and objects that a page is to have: parsing small ones takes as long as parsing that many bytes."""
+"""Lists and objects aimed at in a page: parsing that many small ones takes as long as parsing `AIM` bytes."""
 
 MOST_SHARES: Final = 1.5
-"""How many times that much a page of more than one object may have and is still parsed."""
+"""Multiple of that size up to which a page of more than one object is parsed."""
 
 MOST_LISTED: Final = 250_000
 """Objects of one kind in one cluster. Kubernetes itself ends at 150,000 pods.
@@ -46,7 +46,7 @@ ReadAlone = Callable[[Json], Awaitable[Json | None]]
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """Some objects of a list, and the resource version of the whole; of those `left_out` there is metadata only."""
+    """Some objects of a list, and the resource version of the list; for objects `left_out` there is only metadata."""
 
     items: tuple[Json, ...]
     version: str
@@ -54,7 +54,7 @@ class Page:
 
 
 async def no_other_way(_metadata: Json) -> Json | None:
-    """There is no other way to read an object that is too large."""
+    """None: the object cannot be read in another way."""
     return None
 
 
@@ -66,10 +66,10 @@ async def pages(
     accept: str = JSON,
     read_alone: ReadAlone | None = None,
 ) -> AsyncIterator[Page]:
-    """A complete list; raises what a read raises, and `TooLarge` for a list without end.
+    """The pages of a complete list; raises as a read does, and `TooLarge` for a list with too many objects.
 
-    For an object that is too large by itself `read_alone` is asked, with its metadata. It is left out if that gives
-    None; if there is no `read_alone`, `TooLarge` is raised: then the list is a proof of what is absent.
+    `read_alone` reads an object that is too large, given its metadata; None leaves the object out. Without
+    `read_alone`, `TooLarge` is raised instead: then an object that is missing in the list does not exist.
     """
     limit, listed, token = PAGE, 0, ""
     while True:
@@ -97,13 +97,13 @@ async def pages(
 
 
 def _next_limit(limit: int, shares: float, count: int) -> int:
-    """How many to ask for next, if so many were so many times what a page is to have."""
+    """The size of the next page, if a page of `count` objects had `shares` times the size aimed at."""
     fitting = int(count / shares) if count and shares else PAGE
     return max(1, min(PAGE, limit * _GROWTH, fitting))
 
 
 def _shares(raw: bytes) -> float:
-    """How many times an answer is as large as a page is to be; by its bytes alone if it has too many of them."""
+    """The size of an answer as a multiple of the size aimed at; by bytes alone if they are too many."""
     by_length = len(raw) / AIM
     return by_length if by_length > MOST_SHARES else max(by_length, count_containers(raw) / AIM_CONTAINERS)
 
@@ -111,7 +111,7 @@ def _shares(raw: bytes) -> float:
 async def _read(
     client: ClusterClient, path: str, query: Mapping[str, str], accept: str, most: float
 ) -> tuple[Json, float]:
-    """A page, and how many times it is as large as it is to be; `TooLarge` if that is more than `most`."""
+    """A page and its size as a multiple of the size aimed at; raises `TooLarge` above `most`."""
     shares = 0.0
 
     def loads(raw: bytes) -> Any:  # noqa: ANN401  # any JSON

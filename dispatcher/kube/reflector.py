@@ -1,15 +1,15 @@
-"""A list, kept current: LIST once, then WATCH from there, for as long as it runs.
+"""A reflector: LIST once, then WATCH from there, into a local store by uid.
 
-The model: the store is what the API server said, projected by `decode` to what we need of it, by uid. A
-change calls `on_change(uid, old, new)`, synchronously and in order; new None is a deletion. Handlers only
-mark keys and update indexes. A watch that ends is resumed where it was; one whose version is too old (410)
-is replaced by a fresh list, whose differences are reported as if they had been watched. What was gone before
-the first list, or came and went between two, makes no difference: for that, `on_listed` is called after each.
-It is never an answer to "does it exist?" before `synced` is set, and a cached absence is not proof of one afterwards.
+The store has each object as `decode` projects it. A change calls `on_change(uid, old, new)`, synchronously and in
+order; new None is a deletion. Handlers only mark keys and update indexes. A watch that ends is resumed at its resource
+version. If that version is too old (410), a fresh list replaces the store, and its differences are reported like
+watched ones. An object that was deleted before the first list, or came and went between two lists, makes no difference;
+`on_listed` is called after each list. Before `synced` is set the store proves nothing; afterwards an absence is still
+no proof.
 
-It refuses to guess: an object that `decode` cannot read is logged by its name and left out. It does not repeat
-itself: what keeps a watch from its list is logged when it begins and when it ends, not at every try. What it is sent
-is bounded (`bounds`, `paging`), and others have their turn between any two objects.
+An object that `decode` cannot read is logged by its name and left out. A failure is logged when it begins and when it
+ends, not at every try. Answers are bounded (`bounds`, `paging`), and the event loop runs other tasks between any two
+objects.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ BACKOFF_SECONDS: Final = (0.2, 30.0)
 LONG_LINE_SECONDS: Final = 0.025
 """Processor time after which a line of a watch counts as long; parsing one of the largest takes 80 ms."""
 RESTS: Final = 1
-"""How many times as long as it took a watch pauses after a long line: others have half of the time, and what the line
-is followed by comes half as fast."""
+"""Pause after a long line, as a multiple of its processing time: other tasks get half of the time, and the watch reads
+half as fast."""
 
 _log = log.get("reflector")
 
 
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much of a collection is asked for: the objects that bear a label, whole or as their metadata only."""
+    """The requested part of a collection: objects with a label or all, whole objects or their metadata only."""
 
     labelled: str = ""
     contents: bool = True
 
     @property
     def query(self) -> Json:
-        """What a list and a watch of it have in common."""
+        """The common query of the list and the watch."""
         return {"labelSelector": self.labelled} if self.labelled else {}
 
 
@@ -67,7 +67,7 @@ EVERYTHING: Final = Extent()
 
 
 class Reflector(Generic[T]):
-    """Keeps `items` (by uid) equal to what the API server has at the path that `locate` gives."""
+    """Keeps `items` (by uid) equal to the collection at the path that `locate` gives."""
 
     def __init__(
         self,
@@ -87,14 +87,14 @@ class Reflector(Generic[T]):
         self.name = name
         self.items: dict[str, T] = {}
         self.synced = asyncio.Event()
-        """Set once a complete list was seen: from then on what is absent from `items` was absent then."""
+        """Set once a list is complete: from then on an object absent from `items` was absent at that time."""
         self.answered = asyncio.Event()
-        """Set once the API server said anything: a list, or that it has no such kind."""
+        """Set once the API server sent a list, or answered that it does not serve the kind."""
         self.heard = asyncio.Event()
-        """Set with `answered`, and also once the API server said that we may not look."""
+        """Set with `answered`, and also once the API server refused access."""
         self.reconnects = 0
         self.most_pages = 0
-        """The pages that were read of the list that came furthest: it grows while a long list goes on."""
+        """Pages read of the longest list so far; it grows while a long list goes on."""
         self._client = client
         self._locate = locate
         self._decode = decode
@@ -109,21 +109,21 @@ class Reflector(Generic[T]):
         self._latest = ""
         self._followed = False
         self.trouble: errors.ClusterError | None = None
-        """What kept it from a list or a watch the last time that was tried; None once a watch has shown anything."""
+        """The failure of the last list or watch; None once a watch works."""
 
     @property
     def is_forbidden(self) -> bool:
-        """True while the API server says that we may not look."""
+        """True while the API server refuses access."""
         return type(self.trouble) is errors.Forbidden
 
     @property
     def reason(self) -> str:
-        """Its name, and what kept it from a list or a watch the last time that was tried."""
+        """The reflector's name and the failure of its last list or watch."""
         return f"{self.name}: {self.trouble or 'the API server has not answered yet'}"
 
     @property
     def excess(self) -> str:
-        """What the API server sends that is beyond the bounds, in a sentence; empty while it keeps to them."""
+        """The API server's violation of the bounds, in a sentence; empty without one."""
         return str(self.trouble) if isinstance(self.trouble, errors.TooLarge) else ""
 
     async def run(self) -> None:
@@ -136,7 +136,7 @@ class Reflector(Generic[T]):
                 version = await self._relist(path)
                 await self._follow(path, version)
             except errors.ClusterError as error:
-                # A list alone is no success: who may list but not watch would list everything without pause.
+                # A list alone is no success: a user who may list but not watch would list everything without pause.
                 failures = 1 if self._followed else failures + 1
                 self._note(error, failures)
                 await asyncio.sleep(self._pause(failures))
@@ -150,8 +150,8 @@ class Reflector(Generic[T]):
     def _note(self, error: errors.ClusterError, failures: int) -> None:
         match error:
             case errors.NotFound():
-                # An API server that has just started answers 404 for kinds it will serve in a moment, so
-                # nothing is forgotten. Where a kind is really removed, its objects were deleted before it.
+                # An API server that has just started answers 404 for kinds it serves a moment later, so the store
+                # stays. Where a kind is really removed, its objects were deleted before it.
                 self.answered.set()
                 self.heard.set()
                 self._report(error, "not_served", log.LEVELS["info"], failures)
@@ -163,7 +163,7 @@ class Reflector(Generic[T]):
                     self.heard.set()
 
     def _report(self, error: errors.ClusterError, event: str, level: int, failures: int) -> None:
-        """Say it once for each sort of error, and at debug level while that sort goes on."""
+        """Log a failure once for each type of error, and at debug level while that type goes on."""
         said = type(self.trouble) is type(error)
         self.trouble = error
         _log.log(
@@ -181,7 +181,7 @@ class Reflector(Generic[T]):
             _log.info("watch_works_again", watch=self.name)
 
     async def _relist(self, path: str) -> str:
-        """Replace the store by a complete, consistent list and report what differs; its resource version."""
+        """Replace the store by a complete, consistent list and report the differences; return its resource version."""
         fresh: dict[str, tuple[str, T | None]] = {}
         reached, time_slice = "", TimeSlice()
         accept = JSON if self._extent.contents else METADATA_LIST
@@ -191,7 +191,7 @@ class Reflector(Generic[T]):
             reached = self._version(page)
             read += 1
             self.most_pages = max(self.most_pages, read)
-            # Read page by page: a list as it was sent is many times what is kept of it.
+            # Decoded page by page: raw objects take many times the memory of decoded ones.
             for raw in page.items:
                 with self._sensible():
                     fresh[_short(raw["metadata"]["uid"])] = self._decoded(raw)
@@ -211,7 +211,7 @@ class Reflector(Generic[T]):
         return reached
 
     async def _follow(self, path: str, version: str) -> None:
-        """Watch from `version` on, over as many connections as it takes; `Expired` when a new list is due."""
+        """Watch from `version` on, over any number of connections; raises `Expired` when a new list is due."""
         failures = 0
         while True:
             before = version
@@ -252,7 +252,7 @@ class Reflector(Generic[T]):
         return self._latest
 
     def _apply(self, line: bytes) -> str:
-        """Apply one watch line; the resource version reached."""
+        """Apply one line of a watch; return its resource version."""
         try:
             event = self._loads(line)
         except orjson.JSONDecodeError as error:
@@ -276,14 +276,14 @@ class Reflector(Generic[T]):
 
     @contextmanager
     def _sensible(self) -> Iterator[None]:
-        """Kinds are served by all sorts of servers: nonsense from one must not end the watches of the others."""
+        """Raises `Unavailable` for nonsense from a server, so that it does not end the watches of other kinds."""
         try:
             yield
         except (KeyError, TypeError, AttributeError) as error:
             raise errors.Unavailable(f"{self.name}: the answer makes no sense: {error!r}") from error
 
     def _decoded(self, raw: Json) -> tuple[str, T | None]:
-        """The version of an object, and what is kept of it; what is known already is not read again."""
+        """The version of an object and its decoded value; an unchanged version is not decoded again."""
         version = _short(raw["metadata"]["resourceVersion"])
         uid = raw["metadata"]["uid"]
         if self._versions.get(uid) == version:
@@ -291,7 +291,7 @@ class Reflector(Generic[T]):
         return version, self._read(raw)
 
     def _kept(self, uids: Iterable[str]) -> Iterator[tuple[str, tuple[str, T | None]]]:
-        """What is known of objects that cannot be read now: they are still there."""
+        """The stored values of objects that cannot be read now, but still exist."""
         return ((uid, (self._versions[uid], self.items[uid])) for uid in uids if uid in self.items)
 
     def _upsert(self, uid: str, version: str, item: T | None) -> None:
@@ -317,7 +317,7 @@ class Reflector(Generic[T]):
             return None
 
     def _tell(self, uid: str, old: T | None, new: T | None) -> None:
-        """What a change means to somebody may fail; the store has it, and goes on."""
+        """Call the handler; the store has the change, so an error of the handler is logged and the watch goes on."""
         try:
             self._on_change(uid, old, new)
         except errors.StoreError:
@@ -337,7 +337,7 @@ class Reflector(Generic[T]):
 
 
 def _short(identity: object) -> str:
-    """A uid or a resource version; what is longer is none, and would be kept."""
+    """A uid or a resource version; raises `TooLarge` for a longer text, which would be kept."""
     text = str(identity)
     if len(text) > LONGEST_ID:
         raise errors.TooLarge(f"an identity of {len(text)} characters")

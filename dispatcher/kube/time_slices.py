@@ -1,4 +1,4 @@
-"""Long work in short stretches: others have their turn in between, and nobody's lease runs out meanwhile."""
+"""Runs long work in short time slices, so that the event loop runs other tasks and the lease is renewed in between."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ T = TypeVar("T")
 LONGEST_SECONDS: Final = 0.01
 
 LARGEST_INLINE: Final = 2**15
-"""Bytes of JSON that are understood without a pause, in some milliseconds."""
+"""Bytes of JSON that are parsed in the event loop, in some milliseconds."""
 
 
 SWITCH_SECONDS: Final = 0.0005
@@ -25,7 +25,7 @@ _ASIDE: Final = ThreadPoolExecutor(max_workers=1, thread_name_prefix="run_in_thr
 
 
 class TimeSlice:
-    """Work that others need not wait for; `clock` is in seconds."""
+    """The time since the event loop last ran other tasks; `clock` is in seconds."""
 
     def __init__(
         self, longest: float = LONGEST_SECONDS, clock: Callable[[], float] = time.perf_counter
@@ -35,17 +35,17 @@ class TimeSlice:
         self._began = clock()
 
     async def pause_if_long(self) -> None:
-        """Let others have their turn if this one has lasted long enough; between any two items."""
+        """Run other tasks if the slice is over; call it between any two items."""
         if self._clock() - self._began >= self._longest:
             await asyncio.sleep(0)
             self._began = self._clock()
 
 
 async def run_in_thread_if_large(size: int, work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What `work` comes to, a function of values; on one of that many bytes in a thread, if they are many.
+    """The result of `work`, a pure function; run in a thread if `size`, in bytes, is above `LARGEST_INLINE`.
 
-    Threads of Python take turns: it is not done sooner, but others go on. There is one such thread, whatever comes at
-    once: the event loop has every second turn, not every seventh.
+    Threads of Python take turns, so a thread does not finish sooner, but the event loop goes on. There is one such
+    thread for all work, so that the event loop gets every second turn, not every seventh.
     """
     if size <= LARGEST_INLINE:
         return work(*args, **kwargs)
@@ -53,9 +53,9 @@ async def run_in_thread_if_large(size: int, work: Callable[P, T], *args: P.args,
 
 
 def set_switch_interval() -> None:
-    """Have the threads of this process take turns of `SWITCH_SECONDS`.
+    """Let the threads of this process take turns of `SWITCH_SECONDS`.
 
-    The event loop gives its turn away whenever it waits for a socket. With Python's default of five milliseconds each
-    step of the loop takes as long beside a busy thread: 9 ms for one that takes 0.5; with this, 2 ms.
+    The event loop gives up its turn whenever it waits for a socket. With Python's default of five milliseconds, each
+    step of the loop then waits that long beside a busy thread: a step of 0.5 ms takes 9 ms, with this setting 2 ms.
     """
     sys.setswitchinterval(SWITCH_SECONDS)
