@@ -46,8 +46,8 @@ def without_values(message: str) -> str:
         return message[: denied.end()] + _cut(message[denied.end() :], LONGEST_FREE_TEXT)
     undecoded = _UNDECODED.search(message)
     if undecoded:
-        told = message[undecoded.end() :]
-        return message[: undecoded.end()] + (told if _KNOWN_DECODING.fullmatch(told) else HIDDEN)
+        cause = message[undecoded.end() :]
+        return message[: undecoded.end()] + (cause if _KNOWN_DECODING.fullmatch(cause) else HIDDEN)
     return _without_bad_values(message)
 
 

@@ -76,7 +76,7 @@ class Anchors:
         try:
             path = paths.collection("v1", "configmaps", owner.namespace)
             made = one_object(await self._client.create(path, wanted), path)
-            self._know(made["metadata"], owner.uid)
+            self._remember(made["metadata"], owner.uid)
         except errors.AlreadyExists:
             there = await self._get(_path(owner.namespace, name))
             if there is None:
@@ -89,7 +89,7 @@ class Anchors:
             raise errors.Unavailable(f"the anchor {owner.namespace}/{name} is being deleted")
         if not self._is_ours(metadata, owner.uid):
             raise taken(owner)
-        self._know(metadata, owner.uid)
+        self._remember(metadata, owner.uid)
         return Anchor(name, metadata["uid"])
 
     async def remove(self, namespace: str, name: str, appwrapper: str) -> bool:
@@ -112,17 +112,17 @@ class Anchors:
         found = _found(metadata)
         if found is None or not self._is_ours(metadata, found.appwrapper):
             return None
-        self._know(metadata, found.appwrapper)
+        self._remember(metadata, found.appwrapper)
         return found.appwrapper
 
     def _is_ours(self, metadata: Json, appwrapper: str) -> bool:
         """True if the ConfigMap has the remembered uid; without one, if it has the label, which any user can write."""
-        known = self._uids.get((metadata.get("namespace"), metadata.get("name")))
-        if known is not None:
-            return bool(known == metadata["uid"])
+        remembered = self._uids.get((metadata.get("namespace"), metadata.get("name")))
+        if remembered is not None:
+            return bool(remembered == metadata["uid"])
         return bool((metadata.get("labels") or {}).get(names.UID_LABEL) == appwrapper)
 
-    def _know(self, metadata: Json, appwrapper: str) -> None:
+    def _remember(self, metadata: Json, appwrapper: str) -> None:
         key = metadata.get("namespace"), metadata.get("name")
         if self._uids.get(key) == metadata["uid"]:
             return
@@ -187,8 +187,8 @@ def _found(metadata: Json) -> Found | None:
 
 
 def _read(metadata: Json) -> Found | None:
-    meant = appwrapper_of({"apiVersion": "v1", "kind": "ConfigMap", "name": metadata["name"]})
-    if meant is None or meant != metadata["labels"].get(names.UID_LABEL):
+    appwrapper = appwrapper_of({"apiVersion": "v1", "kind": "ConfigMap", "name": metadata["name"]})
+    if appwrapper is None or appwrapper != metadata["labels"].get(names.UID_LABEL):
         return None
     if any(name_of(metadata[each]) != metadata[each] for each in ("namespace", "name", "uid")):
         return None  # no API server gives such names, and no database can be asked about them
@@ -196,7 +196,7 @@ def _read(metadata: Json) -> Found | None:
         namespace=metadata["namespace"],
         name=metadata["name"],
         uid=metadata["uid"],
-        appwrapper=meant,
+        appwrapper=appwrapper,
         attempt=int(metadata["name"].rpartition("-")[2]),
         hub_id=str((metadata.get("annotations") or {}).get(names.HUB_ANNOTATION)),
         deleting="deletionTimestamp" in metadata,

@@ -464,10 +464,10 @@ def _refusal(method: str, path: str, response: aiohttp.ClientResponse, body: byt
         return errors.Throttled(message, _retry_after(response))
     if response.status == 409 and method == "POST" and reason in {"AlreadyExists", ""}:
         return errors.AlreadyExists(message, reason)
-    known = _BY_STATUS.get(response.status)
-    if known is None:
+    error_type = _BY_STATUS.get(response.status)
+    if error_type is None:
         return errors.Unavailable(f"{method} {path}: {response.status} {message}")
-    return known(message, reason)
+    return error_type(message, reason)
 
 
 def _status_object(body: bytes) -> Json:

@@ -62,11 +62,11 @@ class Discovery:
 
     async def find(self, api_version: str, kind: str) -> Kind:
         """The kind; raises `NotFound`, with a message for users, if the cluster does not serve it."""
-        known = self._kinds.get((api_version, kind))
-        if known is None:
+        found = self._kinds.get((api_version, kind))
+        if found is None:
             await self.load(api_version)
-            known = self._kinds.get((api_version, kind))
-        if known is None:
+            found = self._kinds.get((api_version, kind))
+        if found is None:
             # An API server that has just started does not serve every CRD yet, so a missing kind counts once it is
             # ready.
             await self.check_ready()
@@ -74,7 +74,7 @@ class Discovery:
                 f'no matches for kind "{kind}" in version "{api_version}": '
                 "install its CustomResourceDefinition, or correct apiVersion and kind"
             )
-        return known
+        return found
 
     def forget(self, kind: Kind) -> None:
         """Look the kind up again next time: the API server answered that its path does not exist."""

@@ -60,11 +60,11 @@ class DriftChecker:
 
     def ask(self, question: Question) -> Edits | None:
         """The edits found by the last comparison; None before the first. Safe to repeat."""
-        known = self._answers.get(question.ref.uid)
-        if known is None or known.edition != question.edition:
+        last = self._answers.get(question.ref.uid)
+        if last is None or last.edition != question.edition:
             self._questions[question.ref.uid] = question
             self._wake.set()
-        return known.edits if known else None
+        return last.edits if last else None
 
     async def run(self) -> None:
         """Compare until cancelled."""
@@ -79,24 +79,24 @@ class DriftChecker:
         try:
             edits = await question.compare()
         except (errors.Forbidden, errors.Invalid) as error:
-            self._note(question, self._known(question))  # the answer would be the same again
+            self._note(question, self._last_edits(question))  # the answer would be the same again
             _not_compared(question, error)
         except errors.DispatcherError as error:
             asyncio.get_running_loop().call_later(AGAIN_SECONDS, self._put_back, question)
             _not_compared(question, error)
         except Exception:  # noqa: BLE001  # the loop's edge: one object must not end the watches beside it
-            self._note(question, self._known(question))
+            self._note(question, self._last_edits(question))
             log.count_internal_error("drift_checker")
             _log.exception("comparison_failed", **_named(question))
         else:
-            known = self._answers.get(question.ref.uid)
+            last = self._answers.get(question.ref.uid)
             self._note(question, edits)
-            if known is None or known.edits != edits:
+            if last is None or last.edits != edits:
                 self._on_change(question.appwrapper)
 
-    def _known(self, question: Question) -> Edits:
-        known = self._answers.get(question.ref.uid)
-        return known.edits if known else ()
+    def _last_edits(self, question: Question) -> Edits:
+        last = self._answers.get(question.ref.uid)
+        return last.edits if last else ()
 
     def _note(self, question: Question, edits: Edits) -> None:
         self._answers[question.ref.uid] = _Answer(question.edition, edits)

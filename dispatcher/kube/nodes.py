@@ -107,14 +107,14 @@ def _plight(raw: Json, status: Mapping[str, Any], phase: PodPhase, node: str) ->
     return Plight.NONE
 
 
-_ON_ITS_WAY: Final = frozenset({"", "ContainerCreating", "PodInitializing", "RestartingAllContainers"})
+_STARTING_REASONS: Final = frozenset({"", "ContainerCreating", "PodInitializing", "RestartingAllContainers"})
 """Reasons of a waiting container without an error; every other reason of a kubelet is an error."""
 
 
 def _is_stuck(status: Mapping[str, Any]) -> bool:
     """True if a container waits because of an error; a container that crashed and runs again does not wait."""
     waiting = (state.get("waiting") or {} for state in _container_states(status))
-    return any((each.get("reason") or "") not in _ON_ITS_WAY for each in waiting)
+    return any((each.get("reason") or "") not in _STARTING_REASONS for each in waiting)
 
 
 def _exit_codes(status: Mapping[str, Any]) -> tuple[int, ...]:
@@ -148,8 +148,8 @@ def _unscheduled(pod: str, status: Mapping[str, Any]) -> Unscheduled | None:
     condition = _condition(status, "PodScheduled")
     if condition.get("status") != "False" or condition.get("reason") != "Unschedulable":
         return None
-    said = condition.get("message")
-    message = one_line(said[:LONGEST_MESSAGE], LONGEST_MESSAGE) if isinstance(said, str) else ""
+    text = condition.get("message")
+    message = one_line(text[:LONGEST_MESSAGE], LONGEST_MESSAGE) if isinstance(text, str) else ""
     if any(all(word in message for word in words) for words in _CO_SCHEDULING):
         return None
     return Unscheduled(name_of(pod), intern(message), intern(name_of(condition.get("lastTransitionTime"))))

@@ -225,8 +225,8 @@ class ObjectClient:
         except errors.ClusterError:
             return ""  # a hint: whoever asks does without
         newest: Json = max(_events(page), key=_last_seen, default={})
-        said = without_values(text_of(newest.get("message")))
-        return one_line(": ".join(filter(None, (text_of(newest.get("reason")), said))))
+        message = without_values(text_of(newest.get("message")))
+        return one_line(": ".join(filter(None, (text_of(newest.get("reason")), message))))
 
     async def _create(self, kind: Kind, wrapped: WrappedObject, owner: Owner) -> Created:
         path, built = kind.path(owner.namespace), build(wrapped, owner)

@@ -263,8 +263,8 @@ def _kinds_of(refs: tuple[ObjectRef, ...]) -> set[tuple[str, str]]:
 
 def _may_make_pods(api_version: str, kind: str) -> bool:
     """False for kinds that are known to make no pods, whose contents are therefore not needed."""
-    known = KINDS.get((api_version.rpartition("/")[0], kind))
-    return known is None or bool(known.rules)
+    row = KINDS.get((api_version.rpartition("/")[0], kind))
+    return row is None or bool(row.rules)
 
 
 def _kept(kind: _Kind, raw: Json) -> _Kept | None:

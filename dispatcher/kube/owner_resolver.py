@@ -25,8 +25,8 @@ from dispatcher.kube.client import JSON, METADATA, ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
 
 LONGEST_CHAIN: Final = 8
-MOST_KNOWN: Final = 200_000
-MOST_DENIED: Final = 20_000
+MOST_ROOTS: Final = 200_000
+MOST_ROOTLESS: Final = 20_000
 """References remembered as leading to no AppWrapper; any user can write more of them."""
 NOBODY: Final = ""
 """The root of a chain that leads to no AppWrapper."""
@@ -65,7 +65,7 @@ class OwnerResolver:
         self._namespace_of = namespace_of
         self._anchor_root = anchor_root
         self._roots: OrderedDict[str, str] = OrderedDict()
-        self._denied: OrderedDict[ObjectRef, None] = OrderedDict()
+        self._rootless: OrderedDict[ObjectRef, None] = OrderedDict()
         self._asked: set[ObjectRef] = set()
         self._failures: dict[ObjectRef, int] = {}
         self._questions: asyncio.Queue[ObjectRef] = asyncio.Queue()
@@ -114,8 +114,8 @@ class OwnerResolver:
 
     def _root_of(self, controller: ObjectRef) -> str | None:
         """The AppWrapper to which an object belongs, `NOBODY`, or None if that is unknown."""
-        meant = self._meant_by(controller) or self._roots.get(controller.uid)
-        return NOBODY if meant is None and controller in self._denied else meant
+        root = self._appwrapper_named_by(controller) or self._roots.get(controller.uid)
+        return NOBODY if root is None and controller in self._rootless else root
 
     def _ask(self, controller: ObjectRef) -> None:
         if controller not in self._asked:
@@ -149,8 +149,8 @@ class OwnerResolver:
         if root:
             self.learn(ref.uid, root)
         else:
-            self._denied[ref] = None
-            _forget_oldest(self._denied, MOST_DENIED)
+            self._rootless[ref] = None
+            _drop_oldest(self._rootless, MOST_ROOTLESS)
         self._on_resolved(ref.uid)
 
     def _ask_later(self, ref: ObjectRef, error: str) -> None:
@@ -165,9 +165,9 @@ class OwnerResolver:
     async def _climb(self, ref: ObjectRef) -> str:
         """The uid of the AppWrapper at the end of the chain; `NOBODY` if there is none."""
         for _ in range(LONGEST_CHAIN):
-            known = self._roots.get(ref.uid)
-            if known is not None:
-                return known
+            root = self._roots.get(ref.uid)
+            if root is not None:
+                return root
             try:
                 found = await self._find(ref)
             except (errors.NotFound, errors.Forbidden):
@@ -179,7 +179,7 @@ class OwnerResolver:
             above = controller_ref(found["metadata"], ref.namespace)
             if above is None:
                 return NOBODY
-            appwrapper = self._meant_by(above)
+            appwrapper = self._appwrapper_named_by(above)
             if appwrapper is not None:
                 return appwrapper  # whatever made the AppWrapper itself is not asked about
             ref = above
@@ -192,7 +192,7 @@ class OwnerResolver:
             await self._client.retry_forbidden(lambda: self._client.get(path, accept=_ACCEPT)), path
         )
 
-    def _meant_by(self, ref: ObjectRef) -> str | None:
+    def _appwrapper_named_by(self, ref: ObjectRef) -> str | None:
         """The uid of the AppWrapper that a reference names directly, else None."""
         if self._anchor_root is not None or ref.kind == "ConfigMap":
             return None
@@ -208,11 +208,11 @@ def controller_ref(metadata: Mapping[str, Any], namespace: str) -> ObjectRef | N
     return None
 
 
-def _note(known: OrderedDict[str, str], uid: str, value: str) -> None:
-    known[uid] = value
-    _forget_oldest(known, MOST_KNOWN)
+def _note(roots: OrderedDict[str, str], uid: str, root: str) -> None:
+    roots[uid] = root
+    _drop_oldest(roots, MOST_ROOTS)
 
 
-def _forget_oldest(known: OrderedDict[Any, Any], most: int) -> None:
-    while len(known) > most:
-        known.popitem(last=False)
+def _drop_oldest(entries: OrderedDict[Any, Any], most: int) -> None:
+    while len(entries) > most:
+        entries.popitem(last=False)

@@ -73,9 +73,11 @@ async def pages(
     """
     limit, listed, token = PAGE, 0, ""
     while True:
-        asked = {**query, "limit": str(limit), **({"continue": token} if token else {})}
+        paged_query = {**query, "limit": str(limit), **({"continue": token} if token else {})}
         try:
-            raw, shares = await _read(client, path, asked, accept, MOST_SHARES if limit > 1 else math.inf)
+            raw, shares = await _read(
+                client, path, paged_query, accept, MOST_SHARES if limit > 1 else math.inf
+            )
             page, token = _understood(path, raw)
         except errors.TooLarge:
             if limit > 1:
@@ -83,7 +85,7 @@ async def pages(
                 continue
             if read_alone is None or accept == METADATA_LIST:
                 raise
-            raw, _ = await _read(client, path, asked, METADATA_LIST, math.inf)
+            raw, _ = await _read(client, path, paged_query, METADATA_LIST, math.inf)
             shares = 1.0  # the next may be as large: four of them would be read for nothing
             page, token = _understood(path, raw)
             page = await _each_alone(path, page, read_alone)

@@ -164,10 +164,10 @@ class Reflector(Generic[T]):
 
     def _report(self, error: errors.ClusterError, event: str, level: int, failures: int) -> None:
         """Log a failure once for each type of error, and at debug level while that type goes on."""
-        said = type(self.trouble) is type(error)
+        is_repeated = type(self.trouble) is type(error)
         self.trouble = error
         _log.log(
-            log.LEVELS["debug"] if said else level,
+            log.LEVELS["debug"] if is_repeated else level,
             event,
             watch=self.name,
             error=str(error),

@@ -47,11 +47,11 @@ class ClusterStore:
         async with self._fenced() as connection:
             if (await connection.execute(_INSERT, values)).first() is not None:
                 await self._write_events(connection, name, at, [ClusterNews(ClusterEvent.JOINED)])
-            known = (await connection.execute(_UID, {"name": name})).scalar_one()
-        if known != uid:
+            stored = (await connection.execute(_UID, {"name": name})).scalar_one()
+        if stored != uid:
             remedy = "use a new database" if name == HUB_CLUSTER else "declare it under another name"
             raise SettingsError(
-                f"the cluster {name!r} of this database has the kube-system uid {known}, the one the kubeconfig "
+                f"the cluster {name!r} of this database has the kube-system uid {stored}, the one the kubeconfig "
                 f"leads to has {uid}: correct the kubeconfig or the database URL; if the cluster was really "
                 f"replaced, {remedy}"
             )
@@ -87,13 +87,13 @@ class ClusterStore:
             row = (await connection.execute(_STANDING, {"name": name})).mappings().first()
             if row is None:
                 return
-            known = Standing(**_STANDING_COLUMNS.arguments(row))
-            now = standing.following(known)
-            if now != known:
+            stored = Standing(**_STANDING_COLUMNS.arguments(row))
+            now = standing.following(stored)
+            if now != stored:
                 # A cluster that is declared again after its removal starts without its old state.
                 kept = now if now.is_declared else Standing(is_declared=False)
                 await connection.execute(_NOTE_STANDING, {"name": name, **_STANDING_COLUMNS.row(kept)})
-                await self._write_events(connection, name, at, news(known, now))
+                await self._write_events(connection, name, at, news(stored, now))
 
     async def note_rotation(self, name: str, at: datetime) -> None:
         """Store that the address or the credentials of a cluster changed."""

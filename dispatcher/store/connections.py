@@ -139,8 +139,8 @@ def in_our_words(error: psycopg.Error) -> StoreError:
 
 def _message(error: psycopg.Error) -> str:
     parts = [error.diag.message_primary or str(error) or type(error).__name__, error.diag.message_detail]
-    said = ": ".join(" ".join(part.split()) for part in parts if part)
-    return f"{said} ({error.sqlstate})" if error.sqlstate else said
+    message = ": ".join(" ".join(part.split()) for part in parts if part)
+    return f"{message} ({error.sqlstate})" if error.sqlstate else message
 
 
 def milliseconds(duration: timedelta) -> str:

@@ -140,8 +140,8 @@ def new_row(record: Record) -> Row:
 
 
 def changed_row(before: Record, after: Record) -> Row:
-    """The row that updates a record: null for large parts that did not change, `believed` for the expected version."""
-    row = {"uid": after.uid, "believed": before.version, **_state(after)}
+    """The row that updates a record, with the version the stored row must have; null for unchanged large parts."""
+    row = {"uid": after.uid, "expected_version": before.version, **_state(after)}
     if after.gang == before.gang:
         row |= {"demand": None, "pod_sets": None}
     if after.conditions == before.conditions:
@@ -155,11 +155,11 @@ def changed_row(before: Record, after: Record) -> Row:
 
 def attempt_rows(change: Change) -> list[Row]:
     """The row of the attempt if the change touches it; raises `DataRefused` if a live attempt would be replaced."""
-    known = change.before.attempt if change.before else None
+    old = change.before.attempt if change.before else None
     new = change.after.attempt
-    if known is not None and known.ended_at is None and (new is None or new.number != known.number):
-        raise DataRefused(f"attempt {known.number} is live and cannot be replaced before it has ended")
-    if new is None or new == known:
+    if old is not None and old.ended_at is None and (new is None or new.number != old.number):
+        raise DataRefused(f"attempt {old.number} is live and cannot be replaced before it has ended")
+    if new is None or new == old:
         return []
     return [
         {
@@ -179,11 +179,11 @@ def object_rows(change: Change) -> list[Row]:
     attempt = change.after.attempt
     if attempt is None:
         return []
-    known = _objects_by_item(change.before, attempt.number)
-    if known.keys() - {each.item for each in attempt.objects}:
+    stored = _objects_by_item(change.before, attempt.number)
+    if stored.keys() - {each.item for each in attempt.objects}:
         raise DataRefused(f"attempt {attempt.number} would forget objects it may have created")
     intent = _intent(change.after)
-    turned = change.before is not None and _intent(change.before) != intent
+    has_new_intent = change.before is not None and _intent(change.before) != intent
     return [
         {
             **_OBJECT.row(each),
@@ -192,7 +192,7 @@ def object_rows(change: Change) -> list[Row]:
             "intent": intent,
         }
         for each in attempt.objects
-        if turned or known.get(each.item) != each
+        if has_new_intent or stored.get(each.item) != each
     ]
 
 

@@ -45,8 +45,8 @@ async def ensure_partitions(database: Database, lease: Lease, now: datetime) -> 
         f"{table}_{month:%Y_%m}": (table, month) for table in PARTITIONED for month in _months_from(now)
     }
     async with database.reading() as connection:
-        known = {name for table in PARTITIONED for name in await _partitions_of(connection, table)}
-    missing = [name for name in wanted if name not in known]
+        existing = {name for table in PARTITIONED for name in await _partitions_of(connection, table)}
+    missing = [name for name in wanted if name not in existing]
     if missing:
         async with database.fenced(lease.epoch, lease.holder) as connection:
             await connection.execute(MOST_WAIT)
@@ -63,29 +63,29 @@ async def drop_expired(database: Database, lease: Lease, now: datetime, keep: ti
     """
     limit = _month_of(now - keep)
     async with database.reading() as connection:
-        known = [name for table in PARTITIONED for name in sorted(await _partitions_of(connection, table))]
-        over = [month for name in known if (month := _month_in(name)) and month < limit]
+        existing = [name for table in PARTITIONED for name in sorted(await _partitions_of(connection, table))]
+        over = [month for name in existing if (month := _month_in(name)) and month < limit]
         for table, column in PARTITIONED.items():
             oldest = text(f"SELECT min({column}) FROM {table}_default WHERE {column} < :limit")
             late: datetime | None = await connection.scalar(oldest, {"limit": limit})
             over += [_month_of(late)] if late else []
     month = min(over, default=None)
-    is_due = await _take_turn(database, lease, now, month)
-    return await _drop_month(database, lease, month, known) if month and is_due else []
+    is_due = await _may_drop(database, lease, now, month)
+    return await _drop_month(database, lease, month, existing) if month and is_due else []
 
 
-async def _take_turn(database: Database, lease: Lease, now: datetime, month: datetime | None) -> bool:
+async def _may_drop(database: Database, lease: Lease, now: datetime, month: datetime | None) -> bool:
     """True if that month may be dropped now; stored, so that a failed drop may be repeated until it succeeds."""
     async with database.fenced(lease.epoch, lease.holder) as connection:
-        await connection.execute(_FORGET_THE_FUTURE, {"now": now})
+        await connection.execute(_CLEAR_FUTURE_DROP, {"now": now})
         if month is None:
             return False
         values = {"month": f"{month:%Y_%m}", "now": now, "day": A_DAY}
-        return (await connection.execute(_TAKE_TURN, values)).first() is not None
+        return (await connection.execute(_NOTE_DROP, values)).first() is not None
 
 
-async def _drop_month(database: Database, lease: Lease, month: datetime, known: list[str]) -> list[str]:
-    expired = [name for name in known if _month_in(name) == month]
+async def _drop_month(database: Database, lease: Lease, month: datetime, existing: list[str]) -> list[str]:
+    expired = [name for name in existing if _month_in(name) == month]
     for name in expired:
         async with database.fenced(lease.epoch, lease.holder) as connection:
             await connection.execute(MOST_WAIT)
@@ -143,10 +143,10 @@ _PARTITIONS: Final = text(
     "WHERE i.inhparent = to_regclass(:table)"
 )
 # A drop that was stored while the clock was ahead counts as made now, so that the next drop is due in a day.
-_FORGET_THE_FUTURE: Final = text(
+_CLEAR_FUTURE_DROP: Final = text(
     "UPDATE hub SET history_dropped_at = :now WHERE history_dropped_at > CAST(:now AS timestamptz)"
 )
-_TAKE_TURN: Final = text(
+_NOTE_DROP: Final = text(
     "UPDATE hub SET history_dropped_month = :month, "
     "history_dropped_at = CASE WHEN history_dropped_month = :month THEN history_dropped_at ELSE :now END "
     "WHERE history_dropped_month = :month OR history_dropped_at IS NULL "

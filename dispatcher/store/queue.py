@@ -266,8 +266,8 @@ _UPDATE: Final = text(
     "first_queued_at = coalesce(a.first_queued_at, CASE WHEN t.phase = 'Queued' THEN t.phase_since END), "
     f"ended_at = coalesce(a.ended_at, CASE WHEN {_ENDED} THEN t.phase_since END), "
     f"outcome = CASE WHEN a.outcome = '' AND {_ENDED} THEN lower(t.phase) ELSE a.outcome END "
-    f"FROM {recordset({'uid': 'text', 'believed': 'integer', **mapping.STATE_COLUMNS})} "
-    "WHERE a.uid = t.uid AND a.version = t.believed RETURNING a.uid"
+    f"FROM {recordset({'uid': 'text', 'expected_version': 'integer', **mapping.STATE_COLUMNS})} "
+    "WHERE a.uid = t.uid AND a.version = t.expected_version RETURNING a.uid"
 )
 _ATTEMPTS: Final = text(
     f"INSERT INTO attempt (epoch, cluster_uid, {listed(mapping.ATTEMPT_COLUMNS)}) "

@@ -44,7 +44,7 @@ _BEGIN_ANEW: Final = text(
     "UPDATE hub SET fingerprint = :here, incarnation = incarnation + 1, restored_at = clock_timestamp(), "
     f"settled_at = NULL RETURNING {_COLUMNS}"
 )
-_TELL: Final = text(
+_WRITE_EVENT: Final = text(
     "INSERT INTO cluster_event (at, cluster, event, message, epoch) "
     "VALUES (clock_timestamp(), :cluster, 'restored', :message, :epoch)"
 )
@@ -70,15 +70,19 @@ async def recognise(database: Database, lease: Lease) -> Incarnation:
     async with database.fenced(lease.epoch, lease.holder) as connection:
         here = [await _ask(connection, part) for part in _PARTS]
         hub = (await connection.execute(_HUB)).one()
-        known = hub.fingerprint.split("/") if hub.fingerprint else here
-        if not _is_same(known, here):
+        stored = hub.fingerprint.split("/") if hub.fingerprint else here
+        if not _is_same(stored, here):
             hub = (await connection.execute(_BEGIN_ANEW, {"here": "/".join(here)})).one()
-            told = {"cluster": HUB_CLUSTER, "epoch": lease.epoch, "message": f"incarnation {hub.incarnation}"}
-            await connection.execute(_TELL, told)
+            event = {
+                "cluster": HUB_CLUSTER,
+                "epoch": lease.epoch,
+                "message": f"incarnation {hub.incarnation}",
+            }
+            await connection.execute(_WRITE_EVENT, event)
             return _incarnation(hub, is_news=True)
-        noted = "/".join(_joined(known, here))
-        if noted != hub.fingerprint:
-            await connection.execute(_NOTE, {"here": noted})
+        fingerprint = "/".join(_merged(stored, here))
+        if fingerprint != hub.fingerprint:
+            await connection.execute(_NOTE, {"here": fingerprint})
         return _incarnation(hub)
 
 
@@ -98,15 +102,15 @@ async def _ask(connection: AsyncConnection, part: TextClause) -> str:
         raise
 
 
-def _is_same(known: list[str], here: list[str]) -> bool:
-    return len(known) == len(here) and all(
-        UNREADABLE in pair or pair[0] == pair[1] for pair in zip(known, here, strict=True)
+def _is_same(stored: list[str], here: list[str]) -> bool:
+    return len(stored) == len(here) and all(
+        UNREADABLE in pair or pair[0] == pair[1] for pair in zip(stored, here, strict=True)
     )
 
 
-def _joined(known: list[str], here: list[str]) -> list[str]:
+def _merged(stored: list[str], here: list[str]) -> list[str]:
     """The fingerprint to store: a part that is unreadable now keeps its stored value."""
-    return [before if now == UNREADABLE else now for before, now in zip(known, here, strict=True)]
+    return [before if now == UNREADABLE else now for before, now in zip(stored, here, strict=True)]
 
 
 def _incarnation(hub: Row[Any], *, is_news: bool = False) -> Incarnation:

@@ -33,8 +33,8 @@ class SampleStore:
         lease = self._lease()
         async with self._database.fenced(lease.epoch, lease.holder) as connection:
             names = [each.queue for each in queues]
-            known = await connection.execute(_IS_KNOWN, {"at": at, "queues": names})
-            if known.scalar_one():
+            found = await connection.execute(_IS_KNOWN, {"at": at, "queues": names})
+            if found.scalar_one():
                 return False
             written = {"at": at, "rows": mapping.to_json(list(map(_capacity_row, capacities)))}
             await connection.execute(_CAPACITIES, written)

@@ -80,16 +80,16 @@ async def _confine(connection: Connection) -> None:
 
 async def _answered(connection: Connection, statement: str, most: int | None, *, is_confined: bool) -> Report:
     # One more row than is shown tells whether there are more.
-    asked = None if most is None else most + 1
+    limit = None if most is None else most + 1
     async with connection.cursor(name="asked") as cursor:
         await cursor.execute(statement.encode())
         names = [column.name for column in cursor.description or ()]
         if not names:
             raise CommandFailed("a query has to have a column")
         if is_confined:
-            rows = await _from_inside(connection, statement, asked, await _types(connection, cursor))
+            rows = await _from_inside(connection, statement, limit, await _types(connection, cursor))
         else:
-            rows = await (cursor.fetchall() if asked is None else cursor.fetchmany(asked))
+            rows = await (cursor.fetchall() if limit is None else cursor.fetchmany(limit))
     return Report(_distinct(names), tuple(rows[:most]), is_cut=most is not None and len(rows) > most)
 
 
@@ -103,11 +103,11 @@ def _distinct(names: Sequence[str]) -> tuple[str, ...]:
 
 
 async def _from_inside(
-    connection: Connection, statement: str, asked: int | None, types: Sequence[LiteralString]
+    connection: Connection, statement: str, limit: int | None, types: Sequence[LiteralString]
 ) -> list[tuple[object, ...]]:
     shape = sql.SQL(", ").join(sql.SQL(f"c{number} {name}") for number, name in enumerate(types))
     query = sql.SQL("SELECT * FROM history.answer(%s, %s) AS answer({})").format(shape)
-    found = await connection.execute(query, (statement, asked))
+    found = await connection.execute(query, (statement, limit))
     return await found.fetchall()
 
 
@@ -140,8 +140,8 @@ def _refusal(error: psycopg.Error) -> str:
     if error.diag.message_primary == _MANY_STATEMENTS:
         return "one query at a time: it has several statements"
     parts = [error.diag.message_primary or str(error), error.diag.message_detail, error.diag.message_hint]
-    said = " ".join(part.rstrip(".") + "." for part in parts if part)
-    return f"Postgres refuses it: {said}"
+    message = " ".join(part.rstrip(".") + "." for part in parts if part)
+    return f"Postgres refuses it: {message}"
 
 
 _READ_ONLY: Final = "SET TRANSACTION READ ONLY"

@@ -67,7 +67,11 @@ def test_every_column_that_is_written_has_a_value() -> None:
         before, make_record(attempt=make_attempt(FIRST)), (Event(NOW, "dispatched", None, Phase.QUEUED),)
     )
     assert mapping.new_row(before).keys() == mapping.NEW_COLUMNS.keys()
-    assert mapping.changed_row(before, change.after).keys() == {"uid", "believed", *mapping.STATE_COLUMNS}
+    assert mapping.changed_row(before, change.after).keys() == {
+        "uid",
+        "expected_version",
+        *mapping.STATE_COLUMNS,
+    }
     assert mapping.attempt_rows(change)[0].keys() == mapping.ATTEMPT_COLUMNS.keys()
     assert mapping.object_rows(change)[0].keys() == mapping.OBJECT_COLUMNS.keys()
     assert mapping.event_rows(change)[0].keys() == mapping.EVENT_COLUMNS.keys()
@@ -77,7 +81,7 @@ def test_large_parts_that_did_not_change_are_not_sent() -> None:
     before = make_record()
     row = mapping.changed_row(before, replace(before, version=1, message="new"))
     assert (row["demand"], row["pod_sets"], row["conditions"]) == (None, None, None)
-    assert (row["believed"], row["version"], row["message"]) == (0, 1, "new")
+    assert (row["expected_version"], row["version"], row["message"]) == (0, 1, "new")
 
 
 @pytest.mark.parametrize(
