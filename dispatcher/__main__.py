@@ -6,17 +6,19 @@ They parse, then call what does the work.
 from __future__ import annotations
 
 import asyncio
+import os
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import ValidationError
 
 from dispatcher import errors
 from dispatcher.cli import clusters, completion, history
 from dispatcher.cli.query import EXIT_CODES
-from dispatcher.settings import Settings
 from dispatcher.store.tls import check_verified
+
+if TYPE_CHECKING:
+    from dispatcher.settings import Settings
 
 commands = typer.Typer(
     name="dispatcher",
@@ -150,11 +152,14 @@ def _run(program: typer.Typer, name: str) -> None:
 
 def _settings(**flags: str | int | None) -> Settings:
     """Settings from the environment, overridden by the flags that were given."""
-    from dispatcher import log  # as in `migrate`
+    from pydantic import ValidationError  # as in `migrate`
+
+    from dispatcher import log
+    from dispatcher.settings import Settings
 
     given = {name: value for name, value in flags.items() if value is not None}
     try:
-        settings = Settings(**given)  # type: ignore[arg-type]  # pydantic checks what the shell gave us
+        settings = Settings.read(os.environ, given)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         name, problem = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")

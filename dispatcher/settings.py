@@ -1,33 +1,32 @@
 """What an operator can set, each with its unit, default and the reason for the default; read once.
 
-From the environment (`DISPATCHER_…`) or, for `dispatcher run`, from flags of the same names. Values are
-handed to constructors; nothing else reads the environment.
+Values come from the environment (`DISPATCHER_…`) or from flags of the same names, and are handed to constructors. A
+command that only asks the database reads its two variables itself (`cli.query`): no other setting can stop it.
 """
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, SecretStr, model_validator
-from pydantic_settings import BaseSettings, SettingsConfigDict
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, model_validator
+
+PREFIX: Final = "DISPATCHER_"
 
 
-class DatabaseSettings(BaseSettings):
-    """Where the database is and how it may be reached: all that a command needs that only asks; frozen."""
+class Settings(BaseModel):
+    """The dispatcher's settings; frozen."""
 
-    model_config = SettingsConfigDict(env_prefix="DISPATCHER_", frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True)
 
     database_url: SecretStr = SecretStr("")
     """A libpq URL, `postgresql://user:password@host:port/name` or `…/name?host=/socket/folder`. No default:
     the queue must not start empty in the wrong place."""
 
     database_tls: Literal["verified", "unverified"] = "verified"
-    """`verified` takes a database on another host only with `sslmode=verify-full`; a socket and the loopback always. It
-    is the default because the queue decides what is created; `unverified` is for a network that is trusted."""
-
-
-class Settings(DatabaseSettings):
-    """The dispatcher's settings; frozen."""
+    """`verified` refuses a database on another host unless the URL has `sslmode=verify-full`; a socket and the loopback
+    are always allowed. It is the default because the queue decides what is created; `unverified` is for a trusted
+    network."""
 
     kubeconfig: str = ""
     """Path of a kubeconfig. Empty: the `KUBECONFIG` variable, else the pod's own ServiceAccount."""
@@ -150,6 +149,13 @@ class Settings(DatabaseSettings):
 
     log_format: Literal["auto", "json", "console"] = "auto"
     """`json`, `console`, or `auto`: console on a terminal, else JSON."""
+
+    @classmethod
+    def read(cls, environment: Mapping[str, str], flags: Mapping[str, str | int] = {}) -> Self:
+        """Return the settings of the environment, overridden by flags; pydantic's `ValidationError` names the first."""
+        variables = {name: f"{PREFIX}{name.upper()}" for name in cls.model_fields}
+        given = {name: environment[each] for name, each in variables.items() if each in environment}
+        return cls.model_validate({**given, **flags})
 
     @model_validator(mode="after")
     def _review_knows_whom_to_ask_about(self) -> Self:

@@ -7,6 +7,7 @@ could not be reached or took too long.
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -15,14 +16,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Annotated, Final, TypeVar
 
 import typer
-from pydantic import ValidationError
 
 from dispatcher.api.spec_errors import one_line
 from dispatcher.cli.durations import NotWritten, duration, moment
 from dispatcher.cli.examples import examples
 from dispatcher.cli.output import Column, Shape, as_csv, as_json, as_table
 from dispatcher.errors import CommandFailed, SettingsError, StoreUnavailable, TryAgain
-from dispatcher.settings import DatabaseSettings
 from dispatcher.store.reports import Report, Reports, Window, reports
 from dispatcher.store.tls import check_verified
 
@@ -64,13 +63,16 @@ def _checked_url(url: str) -> str:
 
 def check_way(url: str) -> None:
     """Raise `CommandFailed` for a database on another host that is to be reached without verified TLS."""
-    try:
-        if DatabaseSettings().database_tls == "verified":
-            check_verified(url)
-    except ValidationError:
-        raise CommandFailed("DISPATCHER_DATABASE_TLS is neither verified nor unverified") from None
-    except SettingsError as error:
-        raise CommandFailed(str(error)) from error
+    match os.environ.get("DISPATCHER_DATABASE_TLS", "verified"):
+        case "unverified":
+            return
+        case "verified":
+            try:
+                check_verified(url)
+            except SettingsError as error:
+                raise CommandFailed(str(error)) from error
+        case _:
+            raise CommandFailed("DISPATCHER_DATABASE_TLS is neither verified nor unverified")
 
 
 def _checked_timeout(written: str) -> str:

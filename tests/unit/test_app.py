@@ -135,7 +135,7 @@ def test_what_cannot_work_is_one_line_and_exit_code_1(
 def test_nothing_is_dispatched_in_the_systems_namespaces_and_its_own(
     settings: dict[str, str], denied: set[str]
 ) -> None:
-    assert denied_namespaces(Settings(**settings), NO_POD) == denied  # type: ignore[arg-type]
+    assert denied_namespaces(Settings(**settings), NO_POD) == denied
 
 
 def test_nothing_is_dispatched_where_its_pod_is(tmp_path: Path) -> None:
