@@ -66,13 +66,17 @@ class Fork:
 
 
 class ForkServer:
-    """Forks `entry`, as in `package.module:function`. Safe to use from several threads."""
+    """Forks `entry`, as in `package.module:function`, with these modules imported beside its own.
 
-    def __init__(self, entry: str) -> None:
+    Name the modules that the entry imports only when it runs: each fork would import them again. Safe to use from
+    several threads.
+    """
+
+    def __init__(self, entry: str, *modules: str) -> None:
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             self._popen = subprocess.Popen(
-                [sys.executable, "-m", "testbed.forkserver", entry],
+                [sys.executable, "-m", "testbed.forkserver", entry, *modules],
                 stdin=theirs.fileno(),
                 cwd=CHECKOUT,
                 start_new_session=True,
@@ -206,8 +210,10 @@ def _run(entry: Callable[[], object]) -> int:
 
 
 def main() -> None:
-    """Serve the entry that is named, by orders that come over standard input."""
+    """Serve the entry that is named first, by orders that come over standard input."""
     module, _, function = sys.argv[1].partition(":")
+    for each in sys.argv[2:]:
+        importlib.import_module(each)
     entry = getattr(importlib.import_module(module), function)
     with socket.socket(fileno=os.dup(0)) as orders:
         serve(entry, orders)

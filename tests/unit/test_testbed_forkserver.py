@@ -18,6 +18,8 @@ from testbed.processes import Process, Supervisor, beginning_of
 
 ENTRY = "tests.unit.test_testbed_forkserver:program"
 SECONDS = 10
+RARE = "colorsys"
+"""A module that nothing else imports."""
 
 
 def program() -> None:
@@ -26,6 +28,7 @@ def program() -> None:
         "argv": sys.argv[1:],
         "environment": {key: value for key, value in os.environ.items() if key.startswith("FORK_")},
         "folder": str(Path.cwd()),
+        "imported": [RARE] if RARE in sys.modules else [],
         "leads": os.getpid() == os.getsid(0),
         "files": len(list(Path("/proc/self/fd").iterdir())),
         "stdin": str(Path("/proc/self/fd/0").readlink()),
@@ -93,6 +96,7 @@ def test_it_has_the_arguments_environment_folder_and_output_it_was_given_and_not
         "environment": {"FORK_OF": "mine"},
         "files": 4,  # three, and the one by which it looked
         "folder": str(supervisor.folder),
+        "imported": [],
         "leads": True,
         "stdin": "/dev/null",
     }
@@ -120,4 +124,12 @@ def test_server_ends_when_nobody_can_ask_it_any_more() -> None:
     pid = server._popen.pid  # noqa: SLF001  # nobody else is to know it
     server._socket.shutdown(2)  # noqa: SLF001  # as the kernel does for a process that was killed
     assert eventually(lambda: beginning_of(pid) is None)
+    server.close()
+
+
+def test_modules_that_are_named_are_imported_before_the_fork(supervisor: Supervisor) -> None:
+    server = ForkServer(ENTRY, RARE)
+    process = start(supervisor, server, "0")
+    process.wait(SECONDS)
+    assert json.loads(process.log.read_text())["imported"] == [RARE]
     server.close()
