@@ -24,7 +24,7 @@ from tests.cluster.definitions import DOORS, WORKLOAD_V1BETA1, appwrapper, colle
 from tests.cluster.manifests import bent, config_map, item, small_job
 from tests.cluster.outcomes import rows
 from tests.cluster.test_immutability import COMPONENT, ITEM, MAY_CHANGE, POD, TAKEN, answer, answers
-from tests.cluster.world import CHECKOUT, POLL_SECONDS, World
+from tests.cluster.world import CHECKOUT, LONGEST_POLL_SECONDS, World
 
 Json = dict[str, Any]
 
@@ -75,7 +75,7 @@ def until(is_so: Callable[[], bool]) -> None:
     deadline = time.monotonic() + ENFORCEMENT_SECONDS
     while not is_so():
         assert time.monotonic() < deadline, "the policies were not taken up in time"
-        time.sleep(POLL_SECONDS)
+        time.sleep(LONGEST_POLL_SECONDS)
 
 
 def written(plane: Plane) -> set[bool]:

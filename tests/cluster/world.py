@@ -27,7 +27,9 @@ Json = dict[str, Any]
 T = TypeVar("T")
 
 CHECKOUT = Path(__file__).parents[2]
-POLL_SECONDS = 0.02
+SHORTEST_POLL_SECONDS = 0.02
+LONGEST_POLL_SECONDS = 0.1
+"""Each look costs the API server some milliseconds of CPU; the end of a long wait may be seen a little later."""
 DEADLINE_SECONDS = 60.0
 PLURALS = {
     "AppWrapper": "apis/workload.codeflare.dev/v1beta1/{}/appwrappers",
@@ -187,13 +189,14 @@ class World:
 
     async def until(self, look: Callable[[], Awaitable[T | None]], what: str) -> T:
         """Look until there is something to see; fails, saying what was waited for, after a minute."""
-        deadline = time.monotonic() + DEADLINE_SECONDS
+        began = time.monotonic()
         while True:
             seen = await look()
             if seen:
                 return seen
-            assert time.monotonic() < deadline, f"waited in vain for: {what}"
-            await asyncio.sleep(POLL_SECONDS)
+            waited = time.monotonic() - began
+            assert waited < DEADLINE_SECONDS, f"waited in vain for: {what}"
+            await asyncio.sleep(min(max(SHORTEST_POLL_SECONDS, waited / 10), LONGEST_POLL_SECONDS))
 
     async def until_state(self, name: str, state: str, kind: str = "AppWrapper") -> Json:
         """The status of an AppWrapper once its `queuejobstate` is `state`."""
