@@ -12,6 +12,8 @@ SDK := .dev/codeflare-sdk
 SDK_LOCKS := tests/cluster/sdk
 SDK_PIP = $(SDK)/env/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes
 SDK_RELEASES := 0.12.1 0.16.0
+WORKERS ?= 2
+PYTEST = $(BIN)/pytest --numprocesses $(WORKERS)
 CACHE := $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/appwrapper-dispatcher
 
 .PHONY: help
@@ -50,23 +52,23 @@ check: $(READY) ## Format, lint, types, imports; changes nothing
 
 .PHONY: test
 test: control-plane codeflare-sdk ## All tests but the exhaustive ones, on a real Postgres and real control planes
-	$(BIN)/pytest -m "not exhaustive" --durations=30
+	$(PYTEST) -m "not exhaustive" --durations=30
 
 .PHONY: test-all
 test-all: control-plane codeflare-sdk ## All tests; run it once before an issue is called resolved
-	$(BIN)/pytest --durations=30
+	$(PYTEST) --durations=30
 
 .PHONY: test-unit
 test-unit: $(READY) ## The tests that need neither
-	$(BIN)/pytest tests/unit
+	$(PYTEST) tests/unit
 
 .PHONY: test-postgres
 test-postgres: $(READY) ## The tests that need Postgres
-	$(BIN)/pytest tests/postgres
+	$(PYTEST) tests/postgres
 
 .PHONY: test-cluster
 test-cluster: control-plane codeflare-sdk ## The tests that need a control plane
-	$(BIN)/pytest tests/cluster
+	$(PYTEST) tests/cluster
 
 .PHONY: demo
 demo: $(READY) ## Two gangs, GPUs for one: watch the second wait and go (cold: about six minutes)

@@ -10,6 +10,10 @@ from pathlib import Path
 import pytest
 import structlog
 from hypothesis import HealthCheck, settings
+from xdist.remote import Producer
+from xdist.scheduler import LoadScopeScheduling
+
+from tests.distribution import make_scheduler, rank
 
 pytest_plugins = ["tests.fixtures_postgres"]
 
@@ -37,7 +41,12 @@ def pytest_configure() -> None:
             del os.environ[name]
 
 
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
+    return make_scheduler(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: rank(item.nodeid))
     for item in items:
         folder = Path(item.fspath).relative_to(Path(__file__).parent).parts[0]
         if folder in {"postgres", "cluster"}:

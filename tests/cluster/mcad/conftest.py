@@ -21,7 +21,7 @@ MCAD_NODES = Wanted(nodes=2, shape=Shape(cpu="975m", memory="8Gi", gpu=8), crds=
 """What was free on MCAD's two-node kind cluster: 1950m in all, and 425m on each node beside a pod of 550m."""
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def plane(supervisor: Supervisor) -> Iterator[Plane]:
     """A control plane with MCAD's two nodes and our CRDs, in place of the blog's."""
     plane = Plane(supervisor, build.ensure(), "mcad", MCAD_NODES)

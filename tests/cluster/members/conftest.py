@@ -25,9 +25,9 @@ EAST = Wanted(nodes=1, shape=Shape(cpu="4", memory="16Gi", gpu=0), crds=CRDS)
 WEST = Wanted(nodes=1, shape=Shape(cpu="8", memory="16Gi", gpu=0), crds=CRDS)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def planes(supervisor: Supervisor) -> Iterator[dict[str, Plane]]:
-    """Three clusters by name."""
+    """Three clusters by name; they end with the last test of this folder."""
     binaries = build.ensure()
     wanted = {"members-hub": HUB, "east": EAST, "west": WEST}
     planes = {name: Plane(supervisor, binaries, name, each) for name, each in wanted.items()}
@@ -38,7 +38,7 @@ def planes(supervisor: Supervisor) -> Iterator[dict[str, Plane]]:
         plane.down()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def plane(planes: dict[str, Plane]) -> Plane:
     """The hub, in place of the blog's."""
     return planes["members-hub"]

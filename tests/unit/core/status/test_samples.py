@@ -132,7 +132,7 @@ def test_cluster_that_is_away_has_what_it_had_but_what_is_held_is_known() -> Non
     assert counted(records).capacities([AWAY]) == [replace(AWAY, held=2500, is_reachable=False)]
 
 
-@pytest.mark.parametrize("phase", set(Phase) - {Phase.DELETED})
+@pytest.mark.parametrize("phase", [each for each in Phase if each is not Phase.DELETED])
 def test_queue_has_those_who_wait_and_those_who_hold_capacity(phase: Phase) -> None:
     one = QueueSample("default")
     if phase is Phase.QUEUED:
