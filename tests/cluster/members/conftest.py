@@ -59,7 +59,7 @@ async def fleet(
             members[name] = World(supervisor, planes[name], member, world.namespace, world.database_url)
         fleet = Fleet(world, members)
         own = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": fleet.namespace}}
-        made = await client.create("/api/v1/namespaces", own)
+        await client.create("/api/v1/namespaces", own)
         yield fleet
         world.stop_dispatchers()
         for name in await fleet.declared():
@@ -67,7 +67,6 @@ async def fleet(
         await remove_finalizers(world)
         for member_world in members.values():
             await member_world.demolish()
-        await client.delete(f"/api/v1/namespaces/{made['metadata']['name']}", made["metadata"]["uid"])
 
 
 @pytest.fixture
