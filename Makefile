@@ -51,11 +51,11 @@ check: $(READY) ## Format, lint, types, imports; changes nothing
 	$(BIN)/lint-imports
 
 .PHONY: test
-test: control-plane codeflare-sdk ## All tests but the exhaustive ones, on a real Postgres and real control planes
-	$(PYTEST) -m "not exhaustive" --durations=30
+test: control-plane codeflare-sdk ## The tests, and today's part of the sweeps, on a real Postgres and real control planes
+	$(PYTEST) -m "not exhaustive" --sweeps today --durations=30
 
 .PHONY: test-all
-test-all: control-plane codeflare-sdk ## All tests; run it once before an issue is called resolved
+test-all: control-plane codeflare-sdk ## All tests, also the exhaustive ones; run it once before an issue is called resolved
 	$(PYTEST) --durations=30
 
 .PHONY: test-unit

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from hypothesis import HealthCheck, settings
 from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 
+from tests import sweeps
 from tests.distribution import make_scheduler, rank
 
 pytest_plugins = ["tests.fixtures_postgres"]
@@ -27,7 +29,21 @@ settings.register_profile("explore", deadline=None, suppress_health_check=_PATIE
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "suite"))
 
 
-def pytest_configure() -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--sweeps",
+        default=sweeps.ALL,
+        help=f"which part of the tests marked sweep: {sweeps.ALL}, {sweeps.TODAY}, or 1 to {sweeps.PARTS}",
+    )
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    return sweeps.header(config.option.sweeps)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # Here, so that every worker has the part of the same day.
+    config.option.sweeps = sweeps.part(config.option.sweeps, datetime.now(UTC).date())
     # As the dispatcher logs exceptions; structlog's own way to show one takes up to a second.
     plain: list[structlog.typing.Processor] = [
         structlog.processors.add_log_level,
@@ -41,12 +57,16 @@ def pytest_configure() -> None:
             del os.environ[name]
 
 
+@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> LoadScopeScheduling:
     return make_scheduler(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: rank(item.nodeid))
+    left_out = sweeps.left_out(items, config.option.sweeps)
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in left_out]
     for item in items:
         folder = Path(item.fspath).relative_to(Path(__file__).parent).parts[0]
         if folder in {"postgres", "cluster"}:

@@ -25,6 +25,8 @@ from tests.cluster.wires import (
 )
 from tests.cluster.world import World
 
+pytestmark = pytest.mark.sweep
+
 PODS = 2
 QUEUED = ("submitted", "blocked")
 RAN = (*QUEUED, "dispatched", "created", "pods-running")

@@ -28,6 +28,8 @@ from tests.cluster.members.wires import (
 from tests.cluster.mortal import Mortal, Strike, When
 from tests.cluster.wires import Life, gang, lives
 
+pytestmark = pytest.mark.sweep
+
 RAN = ("submitted", "dispatched", "created", "pods-running")
 GONE = (*RAN, "deleted", "released")
 """Every commit of that story, by its cause."""
