@@ -31,7 +31,7 @@ PROGRAMS: Final[dict[str, Callable[[], None]]] = {"dispatcher": main, "kubectl a
 def answered(page: str, url: str) -> str:
     """The page, with the output of its commands on the database at that URL."""
     head, begin, rest = page.partition(BEGIN)
-    told, end, foot = rest.partition(END)
+    answers, end, foot = rest.partition(END)
     if not begin or not end:
         raise SystemExit(f"{PAGE.name} lacks {BEGIN if not begin else END}")
     question = ""
@@ -41,31 +41,31 @@ def answered(page: str, url: str) -> str:
         if found[1] == "sql":
             question = found[2]
             return found[0]
-        return f"```console\n{''.join(_said(found[2], question))}```"
+        return f"```console\n{''.join(_console(found[2], question))}```"
 
     with _environment(url):
-        return f"{head}{begin}{BLOCK.sub(block, told)}{end}{foot}"
+        return f"{head}{begin}{BLOCK.sub(block, answers)}{end}{foot}"
 
 
-def _said(block: str, question: str) -> Iterator[str]:
+def _console(block: str, question: str) -> Iterator[str]:
     for command in re.findall(r"^\$ (.*)$", block, re.MULTILINE):
-        yield f"$ {command}\n{said(command, question)}"
+        yield f"$ {command}\n{output_of(command, question)}"
 
 
-def said(command: str, stdin: str = "") -> str:
+def output_of(command: str, stdin: str = "") -> str:
     """The output of a command line on stdout and stderr; raises SystemExit if it fails."""
     program, arguments = _parsed(command)
-    told, before = io.StringIO(), (sys.argv, sys.stdin)
+    output, before = io.StringIO(), (sys.argv, sys.stdin)
     sys.argv, sys.stdin = arguments, io.TextIOWrapper(io.BytesIO(stdin.encode()))
     try:
-        with contextlib.redirect_stdout(told), contextlib.redirect_stderr(told):
+        with contextlib.redirect_stdout(output), contextlib.redirect_stderr(output):
             program()
     except SystemExit as ended:
         if ended.code:
-            raise SystemExit(f"{command}: {told.getvalue()}") from ended
+            raise SystemExit(f"{command}: {output.getvalue()}") from ended
     finally:
         sys.argv, sys.stdin = before
-    return told.getvalue()
+    return output.getvalue()
 
 
 def _parsed(command: str) -> tuple[Callable[[], None], list[str]]:
@@ -74,7 +74,7 @@ def _parsed(command: str) -> tuple[Callable[[], None], list[str]]:
         if command.startswith(f"{name} "):
             typed = command.removeprefix(f"{name} ").partition(" < ")[0]
             return program, [name, *shlex.split(typed)]
-    raise SystemExit(f"no command of ours: {command}")
+    raise SystemExit(f"not a command of the dispatcher: {command}")
 
 
 @contextlib.contextmanager
