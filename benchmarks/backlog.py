@@ -139,7 +139,7 @@ def submission(number: int, mix: Mix, now: datetime, namespaces: int = 20) -> Ch
         spec_hash=spec_hash(spec),
         priority=number * 31 % 10,
         priority_slope=0.001 * (1 + number % 7) if mix in {Mix.SLOPED, Mix.DISTINCT_SLOPED} else 0.0,
-        where=ClusterRequirements(namespace=namespace, kinds=frozenset({JOB})),
+        requirements=ClusterRequirements(namespace=namespace, kinds=frozenset({JOB})),
     )
     return first_steps.submit(newcomer, shape(number, mix), now)
 
@@ -165,7 +165,7 @@ class HubAlone:
     async def get_ready(self, _wheres: Iterable[ClusterRequirements]) -> None:
         """Nothing has to be asked."""
 
-    def sites(self, _wheres: Iterable[ClusterRequirements]) -> Mapping[str, ClusterSnapshot]:
+    def snapshots(self, _wheres: Iterable[ClusterRequirements]) -> Mapping[str, ClusterSnapshot]:
         """The hub, as it is now."""
         return {HUB_CLUSTER: ClusterSnapshot(HUB_CLUSTER, self._ledger.snapshot())}
 
@@ -177,14 +177,14 @@ class Members:
         self._ledgers = ledgers
         self._namespaces = {name: {f"team-{each}" for each in range(namespaces)} for name in ledgers}
 
-    async def get_ready(self, wheres: Iterable[ClusterRequirements]) -> None:
+    async def get_ready(self, requirements: Iterable[ClusterRequirements]) -> None:
         """Every kind was asked for before."""
-        asked_kinds(set(wheres))
+        asked_kinds(set(requirements))
 
-    def sites(self, wheres: Iterable[ClusterRequirements]) -> Mapping[str, ClusterSnapshot]:
+    def snapshots(self, requirements: Iterable[ClusterRequirements]) -> Mapping[str, ClusterSnapshot]:
         """Each member, as it is now."""
-        asked = set(wheres)
-        kinds, namespaces = asked_kinds(asked), frozenset(where.namespace for where in asked)
+        asked = set(requirements)
+        kinds, namespaces = asked_kinds(asked), frozenset(each.namespace for each in asked)
         return {
             name: ClusterSnapshot(
                 name,

@@ -146,8 +146,10 @@ def _live(name: str, share: int, first: Change, acts: Iterable[tuple[Moment, Act
 
 
 def _newcomer() -> Newcomer:
-    where = ClusterRequirements(namespace="team", kinds=frozenset({_KIND}))
-    return Newcomer("", WORKLOAD_GROUP, "team", "gang", _time(Moment.SUBMITTED), _SPEC, "", where=where)
+    requirements = ClusterRequirements(namespace="team", kinds=frozenset({_KIND}))
+    return Newcomer(
+        "", WORKLOAD_GROUP, "team", "gang", _time(Moment.SUBMITTED), _SPEC, "", requirements=requirements
+    )
 
 
 def _submitted() -> Change:
@@ -178,11 +180,11 @@ def _postpone(record: Record, now: datetime) -> Change:
 
 
 def _fall_ill(record: Record, now: datetime) -> Change:
-    return steps.fall_ill(record, words.MIN_PODS_NOT_RUNNING, "1 of 2 pods run", now)
+    return steps.note_health_issue(record, words.MIN_PODS_NOT_RUNNING, "1 of 2 pods run", now)
 
 
 def _fall_silent(record: Record, now: datetime) -> Change:
-    return steps.fall_ill(record, words.CLUSTER_UNREACHABLE, "the cluster does not answer", now)
+    return steps.note_health_issue(record, words.CLUSTER_UNREACHABLE, "the cluster does not answer", now)
 
 
 def _evict(record: Record, now: datetime) -> Change:

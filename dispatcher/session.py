@@ -158,7 +158,7 @@ class Session:
         self._members = Members(
             is_connecting=self._is_connecting,
             loss_of=self._fleet.loss_of,
-            leads_nowhere=self._fleet.leads_nowhere,
+            has_no_cluster_left=self._fleet.has_no_cluster_left,
             note_mishap=self._fleet.note_mishap,
         )
         self._pacing = Pacing()

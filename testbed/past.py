@@ -37,8 +37,8 @@ from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodPh
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Policy
 from dispatcher.core.scheduling.pending_queue import PendingQueue
-from dispatcher.core.status.cluster_state import Standing
-from dispatcher.core.status.samples import CapacitySample, Moment, stock_of
+from dispatcher.core.status.cluster_state import ClusterState
+from dispatcher.core.status.samples import CapacitySample, Moment, reading_of
 from dispatcher.store import migrate
 from dispatcher.store.clusters import ClusterStore
 from dispatcher.store.database import Database
@@ -271,11 +271,11 @@ class Story:
         heapq.heappush(self._due, (when, next(self._order), action))
 
     async def _cycle(self, now: datetime) -> None:
-        sites = {
+        snapshots = {
             name: ClusterSnapshot(name, each.ledger.snapshot(), each.labels, each.closed)
             for name, each in self.clusters.items()
         }
-        for outcome in self._line.plan(sites, Policy.BEST_EFFORT_FIFO, BOUND, now):
+        for outcome in self._line.plan(snapshots, Policy.BEST_EFFORT_FIFO, BOUND, now):
             change = change_of(outcome, now)
             if change:
                 self._follow(await self._commit(change), now)
@@ -308,7 +308,7 @@ class Story:
             spec=b"{}",
             spec_hash="story",
             priority=job.priority,
-            where=ClusterRequirements(
+            requirements=ClusterRequirements(
                 parse_selector(job.selector, ""), namespace=job.team, kinds=frozenset({RAY})
             ),
             submitter=Submitter(job.user, (f"team-{job.team}",)),
@@ -362,7 +362,7 @@ class Story:
         self.clusters["east"].closed = Closed(cluster_filters.UNREACHABLE, SILENT)
         await self._notes.note_unreachable("east", now, SILENT)
         for record in self._active_in("east"):
-            await self._commit(steps.fall_ill(record, cluster_filters.UNREACHABLE, SILENT, now))
+            await self._commit(steps.note_health_issue(record, cluster_filters.UNREACHABLE, SILENT, now))
 
     async def _east_is_given_up(self, now: datetime) -> None:
         said = f"east has not answered for {GRACE / timedelta(seconds=1):g} s"
@@ -376,14 +376,14 @@ class Story:
 
     async def _west_is_cordoned(self, now: datetime) -> None:
         self.clusters["west"].closed = Closed(cluster_filters.CORDONED, "new switches")
-        await self._notes.note_standing("west", Standing(is_cordoned=True, said="new switches"), now)
+        await self._notes.note_state("west", ClusterState(is_cordoned=True, said="new switches"), now)
 
     async def _west_is_opened(self, now: datetime) -> None:
         self.clusters["west"].closed = None
-        await self._notes.note_standing("west", Standing(), now)
+        await self._notes.note_state("west", ClusterState(), now)
 
     async def _sample(self, now: datetime) -> None:
-        here = {name: stock_of(each.ledger) for name, each in self.clusters.items() if each.is_reachable}
+        here = {name: reading_of(each.ledger) for name, each in self.clusters.items() if each.is_reachable}
         moment = Moment(self._records.values(), here)
         for _ in moment.count():
             pass

@@ -12,7 +12,7 @@ from dispatcher.api import conditions as words
 from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.names import UID_LABEL, WORKLOAD_GROUP
-from dispatcher.core.kinds.completion import ItemTerms
+from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.manifest import Owner
 from dispatcher.core.kinds.object_status import ObjectState
 from dispatcher.core.lifecycle import first_steps, steps
@@ -148,13 +148,13 @@ def make_failed_run(record: Record | None = None, reason: str = words.FAILED_COM
     return steps.removed(make_failing_run(record, reason), at(5), at(5) + KEPT).after
 
 
-def make_terms(*items: ItemTerms, **fields: Any) -> LifecyclePolicy:  # noqa: ANN401
+def make_policy(*items: CompletionRule, **fields: Any) -> LifecyclePolicy:  # noqa: ANN401
     """The terms of what is sure to make pods; of one item that never ends, as a RayCluster, if none is given."""
-    values: dict[str, Any] = {"items": items or (ItemTerms(holds=True),), "expects_pods": True}
+    values: dict[str, Any] = {"items": items or (CompletionRule(holds=True),), "expects_pods": True}
     return LifecyclePolicy(**{**values, **fields})
 
 
-def make_sight(
+def make_objects(
     pods: PodCounts | None = None,
     *states: ObjectState | None,
     absent: tuple[ObjectRef, ...] = (),
@@ -170,8 +170,8 @@ def make_observation(record: Record | None = None, seconds: float = 10, **fields
     values: dict[str, Any] = {
         "wanted": True,
         "asked": MutableSpec(seen.priority, seen.priority_slope, held_back),
-        "terms": make_terms(),
-        "sight": make_sight(),
+        "policy": make_policy(),
+        "objects": make_objects(),
     }
     return ObservedState(seen, now=at(seconds), **{**values, **fields})
 
@@ -189,7 +189,7 @@ def make_snapshot(*nodes: Node, **allocatable: int) -> CapacitySnapshot:
     return ledger.snapshot()
 
 
-def make_sites(**snapshots: CapacitySnapshot) -> dict[str, ClusterSnapshot]:
+def make_snapshots(**snapshots: CapacitySnapshot) -> dict[str, ClusterSnapshot]:
     """Clusters of which nothing is known but their capacity."""
     return {name: ClusterSnapshot(name, snapshot) for name, snapshot in snapshots.items()}
 

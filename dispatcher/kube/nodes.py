@@ -16,7 +16,7 @@ from dispatcher.core.model.gang import Taint
 from dispatcher.core.model.quantity import QuantityError, amount
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity import Node, Plight, Pod, PodPhase, Unscheduled
+from dispatcher.core.scheduling.capacity import Node, Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.kube.client import Json
 from dispatcher.kube.owner_resolver import controller_ref
 from dispatcher.text import name_of, one_line
@@ -75,7 +75,7 @@ def decode_pod(raw: Json) -> PodView:
             requests=pod_requests(spec, limits_are_defaults=False),
             node=node,
             phase=phase,
-            plight=Plight.UNSCHEDULABLE if unscheduled else _plight(raw, status, phase, node),
+            reason=PodReason.UNSCHEDULABLE if unscheduled else _pod_reason(raw, status, phase, node),
             exit_codes=_exit_codes(status) if phase is PodPhase.FAILED else (),
             unscheduled=unscheduled,
             never_ends=_never_ends(metadata),
@@ -99,12 +99,12 @@ def _never_ends(metadata: Mapping[str, Any]) -> bool:
     return is_of_daemon_set or _MIRROR in (metadata.get("annotations") or {})
 
 
-def _plight(raw: Json, status: Mapping[str, Any], phase: PodPhase, node: str) -> Plight:
+def _pod_reason(raw: Json, status: Mapping[str, Any], phase: PodPhase, node: str) -> PodReason:
     if phase is PodPhase.PENDING and node:
-        return Plight.STUCK if _is_stuck(status) else Plight.STARTING
+        return PodReason.STUCK if _is_stuck(status) else PodReason.STARTING
     if phase is PodPhase.FAILED and state_of("", "Pod", raw).end is End.EVICTED:
-        return Plight.EVICTED
-    return Plight.NONE
+        return PodReason.EVICTED
+    return PodReason.NONE
 
 
 _STARTING_REASONS: Final = frozenset({"", "ContainerCreating", "PodInitializing", "RestartingAllContainers"})

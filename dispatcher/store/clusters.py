@@ -18,7 +18,7 @@ from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.api.spec_errors import one_line
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import LONGEST_MESSAGE
-from dispatcher.core.status.cluster_state import ClusterEvent, ClusterNews, Standing, news
+from dispatcher.core.status.cluster_state import ClusterChange, ClusterEvent, ClusterState, changes
 from dispatcher.errors import SettingsError
 from dispatcher.store import mapping, tables
 from dispatcher.store.database import Database
@@ -46,7 +46,7 @@ class ClusterStore:
         values = {"name": name, "uid": uid, "is_declared": name != HUB_CLUSTER}
         async with self._fenced() as connection:
             if (await connection.execute(_INSERT, values)).first() is not None:
-                await self._write_events(connection, name, at, [ClusterNews(ClusterEvent.JOINED)])
+                await self._write_events(connection, name, at, [ClusterChange(ClusterEvent.JOINED)])
             stored = (await connection.execute(_UID, {"name": name})).scalar_one()
         if stored != uid:
             remedy = "use a new database" if name == HUB_CLUSTER else "declare it under another name"
@@ -70,7 +70,7 @@ class ClusterStore:
 
     async def note_unreachable(self, name: str, since: datetime, message: str) -> None:
         """Store since when a cluster does not answer; the next leader counts from that time."""
-        event = ClusterNews(ClusterEvent.UNREACHABLE, cluster_filters.UNREACHABLE, message)
+        event = ClusterChange(ClusterEvent.UNREACHABLE, cluster_filters.UNREACHABLE, message)
         async with self._fenced() as connection:
             if (await connection.execute(_SET_UNREACHABLE, {"name": name, "since": since})).rowcount:
                 await self._write_events(connection, name, since, [event])
@@ -79,28 +79,28 @@ class ClusterStore:
         """Store that a cluster answers again, even if it answers with an error."""
         async with self._fenced() as connection:
             if (await connection.execute(_SET_REACHABLE, {"name": name})).rowcount:
-                await self._write_events(connection, name, at, [ClusterNews(ClusterEvent.REACHABLE)])
+                await self._write_events(connection, name, at, [ClusterChange(ClusterEvent.REACHABLE)])
 
-    async def note_standing(self, name: str, standing: Standing, at: datetime) -> None:
+    async def note_state(self, name: str, state: ClusterState, at: datetime) -> None:
         """Store whether a cluster is declared, cordoned, draining or closed."""
         async with self._fenced() as connection:
             row = (await connection.execute(_STANDING, {"name": name})).mappings().first()
             if row is None:
                 return
-            stored = Standing(**_STANDING_COLUMNS.arguments(row))
-            now = standing.following(stored)
+            stored = ClusterState(**_STANDING_COLUMNS.arguments(row))
+            now = state.following(stored)
             if now != stored:
                 # A cluster that is declared again after its removal starts without its old state.
-                kept = now if now.is_declared else Standing(is_declared=False)
+                kept = now if now.is_declared else ClusterState(is_declared=False)
                 await connection.execute(_NOTE_STANDING, {"name": name, **_STANDING_COLUMNS.row(kept)})
-                await self._write_events(connection, name, at, news(stored, now))
+                await self._write_events(connection, name, at, changes(stored, now))
 
     async def note_rotation(self, name: str, at: datetime) -> None:
         """Store that the address or the credentials of a cluster changed."""
         async with self._fenced() as connection:
             if (await connection.execute(_UID, {"name": name})).first() is not None:
                 await self._write_events(
-                    connection, name, at, [ClusterNews(ClusterEvent.CREDENTIALS_ROTATED)]
+                    connection, name, at, [ClusterChange(ClusterEvent.CREDENTIALS_ROTATED)]
                 )
 
     def _fenced(self) -> AbstractAsyncContextManager[AsyncConnection]:
@@ -108,14 +108,14 @@ class ClusterStore:
         return self._database.fenced(lease.epoch, lease.holder)
 
     async def _write_events(
-        self, connection: AsyncConnection, name: str, at: datetime, events: Sequence[ClusterNews]
+        self, connection: AsyncConnection, name: str, at: datetime, events: Sequence[ClusterChange]
     ) -> None:
         if events:
             document = mapping.to_json([_row(name, at, each) for each in events])
             await connection.execute(_WRITE_EVENTS, {"rows": document, "epoch": self._lease().epoch})
 
 
-def _row(name: str, at: datetime, event: ClusterNews) -> mapping.Row:
+def _row(name: str, at: datetime, event: ClusterChange) -> mapping.Row:
     message = _short(one_line(event.message))
     return {"at": at, "cluster": name, "event": event.event, "reason": event.reason, "message": message}
 
@@ -140,7 +140,7 @@ _SET_UNREACHABLE: Final = text(
 _SET_REACHABLE: Final = text(
     "UPDATE member_cluster SET unreachable_since = NULL WHERE name = :name AND unreachable_since IS NOT NULL"
 )
-_STANDING_COLUMNS: Final = mapping.Fields(mapping.same(types(tables.member_cluster), Standing))
+_STANDING_COLUMNS: Final = mapping.Fields(mapping.same(types(tables.member_cluster), ClusterState))
 _STANDING: Final = text(
     f"SELECT {listed(_STANDING_COLUMNS.columns)} FROM member_cluster WHERE name = :name FOR UPDATE"
 )

@@ -21,11 +21,11 @@ from dispatcher.api.selector import parse_selector
 from dispatcher.api.submitter import submitter
 from dispatcher.core.model.gang import Gang, PodSet, Toleration
 from dispatcher.core.model.record import (
-    Ailment,
     Attempt,
     Change,
     Condition,
     Event,
+    NotedIssue,
     ObjectRef,
     Pending,
     Phase,
@@ -134,7 +134,7 @@ def new_row(record: Record) -> Row:
     """The row to insert for a new record, without its attempt."""
     return {
         **_NEW.row(record),
-        "kinds": sorted(record.where.kinds),
+        "kinds": sorted(record.requirements.kinds),
         **_state(record),
     }
 
@@ -148,7 +148,7 @@ def changed_row(before: Record, after: Record) -> Row:
         row["conditions"] = None
     if after.pending == before.pending:
         row["pending_clusters"] = None
-    if after.where == before.where:
+    if after.requirements == before.requirements:
         row |= dict.fromkeys(REQUIREMENT_COLUMNS)
     return row
 
@@ -233,9 +233,9 @@ def _state(record: Record) -> Row:
         "demand": dict(record.gang.demand),
         "pods": record.gang.pods,
         "pod_sets": [_pod_set_row(each) for each in record.gang.pod_sets],
-        "cluster_selector": str(record.where.selector),
-        "cluster_preference": str(record.where.prefers),
-        "ruled_out": sorted(record.where.ruled_out),
+        "cluster_selector": str(record.requirements.selector),
+        "cluster_preference": str(record.requirements.prefers),
+        "ruled_out": sorted(record.requirements.ruled_out),
         **_PENDING.row(pending),
         "pending_clusters": pending.clusters if pending else (),
         **_UNHEALTHY.row(record.unhealthy),
@@ -265,8 +265,8 @@ def _intent(record: Record) -> str:
 # --- from rows to values -----------------------------------------------------------------------------
 
 
-def _where_of(row: Mapping[Any, Any]) -> ClusterRequirements:
-    return _where(
+def _requirements_of(row: Mapping[Any, Any]) -> ClusterRequirements:
+    return _requirements(
         row["cluster_selector"],
         row["cluster_preference"],
         row["namespace"],
@@ -276,7 +276,7 @@ def _where_of(row: Mapping[Any, Any]) -> ClusterRequirements:
 
 
 @functools.lru_cache(maxsize=10_000)
-def _where(
+def _requirements(
     selector: str,
     preference: str,
     namespace: str,
@@ -307,8 +307,8 @@ def record_of(row: Mapping[Any, Any], attempt: Attempt | None) -> Record:
         enqueue_seq=row["enqueue_seq"],
         gang=Gang(Resources(row["demand"]), row["pods"], tuple(map(_pod_set_of, row["pod_sets"]))),
         pending=_pending_of(row),
-        unhealthy=_ailment_of(row),
-        where=_where_of(row),
+        unhealthy=_noted_issue_of(row),
+        requirements=_requirements_of(row),
         attempt=attempt,
     )
 
@@ -336,10 +336,10 @@ def _rejection(cluster: str, reason: str, message: str, resource: str) -> Reject
     return Rejection(cluster, reason, message, resource)
 
 
-def _ailment_of(row: Mapping[Any, Any]) -> Ailment | None:
+def _noted_issue_of(row: Mapping[Any, Any]) -> NotedIssue | None:
     if row["unhealthy_reason"] is None:
         return None
-    return Ailment(**_UNHEALTHY.arguments(row))
+    return NotedIssue(**_UNHEALTHY.arguments(row))
 
 
 def _pod_set_of(value: Mapping[str, Any]) -> PodSet:

@@ -16,7 +16,14 @@ from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.kinds.object_status import End
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.lifecycle.confirmation import end_of_attempt
-from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step, decide, retry_pause, where_asked
+from dispatcher.core.lifecycle.decision import (
+    Decision,
+    ObservedState,
+    Step,
+    asked_requirements,
+    decide,
+    retry_pause,
+)
 from dispatcher.core.lifecycle.health import ObservedObjects, keeps_what_ended
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
@@ -125,8 +132,8 @@ class Leader:
     async def cycle(self, policy: Policy) -> None:
         """Decide for everything that is queued."""
         self.later()
-        sites = {name: ClusterSnapshot(name, ledger.snapshot()) for name, ledger in self.ledgers.items()}
-        outcomes = self.cache.pending_queue.plan(sites, policy, BOUND, self.now)
+        snapshots = {name: ClusterSnapshot(name, ledger.snapshot()) for name, ledger in self.ledgers.items()}
+        outcomes = self.cache.pending_queue.plan(snapshots, policy, BOUND, self.now)
         changes = (change_of(outcome, self.now) for outcome in outcomes)
         await self.commit(change for change in changes if change is not None)
 
@@ -209,14 +216,14 @@ class Leader:
     def _act(self, record: Record, wish: Wish, decision: Decision, luck: Luck) -> Change | None:
         now, terms = self.now, wish.terms
         match decision.step:
-            case Step.REST | Step.ADMIT | Step.REMOVE_FINALIZER:
+            case Step.NOOP | Step.TAKE_IN | Step.REMOVE_FINALIZER:
                 return None
-            case Step.FORGET:
+            case Step.DELETE:
                 return steps.delete(record, now)
             case Step.REPRIORITISE:
                 return steps.reprioritise(record, wish.asked.priority, wish.asked.priority_slope, now)
             case Step.REDIRECT:
-                return steps.redirect(record, where_asked(record, wish.asked), now)
+                return steps.redirect(record, asked_requirements(record, wish.asked), now)
             case Step.SUSPEND:
                 return steps.suspend(record, now, decision.done)
             case Step.RESUME:
@@ -225,8 +232,8 @@ class Leader:
                 return _create(record, terms, luck, now)
             case Step.MARK_RUNNING:
                 return steps.mark_running(record, now)
-            case Step.NOTE_TROUBLE:
-                return steps.fall_ill(record, decision.reason, decision.message, now)
+            case Step.NOTE_HEALTH_ISSUE:
+                return steps.note_health_issue(record, decision.reason, decision.message, now)
             case Step.NOTE_RECOVERY:
                 return steps.recover(record, now)
             case Step.NOTE_DONE:
@@ -320,7 +327,7 @@ def _check_what_is_left(change: Change, seen: ObservedState) -> None:
         return
     ended = {
         ref.item
-        for ref, item, state in zip(attempt.objects, seen.terms.items, seen.sight.states, strict=False)
+        for ref, item, state in zip(attempt.objects, seen.policy.items, seen.objects.states, strict=False)
         if state is not None and state.end is End.SUCCEEDED and item.ends
     }
     assert {ref.item for ref in attempt.objects if ref.done} == (ended if attempt.cluster == "hub" else set())

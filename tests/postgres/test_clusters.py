@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import psycopg
 import pytest
 
-from dispatcher.core.status.cluster_state import Standing
+from dispatcher.core.status.cluster_state import ClusterState
 from dispatcher.errors import Fenced, SettingsError
 from dispatcher.store.clusters import ClusterStore
 from dispatcher.store.database import Database
@@ -18,7 +18,7 @@ from tests.postgres.changes import LATER, NOW, rows_of
 
 Told = tuple[datetime, str, str, str, str]
 JOINED: Told = (NOW, "east", "joined", "", "")
-REFUSED = Standing(closed_reason="ClusterCredentialsRefused", closed_message="no entry")
+REFUSED = ClusterState(closed_reason="ClusterCredentialsRefused", closed_message="no entry")
 
 
 @pytest.fixture
@@ -76,20 +76,20 @@ async def test_silence_is_told_when_it_begins_and_ends_and_counts_from_its_begin
 async def test_standing_is_told_once_whoever_leads(
     east: ClusterStore, database: Database, database_url: str
 ) -> None:
-    cordoned = Standing(is_cordoned=True, said="new switches")
-    await east.note_standing("east", Standing(), NOW)
-    await east.note_standing("east", cordoned, LATER)
-    await east.note_standing("east", replace(cordoned, said="old switches"), LATER)
+    cordoned = ClusterState(is_cordoned=True, said="new switches")
+    await east.note_state("east", ClusterState(), NOW)
+    await east.note_state("east", cordoned, LATER)
+    await east.note_state("east", replace(cordoned, said="old switches"), LATER)
     successor = Leadership(database, holder="successor")
     with psycopg.connect(database_url) as connection:
         connection.execute("UPDATE leader_lease SET expires_at = clock_timestamp()")
     assert await successor.acquire() is not None
     next_term = ClusterStore(database, lambda: successor.lease)
-    await next_term.note_standing("east", cordoned, LATER)
-    await next_term.note_standing("east", replace(cordoned, closed_reason=None), LATER)
-    await next_term.note_standing("east", REFUSED, LATER)
-    await next_term.note_standing("east", Standing(closed_reason=None), LATER)
-    await next_term.note_standing("east", Standing(), LATER)
+    await next_term.note_state("east", cordoned, LATER)
+    await next_term.note_state("east", replace(cordoned, closed_reason=None), LATER)
+    await next_term.note_state("east", REFUSED, LATER)
+    await next_term.note_state("east", ClusterState(closed_reason=None), LATER)
+    await next_term.note_state("east", ClusterState(), LATER)
     assert told(database_url) == [
         JOINED,
         (LATER, "east", "cordoned", "ClusterCordoned", "new switches"),
@@ -100,11 +100,11 @@ async def test_standing_is_told_once_whoever_leads(
 
 
 async def test_member_that_is_declared_again_begins_anew(east: ClusterStore, database_url: str) -> None:
-    await east.note_standing("east", replace(REFUSED, is_cordoned=True), NOW)
+    await east.note_state("east", replace(REFUSED, is_cordoned=True), NOW)
     assert await east.declared_members() == {"east"}
-    await east.note_standing("east", replace(REFUSED, is_declared=False), LATER)
+    await east.note_state("east", replace(REFUSED, is_declared=False), LATER)
     assert await east.declared_members() == set()
-    await east.note_standing("east", replace(REFUSED, is_cordoned=True), LATER)
+    await east.note_state("east", replace(REFUSED, is_cordoned=True), LATER)
     assert [event for _, _, event, _, _ in told(database_url)] == [
         "joined",
         "cordoned",
@@ -118,7 +118,7 @@ async def test_member_that_is_declared_again_begins_anew(east: ClusterStore, dat
 
 async def test_hub_takes_gangs_before_it_is_declared(clusters: ClusterStore, database_url: str) -> None:
     await clusters.recognise_cluster("hub", "uid-of-hub", NOW)
-    await clusters.note_standing("hub", Standing(), LATER)
+    await clusters.note_state("hub", ClusterState(), LATER)
     assert await clusters.declared_members() == set()
     assert [event for _, _, event, _, _ in told(database_url)] == ["joined", "declared"]
 
@@ -137,7 +137,7 @@ async def test_of_a_name_that_was_never_recognised_nothing_is_told(
 ) -> None:
     await clusters.note_unreachable("west", NOW, "no answer")
     await clusters.note_reachable("west", NOW)
-    await clusters.note_standing("west", REFUSED, NOW)
+    await clusters.note_state("west", REFUSED, NOW)
     await clusters.note_rotation("west", NOW)
     assert (told(database_url), await clusters.unreachable_clusters()) == ([], {})
 
@@ -153,7 +153,7 @@ async def test_message_is_one_short_line(east: ClusterStore, database_url: str) 
     [
         lambda store: store.recognise_cluster("west", "uid-of-west", LATER),
         lambda store: store.note_unreachable("east", LATER, ""),
-        lambda store: store.note_standing("east", REFUSED, LATER),
+        lambda store: store.note_state("east", REFUSED, LATER),
         lambda store: store.note_rotation("east", LATER),
     ],
     ids=["recognised", "unreachable", "standing", "rotation"],

@@ -24,7 +24,7 @@ from hypothesis.stateful import (
 
 from dispatcher.api.appwrapper import Requeuing
 from dispatcher.api.mutable_spec import MutableSpec
-from dispatcher.core.kinds.completion import ItemTerms
+from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle import first_steps, steps
 from dispatcher.core.lifecycle.health import ObservedObjects
@@ -47,8 +47,8 @@ Outside: TypeAlias = psycopg.Connection[tuple[Any, ...]]
 EXAMPLES, STEPS = 80, 30
 MOST_APPWRAPPERS = 9
 SOON = timedelta(seconds=30)
-ENDS = ItemTerms(ends=True, holds=True, pods=1)
-WORDS = ItemTerms(words=("Ready",), holds=True, pods=1)
+ENDS = CompletionRule(ends=True, holds=True, pods=1)
+WORDS = CompletionRule(words=("Ready",), holds=True, pods=1)
 SAMPLE = [
     LifecyclePolicy(items=(ENDS, ENDS), expects_pods=True, kept_completed=SOON, kept_failed=SOON),
     LifecyclePolicy(items=(WORDS, ENDS), min_available=2, requeuing=Requeuing(wait=SOON, max_requeuings=1)),

@@ -38,7 +38,7 @@ class Members:
 
     is_connecting: Callable[[str], bool] = _is_connected
     loss_of: Callable[[str], Loss | None] = _is_not_lost
-    leads_nowhere: Callable[[ClusterRequirements], bool] = _has_only_the_hub
+    has_no_cluster_left: Callable[[ClusterRequirements], bool] = _has_only_the_hub
     note_mishap: Callable[[str], None] = _ignore
 
 
@@ -81,4 +81,4 @@ class Attempts:
 
         An AppWrapper that was deleted before our watch began counts as one without annotations.
         """
-        return await self.specs.terms_of(record, self.informer.tolerance(record.uid))
+        return await self.specs.policy_of(record, self.informer.tolerance(record.uid))

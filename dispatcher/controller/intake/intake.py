@@ -428,11 +428,11 @@ class Intake:
         if view.excess is not None:
             raise refusal(view.excess)
         spec = await self._specs.parse(view.spec, view.spec_hash, view.namespace)
-        charge, where = (
+        charge, requirements = (
             await run_in_thread_if_large(len(view.spec), self._limits.charge, spec),
-            _where(view, spec),
+            _requirements(view, spec),
         )
-        newcomer = _newcomer(view, self._submitter(view), spec, where)
+        newcomer = _newcomer(view, self._submitter(view), spec, requirements)
         return spec, self._limits.apply(newcomer, charge), charge.gang
 
     def _may_be_dispatched(self, view: AppWrapperView, newcomer: Newcomer, spec: AppWrapperSpec) -> bool:
@@ -454,7 +454,7 @@ def _failure(view: AppWrapperView, error: SpecError) -> str:
     return f"{view.namespace}/{view.name} creation failure: {error}"
 
 
-def _where(view: AppWrapperView, spec: AppWrapperSpec) -> ClusterRequirements:
+def _requirements(view: AppWrapperView, spec: AppWrapperSpec) -> ClusterRequirements:
     """The cluster requirements of an AppWrapper; raises `SpecError` if one of its selectors cannot be parsed."""
     return ClusterRequirements(
         selector=selector_of(view.cluster_annotations, CLUSTER_SELECTOR),
@@ -468,7 +468,7 @@ def _newcomer(
     view: AppWrapperView,
     submitter: Submitter,
     spec: AppWrapperSpec | None = None,
-    where: ClusterRequirements = ANYWHERE,
+    requirements: ClusterRequirements = ANYWHERE,
 ) -> Newcomer:
     return Newcomer(
         uid=view.uid,
@@ -482,7 +482,7 @@ def _newcomer(
         priority_slope=spec.priority_slope if spec else 0.0,
         suspended=view.mutable_spec.suspend if view.mutable_spec else False,
         expected_seconds=_expected_seconds(spec),
-        where=where,
+        requirements=requirements,
         submitter=submitter,
     )
 

@@ -18,7 +18,7 @@ from dispatcher.api.annotations import FaultTolerance
 from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
 from dispatcher.api.names import APPWRAPPER_VERSION
 from dispatcher.core.kinds.manifest import Owner
-from dispatcher.core.lifecycle.policy import KEPT, LifecyclePolicy, terms_of
+from dispatcher.core.lifecycle.policy import KEPT, LifecyclePolicy, policy_of
 from dispatcher.core.model.record import Record
 from dispatcher.kube.appwrappers import AppWrapperView
 from dispatcher.kube.time_slices import TimeSlice, run_in_thread_if_large
@@ -99,18 +99,18 @@ class Specs:
         """Read one policy; a spec that cannot be read fails at its reconcile, and keeps no process from leading."""
         try:
             await self.parse(spec, record.spec_hash, record.namespace)
-            await self.terms_of(record, tolerance)
+            await self.policy_of(record, tolerance)
         except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the others
             log.internal_error("specs", error, appwrapper=record.uid)
 
-    async def terms_of(self, record: Record, tolerance: FaultTolerance) -> LifecyclePolicy:
+    async def policy_of(self, record: Record, tolerance: FaultTolerance) -> LifecyclePolicy:
         """The lifecycle policy of an AppWrapper."""
         key = record.spec_hash, tolerance
         known = self._terms.get(key)
         if known is None:
             parsed = await self._of(record)
             known = self._terms[key] = await run_in_thread_if_large(
-                parsed.length, terms_of, parsed.spec, tolerance, self._kept
+                parsed.length, policy_of, parsed.spec, tolerance, self._kept
             )
             while len(self._terms) > MOST_TERMS:
                 self._terms.popitem(last=False)

@@ -20,7 +20,7 @@ from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.member import CONNECTING, AnotherCluster, Member, Unlisted, why
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import Closed
-from dispatcher.core.status.cluster_state import Standing
+from dispatcher.core.status.cluster_state import ClusterState
 from dispatcher.kube import paths
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import cluster_uid
@@ -66,7 +66,7 @@ class Memory(Protocol):
     async def note_reachable(self, name: str, at: datetime) -> None:
         """Note that it answers again."""
 
-    async def note_standing(self, name: str, standing: Standing, at: datetime) -> None:
+    async def note_state(self, name: str, state: ClusterState, at: datetime) -> None:
         """Note how it stands; to note the same again is nothing."""
 
     async def note_rotation(self, name: str, at: datetime) -> None:

@@ -26,10 +26,10 @@ from dispatcher.core.lifecycle.decision import Loss
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.capacity import CapacityLedger
-from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot, leads_nowhere
-from dispatcher.core.status.cluster_state import Standing
+from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot, has_no_cluster_left
+from dispatcher.core.status.cluster_state import ClusterState
 from dispatcher.core.status.member_status import status_of
-from dispatcher.core.status.samples import Stock, stock_of
+from dispatcher.core.status.samples import LedgerReading, reading_of
 from dispatcher.kube import paths
 from dispatcher.kube.client import Json
 from dispatcher.kube.reflector import Reflector
@@ -167,11 +167,11 @@ class Fleet:
                     await self._joined.wait()
                     self._joined.clear()
 
-    async def get_ready(self, wheres: Iterable[ClusterRequirements]) -> None:
-        """Find out what `sites` will have to know, if that is more than before; who hangs is waited for only once."""
+    async def get_ready(self, requirements: Iterable[ClusterRequirements]) -> None:
+        """Asks the clusters about kinds and namespaces that `snapshots` needs and that were not asked about before."""
         if not self.has_members:
             return
-        kinds = asked_kinds(set(wheres))
+        kinds = asked_kinds(set(requirements))
         there = [member.cluster for member in self._members.values() if member.cluster and not member.closed]
         unanswered = [each.ask_for_kinds(kinds) for each in there if not each.was_asked_for(kinds)]
         if unanswered:
@@ -179,38 +179,40 @@ class Fleet:
                 async with asyncio.timeout(KINDS_SECONDS):
                     await asyncio.gather(*(each.wait() for each in unanswered))
 
-    def sites(self, wheres: Iterable[ClusterRequirements]) -> dict[str, ClusterSnapshot]:
-        """What is known of each cluster now, for a pass over those who require `wheres`."""
+    def snapshots(self, requirements: Iterable[ClusterRequirements]) -> dict[str, ClusterSnapshot]:
+        """What is known of each cluster now, for a pass over those who require `requirements`."""
         if not self.has_members:
             closed = None if self._membership.is_known else MEMBERS_UNKNOWN
             hub = ClusterSnapshot(HUB_CLUSTER, self._hub.ledger.snapshot(), closed=closed)
             return {HUB_CLUSTER: hub} if self._hub.is_known else {}
-        asked, now = set(wheres), self._now()
-        kinds, namespaces = asked_kinds(asked), frozenset(where.namespace for where in asked)
-        sites = {name: member.site(kinds, namespaces, now) for name, member in self._members.items()}
+        asked, now = set(requirements), self._now()
+        kinds, namespaces = asked_kinds(asked), frozenset(each.namespace for each in asked)
+        snapshots = {name: member.snapshot(kinds, namespaces, now) for name, member in self._members.items()}
         for name, mistaken in self._mistaken.items():
             closed = Closed(cluster_filters.NOT_REPORTED, mistaken.message)
-            sites[name] = ClusterSnapshot(name, CapacityLedger().snapshot(), closed=closed)
-        return sites
+            snapshots[name] = ClusterSnapshot(name, CapacityLedger().snapshot(), closed=closed)
+        return snapshots
 
-    def stocks(self) -> dict[str, Stock | None]:
+    def readings(self) -> dict[str, LedgerReading | None]:
         """What each cluster has at this moment that gangs may go to; None of one that cannot be asked.
 
         The hub is among them also if it only has gangs from before.
         """
         unknown = () if self._membership.is_known else self._membership.remembered
-        stocks: dict[str, Stock | None] = dict.fromkeys((*self._mistaken, *unknown))
+        readings: dict[str, LedgerReading | None] = dict.fromkeys((*self._mistaken, *unknown))
         if not self.has_members or self._count_running(HUB_CLUSTER):
-            stocks[HUB_CLUSTER] = stock_of(self._hub.ledger) if self._hub.is_known else None
-        return stocks | {name: member.stock() for name, member in self._members.items()}
+            readings[HUB_CLUSTER] = reading_of(self._hub.ledger) if self._hub.is_known else None
+        return readings | {name: member.stock() for name, member in self._members.items()}
 
-    def leads_nowhere(self, where: ClusterRequirements) -> bool:
+    def has_no_cluster_left(self, requirements: ClusterRequirements) -> bool:
         """True if no cluster that is declared will ever take whoever requires this; false while they are unknown."""
         if not self._membership.is_known:
             return False
         if not self.has_members:
-            return bool(where.ruled_out)
-        return leads_nowhere(where, {name: member.declared.labels for name, member in self._members.items()})
+            return bool(requirements.ruled_out)
+        return has_no_cluster_left(
+            requirements, {name: member.declared.labels for name, member in self._members.items()}
+        )
 
     def loss_of(self, name: str) -> Loss | None:
         """What is to be done about what was dispatched to a member that does not answer; None while it does."""
@@ -345,21 +347,21 @@ class Fleet:
         while True:
             self._stirred.clear()
             for member in list(self._members.values()):
-                await self._note_standing(member)
+                await self._note_state_of(member)
             for name in self._noted - {each.name for each in self._declared.items.values()}:
                 self._noted.discard(name)
-                await self._memory.note_standing(name, Standing(is_declared=False), self._now())
+                await self._memory.note_state(name, ClusterState(is_declared=False), self._now())
             await self._stirred.wait()
 
-    async def _note_standing(self, member: Member) -> None:
+    async def _note_state_of(self, member: Member) -> None:
         """Have it noted how a member stands, if that is not noted."""
-        standing = member.standing()
+        state = member.state()
         if member.noted is not None:
-            standing = standing.following(member.noted)
-        if standing != member.noted:
-            member.noted = standing
+            state = state.following(member.noted)
+        if state != member.noted:
+            member.noted = state
             self._noted.add(member.name)
-            await self._memory.note_standing(member.name, standing, self._now())
+            await self._memory.note_state(member.name, state, self._now())
 
     async def _check_membership(self) -> None:
         """Raise `MembersUnknown` when the MemberClusters could not be listed for too long."""

@@ -19,9 +19,9 @@ from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
-from dispatcher.core.status.cluster_state import Standing
-from dispatcher.core.status.member_status import Known
-from dispatcher.core.status.samples import Stock, stock_of
+from dispatcher.core.status.cluster_state import ClusterState
+from dispatcher.core.status.member_status import MemberState
+from dispatcher.core.status.samples import LedgerReading, reading_of
 from dispatcher.kube.client import Json
 from dispatcher.kube.kubeconfig import Connection
 from dispatcher.text import one_line
@@ -61,7 +61,7 @@ class Member:
     task: asyncio.Task[None] | None = None
     told: Json = field(default_factory=dict)
     connection: Connection | None = None
-    noted: Standing | None = None
+    noted: ClusterState | None = None
 
     @property
     def name(self) -> str:
@@ -82,7 +82,7 @@ class Member:
         message = f"cluster {self.name} has not answered since {since:%Y-%m-%d %H:%M:%S} UTC"
         return Loss(self.declared.on_lost, since + self.declared.grace, message)
 
-    def site(self, kinds: frozenset[Kind], namespaces: frozenset[str], now: datetime) -> ClusterSnapshot:
+    def snapshot(self, kinds: frozenset[Kind], namespaces: frozenset[str], now: datetime) -> ClusterSnapshot:
         """What a pass has to know of it, for those who require `kinds` and `namespaces`."""
         declared, cluster = self.declared, self.cluster
         closed = self.closed or closed_by_hand(declared)
@@ -90,7 +90,7 @@ class Member:
             return ClusterSnapshot(self.name, CapacityLedger().snapshot(), declared.labels, closed or LISTING)
         return ClusterSnapshot(
             name=self.name,
-            snapshot=self._snapshot(cluster),
+            capacity=self._snapshot(cluster),
             labels=declared.labels,
             closed=closed,
             missing_kinds=cluster.missing_kinds(kinds),
@@ -104,30 +104,30 @@ class Member:
         is_open = self.declared.accepted_namespaces is AcceptedNamespaces.ALL
         return frozenset() if is_open else cluster.closed_namespaces(namespaces)
 
-    def known(self, running: int) -> Known:
+    def known(self, running: int) -> MemberState:
         """What its status is made of."""
         closed = self.closed or closed_by_hand(self.declared)
         if self.cluster is None or not self.cluster.is_known:
-            return Known(
+            return MemberState(
                 self.since, closed, self.uid, running=running, unreachable_since=self.unreachable_since
             )
         total, free = self.cluster.ledger.total(), self._snapshot(self.cluster).free_for(None)
-        return Known(self.since, closed, self.uid, total, free, running, self.unreachable_since)
+        return MemberState(self.since, closed, self.uid, total, free, running, self.unreachable_since)
 
-    def stock(self) -> Stock | None:
+    def stock(self) -> LedgerReading | None:
         """What it has at this moment; None while that cannot be told."""
         if self.cluster is None or not self.cluster.is_known:
             return None
-        return stock_of(self.cluster.ledger, is_reachable=self.unreachable_since is None)
+        return reading_of(self.cluster.ledger, is_reachable=self.unreachable_since is None)
 
-    def standing(self) -> Standing:
+    def state(self) -> ClusterState:
         """How it stands, for history; of one that is silent, or being connected, nobody knows what else is so."""
         closed, declared = self.closed or OPEN, self.declared
         untold = (
             cluster_filters.NOT_REPORTED,
             *([cluster_filters.UNREACHABLE] if self.unreachable_since else []),
         )
-        return Standing(
+        return ClusterState(
             is_cordoned=declared.cordoned,
             is_draining=declared.drain,
             closed_reason=None if closed.reason in untold else closed.reason,
@@ -144,9 +144,9 @@ class Member:
         return len(self.mishaps)
 
 
-def asked_kinds(wheres: set[ClusterRequirements]) -> frozenset[Kind]:
+def asked_kinds(requirements: set[ClusterRequirements]) -> frozenset[Kind]:
     """Every kind that one of those asks for."""
-    return frozenset[Kind]().union(*(where.kinds for where in wheres))
+    return frozenset[Kind]().union(*(each.kinds for each in requirements))
 
 
 def closed_by_hand(declared: MemberCluster) -> Closed | None:

@@ -13,7 +13,7 @@ from dispatcher.controller.reconcile.remediation import Remediator
 from dispatcher.controller.reconcile.removal import Remover
 from dispatcher.controller.reconcile.result import NOTHING, Result, poll
 from dispatcher.core.lifecycle import steps
-from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step, where_asked
+from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step, asked_requirements
 from dispatcher.core.model.record import Change, Record
 
 
@@ -35,9 +35,9 @@ class Acts:
     async def act(self, uid: str, observed: ObservedState, decision: Decision) -> Result:
         """Carries out a decision about the AppWrapper of that uid."""
         match decision.step:
-            case Step.REST:
+            case Step.NOOP:
                 return _rest(observed, decision)
-            case Step.ADMIT:
+            case Step.TAKE_IN:
                 self._intake.add(uid)
                 return NOTHING
             case Step.REMOVE_FINALIZER:
@@ -49,7 +49,7 @@ class Acts:
     async def _act_on(self, record: Record, observed: ObservedState, decision: Decision) -> Result:
         now = self._attempts.now()
         match decision.step:
-            case Step.FORGET:
+            case Step.DELETE:
                 return await self._delete(record)
             case Step.REPRIORITISE | Step.REDIRECT | Step.SUSPEND | Step.RESUME:
                 return self._follow_user(record, observed, decision)
@@ -57,8 +57,8 @@ class Acts:
                 return await self._creator.create(record)
             case Step.MARK_RUNNING:
                 return Result(steps.mark_running(record, now))
-            case Step.NOTE_TROUBLE:
-                return Result(steps.fall_ill(record, decision.reason, decision.message, now))
+            case Step.NOTE_HEALTH_ISSUE:
+                return Result(steps.note_health_issue(record, decision.reason, decision.message, now))
             case Step.NOTE_RECOVERY:
                 return Result(steps.recover(record, now))
             case Step.NOTE_DONE:
@@ -79,7 +79,7 @@ class Acts:
                 return Result(steps.abandon(record, decision.message, now), wakes_scheduler=True)
             case Step.LOSE:
                 return Result(steps.lose(record, decision.message, now))
-            case Step.REST | Step.ADMIT | Step.REMOVE_FINALIZER:
+            case Step.NOOP | Step.TAKE_IN | Step.REMOVE_FINALIZER:
                 raise AssertionError(f"{decision.step} is no step of a record")
             case never:
                 assert_never(never)
@@ -118,7 +118,7 @@ class Acts:
         if asked is None:
             return None
         if decision.step is Step.REDIRECT:
-            return steps.redirect(record, where_asked(record, asked), now)
+            return steps.redirect(record, asked_requirements(record, asked), now)
         return steps.reprioritise(record, asked.priority, asked.priority_slope, now, self._cut(record))
 
     def _cut(self, record: Record) -> str:

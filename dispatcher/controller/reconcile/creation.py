@@ -186,8 +186,8 @@ class Creator:
     def _go_elsewhere(self, record: Record, made: tuple[ObjectRef, ...], message: str) -> Result:
         """Rules out this cluster, where a name is taken; a gang without another cluster can never be created."""
         cluster = record.attempt.cluster if record.attempt else ""
-        requirements = record.where.without(cluster, message)
-        if self._members.leads_nowhere(requirements):
+        requirements = record.requirements.without(cluster, message)
+        if self._members.has_no_cluster_left(requirements):
             return self._refuse(record, made, _reasons(requirements))
         return Result(steps.rule_out(record, made, requirements, message, self._attempts.now()))
 

@@ -7,7 +7,7 @@ from datetime import timedelta
 from dispatcher import log
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.record import Change, Record
-from dispatcher.core.status.events import notice_of
+from dispatcher.core.status.events import user_event_of
 from dispatcher.kube.events import EventAbout, EventRecorder
 from dispatcher.probes import Metrics
 
@@ -25,7 +25,7 @@ class StepRecorder:
         """Record one step; `record` is as committed."""
         self._count(change, record)
         self._write_log(change, record)
-        notice = notice_of(change)
+        notice = user_event_of(change)
         if notice is None:
             return
         self._recorder.offer(

@@ -38,7 +38,7 @@ class Remediator:
         if live.live:
             return poll()
         now = self._attempts.now()
-        change = steps.complete(record, decision.done, now + observed.terms.kept_completed, now)
+        change = steps.complete(record, decision.done, now + observed.policy.kept_completed, now)
         return Result(change, wakes_scheduler=True)
 
     async def end(self, record: Record, observed: ObservedState, suspected: Decision) -> Result:
@@ -51,7 +51,7 @@ class Remediator:
         if is_confirmed(suspected, decision):
             newest_warning = await _complaint(record, suspected, observed, cluster)
             now = self._attempts.now()
-            return Result(end_of_attempt(record, decision, observed.terms, newest_warning, now))
+            return Result(end_of_attempt(record, decision, observed.policy, newest_warning, now))
         if suspected.reason == words.MISSING_COMPONENT:
             return await self._take_as_found(record, confirmed, decision)
         return poll()
@@ -77,10 +77,10 @@ class Remediator:
         """The observed state, with the evidence for the suspicion read from the API server."""
         match evidence_for(suspected.reason):
             case Evidence.OBJECTS:
-                return replace(observed, sight=await self._with_missing(record, observed.sight, cluster))
+                return replace(observed, objects=await self._with_missing(record, observed.objects, cluster))
             case Evidence.PODS:
                 pods = await cluster.live_pods.count((record.namespace, record.uid))
-                return replace(observed, sight=replace(observed.sight, pods=pods))
+                return replace(observed, objects=replace(observed.objects, pods=pods))
             case Evidence.NOTHING:
                 return observed
 
@@ -105,7 +105,7 @@ async def _complaint(record: Record, decision: Decision, observed: ObservedState
     if not needs_complaint(decision, observed):
         return ""
     refs = record.attempt.objects if record.attempt else ()
-    for ref, state in zip(refs, observed.sight.states, strict=False):
+    for ref, state in zip(refs, observed.objects.states, strict=False):
         message = (state.message if state else "") or await cluster.wrapped.newest_warning(ref)
         if message:
             return f"{ref.kind} {ref.namespace}/{ref.name}: {message}"

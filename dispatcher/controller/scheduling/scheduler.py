@@ -27,8 +27,8 @@ from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.cycle import Behind, Impossible, Outcome, Placed, Policy, Waiting
-from dispatcher.core.scheduling.pending_queue import News, outcome_of
+from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Outcome, Placed, Policy, Waiting
+from dispatcher.core.scheduling.pending_queue import NewOutcome, outcome_of
 from dispatcher.core.scheduling.recheck import still_fitting
 from dispatcher.probes import Metrics
 
@@ -52,10 +52,10 @@ class Rules:
 class Known(Protocol):
     """Where the scheduler gets its snapshots of clusters."""
 
-    async def get_ready(self, wheres: Iterable[ClusterRequirements]) -> None:
+    async def get_ready(self, requirements: Iterable[ClusterRequirements]) -> None:
         """Ask the clusters, with a short timeout, for facts that these requirements need for the first time."""
 
-    def sites(self, wheres: Iterable[ClusterRequirements]) -> Mapping[str, ClusterSnapshot]:
+    def snapshots(self, requirements: Iterable[ClusterRequirements]) -> Mapping[str, ClusterSnapshot]:
         """A snapshot of each cluster, for a cycle over gangs with these requirements."""
 
 
@@ -130,12 +130,12 @@ class Scheduler:
         """Run one scheduling cycle over the pending queue."""
         with self._metrics.cycle_seconds.time():
             pending, rules = self._cache.pending_queue, self._rules
-            await self._known.get_ready(pending.wheres())
+            await self._known.get_ready(pending.requirements())
             now = self._now()  # a gang that arrived while the cycle waited must not be dispatched before that
             begun, slices = self._monotonic(), Slices(self._monotonic)
-            sites = self._known.sites(pending.wheres())
-            plan = pending.plan_in_steps(sites, rules.policy, rules.starvation_bound, now)
-            batches = await slices.run(_in_batches(plan, len(sites)))
+            snapshots = self._known.snapshots(pending.requirements())
+            plan = pending.plan_in_steps(snapshots, rules.policy, rules.starvation_bound, now)
+            batches = await slices.run(_in_batches(plan, len(snapshots)))
             self._planned_at = now
             # A cycle that plans for seconds also commits pending reasons for as long, or none would ever be committed.
             enough = self._monotonic() + min(self._monotonic() - begun, MOST_TELLING) * bool(slices.pauses)
@@ -149,7 +149,7 @@ class Scheduler:
                 batches.popleft()
                 await slices.give_way()
 
-    async def _decide(self, batch: Sequence[News], now: datetime, slices: Slices) -> None:
+    async def _decide(self, batch: Sequence[NewOutcome], now: datetime, slices: Slices) -> None:
         changes: dict[str, Change | None] = {each.record.uid: None for each in batch}
         for news in batch:
             # Records that changed during the plan are for the next cycle.
@@ -175,13 +175,13 @@ class Scheduler:
             return placed
         pending = self._cache.pending_queue
         unchanged = [each for each in placed if pending.holds(each.record)]
-        found = still_fitting(unchanged, self._known.sites(pending.wheres()))
+        found = still_fitting(unchanged, self._known.snapshots(pending.requirements()))
         if len(found) < len(placed):
             self.wake()
         return found
 
 
-def _in_batches(plan: Steps[list[News]], clusters: int) -> Steps[deque[list[News]]]:
+def _in_batches(plan: Steps[list[NewOutcome]], clusters: int) -> Steps[deque[list[NewOutcome]]]:
     """The news of a plan in batches: in queue order if one batch holds them all, else placed gangs first.
 
     All changes of a long queue at once would block the event loop for seconds. The more clusters there are, the more
@@ -189,11 +189,11 @@ def _in_batches(plan: Steps[list[News]], clusters: int) -> Steps[deque[list[News
     """
     size = max(LEAST_BATCH, min(LARGEST_BATCH, MOST_REJECTIONS // max(1, clusters)))
     news = yield from plan
-    batches = deque[list[News]]()
+    batches = deque[list[NewOutcome]]()
     if len(news) <= size:
         batches.extend([news] if news else [])
         return batches
-    placed, others = list[News](), list[News]()
+    placed, others = list[NewOutcome](), list[NewOutcome]()
     for part in incremental.in_parts(news):
         for each in part:
             (placed if isinstance(each, Placed) else others).append(each)
@@ -204,7 +204,7 @@ def _in_batches(plan: Steps[list[News]], clusters: int) -> Steps[deque[list[News
     return batches
 
 
-def _change_safely(news: News, now: datetime) -> Change | None:
+def _change_safely(news: NewOutcome, now: datetime) -> Change | None:
     """The change of one decision; None if it raises, which must not end the cycle of the others (logged)."""
     try:
         return change_of(outcome_of(news), now)
@@ -222,5 +222,5 @@ def change_of(outcome: Outcome, now: datetime) -> Change | None:
             return steps.block(record, pending, now, is_head=is_head)
         case Impossible(record, pending):
             return steps.block(record, pending, now)
-        case Behind(record, pending):
-            return steps.line_up(record, pending, now)
+        case NotEvaluated(record, pending):
+            return steps.note_not_evaluated(record, pending, now)

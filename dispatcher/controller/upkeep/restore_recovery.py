@@ -174,8 +174,8 @@ class RestoreRecovery:
 
     async def _kinds_of(self, record: Record) -> frozenset[Kind]:
         """The kinds an AppWrapper wraps; in a record of an earlier version there are none."""
-        if record.where.kinds:
-            return record.where.kinds
+        if record.requirements.kinds:
+            return record.requirements.kinds
         spec = await self._specs.of(record)
         return frozenset((wrapped.api_version, wrapped.kind) for wrapped in spec.wrapped)
 
@@ -235,7 +235,9 @@ class RestoreRecovery:
     def _overtaken(self, record: Record, later: Sighting) -> Change | None:
         if not record.holds_capacity:
             return None
-        return steps.find_over(record, f"attempt {later.attempt} exists, which came after it", self._now())
+        return steps.end_missed_attempt(
+            record, f"attempt {later.attempt} exists, which came after it", self._now()
+        )
 
     def _go_on(self, record: Record, later: Sighting) -> Change | None:
         if record.phase not in {Phase.QUEUED, Phase.SUSPENDED}:
@@ -277,7 +279,7 @@ class RestoreRecovery:
             message = "nothing of it exists any more"
             over = [record for record, is_gone in zip(part, gone, strict=True) if is_gone]
             # Not on the records of this moment: what was asked for was these.
-            changes = [steps.find_over(record, message, self._now()) for record in over]
+            changes = [steps.end_missed_attempt(record, message, self._now()) for record in over]
             await self._committer.commit_all(changes)
 
     async def _is_gone(self, record: Record) -> bool:

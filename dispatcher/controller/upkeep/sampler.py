@@ -14,7 +14,7 @@ from typing import Protocol
 
 from dispatcher import errors, log
 from dispatcher.controller.scheduling.cache import Cache
-from dispatcher.core.status.samples import CapacitySample, Moment, Stock, moment_of
+from dispatcher.core.status.samples import CapacitySample, LedgerReading, Moment, moment_of
 from dispatcher.store.samples import SampleStore
 
 _log = log.get("sampler")
@@ -23,7 +23,7 @@ _log = log.get("sampler")
 class Clusters(Protocol):
     """The clusters there are."""
 
-    def stocks(self) -> Mapping[str, Stock | None]:
+    def readings(self) -> Mapping[str, LedgerReading | None]:
         """What each has at this moment; None of one that cannot be asked."""
 
 
@@ -63,12 +63,12 @@ class Sampler:
 
     async def sample(self, at: datetime) -> None:
         """Write down what is so now, as of `at`."""
-        stocks = self._clusters.stocks()
-        here = {name: stock for name, stock in stocks.items() if stock is not None}
+        readings = self._clusters.readings()
+        here = {name: each for name, each in readings.items() if each is not None}
         moment = Moment(self._cache.records(), here)
         for _ in moment.count():
             await asyncio.sleep(0)
-        away = {name: await self._recall(name, at) for name in stocks if name not in here}
+        away = {name: await self._recall(name, at) for name in readings if name not in here}
         capacities = moment.capacities(chain.from_iterable(away.values()))
         found = {name: list(each) for name, each in groupby(capacities, key=lambda each: each.cluster)}
         self._last = {**away, **found}

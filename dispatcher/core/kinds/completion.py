@@ -17,7 +17,7 @@ from dispatcher.core.kinds.registry import KINDS, ends, serves
 
 
 @dataclass(frozen=True, slots=True)
-class ItemTerms:
+class CompletionRule:
     """When one item is done, and whether the gang waits for it; `pods` is how many it makes.
 
     `words` are the condition types its author named; `ends` says that its kind has an end of its own. The
@@ -44,13 +44,13 @@ class ItemTerms:
         return self.holds or (self.serves and not some_item_names_words)
 
 
-def item_terms(wrapped: WrappedObject, pods: int = 0) -> ItemTerms:
+def completion_rule(wrapped: WrappedObject, pods: int = 0) -> CompletionRule:
     """Tell what an item that makes so many pods has to reach."""
     kind, its_kind_ends = (wrapped.group, wrapped.kind), ends(wrapped.group, wrapped.kind)
     waited_for = bool(wrapped.completion) or its_kind_ends
     makes_pods = _makes_pods(wrapped)
     passive = kind in KINDS and not serves(*kind)
-    return ItemTerms(
+    return CompletionRule(
         words=wrapped.completion,
         ends=its_kind_ends,
         holds=waited_for or makes_pods,
@@ -65,7 +65,7 @@ def _makes_pods(wrapped: WrappedObject) -> bool:
     return wrapped.declared != () if kind is None else bool(kind.rules)
 
 
-def pods_of(items: Sequence[ItemTerms], done: Collection[int]) -> int:
+def pods_of(items: Sequence[CompletionRule], done: Collection[int]) -> int:
     """How many pods the items that are done had; they may be gone by now."""
     return sum(items[index].pods for index in done if index < len(items))
 
@@ -78,7 +78,7 @@ class Progress(StrEnum):
     ALL = "all"
 
 
-def progress(items: Sequence[ItemTerms], done: Sequence[bool]) -> Progress:
+def progress(items: Sequence[CompletionRule], done: Sequence[bool]) -> Progress:
     """Tell how much is done; `done` says of each item, in their order, whether it is or once was."""
     if not any(done):
         return Progress.NONE

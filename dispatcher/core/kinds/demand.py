@@ -21,7 +21,7 @@ from typing import Final
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, TemplatePodSet, WrappedObject
 from dispatcher.api.spec_errors import SpecError, quoted
 from dispatcher.core.kinds.podsets import Kind, Pods, TemplateError, is_template_of, pod_set_at, pods_of
-from dispatcher.core.kinds.registry import KINDS, UNTOLD
+from dispatcher.core.kinds.registry import KINDS, UNDERIVABLE
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.quantity import QuantityError, in_words, resource_amounts
 from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources
@@ -240,7 +240,7 @@ def _named(wrapped: WrappedObject) -> str:
 
 def _why_untold(wrapped: WrappedObject) -> str:
     problem = f"what the pods of {_named(wrapped)} ask for cannot be told from its template"
-    why = UNTOLD.get((wrapped.group, wrapped.kind))
+    why = UNDERIVABLE.get((wrapped.group, wrapped.kind))
     return f"{problem}: {why}" if why else problem
 
 

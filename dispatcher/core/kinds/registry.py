@@ -19,7 +19,7 @@ from dispatcher.core.kinds.podsets import Kind, kubeflow_job
 
 @dataclass(frozen=True, slots=True)
 class KnownKind:
-    """One row. `pods` says how the kind makes pods; None where `untold` says why a template cannot tell.
+    """One row. `pods` says how the kind makes pods; None where `why_underivable` says why a template cannot tell.
 
     `status` reads the status of an object. With `ends`, objects of this kind come to an end by themselves. With
     `serves`, they make no pods, but are wrapped to be used: they tell of something that shall go on.
@@ -28,7 +28,7 @@ class KnownKind:
     group: str
     kind: str
     pods: Kind | None = podsets.NO_PODS
-    untold: str = ""
+    why_underivable: str = ""
     status: Rule | None = None
     ends: bool = False
     serves: bool = False
@@ -48,8 +48,8 @@ def _ending(group: str, kind: str, pods: Kind, status: Rule) -> KnownKind:
     return KnownKind(group, kind, pods, status=status, ends=True)
 
 
-def _untold(group: str, kind: str, why: str) -> KnownKind:
-    return KnownKind(group, kind, pods=None, untold=why)
+def _underivable(group: str, kind: str, why: str) -> KnownKind:
+    return KnownKind(group, kind, pods=None, why_underivable=why)
 
 
 _TRAINED: Final = condition_ends("Succeeded")
@@ -93,11 +93,13 @@ ROWS: Final[tuple[KnownKind, ...]] = (
     _with_pods("ray.io", "RayCluster", podsets.RAY_CLUSTER, object_status.creates_no_pods),
     _ending("ray.io", "RayJob", podsets.RAY_JOB, object_status.ray_job_ends),
     _with_pods("ray.io", "RayService", podsets.RAY_SERVICE, object_status.ray_service_gave_up),
-    _untold("apps", "DaemonSet", "it makes one on every node there is"),
-    _untold("batch", "CronJob", "it makes them again and again, at its own times"),
-    _untold("ray.io", "RayCronJob", "it makes them again and again, at its own times"),
-    _untold("sparkoperator.k8s.io", "SparkApplication", "its driver makes them as it goes"),
-    _untold("trainer.kubeflow.org", "TrainJob", "they are described by its runtime, which is another object"),
+    _underivable("apps", "DaemonSet", "it makes one on every node there is"),
+    _underivable("batch", "CronJob", "it makes them again and again, at its own times"),
+    _underivable("ray.io", "RayCronJob", "it makes them again and again, at its own times"),
+    _underivable("sparkoperator.k8s.io", "SparkApplication", "its driver makes them as it goes"),
+    _underivable(
+        "trainer.kubeflow.org", "TrainJob", "they are described by its runtime, which is another object"
+    ),
 )
 
 _BY_NAME: Final = {(row.group, row.kind): row for row in ROWS}
@@ -107,8 +109,8 @@ KINDS: Final[Mapping[tuple[str, str], Kind]] = {
 }
 """How pods are made, by (API group, kind), of every kind whose template tells."""
 
-UNTOLD: Final[Mapping[tuple[str, str], str]] = {
-    name: row.untold for name, row in _BY_NAME.items() if row.pods is None
+UNDERIVABLE: Final[Mapping[tuple[str, str], str]] = {
+    name: row.why_underivable for name, row in _BY_NAME.items() if row.pods is None
 }
 """Why the number of pods cannot be told from the template, of the other kinds."""
 

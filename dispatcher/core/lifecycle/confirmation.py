@@ -44,7 +44,7 @@ def is_confirmed(suspected: Decision, confirmed: Decision) -> bool:
 def needs_complaint(decision: Decision, observed: ObservedState) -> bool:
     """True if a gang ends because it has no pods: the operator's own complaint then says why there are none."""
     lacks_pods = decision.reason in {words.INSUFFICIENT_PODS_READY, words.MIN_PODS_NOT_RUNNING}
-    return lacks_pods and not observed.sight.pods.live
+    return lacks_pods and not observed.objects.pods.live
 
 
 def end_of_attempt(

@@ -39,17 +39,17 @@ class ObservedState:
     """One AppWrapper as seen now.
 
     `wanted` is false once it is gone, or on its way out, at the API server. `asked` is what its spec asks for now
-    of what may change; None if that is not known. `sight` and `terms` count only once it was dispatched, and while
-    its cluster is not `away`: why that cannot be reached, in a sentence. `draining` says why that is being emptied.
+    of what may change; None if that is not known. `objects` and `policy` count only once it was dispatched, and while
+    its cluster is not `unreachable`, which says why in a sentence. `draining` says why the cluster is being drained.
     """
 
     record: Record | None
     wanted: bool
     now: datetime
     asked: MutableSpec | None = None
-    terms: LifecyclePolicy = field(default_factory=LifecyclePolicy)
-    sight: ObservedObjects = field(default_factory=ObservedObjects)
-    away: str = ""
+    policy: LifecyclePolicy = field(default_factory=LifecyclePolicy)
+    objects: ObservedObjects = field(default_factory=ObservedObjects)
+    unreachable: str = ""
     draining: str = ""
     loss: Loss | None = None
     is_finalizing: bool = False
@@ -59,11 +59,11 @@ class ObservedState:
 class Step(StrEnum):
     """What the reconciler does about one AppWrapper."""
 
-    REST = "rest"
+    NOOP = "noop"
     """Nothing, until something changes."""
-    ADMIT = "admit"
+    TAKE_IN = "take-in"
     """Read it, and queue or reject it."""
-    FORGET = "forget"
+    DELETE = "delete"
     """It was deleted: commit that."""
     REPRIORITISE = "reprioritise"
     """Commit the priority it asks for now."""
@@ -77,7 +77,7 @@ class Step(StrEnum):
     """Create its wrapped objects, then commit what came of it."""
     MARK_RUNNING = "mark-running"
     """Commit that its pods run."""
-    NOTE_TROUBLE = "note-trouble"
+    NOTE_HEALTH_ISSUE = "note-health-issue"
     """Commit that something is wrong with it."""
     NOTE_RECOVERY = "note-recovery"
     """Commit that nothing is wrong with it any more."""
@@ -122,7 +122,7 @@ class Decision:
     until: datetime | None = None
 
 
-REST: Final = Decision(Step.REST)
+NOOP: Final = Decision(Step.NOOP)
 
 
 def decide(seen: ObservedState) -> Decision:
@@ -130,14 +130,14 @@ def decide(seen: ObservedState) -> Decision:
     record = seen.record
     if record is None:
         if seen.wanted:
-            return Decision(Step.ADMIT)
-        return Decision(Step.REMOVE_FINALIZER) if seen.is_finalizing else REST
+            return Decision(Step.TAKE_IN)
+        return Decision(Step.REMOVE_FINALIZER) if seen.is_finalizing else NOOP
     if record.phase is Phase.DELETED:
-        return REST
+        return NOOP
     if seen.loss and record.holds_capacity and _is_given_up(record, seen.loss, seen.now):
         return _give_up(record, seen.loss)
     if not seen.wanted and record.phase is not Phase.DELETING:
-        return Decision(Step.EXPIRE if _is_left_in_member(record, seen.loss) else Step.FORGET)
+        return Decision(Step.EXPIRE if _is_left_in_member(record, seen.loss) else Step.DELETE)
     if record.phase in ACTIVE and _is_held_back(seen):
         return Decision(Step.SUSPEND, done=_finished(record, seen))
     return _note_its_cluster(record, seen) or _go_on(record, seen)
@@ -149,10 +149,10 @@ def _note_its_cluster(record: Record, seen: ObservedState) -> Decision | None:
     What is to be watched over is judged afresh instead once it is back.
     """
     is_said = record.unhealthy is not None and record.unhealthy.reason == words.CLUSTER_UNREACHABLE
-    if not record.holds_capacity or bool(seen.away) is is_said:
+    if not record.holds_capacity or bool(seen.unreachable) is is_said:
         return None
-    if seen.away:
-        return Decision(Step.NOTE_TROUBLE, words.CLUSTER_UNREACHABLE, seen.away)
+    if seen.unreachable:
+        return Decision(Step.NOTE_HEALTH_ISSUE, words.CLUSTER_UNREACHABLE, seen.unreachable)
     return None if record.phase in ACTIVE else Decision(Step.NOTE_RECOVERY)
 
 
@@ -160,7 +160,7 @@ def _go_on(record: Record, seen: ObservedState) -> Decision:
     if record.phase is Phase.DELETING:
         return Decision(Step.CONFIRM_GONE)
     if record.phase in ACTIVE:
-        return REST if seen.away else _watch_over(record, seen)
+        return NOOP if seen.unreachable else _watch_over(record, seen)
     return _decide_inactive(record, seen)
 
 
@@ -200,15 +200,15 @@ def _decide_inactive(record: Record, seen: ObservedState) -> Decision:
         case (
             Phase.DISPATCHED | Phase.RUNNING | Phase.RUNNING_HOLD_COMPLETION | Phase.DELETING | Phase.DELETED
         ):
-            return REST  # decided before
+            return NOOP  # decided before
         case _:
             assert_never(record.phase)
 
 
-def pods_run(record: Record, terms: LifecyclePolicy, pods: PodCounts) -> bool:
+def pods_run(record: Record, policy: LifecyclePolicy, pods: PodCounts) -> bool:
     """True if as many pods run, or have done their work, as the gang needs; a gang without pods always runs."""
     return (
-        health.running(pods) + health.completed(record, terms, pods, _known_done(record)) >= record.gang.pods
+        health.running(pods) + health.completed(record, policy, pods, _known_done(record)) >= record.gang.pods
     )
 
 
@@ -228,19 +228,19 @@ def _is_held_back(seen: ObservedState) -> bool:
 def _follow(record: Record, asked: MutableSpec | None) -> Decision:
     """Do what its user has changed meanwhile; first where it may go, which a cycle waits for (`is_as_asked`)."""
     if asked is None:
-        return REST
-    if where_asked(record, asked) != record.where:
+        return NOOP
+    if asked_requirements(record, asked) != record.requirements:
         return Decision(Step.REDIRECT)
     is_as_urgent = (asked.priority, asked.priority_slope) == (record.priority, record.priority_slope)
-    return REST if is_as_urgent else Decision(Step.REPRIORITISE)
+    return NOOP if is_as_urgent else Decision(Step.REPRIORITISE)
 
 
-def where_asked(record: Record, asked: MutableSpec) -> ClusterRequirements:
+def asked_requirements(record: Record, asked: MutableSpec) -> ClusterRequirements:
     """What it requires of a cluster, as its user has it now; what is no selector changes nothing."""
-    where = record.where
-    selector = where.selector if asked.selector is None else asked.selector
-    prefers = where.prefers if asked.prefers is None else asked.prefers
-    return where.directed(selector, prefers)
+    requirements = record.requirements
+    selector = requirements.selector if asked.selector is None else asked.selector
+    prefers = requirements.prefers if asked.prefers is None else asked.prefers
+    return requirements.directed(selector, prefers)
 
 
 def is_as_asked(record: Record, wanted: bool, asked: MutableSpec | None) -> bool:
@@ -250,13 +250,13 @@ def is_as_asked(record: Record, wanted: bool, asked: MutableSpec | None) -> bool
     """
     if asked is None:
         return wanted
-    return wanted and not asked.suspend and where_asked(record, asked) == record.where
+    return wanted and not asked.suspend and asked_requirements(record, asked) == record.requirements
 
 
 def _expire(record: Record, now: datetime) -> Decision:
     if record.kept_until is None:
-        return REST
-    return Decision(Step.EXPIRE) if now >= record.kept_until else Decision(Step.REST, until=record.kept_until)
+        return NOOP
+    return Decision(Step.EXPIRE) if now >= record.kept_until else Decision(Step.NOOP, until=record.kept_until)
 
 
 # --- what was dispatched ---------------------------------------------------------------------------------
@@ -264,14 +264,14 @@ def _expire(record: Record, now: datetime) -> Decision:
 
 def _watch_over(record: Record, seen: ObservedState) -> Decision:
     """In this order: it runs, failed, is complete, has to go elsewhere, was in trouble for too long, makes progress."""
-    pods = seen.sight.pods
-    if record.phase is Phase.DISPATCHED and pods_run(record, seen.terms, pods):
+    pods = seen.objects.pods
+    if record.phase is Phase.DISPATCHED and pods_run(record, seen.policy, pods):
         return Decision(Step.MARK_RUNNING)
-    failures = sorted(health.failures(record, seen.sight.states), key=_is_curable)
+    failures = sorted(health.failures(record, seen.objects.states), key=_is_curable)
     if failures:
         return _act(failures[0], record, seen)
     done = _done(record, seen)
-    items = seen.terms.items
+    items = seen.policy.items
     achieved = progress(items, [index in done for index in range(len(items))])
     if achieved is Progress.ALL and not pods.live and not _has_only_begun(record, seen):
         return Decision(Step.COMPLETE if done <= _known_done(record) else Step.NOTE_DONE, done=done)
@@ -283,7 +283,7 @@ def _watch_over(record: Record, seen: ObservedState) -> Decision:
             return _act(trouble, record, seen)
     if achieved is not Progress.NONE and _is_news(record, done):
         return Decision(Step.NOTE_PROGRESS, done=done)
-    return _note(record, troubles, seen.sight.drift)
+    return _note(record, troubles, seen.objects.drift)
 
 
 def _is_news(record: Record, done: frozenset[int]) -> bool:
@@ -296,10 +296,10 @@ def _has_only_begun(record: Record, seen: ObservedState) -> bool:
 
     A Deployment is Progressing before it has made its first pod.
     """
-    attempt, pods = record.attempt, seen.sight.pods
-    if attempt is None or attempt.started_at or pods.succeeded or not seen.terms.expects_pods:
+    attempt, pods = record.attempt, seen.objects.pods
+    if attempt is None or attempt.started_at or pods.succeeded or not seen.policy.expects_pods:
         return False
-    return any(state is not None and state.end is End.OPEN for state in seen.sight.states)
+    return any(state is not None and state.end is End.OPEN for state in seen.objects.states)
 
 
 def _is_curable(trouble: HealthIssue) -> bool:
@@ -311,12 +311,12 @@ def _troubles(
 ) -> list[HealthIssue]:
     """What is wrong or will be; where all is done, nothing has to run any more, unless it has only begun."""
     only_begun = achieved is Progress.ALL and _has_only_begun(record, seen)
-    short = achieved is not Progress.ALL or (only_begun and not seen.sight.pods.live)
+    short = achieved is not Progress.ALL or (only_begun and not seen.objects.pods.live)
     done = frozenset() if only_begun else done
     found = [
-        health.deadline(record, seen.terms),
-        health.missing(record, seen.sight.absent, done),
-        health.shortage(record, seen.terms, seen.sight.pods, done) if short else None,
+        health.deadline(record, seen.policy),
+        health.missing(record, seen.objects.absent, done),
+        health.shortage(record, seen.policy, seen.objects.pods, done) if short else None,
     ]
     return [trouble for trouble in found if trouble is not None]
 
@@ -328,22 +328,22 @@ def _note(record: Record, troubles: list[HealthIssue], drift: str) -> Decision:
     """
     for trouble in troubles:
         if trouble.due is None:
-            return Decision(Step.NOTE_TROUBLE, trouble.reason, trouble.message)
-    ailment = record.unhealthy
-    if not (ailment and any(health.is_the_same(ailment.reason, trouble.reason) for trouble in troubles)):
-        if drift and (ailment is None or (ailment.reason, ailment.message) != (words.DRIFTED, drift)):
-            return Decision(Step.NOTE_TROUBLE, words.DRIFTED, drift)
-        if ailment and not drift:
+            return Decision(Step.NOTE_HEALTH_ISSUE, trouble.reason, trouble.message)
+    noted = record.unhealthy
+    if not (noted and any(health.is_the_same(noted.reason, trouble.reason) for trouble in troubles)):
+        if drift and (noted is None or (noted.reason, noted.message) != (words.DRIFTED, drift)):
+            return Decision(Step.NOTE_HEALTH_ISSUE, words.DRIFTED, drift)
+        if noted and not drift:
             return Decision(Step.NOTE_RECOVERY)
     dues = [trouble.due for trouble in troubles if trouble.due is not None]
-    return Decision(Step.REST, until=min(dues, default=None))
+    return Decision(Step.NOOP, until=min(dues, default=None))
 
 
 def _act(trouble: HealthIssue, record: Record, seen: ObservedState) -> Decision:
     """Take it back while that may help; a trouble that came back too often is a failure."""
     if trouble.remedy is Remedy.FAIL:
         return Decision(Step.FAIL, trouble.reason, trouble.message)
-    if seen.terms.is_spent(record, trouble.reason):
+    if seen.policy.is_spent(record, trouble.reason):
         detail = f" (requeued so far: {record.requeuings})"
         return Decision(Step.FAIL, trouble.reason, trouble.message, detail)
     return Decision(Step.REQUEUE, trouble.reason, trouble.message, done=_finished(record, seen))
@@ -354,8 +354,8 @@ def _done(record: Record, seen: ObservedState) -> frozenset[int]:
     objects = record.attempt.objects if record.attempt else ()
     now_done = {
         ref.item
-        for ref, state in zip(objects, seen.sight.states, strict=False)
-        if ref.item < len(seen.terms.items) and seen.terms.items[ref.item].is_met_by(state)
+        for ref, state in zip(objects, seen.objects.states, strict=False)
+        if ref.item < len(seen.policy.items) and seen.policy.items[ref.item].is_met_by(state)
     }
     return _known_done(record) | now_done
 
@@ -367,11 +367,11 @@ def _finished(record: Record, seen: ObservedState) -> frozenset[int]:
     """
     if _is_in_member(record):
         return frozenset()  # they go with the anchor of their attempt
-    done, items = _done(record, seen), seen.terms.items
+    done, items = _done(record, seen), seen.policy.items
     objects = record.attempt.objects if record.attempt else ()
     return frozenset(
         ref.item
-        for ref, state in zip(objects, seen.sight.states, strict=False)
+        for ref, state in zip(objects, seen.objects.states, strict=False)
         if ref.item in done and items[ref.item].ends and (state is None or state.end is End.SUCCEEDED)
     )
 

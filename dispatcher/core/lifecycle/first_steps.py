@@ -36,7 +36,7 @@ class Newcomer:
     priority_slope: float = 0.0
     suspended: bool = False
     expected_seconds: int = 0
-    where: ClusterRequirements = ANYWHERE
+    requirements: ClusterRequirements = ANYWHERE
     submitter: Submitter = UNKNOWN
     warnings: tuple[str, ...] = ()
     """What is not done as its author wrote it, in sentences: the first line of its history says so."""
@@ -170,7 +170,7 @@ def _first(newcomer: Newcomer, cause: Cause, now: datetime, **fields: object) ->
         priority=newcomer.priority,
         priority_slope=newcomer.priority_slope,
         expected_seconds=newcomer.expected_seconds,
-        where=newcomer.where,
+        requirements=newcomer.requirements,
         user=newcomer.submitter.user,
         groups=newcomer.submitter.groups,
         phase=target,

@@ -78,12 +78,12 @@ def failures(record: Record, states: Sequence[ObjectState | None]) -> Iterator[H
             )
 
 
-def deadline(record: Record, terms: LifecyclePolicy) -> HealthIssue | None:
+def deadline(record: Record, policy: LifecyclePolicy) -> HealthIssue | None:
     """The end of the time it may run."""
-    if terms.limit is None:
+    if policy.limit is None:
         return None
-    message = words.DEADLINE_MESSAGE.format(seconds=int(terms.limit.total_seconds()))
-    due = _dispatched_at(record) + terms.limit
+    message = words.DEADLINE_MESSAGE.format(seconds=int(policy.limit.total_seconds()))
+    due = _dispatched_at(record) + policy.limit
     return HealthIssue(words.DISPATCH_DEADLINE_EXCEEDED, message, Remedy.FAIL, due)
 
 
@@ -101,20 +101,20 @@ def missing(record: Record, absent: Sequence[ObjectRef], done: Collection[int] =
 
 
 def shortage(
-    record: Record, terms: LifecyclePolicy, pods: PodCounts, done: Collection[int] = ()
+    record: Record, policy: LifecyclePolicy, pods: PodCounts, done: Collection[int] = ()
 ) -> HealthIssue | None:
     """Pods that should run and do not; those of items that are `done` need not, and may be gone."""
-    pods = replace(pods, succeeded=completed(record, terms, pods, done))
-    if terms.min_available:
-        found = _shortage_of_mcad(record, terms, pods)
+    pods = replace(pods, succeeded=completed(record, policy, pods, done))
+    if policy.min_available:
+        found = _shortage_of_mcad(record, policy, pods)
     else:
-        found = _shortage(record, terms, pods, some_are_done=bool(done))
+        found = _shortage(record, policy, pods, some_are_done=bool(done))
     if found is None:
         return None
     reason, message, grace = found
-    due = _due(record, reason, grace, from_note=_lacks_only_nodes(record, terms, pods))
+    due = _due(record, reason, grace, from_note=_lacks_only_nodes(record, policy, pods))
     trouble = HealthIssue(reason, message, Remedy.REQUEUE, due)
-    if reason == words.FOUND_FAILED_PODS and terms.is_terminal(pods.exit_codes):
+    if reason == words.FOUND_FAILED_PODS and policy.is_terminal(pods.exit_codes):
         codes = ", ".join(map(str, sorted(pods.exit_codes)))
         return HealthIssue(reason, f"{message}, with exit code {codes}", Remedy.FAIL, trouble.due)
     return trouble
@@ -123,11 +123,11 @@ def shortage(
 _Found = tuple[str, str, timedelta]
 
 
-def _shortage_of_mcad(record: Record, terms: LifecyclePolicy, pods: PodCounts) -> _Found | None:
+def _shortage_of_mcad(record: Record, policy: LifecyclePolicy, pods: PodCounts) -> _Found | None:
     """Too few pods, or pods that cannot be scheduled; a wait that nobody wrote down is patient with a slow start."""
-    minimum, run = terms.min_available or 0, running(pods)
-    starting = 0 if terms.requeuing.explicit else pods.starting
-    wait = terms.wait(record.requeuings)
+    minimum, run = policy.min_available or 0, running(pods)
+    starting = 0 if policy.requeuing.explicit else pods.starting
+    wait = policy.wait(record.requeuings)
     if run + pods.succeeded + starting < minimum:
         message = words.MIN_PODS_MESSAGE.format(minimum=minimum, running=run, completed=pods.succeeded)
         return words.MIN_PODS_NOT_RUNNING, message, wait
@@ -137,49 +137,49 @@ def _shortage_of_mcad(record: Record, terms: LifecyclePolicy, pods: PodCounts) -
     return None
 
 
-def completed(record: Record, terms: LifecyclePolicy, pods: PodCounts, done: Collection[int]) -> int:
+def completed(record: Record, policy: LifecyclePolicy, pods: PodCounts, done: Collection[int]) -> int:
     """How many pods have done their work: those that can be seen, or those that belong to what is done.
 
     Of these only as many as are missing: what is done may have live pods, which are counted as such.
     """
-    return max(pods.succeeded, min(pods_of(terms.items, done), record.gang.pods - pods.live))
+    return max(pods.succeeded, min(pods_of(policy.items, done), record.gang.pods - pods.live))
 
 
 def _shortage(
-    record: Record, terms: LifecyclePolicy, pods: PodCounts, *, some_are_done: bool
+    record: Record, policy: LifecyclePolicy, pods: PodCounts, *, some_are_done: bool
 ) -> _Found | None:
     run, wanted = running(pods) + pods.succeeded, record.gang.pods
     # What is done may have got there on a second try, and its failed pods are left.
-    if pods.failed and terms.has_components and not some_are_done:
-        return words.FOUND_FAILED_PODS, f"failed pods: {pods.failed}", terms.failure_grace
+    if pods.failed and policy.has_components and not some_are_done:
+        return words.FOUND_FAILED_PODS, f"failed pods: {pods.failed}", policy.failure_grace
     if run >= wanted:
         return None
     message = f"{run} of {wanted} pods run"
     if not (pods.live or pods.failed or (pods.succeeded and not some_are_done)):
-        if not (_has_run(record) or terms.expects_pods):
+        if not (_has_run(record) or policy.expects_pods):
             return None
-        return words.INSUFFICIENT_PODS_READY, f"{message}: there is none", terms.admission_grace
-    if _is_ill(record, terms, pods):
-        return words.INSUFFICIENT_PODS_READY, _with_lost(message, pods), terms.warmup_grace
+        return words.INSUFFICIENT_PODS_READY, f"{message}: there is none", policy.admission_grace
+    if _is_ill(record, policy, pods):
+        return words.INSUFFICIENT_PODS_READY, _with_lost(message, pods), policy.warmup_grace
     if pods.unschedulable:
         failed = words.PODS_FAILED_SCHEDULING_MESSAGE.format(failed=pods.unschedulable, running=running(pods))
-        return words.INSUFFICIENT_PODS_READY, f"{message}: {failed}", terms.warmup_grace
+        return words.INSUFFICIENT_PODS_READY, f"{message}: {failed}", policy.warmup_grace
     return None
 
 
-def _lacks_only_nodes(record: Record, terms: LifecyclePolicy, pods: PodCounts) -> bool:
+def _lacks_only_nodes(record: Record, policy: LifecyclePolicy, pods: PodCounts) -> bool:
     """True if nothing else is wrong with a gang nobody asked to look after than that pods of it have no node.
 
     Such a pod may be made long after the dispatch, as by a StatefulSet, and have its node a moment later.
     """
-    return pods.unschedulable > 0 and not terms.min_available and not _is_ill(record, terms, pods)
+    return pods.unschedulable > 0 and not policy.min_available and not _is_ill(record, policy, pods)
 
 
-def _is_ill(record: Record, terms: LifecyclePolicy, pods: PodCounts) -> bool:
+def _is_ill(record: Record, policy: LifecyclePolicy, pods: PodCounts) -> bool:
     """True if the pods that do not run are no slow start, and nobody's wish."""
-    if terms.has_components:
+    if policy.has_components:
         return not _has_run(record) or bool(pods.pending or pods.failed or pods.lost)
-    failed = pods.failed > 0 and terms.counts_failed_pods
+    failed = pods.failed > 0 and policy.counts_failed_pods
     if not _has_run(record):
         return bool(pods.lost or (failed and not pods.pending))
     # Fewer pods and nothing wrong: an autoscaler, or a hand, has scaled it down, or has one more started.

@@ -13,7 +13,7 @@ from typing import Final
 from dispatcher.api import conditions as words
 from dispatcher.api.annotations import FaultTolerance
 from dispatcher.api.appwrapper import AppWrapperSpec, Growth, Requeuing, WrappedObject
-from dispatcher.core.kinds.completion import ItemTerms, item_terms
+from dispatcher.core.kinds.completion import CompletionRule, completion_rule
 from dispatcher.core.kinds.demand import pods_by_item
 from dispatcher.core.kinds.registry import KINDS
 from dispatcher.core.model.record import Record
@@ -39,7 +39,7 @@ class LifecyclePolicy:
     is left after the end is kept for `kept_completed` or `kept_failed`.
     """
 
-    items: tuple[ItemTerms, ...] = ()
+    items: tuple[CompletionRule, ...] = ()
     min_available: int | None = None
     requeuing: Requeuing = field(default_factory=Requeuing)
     limit: timedelta | None = None
@@ -95,12 +95,12 @@ class LifecyclePolicy:
         return bool(self.retryable_exit_codes) and bool(exit_codes - self.retryable_exit_codes)
 
 
-def terms_of(spec: AppWrapperSpec, tolerance: FaultTolerance, kept: timedelta = KEPT) -> LifecyclePolicy:
+def policy_of(spec: AppWrapperSpec, tolerance: FaultTolerance, kept: timedelta = KEPT) -> LifecyclePolicy:
     """The terms of an AppWrapper; `kept` is how long what is left after its end stays, if nothing shorter was asked."""
     requeuing = spec.scheduling.requeuing
     retry_limit = requeuing.max_requeuings if requeuing.explicit else RETRY_LIMIT
     return LifecyclePolicy(
-        items=tuple(map(item_terms, spec.wrapped, pods_by_item(spec))),
+        items=tuple(map(completion_rule, spec.wrapped, pods_by_item(spec))),
         min_available=spec.min_available,
         requeuing=requeuing,
         limit=spec.scheduling.dispatch_duration.limit,

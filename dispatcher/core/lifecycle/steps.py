@@ -22,11 +22,11 @@ from dispatcher.api.spec_errors import one_line
 from dispatcher.core.lifecycle.condition_updates import blocked, gone_back, held_back, with_false, with_true
 from dispatcher.core.lifecycle.transitions import TARGETS, Cause
 from dispatcher.core.model.record import (
-    Ailment,
     Attempt,
     Change,
     Condition,
     Event,
+    NotedIssue,
     ObjectRef,
     Pending,
     Phase,
@@ -42,7 +42,7 @@ YIELD: Final = timedelta(seconds=1)
 """How long one that was taken from its cluster lets the others go first, whatever pause was asked for."""
 
 
-class Told(NamedTuple):
+class PendingKey(NamedTuple):
     """What an AppWrapper's status says of its waiting, as far as a change of it is news; all empty if nothing.
 
     Amounts are not in it: they change with every neighbour. `reservation` is what is said of the capacity that is kept
@@ -56,18 +56,18 @@ class Told(NamedTuple):
     reservation: str = ""
 
 
-def told(record: Record) -> Told:
+def told(record: Record) -> PendingKey:
     """What was told last."""
     backoff, pending = record.condition(ConditionType.BACKOFF), record.pending
     is_backoff = backoff is not None and backoff.status
     if pending is None:
-        return Told(is_backoff=is_backoff)
-    return Told(pending.reason, pending.resource, pending.cluster, is_backoff, pending.reservation)
+        return PendingKey(is_backoff=is_backoff)
+    return PendingKey(pending.reason, pending.resource, pending.cluster, is_backoff, pending.reservation)
 
 
-def told_by(pending: Pending) -> Told:
+def pending_key_of(pending: Pending) -> PendingKey:
     """What `block` tells."""
-    return Told(
+    return PendingKey(
         pending.reason, pending.resource, pending.cluster, is_backoff=True, reservation=pending.reservation
     )
 
@@ -126,7 +126,7 @@ def block(record: Record, pending: Pending, now: datetime, *, is_head: bool = Fa
     `is_head` starts the time after which it is protected from those who pass it by.
     """
     blocked_since = record.blocked_since or (now if is_head else None)
-    if told(record) == told_by(pending):
+    if told(record) == pending_key_of(pending):
         if blocked_since == record.blocked_since:
             return None
         return _step(record, Cause.BECAME_HEAD, now, blocked_since=blocked_since)
@@ -134,7 +134,7 @@ def block(record: Record, pending: Pending, now: datetime, *, is_head: bool = Fa
         record,
         Cause.BLOCKED,
         now,
-        told_reason=pending.reason,
+        event_reason=pending.reason,
         note=pending.message,
         conditions=blocked(record.conditions, pending.mcad_message, now),
         pending=pending,
@@ -143,12 +143,12 @@ def block(record: Record, pending: Pending, now: datetime, *, is_head: bool = Fa
 
 
 @_onwards
-def line_up(record: Record, pending: Pending, now: datetime) -> Change | None:
+def note_not_evaluated(record: Record, pending: Pending, now: datetime) -> Change | None:
     """Note that it was not looked at, because one before it waits; None if that is known already."""
     if told(record).reason == pending.reason:
         return None
     return _step(
-        record, Cause.LINED_UP, now, told_reason=pending.reason, note=pending.message, pending=pending
+        record, Cause.NOT_EVALUATED, now, event_reason=pending.reason, note=pending.message, pending=pending
     )
 
 
@@ -160,7 +160,7 @@ def reprioritise(record: Record, priority: int, slope: float, now: datetime, cut
         record,
         Cause.REPRIORITISED,
         now,
-        told_reason=words.PRIORITY_CAPPED if cut else "",
+        event_reason=words.PRIORITY_CAPPED if cut else "",
         note=f"{note}: {cut}" if cut else note,
         priority=priority,
         priority_slope=slope,
@@ -168,12 +168,12 @@ def reprioritise(record: Record, priority: int, slope: float, now: datetime, cut
 
 
 @_onwards
-def redirect(record: Record, where: ClusterRequirements, now: datetime) -> Change:
+def redirect(record: Record, requirements: ClusterRequirements, now: datetime) -> Change:
     """Have it go to other clusters from now on; where it is, if it is anywhere, it stays."""
-    note = f"selector {_in_words(record.where.selector)} → {_in_words(where.selector)}"
-    if where.prefers != record.where.prefers:
-        note += f", preference {_in_words(record.where.prefers)} → {_in_words(where.prefers)}"
-    return _step(record, Cause.REDIRECTED, now, note=one_line(note), where=where)
+    note = f"selector {_in_words(record.requirements.selector)} → {_in_words(requirements.selector)}"
+    if requirements.prefers != record.requirements.prefers:
+        note += f", preference {_in_words(record.requirements.prefers)} → {_in_words(requirements.prefers)}"
+    return _step(record, Cause.REDIRECTED, now, note=one_line(note), requirements=requirements)
 
 
 def _in_words(selector: Selector) -> str:
@@ -218,7 +218,7 @@ def _commit_to(
 
 
 @_onwards
-def find_over(record: Record, message: str, now: datetime) -> Change:
+def end_missed_attempt(record: Record, message: str, now: datetime) -> Change:
     """End an attempt that was over already when the database was restored, nobody knows how."""
     attempt = replace(_live_attempt(record), ended_at=now, outcome="missed")
     return _step(
@@ -316,12 +316,12 @@ def mark_running(record: Record, now: datetime) -> Change:
 
 
 @_onwards
-def fall_ill(record: Record, reason: str, message: str, now: datetime) -> Change:
+def note_health_issue(record: Record, reason: str, message: str, now: datetime) -> Change:
     """Note that something is wrong with it: from now on, unless only what is said of it has changed."""
     known = record.unhealthy
     since = known.since if known and known.reason == reason else now
-    ailment = Ailment(reason, one_line(message), since)
-    return _step(record, Cause.UNHEALTHY, now, told_reason=reason, note=ailment.message, unhealthy=ailment)
+    noted = NotedIssue(reason, one_line(message), since)
+    return _step(record, Cause.UNHEALTHY, now, event_reason=reason, note=noted.message, unhealthy=noted)
 
 
 @_onwards
@@ -379,7 +379,7 @@ class EvictionReason:
 @_onwards
 def evict(
     record: Record,
-    verdict: EvictionReason,
+    eviction: EvictionReason,
     eligible_at: datetime,
     requeuing_seconds: int,
     now: datetime,
@@ -390,19 +390,19 @@ def evict(
     `requeuing_seconds` is how long it may be short of pods the next time; `finished` are the items that the next
     attempt need not do again. What is no fault of its own does not count.
     """
-    counts = verdict.reason != words.CLUSTER_DRAINING
+    counts = eviction.reason != words.CLUSTER_DRAINING
     return _step(
         record,
         Cause.EVICTED,
         now,
-        told_reason=verdict.reason,
-        note=verdict.whole,
-        conditions=gone_back(_evicted(record, verdict, now), now),
-        reason=verdict.reason,
-        message=verdict.whole,
+        event_reason=eviction.reason,
+        note=eviction.whole,
+        conditions=gone_back(_evicted(record, eviction, now), now),
+        reason=eviction.reason,
+        message=eviction.whole,
         unhealthy=None,
         requeuings=record.requeuings + counts,
-        retries=record.retries + (counts and verdict.reason not in words.REASONS_OF_MCAD),
+        retries=record.retries + (counts and eviction.reason not in words.REASONS_OF_MCAD),
         requeuing_seconds=requeuing_seconds,
         eligible_at=eligible_at,
         attempt=_finished(_live_attempt(record), finished),
@@ -410,20 +410,20 @@ def evict(
 
 
 @_onwards
-def fail(record: Record, verdict: EvictionReason, now: datetime) -> Change:
+def fail(record: Record, eviction: EvictionReason, now: datetime) -> Change:
     """It failed while it was dispatched: what takes capacity is removed, then it has failed for good."""
     conditions = record.conditions
-    if verdict.reason not in _FAILED_BY_ITSELF:
-        conditions = _evicted(record, verdict, now)
+    if eviction.reason not in _FAILED_BY_ITSELF:
+        conditions = _evicted(record, eviction, now)
     return _step(
         record,
         Cause.RUN_FAILED,
         now,
-        told_reason=verdict.reason,
-        note=verdict.whole,
+        event_reason=eviction.reason,
+        note=eviction.whole,
         conditions=conditions,
-        reason=verdict.reason,
-        message=verdict.whole,
+        reason=eviction.reason,
+        message=eviction.whole,
         unhealthy=None,
     )
 
@@ -499,11 +499,15 @@ def postpone_creation(
 
 @_onwards
 def rule_out(
-    record: Record, objects: tuple[ObjectRef, ...], where: ClusterRequirements, message: str, now: datetime
+    record: Record,
+    objects: tuple[ObjectRef, ...],
+    requirements: ClusterRequirements,
+    message: str,
+    now: datetime,
 ) -> Change:
-    """One of its names is taken in that cluster: remove what exists, and go elsewhere, as `where` has it now."""
+    """One of its names is taken in that cluster: remove what exists, and go elsewhere, as `requirements` has it now."""
     change = postpone_creation(record, objects, message, now, now)
-    return replace(change, after=replace(change.after, where=where))
+    return replace(change, after=replace(change.after, requirements=requirements))
 
 
 @_onwards
@@ -573,7 +577,7 @@ def abandon(record: Record, message: str, now: datetime) -> Change:
     """Give up an attempt whose cluster was lost: it may run on there, and is removed once that is back."""
     message = one_line(message)
     attempt = _lost(record, now)
-    told: dict[str, Any] = {"told_reason": words.CLUSTER_LOST, "note": message, "attempt": attempt}
+    told: dict[str, Any] = {"event_reason": words.CLUSTER_LOST, "note": message, "attempt": attempt}
     if record.phase is Phase.DELETING:
         return _step(record, Cause.ABANDONED, now, **told)
     if record.phase is Phase.SUSPENDING:
@@ -603,7 +607,7 @@ def lose(record: Record, message: str, now: datetime) -> Change:
         record,
         Cause.LOST,
         now,
-        told_reason=words.CLUSTER_LOST,
+        event_reason=words.CLUSTER_LOST,
         note=message,
         conditions=with_true(record.conditions, ConditionType.FAILED, now, words.CLUSTER_LOST, message),
         reason=words.CLUSTER_LOST,
@@ -648,7 +652,7 @@ def _step(
     cause: Cause,
     now: datetime,
     *,
-    told_reason: str = "",
+    event_reason: str = "",
     note: str = "",
     **fields: Any,  # noqa: ANN401  # fields are Record's own, by keyword
 ) -> Change:
@@ -668,7 +672,7 @@ def _step(
         cause=cause,
         from_phase=record.phase,
         to_phase=target,
-        reason=told_reason,
+        reason=event_reason,
         message=note,
         cluster=attempt.cluster if attempt else "",
         attempt=attempt.number if attempt else 0,
@@ -692,6 +696,6 @@ def _finished(attempt: Attempt, finished: Collection[int]) -> Attempt:
     return replace(attempt, objects=tuple(replace(ref, done=ref.item in finished) for ref in attempt.objects))
 
 
-def _evicted(record: Record, verdict: EvictionReason, now: datetime) -> tuple[Condition, ...]:
-    message = one_line(verdict.message)
-    return with_true(record.conditions, ConditionType.PREEMPT_CANDIDATE, now, verdict.reason, message)
+def _evicted(record: Record, eviction: EvictionReason, now: datetime) -> tuple[Condition, ...]:
+    message = one_line(eviction.message)
+    return with_true(record.conditions, ConditionType.PREEMPT_CANDIDATE, now, eviction.reason, message)

@@ -23,7 +23,7 @@ class Cause(StrEnum):
     FOUND_COMPLETED = "found-completed"
     FOUND_FAILED = "found-failed"
     BLOCKED = "blocked"
-    LINED_UP = "lined-up"
+    NOT_EVALUATED = "lined-up"
     BECAME_HEAD = "became-head"
     REPRIORITISED = "reprioritised"
     REDIRECTED = "redirected"
@@ -90,7 +90,7 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     ),
     Transition(None, Cause.FOUND_FAILED, _FAILED, "its status says so, though the database knew nothing"),
     Transition(_QUEUED, Cause.BLOCKED, _QUEUED, "a cycle evaluated it and it does not fit"),
-    Transition(_QUEUED, Cause.LINED_UP, _QUEUED, "StrictFIFO: it stands behind one that waits"),
+    Transition(_QUEUED, Cause.NOT_EVALUATED, _QUEUED, "StrictFIFO: it stands behind one that waits"),
     Transition(_QUEUED, Cause.BECAME_HEAD, _QUEUED, "first of those that do not fit: its bound runs"),
     Transition(_QUEUED, Cause.REPRIORITISED, _QUEUED, "the user changed its priority"),
     Transition(_QUEUED, Cause.REDIRECTED, _QUEUED, "the user changed to which clusters it may go"),

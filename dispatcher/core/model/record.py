@@ -110,7 +110,7 @@ class Pending:
 
 
 @dataclass(frozen=True, slots=True)
-class Ailment:
+class NotedIssue:
     """What is wrong with a gang that was dispatched, and since when; it is acted upon if it lasts."""
 
     reason: str
@@ -180,12 +180,12 @@ class Record:
     priority: int = 0
     priority_slope: float = 0.0
     gang: Gang = field(default_factory=Gang)
-    where: ClusterRequirements = ANYWHERE
+    requirements: ClusterRequirements = ANYWHERE
     conditions: tuple[Condition, ...] = ()
     reason: str = ""
     message: str = ""
     pending: Pending | None = None
-    unhealthy: Ailment | None = None
+    unhealthy: NotedIssue | None = None
     requeuings: int = 0
     retries: int = 0
     requeuing_seconds: int = 0
@@ -205,7 +205,7 @@ class Record:
     @property
     def shape(self) -> Shape:
         """All that decides where it fits: in one pass, equal shapes are refused alike."""
-        return self.gang, self.where
+        return self.gang, self.requirements
 
     @property
     def holds_capacity(self) -> bool:

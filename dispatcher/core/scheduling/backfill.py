@@ -168,10 +168,10 @@ def soonest(demand: Resources, free: Resources, ends: Iterable[End], now: dateti
     return LAST_RESORT
 
 
-def may_keep(record: Record, site: ClusterSnapshot, has_members: bool) -> bool:
+def may_keep(record: Record, snapshot: ClusterSnapshot, has_members: bool) -> bool:
     """True if the gang may go to that cluster, and fits there beside what never ends."""
-    is_open = not has_members or rejection(record.where, site) is None
-    return is_open and record.gang.demand.fits_in(site.snapshot.attainable_for(record.gang))
+    is_open = not has_members or rejection(record.requirements, snapshot) is None
+    return is_open and record.gang.demand.fits_in(snapshot.capacity.attainable_for(record.gang))
 
 
 class Option(NamedTuple):
@@ -313,7 +313,7 @@ class State:
 def renewed(
     known: State,
     starved: Sequence[Record],
-    sites: Mapping[str, ClusterSnapshot],
+    snapshots: Mapping[str, ClusterSnapshot],
     running: Running,
     now: datetime,
     bounds: Bounds,
@@ -326,9 +326,10 @@ def renewed(
     reservations = {
         record.uid: known.reservations[record.uid]
         for record in starved
-        if record.uid in known.reservations and _stands(known.reservations[record.uid], record, sites, now)
+        if record.uid in known.reservations
+        and _stands(known.reservations[record.uid], record, snapshots, now)
     }
-    rests = _rests(known, reservations, starved, sites, now, bounds)
+    rests = _rests(known, reservations, starved, snapshots, now, bounds)
     taken = {each.cluster: each.until for each in reservations.values() if each.cluster}
     others = [record for record in starved if record.uid not in reservations]
     others.sort(key=lambda record: _turn(record, known.reservations.get(record.uid), now))
@@ -336,27 +337,29 @@ def renewed(
     for record in others:
         before = known.reservations.get(record.uid)
         options, closed = [], []
-        for site in sites.values():
-            rest = rests.get(site.name)
-            if before is not None and before.waits and _is_silent(record, site):
-                closed.append(Awaited(now + bounds.rest, site.name))  # it may be back before its turn is over
+        for snapshot in snapshots.values():
+            rest = rests.get(snapshot.name)
+            if before is not None and before.waits and _is_silent(record, snapshot):
+                closed.append(
+                    Awaited(now + bounds.rest, snapshot.name)
+                )  # it may be back before its turn is over
                 continue
-            if not may_keep(record, site, _has_members(sites)):
+            if not may_keep(record, snapshot, _has_members(snapshots)):
                 continue
-            if site.name in taken:
-                closed.append(Awaited(taken[site.name], site.name))
+            if snapshot.name in taken:
+                closed.append(Awaited(taken[snapshot.name], snapshot.name))
                 continue
             if rest is not None and now < rest.until:
-                closed.append(Awaited(rest.until, site.name))  # with or without an estimate
+                closed.append(Awaited(rest.until, snapshot.name))  # with or without an estimate
                 continue
-            if site.name not in ends:
-                ends[site.name] = yield from running.ends(site.name, now)
-            free = site.snapshot.free_for(record.gang)
-            option = Option(soonest(record.gang.demand, free, ends[site.name], now), site.name)
+            if snapshot.name not in ends:
+                ends[snapshot.name] = yield from running.ends(snapshot.name, now)
+            free = snapshot.capacity.free_for(record.gang)
+            option = Option(soonest(record.gang.demand, free, ends[snapshot.name], now), snapshot.name)
             if rest is None or now >= rest.until_without_hope or _is_hopeful(option, now, bounds):
                 options.append(option)
             else:
-                closed.append(Awaited(rest.until_without_hope, site.name))
+                closed.append(Awaited(rest.until_without_hope, snapshot.name))
             yield
         if before is None and any(each.cluster in taken for each in closed):
             closed = []  # it is the head as long as another gang has its turn: one is enough
@@ -366,7 +369,7 @@ def renewed(
             if begun.cluster:
                 taken[begun.cluster] = begun.until
         yield
-    return State(reservations, rests, _fits(reservations, starved, sites))
+    return State(reservations, rests, _fits(reservations, starved, snapshots))
 
 
 def _turn(record: Record, before: Reservation | None, now: datetime) -> datetime:
@@ -378,7 +381,7 @@ def _rests(
     known: State,
     standing: Mapping[str, Reservation],
     starved: Sequence[Record],
-    sites: Mapping[str, ClusterSnapshot],
+    snapshots: Mapping[str, ClusterSnapshot],
     now: datetime,
     bounds: Bounds,
 ) -> dict[str, Rest]:
@@ -387,15 +390,15 @@ def _rests(
     It was complete if its gang fits there now, or did when it was last seen: that ends the series of those in vain.
     One that fitted another cluster then was dispatched there, which says nothing of this one.
     """
-    rests = {name: rest for name, rest in known.rests.items() if name in sites}
+    rests = {name: rest for name, rest in known.rests.items() if name in snapshots}
     records = {record.uid: record for record in starved}
     for uid, reservation in known.reservations.items():
         cluster = reservation.cluster
-        if not cluster or uid in standing or cluster not in sites:
+        if not cluster or uid in standing or cluster not in snapshots:
             continue
-        if uid in records and now < reservation.until and _is_shut(records[uid], sites[cluster]):
+        if uid in records and now < reservation.until and _is_shut(records[uid], snapshots[cluster]):
             continue  # the cluster has changed, not the gang: there was nothing in vain
-        went_to = _fitting(records[uid], [cluster], sites) if uid in records else known.fits.get(uid)
+        went_to = _fitting(records[uid], [cluster], snapshots) if uid in records else known.fits.get(uid)
         if went_to == cluster:
             rests.pop(cluster, None)
         elif went_to is None:
@@ -403,50 +406,52 @@ def _rests(
     return rests
 
 
-def _is_shut(record: Record, site: ClusterSnapshot) -> bool:
+def _is_shut(record: Record, snapshot: ClusterSnapshot) -> bool:
     """True if the cluster is closed, or too small by now, and nothing else keeps the gang from it."""
-    return rejection(record.where, replace(site, closed=None)) is None
+    return rejection(record.requirements, replace(snapshot, closed=None)) is None
 
 
 def _fits(
-    reservations: Mapping[str, Reservation], starved: Sequence[Record], sites: Mapping[str, ClusterSnapshot]
+    reservations: Mapping[str, Reservation],
+    starved: Sequence[Record],
+    snapshots: Mapping[str, ClusterSnapshot],
 ) -> dict[str, str]:
     kept = [(each, reservations[each.uid].cluster) for each in starved if each.uid in reservations]
-    found = {each.uid: _fitting(each, [cluster, *sites], sites) for each, cluster in kept if cluster}
+    found = {each.uid: _fitting(each, [cluster, *snapshots], snapshots) for each, cluster in kept if cluster}
     return {uid: cluster for uid, cluster in found.items() if cluster is not None}
 
 
-def _fitting(record: Record, clusters: Iterable[str], sites: Mapping[str, ClusterSnapshot]) -> str | None:
+def _fitting(record: Record, clusters: Iterable[str], snapshots: Mapping[str, ClusterSnapshot]) -> str | None:
     """The first of these clusters that the gang fits now; None if there is none."""
-    for site in (sites[name] for name in clusters if name in sites):
-        if may_keep(record, site, _has_members(sites)) and record.gang.demand.fits_in(
-            site.snapshot.free_for(record.gang)
+    for snapshot in (snapshots[name] for name in clusters if name in snapshots):
+        if may_keep(record, snapshot, _has_members(snapshots)) and record.gang.demand.fits_in(
+            snapshot.capacity.free_for(record.gang)
         ):
-            return site.name
+            return snapshot.name
     return None
 
 
 def _stands(
-    reservation: Reservation, record: Record, sites: Mapping[str, ClusterSnapshot], now: datetime
+    reservation: Reservation, record: Record, snapshots: Mapping[str, ClusterSnapshot], now: datetime
 ) -> bool:
     if now >= reservation.until or reservation.waits:
         return False  # what is waited for may be open before
     if reservation.is_resting:
         return True
-    site = sites.get(reservation.cluster)
-    if site is None:
+    snapshot = snapshots.get(reservation.cluster)
+    if snapshot is None:
         return False
-    return _is_silent(record, site) or may_keep(record, site, _has_members(sites))
+    return _is_silent(record, snapshot) or may_keep(record, snapshot, _has_members(snapshots))
 
 
-def _is_silent(record: Record, site: ClusterSnapshot) -> bool:
+def _is_silent(record: Record, snapshot: ClusterSnapshot) -> bool:
     """True if the cluster cannot be asked for a moment, and is one that the gang selects."""
-    is_transient = site.closed is not None and site.closed.reason in _TRANSIENT
-    return is_transient and record.where.selector.matches(site.labels)
+    is_transient = snapshot.closed is not None and snapshot.closed.reason in _TRANSIENT
+    return is_transient and record.requirements.selector.matches(snapshot.labels)
 
 
-def _has_members(sites: Mapping[str, ClusterSnapshot]) -> bool:
-    return sites.keys() != {names.HUB_CLUSTER}
+def _has_members(snapshots: Mapping[str, ClusterSnapshot]) -> bool:
+    return snapshots.keys() != {names.HUB_CLUSTER}
 
 
 @dataclass(slots=True)
@@ -463,15 +468,15 @@ class Backfill:
         return self.state.reservations
 
     def renew(
-        self, starved: Sequence[Record], sites: Mapping[str, ClusterSnapshot], now: datetime
+        self, starved: Sequence[Record], snapshots: Mapping[str, ClusterSnapshot], now: datetime
     ) -> Mapping[str, Reservation]:
         """All steps of `renew_in_steps` at once."""
-        return incremental.run(self.renew_in_steps(starved, sites, now))
+        return incremental.run(self.renew_in_steps(starved, snapshots, now))
 
     def renew_in_steps(
-        self, starved: Sequence[Record], sites: Mapping[str, ClusterSnapshot], now: datetime
+        self, starved: Sequence[Record], snapshots: Mapping[str, ClusterSnapshot], now: datetime
     ) -> Steps[Mapping[str, Reservation]]:
         """The reservations of the cycle at `now`, for those that are starved, in order."""
         if starved or self.reservations:
-            self.state = yield from renewed(self.state, starved, sites, self.running, now, self.bounds)
+            self.state = yield from renewed(self.state, starved, snapshots, self.running, now, self.bounds)
         return self.reservations

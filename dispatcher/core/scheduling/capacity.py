@@ -47,7 +47,7 @@ class PodPhase(StrEnum):
     """Its node does not answer. Long deprecated, still in the API; such a pod may well be alive."""
 
 
-class Plight(StrEnum):
+class PodReason(StrEnum):
     """What keeps a pod from running, or ended it through no fault of its own; at most one at a time."""
 
     NONE = "none"
@@ -97,7 +97,7 @@ class Pod:
     phase: PodPhase = PodPhase.PENDING
     owner: str | None = None
     claim: str | None = None
-    plight: Plight = Plight.NONE
+    reason: PodReason = PodReason.NONE
     exit_codes: tuple[int, ...] = ()
     unscheduled: Unscheduled | None = None
     never_ends: bool = False
@@ -431,13 +431,13 @@ class _Tally:
     """Pods by what is counted of them; nothing is kept of what there is none of."""
 
     phases: Counter[PodPhase] = field(default_factory=Counter)
-    plights: Counter[Plight] = field(default_factory=Counter)
+    reasons: Counter[PodReason] = field(default_factory=Counter)
     exit_codes: Counter[int] = field(default_factory=Counter)
 
     def count(self, pod: Pod, sign: int) -> None:
         _add(self.phases, pod.phase, sign)
-        if pod.plight is not Plight.NONE:
-            _add(self.plights, pod.plight, sign)
+        if pod.reason is not PodReason.NONE:
+            _add(self.reasons, pod.reason, sign)
         for code in pod.exit_codes:
             _add(self.exit_codes, code, sign)
 
@@ -447,10 +447,10 @@ class _Tally:
             running=self.phases[PodPhase.RUNNING],
             succeeded=self.phases[PodPhase.SUCCEEDED],
             failed=self.phases[PodPhase.FAILED],
-            starting=self.plights[Plight.STARTING],
-            unschedulable=self.plights[Plight.UNSCHEDULABLE],
+            starting=self.reasons[PodReason.STARTING],
+            unschedulable=self.reasons[PodReason.UNSCHEDULABLE],
             lost=lost,
-            evicted=self.plights[Plight.EVICTED],
+            evicted=self.reasons[PodReason.EVICTED],
             exit_codes=frozenset(self.exit_codes),
         )
 

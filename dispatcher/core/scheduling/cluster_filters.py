@@ -72,7 +72,7 @@ class ClusterSnapshot:
     """
 
     name: str
-    snapshot: CapacitySnapshot
+    capacity: CapacitySnapshot
     labels: Mapping[str, str] = field(default_factory=dict)
     closed: Closed | None = None
     missing_kinds: frozenset[Kind] = frozenset()
@@ -82,17 +82,17 @@ class ClusterSnapshot:
     errors: int = 0
 
 
-def rejection(where: ClusterRequirements, site: ClusterSnapshot) -> Rejection | None:
+def rejection(requirements: ClusterRequirements, snapshot: ClusterSnapshot) -> Rejection | None:
     """Say why it may not go there, however much is free; None if it may."""
-    for reason, message in _objections(where, site):
-        return Rejection(site.name, reason, _short(message))
+    for reason, message in _objections(requirements, snapshot):
+        return Rejection(snapshot.name, reason, _short(message))
     return None
 
 
-def leads_nowhere(where: ClusterRequirements, labels: Mapping[str, Mapping[str, str]]) -> bool:
+def has_no_cluster_left(requirements: ClusterRequirements, labels: Mapping[str, Mapping[str, str]]) -> bool:
     """True if none of the clusters, whose `labels` are by name, will ever take it: each is excluded or ruled out."""
-    ruled_out = {name for name, _ in where.ruled_out}
-    return all(name in ruled_out or not where.selector.matches(own) for name, own in labels.items())
+    ruled_out = {name for name, _ in requirements.ruled_out}
+    return all(name in ruled_out or not requirements.selector.matches(own) for name, own in labels.items())
 
 
 def _short(message: str) -> str:
@@ -100,22 +100,22 @@ def _short(message: str) -> str:
     return message if len(message) <= LONGEST_MESSAGE else f"{message[: LONGEST_MESSAGE - 1]}…"
 
 
-def _objections(where: ClusterRequirements, site: ClusterSnapshot) -> Iterator[tuple[str, str]]:
+def _objections(requirements: ClusterRequirements, snapshot: ClusterSnapshot) -> Iterator[tuple[str, str]]:
     """What lasts longest comes first: who excludes a cluster need not hear how it is."""
-    if unmet := where.selector.unmet(site.labels):
+    if unmet := requirements.selector.unmet(snapshot.labels):
         yield NOT_SELECTED, f"its labels do not match {', '.join(map(str, unmet))}"
-    if site.closed is not None:
-        yield site.closed.reason, site.closed.message
-    if missing := where.kinds & site.missing_kinds:
+    if snapshot.closed is not None:
+        yield snapshot.closed.reason, snapshot.closed.message
+    if missing := requirements.kinds & snapshot.missing_kinds:
         kinds = ", ".join(f"{kind} of {api_version}" for api_version, kind in sorted(missing))
         yield KIND_MISSING, f"it does not serve {kinds}"
-    if where.namespace in site.missing_namespaces and not site.creates_namespaces:
-        yield NAMESPACE_MISSING, f"it has no namespace {where.namespace}"
-    if where.namespace in site.closed_namespaces:
-        said = f"its namespace {where.namespace} takes no gangs: label it"
+    if requirements.namespace in snapshot.missing_namespaces and not snapshot.creates_namespaces:
+        yield NAMESPACE_MISSING, f"it has no namespace {requirements.namespace}"
+    if requirements.namespace in snapshot.closed_namespaces:
+        said = f"its namespace {requirements.namespace} takes no gangs: label it"
         yield NAMESPACE_NOT_ENABLED, f"{said} {names.DISPATCH_LABEL}={names.DISPATCH_ENABLED} there"
-    for cluster, message in sorted(where.ruled_out):
-        if cluster == site.name:
+    for cluster, message in sorted(requirements.ruled_out):
+        if cluster == snapshot.name:
             yield NAME_TAKEN, message
 
 
@@ -133,16 +133,18 @@ class Score(NamedTuple):
     name: str
 
 
-def score(gang: Gang, where: ClusterRequirements, site: ClusterSnapshot, available: Resources) -> Score:
+def score(
+    gang: Gang, requirements: ClusterRequirements, snapshot: ClusterSnapshot, available: Resources
+) -> Score:
     """Rate a cluster of which `available` is what the gang may take, and enough."""
-    left = _left(gang.demand, available, site.snapshot.total_for(gang))
+    left = _left(gang.demand, available, snapshot.capacity.total_for(gang))
     scarcest = left[0] if any(map(_is_device, gang.demand)) else left[1]
     return Score(
         tenths=scarcest * TENTHS // WHOLE,
-        is_not_preferred=not where.prefers.matches(site.labels),
-        errors=site.errors,
+        is_not_preferred=not requirements.prefers.matches(snapshot.labels),
+        errors=snapshot.errors,
         left=left,
-        name=site.name,
+        name=snapshot.name,
     )
 
 

@@ -42,7 +42,7 @@ LARGER_THAN_CLUSTER: Final = "LargerThanCluster"
 """It would not fit the cluster even if all that ends there had ended."""
 NO_CLUSTER: Final = "NoCluster"
 """No cluster has reported its capacity yet."""
-BEHIND_HEAD: Final = "AwaitingHeadOfLine"
+NOT_EVALUATED: Final = "AwaitingHeadOfLine"
 """StrictFIFO: somebody before it waits, so it has not been looked at."""
 
 MOST_NAMED: Final = 5
@@ -86,7 +86,7 @@ class Impossible:
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class NotEvaluated:
     """It was not looked at, because the queue is strict and the head waits."""
 
     record: Record
@@ -94,12 +94,12 @@ class Behind:
 
 
 Refusal = Waiting | Impossible
-Outcome = Placed | Refusal | Behind
+Outcome = Placed | Refusal | NotEvaluated
 
 
 def plan(
     queue: Iterable[Record],
-    sites: Mapping[str, ClusterSnapshot],
+    snapshots: Mapping[str, ClusterSnapshot],
     policy: Policy = Policy.BEST_EFFORT_FIFO,
     starved: Collection[str] = (),
     reservations: Mapping[str, Reservation] | None = None,
@@ -107,19 +107,19 @@ def plan(
     """One outcome for each record of `queue`, which is in order; `starved` are the uids to be protected.
 
     What is kept for them is what `reservations` say, by uid; if nothing is handed in, they begin now. The snapshots of
-    `sites`, which are by name, are used up by what is placed.
+    `snapshots`, which are by name, are used up by what is placed.
     """
-    planning = Planning(sites, lambda record: class_of(record, sites))
+    planning = CycleState(snapshots, lambda record: class_of(record, snapshots))
     records = list(queue)
     protected = [] if policy is Policy.STRICT_FIFO else [each for each in records if each.uid in starved]
     if reservations is None:
-        reservations = Backfill().renew(protected, sites, LONG_AGO)
+        reservations = Backfill().renew(protected, snapshots, LONG_AGO)
     early = planning.protect(protected, reservations)
     head: Record | None = None
     outcomes: list[Outcome] = []
     for record in records:
         if head is not None and policy is Policy.STRICT_FIFO:
-            outcomes.append(behind(record, head))
+            outcomes.append(not_evaluated(record, head))
             continue
         answer = early.get(record.uid) or planning.place(record)
         if isinstance(answer, Placed):
@@ -131,12 +131,12 @@ def plan(
     return outcomes
 
 
-def behind(record: Record, head: Record) -> Behind:
+def not_evaluated(record: Record, head: Record) -> NotEvaluated:
     """The outcome for a record that stands behind `head` in a strict queue."""
-    return Behind(record, Pending(BEHIND_HEAD, f"behind {head.key}, which waits"))
+    return NotEvaluated(record, Pending(NOT_EVALUATED, f"behind {head.key}, which waits"))
 
 
-class Planning:
+class CycleState:
     """What one pass has given away and keeps back so far.
 
     `remembered` are the refusals of a pass before that was asked the same: the same sites, of which it placed
@@ -146,16 +146,16 @@ class Planning:
 
     def __init__(
         self,
-        sites: Mapping[str, ClusterSnapshot],
+        snapshots: Mapping[str, ClusterSnapshot],
         classify: Callable[[Record], Hashable],
         remembered: Mapping[Hashable, Refused] | None = None,
     ) -> None:
         self.has_placed = False
         self.refusals: dict[Hashable, Refused] = {}
-        self._sites = [sites[name] for name in sorted(sites)]
-        self._by_name = sites
+        self._snapshots = [snapshots[name] for name in sorted(snapshots)]
+        self._by_name = snapshots
         self._classify = classify
-        self._has_members = sites.keys() != {names.HUB_CLUSTER}
+        self._has_members = snapshots.keys() != {names.HUB_CLUSTER}
         self._allowed: dict[ClusterRequirements, _Allowed] = {}
         self._kept: dict[str, Record] = {}
         self._remembered = remembered or {}
@@ -191,25 +191,34 @@ class Planning:
         return outcome
 
     def _place(self, record: Record) -> Placed | Refused:
-        gang, allowed, view = record.gang, self._allow(record.where), self._view(record.gang)
-        fitting = [site for site in allowed.sites if gang.demand.fits_in(view.available[site.name])]
+        gang, allowed, view = record.gang, self._allow(record.requirements), self._view(record.gang)
+        fitting = [
+            snapshot for snapshot in allowed.snapshots if gang.demand.fits_in(view.available[snapshot.name])
+        ]
         if not fitting:
-            return Refused(gang, allowed, view, has_sites=bool(self._sites), has_members=self._has_members)
-        best = min(fitting, key=lambda site: score(gang, record.where, site, view.available[site.name]))
+            return Refused(
+                gang, allowed, view, has_clusters=bool(self._snapshots), has_members=self._has_members
+            )
+        best = min(
+            fitting,
+            key=lambda snapshot: score(gang, record.requirements, snapshot, view.available[snapshot.name]),
+        )
         message = _why_no_other(gang, best, fitting, allowed, view)
-        best.snapshot.take(gang.demand)
+        best.capacity.take(gang.demand)
         self._changed.append(best.name)
         return Placed(record, best.name, message)
 
-    def _allow(self, where: ClusterRequirements) -> _Allowed:
+    def _allow(self, requirements: ClusterRequirements) -> _Allowed:
         """Part the sites into those that may be asked for capacity, and those that refuse whoever requires this."""
-        known = self._allowed.get(where)
+        known = self._allowed.get(requirements)
         if known is None:
-            required = where if self._has_members else ANYWHERE  # on the hub alone there is nothing to choose
-            answers = [(site, rejection(required, site)) for site in self._sites]
-            sites = tuple(site for site, refused in answers if refused is None)
+            required = (
+                requirements if self._has_members else ANYWHERE
+            )  # on the hub alone there is nothing to choose
+            answers = [(snapshot, rejection(required, snapshot)) for snapshot in self._snapshots]
+            snapshots = tuple(snapshot for snapshot, refused in answers if refused is None)
             rejections = tuple(refused for _, refused in answers if refused is not None)
-            known = self._allowed[where] = _Allowed(sites, rejections)
+            known = self._allowed[requirements] = _Allowed(snapshots, rejections)
         return known
 
     def _view(self, gang: Gang) -> _View:
@@ -226,7 +235,7 @@ class Planning:
         free, available, kept = dict(view.free), dict(view.available), dict(view.kept)
         attainable, permanent = dict(view.attainable), dict(view.permanent)
         for name in names_:
-            snapshot, keeper = self._by_name[name].snapshot, self._kept.get(name)
+            snapshot, keeper = self._by_name[name].capacity, self._kept.get(name)
             attainable[name], permanent[name] = snapshot.attainable_for(gang), snapshot.permanent_for(gang)
             free[name] = available[name] = snapshot.free_for(gang)
             if keeper is not None:
@@ -239,7 +248,7 @@ class Planning:
 class _Allowed:
     """The sites that do not reject what an AppWrapper requires, and the rejections of the others; each by name."""
 
-    sites: tuple[ClusterSnapshot, ...]
+    snapshots: tuple[ClusterSnapshot, ...]
     rejections: tuple[Rejection, ...]
 
 
@@ -289,17 +298,17 @@ class Refused:
     )
 
     def __init__(
-        self, gang: Gang, allowed: _Allowed, view: _View, *, has_sites: bool, has_members: bool
+        self, gang: Gang, allowed: _Allowed, view: _View, *, has_clusters: bool, has_members: bool
     ) -> None:
         self._gang = gang
         self._allowed = allowed
         self._view = view
-        self._has_sites = has_sites
+        self._has_sites = has_clusters
         self._has_members = has_members
         self._pending: Pending | None = None
         self.reservation: Reservation | None = None
         """What is kept for it, if that is the refusal of one gang alone."""
-        self.may_fit_later = not has_sites
+        self.may_fit_later = not has_clusters
         """True if there is a site that it would fit once all that ends there has ended: then it waits."""
         self.nearest = self._find_nearest()
 
@@ -331,10 +340,10 @@ class Refused:
         if not self._has_sites:
             return Nearest(NO_CLUSTER, "", "")
         found = [(_distance(each.reason), each.cluster, each.reason) for each in self._allowed.rejections]
-        for site in self._allowed.sites:
-            reason = _why_short(self._gang, site.name, self._view)
+        for snapshot in self._allowed.snapshots:
+            reason = _why_short(self._gang, snapshot.name, self._view)
             self.may_fit_later |= reason != LARGER_THAN_CLUSTER
-            found.append((_distance(reason), site.name, reason))
+            found.append((_distance(reason), snapshot.name, reason))
         _, name, reason = min(found)
         resource = ""
         if reason in {INSUFFICIENT, LARGER_THAN_CLUSTER}:
@@ -346,7 +355,7 @@ class Refused:
     def _explain(self) -> Pending:
         if not self._has_sites:
             return Pending(NO_CLUSTER, "no cluster has reported its capacity yet")
-        shortages = [_shortage(self._gang, site.name, self._view) for site in self._allowed.sites]
+        shortages = [_shortage(self._gang, snapshot.name, self._view) for snapshot in self._allowed.snapshots]
         return _pending([*self._allowed.rejections, *shortages], self._has_members)
 
 
@@ -354,8 +363,8 @@ def _why_no_other(
     gang: Gang, best: ClusterSnapshot, fitting: Sequence[ClusterSnapshot], allowed: _Allowed, view: _View
 ) -> str:
     """It fills the others that it fits less well; the rest refuse it, or have too little."""
-    full = [_shortage(gang, site.name, view) for site in allowed.sites if site not in fitting]
-    also = [f"it fits {site.name}, too" for site in fitting if site is not best]
+    full = [_shortage(gang, snapshot.name, view) for snapshot in allowed.snapshots if snapshot not in fitting]
+    also = [f"it fits {snapshot.name}, too" for snapshot in fitting if snapshot is not best]
     refused = _in_short(sorted([*allowed.rejections, *full], key=lambda each: each.cluster))
     return "; ".join([*also[:MOST_NAMED], *([refused] if refused else ())])
 

@@ -74,11 +74,13 @@ class _Tolerating:
     uids: dict[str, None] = field(default_factory=dict)
 
 
-def class_of(record: Record, sites: Mapping[str, ClusterSnapshot]) -> tuple[object, ...]:
+def class_of(record: Record, snapshots: Mapping[str, ClusterSnapshot]) -> tuple[object, ...]:
     """The class of a gang from scratch, the definition of it: equal for two gangs if they are refused alike."""
-    taints = frozenset[Taints]().union(*(site.snapshot.taints for site in sites.values()))
-    opened = [replace(sites[name], closed=None) for name in sorted(_chosen_from(sites))]
-    rejections = tuple(answer for site in opened if (answer := rejection(record.where, site)) is not None)
+    taints = frozenset[Taints]().union(*(snapshot.capacity.taints for snapshot in snapshots.values()))
+    opened = [replace(snapshots[name], closed=None) for name in sorted(_chosen_from(snapshots))]
+    rejections = tuple(
+        answer for snapshot in opened if (answer := rejection(record.requirements, snapshot)) is not None
+    )
     return record.gang.demand, frozenset(filter(record.gang.tolerates, taints)), rejections
 
 
@@ -86,7 +88,7 @@ class Classes:
     """Knows the class of each record it was given, by the clusters it was last shown."""
 
     def __init__(self) -> None:
-        self._sites: dict[str, ClusterSnapshot] = {}
+        self._snapshots: dict[str, ClusterSnapshot] = {}
         self._facts: dict[str, _Facts] = {}
         self._taints: frozenset[Taints] = frozenset()
         self._requiring: dict[ClusterRequirements, _Requiring] = {}
@@ -95,9 +97,9 @@ class Classes:
 
     def add(self, record: Record) -> ClassKey:
         """Take in a record; its class."""
-        requiring = self._requiring.get(record.where)
+        requiring = self._requiring.get(record.requirements)
         if requiring is None:
-            requiring = self._requiring[record.where] = self._look_up(record.where)
+            requiring = self._requiring[record.requirements] = self._look_up(record.requirements)
         requiring.uids[record.uid] = None
         tolerations = tolerations_of(record.gang)
         tolerating = self._tolerating.get(tolerations)
@@ -109,10 +111,10 @@ class Classes:
 
     def remove(self, record: Record) -> None:
         """Forget a record that was added."""
-        requiring, tolerations = self._requiring[record.where], tolerations_of(record.gang)
+        requiring, tolerations = self._requiring[record.requirements], tolerations_of(record.gang)
         del requiring.uids[record.uid]
         if not requiring.uids:
-            del self._requiring[record.where]
+            del self._requiring[record.requirements]
         tolerating = self._tolerating[tolerations]
         del tolerating.uids[record.uid]
         if not tolerating.uids:
@@ -121,12 +123,14 @@ class Classes:
     def key(self, record: Record) -> ClassKey:
         """The class of a record that was added."""
         tolerating = self._tolerating[tolerations_of(record.gang)]
-        return ClassKey(record.gang.demand, tolerating.tolerated, self._requiring[record.where].clearance)
+        return ClassKey(
+            record.gang.demand, tolerating.tolerated, self._requiring[record.requirements].clearance
+        )
 
-    def follow(self, sites: Mapping[str, ClusterSnapshot]) -> Steps[list[str]]:
+    def follow(self, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[list[str]]:
         """Take in what is known of the clusters now; the uids of those whose class is another one since."""
-        chosen_from = _chosen_from(sites)
-        facts = {name: _facts(site) for name, site in chosen_from.items()}
+        chosen_from = _chosen_from(snapshots)
+        facts = {name: _facts(snapshot) for name, snapshot in chosen_from.items()}
         yield
         changed = {
             name for name in facts.keys() | self._facts.keys() if facts.get(name) != self._facts.get(name)
@@ -134,30 +138,30 @@ class Classes:
         moved: list[str] = []
         if changed:
             self._facts = facts
-            self._sites = {name: replace(site, closed=None) for name, site in chosen_from.items()}
+            self._snapshots = {name: replace(snapshot, closed=None) for name, snapshot in chosen_from.items()}
             yield from self._ask_anew(changed, moved)
-        taints = frozenset[Taints]().union(*(site.snapshot.taints for site in sites.values()))
+        taints = frozenset[Taints]().union(*(snapshot.capacity.taints for snapshot in snapshots.values()))
         if taints != self._taints:
             self._taints = taints
             yield from self._hold_against_taints(moved)
         return moved
 
     def _ask_anew(self, changed: set[str], moved: list[str]) -> Steps[None]:
-        for done, (where, requiring) in enumerate(self._requiring.items()):
+        for done, (requirements, requiring) in enumerate(self._requiring.items()):
             if done % AT_ONCE == 0:
                 yield
-            if self._is_rejected_otherwise(where, requiring, changed):
+            if self._is_rejected_otherwise(requirements, requiring, changed):
                 requiring.clearance = self._clearance(requiring.rejections)
                 moved += requiring.uids
 
     def _is_rejected_otherwise(
-        self, where: ClusterRequirements, requiring: _Requiring, changed: set[str]
+        self, requirements: ClusterRequirements, requiring: _Requiring, changed: set[str]
     ) -> bool:
         """Ask the clusters that have changed."""
         differs = False
         for name in changed:
-            site = self._sites.get(name)
-            answer = rejection(where, site) if site is not None else None
+            snapshot = self._snapshots.get(name)
+            answer = rejection(requirements, snapshot) if snapshot is not None else None
             if answer != requiring.rejections.get(name):
                 differs = True
                 if answer is None:
@@ -175,8 +179,8 @@ class Classes:
                 tolerating.tolerated = tolerated
                 moved += tolerating.uids
 
-    def _look_up(self, where: ClusterRequirements) -> _Requiring:
-        answers = ((name, rejection(where, site)) for name, site in self._sites.items())
+    def _look_up(self, requirements: ClusterRequirements) -> _Requiring:
+        answers = ((name, rejection(requirements, snapshot)) for name, snapshot in self._snapshots.items())
         rejections = {name: answer for name, answer in answers if answer is not None}
         return _Requiring(rejections, self._clearance(rejections))
 
@@ -191,18 +195,18 @@ class Classes:
         return frozenset(taints for taints in self._taints if gang.tolerates(taints))
 
 
-def _chosen_from(sites: Mapping[str, ClusterSnapshot]) -> Mapping[str, ClusterSnapshot]:
+def _chosen_from(snapshots: Mapping[str, ClusterSnapshot]) -> Mapping[str, ClusterSnapshot]:
     """On the hub alone there is nothing to choose, so nothing that is required tells gangs apart."""
-    return {} if sites.keys() <= {HUB_CLUSTER} else sites
+    return {} if snapshots.keys() <= {HUB_CLUSTER} else snapshots
 
 
-def _facts(site: ClusterSnapshot) -> _Facts:
+def _facts(snapshot: ClusterSnapshot) -> _Facts:
     return _Facts(
-        site.labels,
-        site.missing_kinds,
-        site.missing_namespaces,
-        site.closed_namespaces,
-        site.creates_namespaces,
+        snapshot.labels,
+        snapshot.missing_kinds,
+        snapshot.missing_namespaces,
+        snapshot.closed_namespaces,
+        snapshot.creates_namespaces,
     )
 
 
@@ -216,17 +220,19 @@ class Asked:
     def __iter__(self) -> Iterator[ClusterRequirements]:
         return iter(self._wheres.values())
 
-    def add(self, where: ClusterRequirements) -> None:
+    def add(self, requirements: ClusterRequirements) -> None:
         """Somebody requires this."""
-        key = where.namespace, where.kinds
+        key = requirements.namespace, requirements.kinds
         count = self._counts.get(key, 0)
         self._counts[key] = count + 1
         if not count:
-            self._wheres[key] = ClusterRequirements(namespace=where.namespace, kinds=where.kinds)
+            self._wheres[key] = ClusterRequirements(
+                namespace=requirements.namespace, kinds=requirements.kinds
+            )
 
-    def remove(self, where: ClusterRequirements) -> None:
+    def remove(self, requirements: ClusterRequirements) -> None:
         """Who required this is gone."""
-        key = where.namespace, where.kinds
+        key = requirements.namespace, requirements.kinds
         self._counts[key] -= 1
         if not self._counts[key]:
             del self._counts[key], self._wheres[key]

@@ -22,14 +22,22 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from dispatcher.core.lifecycle.steps import Told, told, told_by
+from dispatcher.core.lifecycle.steps import PendingKey, pending_key_of, told
 from dispatcher.core.model import incremental
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.scheduling.backfill import Backfill, Reservation
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.cycle import Behind, Outcome, Placed, Planning, Policy, Refused, behind
+from dispatcher.core.scheduling.cycle import (
+    CycleState,
+    NotEvaluated,
+    Outcome,
+    Placed,
+    Policy,
+    Refused,
+    not_evaluated,
+)
 from dispatcher.core.scheduling.equivalence_classes import Asked, Classes, ClassKey
 from dispatcher.core.scheduling.ordering import Rank, rank, starved
 
@@ -41,7 +49,7 @@ TAKEN_IN_AT_ONCE: Final = 25
 
 
 @dataclass(frozen=True, slots=True)
-class Waits:
+class Unplaced:
     """One that no cluster takes now; `outcome` puts it into words."""
 
     record: Record
@@ -53,13 +61,13 @@ class Waits:
         return self.refused.of(self.record, is_head=self.is_head)
 
 
-News = Placed | Waits | Behind
+NewOutcome = Placed | Unplaced | NotEvaluated
 """An outcome of a pass; if it is one of many refusals, not in words yet."""
 
 
-def outcome_of(news: News) -> Outcome:
+def outcome_of(news: NewOutcome) -> Outcome:
     """Put it into words: with many clusters, that takes a tenth of a millisecond."""
-    return news.outcome() if isinstance(news, Waits) else news
+    return news.outcome() if isinstance(news, Unplaced) else news
 
 
 class PendingQueue:
@@ -87,7 +95,7 @@ class PendingQueue:
         """Take in a queued record, or what has become of one that is queued still."""
         self._forget(record.uid)
         self._records[record.uid] = self._inbox[record.uid] = record
-        self._asked.add(record.where)
+        self._asked.add(record.requirements)
         if record.eligible_at:
             insort(self._postponed, (record.eligible_at, record.uid))
 
@@ -105,7 +113,7 @@ class PendingQueue:
         """The backfill reservations of the last pass, by the uid of the gang."""
         return self._backfill.reservations
 
-    def wheres(self) -> Iterable[ClusterRequirements]:
+    def requirements(self) -> Iterable[ClusterRequirements]:
         """Requirements that name every namespace and kind that is required, in no order; not each that there is."""
         return self._asked
 
@@ -115,14 +123,14 @@ class PendingQueue:
         return self._postponed[following][0] if following < len(self._postponed) else None
 
     def plan(
-        self, sites: Mapping[str, ClusterSnapshot], policy: Policy, bound: timedelta, now: datetime
+        self, snapshots: Mapping[str, ClusterSnapshot], policy: Policy, bound: timedelta, now: datetime
     ) -> list[Outcome]:
         """All steps of `plan_in_steps` at once, and the outcomes in words."""
-        return list(map(outcome_of, incremental.run(self.plan_in_steps(sites, policy, bound, now))))
+        return list(map(outcome_of, incremental.run(self.plan_in_steps(snapshots, policy, bound, now))))
 
     def plan_in_steps(
-        self, sites: Mapping[str, ClusterSnapshot], policy: Policy, bound: timedelta, now: datetime
-    ) -> Steps[list[News]]:
+        self, snapshots: Mapping[str, ClusterSnapshot], policy: Policy, bound: timedelta, now: datetime
+    ) -> Steps[list[NewOutcome]]:
         """The outcomes of a pass that are news to their AppWrappers, in queue order.
 
         It is about the queue of this moment, whatever is put or removed until its steps are over; all of them must be
@@ -131,7 +139,7 @@ class PendingQueue:
         """
         self._take_due(now)
         inbox, self._inbox = self._inbox, {}
-        return self._plan(inbox, sites, policy, bound, now)
+        return self._plan(inbox, snapshots, policy, bound, now)
 
     # --- what there is ---------------------------------------------------------------------------------------
 
@@ -139,7 +147,7 @@ class PendingQueue:
         record = self._records.pop(uid, None)
         if record is None:
             return False
-        self._asked.remove(record.where)
+        self._asked.remove(record.requirements)
         if record.eligible_at:
             due = record.eligible_at, uid
             at = bisect_left(self._postponed, due)
@@ -192,9 +200,9 @@ class PendingQueue:
                 del self._by_key[class_.key]
         return record
 
-    def _regard(self, sites: Mapping[str, ClusterSnapshot]) -> Steps[None]:
+    def _regard(self, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[None]:
         """Tell gangs apart by what these clusters distinguish."""
-        moved = yield from self._classes.follow(sites)
+        moved = yield from self._classes.follow(snapshots)
         for part in incremental.in_parts(moved):
             for uid in part:
                 record = self._exit(uid)
@@ -207,21 +215,23 @@ class PendingQueue:
     def _plan(
         self,
         inbox: Mapping[str, Record | None],
-        sites: Mapping[str, ClusterSnapshot],
+        snapshots: Mapping[str, ClusterSnapshot],
         policy: Policy,
         bound: timedelta,
         now: datetime,
-    ) -> Steps[list[News]]:
-        yield from self._regard(sites)
+    ) -> Steps[list[NewOutcome]]:
+        yield from self._regard(snapshots)
         yield from self._take_in(inbox, now)
         protected = yield from self._protected(policy, bound, now)
-        reservations = yield from self._backfill.renew_in_steps(protected, sites, now)
+        reservations = yield from self._backfill.renew_in_steps(protected, snapshots, now)
         # Where capacity is kept for them decides what others are refused; a gang never changes while it is queued.
         kept_for = tuple((each.uid, reservations.get(each.uid)) for each in protected)
-        last = self._last if (self._last.sites, self._last.protected) == (sites, kept_for) else _Memory()
+        last = (
+            self._last if (self._last.snapshots, self._last.protected) == (snapshots, kept_for) else _Memory()
+        )
         if last.is_quiet and not inbox and not self._sloped:
             return []
-        planning = Planning(sites, self._class_of, last.refusals)
+        planning = CycleState(snapshots, self._class_of, last.refusals)
         seen = _Pass(planning)
         yield from seen.protect(protected, reservations)
         if policy is Policy.STRICT_FIFO:
@@ -233,7 +243,7 @@ class PendingQueue:
         if planning.has_placed:
             yield from incremental.release(planning.refusals)
         else:
-            self._last = _Memory(sites, kept_for, planning.refusals, is_quiet=not news)
+            self._last = _Memory(snapshots, kept_for, planning.refusals, is_quiet=not news)
         yield from incremental.release(forgotten.refusals)
         return news
 
@@ -258,7 +268,7 @@ class PendingQueue:
             seen.look_at(self._lined_up[uid][0])
             yield from frontier.go_on(stream)
         if seen.head is not None:
-            answer = behind(seen.head, seen.head)
+            answer = not_evaluated(seen.head, seen.head)
             for class_ in self._by_key.values():
                 yield from self._tell(class_, answer, seen)
 
@@ -304,7 +314,7 @@ class PendingQueue:
         heads.sort(key=_place)
         return _Frontier(incremental.merged([*parts, heads], key=_place))
 
-    def _tell(self, class_: _Class, answer: Refused | Behind, seen: _Pass) -> Steps[None]:
+    def _tell(self, class_: _Class, answer: Refused | NotEvaluated, seen: _Pass) -> Steps[None]:
         """Give the answer to all of the class who do not know it and were not looked at themselves."""
         yield
         for known, uids in class_.told.items():
@@ -315,9 +325,9 @@ class PendingQueue:
                     if uid not in seen.outcomes:
                         record = self._lined_up[uid][0]
                         seen.outcomes[uid] = (
-                            Waits(record, answer)
+                            Unplaced(record, answer)
                             if isinstance(answer, Refused)
-                            else Behind(record, answer.pending)
+                            else NotEvaluated(record, answer.pending)
                         )
                 yield
 
@@ -331,7 +341,7 @@ class _Class:
         self.key = key
         self.keys: list[Key] = []
         self.sloped: dict[str, Record] = {}
-        self.told: dict[Told, dict[str, None]] = {}
+        self.told: dict[PendingKey, dict[str, None]] = {}
 
     @property
     def is_empty(self) -> bool:
@@ -404,7 +414,7 @@ class _Frontier:
 class _Memory:
     """What a pass that placed nothing was asked, and what it answered; `is_quiet` if that was news to nobody."""
 
-    sites: Mapping[str, ClusterSnapshot] | None = None
+    snapshots: Mapping[str, ClusterSnapshot] | None = None
     protected: tuple[tuple[str, Reservation | None], ...] = ()
     refusals: dict[Hashable, Refused] = field(default_factory=dict)
     is_quiet: bool = False
@@ -413,8 +423,8 @@ class _Memory:
 class _Pass:
     """What was decided so far, by uid, and who is the first that waits."""
 
-    def __init__(self, planning: Planning) -> None:
-        self.outcomes: dict[str, News] = {}
+    def __init__(self, planning: CycleState) -> None:
+        self.outcomes: dict[str, NewOutcome] = {}
         self.protected: dict[str, Placed | Refused] = {}
         self.head: Record | None = None
         self._planning = planning
@@ -426,7 +436,7 @@ class _Pass:
             yield
         for record in records:
             answer = self.protected[record.uid]
-            self.outcomes[record.uid] = Waits(record, answer) if isinstance(answer, Refused) else answer
+            self.outcomes[record.uid] = Unplaced(record, answer) if isinstance(answer, Refused) else answer
 
     def look_at(self, record: Record, *, is_told_with_class: bool = False) -> Placed | Refused:
         """Decide for the next in order."""
@@ -439,20 +449,20 @@ class _Pass:
             self.head = record
         # What its whole class is told later need not be noted: of a long queue that would be a lot to throw away.
         if is_head or not is_told_with_class:
-            self.outcomes[record.uid] = Waits(record, answer, is_head)
+            self.outcomes[record.uid] = Unplaced(record, answer, is_head)
         return answer
 
 
-def _news_in_order(outcomes: dict[str, News], now: datetime) -> Steps[list[News]]:
+def _news_in_order(outcomes: dict[str, NewOutcome], now: datetime) -> Steps[list[NewOutcome]]:
     """Those outcomes that their AppWrappers do not know yet; all are used up."""
-    keyed: list[tuple[Key, News]] = []
+    keyed: list[tuple[Key, NewOutcome]] = []
     for part in incremental.in_parts(outcomes.values()):
         keyed += [(_key(each.record, now), each) for each in part if _is_news(each)]
         yield
     yield from incremental.release(outcomes)
     in_order = yield from incremental.in_order(keyed, key=_place)
     del keyed  # or all of it would be freed at once
-    found: list[News] = []
+    found: list[NewOutcome] = []
     for sorted_part in incremental.in_parts(in_order):
         found += [each for _, each in sorted_part]
         yield
@@ -467,21 +477,21 @@ def _keys(records: Mapping[str, Record], but: frozenset[str], now: datetime) -> 
     return keys
 
 
-def _is_known(known: Told, answer: Placed | Refused | Behind) -> bool:
+def _is_known(known: PendingKey, answer: Placed | Refused | NotEvaluated) -> bool:
     """True if one who was told `known` learns nothing from the answer."""
     match answer:
         case Placed():
             return False
-        case Behind():
+        case NotEvaluated():
             return known.reason == answer.pending.reason
         case Refused(reservation=Reservation()):
-            return known == told_by(answer.pending)
+            return known == pending_key_of(answer.pending)
         case Refused():
-            return known == Told(*answer.nearest, is_backoff=True)
+            return known == PendingKey(*answer.nearest, is_backoff=True)
 
 
-def _is_news(news: News) -> bool:
-    if not isinstance(news, Waits):
+def _is_news(news: NewOutcome) -> bool:
+    if not isinstance(news, Unplaced):
         return not _is_known(told(news.record), news)
     becomes_head = news.is_head and not news.record.blocked_since
     return becomes_head or not _is_known(told(news.record), news.refused)

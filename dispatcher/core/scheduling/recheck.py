@@ -10,18 +10,18 @@ from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, rejectio
 from dispatcher.core.scheduling.cycle import Placed
 
 
-def still_fitting(placed: Iterable[Placed], sites: Mapping[str, ClusterSnapshot]) -> list[Placed]:
-    """Those that their cluster takes still, in order, all of them at once; `sites` are used up by them.
+def still_fitting(placed: Iterable[Placed], snapshots: Mapping[str, ClusterSnapshot]) -> list[Placed]:
+    """Those that their cluster takes still, in order, all of them at once; `snapshots` are used up by them.
 
     The others are for the next cycle to decide. On the hub alone nothing that is required of a cluster matters.
     """
     found = []
     for each in placed:
-        site, gang = sites.get(each.cluster), each.record.gang
-        where = each.record.where if sites.keys() != {HUB_CLUSTER} else ANYWHERE
-        if site is None or rejection(where, site) is not None:
+        snapshot, gang = snapshots.get(each.cluster), each.record.gang
+        requirements = each.record.requirements if snapshots.keys() != {HUB_CLUSTER} else ANYWHERE
+        if snapshot is None or rejection(requirements, snapshot) is not None:
             continue
-        if gang.demand.fits_in(site.snapshot.free_for(gang)):
-            site.snapshot.take(gang.demand)
+        if gang.demand.fits_in(snapshot.capacity.free_for(gang)):
+            snapshot.capacity.take(gang.demand)
             found.append(each)
     return found

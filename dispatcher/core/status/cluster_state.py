@@ -36,7 +36,7 @@ class ClusterEvent(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class ClusterState:
     """How a cluster stands; equal if nothing differs that history tells, however it is put in words.
 
     `closed_reason` is a reason of `core.scheduling.cluster_filters`, empty if its connection is well, and None if that
@@ -51,13 +51,13 @@ class Standing:
     said: str = field(default="", compare=False)
     closed_message: str = field(default="", compare=False)
 
-    def following(self, before: Standing) -> Standing:
+    def following(self, before: ClusterState) -> ClusterState:
         """The same, where what cannot be told now is as it was before."""
         return replace(self, closed_reason=before.closed_reason) if self.closed_reason is None else self
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterNews:
+class ClusterChange:
     """One event of a cluster, without its time."""
 
     event: ClusterEvent
@@ -65,29 +65,29 @@ class ClusterNews:
     message: str = ""
 
 
-def news(before: Standing, after: Standing) -> list[ClusterNews]:
+def changes(before: ClusterState, after: ClusterState) -> list[ClusterChange]:
     """Tell what has changed, in the order in which it is to be read; one that is removed is told to be nothing else."""
     if not after.is_declared:
-        return [ClusterNews(ClusterEvent.REMOVED)] if before.is_declared else []
-    told = [] if before.is_declared else [ClusterNews(ClusterEvent.DECLARED)]
+        return [ClusterChange(ClusterEvent.REMOVED)] if before.is_declared else []
+    changes = [] if before.is_declared else [ClusterChange(ClusterEvent.DECLARED)]
     wish = _wish(after)
     if _wish(before).event is not wish.event:
-        told.append(wish)
+        changes.append(wish)
     if after.closed_reason != before.closed_reason:
-        told.append(_connection(after))
-    return told
+        changes.append(_connection(after))
+    return changes
 
 
-def _wish(standing: Standing) -> ClusterNews:
+def _wish(state: ClusterState) -> ClusterChange:
     """What its operator wants of it; who is being emptied is so, cordoned or not."""
-    if standing.is_draining:
-        return ClusterNews(ClusterEvent.DRAINING, cluster_filters.DRAINING, standing.said)
-    if standing.is_cordoned:
-        return ClusterNews(ClusterEvent.CORDONED, cluster_filters.CORDONED, standing.said)
-    return ClusterNews(ClusterEvent.UNCORDONED)
+    if state.is_draining:
+        return ClusterChange(ClusterEvent.DRAINING, cluster_filters.DRAINING, state.said)
+    if state.is_cordoned:
+        return ClusterChange(ClusterEvent.CORDONED, cluster_filters.CORDONED, state.said)
+    return ClusterChange(ClusterEvent.UNCORDONED)
 
 
-def _connection(standing: Standing) -> ClusterNews:
-    if standing.closed_reason:
-        return ClusterNews(ClusterEvent.CLOSED, standing.closed_reason, standing.closed_message)
-    return ClusterNews(ClusterEvent.OPENED)
+def _connection(state: ClusterState) -> ClusterChange:
+    if state.closed_reason:
+        return ClusterChange(ClusterEvent.CLOSED, state.closed_reason, state.closed_message)
+    return ClusterChange(ClusterEvent.OPENED)

@@ -79,14 +79,14 @@ def _is_deployed(record: Record) -> bool:
 
 def _unhealthy(record: Record) -> Iterator[Condition]:
     if record.unhealthy is not None:
-        ailment = record.unhealthy
+        noted = record.unhealthy
         yield Condition(
             ComponentsCondition.UNHEALTHY,
             status=True,
-            since=ailment.since,
-            updated=ailment.since,
-            reason=ailment.reason,
-            message=ailment.message,
+            since=noted.since,
+            updated=noted.since,
+            reason=noted.reason,
+            message=noted.message,
         )
         return
     failed = record.condition(ConditionType.FAILED)

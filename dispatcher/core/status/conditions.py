@@ -15,7 +15,7 @@ from typing import Any, Final, assert_never
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType, State
 from dispatcher.core.model.pod_counts import PodCounts
-from dispatcher.core.model.record import ACTIVE, Ailment, Condition, Pending, Phase, Record
+from dispatcher.core.model.record import ACTIVE, Condition, NotedIssue, Pending, Phase, Record
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.status import components
 
@@ -214,8 +214,8 @@ def _why(told: Pending | Rejection) -> dict[str, str]:
     return {word: value for word, value in found.items() if value}
 
 
-def _unhealthy(ailment: Ailment) -> dict[str, str]:
-    return {"reason": ailment.reason, "message": ailment.message, "since": _time(ailment.since)}
+def _unhealthy(noted: NotedIssue) -> dict[str, str]:
+    return {"reason": noted.reason, "message": noted.message, "since": _time(noted.since)}
 
 
 def _micro_time(moment: datetime) -> str:

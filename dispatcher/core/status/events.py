@@ -14,7 +14,7 @@ from dispatcher.core.model.record import Change, Phase
 
 
 @dataclass(frozen=True, slots=True)
-class Notice:
+class UserEvent:
     """What an Event says; `warning` is its type."""
 
     reason: str
@@ -22,37 +22,37 @@ class Notice:
     warning: bool = False
 
 
-def notice_of(change: Change) -> Notice | None:
+def user_event_of(change: Change) -> UserEvent | None:
     """What to tell of a step, if anything."""
     after = change.after
     cluster = after.attempt.cluster if after.attempt else ""
     event = change.events[-1]
     match event.cause:
         case Cause.SUBMITTED | Cause.SUBMITTED_SUSPENDED | Cause.ADOPTED if event.message:
-            return Notice("SpecAdjusted", event.message, warning=True)
+            return UserEvent("SpecAdjusted", event.message, warning=True)
         case Cause.REPRIORITISED if event.reason:
-            return Notice(event.reason, event.message, warning=True)
+            return UserEvent(event.reason, event.message, warning=True)
         case Cause.CREATED:
             count = len(after.attempt.objects) if after.attempt else 0
-            return Notice("Dispatched", f"every wrapped object ({count}) was created in cluster {cluster}")
+            return UserEvent("Dispatched", f"every wrapped object ({count}) was created in cluster {cluster}")
         case Cause.PODS_RUNNING:
-            return Notice("Running", f"{after.gang.pods} pods run in cluster {cluster}")
+            return UserEvent("Running", f"{after.gang.pods} pods run in cluster {cluster}")
         case Cause.REJECTED:
-            return Notice("Failed", after.message, warning=True)
+            return UserEvent("Failed", after.message, warning=True)
         case Cause.LOST:
-            return Notice("Failed", after.message, warning=True)
+            return UserEvent("Failed", after.message, warning=True)
         case Cause.ABANDONED if after.phase is Phase.QUEUED:
-            return Notice("Requeued", after.message, warning=True)
+            return UserEvent("Requeued", after.message, warning=True)
         case Cause.REMOVED if after.phase is Phase.FAILED:
-            return Notice("Failed", after.message, warning=True)
+            return UserEvent("Failed", after.message, warning=True)
         case Cause.REMOVED | Cause.SUSPENDED if after.phase is Phase.SUSPENDED:
-            return Notice("Suspended", "its user holds it back")
+            return UserEvent("Suspended", "its user holds it back")
         case Cause.REMOVED:
-            return Notice("Requeued", after.message, warning=True)
+            return UserEvent("Requeued", after.message, warning=True)
         case Cause.COMPLETED:
-            return Notice("Completed", f"it is done in cluster {cluster}, and none of its pods lives")
+            return UserEvent("Completed", f"it is done in cluster {cluster}, and none of its pods lives")
         case Cause.BLOCKED if after.pending and not _waited_before(change):
-            return Notice("Backoff", after.pending.message)
+            return UserEvent("Backoff", after.pending.message)
         case _:
             return None
 

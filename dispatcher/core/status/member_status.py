@@ -20,7 +20,7 @@ _NOT_REACHED: Final = {
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class MemberState:
     """What is known of one member; `closed` is why nothing goes there, and `since` when that was last otherwise.
 
     `unreachable_since` is when it fell silent; that may be long before `since`, if it was silent for another leader.
@@ -35,7 +35,7 @@ class Known:
     unreachable_since: datetime | None = None
 
 
-def status_of(known: Known) -> dict[str, Any]:
+def status_of(known: MemberState) -> dict[str, Any]:
     """The whole `status` of a MemberCluster, as JSON; absent fields mean nothing, or unknown."""
     status: dict[str, Any] = {
         "conditions": [
@@ -68,7 +68,7 @@ def _is_accepted(closed: Closed | None) -> bool | None:
     return closed is None or closed.reason != cluster_filters.CREDENTIALS_REFUSED
 
 
-def _condition(type_: str, holds: bool | None, known: Known) -> dict[str, str]:  # a value, no flag
+def _condition(type_: str, holds: bool | None, known: MemberState) -> dict[str, str]:  # a value, no flag
     condition = {
         "type": type_,
         "status": "Unknown" if holds is None else str(holds),

@@ -62,7 +62,7 @@ class QueueSample:
 
 
 @dataclass(frozen=True, slots=True)
-class Stock:
+class LedgerReading:
     """What a cluster has at a moment: of its usable nodes the names and the amounts, and every pod there is."""
 
     total: Resources
@@ -72,9 +72,9 @@ class Stock:
     is_reachable: bool = True
 
 
-def stock_of(ledger: CapacityLedger, *, is_reachable: bool = True) -> Stock:
+def reading_of(ledger: CapacityLedger, *, is_reachable: bool = True) -> LedgerReading:
     """What a ledger knows at this moment, as a value."""
-    return Stock(ledger.total(), ledger.free(), ledger.usable_nodes(), ledger.pods(), is_reachable)
+    return LedgerReading(ledger.total(), ledger.free(), ledger.usable_nodes(), ledger.pods(), is_reachable)
 
 
 def moment_of(now: datetime, period: timedelta) -> datetime:
@@ -85,9 +85,9 @@ def moment_of(now: datetime, period: timedelta) -> datetime:
 class Moment:
     """Everything at one moment. `count` it to the end before it is asked for its samples."""
 
-    def __init__(self, records: Iterable[Record], stocks: Mapping[str, Stock]) -> None:
+    def __init__(self, records: Iterable[Record], readings: Mapping[str, LedgerReading]) -> None:
         self._records = list(records)
-        self._stocks = dict(stocks)
+        self._stocks = dict(readings)
         self._queues: defaultdict[str, _Queue] = defaultdict(_Queue)
         self._held: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._holders: defaultdict[str, set[str]] = defaultdict(set)
@@ -127,14 +127,14 @@ class Moment:
             _add(self._held[record.attempt.cluster], demand)
             self._holders[record.attempt.cluster].add(record.uid)
 
-    def _count_others(self, cluster: str, stock: Stock, pods: Iterable[Pod]) -> None:
+    def _count_others(self, cluster: str, stock: LedgerReading, pods: Iterable[Pod]) -> None:
         holders, others = self._holders[cluster], self._others[cluster]
         for pod in pods:
             is_theirs = pod.owner in holders or pod.claim in holders
             if pod.node in stock.usable and pod.live and not is_theirs:
                 _add(others, pod.requests)
 
-    def _samples_of(self, cluster: str, stock: Stock) -> list[CapacitySample]:
+    def _samples_of(self, cluster: str, stock: LedgerReading) -> list[CapacitySample]:
         held, other = self._held[cluster], self._others[cluster]
         names = sorted({*stock.total, *stock.free, *held, *other})
         return [

@@ -99,7 +99,7 @@ def job_history(lives: Lives, now: datetime) -> Iterator[Row]:
             "api_group": record.group,
             "namespace": record.namespace,
             "name": record.name,
-            "kinds": ",".join(sorted({kind for _, kind in record.where.kinds})),
+            "kinds": ",".join(sorted({kind for _, kind in record.requirements.kinds})),
             "queue": record.queue,
             "user_name": user(life),
             "user_groups": list(record.groups),

@@ -18,7 +18,7 @@ CLUSTERS = {cycle.NO_CLUSTER} | {
     for name, value in vars(cluster_filters).items()
     if name.isupper() and isinstance(value, str) and not name.startswith("_")
 }
-NEITHER = {cycle.BEHIND_HEAD, steps.CREATION_POSTPONED}
+NEITHER = {cycle.NOT_EVALUATED, steps.CREATION_POSTPONED}
 
 
 async def test_who_lacks_room_is_backfilled_and_who_may_not_go_there_fits_elsewhere(

@@ -40,7 +40,7 @@ PATHS: dict[Phase, tuple[str, ...]] = {
     Phase.DELETING: (*RUNNING, "delete"),
     Phase.DELETED: (*RUNNING, "delete", "release"),
 }
-AGAIN = (*RUNNING, "evict", "removed", *RUNNING, "fall_ill")
+AGAIN = (*RUNNING, "evict", "removed", *RUNNING, "note_health_issue")
 MOMENT = timedelta(minutes=1)
 
 
@@ -83,7 +83,7 @@ def step(record: Record, name: str, cluster: str, now: datetime) -> Change:
         "complete_some": ({0},),
         "complete": ({0}, now),
         "fail": (EvictionReason("FailedComponent", "it exited with 1"),),
-        "fall_ill": ("FoundFailedPods", "a pod failed"),
+        "note_health_issue": ("FoundFailedPods", "a pod failed"),
     }
     if name == "evict":
         return steps.evict(record, EvictionReason("FoundFailedPods", "m"), now, 0, now)

@@ -31,7 +31,7 @@ LIVES: Final = 80
 REASONS: Final = (
     cycle.INSUFFICIENT,
     cycle.RESERVED,
-    cycle.BEHIND_HEAD,
+    cycle.NOT_EVALUATED,
     cluster_filters.NOT_SELECTED,
     cluster_filters.CORDONED,
 )
@@ -89,7 +89,7 @@ def arrival(chance: Random, now: datetime) -> Change:
         priority=chance.choice([0, 0, 0, 5]),
         priority_slope=chance.choice([0.0, 0.0, 0.01]),
         suspended=chance.random() < 0.1,
-        where=ClusterRequirements(kinds=frozenset(chance.sample(KINDS, chance.randint(0, 3)))),
+        requirements=ClusterRequirements(kinds=frozenset(chance.sample(KINDS, chance.randint(0, 3)))),
     )
     change = _arrive(newcomer, make_gang(chance), chance, now)
     user = chance.choice(["", "ann", "bob"])
@@ -145,7 +145,7 @@ def _block(record: Record, chance: Random, now: datetime) -> Change | None:
 
 
 def _line_up(record: Record, chance: Random, now: datetime) -> Change | None:
-    return steps.line_up(record, Pending(cycle.BEHIND_HEAD, "behind another"), now)
+    return steps.note_not_evaluated(record, Pending(cycle.NOT_EVALUATED, "behind another"), now)
 
 
 def _reprioritise(record: Record, chance: Random, now: datetime) -> Change:
@@ -153,7 +153,7 @@ def _reprioritise(record: Record, chance: Random, now: datetime) -> Change:
 
 
 def _redirect(record: Record, chance: Random, now: datetime) -> Change:
-    return steps.redirect(record, record.where.without("west", str(chance.random())), now)
+    return steps.redirect(record, record.requirements.without("west", str(chance.random())), now)
 
 
 def _dispatch(record: Record, chance: Random, now: datetime) -> Change:
@@ -176,14 +176,14 @@ def _postpone(record: Record, chance: Random, now: datetime) -> Change:
 
 
 def _ill(record: Record, chance: Random, now: datetime) -> Change:
-    return steps.fall_ill(record, "ClusterUnreachable", "no answer", now)
+    return steps.note_health_issue(record, "ClusterUnreachable", "no answer", now)
 
 
 def _simply(step: Callable[[Record, datetime], Change]) -> Step:
     return lambda record, _, now: step(record, now)
 
 
-_FIND_OVER: Final = _simply(lambda record, now: steps.find_over(record, "nothing is left", now))
+_FIND_OVER: Final = _simply(lambda record, now: steps.end_missed_attempt(record, "nothing is left", now))
 _RECALL_COMPLETED: Final = _simply(lambda record, now: steps.recall_completed(record, now, now))
 _RECALL_FAILED: Final = _simply(lambda record, now: steps.recall_failed(record, "Fail", "bad", None, now))
 _RECALL: Final = [_RECALL_COMPLETED, _RECALL_FAILED]

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.scheduling.capacity import CapacityLedger
-from dispatcher.core.status.cluster_state import Standing
+from dispatcher.core.status.cluster_state import ClusterState
 from dispatcher.errors import SettingsError
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.kubeconfig import Connection
@@ -75,7 +75,7 @@ class FakeMemory:
         self.asked: list[str] = []
         self.silences: list[tuple[str, datetime | None]] = []
         self.said: list[str] = []
-        self.standings: list[tuple[str, Standing]] = []
+        self.standings: list[tuple[str, ClusterState]] = []
         self.rotated: list[str] = []
         self.times: list[datetime] = []
         self.failure: Exception | None = None
@@ -95,7 +95,7 @@ class FakeMemory:
         await self._answer(at)
         self.silences.append((name, None))
 
-    async def note_standing(self, name: str, standing: Standing, at: datetime) -> None:
+    async def note_state(self, name: str, standing: ClusterState, at: datetime) -> None:
         await self._answer(at)
         self.standings.append((name, standing))
 

@@ -142,7 +142,7 @@ def test_attempt_is_unsent_from_its_dispatch_until_something_may_be_there() -> N
     assert not cache.is_unsent(queued)
     cache.put(first)
     assert cache.is_unsent(first)
-    cache.put(steps.fall_ill(first, "ClusterUnreachable", "it is away", at(2)).after)
+    cache.put(steps.note_health_issue(first, "ClusterUnreachable", "it is away", at(2)).after)
     assert cache.is_unsent(first)
     cache.note_sent(first.uid)
     assert not cache.is_unsent(first)

@@ -19,7 +19,7 @@ from dispatcher.controller.members.connector import Changes, Connector, Means, P
 from dispatcher.controller.members.member import CONNECTING, Member
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import Closed
-from dispatcher.core.status.cluster_state import Standing
+from dispatcher.core.status.cluster_state import ClusterState
 from dispatcher.kube import paging
 from dispatcher.kube.client import ClusterClient
 from tests.builders import at, make_node
@@ -375,12 +375,12 @@ async def test_member_that_is_back_joins_again_and_is_no_longer_timed(bench: Ben
 
 async def test_what_was_noted_of_it_before_it_was_recognised_is_to_be_noted_again(bench: Bench) -> None:
     member = bench.keep()
-    member.noted = Standing()
+    member.noted = ClusterState()
     await until(lambda: member.cluster)
     assert member.noted is None
-    member.noted = Standing()
+    member.noted = ClusterState()
     await asyncio.sleep(60)  # virtual
-    assert member.noted == Standing()
+    assert member.noted == ClusterState()
 
 
 async def test_member_that_is_back_is_open_before_that_is_noted(bench: Bench) -> None:
@@ -388,14 +388,14 @@ async def test_member_that_is_back_is_open_before_that_is_noted(bench: Bench) ->
     note, stands = bench.memory.note_reachable, []
 
     async def note_reachable(name: str, at: datetime) -> None:
-        stands.append(member.standing())
+        stands.append(member.state())
         await note(name, at)
 
     bench.memory.note_reachable = note_reachable  # type: ignore[method-assign]
     bench.members["east"].on("GET", KUBE_SYSTEM, FAILS, answer({"metadata": {"uid": "uid-of-east"}}))
     await until(lambda: member.closed)
     await until(lambda: stands)
-    assert stands == [Standing()]
+    assert stands == [ClusterState()]
 
 
 async def test_silence_is_counted_from_its_begin_whatever_else_is_said_meanwhile(bench: Bench) -> None:

@@ -22,7 +22,7 @@ from dispatcher.core.lifecycle.steps import CREATION_POSTPONED
 from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.scheduling.capacity import CapacityLedger
-from dispatcher.core.scheduling.cluster_filters import leads_nowhere
+from dispatcher.core.scheduling.cluster_filters import has_no_cluster_left
 from tests.builders import make_appwrapper, make_metadata, make_owner, make_wrapped
 from tests.fakes import FakeApiServer, Reply, answer, client_of, hang_up, refusal, text
 from tests.unit.controller.wire import APPWRAPPERS, JOBS, MISSING, job, made, secret
@@ -80,8 +80,8 @@ class East:
 
         return noted
 
-    def _leads_nowhere(self, where: ClusterRequirements) -> bool:
-        return leads_nowhere(where, self.labels) if self.labels else bool(where.ruled_out)
+    def _has_no_cluster_left(self, where: ClusterRequirements) -> bool:
+        return has_no_cluster_left(where, self.labels) if self.labels else bool(where.ruled_out)
 
     async def dispatched(self, *templates: Json, cluster: str = "east") -> Record:
         """An AppWrapper that this leader has dispatched there."""
@@ -95,7 +95,7 @@ class East:
             world.attempts,
             world.cache,
             world.queue.failures,
-            Members(note_mishap=self.mishaps.append, leads_nowhere=self._leads_nowhere),
+            Members(note_mishap=self.mishaps.append, has_no_cluster_left=self._has_no_cluster_left),
             lambda appwrapper, attempt: (appwrapper, attempt) in self.over,
             denied_namespaces,
         )
@@ -421,7 +421,7 @@ async def test_cluster_where_a_name_is_taken_is_ruled_out_if_another_is_left(eas
     has_foreign(east.server)
     ruled_out = await east.creates()
     assert (ruled_out.phase, ruled_out.message) == (Phase.REQUEUEING, IN_THE_WAY)
-    assert ruled_out.where == record.where.without("east", IN_THE_WAY)
+    assert ruled_out.requirements == record.requirements.without("east", IN_THE_WAY)
     assert ruled_out.attempt is not None
     assert [ref.name for ref in ruled_out.attempt.objects] == ["token"]  # to be removed again
     assert (ruled_out.eligible_at, ruled_out.requeuings) == (east.world.now(), 0)
@@ -432,7 +432,9 @@ async def test_gang_whose_name_is_taken_everywhere_fails_with_a_word_on_each(eas
     east.labels = {"east": {}, "west": {}}
     record = await east.dispatched()
     await east.world.commit(
-        steps.rule_out(record, (), record.where.without("west", "Job x exists"), "no", east.world.now())
+        steps.rule_out(
+            record, (), record.requirements.without("west", "Job x exists"), "no", east.world.now()
+        )
     )
     record = await east.world.commit(steps.removed(east.world.record(UID), east.world.now()))
     await east.world.commit(steps.dispatch(record, "east", east.world.now()))
@@ -486,7 +488,7 @@ async def test_name_that_a_deleted_appwrapper_left_behind_is_waited_for(east: Ea
     assert await east.world.is_woken_within(1)
     await asyncio.sleep(LONGEST_IN_THE_WAY.total_seconds())  # virtual
     postponed = await east.creates()
-    assert (postponed.phase, postponed.where.ruled_out) == (Phase.REQUEUEING, frozenset())
+    assert (postponed.phase, postponed.requirements.ruled_out) == (Phase.REQUEUEING, frozenset())
     assert "Job default/train of an attempt that is over is to be removed" in postponed.message
 
 

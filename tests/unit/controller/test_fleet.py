@@ -23,7 +23,7 @@ from dispatcher.core.lifecycle.decision import Loss
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import Closed
-from dispatcher.core.status.cluster_state import Standing
+from dispatcher.core.status.cluster_state import ClusterState
 from dispatcher.kube.client import ClusterClient
 from tests.builders import at, make_node
 from tests.fakes import FakeApiServer, answer, never, refusal
@@ -109,7 +109,7 @@ class Bench(Grounds):
         return [each.body[1]["value"] for each in self.hub.requests("PATCH", status_path(name))]
 
     def closed(self, name: str, where: ClusterRequirements = ANYWHERE) -> Closed | None:
-        return self.fleet.sites([where])[name].closed
+        return self.fleet.snapshots([where])[name].closed
 
 
 @asynccontextmanager
@@ -151,9 +151,11 @@ async def bench(idle: Bench) -> AsyncIterator[Bench]:
 
 
 async def test_hub_takes_all_that_comes_as_long_as_no_member_is_declared(bench: Bench) -> None:
-    sites = bench.fleet.sites([ANYWHERE])
-    assert {name: site.snapshot.free_for(None)["cpu"] for name, site in sites.items()} == {"hub": 4000}
-    assert (sites["hub"].closed, bench.fleet.has_members, list(bench.fleet.clusters)) == (
+    snapshots = bench.fleet.snapshots([ANYWHERE])
+    assert {name: snapshot.capacity.free_for(None)["cpu"] for name, snapshot in snapshots.items()} == {
+        "hub": 4000
+    }
+    assert (snapshots["hub"].closed, bench.fleet.has_members, list(bench.fleet.clusters)) == (
         None,
         False,
         ["hub"],
@@ -161,20 +163,20 @@ async def test_hub_takes_all_that_comes_as_long_as_no_member_is_declared(bench: 
 
 
 async def test_nothing_is_placed_on_a_hub_that_is_not_known_yet(idle: Bench) -> None:
-    assert idle.fleet.sites([ANYWHERE]) == {}
+    assert idle.fleet.snapshots([ANYWHERE]) == {}
 
 
 async def test_members_that_are_declared_take_gangs_in_place_of_the_hub(bench: Bench) -> None:
     bench.has("west", cordoned=True, cordonReason="new switches")
     await bench.joined("east", labels={"gpu": "a100"}, reserve={"cpu": "2"}, namespacePolicy="Create")
     await until(lambda: "west" in bench.fleet.clusters)
-    sites = bench.fleet.sites([ANYWHERE])
-    assert {name: site.snapshot.free_for(None)["cpu"] for name, site in sites.items()} == {
+    snapshots = bench.fleet.snapshots([ANYWHERE])
+    assert {name: snapshot.capacity.free_for(None)["cpu"] for name, snapshot in snapshots.items()} == {
         "east": 6000,
         "west": 8000,
     }
-    assert (sites["east"].labels, sites["east"].creates_namespaces) == ({"gpu": "a100"}, True)
-    assert (sites["east"].closed, sites["west"].closed) == (
+    assert (snapshots["east"].labels, snapshots["east"].creates_namespaces) == ({"gpu": "a100"}, True)
+    assert (snapshots["east"].closed, snapshots["west"].closed) == (
         None,
         Closed(cluster_filters.CORDONED, "it takes nothing new: new switches"),
     )
@@ -186,12 +188,12 @@ async def test_members_that_are_declared_take_gangs_in_place_of_the_hub(bench: B
 async def test_hub_that_is_declared_takes_gangs_beside_the_members(bench: Bench) -> None:
     bench.has("hub", labels={"at": "home"}, reserve={"cpu": "1"})
     await bench.joined("east")
-    sites = bench.fleet.sites([ANYWHERE])
-    assert {name: site.snapshot.free_for(None)["cpu"] for name, site in sites.items()} == {
+    snapshots = bench.fleet.snapshots([ANYWHERE])
+    assert {name: snapshot.capacity.free_for(None)["cpu"] for name, snapshot in snapshots.items()} == {
         "hub": 3000,
         "east": 8000,
     }
-    assert (sites["hub"].labels, sites["hub"].closed) == ({"at": "home"}, None)
+    assert (snapshots["hub"].labels, snapshots["hub"].closed) == ({"at": "home"}, None)
     assert bench.fleet.clusters["hub"] is bench.itself
 
 
@@ -199,8 +201,8 @@ async def test_change_of_what_is_declared_is_no_new_connection(bench: Bench) -> 
     await bench.joined("east")
     bench.has("east", labels={"zone": "b"}, cordoned=True, namespacePolicy="Create")
     await until(lambda: bench.closed("east"))
-    site = bench.fleet.sites([ANYWHERE])["east"]
-    assert (site.labels, site.creates_namespaces) == ({"zone": "b"}, True)
+    snapshot = bench.fleet.snapshots([ANYWHERE])["east"]
+    assert (snapshot.labels, snapshot.creates_namespaces) == ({"zone": "b"}, True)
     assert bench.fleet.clusters["east"].may_create_namespaces
     assert (len(bench.clients), bench.told) == (1, ["east"])
 
@@ -222,7 +224,7 @@ async def test_member_that_is_declared_no_longer_is_left_at_once(bench: Bench) -
     bench.declared.loses("east")
     await until(lambda: "east" not in bench.fleet.clusters)
     assert (list(bench.fleet.clusters), list(bench.fleet.ledgers)) == (["hub"], ["hub"])
-    assert (bench.fleet.has_members, list(bench.fleet.sites([ANYWHERE]))) == (False, ["hub"])
+    assert (bench.fleet.has_members, list(bench.fleet.snapshots([ANYWHERE]))) == (False, ["hub"])
     assert "east" in bench.told[1:]
     assert bench.capacity_changes > changes
     await until(lambda: is_closed(bench.clients[0]))
@@ -431,9 +433,9 @@ async def test_history_is_told_how_each_member_stands_once(bench: Bench) -> None
     await asyncio.sleep(60)  # virtual
     stand = dict(bench.memory.standings)
     assert stand == {
-        "east": Standing(),
-        "hub": Standing(is_draining=True),
-        "west": Standing(is_cordoned=True, closed_reason=cluster_filters.NOT_CONNECTED),
+        "east": ClusterState(),
+        "hub": ClusterState(is_draining=True),
+        "west": ClusterState(is_cordoned=True, closed_reason=cluster_filters.NOT_CONNECTED),
     }
     west = stand["west"]
     assert (west.said, west.closed_message) == ("new switches", "there is no Secret dispatcher/cluster-west")
@@ -445,16 +447,16 @@ async def test_history_is_told_how_each_member_stands_once(bench: Bench) -> None
 
 async def test_history_is_told_what_is_declared_otherwise_and_when(bench: Bench) -> None:
     await bench.joined("east")
-    await until(lambda: bench.memory.standings[-1] == ("east", Standing()))
+    await until(lambda: bench.memory.standings[-1] == ("east", ClusterState()))
     bench.memory.standings.clear()
     changes: list[dict[str, bool]] = [{"cordoned": True}, {"cordoned": True, "drain": True}, {}]
     for spec in changes:
         bench.has("east", **spec)
         await asyncio.sleep(10)  # virtual
     assert bench.memory.standings == [
-        ("east", Standing(is_cordoned=True)),
-        ("east", Standing(is_cordoned=True, is_draining=True)),
-        ("east", Standing()),
+        ("east", ClusterState(is_cordoned=True)),
+        ("east", ClusterState(is_cordoned=True, is_draining=True)),
+        ("east", ClusterState()),
     ]
     assert bench.now() - timedelta(seconds=11) < bench.memory.times[-1] < bench.now() - timedelta(seconds=9)
 
@@ -467,7 +469,7 @@ async def test_member_that_is_cordoned_while_it_is_silent_is_said_to_be_nothing_
     is_cluster(bench.members["east"], "uid-of-east")
     await until(lambda: "east" in bench.fleet.clusters)
     await asyncio.sleep(10)  # virtual
-    assert set(bench.memory.standings) == {("east", Standing(is_cordoned=True))}
+    assert set(bench.memory.standings) == {("east", ClusterState(is_cordoned=True))}
 
 
 async def test_members_that_are_declared_no_longer_are_told_to_be_removed_whoever_led_then(
@@ -476,7 +478,7 @@ async def test_members_that_are_declared_no_longer_are_told_to_be_removed_whoeve
     idle.fleet.remember({}, {"south"})
     idle.has("east")
     async with running(idle):
-        await until(lambda: ("south", Standing(is_declared=False)) in idle.memory.standings)
+        await until(lambda: ("south", ClusterState(is_declared=False)) in idle.memory.standings)
         await until(lambda: "east" in idle.fleet.clusters)
         idle.declared.loses("east")
         await asyncio.sleep(10)  # virtual
@@ -484,7 +486,7 @@ async def test_members_that_are_declared_no_longer_are_told_to_be_removed_whoeve
         await asyncio.sleep(10)  # virtual
     removed = [name for name, standing in idle.memory.standings if not standing.is_declared]
     assert removed == ["south", "east"]
-    assert idle.memory.standings[-1] == ("east", Standing())
+    assert idle.memory.standings[-1] == ("east", ClusterState())
 
 
 async def test_nobody_is_told_to_be_removed_whose_declaration_is_a_mistake_or_was_not_listed(
@@ -520,29 +522,29 @@ async def test_kubeconfig_in_another_secret_is_told_if_it_is_another(bench: Benc
 
 
 async def test_each_cluster_that_gangs_may_go_to_has_its_stock(bench: Bench) -> None:
-    def stocks() -> dict[str, tuple[int, bool] | None]:
-        found = bench.fleet.stocks()
+    def readings() -> dict[str, tuple[int, bool] | None]:
+        found = bench.fleet.readings()
         return {
             name: (each.total["cpu"], each.is_reachable) if each else None for name, each in found.items()
         }
 
-    assert stocks() == {"hub": (4000, True)}
+    assert readings() == {"hub": (4000, True)}
     await bench.joined("east", reserve={"cpu": "2"})
     bench.has("west", kubeconfigSecretRef=None)
-    await until(lambda: "west" in bench.fleet.stocks())
-    assert stocks() == {"east": (8000, True), "west": None}
+    await until(lambda: "west" in bench.fleet.readings())
+    assert readings() == {"east": (8000, True), "west": None}
     bench.running["hub"] = 1
-    assert stocks() == {"hub": (4000, True), "east": (8000, True), "west": None}
+    assert readings() == {"hub": (4000, True), "east": (8000, True), "west": None}
     bench.running.clear()
     bench.members["east"].on("GET", KUBE_SYSTEM, FAILS)
     await until(lambda: bench.memory.silences)
-    assert stocks() == {"east": (8000, False), "west": None}
+    assert readings() == {"east": (8000, False), "west": None}
     await until(lambda: "east" not in bench.fleet.clusters)
-    assert stocks() == {"east": None, "west": None}
+    assert readings() == {"east": None, "west": None}
 
 
 async def test_hub_that_is_not_known_yet_has_no_stock(idle: Bench) -> None:
-    assert idle.fleet.stocks() == {"hub": None}
+    assert idle.fleet.readings() == {"hub": None}
 
 
 # --- what is known for a pass --------------------------------------------------------------------------------
@@ -567,13 +569,13 @@ async def test_gang_leads_nowhere_if_no_declared_cluster_will_ever_take_it(
     await bench.joined("west", cordoned=True)
     taken = frozenset((name, "it is taken") for name in ruled_out)
     where = ClusterRequirements(selector=parse_selector(selector, "selector"), ruled_out=taken)
-    assert bench.fleet.leads_nowhere(where) is expected
+    assert bench.fleet.has_no_cluster_left(where) is expected
 
 
 async def test_hub_alone_leads_nowhere_as_soon_as_it_is_ruled_out(bench: Bench) -> None:
     taken = frozenset({("hub", "it is taken")})
-    assert not bench.fleet.leads_nowhere(ANYWHERE)
-    assert bench.fleet.leads_nowhere(replace(ANYWHERE, ruled_out=taken))
+    assert not bench.fleet.has_no_cluster_left(ANYWHERE)
+    assert bench.fleet.has_no_cluster_left(replace(ANYWHERE, ruled_out=taken))
 
 
 async def test_mishaps_count_for_ten_minutes(bench: Bench) -> None:
@@ -585,7 +587,7 @@ async def test_mishaps_count_for_ten_minutes(bench: Bench) -> None:
     counts = []
     for seconds in (299, 2, 300):
         await asyncio.sleep(seconds)  # virtual
-        counts.append(bench.fleet.sites([ANYWHERE])["east"].errors)
+        counts.append(bench.fleet.snapshots([ANYWHERE])["east"].errors)
     assert counts == [2, 1, 0]
 
 
@@ -593,7 +595,7 @@ async def test_falling_silent_is_a_mishap(bench: Bench) -> None:
     await bench.lost()
     is_cluster(bench.members["east"], "uid-of-east")
     await until(lambda: "east" in bench.fleet.clusters)
-    assert bench.fleet.sites([ANYWHERE])["east"].errors == 1
+    assert bench.fleet.snapshots([ANYWHERE])["east"].errors == 1
 
 
 async def test_kinds_are_asked_for_before_a_pass_and_who_hangs_is_not_waited_for(bench: Bench) -> None:
@@ -606,7 +608,7 @@ async def test_kinds_are_asked_for_before_a_pass_and_who_hangs_is_not_waited_for
     begun = monotonic()
     await bench.fleet.get_ready([where])
     assert 1 <= monotonic() - begun < 1.1
-    assert {name: site.missing_kinds for name, site in bench.fleet.sites([where]).items()} == {
+    assert {name: snapshot.missing_kinds for name, snapshot in bench.fleet.snapshots([where]).items()} == {
         "east": frozenset(),
         "west": where.kinds,
     }
@@ -631,7 +633,7 @@ async def test_every_member_can_be_asked_only_if_each_has_joined(bench: Bench) -
     assert bench.fleet.is_complete()
     bench.hub.on("GET", f"{SECRETS}/cluster-west", MISSING)
     bench.has("west")
-    await until(lambda: "west" in bench.fleet.sites([ANYWHERE]))
+    await until(lambda: "west" in bench.fleet.snapshots([ANYWHERE]))
     assert not bench.fleet.is_complete()
     bench.has("west", kubeconfigSecretRef=None)
     await until(lambda: bench.closed("west") == Closed(cluster_filters.NOT_REPORTED, MISTAKEN))

@@ -29,9 +29,9 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
-from dispatcher.core.status.cluster_state import Standing
-from dispatcher.core.status.member_status import Known
-from dispatcher.core.status.samples import Stock
+from dispatcher.core.status.cluster_state import ClusterState
+from dispatcher.core.status.member_status import MemberState
+from dispatcher.core.status.samples import LedgerReading
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Kind
 from tests.builders import at, make_core_node
@@ -78,14 +78,14 @@ def test_history_is_told_why_it_is_closed_as_far_as_that_is_known(
     closed: Closed | None, silent: datetime | None, reason: str | None
 ) -> None:
     member = make_member(closed=closed, unreachable_since=silent)
-    assert member.standing() == Standing(closed_reason=reason)
-    assert member.standing().closed_message == (closed.message if closed else "")
+    assert member.state() == ClusterState(closed_reason=reason)
+    assert member.state().closed_message == (closed.message if closed else "")
 
 
 def test_history_is_told_what_its_operator_wants_and_says() -> None:
     declared = replace(EAST, cordoned=True, drain=True, cordon_reason="it moves")
-    standing = make_member(declared=declared).standing()
-    assert standing == Standing(is_cordoned=True, is_draining=True)
+    standing = make_member(declared=declared).state()
+    assert standing == ClusterState(is_cordoned=True, is_draining=True)
     assert standing.said == "it moves"
 
 
@@ -95,7 +95,7 @@ async def test_stock_of_one_that_can_be_asked_is_what_its_ledger_has(
 ) -> None:
     member = make_member(cluster=make_cluster(client), unreachable_since=silent)
     eight = Resources({"cpu": 8000})
-    assert member.stock() == Stock(eight, eight, frozenset({"n1"}), [], is_reachable=silent is None)
+    assert member.stock() == LedgerReading(eight, eight, frozenset({"n1"}), [], is_reachable=silent is None)
 
 
 async def test_one_that_cannot_be_asked_or_is_being_listed_has_no_stock(client: ClusterClient) -> None:
@@ -162,11 +162,11 @@ async def test_site_is_what_a_pass_has_to_know(client: ClusterClient) -> None:
     cluster.discovery._kinds[JOB] = served  # noqa: SLF001  # as if it had said so
     member = make_member(declared=declared, cluster=cluster)
     member.mishaps.extend([at(0), at(1), at(2)])
-    site = member.site(frozenset({JOB, RAY}), frozenset({"default", "team"}), at(601))
-    assert site.snapshot.free_for(None) == Resources({"cpu": 6000})
-    assert site == ClusterSnapshot(
+    snapshot = member.snapshot(frozenset({JOB, RAY}), frozenset({"default", "team"}), at(601))
+    assert snapshot.capacity.free_for(None) == Resources({"cpu": 6000})
+    assert snapshot == ClusterSnapshot(
         name="east",
-        snapshot=site.snapshot,
+        capacity=snapshot.capacity,
         labels={"gpu": "a100"},
         missing_kinds=frozenset({RAY}),
         missing_namespaces=frozenset({"team"}),
@@ -183,8 +183,8 @@ async def test_namespaces_take_gangs_if_they_opted_in_or_if_all_do(
     client: ClusterClient, accepted: AcceptedNamespaces, closed: frozenset[str]
 ) -> None:
     member = make_member(declared=replace(EAST, accepted_namespaces=accepted), cluster=make_cluster(client))
-    site = member.site(frozenset(), frozenset({"default", "private", "team"}), at(1))
-    assert (site.closed_namespaces, site.missing_namespaces) == (closed, frozenset({"team"}))
+    snapshot = member.snapshot(frozenset(), frozenset({"default", "private", "team"}), at(1))
+    assert (snapshot.closed_namespaces, snapshot.missing_namespaces) == (closed, frozenset({"team"}))
 
 
 async def test_namespaces_that_come_go_and_opt_in_count_from_the_next_pass_on(client: ClusterClient) -> None:
@@ -216,21 +216,21 @@ async def test_member_that_is_not_known_yet_takes_nothing_and_says_why(
     client: ClusterClient, closed: Closed | None, expected: Closed
 ) -> None:
     for cluster in (None, make_cluster(client, is_known=False)):
-        site = make_member(closed=closed, cluster=cluster).site(frozenset(), frozenset(), at(9))
-        assert site.snapshot.free_for(None) == Resources()
-        assert site == ClusterSnapshot("east", site.snapshot, {"gpu": "a100"}, expected)
+        snapshot = make_member(closed=closed, cluster=cluster).snapshot(frozenset(), frozenset(), at(9))
+        assert snapshot.capacity.free_for(None) == Resources()
+        assert snapshot == ClusterSnapshot("east", snapshot.capacity, {"gpu": "a100"}, expected)
 
 
 async def test_no_more_mishaps_are_remembered_than_matter(client: ClusterClient) -> None:
     member = make_member(cluster=make_cluster(client))
     member.mishaps.extend([at(1)] * (MOST_MISHAPS + 1))
-    assert member.site(frozenset(), frozenset(), at(2)).errors == MOST_MISHAPS
+    assert member.snapshot(frozenset(), frozenset(), at(2)).errors == MOST_MISHAPS
 
 
 async def test_status_is_made_of_what_is_known_beyond_the_reserve(client: ClusterClient) -> None:
     declared = replace(EAST, reserve={"cpu": "2"}, cordoned=True)
     member = make_member(declared=declared, uid="of-east", cluster=make_cluster(client))
-    assert member.known(3) == Known(
+    assert member.known(3) == MemberState(
         since=at(1),
         closed=Closed(cluster_filters.CORDONED, "it takes nothing new"),
         cluster_uid="of-east",
@@ -242,16 +242,16 @@ async def test_status_is_made_of_what_is_known_beyond_the_reserve(client: Cluste
 
 def test_status_of_a_silent_member_has_no_capacity_and_says_since_when() -> None:
     member = make_member(closed=SILENT, uid="of-east", unreachable_since=at(-60))
-    assert member.known(3) == Known(at(1), SILENT, "of-east", running=3, unreachable_since=at(-60))
+    assert member.known(3) == MemberState(at(1), SILENT, "of-east", running=3, unreachable_since=at(-60))
 
 
 def test_kinds_are_those_that_anybody_asks_for() -> None:
-    wheres = {
+    requirements = {
         ClusterRequirements(kinds=frozenset({JOB})),
         ClusterRequirements(kinds=frozenset({RAY, JOB})),
         ClusterRequirements(),
     }
-    assert (asked_kinds(wheres), asked_kinds(set())) == (frozenset({JOB, RAY}), frozenset())
+    assert (asked_kinds(requirements), asked_kinds(set())) == (frozenset({JOB, RAY}), frozenset())
 
 
 # --- why nothing goes there ----------------------------------------------------------------------------------

@@ -44,17 +44,17 @@ async def idle(server: FakeApiServer, client: ClusterClient) -> AsyncIterator[Be
 def is_left_alone(bench: Bench, name: str = "east") -> bool:
     """True if nothing is done about a member, nothing concluded from its absence, and nothing dispatched anywhere."""
     fleet = bench.fleet
-    assert [(each.name, each.closed) for each in fleet.sites([ANYWHERE]).values()] == [
+    assert [(each.name, each.closed) for each in fleet.snapshots([ANYWHERE]).values()] == [
         ("hub", MEMBERS_UNKNOWN)
     ]
     assert (
         fleet.is_complete(),
-        fleet.leads_nowhere(replace(ANYWHERE, ruled_out=frozenset({("hub", "x")}))),
+        fleet.has_no_cluster_left(replace(ANYWHERE, ruled_out=frozenset({("hub", "x")}))),
     ) == (
         False,
         False,
     )
-    assert fleet.stocks()[name] is None
+    assert fleet.readings()[name] is None
     return fleet.is_joining(name) and fleet.loss_of(name) is None
 
 
@@ -79,7 +79,7 @@ async def test_members_that_cannot_be_listed_are_unknown_while_the_database_know
             False,
             True,
         )
-        assert [site.closed for site in idle.fleet.sites([ANYWHERE]).values()] == [None]
+        assert [snapshot.closed for snapshot in idle.fleet.snapshots([ANYWHERE]).values()] == [None]
 
 
 async def test_members_with_gangs_of_ours_are_known_though_none_was_declared_last(idle: Bench) -> None:
@@ -97,7 +97,7 @@ async def test_hub_with_gangs_of_its_own_alone_has_no_members(idle: Bench) -> No
         await idle.fleet.wait_until_answered()
         await asyncio.sleep(300)  # virtual
         assert (idle.fleet.problem, idle.fleet.is_complete()) == ("", True)
-        assert idle.fleet.sites([ANYWHERE])["hub"].closed is None
+        assert idle.fleet.snapshots([ANYWHERE])["hub"].closed is None
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ async def test_hub_without_members_has_none_when_its_api_server_falls_silent(idl
     async with running(idle):
         await idle.fleet.wait_until_answered()
         await asyncio.sleep(300)  # virtual
-        assert (idle.fleet.problem, idle.fleet.sites([ANYWHERE])["hub"].closed) == ("", None)
+        assert (idle.fleet.problem, idle.fleet.snapshots([ANYWHERE])["hub"].closed) == ("", None)
 
 
 @pytest.mark.parametrize("reply", UNREADABLE)
@@ -164,7 +164,7 @@ async def test_members_stay_known_when_they_cannot_be_listed_any_more(idle: Benc
             None,
             False,
         )
-        assert idle.fleet.sites([ANYWHERE])["east"].closed is None
+        assert idle.fleet.snapshots([ANYWHERE])["east"].closed is None
         await asyncio.wait([fleet], timeout=72)
         with pytest.raises(BaseExceptionGroup) as caught:
             await fleet
@@ -186,6 +186,6 @@ async def test_queue_is_told_why_nothing_is_dispatched(idle: Bench) -> None:
     record = make_record()
     async with running(idle):
         await idle.fleet.wait_until_answered()
-        (outcome,) = plan([record], idle.fleet.sites([record.where]))
+        (outcome,) = plan([record], idle.fleet.snapshots([record.requirements]))
     assert isinstance(outcome, Impossible)
     assert (outcome.pending.reason, outcome.pending.cluster) == (REASON, "hub")

@@ -271,7 +271,7 @@ async def test_kinds_that_the_record_does_not_name_are_those_of_its_spec(
     world: World, restored: Restored
 ) -> None:
     record = await world.admit(make_appwrapper("aw", secret()))
-    world.cache.put(replace(record, where=replace(record.where, kinds=frozenset())))
+    world.cache.put(replace(record, requirements=replace(record.requirements, kinds=frozenset())))
     built = build(make_wrapped(secret()), make_owner(attempt=2))
     world.server.on("GET", "/api/v1/secrets", page([built]))
     assert where(await restored.begin()) == (Phase.DISPATCHING, 2, "hub")
@@ -578,7 +578,7 @@ def has_many(world: World, restored: Restored) -> None:
     """Many are queued that may be in a member that is not here, and each look at one of them takes a slice."""
     for reflector in world.hub.reflectors:
         reflector.synced.clear()
-    world.cache.load(make_record(name=name, where=PODS_ONLY) for name in MANY)
+    world.cache.load(make_record(name=name, requirements=PODS_ONLY) for name in MANY)
     restored.are_all_here = False
     clock = count()
     restored.monotonic = lambda: next(clock) * 2 * SLICE_SECONDS
@@ -622,7 +622,7 @@ async def test_one_that_ends_while_others_are_looked_at_is_decided_on_as_it_is_b
 async def test_more_than_are_committed_at_once_are_taken_over(world: World, restored: Restored) -> None:
     names = MANY[:250]
     for name in names:
-        record = make_record(name=name, where=PODS_ONLY)
+        record = make_record(name=name, requirements=PODS_ONLY)
         world.store.records[record.uid] = record
         world.cache.put(record)
     for reflector in world.hub.reflectors:

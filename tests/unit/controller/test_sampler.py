@@ -16,12 +16,12 @@ from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.upkeep.sampler import Sampler
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.status.samples import CapacitySample, QueueSample, Stock
+from dispatcher.core.status.samples import CapacitySample, LedgerReading, QueueSample
 from dispatcher.store.samples import SampleStore
 from tests.builders import at, make_record
 from tests.unit.virtual_time import monotonic
 
-FULL = Stock(Resources({"cpu": 8000}), Resources({"cpu": 7000}))
+FULL = LedgerReading(Resources({"cpu": 8000}), Resources({"cpu": 7000}))
 EAST = CapacitySample("east", "cpu", 8000, 1000, 0, 7000)
 WEST = CapacitySample("west", "cpu", 4000, 2000, 1000, 1000)
 
@@ -54,12 +54,12 @@ class Bench:
     def __init__(self) -> None:
         self.cache = Cache({})
         self.cache.load([make_record(), steps.dispatch(make_record(name="b"), "east", at(1)).after])
-        self.known: dict[str, Stock | None] = {"east": FULL}
+        self.known: dict[str, LedgerReading | None] = {"east": FULL}
         self.chronicle = FakeChronicle()
         period = timedelta(minutes=5)
         self.sampler = Sampler(self.cache, self, self.chronicle, lambda: at(monotonic()), period)
 
-    def stocks(self) -> dict[str, Stock | None]:
+    def readings(self) -> dict[str, LedgerReading | None]:
         return self.known
 
     def times(self) -> list[str]:
@@ -121,7 +121,7 @@ async def test_who_leads_no_longer_ends(bench: Bench) -> None:
 
 
 async def test_cluster_that_is_away_has_what_it_had_when_it_was_last_sampled(bench: Bench) -> None:
-    bench.known["west"] = Stock(Resources({"cpu": 4000}), Resources({"cpu": 3500}))
+    bench.known["west"] = LedgerReading(Resources({"cpu": 4000}), Resources({"cpu": 3500}))
     await bench.sampler.sample(at(0))
     bench.known["west"] = None
     for _ in range(2):

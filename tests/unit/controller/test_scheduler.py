@@ -31,7 +31,7 @@ class HubAlone:
     async def get_ready(self, _wheres: Iterable[ClusterRequirements]) -> None:
         """Nothing has to be asked."""
 
-    def sites(self, _wheres: Iterable[ClusterRequirements]) -> dict[str, ClusterSnapshot]:
+    def snapshots(self, _wheres: Iterable[ClusterRequirements]) -> dict[str, ClusterSnapshot]:
         return {"hub": ClusterSnapshot("hub", self._hub.ledger.snapshot())} if self._hub.is_known else {}
 
 
@@ -229,11 +229,11 @@ class Shrinking(HubAlone):
         super().__init__(world.cluster)
         self._world = world
 
-    def sites(self, wheres: Iterable[ClusterRequirements]) -> dict[str, ClusterSnapshot]:
+    def snapshots(self, requirements: Iterable[ClusterRequirements]) -> dict[str, ClusterSnapshot]:
         self.looks += 1
         if self.looks == 2:
             self._world.ledger.reserve("another", make_gang(cpu=6000).demand)
-        return super().sites(wheres)
+        return super().snapshots(requirements)
 
 
 def impatient(world: World, clusters: HubAlone) -> Scheduler:

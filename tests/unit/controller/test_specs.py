@@ -45,10 +45,10 @@ def stored(store: AskedStore, name: str, spec: dict[str, Any] | None = None) -> 
 
 async def test_terms_are_made_once_for_each_content_and_what_its_annotations_say(store: AskedStore) -> None:
     record, kept = stored(store, "aw"), Specs(store, timedelta(hours=1))
-    terms = await kept.terms_of(record, NO_ANNOTATIONS)
+    terms = await kept.policy_of(record, NO_ANNOTATIONS)
     assert (terms.kept_completed, terms.kept_failed) == (timedelta(hours=1), timedelta(hours=1))
-    assert await kept.terms_of(record, NO_ANNOTATIONS) is terms
-    bent = await kept.terms_of(record, FaultTolerance(success_ttl=timedelta(seconds=5)))
+    assert await kept.policy_of(record, NO_ANNOTATIONS) is terms
+    bent = await kept.policy_of(record, FaultTolerance(success_ttl=timedelta(seconds=5)))
     assert bent == replace(terms, kept_completed=timedelta(seconds=5))
     assert store.questions == [1]
 
@@ -58,7 +58,7 @@ async def test_limit_of_a_gang_is_known_once_its_terms_were_asked_for(store: Ask
     limited, unlimited, kept = stored(store, "limited", spec), stored(store, "unlimited"), Specs(store)
     assert kept.limit_of(limited) is None
     for record in (limited, unlimited):
-        await kept.terms_of(record, NO_ANNOTATIONS)
+        await kept.policy_of(record, NO_ANNOTATIONS)
     assert [kept.limit_of(record) for record in (limited, unlimited)] == [timedelta(seconds=90), None]
 
 
@@ -71,7 +71,7 @@ async def test_terms_that_were_prepared_cost_one_question_for_many(
     await kept.prepare({record.uid: NO_ANNOTATIONS for record in records}, [*records, unseen])
     assert store.questions == [2, 1]
     for record in records:
-        await kept.terms_of(record, NO_ANNOTATIONS)
+        await kept.policy_of(record, NO_ANNOTATIONS)
     assert store.questions == [2, 1]
 
 
@@ -81,7 +81,7 @@ async def test_terms_outlive_the_specs_they_were_made_of(
     monkeypatch.setattr(specs, "MOST_PARSED", 1)
     records, kept = [stored(store, f"aw-{number}") for number in range(2)], Specs(store)
     for record in (*records, *records):
-        await kept.terms_of(record, NO_ANNOTATIONS)
+        await kept.policy_of(record, NO_ANNOTATIONS)
     assert store.questions == [1, 1]
 
 
@@ -91,9 +91,9 @@ async def test_terms_that_are_too_many_are_made_again(
     monkeypatch.setattr(specs, "MOST_TERMS", 1)
     record, kept = stored(store, "aw"), Specs(store)
     bent = FaultTolerance(retry_limit=0)
-    first = await kept.terms_of(record, NO_ANNOTATIONS)
-    assert (await kept.terms_of(record, bent)).retry_limit == 0
-    again = await kept.terms_of(record, NO_ANNOTATIONS)
+    first = await kept.policy_of(record, NO_ANNOTATIONS)
+    assert (await kept.policy_of(record, bent)).retry_limit == 0
+    again = await kept.policy_of(record, NO_ANNOTATIONS)
     assert again == first
     assert again is not first
 

@@ -13,7 +13,7 @@ from dispatcher.api.names import FINALIZER
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING
-from dispatcher.core.scheduling.capacity import Plight, Pod, PodPhase, Unscheduled
+from dispatcher.core.scheduling.capacity import Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.core.status.conditions import project
 from tests.builders import WAITS, at, make_appwrapper, make_blocked, make_record
 from tests.fakes import refusal
@@ -134,7 +134,7 @@ async def test_pods_of_what_has_ended_are_told_while_they_are_kept(
 async def test_pods_that_cannot_be_scheduled_are_told_with_the_reason(world: World) -> None:
     world.show(make_appwrapper())
     waits = Unscheduled("default/p", "0/1 nodes are available", "2026-11-20T09:00:00Z")
-    unscheduled = Pod("p", NOTHING, owner=UID, plight=Plight.UNSCHEDULABLE, unscheduled=waits)
+    unscheduled = Pod("p", NOTHING, owner=UID, reason=PodReason.UNSCHEDULABLE, unscheduled=waits)
     world.ledger.set_pod(unscheduled)
     await report(world, make_record(Phase.DISPATCHED))
     (status,) = world.statuses()
@@ -166,7 +166,7 @@ async def test_what_is_gone_or_going_is_not_written_to(world: World, case: str) 
 async def test_one_that_is_going_and_held_is_told_why_it_stays(world: World) -> None:
     world.show(make_appwrapper(deletionTimestamp="2026-11-20T09:00:00Z", finalizers=[FINALIZER]))
     deleting = make_record(Phase.DELETING)
-    record = steps.fall_ill(deleting, words.CLUSTER_UNREACHABLE, "cluster east is away", at(5)).after
+    record = steps.note_health_issue(deleting, words.CLUSTER_UNREACHABLE, "cluster east is away", at(5)).after
     await report(world, record)
     await report(world, record)
     (status,) = world.statuses()

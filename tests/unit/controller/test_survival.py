@@ -48,11 +48,11 @@ class Sites(HubAlone):
 
     failures = 0
 
-    def sites(self, _wheres: object) -> dict[str, ClusterSnapshot]:
+    def snapshots(self, _wheres: object) -> dict[str, ClusterSnapshot]:
         if self.failures:
             self.failures -= 1
             raise NOBODY_THOUGHT
-        return super().sites(())
+        return super().snapshots(())
 
 
 def dispatch_of(world: World) -> tuple[Scheduler, Sites]:
@@ -139,4 +139,4 @@ async def test_spec_that_can_no_longer_be_read_keeps_nobody_from_leading(
     tolerance = world.hub.tolerance("nobody")
     await world.specs.prepare({fine.uid: tolerance, odd.uid: tolerance}, [odd, fine])
     assert counted("specs") == 1
-    assert await world.specs.terms_of(fine, tolerance)
+    assert await world.specs.policy_of(fine, tolerance)

@@ -10,7 +10,7 @@ from dispatcher.api.names import UID_LABEL
 from dispatcher.core.model.gang import Taint
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity import Node, Plight, Pod, PodPhase, Unscheduled
+from dispatcher.core.scheduling.capacity import Node, Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.kube.nodes import LONGEST_MESSAGE, PodView, decode_node, decode_pod
 from tests.builders import make_node, make_pod
 
@@ -111,18 +111,20 @@ TRUE_DISRUPTION = [{"type": "DisruptionTarget", "status": "True", "reason": "Del
 
 
 @pytest.mark.parametrize(
-    ("pod", "plight"),
+    ("pod", "expected"),
     [
-        pytest.param(pod_with("Pending"), Plight.STARTING, id="nothing-is-known-of-it-yet"),
-        pytest.param(pod_with("Pending", containerStatuses=None), Plight.STARTING, id="null-statuses"),
+        pytest.param(pod_with("Pending"), PodReason.STARTING, id="nothing-is-known-of-it-yet"),
+        pytest.param(pod_with("Pending", containerStatuses=None), PodReason.STARTING, id="null-statuses"),
         pytest.param(
-            pod_with("Pending", containerStatuses=[{"name": "main"}]), Plight.STARTING, id="no-state"
+            pod_with("Pending", containerStatuses=[{"name": "main"}]), PodReason.STARTING, id="no-state"
         ),
         pytest.param(
-            pod_with("Pending", containerStatuses=container(waiting={})), Plight.STARTING, id="no-reason"
+            pod_with("Pending", containerStatuses=container(waiting={})), PodReason.STARTING, id="no-reason"
         ),
         pytest.param(
-            pod_with("Pending", containerStatuses=waiting("ContainerCreating")), Plight.STARTING, id="pulls"
+            pod_with("Pending", containerStatuses=waiting("ContainerCreating")),
+            PodReason.STARTING,
+            id="pulls",
         ),
         pytest.param(
             pod_with(
@@ -130,16 +132,16 @@ TRUE_DISRUPTION = [{"type": "DisruptionTarget", "status": "True", "reason": "Del
                 initContainerStatuses=container(running={"startedAt": "2026-11-20T08:58:06Z"}),
                 containerStatuses=waiting("PodInitializing"),
             ),
-            Plight.STARTING,
+            PodReason.STARTING,
             id="init-container-runs",
         ),
         pytest.param(
             pod_with("Pending", containerStatuses=waiting("RestartingAllContainers")),
-            Plight.STARTING,
+            PodReason.STARTING,
             id="starts-over",
         ),
         *(
-            pytest.param(pod_with("Pending", containerStatuses=waiting(reason)), Plight.STUCK, id=reason)
+            pytest.param(pod_with("Pending", containerStatuses=waiting(reason)), PodReason.STUCK, id=reason)
             for reason in (
                 "ErrImagePull",
                 "ImagePullBackOff",
@@ -159,35 +161,35 @@ TRUE_DISRUPTION = [{"type": "DisruptionTarget", "status": "True", "reason": "Del
                 initContainerStatuses=waiting("CrashLoopBackOff"),
                 containerStatuses=waiting("PodInitializing"),
             ),
-            Plight.STUCK,
+            PodReason.STUCK,
             id="init-container-crashes",
         ),
         pytest.param(
             pod_with("Pending", containerStatuses=container(running={}) + waiting("ImagePullBackOff")),
-            Plight.STUCK,
+            PodReason.STUCK,
             id="one-of-two-containers",
         ),
-        pytest.param(pod_with("Pending", node=""), Plight.NONE, id="not-looked-at-by-the-scheduler"),
+        pytest.param(pod_with("Pending", node=""), PodReason.NONE, id="not-looked-at-by-the-scheduler"),
         pytest.param(
             pod_with("Running", containerStatuses=waiting("CrashLoopBackOff")),
-            Plight.NONE,
+            PodReason.NONE,
             id="ran-and-crashes",
         ),
-        pytest.param(pod_with("Failed"), Plight.NONE, id="failed"),
-        pytest.param(pod_with("Failed", reason="DeadlineExceeded"), Plight.NONE, id="took-too-long"),
-        pytest.param(pod_with("Failed", reason="Evicted"), Plight.EVICTED, id="evicted"),
-        pytest.param(pod_with("Failed", reason="Preempting"), Plight.EVICTED, id="preempted-by-its-node"),
-        pytest.param(pod_with("Failed", reason="Terminated"), Plight.EVICTED, id="node-was-shut-down"),
-        pytest.param(pod_with("Failed", reason="NodeLost"), Plight.EVICTED, id="node-was-lost"),
-        pytest.param(pod_with("Failed", reason="OutOfcpu"), Plight.EVICTED, id="node-had-no-room"),
-        pytest.param(pod_with("Failed", conditions=TRUE_DISRUPTION), Plight.EVICTED, id="disrupted"),
+        pytest.param(pod_with("Failed"), PodReason.NONE, id="failed"),
+        pytest.param(pod_with("Failed", reason="DeadlineExceeded"), PodReason.NONE, id="took-too-long"),
+        pytest.param(pod_with("Failed", reason="Evicted"), PodReason.EVICTED, id="evicted"),
+        pytest.param(pod_with("Failed", reason="Preempting"), PodReason.EVICTED, id="preempted-by-its-node"),
+        pytest.param(pod_with("Failed", reason="Terminated"), PodReason.EVICTED, id="node-was-shut-down"),
+        pytest.param(pod_with("Failed", reason="NodeLost"), PodReason.EVICTED, id="node-was-lost"),
+        pytest.param(pod_with("Failed", reason="OutOfcpu"), PodReason.EVICTED, id="node-had-no-room"),
+        pytest.param(pod_with("Failed", conditions=TRUE_DISRUPTION), PodReason.EVICTED, id="disrupted"),
         pytest.param(
-            pod_with("Running", conditions=TRUE_DISRUPTION), Plight.NONE, id="about-to-be-disrupted"
+            pod_with("Running", conditions=TRUE_DISRUPTION), PodReason.NONE, id="about-to-be-disrupted"
         ),
     ],
 )
-def test_plight_of_a_pod_is_what_keeps_it_from_running_or_put_it_out(pod: Pod, plight: Plight) -> None:
-    assert pod.plight is plight
+def test_plight_of_a_pod_is_what_keeps_it_from_running_or_put_it_out(pod: Pod, expected: PodReason) -> None:
+    assert pod.reason is expected
 
 
 def scheduled(status: str = "False", **fields: str) -> list[Any]:
@@ -205,7 +207,7 @@ def test_pod_without_a_node_keeps_what_the_scheduler_said() -> None:
         "uid-of-p",
         Resources({"cpu": 1000}),
         phase=PodPhase.PENDING,
-        plight=Plight.UNSCHEDULABLE,
+        reason=PodReason.UNSCHEDULABLE,
         unscheduled=Unscheduled("p", message, since),
     )
 
@@ -242,7 +244,7 @@ def test_pod_that_is_held_back_or_waits_for_its_gang_is_not_unschedulable(
     conditions: list[Any] | None,
 ) -> None:
     pod = pod_with("Pending", node="", conditions=conditions)
-    assert (pod.plight, pod.unscheduled) == (Plight.NONE, None)
+    assert (pod.reason, pod.unscheduled) == (PodReason.NONE, None)
 
 
 def test_exit_codes_are_those_of_a_failed_pods_containers_init_containers_among_them() -> None:

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from dispatcher.api.conditions import ConditionType
 from dispatcher.core.model.gang import Gang, PodSet, Toleration
-from dispatcher.core.model.record import Ailment, Attempt, Condition, ObjectRef, Pending, Phase, Record
+from dispatcher.core.model.record import Attempt, Condition, NotedIssue, ObjectRef, Pending, Phase, Record
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 
 texts = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00"), max_size=20)
@@ -24,7 +24,7 @@ conditions = st.builds(
     Condition, st.sampled_from(ConditionType), st.booleans(), moments, moments, texts, texts
 )
 pendings = st.builds(Pending, texts, texts, texts, texts)
-ailments = st.builds(Ailment, texts, texts, moments)
+ailments = st.builds(NotedIssue, texts, texts, moments)
 objects = st.builds(ObjectRef, small, texts, texts, texts, texts, texts, done=st.booleans())
 attempts = st.builds(
     Attempt,

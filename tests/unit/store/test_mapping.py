@@ -57,7 +57,16 @@ def test_any_record_survives_the_way_to_rows_and_back(record: Record) -> None:
 
 
 def test_every_field_of_a_record_has_a_column() -> None:
-    of_other_names = {"group", "gang", "pending", "unhealthy", "enqueue_seq", "where", "user", "groups"}
+    of_other_names = {
+        "group",
+        "gang",
+        "pending",
+        "unhealthy",
+        "enqueue_seq",
+        "requirements",
+        "user",
+        "groups",
+    }
     assert {field.name for field in fields(Record)} - of_other_names <= mapping.NEW_COLUMNS.keys()
 
 

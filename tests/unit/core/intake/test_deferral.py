@@ -47,13 +47,15 @@ def test_it_is_a_sorted_list_for_each_namespace(steps: list[tuple[str, str, int]
             deferred.discard(uid)
             model.pop(uid, None)
         else:
-            waiting = [(age, each) for each, (where, age) in model.items() if where == namespace]
+            waiting = [
+                (age, each) for each, (requirements, age) in model.items() if requirements == namespace
+            ]
             oldest = min(waiting)[1] if waiting else None
             assert deferred.pop(namespace) == oldest
             if oldest:
                 del model[oldest]
         assert len(deferred) == len(model)
-        assert set(deferred.namespaces()) == {where for where, _ in model.values()}
+        assert set(deferred.namespaces()) == {requirements for requirements, _ in model.values()}
 
 
 def test_those_that_come_and_go_leave_nothing_behind() -> None:

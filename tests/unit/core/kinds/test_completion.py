@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from dispatcher.api.appwrapper import DeclaredPodSet, WrappedObject
-from dispatcher.core.kinds.completion import ItemTerms, Progress, item_terms, progress
+from dispatcher.core.kinds.completion import CompletionRule, Progress, completion_rule, progress
 from dispatcher.core.kinds.object_status import End, ObjectState
 
 NONE, SOME, ALL = Progress.NONE, Progress.SOME, Progress.ALL
@@ -25,9 +25,9 @@ def says(*conditions: str) -> ObjectState:
 
 def item(
     api_version: str, kind: str, *words: str, declared: tuple[DeclaredPodSet, ...] | None = None
-) -> ItemTerms:
+) -> CompletionRule:
     template: dict[str, Any] = {"apiVersion": api_version, "kind": kind}
-    return item_terms(WrappedObject(0, template, declared, words))
+    return completion_rule(WrappedObject(0, template, declared, words))
 
 
 JOB = item("batch/v1", "Job")
@@ -46,29 +46,32 @@ SIMULATION_NAMED = item("example.com/v1", "Simulation", "Done", "Succeeded")
 @pytest.mark.parametrize(
     ("terms", "expected"),
     [
-        (JOB, ItemTerms(ends=True, holds=True)),
-        (JOB_NAMED, ItemTerms(words=("Complete",), ends=True, holds=True)),
-        (DEPLOYMENT, ItemTerms(holds=True)),
-        (SIMULATION, ItemTerms(holds=True)),
-        (item("example.com/v1", "Simulation", declared=(DeclaredPodSet(1, {}, {}),)), ItemTerms(holds=True)),
-        (SIMULATION_NAMED, ItemTerms(words=("Done", "Succeeded"), holds=True)),
-        (DASHBOARD, ItemTerms(serves=True)),
-        (item("apps/v1", "Deployment", declared=()), ItemTerms(holds=True)),
-        (SERVICE, ItemTerms(serves=True)),
-        (item("networking.k8s.io/v1", "Ingress"), ItemTerms(serves=True)),
-        (item("route.openshift.io/v1", "Route"), ItemTerms(serves=True)),
-        (item("v1", "Service", "Ready"), ItemTerms(words=("Ready",), holds=True)),
-        (CONFIG_MAP, ItemTerms()),
-        (item("v1", "Secret"), ItemTerms()),
-        (item("v1", "ServiceAccount"), ItemTerms()),
-        (item("v1", "PersistentVolumeClaim"), ItemTerms()),
-        (item("rbac.authorization.k8s.io/v1", "RoleBinding"), ItemTerms()),
-        (item("networking.k8s.io/v1", "NetworkPolicy"), ItemTerms()),
-        (item("policy/v1", "PodDisruptionBudget"), ItemTerms()),
-        (item("scheduling.x-k8s.io/v1alpha1", "PodGroup"), ItemTerms()),
+        (JOB, CompletionRule(ends=True, holds=True)),
+        (JOB_NAMED, CompletionRule(words=("Complete",), ends=True, holds=True)),
+        (DEPLOYMENT, CompletionRule(holds=True)),
+        (SIMULATION, CompletionRule(holds=True)),
+        (
+            item("example.com/v1", "Simulation", declared=(DeclaredPodSet(1, {}, {}),)),
+            CompletionRule(holds=True),
+        ),
+        (SIMULATION_NAMED, CompletionRule(words=("Done", "Succeeded"), holds=True)),
+        (DASHBOARD, CompletionRule(serves=True)),
+        (item("apps/v1", "Deployment", declared=()), CompletionRule(holds=True)),
+        (SERVICE, CompletionRule(serves=True)),
+        (item("networking.k8s.io/v1", "Ingress"), CompletionRule(serves=True)),
+        (item("route.openshift.io/v1", "Route"), CompletionRule(serves=True)),
+        (item("v1", "Service", "Ready"), CompletionRule(words=("Ready",), holds=True)),
+        (CONFIG_MAP, CompletionRule()),
+        (item("v1", "Secret"), CompletionRule()),
+        (item("v1", "ServiceAccount"), CompletionRule()),
+        (item("v1", "PersistentVolumeClaim"), CompletionRule()),
+        (item("rbac.authorization.k8s.io/v1", "RoleBinding"), CompletionRule()),
+        (item("networking.k8s.io/v1", "NetworkPolicy"), CompletionRule()),
+        (item("policy/v1", "PodDisruptionBudget"), CompletionRule()),
+        (item("scheduling.x-k8s.io/v1alpha1", "PodGroup"), CompletionRule()),
     ],
 )
-def test_terms_of_an_item_are_its_words_and_its_kind(terms: ItemTerms, expected: ItemTerms) -> None:
+def test_terms_of_an_item_are_its_words_and_its_kind(terms: CompletionRule, expected: CompletionRule) -> None:
     assert terms == expected
 
 
@@ -133,7 +136,7 @@ def test_terms_of_an_item_are_its_words_and_its_kind(terms: ItemTerms, expected:
     ],
 )
 def test_progress_of_a_gang(
-    items: list[ItemTerms], states: list[ObjectState | None], expected: Progress
+    items: list[CompletionRule], states: list[ObjectState | None], expected: Progress
 ) -> None:
     assert (
         progress(items, [item.is_met_by(state) for item, state in zip(items, states, strict=True)])

@@ -35,12 +35,12 @@ def reasons_to_hold(seen: ObservedState) -> set[str]:
 
 def is_well(seen: ObservedState) -> bool:
     """True if as many pods as were asked for run on nodes that answer, or have succeeded, and no other one fails."""
-    pods = seen.sight.pods
+    pods = seen.objects.pods
     if _is_done(seen):
         return False
-    if seen.terms.min_available and pods.unschedulable:
+    if seen.policy.min_available and pods.unschedulable:
         return False
-    if seen.terms.has_components and not seen.terms.min_available and pods.failed and not _done(seen):
+    if seen.policy.has_components and not seen.policy.min_available and pods.failed and not _done(seen):
         return False
     return _run(seen) + pods.succeeded >= _wanted(seen)
 
@@ -49,7 +49,7 @@ def is_well(seen: ObservedState) -> bool:
 
 
 def _only_its_pods_live_on(seen: ObservedState) -> bool:
-    return _is_done(seen) and seen.sight.pods.live > 0
+    return _is_done(seen) and seen.objects.pods.live > 0
 
 
 def _what_is_done_needs_no_pods(seen: ObservedState) -> bool:
@@ -58,53 +58,55 @@ def _what_is_done_needs_no_pods(seen: ObservedState) -> bool:
 
 
 def _is_enough_without_what_is_done(seen: ObservedState) -> bool:
-    pods, terms = seen.sight.pods, seen.terms
-    if _is_done(seen) or (terms.min_available and pods.unschedulable):
+    pods, policy = seen.objects.pods, seen.policy
+    if _is_done(seen) or (policy.min_available and pods.unschedulable):
         return False
     return bool(_done(seen)) and _run(seen) + max(pods.succeeded, _pods_of_done(seen)) >= _wanted(seen)
 
 
 def _is_in_trouble(seen: ObservedState) -> bool:
-    pods = seen.sight.pods
+    pods = seen.objects.pods
     return bool(pods.lost or (_has_run(seen) and pods.pending > pods.starting))
 
 
 def _its_first_pods_are_coming(seen: ObservedState) -> bool:
-    pods = seen.sight.pods
+    pods = seen.objects.pods
     if _has_run(seen) or _asks_for_pods(seen) or pods.lost or pods.unschedulable:
         return False
-    try_again = all(item.ends for item in seen.terms.items if item.pods)
+    try_again = all(item.ends for item in seen.policy.items if item.pods)
     return pods.live > 0 and bool(pods.pending or not pods.failed or try_again)
 
 
 def _its_pods_start_and_nobody_said_how_long_that_may_take(seen: ObservedState) -> bool:
-    pods, terms = seen.sight.pods, seen.terms
-    if not terms.min_available or terms.requeuing.explicit or pods.unschedulable:
+    pods, policy = seen.objects.pods, seen.policy
+    if not policy.min_available or policy.requeuing.explicit or pods.unschedulable:
         return False
     come = _run(seen) + max(pods.succeeded, _pods_of_done(seen)) + pods.starting
-    return pods.starting > 0 and come >= terms.min_available
+    return pods.starting > 0 and come >= policy.min_available
 
 
 def _it_was_scaled_down(seen: ObservedState) -> bool:
-    pods = seen.sight.pods
-    if not _has_run(seen) or seen.terms.min_available or pods.lost or not pods.live:
+    pods = seen.objects.pods
+    if not _has_run(seen) or seen.policy.min_available or pods.lost or not pods.live:
         return False
-    others = pods.pending if seen.terms.has_components else pods.pending - pods.starting
+    others = pods.pending if seen.policy.has_components else pods.pending - pods.starting
     return not others and not pods.failed
 
 
 def _its_jobs_try_again(seen: ObservedState) -> bool:
     """A Job whose pod failed makes another one, and says itself when it gives up."""
-    pods = seen.sight.pods
+    pods = seen.objects.pods
     if _asks_for_pods(seen) or not pods.failed or pods.lost:
         return False
     stuck = _has_run(seen) and pods.pending > pods.starting
-    return not stuck and all(item.ends for item in seen.terms.items if item.pods)
+    return not stuck and all(item.ends for item in seen.policy.items if item.pods)
 
 
 def _nobody_knows_whether_it_makes_pods(seen: ObservedState) -> bool:
-    pods = seen.sight.pods
-    return not (seen.terms.expects_pods or _has_run(seen) or _asks_for_pods(seen) or pods.live or pods.failed)
+    pods = seen.objects.pods
+    return not (
+        seen.policy.expects_pods or _has_run(seen) or _asks_for_pods(seen) or pods.live or pods.failed
+    )
 
 
 HOLDS: dict[str, Callable[[ObservedState], bool]] = {
@@ -123,25 +125,25 @@ HOLDS: dict[str, Callable[[ObservedState], bool]] = {
 
 
 def _has_failed(seen: ObservedState) -> bool:
-    states = seen.sight.states
+    states = seen.objects.states
     return any(state is not None and state.end in {End.FAILED, End.EVICTED} for state in states)
 
 
 def _is_told_right(seen: ObservedState) -> bool:
     """True if it is said to have no other trouble than that somebody has edited it, and that if somebody has."""
-    ailment = _record(seen).unhealthy
-    told = ailment and (ailment.reason, ailment.message)
-    return told == (("Drifted", seen.sight.drift) if seen.sight.drift else None)
+    noted = _record(seen).unhealthy
+    told = noted and (noted.reason, noted.message)
+    return told == (("Drifted", seen.objects.drift) if seen.objects.drift else None)
 
 
 def _has_news(seen: ObservedState) -> bool:
     """True if it runs or more of it is done than is noted."""
-    pods, record = seen.sight.pods, _record(seen)
+    pods, record = seen.objects.pods, _record(seen)
     if record.phase is Phase.DISPATCHED and _run(seen) + pods.succeeded >= record.gang.pods:
         return True
     says_done = {
         index
-        for index, (item, state) in enumerate(zip(seen.terms.items, seen.sight.states, strict=True))
+        for index, (item, state) in enumerate(zip(seen.policy.items, seen.objects.states, strict=True))
         if state is not None
         and (state.conditions & set(item.words) if item.words else item.ends and state.end is End.SUCCEEDED)
     }
@@ -150,32 +152,32 @@ def _has_news(seen: ObservedState) -> bool:
 
 def _dues(seen: ObservedState) -> list[datetime]:
     """When it has run for as long as it may, and when an object that is gone and not done is missed."""
-    waits = [] if seen.terms.limit is None else [seen.terms.limit]
-    if {ref.item for ref in seen.sight.absent} - _done(seen):
+    waits = [] if seen.policy.limit is None else [seen.policy.limit]
+    if {ref.item for ref in seen.objects.absent} - _done(seen):
         waits.append(SEEN_WITHIN)
     return [_created_at(seen) + wait for wait in waits]
 
 
 def _end_of_patience(seen: ObservedState) -> datetime | None:
     """When what is wrong will have lasted too long: since it was noted, or since the dispatch if it never ran."""
-    record, terms = _record(seen), seen.terms
+    record, policy = _record(seen), seen.policy
     if _is_done(seen) and not _goes_on(seen):
         return None
-    ailment = record.unhealthy
-    since = ailment.since if ailment and ailment.reason != "Drifted" else None
+    noted = record.unhealthy
+    since = noted.since if noted and noted.reason != "Drifted" else None
     if since is None and not (_has_run(seen) or record.phase is Phase.RUNNING_HOLD_COMPLETION):
         since = _created_at(seen)
     if since is None:
         return None
-    return since + (terms.wait(record.requeuings) if terms.min_available else _grace(seen))
+    return since + (policy.wait(record.requeuings) if policy.min_available else _grace(seen))
 
 
 def _grace(seen: ObservedState) -> timedelta:
-    pods, terms = seen.sight.pods, seen.terms
-    if pods.failed and terms.has_components and not _done(seen):
-        return terms.failure_grace
+    pods, policy = seen.objects.pods, seen.policy
+    if pods.failed and policy.has_components and not _done(seen):
+        return policy.failure_grace
     is_none = not (pods.live or pods.failed or (pods.succeeded and not _done(seen)))
-    return terms.admission_grace if is_none else terms.warmup_grace
+    return policy.admission_grace if is_none else policy.warmup_grace
 
 
 def _record(seen: ObservedState) -> Record:
@@ -197,9 +199,9 @@ def _has_run(seen: ObservedState) -> bool:
 
 def _goes_on(seen: ObservedState) -> bool:
     """True if it has not had its first pod, though its objects go on, whatever their author calls done."""
-    if _has_run(seen) or seen.sight.pods.succeeded:
+    if _has_run(seen) or seen.objects.pods.succeeded:
         return False
-    return any(state is not None and state.end is End.OPEN for state in seen.sight.states)
+    return any(state is not None and state.end is End.OPEN for state in seen.objects.states)
 
 
 def _done(seen: ObservedState) -> set[int]:
@@ -209,21 +211,21 @@ def _done(seen: ObservedState) -> set[int]:
 
 def _is_done(seen: ObservedState) -> bool:
     """True if all is done; each of the items in these worlds is one to wait for."""
-    return _done(seen) == set(range(len(seen.terms.items)))
+    return _done(seen) == set(range(len(seen.policy.items)))
 
 
 def _pods_of_done(seen: ObservedState) -> int:
-    return sum(seen.terms.items[index].pods for index in _done(seen))
+    return sum(seen.policy.items[index].pods for index in _done(seen))
 
 
 def _run(seen: ObservedState) -> int:
-    return seen.sight.pods.running - seen.sight.pods.lost
+    return seen.objects.pods.running - seen.objects.pods.lost
 
 
 def _wanted(seen: ObservedState) -> int:
-    return seen.terms.min_available or _record(seen).gang.pods
+    return seen.policy.min_available or _record(seen).gang.pods
 
 
 def _asks_for_pods(seen: ObservedState) -> bool:
     """True if its author asked to have its pods looked after: by `minAvailable`, or by v1beta2's components."""
-    return bool(seen.terms.min_available) or seen.terms.has_components
+    return bool(seen.policy.min_available) or seen.policy.has_components

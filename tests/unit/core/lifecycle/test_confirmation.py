@@ -47,7 +47,7 @@ def test_each_reason_needs_its_own_evidence(reason: str, evidence: Evidence) -> 
         (Decision(Step.REQUEUE, words.MIN_PODS_NOT_RUNNING, "one pod is left", done=frozenset()), True),
         (Decision(Step.FAIL, words.MIN_PODS_NOT_RUNNING, "too few pods"), False),
         (Decision(Step.REQUEUE, words.FOUND_FAILED_PODS, "too few pods"), False),
-        (Decision(Step.REST), False),
+        (Decision(Step.NOOP), False),
     ],
 )
 def test_step_and_reason_confirm_a_suspicion(decision: Decision, expected: bool) -> None:
@@ -66,7 +66,7 @@ def test_step_and_reason_confirm_a_suspicion(decision: Decision, expected: bool)
 def test_operator_is_asked_why_only_where_there_are_no_pods(
     reason: str, pods: PodCounts, expected: bool
 ) -> None:
-    observed = ObservedState(RUNNING, True, at(60), sight=ObservedObjects(pods))
+    observed = ObservedState(RUNNING, True, at(60), objects=ObservedObjects(pods))
     assert needs_complaint(Decision(Step.REQUEUE, reason), observed) is expected
 
 

@@ -14,11 +14,11 @@ from dispatcher.api.appwrapper import Requeuing
 from dispatcher.api.clusterpolicies import OnClusterLost
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.selector import parse_selector
-from dispatcher.core.kinds.completion import ItemTerms
+from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.lifecycle.decision import (
-    REST,
+    NOOP,
     Decision,
     Loss,
     ObservedState,
@@ -31,21 +31,21 @@ from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import KEPT
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.pod_counts import PodCounts
-from dispatcher.core.model.record import Ailment, Phase, Record
+from dispatcher.core.model.record import NotedIssue, Phase, Record
 from tests.builders import (
     NOW,
     at,
     make_evicted,
     make_failed_run,
+    make_objects,
     make_observation,
+    make_policy,
     make_record,
     make_ref,
-    make_sight,
-    make_terms,
 )
 
 NO_PODS, ENOUGH = PodCounts(), PodCounts(running=1)
-JOB = ItemTerms(ends=True, holds=True)
+JOB = CompletionRule(ends=True, holds=True)
 RUNS = ObjectState()
 SUCCEEDED = ObjectState(End.SUCCEEDED, frozenset({"Complete"}))
 FAILED = ObjectState(End.FAILED, frozenset({"Failed"}), "BackoffLimitExceeded: too many")
@@ -59,19 +59,19 @@ def decided(record: Record, **seen: Any) -> Decision:  # noqa: ANN401
 # --- by phase ----------------------------------------------------------------------------------------------
 
 BY_PHASE = [
-    (Phase.QUEUED, REST),
-    (Phase.SUSPENDED, REST),
+    (Phase.QUEUED, NOOP),
+    (Phase.SUSPENDED, NOOP),
     (Phase.DISPATCHING, Decision(Step.CREATE)),
     (Phase.DISPATCHED, Decision(Step.MARK_RUNNING)),
-    (Phase.RUNNING, REST),
-    (Phase.RUNNING_HOLD_COMPLETION, REST),
-    (Phase.COMPLETED, Decision(Step.REST, until=at(4) + KEPT)),
+    (Phase.RUNNING, NOOP),
+    (Phase.RUNNING_HOLD_COMPLETION, NOOP),
+    (Phase.COMPLETED, Decision(Step.NOOP, until=at(4) + KEPT)),
     (Phase.REQUEUEING, Decision(Step.REMOVE)),
     (Phase.SUSPENDING, Decision(Step.REMOVE)),
     (Phase.FAILING, Decision(Step.REMOVE)),
-    (Phase.FAILED, REST),
+    (Phase.FAILED, NOOP),
     (Phase.DELETING, Decision(Step.CONFIRM_GONE)),
-    (Phase.DELETED, REST),
+    (Phase.DELETED, NOOP),
 ]
 
 
@@ -82,19 +82,19 @@ def test_what_is_due_when_all_goes_well(phase: Phase, decision: Decision) -> Non
 
 @pytest.mark.parametrize("phase", Phase)
 def test_what_is_no_longer_wanted_is_forgotten_whatever_else_is_seen(phase: Phase) -> None:
-    expected = {Phase.DELETING: Decision(Step.CONFIRM_GONE), Phase.DELETED: REST}
+    expected = {Phase.DELETING: Decision(Step.CONFIRM_GONE), Phase.DELETED: NOOP}
     for pods, asked in (
         (NO_PODS, None),
         (ENOUGH, MutableSpec(7)),
         (PodCounts(failed=1), MutableSpec(suspend=True)),
     ):
-        seen = decided(make_record(phase), wanted=False, asked=asked, sight=make_sight(pods, FAILED))
-        assert seen == expected.get(phase, Decision(Step.FORGET))
+        seen = decided(make_record(phase), wanted=False, asked=asked, objects=make_objects(pods, FAILED))
+        assert seen == expected.get(phase, Decision(Step.DELETE))
 
 
 def test_what_was_never_seen_is_admitted_if_it_is_wanted() -> None:
     decisions = [decide(ObservedState(None, wanted, NOW)) for wanted in (True, False)]
-    assert decisions == [Decision(Step.ADMIT), REST]
+    assert decisions == [Decision(Step.TAKE_IN), NOOP]
 
 
 @pytest.mark.parametrize("phase", [None, *Phase])
@@ -112,7 +112,7 @@ def test_nothing_is_suspended_or_resumed_while_nobody_can_tell_what_is_asked(pha
 @pytest.mark.parametrize(
     ("phase", "asked", "step"),
     [
-        pytest.param(Phase.QUEUED, MutableSpec(), Step.REST, id="it-stands-there-already"),
+        pytest.param(Phase.QUEUED, MutableSpec(), Step.NOOP, id="it-stands-there-already"),
         pytest.param(Phase.QUEUED, MutableSpec(7), Step.REPRIORITISE, id="another-priority"),
         pytest.param(Phase.QUEUED, MutableSpec(0, 0.5), Step.REPRIORITISE, id="another-slope"),
         pytest.param(
@@ -125,8 +125,8 @@ def test_nothing_is_suspended_or_resumed_while_nobody_can_tell_what_is_asked(pha
             Phase.SUSPENDED, MutableSpec(7, suspend=True), Step.REPRIORITISE, id="of-what-is-held-back"
         ),
         pytest.param(Phase.DISPATCHING, MutableSpec(7), Step.CREATE, id="of-what-left-the-queue"),
-        pytest.param(Phase.RUNNING, MutableSpec(7), Step.REST, id="of-what-runs"),
-        pytest.param(Phase.FAILED, MutableSpec(7), Step.REST, id="of-what-failed"),
+        pytest.param(Phase.RUNNING, MutableSpec(7), Step.NOOP, id="of-what-runs"),
+        pytest.param(Phase.FAILED, MutableSpec(7), Step.NOOP, id="of-what-failed"),
     ],
 )
 def test_new_priority_moves_only_what_waits(phase: Phase, asked: MutableSpec, step: Step) -> None:
@@ -158,8 +158,8 @@ def test_suspend_comes_before_whatever_is_wrong() -> None:
     decision = decided(
         make_record(Phase.RUNNING),
         asked=MutableSpec(suspend=True),
-        sight=make_sight(NO_PODS, FAILED),
-        terms=make_terms(limit=timedelta(0)),
+        objects=make_objects(NO_PODS, FAILED),
+        policy=make_policy(limit=timedelta(0)),
     )
     assert decision == Decision(Step.SUSPEND)
 
@@ -190,10 +190,10 @@ def test_what_is_left_after_the_end_goes_when_its_time_is_up(
     decisions = [decided(record, seconds=seconds) for seconds in (10, week + 5, week + 50)]
     expired = steps.expire(record, at(week + 50)).after
     assert [*decisions, decided(expired, seconds=2 * week)] == [
-        Decision(Step.REST, until=record.kept_until),
+        Decision(Step.NOOP, until=record.kept_until),
         Decision(Step.EXPIRE),
         Decision(Step.EXPIRE),
-        REST,
+        NOOP,
     ]
 
 
@@ -215,11 +215,11 @@ def test_gang_runs_when_as_many_pods_run_or_have_succeeded_as_it_needs(
     needed: int, pods: PodCounts, runs: bool
 ) -> None:
     record = make_record(Phase.DISPATCHED, gang=Gang(pods=needed))
-    assert decided(record, sight=make_sight(pods)) == Decision(Step.MARK_RUNNING if runs else Step.REST)
+    assert decided(record, objects=make_objects(pods)) == Decision(Step.MARK_RUNNING if runs else Step.NOOP)
 
 
 def ill(record: Record, reason: str = words.INSUFFICIENT_PODS_READY, since: float = 5) -> Record:
-    return replace(record, unhealthy=Ailment(reason, "0 of 1 pods run", at(since)))
+    return replace(record, unhealthy=NotedIssue(reason, "0 of 1 pods run", at(since)))
 
 
 RUNNING = make_record(Phase.RUNNING)
@@ -230,11 +230,11 @@ NEVER_RAN = make_record(Phase.DISPATCHED)
 
 IN_ORDER = [
     pytest.param(
-        NEVER_RAN, make_sight(ENOUGH, FAILED), {}, Decision(Step.MARK_RUNNING), id="it-ran-before-it-failed"
+        NEVER_RAN, make_objects(ENOUGH, FAILED), {}, Decision(Step.MARK_RUNNING), id="it-ran-before-it-failed"
     ),
     pytest.param(
         RUNNING,
-        make_sight(NO_PODS, SUCCEEDED, FAILED),
+        make_objects(NO_PODS, SUCCEEDED, FAILED),
         {"limit": timedelta(0)},
         Decision(
             Step.FAIL,
@@ -245,21 +245,21 @@ IN_ORDER = [
     ),
     pytest.param(
         RUNNING,
-        make_sight(NO_PODS, SUCCEEDED, SUCCEEDED),
+        make_objects(NO_PODS, SUCCEEDED, SUCCEEDED),
         {"limit": timedelta(0)},
         Decision(Step.NOTE_DONE, done=frozenset({0, 1})),
         id="completion-before-deadline",
     ),
     pytest.param(
         RUNNING,
-        make_sight(NO_PODS, SUCCEEDED, SUCCEEDED, absent=(make_ref(1),)),
+        make_objects(NO_PODS, SUCCEEDED, SUCCEEDED, absent=(make_ref(1),)),
         {},
         Decision(Step.NOTE_DONE, done=frozenset({0, 1})),
         id="completion-before-what-is-missing",
     ),
     pytest.param(
         RUNNING,
-        make_sight(ENOUGH, SUCCEEDED, SUCCEEDED),
+        make_objects(ENOUGH, SUCCEEDED, SUCCEEDED),
         {"limit": timedelta(seconds=7)},
         Decision(
             Step.FAIL,
@@ -270,7 +270,7 @@ IN_ORDER = [
     ),
     pytest.param(
         RUNNING,
-        make_sight(ENOUGH, SUCCEEDED, RUNS, absent=(make_ref(1),)),
+        make_objects(ENOUGH, SUCCEEDED, RUNS, absent=(make_ref(1),)),
         {"limit": timedelta(seconds=7)},
         Decision(
             Step.FAIL,
@@ -281,7 +281,7 @@ IN_ORDER = [
     ),
     pytest.param(
         RUNNING,
-        make_sight(ENOUGH, SUCCEEDED, None, absent=(make_ref(1),)),
+        make_objects(ENOUGH, SUCCEEDED, None, absent=(make_ref(1),)),
         {},
         Decision(
             Step.FAIL,
@@ -292,56 +292,56 @@ IN_ORDER = [
     ),
     pytest.param(
         RUNNING,
-        make_sight(LOST, SUCCEEDED, RUNS),
+        make_objects(LOST, SUCCEEDED, RUNS),
         {},
         Decision(Step.NOTE_PROGRESS, done=frozenset({0})),
         id="progress-before-pods-that-are-short-by-nature-now",
     ),
     pytest.param(
         RUNNING,
-        make_sight(LOST, RUNS, RUNS),
+        make_objects(LOST, RUNS, RUNS),
         {},
-        Decision(Step.NOTE_TROUBLE, REASON, TOO_FEW),
+        Decision(Step.NOTE_HEALTH_ISSUE, REASON, TOO_FEW),
         id="pods-that-were-lost-are-noted-first",
     ),
     pytest.param(
         ill(RUNNING),
-        make_sight(LOST, RUNS, RUNS),
+        make_objects(LOST, RUNS, RUNS),
         {},
-        Decision(Step.REST, until=at(305)),
+        Decision(Step.NOOP, until=at(305)),
         id="what-is-noted-is-waited-for",
     ),
     pytest.param(
         ill(RUNNING),
-        make_sight(LOST, RUNS, RUNS),
+        make_objects(LOST, RUNS, RUNS),
         {"limit": timedelta(seconds=100)},
-        Decision(Step.REST, until=at(102)),
+        Decision(Step.NOOP, until=at(102)),
         id="the-earlier-of-two-troubles-wakes",
     ),
     pytest.param(
         ill(RUNNING, since=-300),
-        make_sight(LOST, RUNS, RUNS),
+        make_objects(LOST, RUNS, RUNS),
         {},
         Decision(Step.REQUEUE, REASON, TOO_FEW),
         id="what-lasts-is-acted-upon",
     ),
     pytest.param(
         ill(RUNNING, since=-300),
-        make_sight(ENOUGH, RUNS, RUNS),
+        make_objects(ENOUGH, RUNS, RUNS),
         {},
         Decision(Step.NOTE_RECOVERY),
         id="what-cured-itself-is-forgotten-however-long-it-took",
     ),
     pytest.param(
         ill(RUNNING, words.FOUND_FAILED_PODS),
-        make_sight(LOST, RUNS, RUNS),
+        make_objects(LOST, RUNS, RUNS),
         {},
-        Decision(Step.NOTE_TROUBLE, REASON, TOO_FEW),
+        Decision(Step.NOTE_HEALTH_ISSUE, REASON, TOO_FEW),
         id="another-trouble-takes-its-place",
     ),
     pytest.param(
         RUNNING,
-        make_sight(ENOUGH, EVICTED, RUNS),
+        make_objects(ENOUGH, EVICTED, RUNS),
         {},
         Decision(
             Step.REQUEUE,
@@ -352,7 +352,7 @@ IN_ORDER = [
     ),
     pytest.param(
         RUNNING,
-        make_sight(ENOUGH, EVICTED, FAILED),
+        make_objects(ENOUGH, EVICTED, FAILED),
         {},
         Decision(
             Step.FAIL,
@@ -363,7 +363,7 @@ IN_ORDER = [
     ),
     pytest.param(
         NEVER_RAN,
-        make_sight(NO_PODS, SUCCEEDED, RUNS),
+        make_objects(NO_PODS, SUCCEEDED, RUNS),
         {},
         Decision(Step.NOTE_PROGRESS, done=frozenset({0})),
         id="some-may-be-done-before-all-ran",
@@ -371,13 +371,13 @@ IN_ORDER = [
 ]
 
 
-@pytest.mark.parametrize(("record", "sight", "terms", "decision"), IN_ORDER)
+@pytest.mark.parametrize(("record", "objects", "policy", "decision"), IN_ORDER)
 def test_of_several_things_to_do_the_first_is_done(
-    record: Record, sight: ObservedObjects, terms: dict[str, Any], decision: Decision
+    record: Record, objects: ObservedObjects, policy: dict[str, Any], decision: Decision
 ) -> None:
     assert record.attempt is not None
     two = replace(record, attempt=replace(record.attempt, objects=(make_ref(0), make_ref(1))))
-    assert decided(two, sight=sight, terms=make_terms(JOB, JOB, **terms)) == decision
+    assert decided(two, objects=objects, policy=make_policy(JOB, JOB, **policy)) == decision
 
 
 @pytest.mark.parametrize(
@@ -392,21 +392,23 @@ def test_deployment_that_is_called_done_when_it_progresses_is_not_complete_befor
     record: Record, pods: PodCounts, step: Step
 ) -> None:
     progressing = ObjectState(conditions=frozenset({"Progressing"}))
-    terms = make_terms(ItemTerms(words=("Progressing",), holds=True))
-    assert decided(record, sight=make_sight(pods, progressing), terms=terms).step is step
+    policy = make_policy(CompletionRule(words=("Progressing",), holds=True))
+    assert decided(record, objects=make_objects(pods, progressing), policy=policy).step is step
 
 
 def test_what_was_done_stays_done_when_its_object_is_gone() -> None:
     record = make_record(Phase.RUNNING_HOLD_COMPLETION)
     assert record.attempt is not None
-    gone = make_sight(NO_PODS, None, absent=record.attempt.objects)
-    assert decided(record, sight=gone, terms=make_terms(JOB)) == Decision(Step.COMPLETE, done=frozenset({0}))
+    gone = make_objects(NO_PODS, None, absent=record.attempt.objects)
+    assert decided(record, objects=gone, policy=make_policy(JOB)) == Decision(
+        Step.COMPLETE, done=frozenset({0})
+    )
 
 
 def test_progress_is_noted_once() -> None:
     record = make_record(Phase.RUNNING_HOLD_COMPLETION)
-    seen = make_sight(ENOUGH, SUCCEEDED)
-    assert decided(record, sight=seen, terms=make_terms(JOB)) == REST
+    seen = make_objects(ENOUGH, SUCCEEDED)
+    assert decided(record, objects=seen, policy=make_policy(JOB)) == NOOP
 
 
 # --- in a member cluster ---------------------------------------------------------------------------------
@@ -424,49 +426,51 @@ def elsewhere(record: Record, cluster: str = "east") -> Record:
 @pytest.mark.parametrize("phase", REACHED)
 def test_gang_whose_cluster_is_away_is_noted_once_and_then_left_alone(phase: Phase) -> None:
     record = elsewhere(make_record(phase))
-    noted = steps.fall_ill(record, words.CLUSTER_UNREACHABLE, AWAY, at(10)).after
-    assert [decided(each, away=AWAY) for each in (record, noted)] == [
-        Decision(Step.NOTE_TROUBLE, words.CLUSTER_UNREACHABLE, AWAY),
-        REST,
+    noted = steps.note_health_issue(record, words.CLUSTER_UNREACHABLE, AWAY, at(10)).after
+    assert [decided(each, unreachable=AWAY) for each in (record, noted)] == [
+        Decision(Step.NOTE_HEALTH_ISSUE, words.CLUSTER_UNREACHABLE, AWAY),
+        NOOP,
     ]
-    assert decided(noted, away="cluster east does not answer: 503", seconds=10**6) == REST
+    assert decided(noted, unreachable="cluster east does not answer: 503", seconds=10**6) == NOOP
 
 
 @pytest.mark.parametrize("phase", REACHED)
 @pytest.mark.parametrize(
-    ("sight", "terms"),
+    ("objects", "policy"),
     [
-        pytest.param(make_sight(NO_PODS, FAILED), {}, id="failed"),
-        pytest.param(make_sight(NO_PODS, SUCCEEDED), {}, id="done"),
-        pytest.param(make_sight(NO_PODS, None, absent=(make_ref(),)), {}, id="deleted"),
-        pytest.param(make_sight(LOST, RUNS), {"min_available": 1}, id="short"),
-        pytest.param(make_sight(ENOUGH, RUNS), {"limit": timedelta(0)}, id="over-its-time"),
+        pytest.param(make_objects(NO_PODS, FAILED), {}, id="failed"),
+        pytest.param(make_objects(NO_PODS, SUCCEEDED), {}, id="done"),
+        pytest.param(make_objects(NO_PODS, None, absent=(make_ref(),)), {}, id="deleted"),
+        pytest.param(make_objects(LOST, RUNS), {"min_available": 1}, id="short"),
+        pytest.param(make_objects(ENOUGH, RUNS), {"limit": timedelta(0)}, id="over-its-time"),
     ],
 )
 def test_nothing_that_is_seen_of_a_gang_counts_while_its_cluster_is_away(
-    phase: Phase, sight: ObservedObjects, terms: dict[str, Any]
+    phase: Phase, objects: ObservedObjects, policy: dict[str, Any]
 ) -> None:
     noted = ill(elsewhere(make_record(phase)), words.CLUSTER_UNREACHABLE)
-    assert decided(noted, away=AWAY, sight=sight, terms=make_terms(JOB, **terms)) == REST
+    assert decided(noted, unreachable=AWAY, objects=objects, policy=make_policy(JOB, **policy)) == NOOP
 
 
 def test_cluster_that_is_away_takes_the_place_of_another_trouble() -> None:
-    decision = decided(ill(elsewhere(RUNNING)), away=AWAY)
-    assert decision == Decision(Step.NOTE_TROUBLE, words.CLUSTER_UNREACHABLE, AWAY)
+    decision = decided(ill(elsewhere(RUNNING)), unreachable=AWAY)
+    assert decision == Decision(Step.NOTE_HEALTH_ISSUE, words.CLUSTER_UNREACHABLE, AWAY)
 
 
 @pytest.mark.parametrize(
-    ("sight", "decision"),
+    ("objects", "decision"),
     [
-        pytest.param(make_sight(ENOUGH), Decision(Step.NOTE_RECOVERY), id="well"),
+        pytest.param(make_objects(ENOUGH), Decision(Step.NOTE_RECOVERY), id="well"),
         pytest.param(
-            make_sight(LOST), Decision(Step.NOTE_TROUBLE, REASON, TOO_FEW), id="short-and-given-time-anew"
+            make_objects(LOST),
+            Decision(Step.NOTE_HEALTH_ISSUE, REASON, TOO_FEW),
+            id="short-and-given-time-anew",
         ),
     ],
 )
-def test_gang_is_judged_afresh_once_its_cluster_is_back(sight: ObservedObjects, decision: Decision) -> None:
+def test_gang_is_judged_afresh_once_its_cluster_is_back(objects: ObservedObjects, decision: Decision) -> None:
     noted = ill(elsewhere(RUNNING), words.CLUSTER_UNREACHABLE)
-    assert decided(noted, sight=sight, seconds=10**5) == decision
+    assert decided(noted, objects=objects, seconds=10**5) == decision
 
 
 @pytest.mark.parametrize("phase", REACHED)
@@ -474,13 +478,13 @@ def test_gang_is_judged_afresh_once_its_cluster_is_back(sight: ObservedObjects, 
 def test_gang_is_suspended_while_its_cluster_is_away(phase: Phase, is_noted: bool) -> None:
     record = elsewhere(make_record(phase))
     record = ill(record, words.CLUSTER_UNREACHABLE) if is_noted else record
-    assert decided(record, away=AWAY, asked=MutableSpec(suspend=True)) == Decision(Step.SUSPEND)
+    assert decided(record, unreachable=AWAY, asked=MutableSpec(suspend=True)) == Decision(Step.SUSPEND)
 
 
 @pytest.mark.parametrize("phase", [Phase.REQUEUEING, Phase.SUSPENDING, Phase.FAILING])
 def test_what_is_being_removed_is_asked_for_though_its_cluster_is_away(phase: Phase) -> None:
     noted = ill(elsewhere(make_record(phase)), words.CLUSTER_UNREACHABLE)
-    assert decided(noted, away=AWAY) == Decision(Step.REMOVE)
+    assert decided(noted, unreachable=AWAY) == Decision(Step.REMOVE)
 
 
 HELD = [Phase.DISPATCHING, Phase.REQUEUEING, Phase.SUSPENDING, Phase.FAILING, Phase.DELETING]
@@ -489,9 +493,9 @@ HELD = [Phase.DISPATCHING, Phase.REQUEUEING, Phase.SUSPENDING, Phase.FAILING, Ph
 @pytest.mark.parametrize("phase", HELD)
 def test_what_waits_for_its_cluster_says_so_and_that_it_waits_no_more(phase: Phase) -> None:
     record, wanted = elsewhere(make_record(phase)), phase is not Phase.DELETING
-    noted = steps.fall_ill(record, words.CLUSTER_UNREACHABLE, AWAY, at(10)).after
-    assert [decided(record, away=AWAY, wanted=wanted), decided(noted, wanted=wanted)] == [
-        Decision(Step.NOTE_TROUBLE, words.CLUSTER_UNREACHABLE, AWAY),
+    noted = steps.note_health_issue(record, words.CLUSTER_UNREACHABLE, AWAY, at(10)).after
+    assert [decided(record, unreachable=AWAY, wanted=wanted), decided(noted, wanted=wanted)] == [
+        Decision(Step.NOTE_HEALTH_ISSUE, words.CLUSTER_UNREACHABLE, AWAY),
         Decision(Step.NOTE_RECOVERY),
     ]
 
@@ -501,16 +505,16 @@ UNDECLARED = Loss(OnClusterLost.WAIT, at(0), "cluster east is not declared any m
 
 def test_what_was_deleted_does_not_wait_for_a_cluster_that_nobody_declares_any_more() -> None:
     deleting, kept = elsewhere(make_record(Phase.DELETING)), elsewhere(make_record(Phase.COMPLETED))
-    assert [decided(each, away=AWAY, loss=UNDECLARED, wanted=False) for each in (deleting, kept)] == [
+    assert [decided(each, unreachable=AWAY, loss=UNDECLARED, wanted=False) for each in (deleting, kept)] == [
         Decision(Step.ABANDON, words.CLUSTER_LOST, UNDECLARED.message),
-        Decision(Step.FORGET),
+        Decision(Step.DELETE),
     ]
 
 
 @pytest.mark.parametrize("phase", REACHED)
 def test_what_runs_in_a_cluster_that_nobody_declares_any_more_is_left_alone(phase: Phase) -> None:
     noted = ill(elsewhere(make_record(phase)), words.CLUSTER_UNREACHABLE)
-    assert decided(noted, away=AWAY, loss=UNDECLARED) == REST
+    assert decided(noted, unreachable=AWAY, loss=UNDECLARED) == NOOP
 
 
 @pytest.mark.parametrize("phase", [Phase.QUEUED, Phase.SUSPENDED])
@@ -521,7 +525,7 @@ def test_change_of_where_it_may_go_is_followed_and_what_is_no_selector_is_not(ph
     assert [decided(make_record(phase), asked=replace(each, suspend=suspended)).step for each in asks] == [
         Step.REDIRECT,
         Step.REDIRECT,
-        Step.REST,
+        Step.NOOP,
     ]
 
 
@@ -549,7 +553,7 @@ def test_queued_gang_is_as_asked_unless_its_user_has_changed_whether_or_where_it
 
 @pytest.mark.parametrize("phase", REACHED)
 def test_gang_whose_cluster_is_away_is_forgotten_if_it_is_no_longer_wanted(phase: Phase) -> None:
-    assert decided(elsewhere(make_record(phase)), away=AWAY, wanted=False) == Decision(Step.FORGET)
+    assert decided(elsewhere(make_record(phase)), unreachable=AWAY, wanted=False) == Decision(Step.DELETE)
 
 
 KEPT_ONES = [
@@ -566,13 +570,13 @@ def test_what_a_member_keeps_of_one_that_was_deleted_goes_before_that_is_forgott
     expired = steps.expire(kept, at(11)).after
     assert [decided(record, wanted=False) for record in (kept, expired)] == [
         Decision(Step.EXPIRE),
-        Decision(Step.FORGET),
+        Decision(Step.DELETE),
     ]
 
 
 @pytest.mark.parametrize("make", KEPT_ONES)
 def test_what_the_hub_keeps_of_one_that_was_deleted_goes_with_it(make: Callable[[], Record]) -> None:
-    assert decided(make(), wanted=False) == Decision(Step.FORGET)
+    assert decided(make(), wanted=False) == Decision(Step.DELETE)
 
 
 @pytest.mark.parametrize(
@@ -590,11 +594,11 @@ def test_what_is_done_is_carried_over_to_the_next_attempt_on_the_hub_alone(
     assert record.attempt is not None
     objects = (replace(make_ref(0), done=phase is Phase.RUNNING_HOLD_COMPLETION), make_ref(1))
     two = replace(record, attempt=replace(record.attempt, objects=objects))
-    terms = make_terms(JOB, JOB)
+    policy = make_policy(JOB, JOB)
     suspended = decided(
-        two, asked=MutableSpec(suspend=True), sight=make_sight(ENOUGH, SUCCEEDED, RUNS), terms=terms
+        two, asked=MutableSpec(suspend=True), objects=make_objects(ENOUGH, SUCCEEDED, RUNS), policy=policy
     )
-    evicted = decided(two, sight=make_sight(ENOUGH, SUCCEEDED, EVICTED), terms=terms)
+    evicted = decided(two, objects=make_objects(ENOUGH, SUCCEEDED, EVICTED), policy=policy)
     message = "RayCluster default/raycluster-1 was evicted: Evicted: memory"
     assert [suspended, evicted] == [
         Decision(Step.SUSPEND, done=done),
@@ -605,7 +609,7 @@ def test_what_is_done_is_carried_over_to_the_next_attempt_on_the_hub_alone(
 def test_what_is_done_in_a_member_is_noted_and_counts_while_its_attempt_lasts() -> None:
     record = elsewhere(RUNNING)
     done = elsewhere(steps.note_done(RUNNING, (0,), at(5)).after)
-    seen = {"sight": make_sight(NO_PODS, SUCCEEDED), "terms": make_terms(JOB)}
+    seen = {"objects": make_objects(NO_PODS, SUCCEEDED), "policy": make_policy(JOB)}
     assert [decided(each, **seen) for each in (record, done)] == [
         Decision(Step.NOTE_DONE, done=frozenset({0})),
         Decision(Step.COMPLETE, done=frozenset({0})),
@@ -639,10 +643,10 @@ def test_gang_that_was_taken_back_too_often_fails(
     }
     record = ill(make_record(Phase.RUNNING, **counted), reason, since=-(2**31))
     minimum = 1 if reason == words.MIN_PODS_NOT_RUNNING else None
-    terms = make_terms(min_available=minimum, requeuing=Requeuing(**requeuing))
+    policy = make_policy(min_available=minimum, requeuing=Requeuing(**requeuing))
     message = TOO_FEW if minimum is None else words.MIN_PODS_MESSAGE.format(minimum=1, running=0, completed=0)
     step = Step.REQUEUE if failed_with is None else Step.FAIL
-    assert decided(record, sight=make_sight(LOST), terms=terms) == Decision(
+    assert decided(record, objects=make_objects(LOST), policy=policy) == Decision(
         step, reason, message, failed_with or ""
     )
 

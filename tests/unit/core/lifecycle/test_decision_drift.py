@@ -10,32 +10,32 @@ import pytest
 
 from dispatcher.api import conditions as words
 from dispatcher.api.mutable_spec import MutableSpec
-from dispatcher.core.kinds.completion import ItemTerms
+from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.object_status import End, ObjectState
-from dispatcher.core.lifecycle.decision import REST, Decision, Step, decide
+from dispatcher.core.lifecycle.decision import NOOP, Decision, Step, decide
 from dispatcher.core.model.pod_counts import PodCounts
-from dispatcher.core.model.record import Ailment, Phase, Record
-from tests.builders import at, make_observation, make_record, make_ref, make_sight, make_terms
+from dispatcher.core.model.record import NotedIssue, Phase, Record
+from tests.builders import at, make_objects, make_observation, make_policy, make_record, make_ref
 
 DRIFT = "RayCluster default/ray: spec.x was changed"
-TOLD = Decision(Step.NOTE_TROUBLE, words.DRIFTED, DRIFT)
+TOLD = Decision(Step.NOTE_HEALTH_ISSUE, words.DRIFTED, DRIFT)
 ENOUGH, LOST = PodCounts(running=1), PodCounts(running=1, lost=1)
 TOO_FEW = "0 of 1 pods run, on nodes that do not answer: 1"
-SHORT = Decision(Step.NOTE_TROUBLE, words.INSUFFICIENT_PODS_READY, TOO_FEW)
+SHORT = Decision(Step.NOTE_HEALTH_ISSUE, words.INSUFFICIENT_PODS_READY, TOO_FEW)
 RUNNING = make_record(Phase.RUNNING)
 HOLDING = make_record(Phase.RUNNING_HOLD_COMPLETION)
-JOB = ItemTerms(ends=True, holds=True)
+JOB = CompletionRule(ends=True, holds=True)
 DONE, FAILED = ObjectState(End.SUCCEEDED), ObjectState(End.FAILED, message="too many")
 
 
 def ill(reason: str = words.DRIFTED, message: str = DRIFT, record: Record = RUNNING) -> Record:
-    return replace(record, unhealthy=Ailment(reason, message, at(5)))
+    return replace(record, unhealthy=NotedIssue(reason, message, at(5)))
 
 
 def decided(record: Record, pods: PodCounts = ENOUGH, *states: ObjectState, **seen: Any) -> Decision:  # noqa: ANN401
     """What is due of a gang, at second 10, of which somebody has edited something."""
-    sight = replace(make_sight(pods, *states), drift=seen.pop("drift", DRIFT))
-    return decide(make_observation(record, sight=sight, **seen))
+    objects = replace(make_objects(pods, *states), drift=seen.pop("drift", DRIFT))
+    return decide(make_observation(record, objects=objects, **seen))
 
 
 def not_yet_running(pods: PodCounts) -> Decision:
@@ -48,15 +48,15 @@ def not_yet_running(pods: PodCounts) -> Decision:
         pytest.param(decided(RUNNING), TOLD, id="it-is-told"),
         pytest.param(decided(HOLDING), TOLD, id="also-when-some-of-it-is-done"),
         pytest.param(not_yet_running(PodCounts(pending=1, starting=1)), TOLD, id="also-before-it-runs"),
-        pytest.param(decided(ill()), REST, id="once"),
-        pytest.param(decided(ill(), seconds=10**7), REST, id="and-never-acted-upon"),
+        pytest.param(decided(ill()), NOOP, id="once"),
+        pytest.param(decided(ill(), seconds=10**7), NOOP, id="and-never-acted-upon"),
         pytest.param(decided(ill(message="x: y was changed")), TOLD, id="anew-when-more-is-changed"),
         pytest.param(decided(ill(), drift=""), Decision(Step.NOTE_RECOVERY), id="taken-back"),
         pytest.param(decided(RUNNING, LOST), SHORT, id="another-trouble-first"),
         pytest.param(decided(ill(), LOST), SHORT, id="another-trouble-in-its-place"),
         pytest.param(
             decided(ill(words.INSUFFICIENT_PODS_READY, TOO_FEW), LOST),
-            Decision(Step.REST, until=at(305)),
+            Decision(Step.NOOP, until=at(305)),
             id="not-while-another-is-told",
         ),
         pytest.param(
@@ -67,20 +67,22 @@ def not_yet_running(pods: PodCounts) -> Decision:
         pytest.param(decided(ill(words.INSUFFICIENT_PODS_READY)), TOLD, id="in-place-of-one-that-is-over"),
         pytest.param(decided(ill(words.CLUSTER_UNREACHABLE)), TOLD, id="when-the-cluster-is-back"),
         pytest.param(
-            decided(ill(), away="east does not answer"),
-            Decision(Step.NOTE_TROUBLE, words.CLUSTER_UNREACHABLE, "east does not answer"),
+            decided(ill(), unreachable="east does not answer"),
+            Decision(Step.NOTE_HEALTH_ISSUE, words.CLUSTER_UNREACHABLE, "east does not answer"),
             id="not-while-the-cluster-is-away",
         ),
         pytest.param(
-            decided(ill(), terms=make_terms(limit=timedelta(seconds=100))),
-            Decision(Step.REST, until=at(102)),
+            decided(ill(), policy=make_policy(limit=timedelta(seconds=100))),
+            Decision(Step.NOOP, until=at(102)),
             id="a-deadline-to-come-is-looked-at-in-time",
         ),
         pytest.param(
-            decided(RUNNING, terms=make_terms(limit=timedelta(seconds=100))), TOLD, id="and-is-no-trouble-yet"
+            decided(RUNNING, policy=make_policy(limit=timedelta(seconds=100))),
+            TOLD,
+            id="and-is-no-trouble-yet",
         ),
         pytest.param(
-            decided(ill(), terms=make_terms(limit=timedelta(seconds=5))),
+            decided(ill(), policy=make_policy(limit=timedelta(seconds=5))),
             Decision(
                 Step.FAIL,
                 words.DISPATCH_DEADLINE_EXCEEDED,
@@ -89,17 +91,17 @@ def not_yet_running(pods: PodCounts) -> Decision:
             id="a-deadline-counts-all-the-same",
         ),
         pytest.param(
-            decided(ill(), ENOUGH, FAILED, terms=make_terms(JOB)),
+            decided(ill(), ENOUGH, FAILED, policy=make_policy(JOB)),
             Decision(Step.FAIL, words.FAILED_COMPONENT, "RayCluster default/raycluster-0 failed: too many"),
             id="so-does-a-failure",
         ),
         pytest.param(
-            decided(ill(), PodCounts(), DONE, terms=make_terms(JOB)),
+            decided(ill(), PodCounts(), DONE, policy=make_policy(JOB)),
             Decision(Step.NOTE_DONE, done=frozenset({0})),
             id="and-what-is-done",
         ),
         pytest.param(
-            decided(RUNNING, ENOUGH, DONE, terms=make_terms(JOB)),
+            decided(RUNNING, ENOUGH, DONE, policy=make_policy(JOB)),
             Decision(Step.NOTE_PROGRESS, done=frozenset({0})),
             id="progress-is-told-first",
         ),
@@ -118,6 +120,6 @@ def test_what_is_due_of_a_gang_that_somebody_edited(decision: Decision, due: Dec
 
 
 def test_object_that_is_gone_is_a_trouble_of_its_own() -> None:
-    sight = replace(make_sight(ENOUGH, absent=(make_ref(),)), drift=DRIFT)
-    decision = decide(make_observation(ill(), sight=sight))
+    objects = replace(make_objects(ENOUGH, absent=(make_ref(),)), drift=DRIFT)
+    decision = decide(make_observation(ill(), objects=objects))
     assert (decision.step, decision.reason) == (Step.FAIL, words.MISSING_COMPONENT)

@@ -15,17 +15,17 @@ from dispatcher.api.appwrapper import Growth, Requeuing
 from dispatcher.api.clusterpolicies import OnClusterLost
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.selector import parse_selector
-from dispatcher.core.kinds.completion import ItemTerms
+from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle import first_steps, steps
 from dispatcher.core.lifecycle.confirmation import end_of_attempt
-from dispatcher.core.lifecycle.decision import Decision, Loss, ObservedState, Step, decide, where_asked
+from dispatcher.core.lifecycle.decision import Decision, Loss, ObservedState, Step, asked_requirements, decide
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
 from dispatcher.core.model.pod_counts import PodCounts
-from dispatcher.core.model.record import ACTIVE, Ailment, Change, Phase, Record
+from dispatcher.core.model.record import ACTIVE, Change, NotedIssue, Phase, Record
 from tests.builders import (
     at,
     make_evicted,
@@ -33,18 +33,18 @@ from tests.builders import (
     make_failing_run,
     make_gang,
     make_newcomer,
+    make_policy,
     make_record,
     make_ref,
-    make_terms,
 )
 from tests.unit.core.lifecycle.holds import HOLDS, may_rest, reasons_to_hold
 
 TABLE = {(row.source, row.cause, row.target) for row in TRANSITIONS}
 
 MADE_BY: dict[Step, tuple[Cause, ...]] = {
-    Step.REST: (),
+    Step.NOOP: (),
     Step.REMOVE_FINALIZER: (),
-    Step.ADMIT: (
+    Step.TAKE_IN: (
         Cause.SUBMITTED,
         Cause.SUBMITTED_SUSPENDED,
         Cause.REJECTED,
@@ -52,14 +52,14 @@ MADE_BY: dict[Step, tuple[Cause, ...]] = {
         Cause.FOUND_COMPLETED,
         Cause.FOUND_FAILED,
     ),
-    Step.FORGET: (Cause.DELETED,),
+    Step.DELETE: (Cause.DELETED,),
     Step.REPRIORITISE: (Cause.REPRIORITISED,),
     Step.REDIRECT: (Cause.REDIRECTED,),
     Step.SUSPEND: (Cause.SUSPENDED,),
     Step.RESUME: (Cause.RESUMED,),
     Step.CREATE: (Cause.CREATED, Cause.CREATION_REFUSED, Cause.CREATION_POSTPONED, Cause.WITHDRAWN),
     Step.MARK_RUNNING: (Cause.PODS_RUNNING,),
-    Step.NOTE_TROUBLE: (Cause.UNHEALTHY,),
+    Step.NOTE_HEALTH_ISSUE: (Cause.UNHEALTHY,),
     Step.NOTE_RECOVERY: (Cause.RECOVERED,),
     Step.NOTE_PROGRESS: (Cause.SOME_COMPLETED,),
     Step.COMPLETE: (Cause.COMPLETED,),
@@ -79,8 +79,8 @@ MOST_STEPS = 12
 """No life of a gang that is seen the same all the time takes more, from one dispatch to the next or to its end."""
 
 AS_SUBMITTED = MutableSpec()
-JOB, SERVER = ItemTerms(ends=True, holds=True, pods=1), ItemTerms(holds=True, pods=1)
-NAMED = ItemTerms(words=("Done",), holds=True, pods=1)
+JOB, SERVER = CompletionRule(ends=True, holds=True, pods=1), CompletionRule(holds=True, pods=1)
+NAMED = CompletionRule(words=("Done",), holds=True, pods=1)
 PODS = {
     "none": PodCounts(),
     "starting": PodCounts(pending=2, starting=2),
@@ -108,16 +108,16 @@ STATES = {
 }
 EXPLICIT = Requeuing(wait=timedelta(seconds=60), growth=Growth.LINEAR, max_requeuings=2, explicit=True)
 TERMS = {
-    "default": make_terms(JOB, JOB),
-    "server": make_terms(SERVER, SERVER),
-    "unknown-kind": make_terms(SERVER, JOB, expects_pods=False),
-    "named": make_terms(NAMED, NAMED),
-    "min-available": make_terms(NAMED, SERVER, min_available=2),
-    "min-available-explicit": make_terms(NAMED, SERVER, min_available=2, requeuing=EXPLICIT),
-    "min-available-0": make_terms(JOB, SERVER, min_available=0),
-    "min-available-1": make_terms(JOB, SERVER, min_available=1),
-    "components": make_terms(JOB, JOB, has_components=True, terminal_exit_codes=frozenset({3})),
-    "components-impatient": make_terms(
+    "default": make_policy(JOB, JOB),
+    "server": make_policy(SERVER, SERVER),
+    "unknown-kind": make_policy(SERVER, JOB, expects_pods=False),
+    "named": make_policy(NAMED, NAMED),
+    "min-available": make_policy(NAMED, SERVER, min_available=2),
+    "min-available-explicit": make_policy(NAMED, SERVER, min_available=2, requeuing=EXPLICIT),
+    "min-available-0": make_policy(JOB, SERVER, min_available=0),
+    "min-available-1": make_policy(JOB, SERVER, min_available=1),
+    "components": make_policy(JOB, JOB, has_components=True, terminal_exit_codes=frozenset({3})),
+    "components-impatient": make_policy(
         SERVER,
         NAMED,
         has_components=True,
@@ -130,13 +130,13 @@ TERMS = {
 }
 LIMITS = {"no-limit": None, "limit-passed": timedelta(seconds=5), "limit-to-come": timedelta(hours=1)}
 LIMITED = {
-    (name, limit): replace(terms, limit=LIMITS[limit]) for name, terms in TERMS.items() for limit in LIMITS
+    (name, limit): replace(policy, limit=LIMITS[limit]) for name, policy in TERMS.items() for limit in LIMITS
 }
 AILMENTS = {
     "well": None,
-    "ill": Ailment(words.INSUFFICIENT_PODS_READY, "1 of 2 pods run", at(6)),
-    "short": Ailment(words.MIN_PODS_NOT_RUNNING, "too few", at(6)),
-    "drifted": Ailment(words.DRIFTED, "Job default/job-0: spec.x was changed", at(6)),
+    "ill": NotedIssue(words.INSUFFICIENT_PODS_READY, "1 of 2 pods run", at(6)),
+    "short": NotedIssue(words.MIN_PODS_NOT_RUNNING, "too few", at(6)),
+    "drifted": NotedIssue(words.DRIFTED, "Job default/job-0: spec.x was changed", at(6)),
 }
 DRIFT = "Job default/job-0: spec.y was changed"
 
@@ -147,7 +147,7 @@ class World:
 
     wanted: bool = True
     asked: MutableSpec | None = AS_SUBMITTED
-    terms: LifecyclePolicy = TERMS["default"]
+    policy: LifecyclePolicy = TERMS["default"]
     pods: PodCounts = PODS["enough"]
     states: tuple[ObjectState | None, ...] = STATES["open"]
     absent: tuple[int, ...] = ()
@@ -157,16 +157,18 @@ class World:
     def show(self, record: Record, now: datetime) -> ObservedState:
         objects = record.attempt.objects if record.attempt else ()
         gone = tuple(ref for ref in objects if ref.item in self.absent)
-        sight = ObservedObjects(self.pods, self.states, gone, self.drift)
-        away = self.loss.message if self.loss else ""
-        return ObservedState(record, self.wanted, now, self.asked, self.terms, sight, away, loss=self.loss)
+        observed = ObservedObjects(self.pods, self.states, gone, self.drift)
+        unreachable = self.loss.message if self.loss else ""
+        return ObservedState(
+            record, self.wanted, now, self.asked, self.policy, observed, unreachable, loss=self.loss
+        )
 
 
 def make_running_again() -> Record:
     """One that was taken from its cluster when its first object was done, which is not created again."""
     finished = steps.note_done(make_record(Phase.RUNNING), (0,), at(4)).after
-    verdict = EvictionReason(words.MIN_PODS_NOT_RUNNING, "too few pods")
-    evicted = steps.evict(finished, verdict, at(5), 600, at(5), (0,)).after
+    eviction = EvictionReason(words.MIN_PODS_NOT_RUNNING, "too few pods")
+    evicted = steps.evict(finished, eviction, at(5), 600, at(5), (0,)).after
     dispatching = steps.dispatch(steps.removed(evicted, at(6)).after, "hub", at(7)).after
     assert dispatching.attempt is not None
     dispatched = steps.created(dispatching, dispatching.attempt.objects, at(8)).after
@@ -221,30 +223,30 @@ def lost_worlds() -> Iterator[World]:
         yield World(wanted, asked, pods=PODS["none"], states=STATES["unknown"], loss=loss)
 
 
-def active_worlds(terms: str) -> Iterator[World]:
+def active_worlds(policy: str) -> Iterator[World]:
     for limit, pods, states in product(LIMITS, PODS.values(), STATES.values()):
-        limited = LIMITED[terms, limit]
-        yield World(terms=limited, pods=pods, states=states)
+        limited = LIMITED[policy, limit]
+        yield World(policy=limited, pods=pods, states=states)
         if limit != "limit-passed":  # it is over, whatever is absent
-            yield World(terms=limited, pods=pods, states=states, absent=(1,))
+            yield World(policy=limited, pods=pods, states=states, absent=(1,))
         if limit == "no-limit":
-            yield World(terms=limited, pods=pods, states=states, drift=DRIFT)
+            yield World(policy=limited, pods=pods, states=states, drift=DRIFT)
 
 
 def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[Change]:
     """Whatever the reconciler may commit for a step; the first of them if nothing goes wrong."""
     now, asked = seen.now, seen.asked
     match decision.step:
-        case Step.REST:
+        case Step.NOOP:
             return []
-        case Step.FORGET:
+        case Step.DELETE:
             return [steps.delete(record, now)]
         case Step.REPRIORITISE:
             assert asked is not None
             return [steps.reprioritise(record, asked.priority, asked.priority_slope, now)]
         case Step.REDIRECT:
             assert asked is not None
-            return [steps.redirect(record, where_asked(record, asked), now)]
+            return [steps.redirect(record, asked_requirements(record, asked), now)]
         case Step.SUSPEND:
             return [steps.suspend(record, now, decision.done)]
         case Step.RESUME:
@@ -255,13 +257,13 @@ def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[C
                 steps.created(record, objects, now),
                 steps.refuse_creation(record, objects, "invalid", now),
                 steps.postpone_creation(record, objects, "quota", now + timedelta(seconds=5), now),
-                steps.rule_out(record, objects, record.where.without("hub", "taken"), "taken", now),
+                steps.rule_out(record, objects, record.requirements.without("hub", "taken"), "taken", now),
                 steps.withdraw(record, "no answer", now + timedelta(seconds=5), now),
             ]
         case Step.MARK_RUNNING:
             return [steps.mark_running(record, now)]
-        case Step.NOTE_TROUBLE:
-            return [steps.fall_ill(record, decision.reason, decision.message, now)]
+        case Step.NOTE_HEALTH_ISSUE:
+            return [steps.note_health_issue(record, decision.reason, decision.message, now)]
         case Step.NOTE_RECOVERY:
             return [steps.recover(record, now)]
         case Step.NOTE_DONE:
@@ -269,14 +271,14 @@ def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[C
         case Step.NOTE_PROGRESS:
             return [steps.complete_some(record, decision.done, now)]
         case Step.COMPLETE:
-            assert not seen.sight.pods.live
-            return [steps.complete(record, decision.done, now + seen.terms.kept_completed, now)]
+            assert not seen.objects.pods.live
+            return [steps.complete(record, decision.done, now + seen.policy.kept_completed, now)]
         case Step.REQUEUE | Step.FAIL:
-            return [end_of_attempt(record, decision, seen.terms, "", now)]
+            return [end_of_attempt(record, decision, seen.policy, "", now)]
         case Step.REMOVE:
             return [
                 steps.removed(record, now),
-                steps.removed(record, now, now + seen.terms.kept_failed),
+                steps.removed(record, now, now + seen.policy.kept_failed),
             ]
         case Step.CONFIRM_GONE:
             return [steps.release(record, now)]
@@ -286,7 +288,7 @@ def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[C
             return [steps.abandon(record, decision.message, now)]
         case Step.LOSE:
             return [steps.lose(record, decision.message, now)]
-        case Step.ADMIT | Step.REMOVE_FINALIZER:
+        case Step.TAKE_IN | Step.REMOVE_FINALIZER:
             raise AssertionError("an AppWrapper with a record is queued already")
         case _:
             assert_never(decision.step)
@@ -294,16 +296,16 @@ def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[C
 
 def check(record: Record, seen: ObservedState, decision: Decision, changes: list[Change]) -> None:
     """Each change is a row of the table that this step may make; why it was taken back or failed is said."""
-    assert bool(changes) is (decision.step is not Step.REST)
+    assert bool(changes) is (decision.step is not Step.NOOP)
     for change in changes:
         (event,) = change.events
         assert event.cause in MADE_BY[decision.step]
         assert (record.phase, event.cause, change.after.phase) in TABLE
-    if decision.step in {Step.REQUEUE, Step.FAIL, Step.NOTE_TROUBLE}:
+    if decision.step in {Step.REQUEUE, Step.FAIL, Step.NOTE_HEALTH_ISSUE}:
         assert decision.reason
         assert decision.message
-    assert decision.until is None or (decision.step is Step.REST and decision.until > seen.now)
-    if decision.step is Step.REST and record.phase in ACTIVE:
+    assert decision.until is None or (decision.step is Step.NOOP and decision.until > seen.now)
+    if decision.step is Step.NOOP and record.phase in ACTIVE:
         assert may_rest(seen, decision.until), (seen, decision.until)
 
 
@@ -339,29 +341,29 @@ def follow(
 def test_from_every_phase_each_step_is_legal_and_leads_to_a_rest(name: str) -> None:
     for world in inactive_worlds():
         record, now, _ = follow(of_two(RECORDS[name]()), world, at(10))
-        assert decide(world.show(record, now)) == Decision(Step.REST)
+        assert decide(world.show(record, now)) == Decision(Step.NOOP)
         assert world.wanted or record.phase is Phase.DELETED
 
 
 @pytest.mark.parametrize("name", WATCHED)
-@pytest.mark.parametrize("terms", TERMS)
-def test_nothing_seen_of_a_gang_makes_it_go_in_circles(terms: str, name: str) -> None:
+@pytest.mark.parametrize("policy", TERMS)
+def test_nothing_seen_of_a_gang_makes_it_go_in_circles(policy: str, name: str) -> None:
     start = of_two(RECORDS[name]())
-    for world, ailment in product(active_worlds(terms), AILMENTS.values()):
-        if ailment and world.terms.limit:
+    for world, noted in product(active_worlds(policy), AILMENTS.values()):
+        if noted and world.policy.limit:
             continue  # neither changes what the other does
-        _, _, taken = follow(replace(start, unhealthy=ailment), world, at(10), within=ACTIVE)
+        _, _, taken = follow(replace(start, unhealthy=noted), world, at(10), within=ACTIVE)
         # What is noted once is not noted again while nothing else is seen.
-        assert len(taken) == len(set(taken)), (world, ailment)
+        assert len(taken) == len(set(taken)), (world, noted)
 
 
-@pytest.mark.parametrize("terms", TERMS)
+@pytest.mark.parametrize("policy", TERMS)
 def test_gang_that_fares_the_same_at_each_attempt_ends_or_rests_unless_it_is_to_be_tried_for_ever(
-    terms: str,
+    policy: str,
 ) -> None:
     """A hold is a rest: its pods run, or it waits for what is not done yet."""
     start = of_two(make_record(Phase.DISPATCHED))
-    for world in active_worlds(terms):
+    for world in active_worlds(policy):
         record, now = start, at(10)
         for _ in range(6):
             requeuings = record.requeuings
@@ -373,7 +375,7 @@ def test_gang_that_fares_the_same_at_each_attempt_ends_or_rests_unless_it_is_to_
             now = max(now, record.eligible_at)
             record = steps.dispatch(record, "hub", now).after
         else:
-            assert TERMS[terms].min_available
+            assert TERMS[policy].min_available
             assert record.reason == ""
             continue
         assert record.phase in {*FINAL, *ACTIVE}
@@ -383,20 +385,20 @@ def test_gang_that_fares_the_same_at_each_attempt_ends_or_rests_unless_it_is_to_
 def test_every_reason_to_hold_a_gang_is_one_that_holds_some() -> None:
     """Else it stands there to excuse what is not done any more."""
     reasons: set[str] = set()
-    for terms, name in product(TERMS, WATCHED):
+    for policy, name in product(TERMS, WATCHED):
         record = of_two(RECORDS[name]())
         starts = (record, steps.complete_some(record, (0, 1), at(10)).after)
-        for world, start in product(active_worlds(terms), starts):
+        for world, start in product(active_worlds(policy), starts):
             seen = world.show(start, at(10))
             held = reasons_to_hold(seen)
-            if len(held) == 1 and decide(seen) == Decision(Step.REST):
+            if len(held) == 1 and decide(seen) == Decision(Step.NOOP):
                 reasons |= held
     assert reasons == set(HOLDS)
 
 
 def test_every_step_and_every_cause_of_the_reconciler_is_reached() -> None:
     """Else the products above leave something out."""
-    reached: set[Step] = {Step.ADMIT, Step.REMOVE_FINALIZER}  # without a record
+    reached: set[Step] = {Step.TAKE_IN, Step.REMOVE_FINALIZER}  # without a record
     for name, make in RECORDS.items():
         record = of_two(make())
         worlds = [*lost_worlds(), *(active_worlds("components") if name in WATCHED else inactive_worlds())]
@@ -408,7 +410,7 @@ def test_every_step_and_every_cause_of_the_reconciler_is_reached() -> None:
     assert reached == set(Step)
     assert {cause for causes in MADE_BY.values() for cause in causes} == set(Cause) - {
         Cause.BLOCKED,
-        Cause.LINED_UP,
+        Cause.NOT_EVALUATED,
         Cause.BECAME_HEAD,
         Cause.DISPATCHED,
         Cause.FOUND_OVER,
@@ -416,7 +418,7 @@ def test_every_step_and_every_cause_of_the_reconciler_is_reached() -> None:
     }
 
 
-@pytest.mark.parametrize("cause", MADE_BY[Step.ADMIT])
+@pytest.mark.parametrize("cause", MADE_BY[Step.TAKE_IN])
 def test_a_newcomer_comes_to_rest_or_is_dispatched(cause: Cause) -> None:
     newcomer, gang = make_newcomer(suspended=cause is Cause.SUBMITTED_SUSPENDED), make_gang(2)
     made: dict[Cause, Callable[[], Change]] = {

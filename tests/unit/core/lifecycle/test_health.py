@@ -11,21 +11,21 @@ import pytest
 
 from dispatcher.api import conditions as words
 from dispatcher.api.appwrapper import Growth, Requeuing
-from dispatcher.core.kinds.completion import ItemTerms
+from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.object_status import End, ObjectState
 from dispatcher.core.lifecycle import health, steps
 from dispatcher.core.lifecycle.health import HealthIssue, Remedy
 from dispatcher.core.model.pod_counts import PodCounts
-from dispatcher.core.model.record import Ailment, Phase, Record
+from dispatcher.core.model.record import NotedIssue, Phase, Record
 from tests.builders import (
     at,
     make_evicted,
     make_failed_run,
     make_failing_run,
     make_gang,
+    make_policy,
     make_record,
     make_ref,
-    make_terms,
 )
 
 GANG = make_gang(3)
@@ -39,7 +39,7 @@ def minutes(number: float) -> timedelta:
 
 
 def ill(record: Record, reason: str, since: float = 60) -> Record:
-    return replace(record, unhealthy=Ailment(reason, "something", at(since)))
+    return replace(record, unhealthy=NotedIssue(reason, "something", at(since)))
 
 
 # --- wrapped objects that failed -------------------------------------------------------------------------
@@ -90,26 +90,26 @@ def test_object_that_says_it_failed_fails_its_gang_and_one_that_was_evicted_may_
 
 
 def test_deadline_counts_from_the_dispatch_in_words_of_mcad() -> None:
-    terms = make_terms(limit=timedelta(seconds=90.5))
+    policy = make_policy(limit=timedelta(seconds=90.5))
     trouble = HealthIssue(
         "DispatchDeadlineExceeded",
         "Dispatch deadline exceeded. allowed to run for 90 seconds",
         Remedy.FAIL,
         at(92.5),
     )
-    assert [health.deadline(record, terms) for record in (NEVER_RAN, RAN)] == [trouble, trouble]
+    assert [health.deadline(record, policy) for record in (NEVER_RAN, RAN)] == [trouble, trouble]
 
 
 def test_deadline_counts_anew_at_each_attempt() -> None:
     again = steps.dispatch(steps.removed(make_evicted(), at(5)).after, "hub", at(100)).after
     again = steps.created(again, (make_ref(),), at(101)).after
-    trouble = health.deadline(again, make_terms(limit=minutes(1)))
+    trouble = health.deadline(again, make_policy(limit=minutes(1)))
     assert trouble is not None
     assert trouble.due == at(161)
 
 
 def test_without_a_limit_there_is_no_deadline() -> None:
-    assert health.deadline(RAN, make_terms(limit=None)) is None
+    assert health.deadline(RAN, make_policy(limit=None)) is None
 
 
 @pytest.mark.parametrize(
@@ -200,9 +200,9 @@ MCAD = [
 def test_gang_with_minavailable_is_short_of_pods_as_mcad_says(
     pods: PodCounts, requeuing: Requeuing, found: tuple[str, str] | None, has_components: bool
 ) -> None:
-    terms = make_terms(min_available=2, requeuing=requeuing, has_components=has_components)
+    policy = make_policy(min_available=2, requeuing=requeuing, has_components=has_components)
     trouble = HealthIssue(*found, Remedy.REQUEUE, at(62)) if found else None
-    assert health.shortage(NEVER_RAN, terms, pods) == trouble
+    assert health.shortage(NEVER_RAN, policy, pods) == trouble
 
 
 @pytest.mark.parametrize(
@@ -210,14 +210,14 @@ def test_gang_with_minavailable_is_short_of_pods_as_mcad_says(
 )
 def test_wait_for_enough_pods_grows_with_each_requeuing(requeuings: int, wait: int) -> None:
     record = replace(NEVER_RAN, requeuings=requeuings)
-    trouble = health.shortage(record, make_terms(min_available=2, requeuing=PATIENT), PodCounts())
+    trouble = health.shortage(record, make_policy(min_available=2, requeuing=PATIENT), PodCounts())
     assert trouble is not None
     assert trouble.due == at(2) + minutes(wait)
 
 
 def test_minavailable_of_0_asks_for_no_check_of_mcad() -> None:
-    assert health.shortage(NEVER_RAN, make_terms(min_available=0), PENDING) is None
-    trouble = health.shortage(NEVER_RAN, make_terms(min_available=0), PodCounts(pending=3, unschedulable=3))
+    assert health.shortage(NEVER_RAN, make_policy(min_available=0), PENDING) is None
+    trouble = health.shortage(NEVER_RAN, make_policy(min_available=0), PodCounts(pending=3, unschedulable=3))
     assert trouble is not None
     assert trouble.reason == NOT_READY
 
@@ -226,7 +226,7 @@ def test_minavailable_of_0_asks_for_no_check_of_mcad() -> None:
 
 NOT_READY, FOUND_FAILED = words.INSUFFICIENT_PODS_READY, words.FOUND_FAILED_PODS
 PENDING = PodCounts(pending=3)
-SERVER = ItemTerms(holds=True, pods=3)
+SERVER = CompletionRule(holds=True, pods=3)
 
 OURS: list[Any] = [
     # record, terms, pods, reason, message, grace in minutes
@@ -304,11 +304,11 @@ OURS: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize(("record", "terms", "pods", "found"), OURS)
+@pytest.mark.parametrize(("record", "policy", "pods", "found"), OURS)
 def test_gang_without_minavailable_is_taken_back_only_for_what_does_not_cure_itself(
-    record: Record, terms: dict[str, Any], pods: PodCounts, found: tuple[str, str, float] | None
+    record: Record, policy: dict[str, Any], pods: PodCounts, found: tuple[str, str, float] | None
 ) -> None:
-    kept = make_terms(SERVER, **terms)
+    kept = make_policy(SERVER, **policy)
     trouble = health.shortage(record, kept, pods)
     if found is None:
         assert trouble is None
@@ -352,10 +352,10 @@ def test_pod_without_a_node_is_not_waited_for_longer_than_the_grace(
     record: Record, pods: PodCounts, found: str | None
 ) -> None:
     """The grace counts from when it was noted: a pod may be made, and find no node at first, long after the others."""
-    terms = make_terms(SERVER, warmup_grace=minutes(7))
-    trouble = health.shortage(record, terms, pods)
+    policy = make_policy(SERVER, warmup_grace=minutes(7))
+    trouble = health.shortage(record, policy, pods)
     assert trouble == (HealthIssue(NOT_READY, found, Remedy.REQUEUE, None) if found else None)
-    noted = health.shortage(ill(record, NOT_READY), terms, pods)
+    noted = health.shortage(ill(record, NOT_READY), policy, pods)
     assert noted == (HealthIssue(NOT_READY, found, Remedy.REQUEUE, at(60) + minutes(7)) if found else None)
 
 
@@ -395,11 +395,13 @@ HALF_DONE: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize(("terms", "pods", "found"), HALF_DONE)
+@pytest.mark.parametrize(("policy", "pods", "found"), HALF_DONE)
 def test_rest_of_a_gang_is_watched_over_when_some_of_it_is_done(
-    terms: dict[str, Any], pods: PodCounts, found: tuple[str, str] | None
+    policy: dict[str, Any], pods: PodCounts, found: tuple[str, str] | None
 ) -> None:
-    kept = make_terms(ItemTerms(ends=True, holds=True, pods=1), ItemTerms(holds=True, pods=2), **terms)
+    kept = make_policy(
+        CompletionRule(ends=True, holds=True, pods=1), CompletionRule(holds=True, pods=2), **policy
+    )
     trouble = health.shortage(RAN, kept, pods, {0})
     assert (trouble and (trouble.reason, trouble.message)) == found
 
@@ -407,7 +409,7 @@ def test_rest_of_a_gang_is_watched_over_when_some_of_it_is_done(
 def test_gang_some_of_which_is_done_has_its_grace_from_when_its_trouble_began() -> None:
     """Though it was never seen to run whole: the first part was done before the last one had started."""
     record = steps.complete_some(NEVER_RAN, (0,), at(30)).after
-    kept = make_terms(ItemTerms(ends=True, holds=True, pods=1), ItemTerms(holds=True, pods=2))
+    kept = make_policy(CompletionRule(ends=True, holds=True, pods=1), CompletionRule(holds=True, pods=2))
     lost = PodCounts(running=2, lost=1, succeeded=1)
     trouble = health.shortage(record, kept, lost, {0})
     noted = health.shortage(ill(record, NOT_READY), kept, lost, {0})
@@ -415,14 +417,14 @@ def test_gang_some_of_which_is_done_has_its_grace_from_when_its_trouble_began() 
 
 
 def test_job_whose_pods_failed_tells_itself_when_it_gives_up() -> None:
-    kept = make_terms(ItemTerms(ends=True, holds=True, pods=3))
+    kept = make_policy(CompletionRule(ends=True, holds=True, pods=3))
     assert health.shortage(NEVER_RAN, kept, PodCounts(failed=2)) is None
     assert health.shortage(RAN, kept, PodCounts(failed=2)) is None
 
 
 def test_shortage_goes_on_whatever_mcad_calls_it_from_one_moment_to_the_next() -> None:
     record = ill(RAN, words.PODS_FAILED_SCHEDULING)
-    trouble = health.shortage(record, make_terms(SERVER, min_available=3), PodCounts(running=2, pending=1))
+    trouble = health.shortage(record, make_policy(SERVER, min_available=3), PodCounts(running=2, pending=1))
     assert trouble is not None
     assert (trouble.reason, trouble.due) == ("MinPodsNotRunning", at(60) + minutes(5))
 
@@ -441,7 +443,7 @@ def test_shortage_goes_on_whatever_mcad_calls_it_from_one_moment_to_the_next() -
 def test_grace_counts_from_the_dispatch_until_it_has_run_then_from_the_note(
     record: Record, due: datetime | None
 ) -> None:
-    trouble = health.shortage(record, make_terms(has_components=True), PENDING)
+    trouble = health.shortage(record, make_policy(has_components=True), PENDING)
     assert trouble == HealthIssue(NOT_READY, "0 of 3 pods run", Remedy.REQUEUE, due)
 
 
@@ -454,31 +456,31 @@ def test_grace_counts_from_the_dispatch_until_it_has_run_then_from_the_note(
     ],
 )
 def test_graces_are_those_of_the_terms(field: str, record: Record, pods: PodCounts) -> None:
-    terms: dict[str, Any] = {"has_components": True, field: timedelta(seconds=7)}
-    trouble = health.shortage(record, make_terms(**terms), pods)
+    policy: dict[str, Any] = {"has_components": True, field: timedelta(seconds=7)}
+    trouble = health.shortage(record, make_policy(**policy), pods)
     assert trouble is not None
     assert trouble.due == at(9)
 
 
 def test_exit_code_that_no_attempt_would_mend_fails_the_gang_after_the_same_grace() -> None:
-    terms = make_terms(has_components=True, terminal_exit_codes=frozenset({3}))
+    policy = make_policy(has_components=True, terminal_exit_codes=frozenset({3}))
     pods = PodCounts(running=1, failed=2, exit_codes=frozenset({3, 1}))
-    assert health.shortage(NEVER_RAN, terms, pods) == HealthIssue(
+    assert health.shortage(NEVER_RAN, policy, pods) == HealthIssue(
         FOUND_FAILED, "failed pods: 2, with exit code 1, 3", Remedy.FAIL, at(62)
     )
 
 
 def test_exit_codes_mean_nothing_to_a_gang_with_minavailable() -> None:
-    terms = make_terms(min_available=3, terminal_exit_codes=frozenset({3}), requeuing=PATIENT)
-    trouble = health.shortage(NEVER_RAN, terms, PodCounts(failed=3, exit_codes=frozenset({3})))
+    policy = make_policy(min_available=3, terminal_exit_codes=frozenset({3}), requeuing=PATIENT)
+    trouble = health.shortage(NEVER_RAN, policy, PodCounts(failed=3, exit_codes=frozenset({3})))
     assert trouble is not None
     assert trouble.remedy is Remedy.REQUEUE
 
 
 @pytest.mark.parametrize("growth", Growth)
 def test_default_wait_of_mcad_is_five_minutes_however_it_grows(growth: Growth) -> None:
-    terms = make_terms(min_available=1, requeuing=Requeuing(growth=growth))
-    trouble = health.shortage(NEVER_RAN, terms, PodCounts())
+    policy = make_policy(min_available=1, requeuing=Requeuing(growth=growth))
+    trouble = health.shortage(NEVER_RAN, policy, PodCounts())
     assert trouble is not None
     assert trouble.due == at(302)
 

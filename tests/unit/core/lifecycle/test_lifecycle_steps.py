@@ -14,7 +14,7 @@ from dispatcher.api.conditions import ConditionType
 from dispatcher.core.lifecycle import first_steps, steps
 from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.record import Ailment, Attempt, Change, Event, Pending, Phase, Record
+from dispatcher.core.model.record import Attempt, Change, Event, NotedIssue, Pending, Phase, Record
 from dispatcher.errors import IllegalTransition
 from tests.builders import (
     WAITS,
@@ -121,10 +121,10 @@ def test_newcomer_that_is_the_head_at_once_is_blocked_in_one_step() -> None:
 
 
 def test_one_behind_the_head_is_told_once_and_stays_what_it_was() -> None:
-    change = steps.line_up(make_record(), BEHIND, LATER)
+    change = steps.note_not_evaluated(make_record(), BEHIND, LATER)
     assert change is not None
     assert change.after == gone_on(make_record(), pending=BEHIND)
-    assert steps.line_up(change.after, replace(BEHIND, message="behind another"), at(20)) is None
+    assert steps.note_not_evaluated(change.after, replace(BEHIND, message="behind another"), at(20)) is None
 
 
 def test_dispatch_clears_everything_that_was_about_waiting() -> None:
@@ -140,7 +140,7 @@ def test_attempt_that_is_found_to_be_over_ends_and_leaves_nothing_to_say() -> No
     assert evicted.attempt is not None
     assert evicted.reason
 
-    after = steps.find_over(evicted, "it is gone", LATER).after
+    after = steps.end_missed_attempt(evicted, "it is gone", LATER).after
 
     assert after == gone_on(
         evicted,
@@ -249,7 +249,7 @@ def test_requeued_appwrapper_keeps_its_place_and_says_why_it_waits() -> None:
 
 
 def test_evicted_appwrapper_keeps_its_place_and_says_why_and_how_often() -> None:
-    running = make_record(Phase.RUNNING, enqueue_seq=17, priority=9, unhealthy=Ailment("r", "m", at(3)))
+    running = make_record(Phase.RUNNING, enqueue_seq=17, priority=9, unhealthy=NotedIssue("r", "m", at(3)))
 
     taken = steps.evict(running, EvictionReason("MinPodsNotRunning", "too\nfew"), at(94), 600, at(4)).after
     after = steps.removed(taken, LATER).after
@@ -297,9 +297,9 @@ def test_creation_that_is_postponed_counts_as_no_requeuing() -> None:
 
 def test_trouble_is_noted_with_its_time_and_nothing_else() -> None:
     record = make_record(Phase.RUNNING)
-    ill = steps.fall_ill(record, "InsufficientPodsReady", "1 of 2\npods run", LATER).after
-    ailment = Ailment("InsufficientPodsReady", r"1 of 2\npods run", LATER)
-    assert ill == gone_on(record, unhealthy=ailment)
+    ill = steps.note_health_issue(record, "InsufficientPodsReady", "1 of 2\npods run", LATER).after
+    noted = NotedIssue("InsufficientPodsReady", r"1 of 2\npods run", LATER)
+    assert ill == gone_on(record, unhealthy=noted)
     assert steps.recover(ill, at(20)).after == gone_on(record, 2, at(20))
 
 
@@ -318,7 +318,7 @@ def test_what_is_done_is_remembered_item_by_item() -> None:
 
 
 def test_completed_appwrapper_ends_its_attempt_and_says_until_when_its_parts_stay() -> None:
-    record = make_record(Phase.RUNNING, unhealthy=Ailment("r", "m", at(3)))
+    record = make_record(Phase.RUNNING, unhealthy=NotedIssue("r", "m", at(3)))
 
     after = steps.complete(record, {0}, at(100), LATER).after
 
@@ -454,10 +454,12 @@ def test_conditions_stand_in_the_order_in_which_they_first_came_about() -> None:
 
 
 def test_trouble_of_which_only_the_words_change_has_lasted_since_it_began() -> None:
-    ill = steps.fall_ill(make_record(Phase.RUNNING), words.DRIFTED, "one field was changed", at(10)).after
-    worse = steps.fall_ill(ill, words.DRIFTED, "two fields were changed", at(20)).after
-    other = steps.fall_ill(worse, words.CLUSTER_UNREACHABLE, "east is away", at(30)).after
+    ill = steps.note_health_issue(
+        make_record(Phase.RUNNING), words.DRIFTED, "one field was changed", at(10)
+    ).after
+    worse = steps.note_health_issue(ill, words.DRIFTED, "two fields were changed", at(20)).after
+    other = steps.note_health_issue(worse, words.CLUSTER_UNREACHABLE, "east is away", at(30)).after
     assert [each.unhealthy for each in (worse, other)] == [
-        Ailment(words.DRIFTED, "two fields were changed", at(10)),
-        Ailment(words.CLUSTER_UNREACHABLE, "east is away", at(30)),
+        NotedIssue(words.DRIFTED, "two fields were changed", at(10)),
+        NotedIssue(words.CLUSTER_UNREACHABLE, "east is away", at(30)),
     ]

@@ -97,7 +97,7 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
     @rule()
     def stands_behind_the_head(self) -> None:
         pending = Pending("AwaitingHeadOfLine", "behind default/other, which waits")
-        self.commit(steps.line_up(self.record, pending, self.later()))
+        self.commit(steps.note_not_evaluated(self.record, pending, self.later()))
 
     @may_only(Phase.QUEUED, Phase.SUSPENDED)
     @rule(priority=st.integers(0, 3))
@@ -137,7 +137,7 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
     @may_only(*ACTIVE)
     @rule(reason=REASONS)
     def falls_ill(self, reason: str) -> None:
-        self.commit(steps.fall_ill(self.record, reason, "1 of 2 pods run", self.later()))
+        self.commit(steps.note_health_issue(self.record, reason, "1 of 2 pods run", self.later()))
 
     @may_only(*ACTIVE)
     @rule()
@@ -214,7 +214,7 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
     @may_only(*GOING_ON)
     @rule()
     def turns_out_to_be_over(self) -> None:
-        self.commit(steps.find_over(self.record, "it is gone", self.later()))
+        self.commit(steps.end_missed_attempt(self.record, "it is gone", self.later()))
 
     @may_only(Phase.QUEUED, Phase.SUSPENDED)
     @rule(cluster=st.sampled_from(["east", "hub"]), missed=st.integers(1, 3))

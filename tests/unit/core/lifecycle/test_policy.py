@@ -18,10 +18,10 @@ from dispatcher.api.appwrapper import (
     TemplatePodSet,
     WrappedObject,
 )
-from dispatcher.core.kinds.completion import ItemTerms
-from dispatcher.core.lifecycle.policy import LifecyclePolicy, terms_of
+from dispatcher.core.kinds.completion import CompletionRule
+from dispatcher.core.lifecycle.policy import LifecyclePolicy, policy_of
 from dispatcher.core.model.record import Phase
-from tests.builders import make_record, make_template, make_terms, make_wrapped
+from tests.builders import make_policy, make_record, make_template, make_wrapped
 
 NOTHING_ASKED = FaultTolerance()
 WEEK = timedelta(days=7)
@@ -36,16 +36,16 @@ def spec(*wrapped: WrappedObject, requeuing: Requeuing | None = None, **fields: 
     return AppWrapperSpec(wrapped or (make_wrapped(),), scheduling=scheduling, **fields)
 
 
-def limit_of(terms: LifecyclePolicy, reason: str) -> int | None:
+def limit_of(policy: LifecyclePolicy, reason: str) -> int | None:
     """How often one may be taken back for that reason alone; None if there is no end to it."""
     ours = reason not in words.REASONS_OF_MCAD
     records = (make_record(Phase.RUNNING, requeuings=count, retries=count * ours) for count in range(1000))
-    return next((count for count, record in enumerate(records) if terms.is_spent(record, reason)), None)
+    return next((count for count, record in enumerate(records) if policy.is_spent(record, reason)), None)
 
 
 def test_terms_of_one_whose_author_wrote_nothing() -> None:
-    assert terms_of(spec(), NOTHING_ASKED) == LifecyclePolicy(
-        items=(ItemTerms(ends=True, holds=True, pods=1),),
+    assert policy_of(spec(), NOTHING_ASKED) == LifecyclePolicy(
+        items=(CompletionRule(ends=True, holds=True, pods=1),),
         min_available=None,
         requeuing=Requeuing(),
         limit=None,
@@ -87,8 +87,8 @@ def test_terms_of_one_whose_author_wrote_everything() -> None:
         retryable_exit_codes=frozenset({4, 5}),
     )
     written = spec(requeuing=requeuing, min_available=2, spelling="v1beta2", limit=seconds(60))
-    assert terms_of(written, tolerance) == LifecyclePolicy(
-        items=(ItemTerms(ends=True, holds=True, pods=1),),
+    assert policy_of(written, tolerance) == LifecyclePolicy(
+        items=(CompletionRule(ends=True, holds=True, pods=1),),
         min_available=2,
         requeuing=requeuing,
         limit=seconds(60),
@@ -128,16 +128,16 @@ def test_terms_of_one_whose_author_wrote_everything() -> None:
 def test_what_is_tried_again_without_minavailable_follows_annotations_then_the_block_then_ours(
     requeuing: dict[str, Any], tolerance: dict[str, Any], pause: float, limit: int
 ) -> None:
-    terms = terms_of(spec(requeuing=Requeuing(**requeuing)), FaultTolerance(**tolerance))
+    policy = policy_of(spec(requeuing=Requeuing(**requeuing)), FaultTolerance(**tolerance))
     reason = words.INSUFFICIENT_PODS_READY
-    assert (terms.pause(reason), limit_of(terms, reason)) == (seconds(pause), limit)
+    assert (policy.pause(reason), limit_of(policy, reason)) == (seconds(pause), limit)
 
 
 def test_what_was_used_up_for_minavailable_leaves_the_other_tries_alone() -> None:
-    terms = make_terms(requeuing=Requeuing(max_requeuings=5), retry_limit=3)
+    policy = make_policy(requeuing=Requeuing(max_requeuings=5), retry_limit=3)
     record = make_record(Phase.RUNNING, requeuings=7, retries=2)
 
-    spent = {reason: terms.is_spent(record, reason) for reason in ("MinPodsNotRunning", "FoundFailedPods")}
+    spent = {reason: policy.is_spent(record, reason) for reason in ("MinPodsNotRunning", "FoundFailedPods")}
 
     assert spent == {"MinPodsNotRunning": True, "FoundFailedPods": False}
 
@@ -148,8 +148,8 @@ def test_what_is_tried_again_for_minavailable_follows_the_block_alone(
     reason: str, maximum: int | None
 ) -> None:
     requeuing = Requeuing(pause=seconds(7), max_requeuings=maximum)
-    terms = make_terms(requeuing=requeuing, retry_pause=seconds(90), retry_limit=0)
-    assert (terms.pause(reason), limit_of(terms, reason)) == (seconds(7), maximum)
+    policy = make_policy(requeuing=requeuing, retry_pause=seconds(90), retry_limit=0)
+    assert (policy.pause(reason), limit_of(policy, reason)) == (seconds(7), maximum)
 
 
 @pytest.mark.parametrize(
@@ -164,15 +164,15 @@ def test_what_is_tried_again_for_minavailable_follows_the_block_alone(
 )
 def test_wait_grows_with_each_requeuing(growth: Growth, most: int | None, waits: list[int]) -> None:
     max_wait = None if most is None else seconds(most)
-    terms = make_terms(requeuing=Requeuing(wait=seconds(60), growth=growth, max_wait=max_wait))
-    assert [terms.wait(requeuings) for requeuings in range(4)] == [seconds(each) for each in waits]
+    policy = make_policy(requeuing=Requeuing(wait=seconds(60), growth=growth, max_wait=max_wait))
+    assert [policy.wait(requeuings) for requeuings in range(4)] == [seconds(each) for each in waits]
 
 
 @pytest.mark.parametrize("growth", Growth)
 @pytest.mark.parametrize("requeuings", [31, 32, 1000, 2**31 - 1])
 def test_wait_stays_a_number_that_a_status_can_hold(growth: Growth, requeuings: int) -> None:
-    terms = make_terms(requeuing=Requeuing(wait=seconds(2**31 - 1), growth=growth))
-    assert terms.wait(requeuings) == seconds(2**31 - 1)
+    policy = make_policy(requeuing=Requeuing(wait=seconds(2**31 - 1), growth=growth))
+    assert policy.wait(requeuings) == seconds(2**31 - 1)
 
 
 @pytest.mark.parametrize(
@@ -186,13 +186,13 @@ def test_wait_stays_a_number_that_a_status_can_hold(growth: Growth, requeuings: 
 def test_what_is_left_of_a_completed_one_is_kept_as_the_setting_says_or_shorter(
     asked: timedelta | None, setting: timedelta, kept: timedelta
 ) -> None:
-    assert terms_of(spec(), FaultTolerance(success_ttl=asked), setting).kept_completed == kept
+    assert policy_of(spec(), FaultTolerance(success_ttl=asked), setting).kept_completed == kept
 
 
 @pytest.mark.parametrize("asked", [None, seconds(0), seconds(60)])
 def test_what_is_left_of_a_failed_one_is_kept_as_its_author_says(asked: timedelta | None) -> None:
-    terms = terms_of(spec(), FaultTolerance(deletion_on_failure_grace=asked), WEEK)
-    assert terms.kept_failed == (WEEK if asked is None else asked)
+    policy = policy_of(spec(), FaultTolerance(deletion_on_failure_grace=asked), WEEK)
+    assert policy.kept_failed == (WEEK if asked is None else asked)
 
 
 @pytest.mark.parametrize(
@@ -219,7 +219,7 @@ def test_what_is_left_of_a_failed_one_is_kept_as_its_author_says(asked: timedelt
 def test_pods_are_expected_only_of_kinds_that_are_sure_to_make_them(
     wrapped: list[WrappedObject], expected: bool
 ) -> None:
-    assert terms_of(spec(*wrapped), NOTHING_ASKED).expects_pods is expected
+    assert policy_of(spec(*wrapped), NOTHING_ASKED).expects_pods is expected
 
 
 @pytest.mark.parametrize(
@@ -237,10 +237,10 @@ def test_pods_are_expected_only_of_kinds_that_are_sure_to_make_them(
 def test_exit_codes_say_whether_another_attempt_may_help(
     terminal: tuple[int, ...], retryable: tuple[int, ...], codes: tuple[int, ...], is_terminal: bool
 ) -> None:
-    terms = make_terms(terminal_exit_codes=frozenset(terminal), retryable_exit_codes=frozenset(retryable))
-    assert terms.is_terminal(frozenset(codes)) is is_terminal
+    policy = make_policy(terminal_exit_codes=frozenset(terminal), retryable_exit_codes=frozenset(retryable))
+    assert policy.is_terminal(frozenset(codes)) is is_terminal
 
 
 def test_annotation_of_no_grace_at_all_forces_deletion_at_once() -> None:
     at_once = FaultTolerance(force_deletion_grace=timedelta(0))
-    assert terms_of(spec(), at_once).force_deletion_after == timedelta(0)
+    assert policy_of(spec(), at_once).force_deletion_after == timedelta(0)

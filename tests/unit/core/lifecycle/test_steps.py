@@ -50,7 +50,7 @@ def at_later(step: Callable[[Record, datetime], Change | None]) -> Callable[[Rec
 
 STEPS_AT: dict[Cause, Callable[[Record, datetime], Change | None]] = {
     Cause.BLOCKED: lambda record, now: steps.block(record, WAITS, now),
-    Cause.LINED_UP: lambda record, now: steps.line_up(record, BEHIND, now),
+    Cause.NOT_EVALUATED: lambda record, now: steps.note_not_evaluated(record, BEHIND, now),
     Cause.BECAME_HEAD: lambda record, now: steps.block(told(record), WAITS, now, is_head=True),
     Cause.REPRIORITISED: lambda record, now: steps.reprioritise(record, 7, 0.5, now),
     Cause.SUSPENDED: lambda record, now: steps.suspend(record, now),
@@ -58,7 +58,7 @@ STEPS_AT: dict[Cause, Callable[[Record, datetime], Change | None]] = {
     Cause.DISPATCHED: lambda record, now: steps.dispatch(record, "hub", now),
     Cause.CREATED: lambda record, now: steps.created(record, (make_ref(),), now),
     Cause.PODS_RUNNING: lambda record, now: steps.mark_running(record, now),
-    Cause.UNHEALTHY: lambda record, now: steps.fall_ill(
+    Cause.UNHEALTHY: lambda record, now: steps.note_health_issue(
         record, words.INSUFFICIENT_PODS_READY, "0 of 1 pods run", now
     ),
     Cause.RECOVERED: lambda record, now: steps.recover(record, now),
@@ -69,7 +69,7 @@ STEPS_AT: dict[Cause, Callable[[Record, datetime], Change | None]] = {
         record, EvictionReason(words.MIN_PODS_NOT_RUNNING, "too few pods"), at(40), 600, now
     ),
     Cause.REDIRECTED: lambda record, now: steps.redirect(
-        record, record.where.directed(parse_selector("zone=east", ""), EVERYTHING), now
+        record, record.requirements.directed(parse_selector("zone=east", ""), EVERYTHING), now
     ),
     Cause.RUN_FAILED: lambda record, now: steps.fail(
         record, EvictionReason(words.FAILED_COMPONENT, "it failed"), now
@@ -85,7 +85,7 @@ STEPS_AT: dict[Cause, Callable[[Record, datetime], Change | None]] = {
     Cause.EXPIRED: lambda record, now: steps.expire(record, now),
     Cause.ABANDONED: lambda record, now: steps.abandon(record, "cluster east has not answered", now),
     Cause.LOST: lambda record, now: steps.lose(record, "cluster east has not answered", now),
-    Cause.FOUND_OVER: lambda record, now: steps.find_over(record, "it is gone", now),
+    Cause.FOUND_OVER: lambda record, now: steps.end_missed_attempt(record, "it is gone", now),
     Cause.FOUND_RUNNING: lambda record, now: steps.take_over(record, "east", record.attempts + 2, now),
     Cause.FOUND_COMPLETED: lambda record, now: steps.recall_completed(record, at(100), now),
     Cause.FOUND_FAILED: lambda record, now: steps.recall_failed(
@@ -234,7 +234,7 @@ EVENTS: list[tuple[Cause, Phase | None, Phase, dict[str, object]]] = [
     (Cause.FOUND_COMPLETED, None, Phase.COMPLETED, {}),
     (Cause.FOUND_FAILED, None, Phase.FAILED, {"message": "ran too long"}),
     (Cause.BLOCKED, Phase.QUEUED, Phase.QUEUED, {"reason": WAITS.reason, "message": WAITS.message}),
-    (Cause.LINED_UP, Phase.QUEUED, Phase.QUEUED, {"reason": BEHIND.reason, "message": BEHIND.message}),
+    (Cause.NOT_EVALUATED, Phase.QUEUED, Phase.QUEUED, {"reason": BEHIND.reason, "message": BEHIND.message}),
     (Cause.BECAME_HEAD, Phase.QUEUED, Phase.QUEUED, {}),
     (
         Cause.REPRIORITISED,
@@ -376,7 +376,7 @@ def test_latest_time_of_a_record_is_that_of_its_last_step_but_none_that_is_to_co
     assert running.attempt is not None
     ended = replace(running.attempt, ended_at=at(500))
     assert steps.latest(replace(running, attempt=ended)) == at(500)
-    ill = steps.fall_ill(running, words.INSUFFICIENT_PODS_READY, "0 of 1", at(700)).after
+    ill = steps.note_health_issue(running, words.INSUFFICIENT_PODS_READY, "0 of 1", at(700)).after
     assert steps.latest(ill) == at(700)
 
 

@@ -17,7 +17,7 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.backfill import Bounds
 from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodPhase
 from dispatcher.core.scheduling.cycle import Placed, Policy
-from tests.builders import at, make_gang, make_record, make_sites
+from tests.builders import at, make_gang, make_record, make_snapshots
 
 STARVATION = timedelta(minutes=10)
 HOUR = timedelta(hours=1)
@@ -109,8 +109,8 @@ class World:
         self.cache.put(steps.release(deleting, self.now).after)
 
     def _cycle(self) -> None:
-        sites = make_sites(**{name: ledger.snapshot() for name, ledger in self.clusters.items()})
-        for outcome in self.cache.pending_queue.plan(sites, self.policy, STARVATION, self.now):
+        snapshots = make_snapshots(**{name: ledger.snapshot() for name, ledger in self.clusters.items()})
+        for outcome in self.cache.pending_queue.plan(snapshots, self.policy, STARVATION, self.now):
             change = change_of(outcome, self.now)
             if change is None:
                 continue

@@ -32,7 +32,7 @@ from dispatcher.core.scheduling.backfill import (
 from dispatcher.core.scheduling.capacity import CapacityLedger, Node
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, plan
-from tests.builders import at, make_gang, make_record, make_sites, make_snapshot
+from tests.builders import at, make_gang, make_record, make_snapshot, make_snapshots
 from tests.unit.core.scheduling.month import HOUR, MINUTE, cpus, make_cluster
 
 BOUNDS = Bounds(kept=HOUR, rest=10 * MINUTE)
@@ -164,8 +164,8 @@ def busy(cpu: int = 8000, free: int = 0) -> CapacityLedger:
     return ledger
 
 
-def sites_of(**free: int) -> dict[str, ClusterSnapshot]:
-    return make_sites(**{name: busy(free=cpu).snapshot() for name, cpu in free.items()})
+def snapshots_of(**free: int) -> dict[str, ClusterSnapshot]:
+    return make_snapshots(**{name: busy(free=cpu).snapshot() for name, cpu in free.items()})
 
 
 LARGE = make_record(name="large", gang=make_gang(cpu=8000))
@@ -179,7 +179,7 @@ def kept(reservations: Mapping[str, Reservation]) -> dict[str, str]:
 def test_capacity_is_kept_where_the_gang_is_estimated_to_fit_soonest() -> None:
     runs = {"a": [running_since(-86400, cpu=8000)], "b": [running_since(-60, cpu=8000)], "c": []}
     running = Running(lambda name: runs[name])
-    reservations = Backfill(BOUNDS, running).renew([LARGE, OTHER], sites_of(a=0, b=0, c=0), at(0))
+    reservations = Backfill(BOUNDS, running).renew([LARGE, OTHER], snapshots_of(a=0, b=0, c=0), at(0))
     assert kept(reservations) == {"large": "b", "other": "a"}
 
 
@@ -187,40 +187,40 @@ def test_limit_is_asked_for_where_the_record_does_not_know_it() -> None:
     runs = {name: [running_since(-86400, cpu=8000)] for name in ("a", "b")}
     runs["b"] = [replace(runs["b"][0], uid="limited")]
     running = Running(lambda name: runs[name], lambda each: 25 * HOUR if each.uid == "limited" else None)
-    assert kept(Backfill(BOUNDS, running).renew([LARGE], sites_of(a=0, b=0), at(0))) == {"large": "b"}
+    assert kept(Backfill(BOUNDS, running).renew([LARGE], snapshots_of(a=0, b=0), at(0))) == {"large": "b"}
 
 
 def test_tie_is_settled_by_name_and_kept_though_another_cluster_looks_better_later() -> None:
     backfill = Backfill(BOUNDS)
-    assert kept(backfill.renew([LARGE], sites_of(a=0, b=0), at(0))) == {"large": "a"}
-    assert kept(backfill.renew([LARGE], sites_of(a=0, b=8000), at(3599))) == {"large": "a"}
-    assert kept(backfill.renew([LARGE], sites_of(a=0, b=8000), at(3600))) == {"large": "b"}
-    assert kept(backfill.renew([LARGE], sites_of(a=0, b=0), at(7200))) == {"large": ""}
-    assert kept(backfill.renew([], sites_of(a=0, b=0), at(7201))) == {}
-    assert kept(backfill.renew([LARGE], sites_of(a=0, b=0), at(7202))) == {"large": "a"}
+    assert kept(backfill.renew([LARGE], snapshots_of(a=0, b=0), at(0))) == {"large": "a"}
+    assert kept(backfill.renew([LARGE], snapshots_of(a=0, b=8000), at(3599))) == {"large": "a"}
+    assert kept(backfill.renew([LARGE], snapshots_of(a=0, b=8000), at(3600))) == {"large": "b"}
+    assert kept(backfill.renew([LARGE], snapshots_of(a=0, b=0), at(7200))) == {"large": ""}
+    assert kept(backfill.renew([], snapshots_of(a=0, b=0), at(7201))) == {}
+    assert kept(backfill.renew([LARGE], snapshots_of(a=0, b=0), at(7202))) == {"large": "a"}
 
 
 def test_one_that_stands_goes_before_one_that_begins_whatever_their_order() -> None:
     backfill = Backfill(BOUNDS)
-    backfill.renew([OTHER], sites_of(a=0), at(0))
-    assert kept(backfill.renew([LARGE, OTHER], sites_of(a=0), at(1))) == {"other": "a"}
-    assert kept(backfill.renew([LARGE, OTHER], sites_of(a=0), at(3600))) == {"large": "", "other": ""}
-    assert kept(backfill.renew([LARGE, OTHER], sites_of(a=0), at(7200))) == {"large": "a", "other": ""}
-    assert kept(backfill.renew([LARGE, OTHER], sites_of(a=0), at(10800))) == {"large": "", "other": ""}
+    backfill.renew([OTHER], snapshots_of(a=0), at(0))
+    assert kept(backfill.renew([LARGE, OTHER], snapshots_of(a=0), at(1))) == {"other": "a"}
+    assert kept(backfill.renew([LARGE, OTHER], snapshots_of(a=0), at(3600))) == {"large": "", "other": ""}
+    assert kept(backfill.renew([LARGE, OTHER], snapshots_of(a=0), at(7200))) == {"large": "a", "other": ""}
+    assert kept(backfill.renew([LARGE, OTHER], snapshots_of(a=0), at(10800))) == {"large": "", "other": ""}
     # No end is in sight: the second rest in a row takes twice as long.
-    assert kept(backfill.renew([LARGE, OTHER], sites_of(a=0), at(17999))) == {"large": "", "other": ""}
-    assert kept(backfill.renew([LARGE, OTHER], sites_of(a=0), at(18000))) == {"large": "", "other": "a"}
+    assert kept(backfill.renew([LARGE, OTHER], snapshots_of(a=0), at(17999))) == {"large": "", "other": ""}
+    assert kept(backfill.renew([LARGE, OTHER], snapshots_of(a=0), at(18000))) == {"large": "", "other": "a"}
 
 
 def test_cluster_rests_after_a_gang_that_goes_in_vain_is_deleted_or_directed_elsewhere() -> None:
-    elsewhere = replace(OTHER, where=ClusterRequirements(selector=parse_selector("region=eu", "")))
+    elsewhere = replace(OTHER, requirements=ClusterRequirements(selector=parse_selector("region=eu", "")))
     for left in ([], [elsewhere]):
         backfill = Backfill(BOUNDS)
-        backfill.renew([OTHER], sites_of(a=0), at(0))
-        backfill.renew(left, sites_of(a=0), at(3000))
-        waits = backfill.renew([LARGE], sites_of(a=0), at(3001))[LARGE.uid]
+        backfill.renew([OTHER], snapshots_of(a=0), at(0))
+        backfill.renew(left, snapshots_of(a=0), at(3000))
+        waits = backfill.renew([LARGE], snapshots_of(a=0), at(3001))[LARGE.uid]
         assert (waits.cluster, waits.until) == ("", at(6000))
-        assert kept(backfill.renew([LARGE], sites_of(a=0), at(6000))) == {"large": "a"}
+        assert kept(backfill.renew([LARGE], snapshots_of(a=0), at(6000))) == {"large": "a"}
 
 
 @pytest.mark.parametrize(
@@ -229,37 +229,40 @@ def test_cluster_rests_after_a_gang_that_goes_in_vain_is_deleted_or_directed_els
 )
 def test_cluster_does_not_rest_after_a_gang_that_was_dispatched(cpus_now: dict[str, int]) -> None:
     backfill = Backfill(BOUNDS)
-    assert kept(backfill.renew([OTHER], sites_of(a=0, b=0), at(0))) == {"other": "a"}
-    backfill.renew([OTHER], sites_of(**cpus_now), at(3000))
-    assert kept(backfill.renew([LARGE], sites_of(a=0, b=0), at(3001))) == {"large": "a"}
+    assert kept(backfill.renew([OTHER], snapshots_of(a=0, b=0), at(0))) == {"other": "a"}
+    backfill.renew([OTHER], snapshots_of(**cpus_now), at(3000))
+    assert kept(backfill.renew([LARGE], snapshots_of(a=0, b=0), at(3001))) == {"large": "a"}
 
 
 def test_reservation_that_is_complete_at_its_end_is_not_in_vain() -> None:
     backfill = Backfill(BOUNDS)
-    backfill.renew([OTHER], sites_of(a=0), at(0))
-    backfill.renew([OTHER], sites_of(a=8000), at(3600))
-    assert kept(backfill.renew([LARGE], sites_of(a=0), at(3601))) == {"large": "a"}
+    backfill.renew([OTHER], snapshots_of(a=0), at(0))
+    backfill.renew([OTHER], snapshots_of(a=8000), at(3600))
+    assert kept(backfill.renew([LARGE], snapshots_of(a=0), at(3601))) == {"large": "a"}
 
 
 def test_complete_reservation_ends_the_series_of_those_in_vain() -> None:
     vain = Rest(at(0), at(0), fruitless=3)
     backfill = Backfill(BOUNDS, state=State(rests={"a": vain}))
-    backfill.renew([OTHER], sites_of(a=0), at(0))
-    backfill.renew([OTHER], sites_of(a=8000), at(1))
-    assert backfill.renew([], sites_of(a=0), at(2)) == {}
+    backfill.renew([OTHER], snapshots_of(a=0), at(0))
+    backfill.renew([OTHER], snapshots_of(a=8000), at(1))
+    assert backfill.renew([], snapshots_of(a=0), at(2)) == {}
     assert backfill.state.rests == {}
 
 
 def test_gang_that_waits_goes_on_once_a_reservation_of_another_ends_early() -> None:
     backfill = Backfill(BOUNDS)
-    backfill.renew([OTHER], sites_of(a=0, b=0), at(0))
-    assert kept(backfill.renew([OTHER, LARGE], sites_of(a=0, b=0), at(60))) == {"other": "a", "large": "b"}
-    later = sites_of(a=0, b=0)
+    backfill.renew([OTHER], snapshots_of(a=0, b=0), at(0))
+    assert kept(backfill.renew([OTHER, LARGE], snapshots_of(a=0, b=0), at(60))) == {
+        "other": "a",
+        "large": "b",
+    }
+    later = snapshots_of(a=0, b=0)
     assert kept(backfill.renew([OTHER, LARGE], later, at(3600))) == {"other": "", "large": "b"}
     waits = backfill.renew([OTHER, LARGE], later, at(3600))[OTHER.uid]
     assert waits == Reservation("", at(3600), at(3660), at(0), ("a",), is_hopeful=False, waits=True)
-    backfill.renew([OTHER, LARGE], sites_of(a=0, b=8000), at(3601))
-    assert kept(backfill.renew([OTHER], sites_of(a=0, b=0), at(3602))) == {"other": "b"}
+    backfill.renew([OTHER, LARGE], snapshots_of(a=0, b=8000), at(3601))
+    assert kept(backfill.renew([OTHER], snapshots_of(a=0, b=0), at(3602))) == {"other": "b"}
 
 
 @pytest.mark.parametrize(
@@ -298,10 +301,10 @@ def test_cluster_rests_for_as_long_as_it_was_kept_in_vain(
 
 
 @pytest.mark.parametrize(
-    ("where", "site", "rests"),
+    ("requirements", "snapshot", "rests"),
     [
         pytest.param(
-            ClusterRequirements(), {"snapshot": make_snapshot(cpu=4000)}, False, id="a-node-is-not-ready"
+            ClusterRequirements(), {"capacity": make_snapshot(cpu=4000)}, False, id="a-node-is-not-ready"
         ),
         pytest.param(
             ClusterRequirements(),
@@ -318,30 +321,30 @@ def test_cluster_rests_for_as_long_as_it_was_kept_in_vain(
     ],
 )
 def test_cluster_does_not_rest_because_it_is_out_of_the_question_for_a_while(
-    where: ClusterRequirements, site: dict[str, object], rests: bool
+    requirements: ClusterRequirements, snapshot: dict[str, object], rests: bool
 ) -> None:
     """Else every large gang would wait for as long as one had waited before a node was restarted."""
-    backfill, sites = Backfill(BOUNDS), sites_of(a=0, b=0)
-    backfill.renew([LARGE], sites, at(0))
-    sites["a"] = replace(sites["a"], **site)  # type: ignore[arg-type]  # Site's own fields
-    backfill.renew([replace(LARGE, where=where)], sites, at(3000))
+    backfill, snapshots = Backfill(BOUNDS), snapshots_of(a=0, b=0)
+    backfill.renew([LARGE], snapshots, at(0))
+    snapshots["a"] = replace(snapshots["a"], **snapshot)  # type: ignore[arg-type]  # Site's own fields
+    backfill.renew([replace(LARGE, requirements=requirements)], snapshots, at(3000))
     assert bool(backfill.state.rests) is rests
 
 
 def test_rests_of_clusters_that_have_left_are_forgotten() -> None:
     vain = Rest(at(9000), at(9000))
     backfill = Backfill(BOUNDS, state=State(rests={"a": vain, "gone": vain}))
-    backfill.renew([LARGE], sites_of(a=0), at(0))
+    backfill.renew([LARGE], snapshots_of(a=0), at(0))
     assert backfill.state.rests == {"a": vain}
 
 
 def test_gang_goes_on_waiting_for_its_turn_while_a_cluster_is_silent_for_a_moment() -> None:
-    backfill, sites = Backfill(BOUNDS), sites_of(a=0, b=0)
+    backfill, snapshots = Backfill(BOUNDS), snapshots_of(a=0, b=0)
     waits = Reservation("", at(-90), at(70), at(-3690), ("a",), waits=True)
     backfill.state = State({LARGE.uid: waits}, {"b": Rest(at(70), at(70))})
-    silent = {**sites, "b": replace(sites["b"], closed=Closed("ClusterUnreachable", "timed out"))}
+    silent = {**snapshots, "b": replace(snapshots["b"], closed=Closed("ClusterUnreachable", "timed out"))}
     assert backfill.renew([LARGE], silent, at(1))[LARGE.uid] == replace(waits, until=at(601))
-    assert backfill.renew([LARGE], sites, at(2))[LARGE.uid] == waits
+    assert backfill.renew([LARGE], snapshots, at(2))[LARGE.uid] == waits
 
 
 def test_what_a_gang_has_waited_for_its_turn_makes_its_rest_no_longer() -> None:
@@ -354,7 +357,7 @@ def test_what_a_gang_has_waited_for_its_turn_makes_its_rest_no_longer() -> None:
 def test_gang_that_never_had_a_reservation_has_its_turn_before_one_whose_rest_ended_later() -> None:
     backfill, never = Backfill(BOUNDS), replace(LARGE, blocked_since=at(-500))
     backfill.state = State({OTHER.uid: Reservation("", at(-3690), at(-90), at(-7200), ("a", "b"))})
-    assert kept(backfill.renew([OTHER, never], sites_of(a=0), at(0))) == {"other": "", "large": "a"}
+    assert kept(backfill.renew([OTHER, never], snapshots_of(a=0), at(0))) == {"other": "", "large": "a"}
 
 
 def test_gang_with_an_estimate_need_not_wait_out_what_those_without_one_have_brought_about() -> None:
@@ -362,7 +365,7 @@ def test_gang_with_an_estimate_need_not_wait_out_what_those_without_one_have_bro
     running = Running(lambda _: [running_since(-60, cpu=8000)])
     for found, cluster in ((Running(), ""), (running, "a")):
         backfill = Backfill(BOUNDS, found, State(rests=rests))
-        assert kept(backfill.renew([LARGE], sites_of(a=0), at(1))) == {"large": cluster}
+        assert kept(backfill.renew([LARGE], snapshots_of(a=0), at(1))) == {"large": cluster}
 
 
 @pytest.mark.parametrize(
@@ -417,55 +420,55 @@ def test_gang_that_waits_for_its_turn_is_told_since_when_it_may_have_it() -> Non
 
 
 @pytest.mark.parametrize(
-    ("site", "cluster"),
+    ("snapshot", "cluster"),
     [
         pytest.param({"closed": Closed("ClusterUnreachable", "timed out")}, "a", id="silent-for-a-moment"),
         pytest.param({"closed": Closed("ClusterCordoned", "new racks")}, "b", id="cordoned"),
         pytest.param({"closed": Closed("ClusterDraining", "it is being emptied")}, "b", id="being-emptied"),
-        pytest.param({"snapshot": make_snapshot(cpu=4000)}, "b", id="too-small-now"),
+        pytest.param({"capacity": make_snapshot(cpu=4000)}, "b", id="too-small-now"),
         pytest.param({"missing_namespaces": frozenset({"team"})}, "b", id="not-for-it-any-more"),
     ],
 )
 def test_reservation_leaves_a_cluster_that_is_out_of_the_question_before_its_bound(
-    site: dict[str, object], cluster: str
+    snapshot: dict[str, object], cluster: str
 ) -> None:
-    backfill, record = Backfill(BOUNDS), replace(LARGE, where=ClusterRequirements(namespace="team"))
-    sites = sites_of(a=0, b=0)
-    backfill.renew([record], sites, at(0))
-    sites["a"] = replace(sites["a"], **site)  # type: ignore[arg-type]  # Site's own fields
-    assert kept(backfill.renew([record], sites, at(1))) == {"large": cluster}
-    del sites["a"]
-    assert kept(backfill.renew([record], sites, at(2))) == {"large": "b"}
+    backfill, record = Backfill(BOUNDS), replace(LARGE, requirements=ClusterRequirements(namespace="team"))
+    snapshots = snapshots_of(a=0, b=0)
+    backfill.renew([record], snapshots, at(0))
+    snapshots["a"] = replace(snapshots["a"], **snapshot)  # type: ignore[arg-type]  # Site's own fields
+    assert kept(backfill.renew([record], snapshots, at(1))) == {"large": cluster}
+    del snapshots["a"]
+    assert kept(backfill.renew([record], snapshots, at(2))) == {"large": "b"}
 
 
 def test_nothing_is_kept_where_the_gang_may_not_go_and_on_the_hub_alone_there_is_no_choice() -> None:
-    record = replace(LARGE, where=ClusterRequirements(selector=parse_selector("region=eu", "")))
-    assert kept(Backfill(BOUNDS, Running()).renew([record], sites_of(a=0), at(0))) == {}
-    assert kept(Backfill(BOUNDS, Running()).renew([record], sites_of(hub=0), at(0))) == {"large": "hub"}
+    record = replace(LARGE, requirements=ClusterRequirements(selector=parse_selector("region=eu", "")))
+    assert kept(Backfill(BOUNDS, Running()).renew([record], snapshots_of(a=0), at(0))) == {}
+    assert kept(Backfill(BOUNDS, Running()).renew([record], snapshots_of(hub=0), at(0))) == {"large": "hub"}
 
 
 def test_nothing_is_kept_where_daemonsets_take_what_is_needed() -> None:
-    sites = make_sites(
+    snapshots = make_snapshots(
         a=make_cluster(1, 8, daemons=0.1).snapshot(), b=make_cluster(1, 8, foreign=1).snapshot()
     )
-    assert kept(Backfill(BOUNDS, Running()).renew([LARGE], sites, at(0))) == {"large": "b"}
+    assert kept(Backfill(BOUNDS, Running()).renew([LARGE], snapshots, at(0))) == {"large": "b"}
 
 
 # --- in the plan ---------------------------------------------------------------------------------------------
 
 
 def planned(
-    sites: dict[str, ClusterSnapshot], reservation: Reservation | None, *others: Record
+    snapshots: dict[str, ClusterSnapshot], reservation: Reservation | None, *others: Record
 ) -> list[Outcome]:
     reservations = {LARGE.uid: reservation} if reservation else {}
-    return plan([LARGE, *others], sites, starved={LARGE.uid}, reservations=reservations)
+    return plan([LARGE, *others], snapshots, starved={LARGE.uid}, reservations=reservations)
 
 
 SMALL = make_record(name="small")
 
 
 def test_what_is_kept_on_one_cluster_is_told_to_the_gang_and_open_elsewhere() -> None:
-    large, small = planned(sites_of(a=2000, b=1000), replace(BEGUN, cluster="b", tried=("a", "b")), SMALL)
+    large, small = planned(snapshots_of(a=2000, b=1000), replace(BEGUN, cluster="b", tried=("a", "b")), SMALL)
     assert isinstance(large, Waiting)
     assert large.pending == Pending(
         "InsufficientResources",
@@ -486,7 +489,7 @@ def test_what_is_kept_on_one_cluster_is_told_to_the_gang_and_open_elsewhere() ->
 def test_gang_whose_reservation_ended_keeps_nothing_and_the_next_is_the_head() -> None:
     rests = following(replace(BEGUN, until=at(0)), (), at(0), BOUNDS)
     other, small = make_record(name="other", gang=make_gang(cpu=3000)), SMALL
-    outcomes = planned(sites_of(hub=1000), rests, other, small)
+    outcomes = planned(snapshots_of(hub=1000), rests, other, small)
     assert [(type(each), getattr(each, "is_head", None)) for each in outcomes] == [
         (Waiting, False),
         (Waiting, True),
@@ -495,7 +498,7 @@ def test_gang_whose_reservation_ended_keeps_nothing_and_the_next_is_the_head() -
 
 
 def test_gang_that_fits_is_placed_whatever_is_reserved() -> None:
-    (outcome,) = planned(sites_of(a=0, b=8000), BEGUN)
+    (outcome,) = planned(snapshots_of(a=0, b=8000), BEGUN)
     assert isinstance(outcome, Placed)
     assert outcome.cluster == "b"
 
@@ -531,7 +534,7 @@ def test_what_is_said_of_a_reservation_is_found_again_in_the_message() -> None:
 
 
 def test_gang_that_needs_what_daemonsets_take_is_told_how_much_that_is() -> None:
-    (outcome,) = plan([LARGE], make_sites(hub=make_cluster(1, 8, daemons=0.25).snapshot()))
+    (outcome,) = plan([LARGE], make_snapshots(hub=make_cluster(1, 8, daemons=0.25).snapshot()))
     said = (
         "cluster hub: cpu: needs 8, 7750m in all of it (of 8, 250m are taken by DaemonSets and static pods)"
     )

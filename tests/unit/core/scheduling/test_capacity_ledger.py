@@ -14,9 +14,9 @@ from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity import (
     CapacityLedger,
     Node,
-    Plight,
     Pod,
     PodPhase,
+    PodReason,
     Unscheduled,
     account,
     attainable,
@@ -50,7 +50,7 @@ PODS = st.builds(
     owner=st.none() | APPWRAPPERS,
     claim=st.none() | APPWRAPPERS,
     never_ends=st.booleans(),
-    plight=st.sampled_from(Plight),
+    reason=st.sampled_from(PodReason),
     exit_codes=st.sampled_from([(), (1,), (1, 137)]),
     unscheduled=st.none() | st.builds(Unscheduled, pod=POD_UIDS),
 )
@@ -58,16 +58,16 @@ PODS = st.builds(
 
 def counts(pods: Collection[Pod], down: Collection[str]) -> PodCounts:
     """What is to be counted, said once more and otherwise."""
-    phases, plights = [pod.phase for pod in pods], [pod.plight for pod in pods]
+    phases, reasons = [pod.phase for pod in pods], [pod.reason for pod in pods]
     return PodCounts(
         pending=phases.count(PodPhase.PENDING) + phases.count(PodPhase.UNKNOWN),
         running=phases.count(PodPhase.RUNNING),
         succeeded=phases.count(PodPhase.SUCCEEDED),
         failed=phases.count(PodPhase.FAILED),
-        starting=plights.count(Plight.STARTING),
-        unschedulable=plights.count(Plight.UNSCHEDULABLE),
+        starting=reasons.count(PodReason.STARTING),
+        unschedulable=reasons.count(PodReason.UNSCHEDULABLE),
         lost=sum(pod.live and pod.node in down for pod in pods),
-        evicted=plights.count(Plight.EVICTED),
+        evicted=reasons.count(PodReason.EVICTED),
         exit_codes=frozenset(code for pod in pods for code in pod.exit_codes),
     )
 

@@ -14,7 +14,7 @@ from dispatcher.core.scheduling.cluster_filters import (
     Closed,
     ClusterSnapshot,
     Score,
-    leads_nowhere,
+    has_no_cluster_left,
     rejection,
     score,
 )
@@ -24,13 +24,13 @@ from tests.unit.core.scheduling.clusters import JOB, RAY
 CORDONED = Closed("ClusterCordoned", "new racks on Friday")
 
 
-def make_site(name: str = "east", cpu: int = 8000, gpu: int = 0, **known: Any) -> ClusterSnapshot:  # noqa: ANN401
+def make_snapshot_of(name: str = "east", cpu: int = 8000, gpu: int = 0, **known: Any) -> ClusterSnapshot:  # noqa: ANN401
     """An idle cluster with so much."""
     return ClusterSnapshot(name, make_snapshot(cpu=cpu, gpu=gpu), **known)
 
 
 @pytest.mark.parametrize(
-    ("where", "known", "reason", "message"),
+    ("requirements", "known", "reason", "message"),
     [
         pytest.param(
             ClusterRequirements(selector=parse_selector("region=eu,!spot", "")),
@@ -89,18 +89,18 @@ def make_site(name: str = "east", cpu: int = 8000, gpu: int = 0, **known: Any) -
     ],
 )
 def test_cluster_is_rejected(
-    where: ClusterRequirements, known: dict[str, Any], reason: str, message: str
+    requirements: ClusterRequirements, known: dict[str, Any], reason: str, message: str
 ) -> None:
-    assert rejection(where, make_site(**known)) == Rejection("east", reason, message)
+    assert rejection(requirements, make_snapshot_of(**known)) == Rejection("east", reason, message)
 
 
 def test_what_is_said_of_one_cluster_is_cut_short() -> None:
-    found = rejection(ANYWHERE, make_site(closed=Closed("ClusterCordoned", "x" * 1025)))
+    found = rejection(ANYWHERE, make_snapshot_of(closed=Closed("ClusterCordoned", "x" * 1025)))
     assert found == Rejection("east", "ClusterCordoned", "x" * 1023 + "…")
 
 
 @pytest.mark.parametrize(
-    ("where", "known"),
+    ("requirements", "known"),
     [
         pytest.param(ANYWHERE, {"missing_kinds": frozenset({RAY})}, id="nothing-required"),
         pytest.param(
@@ -131,8 +131,8 @@ def test_what_is_said_of_one_cluster_is_cut_short() -> None:
         ),
     ],
 )
-def test_cluster_is_not_rejected(where: ClusterRequirements, known: dict[str, Any]) -> None:
-    assert rejection(where, make_site(**known)) is None
+def test_cluster_is_not_rejected(requirements: ClusterRequirements, known: dict[str, Any]) -> None:
+    assert rejection(requirements, make_snapshot_of(**known)) is None
 
 
 def test_equal_requirements_are_one_key_and_others_are_not() -> None:
@@ -151,86 +151,94 @@ def test_equal_requirements_are_one_key_and_others_are_not() -> None:
     assert len({one, ANYWHERE, replace(one, prefers=EVERYTHING), replace(one, selector=EVERYTHING)}) == 4
 
 
-def rated(where: ClusterRequirements, site: ClusterSnapshot, **demand: int) -> Score:
+def rated(requirements: ClusterRequirements, snapshot: ClusterSnapshot, **demand: int) -> Score:
     gang = make_gang(**demand)
-    return score(gang, where, site, site.snapshot.free_for(gang))
+    return score(gang, requirements, snapshot, snapshot.capacity.free_for(gang))
 
 
 def test_score_is_exact_about_the_device_and_the_rest() -> None:
-    site = make_site(cpu=9000, gpu=7, errors=2)
-    assert rated(ANYWHERE, site, cpu=1000, gpu=2) == Score(
+    snapshot = make_snapshot_of(cpu=9000, gpu=7, errors=2)
+    assert rated(ANYWHERE, snapshot, cpu=1000, gpu=2) == Score(
         tenths=7, is_not_preferred=False, errors=2, left=(714285, 888888), name="east"
     )
-    assert rated(ANYWHERE, site, cpu=1000) == Score(8, False, 2, (0, 888888), "east")
+    assert rated(ANYWHERE, snapshot, cpu=1000) == Score(8, False, 2, (0, 888888), "east")
 
 
 @pytest.mark.parametrize(
-    ("better", "worse", "where", "demand"),
+    ("better", "worse", "requirements", "demand"),
     [
         pytest.param(
-            make_site("z", cpu=8000),
-            make_site("a", cpu=64000),
+            make_snapshot_of("z", cpu=8000),
+            make_snapshot_of("a", cpu=64000),
             ANYWHERE,
             {"cpu": 6000},
             id="it-fills-it-best",
         ),
         pytest.param(
-            make_site("z", cpu=64000, gpu=2),
-            make_site("a", cpu=4000, gpu=8),
+            make_snapshot_of("z", cpu=64000, gpu=2),
+            make_snapshot_of("a", cpu=4000, gpu=8),
             ANYWHERE,
             {"cpu": 4000, "gpu": 2},
             id="of-devices-rather-than-of-the-rest",
         ),
         pytest.param(
-            make_site("z", cpu=4000, gpu=2),
-            make_site("a", cpu=64000, gpu=2),
+            make_snapshot_of("z", cpu=4000, gpu=2),
+            make_snapshot_of("a", cpu=64000, gpu=2),
             ANYWHERE,
             {"cpu": 4000, "gpu": 2},
             id="of-the-rest-where-devices-are-equal",
         ),
         pytest.param(
-            make_site("z", cpu=8100, labels={"region": "eu"}),
-            make_site("a", cpu=8000),
+            make_snapshot_of("z", cpu=8100, labels={"region": "eu"}),
+            make_snapshot_of("a", cpu=8000),
             ClusterRequirements(prefers=parse_selector("region=eu", "")),
             {"cpu": 8000},
             id="preferred-where-it-fills-them-about-as-well",
         ),
         pytest.param(
-            make_site("z", cpu=8000),
-            make_site("a", cpu=64000, labels={"region": "eu"}),
+            make_snapshot_of("z", cpu=8000),
+            make_snapshot_of("a", cpu=64000, labels={"region": "eu"}),
             ClusterRequirements(prefers=parse_selector("region=eu", "")),
             {"cpu": 8000},
             id="filled-far-better-than-the-preferred",
         ),
         pytest.param(
-            make_site("z", cpu=8000, labels={"region": "eu"}, errors=9),
-            make_site("a", cpu=8000),
+            make_snapshot_of("z", cpu=8000, labels={"region": "eu"}, errors=9),
+            make_snapshot_of("a", cpu=8000),
             ClusterRequirements(prefers=parse_selector("region=eu", "")),
             {"cpu": 8000},
             id="preferred-before-fewer-errors",
         ),
         pytest.param(
-            make_site("z", cpu=8100, errors=0),
-            make_site("a", cpu=8000, errors=1),
+            make_snapshot_of("z", cpu=8100, errors=0),
+            make_snapshot_of("a", cpu=8000, errors=1),
             ANYWHERE,
             {"cpu": 8000},
             id="fewer-errors-where-it-fills-them-about-as-well",
         ),
         pytest.param(
-            make_site("z", cpu=8000),
-            make_site("a", cpu=8100),
+            make_snapshot_of("z", cpu=8000),
+            make_snapshot_of("a", cpu=8100),
             ANYWHERE,
             {"cpu": 8000},
             id="filled-a-bit-better",
         ),
-        pytest.param(make_site("a"), make_site("z"), ANYWHERE, {"cpu": 8000}, id="the-first-by-name"),
-        pytest.param(make_site("a", cpu=9), make_site("z"), ANYWHERE, {"cpu": 0}, id="who-asks-for-nothing"),
+        pytest.param(
+            make_snapshot_of("a"), make_snapshot_of("z"), ANYWHERE, {"cpu": 8000}, id="the-first-by-name"
+        ),
+        pytest.param(
+            make_snapshot_of("a", cpu=9),
+            make_snapshot_of("z"),
+            ANYWHERE,
+            {"cpu": 0},
+            id="who-asks-for-nothing",
+        ),
     ],
 )
 def test_better_cluster(
-    better: ClusterSnapshot, worse: ClusterSnapshot, where: ClusterRequirements, demand: dict[str, int]
+    better: ClusterSnapshot, worse: ClusterSnapshot, requirements: ClusterRequirements, demand: dict[str, int]
 ) -> None:
-    assert rated(where, better, **demand) < rated(where, worse, **demand)
+    assert rated(requirements, better, **demand) < rated(requirements, worse, **demand)
 
 
 def test_what_is_kept_in_reserve_is_neither_free_nor_part_of_the_total() -> None:
@@ -246,7 +254,7 @@ def test_what_is_kept_in_reserve_is_neither_free_nor_part_of_the_total() -> None
 
 
 @pytest.mark.parametrize(
-    ("where", "expected"),
+    ("requirements", "expected"),
     [
         pytest.param(ANYWHERE, False, id="goes-anywhere"),
         pytest.param(ANYWHERE.without("east", "taken"), False, id="one-is-left"),
@@ -260,9 +268,9 @@ def test_what_is_kept_in_reserve_is_neither_free_nor_part_of_the_total() -> None
     ],
 )
 def test_who_is_ruled_out_or_excluded_everywhere_gets_nowhere(
-    where: ClusterRequirements, expected: bool
+    requirements: ClusterRequirements, expected: bool
 ) -> None:
-    assert leads_nowhere(where, {"east": {"zone": "e"}, "west": {"zone": "w"}}) is expected
+    assert has_no_cluster_left(requirements, {"east": {"zone": "e"}, "west": {"zone": "w"}}) is expected
 
 
 def test_reason_of_a_cluster_that_is_ruled_out_again_is_the_last() -> None:

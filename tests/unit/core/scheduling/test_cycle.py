@@ -13,7 +13,7 @@ from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity import CapacitySnapshot
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, explain, plan
-from tests.builders import make_core_node, make_gang, make_record, make_sites, make_snapshot
+from tests.builders import make_core_node, make_gang, make_record, make_snapshot, make_snapshots
 
 GPU_ONLY = Taint("gpu", "", "NoSchedule")
 TOLERATED = Toleration("gpu", "Exists")
@@ -31,7 +31,7 @@ def places(outcomes: Iterable[Outcome]) -> list[str]:
 def test_blog_story_two_gangs_of_two_gpus_on_three_gpus() -> None:
     queue = queue_of(make_gang(2, cpu=3000, gpu=1), make_gang(2, cpu=3000, gpu=1))
 
-    outcomes = plan(queue, make_sites(hub=make_snapshot(cpu=24000, gpu=3)))
+    outcomes = plan(queue, make_snapshots(hub=make_snapshot(cpu=24000, gpu=3)))
 
     waits = Pending(
         "InsufficientResources",
@@ -63,7 +63,7 @@ def test_blog_story_two_gangs_of_two_gpus_on_three_gpus() -> None:
     ],
 )
 def test_one_cluster_of_eight_cpus(gangs: list[Gang], expected: list[str]) -> None:
-    assert places(plan(queue_of(*gangs), make_sites(hub=make_snapshot(cpu=8000)))) == expected
+    assert places(plan(queue_of(*gangs), make_snapshots(hub=make_snapshot(cpu=8000)))) == expected
 
 
 @pytest.mark.parametrize(
@@ -81,14 +81,14 @@ def test_one_cluster_of_eight_cpus(gangs: list[Gang], expected: list[str]) -> No
 )
 def test_two_clusters_of_four_cpus(gangs: list[Gang], expected: list[str]) -> None:
     clusters = {"west": make_snapshot(cpu=4000, gpu=1), "east": make_snapshot(cpu=4000)}
-    assert places(plan(queue_of(*gangs), make_sites(**clusters))) == expected
+    assert places(plan(queue_of(*gangs), make_snapshots(**clusters))) == expected
 
 
 def test_equal_gangs_are_admitted_in_the_order_of_the_queue() -> None:
     queue = queue_of(*[make_gang(cpu=3000)] * 4)
     placed = [
         each.record.name
-        for each in plan(queue, make_sites(hub=make_snapshot(cpu=8000)))
+        for each in plan(queue, make_snapshots(hub=make_snapshot(cpu=8000)))
         if isinstance(each, Placed)
     ]
     assert placed == ["aw-0", "aw-1"]
@@ -102,7 +102,7 @@ def test_without_any_cluster_everything_waits_for_one() -> None:
 
 def test_what_is_placed_is_taken_from_the_snapshot_and_nothing_else_is() -> None:
     snapshot = make_snapshot(cpu=8000, gpu=2)
-    plan(queue_of(make_gang(2, cpu=1000, gpu=1), make_gang(cpu=9000)), make_sites(hub=snapshot))
+    plan(queue_of(make_gang(2, cpu=1000, gpu=1), make_gang(cpu=9000)), make_snapshots(hub=snapshot))
     assert snapshot.free_for(None) == Resources({"cpu": 6000})
 
 
@@ -116,7 +116,7 @@ def test_what_is_placed_is_taken_from_the_snapshot_and_nothing_else_is() -> None
 )
 def test_gang_sees_only_nodes_whose_taints_it_tolerates(gang: Gang, expected: str) -> None:
     nodes = make_core_node("n1", cpu=2000), make_core_node("n2", GPU_ONLY, cpu=8000)
-    assert places(plan(queue_of(gang), make_sites(hub=make_snapshot(*nodes)))) == [expected]
+    assert places(plan(queue_of(gang), make_snapshots(hub=make_snapshot(*nodes)))) == [expected]
 
 
 def test_debt_of_a_resource_keeps_out_only_those_who_ask_for_it() -> None:
@@ -124,7 +124,7 @@ def test_debt_of_a_resource_keeps_out_only_those_who_ask_for_it() -> None:
     snapshot.take(Resources({"nvidia.com/gpu": 3}))
     queue = queue_of(make_gang(cpu=1000), make_gang(cpu=1000, gpu=1))
 
-    outcomes = plan(queue, make_sites(hub=snapshot))
+    outcomes = plan(queue, make_snapshots(hub=snapshot))
 
     waits = Pending(
         "InsufficientResources",
@@ -148,13 +148,13 @@ def test_gang_larger_than_every_cluster_is_told_how_much_there_is_in_all() -> No
             Rejection("west", "LargerThanCluster", "cpu: needs 10, 4 in all of it", "cpu"),
         ),
     )
-    assert plan(queue, make_sites(**clusters)) == [Impossible(record, expected)]
+    assert plan(queue, make_snapshots(**clusters)) == [Impossible(record, expected)]
 
 
 def test_hub_alone_says_the_same_of_what_is_larger_than_it() -> None:
     (record,) = queue = queue_of(make_gang(cpu=9000))
     expected = Pending("LargerThanCluster", "cluster hub: cpu: needs 9, 8 in all of it", "cpu", "hub")
-    assert plan(queue, make_sites(hub=make_snapshot(cpu=8000))) == [Impossible(record, expected)]
+    assert plan(queue, make_snapshots(hub=make_snapshot(cpu=8000))) == [Impossible(record, expected)]
 
 
 def test_what_waits_is_told_about_a_cluster_it_would_fit_when_empty() -> None:
@@ -171,8 +171,8 @@ def test_what_waits_is_told_about_a_cluster_it_would_fit_when_empty() -> None:
             Rejection("west", "InsufficientResources", "cpu: needs 8, 7500m free", "cpu"),
         ),
     )
-    sites = make_sites(east=make_snapshot(cpu=4000), west=west)
-    assert plan(queue, sites) == [Waiting(record, expected, is_head=True)]
+    snapshots = make_snapshots(east=make_snapshot(cpu=4000), west=west)
+    assert plan(queue, snapshots) == [Waiting(record, expected, is_head=True)]
 
 
 @pytest.mark.parametrize(
@@ -229,5 +229,5 @@ def test_amounts_are_said_as_people_write_them(resource: str, amount: int, words
 def test_snapshot_that_was_not_used_stays_as_it_was() -> None:
     snapshot = make_snapshot(cpu=4000)
     copy: CapacitySnapshot = snapshot.copy()
-    plan(queue_of(make_gang(cpu=4000)), make_sites(hub=copy))
+    plan(queue_of(make_gang(cpu=4000)), make_snapshots(hub=copy))
     assert snapshot.free_for(None) == Resources({"cpu": 4000})

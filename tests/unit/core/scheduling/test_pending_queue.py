@@ -22,10 +22,10 @@ from dispatcher.core.scheduling.backfill import Backfill, Bounds, Running
 from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import (
+    CycleState,
     Impossible,
     Outcome,
     Placed,
-    Planning,
     Policy,
     Refused,
     Waiting,
@@ -33,7 +33,7 @@ from dispatcher.core.scheduling.cycle import (
 )
 from dispatcher.core.scheduling.ordering import in_order, next_eligible, starved
 from dispatcher.core.scheduling.pending_queue import PendingQueue, outcome_of
-from tests.builders import at, make_core_node, make_gang, make_record, make_sites, make_snapshot
+from tests.builders import at, make_core_node, make_gang, make_record, make_snapshot, make_snapshots
 from tests.unit.core.scheduling.clusters import KNOWN, WHERES, Known
 
 BOUND = timedelta(seconds=10)
@@ -80,12 +80,16 @@ class SameAsFromScratch(RuleBasedStateMachine):
             node = make_core_node("n1")
             ledger.set_node(replace(node, allocatable=Resources({"cpu": 5, "gpu": 2})))
             ledger.reserve("others", Resources({"cpu": cpu}))
-        for gang, where in starving:
+        for gang, requirements in starving:
             self.arrived += 1
             name = f"aw-{self.arrived}"
             self.put(
                 make_record(
-                    name=name, gang=gang, where=where, enqueue_seq=self.arrived, blocked_since=at(-20)
+                    name=name,
+                    gang=gang,
+                    requirements=requirements,
+                    enqueue_seq=self.arrived,
+                    blocked_since=at(-20),
                 )
             )
 
@@ -95,7 +99,7 @@ class SameAsFromScratch(RuleBasedStateMachine):
         priority=st.integers(0, 2),
         slope=st.sampled_from([0.0, 0.0, 0.0, 0.5]),
         postponed=st.sampled_from([None, None, None, 3]),
-        where=WHERES,
+        requirements=WHERES,
     )
     def some_arrive(
         self,
@@ -104,14 +108,14 @@ class SameAsFromScratch(RuleBasedStateMachine):
         priority: int,
         slope: float,
         postponed: int | None,
-        where: ClusterRequirements,
+        requirements: ClusterRequirements,
     ) -> None:
         for _ in range(count):
             self.arrived += 1
             record = make_record(
                 name=f"aw-{self.arrived}",
                 gang=gang,
-                where=where,
+                requirements=requirements,
                 priority=priority,
                 priority_slope=slope,
                 enqueue_seq=self.arrived,
@@ -152,15 +156,17 @@ class SameAsFromScratch(RuleBasedStateMachine):
     def a_cluster_changes(self, cluster: str, known: Known) -> None:
         self.known[cluster] = known
 
-    @rule(data=st.data(), where=WHERES)
-    def one_is_found_to_require_something_else(self, data: st.DataObject, where: ClusterRequirements) -> None:
+    @rule(data=st.data(), requirements=WHERES)
+    def one_is_found_to_require_something_else(
+        self, data: st.DataObject, requirements: ClusterRequirements
+    ) -> None:
         if self.records:
             record = self.records[data.draw(st.sampled_from(sorted(self.records)))]
-            self.put(replace(record, where=where))
+            self.put(replace(record, requirements=requirements))
 
-    @rule(data=st.data(), where=WHERES, priority=st.integers(0, 2), slope=st.sampled_from([0.0, 0.5]))
+    @rule(data=st.data(), requirements=WHERES, priority=st.integers(0, 2), slope=st.sampled_from([0.0, 0.5]))
     def a_protected_gang_is_changed_between_two_cycles(
-        self, data: st.DataObject, where: ClusterRequirements, priority: int, slope: float
+        self, data: st.DataObject, requirements: ClusterRequirements, priority: int, slope: float
     ) -> None:
         """All else stays: a cycle might take what the one before found out for still true."""
         self.a_cycle_runs(0, 1.0)
@@ -168,7 +174,7 @@ class SameAsFromScratch(RuleBasedStateMachine):
         starving = starved(self.records.values(), self.now, BOUND)
         if starving:
             record = self.records[data.draw(st.sampled_from(sorted(starving)))]
-            redirected = steps.redirect(record, where, self.now).after
+            redirected = steps.redirect(record, requirements, self.now).after
             self.put(steps.reprioritise(redirected, priority, slope, self.now).after)
             self.a_cycle_runs(0, 1.0)
 
@@ -176,7 +182,7 @@ class SameAsFromScratch(RuleBasedStateMachine):
     def a_cycle_runs(self, seconds: int, accepted: float) -> None:
         self.seconds += seconds
         changes = self.from_scratch()
-        outcomes = self.line.plan(self.sites(), self.policy, BOUND, self.now)
+        outcomes = self.line.plan(self.snapshots(), self.policy, BOUND, self.now)
         assert [change_of(each, self.now) for each in outcomes] == changes
         for change in changes[: round(len(changes) * accepted)]:
             self.commit(change)
@@ -190,7 +196,7 @@ class SameAsFromScratch(RuleBasedStateMachine):
     def now(self) -> datetime:
         return at(self.seconds)
 
-    def sites(self) -> dict[str, ClusterSnapshot]:
+    def snapshots(self) -> dict[str, ClusterSnapshot]:
         return {
             name: ClusterSnapshot(name, ledger.snapshot(), **self.known.get(name, {}))
             for name, ledger in self.ledgers.items()
@@ -200,9 +206,9 @@ class SameAsFromScratch(RuleBasedStateMachine):
         queue = in_order(self.records.values(), self.now)
         uids = frozenset() if self.policy is Policy.STRICT_FIFO else starved(queue, self.now, BOUND)
         reservations = self.backfill.renew(
-            [each for each in queue if each.uid in uids], self.sites(), self.now
+            [each for each in queue if each.uid in uids], self.snapshots(), self.now
         )
-        outcomes = plan(queue, self.sites(), self.policy, uids, reservations)
+        outcomes = plan(queue, self.snapshots(), self.policy, uids, reservations)
         return [change for each in outcomes if (change := change_of(each, self.now))]
 
     def commit(self, change: Change) -> None:
@@ -226,7 +232,7 @@ TestSameAsFromScratch.settings = settings(max_examples=100, stateful_step_count=
 
 
 def plan_of(line: PendingQueue, cpu: int) -> list[Outcome]:
-    return line.plan(make_sites(hub=make_snapshot(cpu=cpu)), Policy.BEST_EFFORT_FIFO, BOUND, at(1))
+    return line.plan(make_snapshots(hub=make_snapshot(cpu=cpu)), Policy.BEST_EFFORT_FIFO, BOUND, at(1))
 
 
 def test_answer_that_nobody_could_write_down_is_given_again() -> None:
@@ -281,7 +287,7 @@ def short_ledger() -> CapacityLedger:
 def pass_over(line: PendingQueue, ledger: CapacityLedger) -> list[tuple[str, str]]:
     """Whoever is told something and what of, in order; all of it is committed."""
     news = []
-    for outcome in line.plan(make_sites(hub=ledger.snapshot()), Policy.BEST_EFFORT_FIFO, BOUND, at(1)):
+    for outcome in line.plan(make_snapshots(hub=ledger.snapshot()), Policy.BEST_EFFORT_FIFO, BOUND, at(1)):
         record = outcome.record
         if isinstance(outcome, Placed):
             line.remove(record.uid)
@@ -316,10 +322,10 @@ def test_pass_that_placed_somebody_leaves_nothing_to_remember() -> None:
 def test_equal_gangs_that_require_something_else_are_decided_apart() -> None:
     line, elsewhere = PendingQueue(), ClusterRequirements(selector=parse_selector("region=eu", ""))
     line.put(make_record(name="anywhere", enqueue_seq=1))
-    line.put(make_record(name="elsewhere", enqueue_seq=2, where=elsewhere))
+    line.put(make_record(name="elsewhere", enqueue_seq=2, requirements=elsewhere))
     line.put(make_record(name="anywhere-too", enqueue_seq=3))
-    sites = {"east": ClusterSnapshot("east", make_snapshot(cpu=1000))}
-    outcomes = line.plan(sites, Policy.BEST_EFFORT_FIFO, BOUND, at(1))
+    snapshots = {"east": ClusterSnapshot("east", make_snapshot(cpu=1000))}
+    outcomes = line.plan(snapshots, Policy.BEST_EFFORT_FIFO, BOUND, at(1))
     assert [(each.record.name, type(each)) for each in outcomes] == [
         ("anywhere", Placed),
         ("elsewhere", Impossible),
@@ -339,7 +345,7 @@ def test_what_was_remembered_no_longer_holds_once_a_cluster_is_open_again() -> N
     assert [type(each) for each in told_to] == [Impossible]
     tell(line, told_to)
     assert line.plan(closed, Policy.BEST_EFFORT_FIFO, BOUND, at(2)) == []
-    opened = make_sites(east=make_snapshot(cpu=1000))
+    opened = make_snapshots(east=make_snapshot(cpu=1000))
     assert [type(each) for each in line.plan(opened, Policy.BEST_EFFORT_FIFO, BOUND, at(3))] == [Placed]
 
 
@@ -356,29 +362,29 @@ def test_pass_in_which_nobody_fits_looks_at_one_record_of_each_class_that_some_c
 ) -> None:
     line, looks = PendingQueue(), 0
     for number in range(60):
-        where = ClusterRequirements(
+        requirements = ClusterRequirements(
             namespace=f"team-{number % 3}", prefers=parse_selector(f"rack={number % 5}", "")
         )
         gang = replace(make_gang(cpu=5000 + number % 2), pods=number)
         slope = 0.5 if number % 7 == 0 else 0.0
-        record = make_record(name=f"aw-{number}", gang=gang, where=where, enqueue_seq=number)
+        record = make_record(name=f"aw-{number}", gang=gang, requirements=requirements, enqueue_seq=number)
         line.put(replace(record, priority_slope=slope))
 
-    def sites(cpu: int) -> dict[str, ClusterSnapshot]:
+    def snapshots(cpu: int) -> dict[str, ClusterSnapshot]:
         found = few(clusters, cpu)
         found["c0"] = replace(found["c0"], missing_namespaces=without_namespace)
         return found
 
-    tell(line, line.plan(sites(1000), Policy.BEST_EFFORT_FIFO, BOUND, at(1)))
-    place = Planning._place  # noqa: SLF001  # what is counted is how often clusters are asked
+    tell(line, line.plan(snapshots(1000), Policy.BEST_EFFORT_FIFO, BOUND, at(1)))
+    place = CycleState._place  # noqa: SLF001  # what is counted is how often clusters are asked
 
-    def counted(self: Planning, record: Record) -> Placed | Refused:
+    def counted(self: CycleState, record: Record) -> Placed | Refused:
         nonlocal looks
         looks += 1
         return place(self, record)
 
-    monkeypatch.setattr(Planning, "_place", counted)
-    assert line.plan(sites(1001), Policy.BEST_EFFORT_FIFO, BOUND, at(2)) == []
+    monkeypatch.setattr(CycleState, "_place", counted)
+    assert line.plan(snapshots(1001), Policy.BEST_EFFORT_FIFO, BOUND, at(2)) == []
     assert looks == classes
 
 
@@ -386,8 +392,8 @@ def test_what_comes_and_goes_while_a_pass_is_made_takes_part_in_the_next() -> No
     line = PendingQueue()
     for number in range(300):
         line.put(make_record(name=f"aw-{number}", gang=make_gang(cpu=1000 + number), enqueue_seq=number))
-    sites = make_sites(hub=make_snapshot(cpu=500))
-    planning = line.plan_in_steps(sites, Policy.BEST_EFFORT_FIFO, BOUND, at(1))
+    snapshots = make_snapshots(hub=make_snapshot(cpu=500))
+    planning = line.plan_in_steps(snapshots, Policy.BEST_EFFORT_FIFO, BOUND, at(1))
     for _ in range(3):
         next(planning)
     line.put(make_record(name="late", gang=make_gang(cpu=1), enqueue_seq=1000))
@@ -397,7 +403,7 @@ def test_what_comes_and_goes_while_a_pass_is_made_takes_part_in_the_next() -> No
     assert [line.holds(each.record) for each in news].index(False) == 7
 
     tell(line, [each for each in news if line.holds(each.record)])
-    placed = line.plan(make_sites(hub=make_snapshot(cpu=500)), Policy.BEST_EFFORT_FIFO, BOUND, at(2))
+    placed = line.plan(make_snapshots(hub=make_snapshot(cpu=500)), Policy.BEST_EFFORT_FIFO, BOUND, at(2))
     assert [each.record.name for each in placed] == ["late"]
 
 
@@ -406,20 +412,25 @@ def few(count: int, cpu: int) -> dict[str, ClusterSnapshot]:
     snapshots = {f"c{number}": make_snapshot(cpu=9000) for number in range(count)}
     for snapshot in snapshots.values():
         snapshot.take(Resources({"cpu": 9000 - cpu}))
-    return make_sites(**snapshots)
+    return make_snapshots(**snapshots)
 
 
 def test_gangs_are_told_apart_by_namespaces_that_no_longer_take_gangs() -> None:
     line = PendingQueue()
     for number, namespace in enumerate(("team-a", "team-b")):
         line.put(
-            make_record(name=namespace, where=ClusterRequirements(namespace=namespace), enqueue_seq=number)
+            make_record(
+                name=namespace, requirements=ClusterRequirements(namespace=namespace), enqueue_seq=number
+            )
         )
 
     def placed(cpu: int, closed_namespaces: frozenset[str], second: int) -> list[str]:
-        sites = few(2, cpu)
-        sites = {name: replace(site, closed_namespaces=closed_namespaces) for name, site in sites.items()}
-        outcomes = line.plan(sites, Policy.BEST_EFFORT_FIFO, BOUND, at(second))
+        snapshots = few(2, cpu)
+        snapshots = {
+            name: replace(snapshot, closed_namespaces=closed_namespaces)
+            for name, snapshot in snapshots.items()
+        }
+        outcomes = line.plan(snapshots, Policy.BEST_EFFORT_FIFO, BOUND, at(second))
         tell(line, outcomes)
         return [outcome.record.name for outcome in outcomes if isinstance(outcome, Placed)]
 
@@ -436,9 +447,11 @@ def test_cluster_that_a_protected_gang_was_directed_away_from_is_open_to_others_
     line.put(make_record(name="small", gang=make_gang(cpu=1000), enqueue_seq=2))
 
     def outcomes(second: int) -> list[tuple[str, str]]:
-        sites = {name: replace(site, labels={"name": name}) for name, site in few(2, 2000).items()}
-        sites["c1"].snapshot.take(Resources({"cpu": 2000}))
-        found = line.plan(sites, Policy.BEST_EFFORT_FIFO, BOUND, at(second))
+        snapshots = {
+            name: replace(snapshot, labels={"name": name}) for name, snapshot in few(2, 2000).items()
+        }
+        snapshots["c1"].capacity.take(Resources({"cpu": 2000}))
+        found = line.plan(snapshots, Policy.BEST_EFFORT_FIFO, BOUND, at(second))
         tell(line, found)
         return [
             (each.record.name, each.cluster if isinstance(each, Placed) else each.pending.cluster)

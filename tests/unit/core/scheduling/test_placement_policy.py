@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.cycle import Behind, Impossible, Outcome, Placed, Policy, Waiting, plan
+from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Outcome, Placed, Policy, Waiting, plan
 from dispatcher.core.scheduling.ordering import starved
-from tests.builders import at, make_gang, make_record, make_sites, make_snapshot
+from tests.builders import at, make_gang, make_record, make_snapshot, make_snapshots
 
 STRICT = Policy.STRICT_FIFO
 
@@ -31,37 +31,41 @@ def places(outcomes: list[Outcome]) -> list[str]:
     ("cpus", "expected"),
     [
         pytest.param([2, 2, 2], ["hub", "hub", "hub"], id="all-fit"),
-        pytest.param([2, 8, 2, 2], ["hub", "Waiting", "Behind", "Behind"], id="the-head-stops-all-behind-it"),
         pytest.param(
-            [9, 2, 8, 2], ["Impossible", "hub", "Waiting", "Behind"], id="what-never-fits-stops-nobody"
+            [2, 8, 2, 2],
+            ["hub", "Waiting", "NotEvaluated", "NotEvaluated"],
+            id="the-head-stops-all-behind-it",
         ),
-        pytest.param([6, 6, 6], ["hub", "Waiting", "Behind"], id="equal-ones-stand-in-line-too"),
+        pytest.param(
+            [9, 2, 8, 2], ["Impossible", "hub", "Waiting", "NotEvaluated"], id="what-never-fits-stops-nobody"
+        ),
+        pytest.param([6, 6, 6], ["hub", "Waiting", "NotEvaluated"], id="equal-ones-stand-in-line-too"),
     ],
 )
 def test_strict_queue_on_eight_cpus(cpus: list[int], expected: list[str]) -> None:
     queue = queue_of(*(make_gang(cpu=1000 * cpu) for cpu in cpus))
-    assert places(plan(queue, make_sites(hub=make_snapshot(cpu=8000)), STRICT)) == expected
+    assert places(plan(queue, make_snapshots(hub=make_snapshot(cpu=8000)), STRICT)) == expected
 
 
 def test_one_behind_is_told_behind_whom() -> None:
     queue = queue_of(make_gang(cpu=8000), make_gang(cpu=1000))
     snapshot = make_snapshot(cpu=8000)
     snapshot.take(Resources({"cpu": 1}))
-    behind = Pending("AwaitingHeadOfLine", "behind default/aw-0, which waits")
-    assert plan(queue, make_sites(hub=snapshot), STRICT)[1] == Behind(queue[1], behind)
+    not_evaluated = Pending("AwaitingHeadOfLine", "behind default/aw-0, which waits")
+    assert plan(queue, make_snapshots(hub=snapshot), STRICT)[1] == NotEvaluated(queue[1], not_evaluated)
 
 
 @pytest.mark.parametrize("policy", Policy)
 def test_head_is_the_first_of_the_queue_that_must_wait(policy: Policy) -> None:
     queue = queue_of(make_gang(cpu=9000), make_gang(cpu=2000), make_gang(cpu=8000), make_gang(cpu=7000))
-    outcomes = plan(queue, make_sites(hub=make_snapshot(cpu=8000)), policy)
+    outcomes = plan(queue, make_snapshots(hub=make_snapshot(cpu=8000)), policy)
     heads = [each.record.name for each in outcomes if isinstance(each, Waiting) and each.is_head]
     assert heads == ["aw-2"]
 
 
 def test_strict_queue_needs_no_protection() -> None:
     queue = queue_of(make_gang(cpu=1000), make_gang(cpu=8000))
-    assert places(plan(queue, make_sites(hub=make_snapshot(cpu=8000)), STRICT, {"uid-of-aw-1"})) == [
+    assert places(plan(queue, make_snapshots(hub=make_snapshot(cpu=8000)), STRICT, {"uid-of-aw-1"})) == [
         "hub",
         "Waiting",
     ]
@@ -72,7 +76,7 @@ def test_strict_queue_needs_no_protection() -> None:
 
 def test_starved_gang_gets_what_is_free_before_all_others() -> None:
     queue = queue_of(make_gang(cpu=6000), make_gang(cpu=6000))
-    assert places(plan(queue, make_sites(hub=make_snapshot(cpu=8000)), starved={"uid-of-aw-1"})) == [
+    assert places(plan(queue, make_snapshots(hub=make_snapshot(cpu=8000)), starved={"uid-of-aw-1"})) == [
         "Waiting",
         "hub",
     ]
@@ -92,14 +96,14 @@ def test_others_get_what_is_free_less_what_a_starved_gang_needs(
     queue = queue_of(make_gang(cpu=8000), *others)
     snapshot = make_snapshot(cpu=8000, memory=10**4, gpu=2)
     snapshot.take(Resources({"cpu": 4000}))
-    assert places(plan(queue, make_sites(hub=snapshot), starved={"uid-of-aw-0"}))[1:] == expected
+    assert places(plan(queue, make_snapshots(hub=snapshot), starved={"uid-of-aw-0"}))[1:] == expected
 
 
 def test_others_may_take_what_a_starved_gang_leaves() -> None:
     queue = queue_of(make_gang(1, cpu=2000, gpu=2), make_gang(cpu=6000), make_gang(cpu=1000))
     snapshot = make_snapshot(cpu=8000, gpu=2)
     snapshot.take(Resources({"nvidia.com/gpu": 1}))
-    assert places(plan(queue, make_sites(hub=snapshot), starved={"uid-of-aw-0"})) == [
+    assert places(plan(queue, make_snapshots(hub=snapshot), starved={"uid-of-aw-0"})) == [
         "Waiting",
         "hub",
         "Waiting",
@@ -115,7 +119,7 @@ def test_one_that_is_kept_out_is_told_for_whom() -> None:
         "cluster hub: what is free there is kept for default/aw-0, which has waited too long",
         cluster="hub",
     )
-    assert plan(queue, make_sites(hub=snapshot), starved={"uid-of-aw-0"})[1] == Waiting(queue[1], kept)
+    assert plan(queue, make_snapshots(hub=snapshot), starved={"uid-of-aw-0"})[1] == Waiting(queue[1], kept)
 
 
 def test_one_gang_a_cluster_is_protected_and_other_clusters_stay_open() -> None:
@@ -124,7 +128,7 @@ def test_one_gang_a_cluster_is_protected_and_other_clusters_stay_open() -> None:
     clusters = {name: make_snapshot(cpu=4000) for name in ("east", "west")}
     for cluster in clusters.values():
         cluster.take(Resources({"cpu": 2000}))
-    assert places(plan(queue, make_sites(**clusters), starved={"uid-of-aw-0"})) == ["Waiting", "west"]
+    assert places(plan(queue, make_snapshots(**clusters), starved={"uid-of-aw-0"})) == ["Waiting", "west"]
 
 
 def test_second_starved_gang_is_protected_on_the_next_cluster() -> None:
@@ -132,13 +136,13 @@ def test_second_starved_gang_is_protected_on_the_next_cluster() -> None:
     clusters = {name: make_snapshot(cpu=4000) for name in ("east", "west")}
     for cluster in clusters.values():
         cluster.take(Resources({"cpu": 2000}))
-    outcomes = plan(queue, make_sites(**clusters), starved={"uid-of-aw-0", "uid-of-aw-1"})
+    outcomes = plan(queue, make_snapshots(**clusters), starved={"uid-of-aw-0", "uid-of-aw-1"})
     assert places(outcomes) == ["Waiting", "Waiting", "Waiting"]
 
 
 def test_what_never_fits_is_never_protected() -> None:
     queue = queue_of(make_gang(cpu=9000), make_gang(cpu=8000))
-    assert places(plan(queue, make_sites(hub=make_snapshot(cpu=8000)), starved={"uid-of-aw-0"})) == [
+    assert places(plan(queue, make_snapshots(hub=make_snapshot(cpu=8000)), starved={"uid-of-aw-0"})) == [
         "Impossible",
         "hub",
     ]
@@ -169,7 +173,7 @@ def test_whatever_the_policy_capacity_is_never_exceeded_and_the_first_starved_lo
         free[name].take(taken)
     before = {name: snapshot.free_for(None) for name, snapshot in free.items()}
 
-    outcomes = plan(queue, make_sites(**free), policy, uids)
+    outcomes = plan(queue, make_snapshots(**free), policy, uids)
 
     assert [outcome.record for outcome in outcomes] == queue
     for name, snapshot in free.items():
@@ -184,7 +188,7 @@ def test_whatever_the_policy_capacity_is_never_exceeded_and_the_first_starved_lo
         for resource in needs:
             left = free[home].free_for(None)[resource]
             assert left >= min(before[home][resource], needs[resource])
-    assert not any(isinstance(each, Behind) for each in outcomes) or policy is STRICT
+    assert not any(isinstance(each, NotEvaluated) for each in outcomes) or policy is STRICT
     assert not any(
         isinstance(each, Impossible) and each.record.gang.demand == Resources() for each in outcomes
     )

@@ -16,7 +16,7 @@ from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodPhase, account
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, Score, score
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, plan
-from tests.builders import make_record, make_sites
+from tests.builders import make_record, make_snapshots
 
 TAINTS = [Taint("gpu", "", "NoSchedule"), Taint("spot", "", "PreferNoSchedule")]
 AMOUNTS = st.dictionaries(st.sampled_from(["cpu", "gpu", "memory"]), st.integers(0, 6)).map(Resources)
@@ -88,8 +88,8 @@ def queues(draw: st.DrawFn) -> list[Record]:
     return [make_record(name=f"aw-{index}", gang=gang) for index, gang in enumerate(gangs)]
 
 
-def sites_of(worlds: Mapping[str, World]) -> dict[str, ClusterSnapshot]:
-    return make_sites(**{name: world.ledger().snapshot() for name, world in worlds.items()})
+def snapshots_of(worlds: Mapping[str, World]) -> dict[str, ClusterSnapshot]:
+    return make_snapshots(**{name: world.ledger().snapshot() for name, world in worlds.items()})
 
 
 @settings(max_examples=60, deadline=None)
@@ -97,8 +97,8 @@ def sites_of(worlds: Mapping[str, World]) -> dict[str, ClusterSnapshot]:
 def test_dispatched_demand_never_exceeds_capacity_and_a_gang_is_whole_or_absent(
     worlds: dict[str, World], queue: list[Record]
 ) -> None:
-    sites = sites_of(worlds)
-    outcomes = plan(queue, sites)
+    snapshots = snapshots_of(worlds)
+    outcomes = plan(queue, snapshots)
 
     assert [outcome.record for outcome in outcomes] == queue
     charged = dict.fromkeys(worlds, NOTHING)
@@ -112,23 +112,23 @@ def test_dispatched_demand_never_exceeds_capacity_and_a_gang_is_whole_or_absent(
             assert charged[outcome.cluster][resource] <= free[resource]
     for name, world in worlds.items():
         free = account(world.nodes, world.pods, world.reservations)
-        assert sites[name].snapshot.free_for(None) == free - charged[name]
+        assert snapshots[name].capacity.free_for(None) == free - charged[name]
 
 
 @settings(max_examples=40, deadline=None)
 @given(CLUSTERS, queues())
 def test_what_is_not_placed_did_not_fit_anywhere(worlds: dict[str, World], queue: list[Record]) -> None:
-    sites = sites_of(worlds)
-    snapshots = [site.snapshot for site in sites.values()]
-    for outcome in plan(queue, sites):
+    snapshots = snapshots_of(worlds)
+    capacities = [snapshot.capacity for snapshot in snapshots.values()]
+    for outcome in plan(queue, snapshots):
         gang = outcome.record.gang
         if isinstance(outcome, Waiting | Impossible):
-            assert not any(gang.demand.fits_in(cluster.free_for(gang)) for cluster in snapshots)
-        fits_one_empty = any(gang.demand.fits_in(cluster.total_for(gang)) for cluster in snapshots)
+            assert not any(gang.demand.fits_in(capacity.free_for(gang)) for capacity in capacities)
+        fits_one_empty = any(gang.demand.fits_in(capacity.total_for(gang)) for capacity in capacities)
         if isinstance(outcome, Impossible):
             assert not fits_one_empty
         if isinstance(outcome, Waiting):
-            assert fits_one_empty or not sites
+            assert fits_one_empty or not snapshots
 
 
 @settings(max_examples=60, deadline=None)
@@ -137,21 +137,21 @@ def test_remembering_what_did_not_fit_changes_no_decision(
     worlds: dict[str, World], queue: list[Record]
 ) -> None:
     def decision(outcome: Outcome) -> tuple[str, str]:
-        where = outcome.cluster if isinstance(outcome, Placed) else outcome.pending.cluster
-        return type(outcome).__name__, where
+        requirements = outcome.cluster if isinstance(outcome, Placed) else outcome.pending.cluster
+        return type(outcome).__name__, requirements
 
-    assert [decision(each) for each in plan(queue, sites_of(worlds))] == one_by_one(queue, worlds)
+    assert [decision(each) for each in plan(queue, snapshots_of(worlds))] == one_by_one(queue, worlds)
 
 
 def one_by_one(queue: list[Record], worlds: dict[str, World]) -> list[tuple[str, str]]:
     """The same decisions by somebody who remembers nothing and takes each gang for the first of its shape."""
-    sites = sites_of(worlds)
-    free = {name: site.snapshot for name, site in sites.items()}
+    snapshots = snapshots_of(worlds)
+    free = {name: snapshot.capacity for name, snapshot in snapshots.items()}
     decisions = []
     for gang in (record.gang for record in queue):
 
         def rated(name: str, gang: Gang = gang) -> Score:
-            return score(gang, ANYWHERE, sites[name], free[name].free_for(gang))
+            return score(gang, ANYWHERE, snapshots[name], free[name].free_for(gang))
 
         fits = [name for name in free if gang.demand.fits_in(free[name].free_for(gang))]
         fits.sort(key=rated)
@@ -187,7 +187,7 @@ class ManyCycles(RuleBasedStateMachine):
     @rule()
     def a_cycle_runs(self) -> None:
         outcomes = plan(
-            self.queue, make_sites(**{name: ledger.snapshot() for name, ledger in self.ledgers.items()})
+            self.queue, make_snapshots(**{name: ledger.snapshot() for name, ledger in self.ledgers.items()})
         )
         for outcome in outcomes:
             if isinstance(outcome, Placed):

@@ -12,9 +12,9 @@ from dispatcher.core.lifecycle import steps
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger, Node
-from dispatcher.core.scheduling.cycle import Behind, Impossible, Placed, Policy, Waiting, plan
+from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Placed, Policy, Waiting, plan
 from dispatcher.core.scheduling.ordering import in_order, starved
-from tests.builders import at, make_gang, make_record, make_sites, make_snapshot
+from tests.builders import at, make_gang, make_record, make_snapshot, make_snapshots
 
 BOUND = timedelta(minutes=10)
 
@@ -29,14 +29,14 @@ def test_first_that_does_not_fit_is_the_head_and_only_that_one() -> None:
     ledger.set_node(Node("n1", Resources({"cpu": 4000})))
     ledger.reserve("somebody", Resources({"cpu": 2000}))
 
-    outcomes = plan([large, larger, small], make_sites(hub=ledger.snapshot()))
+    outcomes = plan([large, larger, small], make_snapshots(hub=ledger.snapshot()))
 
     assert [each.is_head for each in outcomes if isinstance(each, Waiting)] == [True, False]
     assert isinstance(outcomes[2], Placed)
 
 
 def test_strict_queue_looks_at_nobody_behind_one_that_waits() -> None:
-    impossible, head, behind = (
+    impossible, head, not_evaluated = (
         make_record(name="impossible", gang=make_gang(cpu=9000)),
         make_record(name="head", gang=make_gang(gpu=1)),
         make_record(name="behind", gang=make_gang(cpu=1000)),
@@ -45,11 +45,13 @@ def test_strict_queue_looks_at_nobody_behind_one_that_waits() -> None:
     ledger.set_node(Node("n1", Resources({"cpu": 8000, "nvidia.com/gpu": 1})))
     ledger.reserve("somebody", Resources({"nvidia.com/gpu": 1}))
 
-    outcomes = plan([impossible, head, behind], make_sites(hub=ledger.snapshot()), Policy.STRICT_FIFO)
+    outcomes = plan(
+        [impossible, head, not_evaluated], make_snapshots(hub=ledger.snapshot()), Policy.STRICT_FIFO
+    )
 
     last = outcomes[2]
-    assert [type(each) for each in outcomes] == [Impossible, Waiting, Behind]
-    assert isinstance(last, Behind)
+    assert [type(each) for each in outcomes] == [Impossible, Waiting, NotEvaluated]
+    assert isinstance(last, NotEvaluated)
     assert last.pending.message == "behind default/head, which waits"
 
 
@@ -63,7 +65,7 @@ def test_what_is_kept_for_the_starved_is_its_demand_and_no_more() -> None:
     ledger.reserve("somebody", Resources({"cpu": 7000}))
     queue = [would_take_it, fits_beside, starving, other_resource]
 
-    outcomes = plan(queue, make_sites(hub=ledger.snapshot()), starved=starved(queue, at(601), BOUND))
+    outcomes = plan(queue, make_snapshots(hub=ledger.snapshot()), starved=starved(queue, at(601), BOUND))
 
     # 5 cpu are free, 6 are asked for: nothing of what is free may go to others, but the GPU may.
     assert [type(each) for each in outcomes] == [Waiting, Waiting, Waiting, Placed]
@@ -77,7 +79,9 @@ def test_starved_goes_first_even_before_a_higher_priority() -> None:
     urgent = make_record(name="urgent", gang=make_gang(cpu=4000), priority=100)
     queue = in_order([starving, urgent], at(601))
 
-    outcomes = plan(queue, make_sites(hub=make_snapshot(cpu=4000)), starved=starved(queue, at(601), BOUND))
+    outcomes = plan(
+        queue, make_snapshots(hub=make_snapshot(cpu=4000)), starved=starved(queue, at(601), BOUND)
+    )
 
     assert {each.record.name: type(each) for each in outcomes} == {"starving": Placed, "urgent": Waiting}
 
@@ -93,7 +97,7 @@ def test_starved_keeps_one_cluster_and_leaves_the_others_open() -> None:
         clusters[name] = ledger.snapshot()
     queue = [starving, small]
 
-    outcomes = plan(queue, make_sites(**clusters), starved=starved(queue, at(601), BOUND))
+    outcomes = plan(queue, make_snapshots(**clusters), starved=starved(queue, at(601), BOUND))
 
     assert isinstance(outcomes[0], Waiting)
     kept = "a (what is free there is kept for default/starving, which has waited too long)"
@@ -104,7 +108,7 @@ def test_nothing_is_kept_for_one_that_never_fits() -> None:
     never = make_record(name="never", gang=make_gang(cpu=9000), blocked_since=at(0))
     small = make_record(name="small", gang=make_gang(cpu=8000))
 
-    outcomes = plan([never, small], make_sites(hub=make_snapshot(cpu=8000)), starved=[never.uid])
+    outcomes = plan([never, small], make_snapshots(hub=make_snapshot(cpu=8000)), starved=[never.uid])
 
     assert isinstance(outcomes[0], Impossible)
     assert outcomes[1] == Placed(small, "hub")
@@ -155,7 +159,7 @@ class _Life:
             del self._ends[uid]
         queue = in_order(self._queue.values(), at(tick))
         protected = starved(queue, at(tick), self._bound)
-        for outcome in plan(queue, make_sites(hub=self._ledger.snapshot()), starved=protected):
+        for outcome in plan(queue, make_snapshots(hub=self._ledger.snapshot()), starved=protected):
             self._carry_out(outcome, tick)
 
     def _carry_out(self, outcome: object, tick: int) -> None:

@@ -9,22 +9,28 @@ from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Placed
 from dispatcher.core.scheduling.recheck import still_fitting
-from tests.builders import make_gang, make_record, make_sites, make_snapshot
+from tests.builders import make_gang, make_record, make_snapshot, make_snapshots
 
 SMALL = Placed(make_record(name="small", gang=make_gang(cpu=2000)), "east")
 LARGE = Placed(make_record(name="large", gang=make_gang(cpu=6000)), "east")
 BERLIN = Placed(
-    make_record(name="berlin", where=ClusterRequirements(parse_selector("city=berlin", ""))), "east"
+    make_record(name="berlin", requirements=ClusterRequirements(parse_selector("city=berlin", ""))), "east"
 )
 
 
 @pytest.mark.parametrize(
-    ("placed", "sites", "found"),
+    ("placed", "snapshots", "found"),
     [
-        pytest.param([SMALL, LARGE], make_sites(east=make_snapshot(cpu=8000)), [SMALL, LARGE], id="all-fit"),
-        pytest.param([SMALL, LARGE], make_sites(east=make_snapshot(cpu=7000)), [SMALL], id="not-together"),
-        pytest.param([LARGE, SMALL], make_sites(east=make_snapshot(cpu=5000)), [SMALL], id="one-too-large"),
-        pytest.param([SMALL], make_sites(west=make_snapshot(cpu=8000)), [], id="cluster-is-gone"),
+        pytest.param(
+            [SMALL, LARGE], make_snapshots(east=make_snapshot(cpu=8000)), [SMALL, LARGE], id="all-fit"
+        ),
+        pytest.param(
+            [SMALL, LARGE], make_snapshots(east=make_snapshot(cpu=7000)), [SMALL], id="not-together"
+        ),
+        pytest.param(
+            [LARGE, SMALL], make_snapshots(east=make_snapshot(cpu=5000)), [SMALL], id="one-too-large"
+        ),
+        pytest.param([SMALL], make_snapshots(west=make_snapshot(cpu=8000)), [], id="cluster-is-gone"),
         pytest.param(
             [SMALL],
             {
@@ -43,11 +49,13 @@ BERLIN = Placed(
         ),
         pytest.param(
             [Placed(BERLIN.record, "hub")],
-            make_sites(hub=make_snapshot(cpu=8000)),
+            make_snapshots(hub=make_snapshot(cpu=8000)),
             [Placed(BERLIN.record, "hub")],
             id="hub-alone-is-not-chosen",
         ),
     ],
 )
-def test_still_fitting(placed: list[Placed], sites: dict[str, ClusterSnapshot], found: list[Placed]) -> None:
-    assert still_fitting(placed, sites) == found
+def test_still_fitting(
+    placed: list[Placed], snapshots: dict[str, ClusterSnapshot], found: list[Placed]
+) -> None:
+    assert still_fitting(placed, snapshots) == found

@@ -6,25 +6,25 @@ from dataclasses import replace
 
 import pytest
 
-from dispatcher.core.status.cluster_state import ClusterEvent, ClusterNews, Standing, news
+from dispatcher.core.status.cluster_state import ClusterChange, ClusterEvent, ClusterState, changes
 
-WELL = Standing()
-REMOVED = Standing(is_declared=False)
-CORDONED = Standing(is_cordoned=True, said="new switches")
-DRAINING = Standing(is_draining=True, said="it moves")
-REFUSED = Standing(closed_reason="ClusterCredentialsRefused", closed_message="no entry")
-ANOTHER = Standing(closed_reason="ClusterIsAnother", closed_message="it is the same cluster as west")
+WELL = ClusterState()
+REMOVED = ClusterState(is_declared=False)
+CORDONED = ClusterState(is_cordoned=True, said="new switches")
+DRAINING = ClusterState(is_draining=True, said="it moves")
+REFUSED = ClusterState(closed_reason="ClusterCredentialsRefused", closed_message="no entry")
+ANOTHER = ClusterState(closed_reason="ClusterIsAnother", closed_message="it is the same cluster as west")
 
-SAID_CORDONED = ClusterNews(ClusterEvent.CORDONED, "ClusterCordoned", "new switches")
-SAID_DRAINING = ClusterNews(ClusterEvent.DRAINING, "ClusterDraining", "it moves")
-SAID_REFUSED = ClusterNews(ClusterEvent.CLOSED, "ClusterCredentialsRefused", "no entry")
-SAID_ANOTHER = ClusterNews(ClusterEvent.CLOSED, "ClusterIsAnother", "it is the same cluster as west")
-UNCORDONED = ClusterNews(ClusterEvent.UNCORDONED)
-OPENED = ClusterNews(ClusterEvent.OPENED)
+SAID_CORDONED = ClusterChange(ClusterEvent.CORDONED, "ClusterCordoned", "new switches")
+SAID_DRAINING = ClusterChange(ClusterEvent.DRAINING, "ClusterDraining", "it moves")
+SAID_REFUSED = ClusterChange(ClusterEvent.CLOSED, "ClusterCredentialsRefused", "no entry")
+SAID_ANOTHER = ClusterChange(ClusterEvent.CLOSED, "ClusterIsAnother", "it is the same cluster as west")
+UNCORDONED = ClusterChange(ClusterEvent.UNCORDONED)
+OPENED = ClusterChange(ClusterEvent.OPENED)
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "expected"),
     [
         pytest.param(WELL, CORDONED, [SAID_CORDONED], id="cordoned"),
         pytest.param(CORDONED, WELL, [UNCORDONED], id="uncordoned"),
@@ -35,30 +35,34 @@ OPENED = ClusterNews(ClusterEvent.OPENED)
         pytest.param(WELL, REFUSED, [SAID_REFUSED], id="closed"),
         pytest.param(REFUSED, ANOTHER, [SAID_ANOTHER], id="closed-for-another-reason"),
         pytest.param(ANOTHER, WELL, [OPENED], id="opened"),
-        pytest.param(WELL, REMOVED, [ClusterNews(ClusterEvent.REMOVED)], id="removed"),
+        pytest.param(WELL, REMOVED, [ClusterChange(ClusterEvent.REMOVED)], id="removed"),
         pytest.param(
-            replace(REFUSED, is_cordoned=True), REMOVED, [ClusterNews(ClusterEvent.REMOVED)], id="no-more"
+            replace(REFUSED, is_cordoned=True), REMOVED, [ClusterChange(ClusterEvent.REMOVED)], id="no-more"
         ),
-        pytest.param(REMOVED, WELL, [ClusterNews(ClusterEvent.DECLARED)], id="declared"),
+        pytest.param(REMOVED, WELL, [ClusterChange(ClusterEvent.DECLARED)], id="declared"),
         pytest.param(
             REMOVED,
             replace(CORDONED, closed_reason="ClusterIsAnother", closed_message=ANOTHER.closed_message),
-            [ClusterNews(ClusterEvent.DECLARED), SAID_CORDONED, SAID_ANOTHER],
+            [ClusterChange(ClusterEvent.DECLARED), SAID_CORDONED, SAID_ANOTHER],
             id="all-at-once",
         ),
     ],
 )
-def test_each_change_is_told(before: Standing, after: Standing, told: list[ClusterNews]) -> None:
-    assert news(before, after) == told
+def test_each_change_is_told(
+    before: ClusterState, after: ClusterState, expected: list[ClusterChange]
+) -> None:
+    assert changes(before, after) == expected
 
 
-@pytest.mark.parametrize("standing", [WELL, REMOVED, CORDONED, DRAINING, REFUSED, ANOTHER])
-def test_what_is_the_same_is_not_told_again_in_whatever_words(standing: Standing) -> None:
-    otherwise = replace(standing, said="other words", closed_message="other words")
-    assert (news(standing, otherwise), otherwise == standing) == ([], True)
+@pytest.mark.parametrize("state", [WELL, REMOVED, CORDONED, DRAINING, REFUSED, ANOTHER])
+def test_what_is_the_same_is_not_told_again_in_whatever_words(state: ClusterState) -> None:
+    otherwise = replace(state, said="other words", closed_message="other words")
+    assert (changes(state, otherwise), otherwise == state) == ([], True)
 
 
 def test_what_cannot_be_told_now_is_as_it_was() -> None:
-    unknown = Standing(is_cordoned=True, closed_reason=None)
-    assert unknown.following(REFUSED) == Standing(is_cordoned=True, closed_reason="ClusterCredentialsRefused")
+    unknown = ClusterState(is_cordoned=True, closed_reason=None)
+    assert unknown.following(REFUSED) == ClusterState(
+        is_cordoned=True, closed_reason="ClusterCredentialsRefused"
+    )
     assert WELL.following(REFUSED) == WELL

@@ -8,7 +8,7 @@ import pytest
 
 from dispatcher.api.conditions import ComponentsPhase
 from dispatcher.core.lifecycle import steps
-from dispatcher.core.model.record import Ailment, Phase, Record
+from dispatcher.core.model.record import NotedIssue, Phase, Record
 from dispatcher.core.status.components import PHASES, component_status
 from dispatcher.core.status.conditions import Shown, project
 from tests.builders import (
@@ -82,7 +82,7 @@ STORIES: list[Any] = [
         id="runs",
     ),
     pytest.param(
-        make_record(Phase.RUNNING, unhealthy=Ailment("FoundFailedPods", "failed pods: 2", at(5))),
+        make_record(Phase.RUNNING, unhealthy=NotedIssue("FoundFailedPods", "failed pods: 2", at(5))),
         [
             (*RESERVED, "Running", "07"),
             (*DEPLOYED, "Running", "08"),

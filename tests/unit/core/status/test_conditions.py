@@ -14,7 +14,7 @@ import yaml
 from dispatcher.api.conditions import ConditionType, State
 from dispatcher.core.lifecycle import steps
 from dispatcher.core.model.pod_counts import PodCounts
-from dispatcher.core.model.record import Ailment, Pending, Phase, Record
+from dispatcher.core.model.record import NotedIssue, Pending, Phase, Record
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.status.conditions import Shown, project
 from tests.builders import (
@@ -227,7 +227,9 @@ HELD_BACK = [
 STORIES = [
     pytest.param(make_record(Phase.RUNNING), RAN, id="runs"),
     pytest.param(
-        steps.fall_ill(make_record(Phase.RUNNING), "InsufficientPodsReady", "0 of 1 pods run", at(5)).after,
+        steps.note_health_issue(
+            make_record(Phase.RUNNING), "InsufficientPodsReady", "0 of 1 pods run", at(5)
+        ).after,
         RAN,
         id="has-lost-its-pods",
     ),
@@ -323,7 +325,7 @@ def test_requeuings_are_counted_in_words_of_mcad(record: Record, shown: dict[str
         pytest.param(Phase.RUNNING, None, None, id="well"),
         pytest.param(
             Phase.RUNNING,
-            Ailment("InsufficientPodsReady", "1 of 2 pods run", at(5)),
+            NotedIssue("InsufficientPodsReady", "1 of 2 pods run", at(5)),
             {
                 "reason": "InsufficientPodsReady",
                 "message": "1 of 2 pods run",
@@ -334,7 +336,7 @@ def test_requeuings_are_counted_in_words_of_mcad(record: Record, shown: dict[str
     ],
 )
 def test_what_is_wrong_is_shown_with_since_when(
-    phase: Phase, ailment: Ailment | None, shown: dict[str, str] | None
+    phase: Phase, ailment: NotedIssue | None, shown: dict[str, str] | None
 ) -> None:
     assert project(make_record(phase, unhealthy=ailment)).get("unhealthy") == shown
 
@@ -437,7 +439,7 @@ def test_everything_that_is_shown_is_in_the_schema_else_the_api_server_drops_it(
     record = make_record(
         phase,
         pending=WAITS,
-        unhealthy=Ailment("InsufficientPodsReady", "1 of 2 pods run", at(5)),
+        unhealthy=NotedIssue("InsufficientPodsReady", "1 of 2 pods run", at(5)),
         requeuings=2,
         requeuing_seconds=1200,
         kept_until=at(9),

@@ -9,7 +9,7 @@ import pytest
 from dispatcher.core.lifecycle import first_steps, steps
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Transition
 from dispatcher.core.model.record import Change, Phase
-from dispatcher.core.status.events import Notice, notice_of
+from dispatcher.core.status.events import UserEvent, user_event_of
 from tests.builders import (
     WAITS,
     at,
@@ -24,65 +24,65 @@ from tests.builders import (
 from tests.unit.core.lifecycle.test_steps import start_of, step_from
 
 TOLD = [
-    pytest.param(steps.block(make_record(), WAITS, at(1)), Notice("Backoff", WAITS.message), id="waits"),
+    pytest.param(steps.block(make_record(), WAITS, at(1)), UserEvent("Backoff", WAITS.message), id="waits"),
     pytest.param(
         steps.created(make_record(Phase.DISPATCHING), (make_ref(), make_ref(1)), at(2)),
-        Notice("Dispatched", "every wrapped object (2) was created in cluster hub"),
+        UserEvent("Dispatched", "every wrapped object (2) was created in cluster hub"),
         id="created",
     ),
     pytest.param(
         steps.mark_running(make_record(Phase.DISPATCHED), at(3)),
-        Notice("Running", "1 pods run in cluster hub"),
+        UserEvent("Running", "1 pods run in cluster hub"),
         id="runs",
     ),
     pytest.param(
         steps.complete(make_record(Phase.RUNNING), (), at(9), at(4)),
-        Notice("Completed", "it is done in cluster hub, and none of its pods lives"),
+        UserEvent("Completed", "it is done in cluster hub, and none of its pods lives"),
         id="completed",
     ),
     pytest.param(
         first_steps.reject(make_newcomer(), "cannot be read", at(0)),
-        Notice("Failed", "cannot be read", warning=True),
+        UserEvent("Failed", "cannot be read", warning=True),
         id="rejected",
     ),
     pytest.param(
         steps.removed(make_record(Phase.FAILING), at(3)),
-        Notice("Failed", "it is invalid", warning=True),
+        UserEvent("Failed", "it is invalid", warning=True),
         id="refused",
     ),
     pytest.param(
-        steps.removed(make_failing_run(), at(5)), Notice("Failed", "it failed", warning=True), id="failed"
+        steps.removed(make_failing_run(), at(5)), UserEvent("Failed", "it failed", warning=True), id="failed"
     ),
     pytest.param(
         steps.removed(make_record(Phase.REQUEUEING), at(3)),
-        Notice("Requeued", "exceeded quota", warning=True),
+        UserEvent("Requeued", "exceeded quota", warning=True),
         id="postponed",
     ),
     pytest.param(
         steps.removed(make_evicted(), at(5)),
-        Notice("Requeued", "too few pods", warning=True),
+        UserEvent("Requeued", "too few pods", warning=True),
         id="taken-back",
     ),
     pytest.param(
         first_steps.submit(
             make_newcomer(warnings=("a: is too much", "b: is not created")), make_gang(), at(0)
         ),
-        Notice("SpecAdjusted", "a: is too much; b: is not created", warning=True),
+        UserEvent("SpecAdjusted", "a: is too much; b: is not created", warning=True),
         id="submitted-with-warnings",
     ),
     pytest.param(
         steps.reprioritise(make_record(), 5, 0, at(1), "priority 9 counts as 5"),
-        Notice("PriorityCapped", "priority 0 → 5, slope 0 → 0: priority 9 counts as 5", warning=True),
+        UserEvent("PriorityCapped", "priority 0 → 5, slope 0 → 0: priority 9 counts as 5", warning=True),
         id="asked-for-too-much",
     ),
     pytest.param(
         steps.suspend(make_record(), at(1)),
-        Notice("Suspended", "its user holds it back"),
+        UserEvent("Suspended", "its user holds it back"),
         id="suspended-while-it-waited",
     ),
     pytest.param(
         steps.removed(make_record(Phase.SUSPENDING), at(5)),
-        Notice("Suspended", "its user holds it back"),
+        UserEvent("Suspended", "its user holds it back"),
         id="suspended-while-it-ran",
     ),
 ]
@@ -122,17 +122,17 @@ CAUSES_TOLD = {
 
 
 @pytest.mark.parametrize(("change", "notice"), TOLD)
-def test_steps_that_users_wait_for_are_told(change: Change, notice: Notice) -> None:
-    assert notice_of(change) == notice
+def test_steps_that_users_wait_for_are_told(change: Change, notice: UserEvent) -> None:
+    assert user_event_of(change) == notice
 
 
 @pytest.mark.parametrize("change", UNTOLD)
 def test_other_steps_are_not_told(change: Change) -> None:
-    assert notice_of(change) is None
+    assert user_event_of(change) is None
 
 
 @pytest.mark.parametrize("row", TRANSITIONS, ids=lambda row: f"{row.source}-{row.cause}")
 def test_no_other_row_of_the_table_writes_to_the_api_server(row: Transition) -> None:
     change = step_from(start_of(row), row.cause)
     assert change is not None
-    assert (notice_of(change) is not None) is ((row.source or "", row.cause) in CAUSES_TOLD)
+    assert (user_event_of(change) is not None) is ((row.source or "", row.cause) in CAUSES_TOLD)

@@ -10,7 +10,7 @@ import pytest
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import Closed
-from dispatcher.core.status.member_status import Known, status_of
+from dispatcher.core.status.member_status import MemberState, status_of
 
 Json = dict[str, Any]
 
@@ -23,7 +23,7 @@ def condition(type_: str, status: str, **why: str) -> Json:
 
 
 def test_whole_status_of_a_member_that_takes_gangs() -> None:
-    known = Known(
+    known = MemberState(
         SINCE,
         cluster_uid="uid-of-kube-system",
         allocatable=Resources({"memory": 64 * 2**30, "cpu": 16_000, "nvidia.com/gpu": 8}),
@@ -42,7 +42,7 @@ def test_whole_status_of_a_member_that_takes_gangs() -> None:
 def test_member_of_which_nothing_is_known_yet_shows_neither_uid_nor_amounts() -> None:
     closed = Closed(cluster_filters.NOT_REPORTED, "it has not reported its nodes yet")
     why = {"reason": closed.reason, "message": closed.message}
-    assert status_of(Known(SINCE, closed)) == {
+    assert status_of(MemberState(SINCE, closed)) == {
         "conditions": [
             condition("Reachable", "Unknown", **why),
             condition("Authenticated", "Unknown", **why),
@@ -53,12 +53,12 @@ def test_member_of_which_nothing_is_known_yet_shows_neither_uid_nor_amounts() ->
 
 
 def test_member_that_is_full_shows_that_nothing_is_free() -> None:
-    status = status_of(Known(SINCE, allocatable=Resources({"cpu": 8_000}), free=NOTHING))
+    status = status_of(MemberState(SINCE, allocatable=Resources({"cpu": 8_000}), free=NOTHING))
     assert (status["allocatable"], status["free"]) == ({"cpu": "8"}, {})
 
 
 def test_member_that_owes_more_than_it_has_shows_the_debt() -> None:
-    known = Known(SINCE, allocatable=Resources({"cpu": 8_000}), free=Resources({"cpu": -2_000}))
+    known = MemberState(SINCE, allocatable=Resources({"cpu": 8_000}), free=Resources({"cpu": -2_000}))
     assert status_of(known)["free"] == {"cpu": "-2"}
 
 
@@ -80,7 +80,7 @@ def test_closed_member_says_why_and_each_condition_that_does_not_hold_says_so_to
 ) -> None:
     why = {"reason": reason, "message": "a sentence"}
 
-    status = status_of(Known(SINCE, Closed(reason, "a sentence"), running=2))
+    status = status_of(MemberState(SINCE, Closed(reason, "a sentence"), running=2))
 
     assert status == {
         "conditions": [
@@ -93,14 +93,14 @@ def test_closed_member_says_why_and_each_condition_that_does_not_hold_says_so_to
 
 
 def test_member_that_fell_silent_under_another_leader_says_since_when() -> None:
-    silent = Known(
+    silent = MemberState(
         SINCE + timedelta(hours=1), Closed(cluster_filters.UNREACHABLE, "no answer"), unreachable_since=SINCE
     )
     assert status_of(silent)["unreachableSince"] == SINCE_IN_WORDS
 
 
 def test_what_was_known_of_a_member_stays_while_it_is_not_reached() -> None:
-    known = Known(
+    known = MemberState(
         SINCE,
         Closed(cluster_filters.UNREACHABLE, "no answer"),
         cluster_uid="uid-of-kube-system",

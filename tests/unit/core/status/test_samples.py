@@ -17,20 +17,20 @@ from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodPh
 from dispatcher.core.status.samples import (
     AT_ONCE,
     CapacitySample,
+    LedgerReading,
     Moment,
     QueueSample,
-    Stock,
     moment_of,
-    stock_of,
+    reading_of,
 )
 from tests.builders import NOW, at, make_gang, make_record
 
 AWAY = CapacitySample("west", "cpu", 8000, 3000, 1000, 4000)
 
 
-def counted(records: Iterable[Record], stocks: Mapping[str, Stock] | None = None) -> Moment:
+def counted(records: Iterable[Record], readings: Mapping[str, LedgerReading] | None = None) -> Moment:
     """A moment, counted to its end."""
-    moment = Moment(records, stocks or {})
+    moment = Moment(records, readings or {})
     for _ in moment.count():
         pass
     return moment
@@ -82,7 +82,7 @@ def test_amount_is_held_or_others_or_free(
         else:
             ledger.set_pod(each)
     ledger.reserve(OURS, Resources({"cpu": 4}))
-    moment = counted([dispatched()], {"east": stock_of(ledger)})
+    moment = counted([dispatched()], {"east": reading_of(ledger)})
     assert moment.capacities() == [CapacitySample("east", "cpu", capacity, 4, other, free)]
 
 
@@ -103,7 +103,7 @@ def test_what_is_not_free_is_of_others_or_charged_to_those_who_hold_it(
     pods = [replace(each, uid=str(number)) for number, each in enumerate(drawn)]
     demands = {"uid-of-a": Resources({"cpu": of_a}), "uid-of-b": Resources({"cpu": of_b})}
     free = account(nodes, pods, demands)
-    stock = Stock(Resources({"cpu": 20}), free, frozenset({"n1", "n2"}), pods)
+    stock = LedgerReading(Resources({"cpu": 20}), free, frozenset({"n1", "n2"}), pods)
     (sample,) = counted([dispatched("a", cpu=of_a), dispatched("b", cpu=of_b)], {"east": stock}).capacities()
     charged = NOTHING
     for uid, demand in demands.items():
@@ -116,7 +116,9 @@ def test_what_is_not_free_is_of_others_or_charged_to_those_who_hold_it(
 
 
 def test_each_cluster_is_sampled_resource_by_resource() -> None:
-    full = Stock(Resources({"cpu": 8000, "nvidia.com/gpu": 2}), Resources({"cpu": 7000, "nvidia.com/gpu": 2}))
+    full = LedgerReading(
+        Resources({"cpu": 8000, "nvidia.com/gpu": 2}), Resources({"cpu": 7000, "nvidia.com/gpu": 2})
+    )
     silent = replace(full, is_reachable=False)
     moment = counted([dispatched(cpu=1000)], {"west": silent, "east": full})
     assert moment.capacities() == [
@@ -158,7 +160,7 @@ def test_queues_are_sampled_by_name_and_the_default_one_in_any_case() -> None:
 def test_moment_is_what_was_so_when_it_began_and_is_counted_in_parts() -> None:
     records = [make_record(name=str(number)) for number in range(AT_ONCE + 1)]
     pods = [pod(str(number), cpu=1) for number in range(2 * AT_ONCE)]
-    stock = Stock(Resources({"cpu": 1}), NOTHING, frozenset({"n1"}), pods)
+    stock = LedgerReading(Resources({"cpu": 1}), NOTHING, frozenset({"n1"}), pods)
     moment = Moment(records, {"east": stock})
     records.clear()
     assert len(list(moment.count())) == 4

@@ -15,7 +15,7 @@ from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Rejection
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot, rejection, score
-from dispatcher.core.scheduling.cycle import Behind, Impossible, Outcome, Placed, Policy, Waiting, plan
+from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Outcome, Placed, Policy, Waiting, plan
 from tests.builders import make_gang, make_record, make_snapshot
 from tests.unit.core.scheduling.clusters import JOB, KNOWN, RAY, WHERES, Known
 
@@ -23,19 +23,19 @@ UNREACHABLE = Closed("ClusterUnreachable", "its API server has not answered for 
 EU = ClusterRequirements(selector=parse_selector("region=eu", ""))
 
 
-def make_site(name: str, cpu: int = 8000, taken: int = 0, **known: Any) -> ClusterSnapshot:  # noqa: ANN401
+def make_snapshot_of(name: str, cpu: int = 8000, taken: int = 0, **known: Any) -> ClusterSnapshot:  # noqa: ANN401
     """A cluster of so many cpus, of which so many are taken."""
     snapshot = make_snapshot(cpu=cpu, gpu=known.pop("gpu", 0))
     snapshot.take(Resources({"cpu": taken}))
     return ClusterSnapshot(name, snapshot, **known)
 
 
-def by_name(*sites: ClusterSnapshot) -> dict[str, ClusterSnapshot]:
-    return {site.name: site for site in sites}
+def by_name(*snapshots: ClusterSnapshot) -> dict[str, ClusterSnapshot]:
+    return {snapshot.name: snapshot for snapshot in snapshots}
 
 
-def outcome_of(cpu: int, where: ClusterRequirements, *sites: ClusterSnapshot) -> Outcome:
-    (outcome,) = plan([make_record(gang=make_gang(cpu=cpu), where=where)], by_name(*sites))
+def outcome_of(cpu: int, requirements: ClusterRequirements, *snapshots: ClusterSnapshot) -> Outcome:
+    (outcome,) = plan([make_record(gang=make_gang(cpu=cpu), requirements=requirements)], by_name(*snapshots))
     return outcome
 
 
@@ -48,53 +48,70 @@ def places(outcomes: list[Outcome]) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("where", "sites", "expected"),
+    ("requirements", "snapshots", "expected"),
     [
-        pytest.param(ANYWHERE, [make_site("a", 64000), make_site("b", 8000)], "b", id="the-one-it-fills"),
+        pytest.param(
+            ANYWHERE, [make_snapshot_of("a", 64000), make_snapshot_of("b", 8000)], "b", id="the-one-it-fills"
+        ),
         pytest.param(
             ANYWHERE,
-            [make_site("a", 4000, closed=UNREACHABLE), make_site("b")],
+            [make_snapshot_of("a", 4000, closed=UNREACHABLE), make_snapshot_of("b")],
             "b",
             id="closed-is-passed-by",
         ),
-        pytest.param(EU, [make_site("a", 4000), make_site("b", labels={"region": "eu"})], "b", id="selected"),
+        pytest.param(
+            EU,
+            [make_snapshot_of("a", 4000), make_snapshot_of("b", labels={"region": "eu"})],
+            "b",
+            id="selected",
+        ),
         pytest.param(
             ClusterRequirements(kinds=frozenset({RAY})),
-            [make_site("a", 4000, missing_kinds=frozenset({RAY})), make_site("b")],
+            [make_snapshot_of("a", 4000, missing_kinds=frozenset({RAY})), make_snapshot_of("b")],
             "b",
             id="kind-is-served",
         ),
         pytest.param(
             ClusterRequirements(ruled_out=frozenset({("a", "taken")})),
-            [make_site("a", 4000), make_site("b")],
+            [make_snapshot_of("a", 4000), make_snapshot_of("b")],
             "b",
             id="name-is-free",
         ),
         pytest.param(
-            ANYWHERE, [make_site("a", 4000, taken=1), make_site("b", 64000)], "b", id="too-full-for-it"
-        ),
-        pytest.param(ANYWHERE, [make_site("a", 2000), make_site("b", 2000)], "Impossible", id="never-split"),
-        pytest.param(EU, [make_site("a"), make_site("b")], "Impossible", id="nobody-is-selected"),
-        pytest.param(
-            ANYWHERE, [make_site("a", closed=UNREACHABLE)], "Impossible", id="the-only-one-is-closed"
+            ANYWHERE,
+            [make_snapshot_of("a", 4000, taken=1), make_snapshot_of("b", 64000)],
+            "b",
+            id="too-full-for-it",
         ),
         pytest.param(
             ANYWHERE,
-            [make_site("a", closed=UNREACHABLE), make_site("b", 4000, taken=1)],
+            [make_snapshot_of("a", 2000), make_snapshot_of("b", 2000)],
+            "Impossible",
+            id="never-split",
+        ),
+        pytest.param(
+            EU, [make_snapshot_of("a"), make_snapshot_of("b")], "Impossible", id="nobody-is-selected"
+        ),
+        pytest.param(
+            ANYWHERE, [make_snapshot_of("a", closed=UNREACHABLE)], "Impossible", id="the-only-one-is-closed"
+        ),
+        pytest.param(
+            ANYWHERE,
+            [make_snapshot_of("a", closed=UNREACHABLE), make_snapshot_of("b", 4000, taken=1)],
             "Waiting",
             id="for-others-to-finish",
         ),
     ],
 )
 def test_gang_of_four_cpus_goes_to(
-    where: ClusterRequirements, sites: list[ClusterSnapshot], expected: str
+    requirements: ClusterRequirements, snapshots: list[ClusterSnapshot], expected: str
 ) -> None:
-    assert places([outcome_of(4000, where, *sites)]) == [expected]
+    assert places([outcome_of(4000, requirements, *snapshots)]) == [expected]
 
 
 def test_each_takes_from_the_cluster_it_goes_to() -> None:
     queue = [make_record(name=f"aw-{cpu}", gang=make_gang(cpu=1000 * cpu)) for cpu in (6, 7, 2, 1)]
-    assert places(plan(queue, by_name(make_site("a", 8000), make_site("b", 7000)))) == [
+    assert places(plan(queue, by_name(make_snapshot_of("a", 8000), make_snapshot_of("b", 7000)))) == [
         "b",
         "a",
         "Waiting",
@@ -103,8 +120,8 @@ def test_each_takes_from_the_cluster_it_goes_to() -> None:
 
 
 def test_who_can_go_nowhere_holds_up_nobody_not_even_in_a_strict_queue() -> None:
-    queue = [make_record(name="nowhere", where=EU), make_record(name="anywhere")]
-    outcomes = plan(queue, by_name(make_site("a"), make_site("b")), Policy.STRICT_FIFO)
+    queue = [make_record(name="nowhere", requirements=EU), make_record(name="anywhere")]
+    outcomes = plan(queue, by_name(make_snapshot_of("a"), make_snapshot_of("b")), Policy.STRICT_FIFO)
     assert places(outcomes) == ["Impossible", "a"]
 
 
@@ -112,7 +129,7 @@ def test_who_can_go_nowhere_holds_up_nobody_not_even_in_a_strict_queue() -> None
 
 
 def test_every_cluster_has_its_reason_by_name_and_the_nearest_is_what_it_is_about() -> None:
-    where = ClusterRequirements(
+    requirements = ClusterRequirements(
         selector=parse_selector("!spot", ""),
         namespace="team-a",
         kinds=frozenset({JOB}),
@@ -120,14 +137,14 @@ def test_every_cluster_has_its_reason_by_name_and_the_nearest_is_what_it_is_abou
     )
     outcome = outcome_of(
         4000,
-        where,
-        make_site("g", 8000, taken=6000),
-        make_site("f"),
-        make_site("e", missing_namespaces=frozenset({"team-a"})),
-        make_site("d", missing_kinds=frozenset({JOB})),
-        make_site("c", closed=UNREACHABLE),
-        make_site("b", labels={"spot": ""}),
-        make_site("a", 2000),
+        requirements,
+        make_snapshot_of("g", 8000, taken=6000),
+        make_snapshot_of("f"),
+        make_snapshot_of("e", missing_namespaces=frozenset({"team-a"})),
+        make_snapshot_of("d", missing_kinds=frozenset({JOB})),
+        make_snapshot_of("c", closed=UNREACHABLE),
+        make_snapshot_of("b", labels={"spot": ""}),
+        make_snapshot_of("a", 2000),
     )
     larger, short = "cpu: needs 4, 2 in all of it", "cpu: needs 4, 2 free"
     expected = Pending(
@@ -152,36 +169,42 @@ def test_every_cluster_has_its_reason_by_name_and_the_nearest_is_what_it_is_abou
 
 
 @pytest.mark.parametrize(
-    ("where", "sites", "reason", "cluster"),
+    ("requirements", "snapshots", "reason", "cluster"),
     [
         pytest.param(
             ANYWHERE,
-            [make_site("a", closed=UNREACHABLE), make_site("b", taken=8000)],
+            [make_snapshot_of("a", closed=UNREACHABLE), make_snapshot_of("b", taken=8000)],
             "InsufficientResources",
             "b",
             id="what-others-free-before-what-operators-mend",
         ),
         pytest.param(
             ANYWHERE,
-            [make_site("a", 1000), make_site("b", closed=UNREACHABLE)],
+            [make_snapshot_of("a", 1000), make_snapshot_of("b", closed=UNREACHABLE)],
             "ClusterUnreachable",
             "b",
             id="what-operators-mend-before-what-is-too-small",
         ),
         pytest.param(
             EU,
-            [make_site("a"), make_site("b", 1000, labels={"region": "eu"})],
+            [make_snapshot_of("a"), make_snapshot_of("b", 1000, labels={"region": "eu"})],
             "LargerThanCluster",
             "b",
             id="too-small-before-what-its-user-excludes",
         ),
-        pytest.param(EU, [make_site("b"), make_site("a")], "ClusterNotSelected", "a", id="the-first-by-name"),
+        pytest.param(
+            EU,
+            [make_snapshot_of("b"), make_snapshot_of("a")],
+            "ClusterNotSelected",
+            "a",
+            id="the-first-by-name",
+        ),
     ],
 )
 def test_what_it_is_about(
-    where: ClusterRequirements, sites: list[ClusterSnapshot], reason: str, cluster: str
+    requirements: ClusterRequirements, snapshots: list[ClusterSnapshot], reason: str, cluster: str
 ) -> None:
-    outcome = outcome_of(4000, where, *sites)
+    outcome = outcome_of(4000, requirements, *snapshots)
     assert isinstance(outcome, Waiting | Impossible)
     assert (outcome.pending.reason, outcome.pending.cluster) == (reason, cluster)
 
@@ -190,10 +213,10 @@ def test_who_goes_to_one_cluster_is_told_why_to_none_of_the_others() -> None:
     outcome = outcome_of(
         4000,
         ANYWHERE,
-        make_site("best", 4000),
-        make_site("larger", 16000),
-        make_site("full", 8000, taken=7000),
-        make_site("closed", closed=Closed("ClusterCordoned", "new switches")),
+        make_snapshot_of("best", 4000),
+        make_snapshot_of("larger", 16000),
+        make_snapshot_of("full", 8000, taken=7000),
+        make_snapshot_of("closed", closed=Closed("ClusterCordoned", "new switches")),
     )
     assert outcome == Placed(
         outcome.record,
@@ -203,19 +226,19 @@ def test_who_goes_to_one_cluster_is_told_why_to_none_of_the_others() -> None:
 
 
 def test_hub_alone_takes_whoever_fits_whatever_he_requires_of_clusters() -> None:
-    outcome = outcome_of(4000, EU, make_site("hub"))
+    outcome = outcome_of(4000, EU, make_snapshot_of("hub"))
     assert outcome == Placed(outcome.record, "hub")
 
 
 def test_hub_alone_is_told_of_as_if_there_were_no_clusters() -> None:
-    outcome = outcome_of(4000, EU, make_site("hub", 4000, taken=1))
+    outcome = outcome_of(4000, EU, make_snapshot_of("hub", 4000, taken=1))
     expected = Pending("InsufficientResources", "cluster hub: cpu: needs 4, 3999m free", "cpu", "hub")
     assert outcome == Waiting(outcome.record, expected, is_head=True)
     assert expected.mcad_message == "Insufficient resources to dispatch AppWrapper."
 
 
 def test_single_member_is_told_of_as_one_of_many() -> None:
-    outcome = outcome_of(4000, ANYWHERE, make_site("east", 4000, taken=1))
+    outcome = outcome_of(4000, ANYWHERE, make_snapshot_of("east", 4000, taken=1))
     short = "cpu: needs 4, 3999m free"
     clusters = (Rejection("east", "InsufficientResources", short, "cpu"),)
     expected = Pending("InsufficientResources", f"east ({short})", "cpu", "east", clusters)
@@ -223,7 +246,7 @@ def test_single_member_is_told_of_as_one_of_many() -> None:
 
 
 def test_no_more_than_five_clusters_are_named_in_words() -> None:
-    outcome = outcome_of(4000, EU, *(make_site(f"c{number}") for number in range(7)))
+    outcome = outcome_of(4000, EU, *(make_snapshot_of(f"c{number}") for number in range(7)))
     assert isinstance(outcome, Impossible)
     named = ", ".join(f"c{number} (its labels do not match region in (eu))" for number in range(5))
     assert outcome.pending.message == f"{named} and 2 more"
@@ -234,12 +257,14 @@ def test_no_more_than_five_clusters_are_named_in_words() -> None:
 
 
 def test_nothing_is_kept_where_the_starved_may_not_go() -> None:
-    starving = make_record(name="starving", gang=make_gang(cpu=8000), where=EU)
+    starving = make_record(name="starving", gang=make_gang(cpu=8000), requirements=EU)
     small = make_record(name="small", gang=make_gang(cpu=2000))
-    sites = by_name(make_site("a", taken=4000), make_site("b", taken=4000, labels={"region": "eu"}))
+    snapshots = by_name(
+        make_snapshot_of("a", taken=4000), make_snapshot_of("b", taken=4000, labels={"region": "eu"})
+    )
     outcomes = plan(
         [starving, small, replace(small, uid="second"), replace(small, uid="third")],
-        sites,
+        snapshots,
         starved={starving.uid},
     )
     assert places(outcomes) == ["Waiting", "a", "a", "Waiting"]
@@ -251,8 +276,8 @@ def test_nothing_is_kept_where_the_starved_may_not_go() -> None:
 def test_nothing_is_kept_on_a_cluster_that_is_closed() -> None:
     starving = make_record(name="starving", gang=make_gang(cpu=8000))
     small = make_record(name="small", gang=make_gang(cpu=1000))
-    sites = by_name(make_site("a", closed=UNREACHABLE), make_site("b", 4000))
-    assert places(plan([starving, small], sites, starved={starving.uid})) == ["Impossible", "b"]
+    snapshots = by_name(make_snapshot_of("a", closed=UNREACHABLE), make_snapshot_of("b", 4000))
+    assert places(plan([starving, small], snapshots, starved={starving.uid})) == ["Impossible", "b"]
 
 
 # --- whatever the clusters ---------------------------------------------------------------------------
@@ -272,20 +297,21 @@ def clusters(draw: st.DrawFn) -> dict[str, tuple[Resources, Resources, Known]]:
 def queues(draw: st.DrawFn) -> list[Record]:
     """A queue in which gangs and requirements come back, as they do."""
     gangs = draw(st.lists(st.builds(Gang, AMOUNTS), min_size=1, max_size=3))
-    wheres = draw(st.lists(WHERES, min_size=1, max_size=3))
-    shapes = draw(st.lists(st.tuples(st.sampled_from(gangs), st.sampled_from(wheres)), max_size=10))
+    requirements = draw(st.lists(WHERES, min_size=1, max_size=3))
+    shapes = draw(st.lists(st.tuples(st.sampled_from(gangs), st.sampled_from(requirements)), max_size=10))
     return [
-        make_record(name=f"aw-{index}", gang=gang, where=where) for index, (gang, where) in enumerate(shapes)
+        make_record(name=f"aw-{index}", gang=gang, requirements=requirements)
+        for index, (gang, requirements) in enumerate(shapes)
     ]
 
 
-def sites_of(drawn: dict[str, tuple[Resources, Resources, Known]]) -> dict[str, ClusterSnapshot]:
-    sites = {}
+def snapshots_of(drawn: dict[str, tuple[Resources, Resources, Known]]) -> dict[str, ClusterSnapshot]:
+    snapshots = {}
     for name, (total, taken, known) in drawn.items():
         snapshot = make_snapshot(**total)
         snapshot.take(taken)
-        sites[name] = ClusterSnapshot(name, snapshot, **known)
-    return sites
+        snapshots[name] = ClusterSnapshot(name, snapshot, **known)
+    return snapshots
 
 
 @settings(max_examples=80, deadline=None)
@@ -294,23 +320,26 @@ def test_best_of_those_that_take_it_gets_the_whole_gang(
     drawn: dict[str, tuple[Resources, Resources, Known]], queue: list[Record]
 ) -> None:
     """Step by step with somebody who knows no shapes, but for the hub alone, where there is nothing to choose."""
-    sites, outcomes = sites_of(drawn), plan(queue, sites_of(drawn))
-    has_choice = sites.keys() != {"hub"}
+    snapshots, outcomes = snapshots_of(drawn), plan(queue, snapshots_of(drawn))
+    has_choice = snapshots.keys() != {"hub"}
     assert [outcome.record for outcome in outcomes] == queue
     for outcome in outcomes:
-        gang, where = outcome.record.gang, outcome.record.where if has_choice else ANYWHERE
+        gang, requirements = outcome.record.gang, outcome.record.requirements if has_choice else ANYWHERE
         able = {
-            name: site.snapshot.free_for(gang)
-            for name, site in sites.items()
-            if rejection(where, site) is None and gang.demand.fits_in(site.snapshot.free_for(gang))
+            name: snapshot.capacity.free_for(gang)
+            for name, snapshot in snapshots.items()
+            if rejection(requirements, snapshot) is None
+            and gang.demand.fits_in(snapshot.capacity.free_for(gang))
         }
-        best = min((score(gang, where, sites[name], free) for name, free in able.items()), default=None)
+        best = min(
+            (score(gang, requirements, snapshots[name], free) for name, free in able.items()), default=None
+        )
         if best is None:
             assert not isinstance(outcome, Placed)
         else:
             assert isinstance(outcome, Placed)
             assert outcome.cluster == best.name
-            sites[best.name].snapshot.take(gang.demand)
+            snapshots[best.name].capacity.take(gang.demand)
 
 
 @settings(max_examples=80, deadline=None)
@@ -323,14 +352,16 @@ def test_order_in_which_clusters_are_known_decides_nothing(
 ) -> None:
     uids = {f"uid-of-aw-{index}" for index in starving}
     reordered = {name: drawn[name] for name in names if name in drawn}
-    assert plan(queue, sites_of(drawn), starved=uids) == plan(queue, sites_of(reordered), starved=uids)
+    assert plan(queue, snapshots_of(drawn), starved=uids) == plan(
+        queue, snapshots_of(reordered), starved=uids
+    )
 
 
 def test_what_is_kept_is_kept_on_the_first_cluster_by_name() -> None:
     starving = make_record(name="starving", gang=make_gang(cpu=8000))
     small = make_record(name="small", gang=make_gang(cpu=1000))
-    sites = by_name(make_site("b", taken=4000), make_site("a", taken=4000))
-    assert places(plan([starving, small], sites, starved={starving.uid})) == ["Waiting", "b"]
+    snapshots = by_name(make_snapshot_of("b", taken=4000), make_snapshot_of("a", taken=4000))
+    assert places(plan([starving, small], snapshots, starved={starving.uid})) == ["Waiting", "b"]
 
 
 @settings(max_examples=80, deadline=None)
@@ -341,16 +372,16 @@ def test_whoever_is_protected_no_cluster_takes_whom_it_rejects_or_more_than_it_h
     starving: set[int],
     policy: Policy,
 ) -> None:
-    sites = sites_of(drawn)
-    placed = dict.fromkeys(sites, NOTHING)
-    for outcome in plan(queue, sites, policy, {f"uid-of-aw-{index}" for index in starving}):
+    snapshots = snapshots_of(drawn)
+    placed = dict.fromkeys(snapshots, NOTHING)
+    for outcome in plan(queue, snapshots, policy, {f"uid-of-aw-{index}" for index in starving}):
         if isinstance(outcome, Placed):
-            required = outcome.record.where if sites.keys() != {"hub"} else ANYWHERE
-            assert rejection(required, sites[outcome.cluster]) is None
+            required = outcome.record.requirements if snapshots.keys() != {"hub"} else ANYWHERE
+            assert rejection(required, snapshots[outcome.cluster]) is None
             placed[outcome.cluster] += outcome.record.gang.demand
-        elif not isinstance(outcome, Behind) and sites.keys() - {"hub"}:
-            assert [each.cluster for each in outcome.pending.clusters] == sorted(sites)
+        elif not isinstance(outcome, NotEvaluated) and snapshots.keys() - {"hub"}:
+            assert [each.cluster for each in outcome.pending.clusters] == sorted(snapshots)
     for name, (total, taken, _) in drawn.items():
         free = make_snapshot(**total).free_for(None) - taken
-        assert sites[name].snapshot.free_for(None) == free - placed[name]
+        assert snapshots[name].capacity.free_for(None) == free - placed[name]
         assert placed[name].fits_in(free)

@@ -8,7 +8,7 @@ import pytest
 
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Plight, Pod, PodPhase, Unscheduled
+from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodPhase, PodReason, Unscheduled
 
 AWAY = Node("away", NOTHING, usable=False, ready=False)
 CORDONED = Node("cordoned", NOTHING, usable=False, ready=True)
@@ -18,12 +18,12 @@ def pod(uid: str = "p", phase: PodPhase = PodPhase.RUNNING, node: str = "n1", ow
     return Pod(uid, Resources({"cpu": 1}), node, phase, owner)
 
 
-def pending(uid: str, plight: Plight, node: str = "n1") -> Pod:
-    return Pod(uid, NOTHING, node, PodPhase.PENDING, "a", plight=plight)
+def pending(uid: str, reason: PodReason, node: str = "n1") -> Pod:
+    return Pod(uid, NOTHING, node, PodPhase.PENDING, "a", reason=reason)
 
 
-def failed(uid: str, plight: Plight = Plight.NONE, *exit_codes: int) -> Pod:
-    return Pod(uid, NOTHING, "n1", PodPhase.FAILED, "a", plight=plight, exit_codes=exit_codes)
+def failed(uid: str, reason: PodReason = PodReason.NONE, *exit_codes: int) -> Pod:
+    return Pod(uid, NOTHING, "n1", PodPhase.FAILED, "a", reason=reason, exit_codes=exit_codes)
 
 
 def ledger_of(*seen: Node | Pod) -> CapacityLedger:
@@ -39,20 +39,22 @@ def ledger_of(*seen: Node | Pod) -> CapacityLedger:
 @pytest.mark.parametrize(
     ("ledger", "counts"),
     [
-        pytest.param(ledger_of(pending("p", Plight.STARTING)), PodCounts(pending=1, starting=1), id="starts"),
-        pytest.param(ledger_of(pending("p", Plight.STUCK)), PodCounts(pending=1), id="is-stuck"),
         pytest.param(
-            ledger_of(pending("p", Plight.UNSCHEDULABLE, node="")),
+            ledger_of(pending("p", PodReason.STARTING)), PodCounts(pending=1, starting=1), id="starts"
+        ),
+        pytest.param(ledger_of(pending("p", PodReason.STUCK)), PodCounts(pending=1), id="is-stuck"),
+        pytest.param(
+            ledger_of(pending("p", PodReason.UNSCHEDULABLE, node="")),
             PodCounts(pending=1, unschedulable=1),
             id="finds-no-node",
         ),
         pytest.param(
-            ledger_of(failed("p", Plight.EVICTED, 137), failed("q")),
+            ledger_of(failed("p", PodReason.EVICTED, 137), failed("q")),
             PodCounts(failed=2, evicted=1, exit_codes=frozenset({137})),
             id="one-of-two-that-failed-was-evicted",
         ),
         pytest.param(
-            ledger_of(failed("p", Plight.NONE, 1, 3), failed("q", Plight.NONE, 1)),
+            ledger_of(failed("p", PodReason.NONE, 1, 3), failed("q", PodReason.NONE, 1)),
             PodCounts(failed=2, exit_codes=frozenset({1, 3})),
             id="exit-codes-are-counted-once",
         ),
