@@ -20,7 +20,7 @@ from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.names import APPWRAPPER_VERSION, WORKLOAD_GROUP
 from dispatcher.core.kinds.demand import gang_of
 from dispatcher.core.kinds.manifest import Owner, build
-from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps
 from dispatcher.core.lifecycle.first_steps import Newcomer
 from dispatcher.core.status.conditions import project
 
@@ -68,8 +68,8 @@ def statuses() -> tuple[Json, Json]:
     now = datetime.now(UTC)
     spec = yaml.safe_load(EXAMPLE.read_text())["spec"]
     submitted = first_steps.submit(_newcomer(now), gang_of(parse_spec(spec, namespace=NAMESPACE)), now).after
-    decided = steps.dispatch(submitted, "hub", now).after
-    return project(decided), project(steps.created(decided, (), now).after)
+    decided = queue_steps.dispatch(submitted, "hub", now).after
+    return project(decided), project(creation_steps.created(decided, (), now).after)
 
 
 def is_dispatched(appwrapper: Mapping[str, Any]) -> bool:

@@ -17,9 +17,9 @@ import orjson
 
 from dispatcher.api import conditions as words
 from dispatcher.api.names import WORKLOAD_GROUP
-from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.first_steps import Newcomer
-from dispatcher.core.lifecycle.steps import EvictionReason
+from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.record import Change, ObjectRef, Pending, Record
 from dispatcher.core.model.requirements import ClusterRequirements, Rejection
@@ -164,61 +164,61 @@ def _told(record: Record, now: datetime) -> Change | None:
     message = "cpu: needs 8, 3500m free"
     others = tuple(Rejection(each, INSUFFICIENT, message, "cpu") for each in (FIRST, SECOND))
     pending = Pending(INSUFFICIENT, message, "cpu", FIRST, others)
-    return steps.block(record, pending, now, is_head=True)
+    return queue_steps.block(record, pending, now, is_head=True)
 
 
 def _dispatch(cluster: str) -> Act:
-    return lambda record, now: steps.dispatch(record, cluster, now)
+    return lambda record, now: queue_steps.dispatch(record, cluster, now)
 
 
 def _create(record: Record, now: datetime) -> Change:
-    return steps.created(record, (_OBJECT,), now)
+    return creation_steps.created(record, (_OBJECT,), now)
 
 
 def _postpone(record: Record, now: datetime) -> Change:
-    return steps.postpone_creation(record, (_OBJECT,), "exceeded quota: compute", now, now)
+    return creation_steps.postpone_creation(record, (_OBJECT,), "exceeded quota: compute", now, now)
 
 
 def _fall_ill(record: Record, now: datetime) -> Change:
-    return steps.note_health_issue(record, words.MIN_PODS_NOT_RUNNING, "1 of 2 pods run", now)
+    return run_steps.note_health_issue(record, words.MIN_PODS_NOT_RUNNING, "1 of 2 pods run", now)
 
 
 def _fall_silent(record: Record, now: datetime) -> Change:
-    return steps.note_health_issue(record, words.CLUSTER_UNREACHABLE, "the cluster does not answer", now)
+    return run_steps.note_health_issue(record, words.CLUSTER_UNREACHABLE, "the cluster does not answer", now)
 
 
 def _evict(record: Record, now: datetime) -> Change:
     verdict = EvictionReason(
         words.MIN_PODS_NOT_RUNNING, "Insufficient number of Running pods, minimum=2, running=1."
     )
-    return steps.evict(record, verdict, now, 300, now)
+    return run_steps.evict(record, verdict, now, 300, now)
 
 
 def _fail(record: Record, now: datetime) -> Change:
     verdict = EvictionReason(words.FAILED_COMPONENT, "a component failed: RayCluster gang")
-    return steps.fail(record, verdict, now)
+    return run_steps.fail(record, verdict, now)
 
 
 def _abandon(record: Record, now: datetime) -> Change:
-    return steps.abandon(record, "the cluster has not answered for 300 s", now)
+    return removal_steps.abandon(record, "the cluster has not answered for 300 s", now)
 
 
 def _complete(record: Record, now: datetime) -> Change:
-    return steps.complete(record, (0,), now, now)
+    return run_steps.complete(record, (0,), now, now)
 
 
 _ONCE: Final[Sequence[tuple[Moment, Act]]] = (
     (Moment.DISPATCHED, _dispatch(FIRST)),
     (Moment.CREATED, _create),
-    (Moment.RAN, steps.mark_running),
+    (Moment.RAN, run_steps.mark_running),
 )
 _AGAIN: Final[Sequence[tuple[Moment, Act]]] = (
     (Moment.DISPATCHED_AGAIN, _dispatch(SECOND)),
     (Moment.CREATED_AGAIN, _create),
-    (Moment.RAN_AGAIN, steps.mark_running),
+    (Moment.RAN_AGAIN, run_steps.mark_running),
 )
-_COMPLETED: Final = ((Moment.ENDED, _complete), (Moment.DELETED, steps.delete))
-_REMOVED: Final = (Moment.GONE, steps.removed)
+_COMPLETED: Final = ((Moment.ENDED, _complete), (Moment.DELETED, removal_steps.delete))
+_REMOVED: Final = (Moment.GONE, removal_steps.removed)
 _WAITED: Final = (Moment.TOLD, _told)
 
 LIVES: Final[Sequence[Life]] = (
@@ -246,8 +246,8 @@ LIVES: Final[Sequence[Life]] = (
             _WAITED,
             *_ONCE,
             (Moment.ENDED, _fail),
-            (Moment.RELEASED, steps.removed),
-            (Moment.DELETED, steps.delete),
+            (Moment.RELEASED, removal_steps.removed),
+            (Moment.DELETED, removal_steps.delete),
         ),
     ),
     _live(
@@ -262,14 +262,14 @@ LIVES: Final[Sequence[Life]] = (
         _submitted(),
         (_WAITED, *_ONCE, (Moment.ILL, _fall_silent), (Moment.TAKEN, _abandon), *_AGAIN, *_COMPLETED),
     ),
-    _live("given-up", 4, _submitted(), (_WAITED, (Moment.DELETED, steps.delete))),
+    _live("given-up", 4, _submitted(), (_WAITED, (Moment.DELETED, removal_steps.delete))),
     _live(
         "cancelled",
         5,
         _submitted(),
-        (_WAITED, *_ONCE, (Moment.ENDED, steps.delete), (Moment.RELEASED, steps.release)),
+        (_WAITED, *_ONCE, (Moment.ENDED, removal_steps.delete), (Moment.RELEASED, removal_steps.release)),
     ),
-    _live("rejected", 1, _rejected(), ((Moment.DELETED, steps.delete),)),
+    _live("rejected", 1, _rejected(), ((Moment.DELETED, removal_steps.delete),)),
 )
 """How all have lived that are no more."""
 

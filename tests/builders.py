@@ -15,12 +15,12 @@ from dispatcher.api.names import UID_LABEL, WORKLOAD_GROUP
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.manifest import Owner
 from dispatcher.core.kinds.object_status import ObjectState
-from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.decision import ObservedState
 from dispatcher.core.lifecycle.first_steps import Newcomer
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import KEPT, LifecyclePolicy
-from dispatcher.core.lifecycle.steps import EvictionReason
+from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.gang import Gang, PodSet, Taint, Toleration
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import ObjectRef, Pending, Phase, Record
@@ -84,68 +84,72 @@ def make_record(phase: Phase = Phase.QUEUED, name: str = "aw", **fields: Any) ->
 
 def make_blocked(record: Record | None = None, pending: Pending = WAITS, seconds: float = 1) -> Record:
     """A record (else a new one) that was evaluated and does not fit."""
-    change = steps.block(record or make_record(), pending, at(seconds))
+    change = queue_steps.block(record or make_record(), pending, at(seconds))
     assert change is not None
     return change.after
 
 
 def _dispatching(record: Record) -> Record:
-    return steps.dispatch(record, "hub", at(1)).after
+    return queue_steps.dispatch(record, "hub", at(1)).after
 
 
 def _dispatched(record: Record) -> Record:
-    return steps.created(_dispatching(record), (make_ref(),), at(2)).after
+    return creation_steps.created(_dispatching(record), (make_ref(),), at(2)).after
 
 
 def _failing(record: Record) -> Record:
-    return steps.refuse_creation(_dispatching(record), (make_ref(),), "it is invalid", at(2)).after
+    return creation_steps.refuse_creation(_dispatching(record), (make_ref(),), "it is invalid", at(2)).after
 
 
 def _requeueing(record: Record) -> Record:
     dispatching = _dispatching(record)
-    return steps.postpone_creation(dispatching, (make_ref(),), "exceeded quota", at(7), at(2)).after
+    return creation_steps.postpone_creation(dispatching, (make_ref(),), "exceeded quota", at(7), at(2)).after
 
 
 def _running(record: Record) -> Record:
-    return steps.mark_running(_dispatched(record), at(3)).after
+    return run_steps.mark_running(_dispatched(record), at(3)).after
 
 
 def _suspending(record: Record) -> Record:
-    return steps.suspend(_running(record), at(4)).after
+    return queue_steps.suspend(_running(record), at(4)).after
 
 
 _LIVES: Final[dict[Phase, Callable[[Record], Record]]] = {
     Phase.QUEUED: lambda record: record,
-    Phase.SUSPENDED: lambda record: steps.suspend(record, at(1)).after,
+    Phase.SUSPENDED: lambda record: queue_steps.suspend(record, at(1)).after,
     Phase.DISPATCHING: _dispatching,
     Phase.DISPATCHED: _dispatched,
     Phase.RUNNING: _running,
-    Phase.RUNNING_HOLD_COMPLETION: lambda record: steps.complete_some(_running(record), (0,), at(4)).after,
-    Phase.COMPLETED: lambda record: steps.complete(_running(record), (0,), at(4) + KEPT, at(4)).after,
+    Phase.RUNNING_HOLD_COMPLETION: lambda record: (
+        run_steps.complete_some(_running(record), (0,), at(4)).after
+    ),
+    Phase.COMPLETED: lambda record: run_steps.complete(_running(record), (0,), at(4) + KEPT, at(4)).after,
     Phase.REQUEUEING: _requeueing,
     Phase.SUSPENDING: _suspending,
     Phase.FAILING: _failing,
-    Phase.FAILED: lambda record: steps.removed(_failing(record), at(3)).after,
-    Phase.DELETING: lambda record: steps.delete(_dispatched(record), at(4)).after,
-    Phase.DELETED: lambda record: steps.delete(record, at(4)).after,
+    Phase.FAILED: lambda record: removal_steps.removed(_failing(record), at(3)).after,
+    Phase.DELETING: lambda record: removal_steps.delete(_dispatched(record), at(4)).after,
+    Phase.DELETED: lambda record: removal_steps.delete(record, at(4)).after,
 }
 
 
 def make_evicted(record: Record | None = None, reason: str = words.MIN_PODS_NOT_RUNNING) -> Record:
     """A record (else a new one that runs) that is taken from its cluster at second 4, and may go on at 94."""
-    return steps.evict(
+    return run_steps.evict(
         record or make_record(Phase.RUNNING), EvictionReason(reason, "too few pods"), at(94), 600, at(4)
     ).after
 
 
 def make_failing_run(record: Record | None = None, reason: str = words.FAILED_COMPONENT) -> Record:
     """A record (else a new one that runs) that failed after its dispatch, at second 4; its parts are going."""
-    return steps.fail(record or make_record(Phase.RUNNING), EvictionReason(reason, "it failed"), at(4)).after
+    return run_steps.fail(
+        record or make_record(Phase.RUNNING), EvictionReason(reason, "it failed"), at(4)
+    ).after
 
 
 def make_failed_run(record: Record | None = None, reason: str = words.FAILED_COMPONENT) -> Record:
     """A record that failed after its dispatch, and of which something is kept for its logs."""
-    return steps.removed(make_failing_run(record, reason), at(5), at(5) + KEPT).after
+    return removal_steps.removed(make_failing_run(record, reason), at(5), at(5) + KEPT).after
 
 
 def make_policy(*items: CompletionRule, **fields: Any) -> LifecyclePolicy:  # noqa: ANN401

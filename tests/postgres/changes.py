@@ -11,7 +11,7 @@ import psycopg
 from psycopg import sql
 
 from dispatcher.api.appwrapper import spec_hash
-from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.record import Attempt, Change, Event, ObjectRef, Pending, Phase, Record
 from dispatcher.core.model.resources import Resources
@@ -38,12 +38,12 @@ def make_submit(name: str = "aw", *, spec: bytes = b'{"resources": {}}', **field
 
 def make_dispatch(record: Record, cluster: str = "hub") -> Change:
     """The step from queued to dispatching."""
-    return steps.dispatch(record, cluster, LATER)
+    return queue_steps.dispatch(record, cluster, LATER)
 
 
 def make_created(record: Record, count: int = 1) -> Change:
     """The step from dispatching to dispatched, with so many objects."""
-    return steps.created(record, tuple(make_object(item) for item in range(count)), LATER)
+    return creation_steps.created(record, tuple(make_object(item) for item in range(count)), LATER)
 
 
 def make_object(item: int = 0, uid: str = "") -> ObjectRef:
@@ -54,7 +54,7 @@ def make_object(item: int = 0, uid: str = "") -> ObjectRef:
 
 def make_block(record: Record) -> Change:
     """The step by which a queued record learns why it waits."""
-    change = steps.block(record, Pending("InsufficientResources", "lacks 1 cpu", "cpu", "hub"), LATER)
+    change = queue_steps.block(record, Pending("InsufficientResources", "lacks 1 cpu", "cpu", "hub"), LATER)
     assert change is not None
     return change
 

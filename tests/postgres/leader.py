@@ -14,7 +14,7 @@ from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.kinds.object_status import End
-from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.confirmation import end_of_attempt
 from dispatcher.core.lifecycle.decision import (
     Decision,
@@ -219,33 +219,33 @@ class Leader:
             case Step.NOOP | Step.TAKE_IN | Step.REMOVE_FINALIZER:
                 return None
             case Step.DELETE:
-                return steps.delete(record, now)
+                return removal_steps.delete(record, now)
             case Step.REPRIORITISE:
-                return steps.reprioritise(record, wish.asked.priority, wish.asked.priority_slope, now)
+                return queue_steps.reprioritise(record, wish.asked.priority, wish.asked.priority_slope, now)
             case Step.REDIRECT:
-                return steps.redirect(record, asked_requirements(record, wish.asked), now)
+                return queue_steps.redirect(record, asked_requirements(record, wish.asked), now)
             case Step.SUSPEND:
-                return steps.suspend(record, now, decision.done)
+                return queue_steps.suspend(record, now, decision.done)
             case Step.RESUME:
-                return steps.resume(record, now)
+                return queue_steps.resume(record, now)
             case Step.CREATE:
                 return _create(record, terms, luck, now)
             case Step.MARK_RUNNING:
-                return steps.mark_running(record, now)
+                return run_steps.mark_running(record, now)
             case Step.NOTE_HEALTH_ISSUE:
-                return steps.note_health_issue(record, decision.reason, decision.message, now)
+                return run_steps.note_health_issue(record, decision.reason, decision.message, now)
             case Step.NOTE_RECOVERY:
-                return steps.recover(record, now)
+                return run_steps.recover(record, now)
             case Step.NOTE_DONE:
-                return steps.note_done(record, decision.done, now)
+                return run_steps.note_done(record, decision.done, now)
             case Step.NOTE_PROGRESS:
-                return steps.complete_some(record, decision.done, now)
+                return run_steps.complete_some(record, decision.done, now)
             case Step.REQUEUE | Step.FAIL:
                 return end_of_attempt(record, decision, terms, "", now)
             case Step.ABANDON:
-                return steps.abandon(record, decision.message, now)
+                return removal_steps.abandon(record, decision.message, now)
             case Step.LOSE:
-                return steps.lose(record, decision.message, now)
+                return removal_steps.lose(record, decision.message, now)
             case Step.COMPLETE | Step.REMOVE | Step.CONFIRM_GONE | Step.EXPIRE:
                 return _end(record, terms, decision, now) if luck is Luck.GOOD else None
             case never:
@@ -287,12 +287,12 @@ def _create(record: Record, terms: LifecyclePolicy, luck: Luck, now: datetime) -
     first = tuple(ref for ref in objects if ref.item == 0 or ref.item in finished)
     match luck:
         case Luck.GOOD:
-            return steps.created(record, objects, now)
+            return creation_steps.created(record, objects, now)
         case Luck.NOT_NOW:
             later = now + retry_pause(record.attempts)
-            return steps.postpone_creation(record, first, "exceeded quota", later, now)
+            return creation_steps.postpone_creation(record, first, "exceeded quota", later, now)
         case Luck.NEVER:
-            return steps.refuse_creation(record, first, "it is invalid", now)
+            return creation_steps.refuse_creation(record, first, "it is invalid", now)
         case Luck.NOT_YET:
             return None
 
@@ -341,11 +341,11 @@ def _object(record: Record, item: int) -> ObjectRef:
 def _end(record: Record, terms: LifecyclePolicy, decision: Decision, now: datetime) -> Change:
     match decision.step:
         case Step.COMPLETE:
-            return steps.complete(record, decision.done, now + terms.kept_completed, now)
+            return run_steps.complete(record, decision.done, now + terms.kept_completed, now)
         case Step.REMOVE:
             kept_until = now + terms.kept_failed if keeps_what_ended(record) else None
-            return steps.removed(record, now, kept_until)
+            return removal_steps.removed(record, now, kept_until)
         case Step.EXPIRE:
-            return steps.expire(record, now)
+            return removal_steps.expire(record, now)
         case _:
-            return steps.release(record, now)
+            return removal_steps.release(record, now)

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 import psycopg
 
-from dispatcher.core.lifecycle import steps
-from dispatcher.core.lifecycle.steps import EvictionReason
+from dispatcher.core.lifecycle import queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.record import Change, Record
 from dispatcher.store.queue import QueueStore
 from tests.postgres.changes import (
@@ -34,16 +34,16 @@ async def lived(queue: QueueStore, name: str, spec: bytes) -> Record:
     record = await committed(queue, make_submit(name, spec=spec))
     record = await committed(queue, make_dispatch(record))
     record = await committed(queue, make_created(record))
-    record = await committed(queue, steps.mark_running(record, LATER))
+    record = await committed(queue, run_steps.mark_running(record, LATER))
     short = EvictionReason("MinPodsNotRunning", "too few")
-    record = await committed(queue, steps.evict(record, short, LATER, 60, NOW + timedelta(seconds=10)))
-    record = await committed(queue, steps.removed(record, NOW + timedelta(seconds=11)))
-    record = await committed(queue, steps.dispatch(record, "east", NOW + timedelta(seconds=20)))
+    record = await committed(queue, run_steps.evict(record, short, LATER, 60, NOW + timedelta(seconds=10)))
+    record = await committed(queue, removal_steps.removed(record, NOW + timedelta(seconds=11)))
+    record = await committed(queue, queue_steps.dispatch(record, "east", NOW + timedelta(seconds=20)))
     record = await committed(queue, make_created(record))
-    record = await committed(queue, steps.mark_running(record, NOW + timedelta(seconds=25)))
-    done = steps.complete(record, (0,), TOMORROW, NOW + timedelta(seconds=65))
+    record = await committed(queue, run_steps.mark_running(record, NOW + timedelta(seconds=25)))
+    done = run_steps.complete(record, (0,), TOMORROW, NOW + timedelta(seconds=65))
     record = await committed(queue, done)
-    return await committed(queue, steps.delete(record, NOW + timedelta(seconds=70)))
+    return await committed(queue, removal_steps.delete(record, NOW + timedelta(seconds=70)))
 
 
 def told(url: str) -> list[list[tuple[object, ...]]]:
@@ -87,7 +87,7 @@ async def test_those_deleted_first_are_moved_first_and_no_more_than_asked_for(
 ) -> None:
     for number in range(3):
         record = await committed(queue, make_submit(f"aw-{number}"))
-        await committed(queue, steps.delete(record, NOW + timedelta(seconds=number)))
+        await committed(queue, removal_steps.delete(record, NOW + timedelta(seconds=number)))
     assert await queue.move_deleted(TOMORROW, 2) == 2
     assert rows_of(database_url, "SELECT name FROM past_appwrapper ORDER BY name") == [("aw-0",), ("aw-1",)]
     assert await queue.move_deleted(TOMORROW, 2) == 1

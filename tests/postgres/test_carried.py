@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dispatcher.core.lifecycle import first_steps, steps
-from dispatcher.core.lifecycle.steps import EvictionReason
+from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.store.queue import QueueStore
 from tests.builders import at, make_newcomer, make_record, make_ref
@@ -18,27 +18,27 @@ async def committed(queue: QueueStore, change: Change) -> Record:
 async def test_next_attempt_in_that_cluster_begins_with_what_is_done(queue: QueueStore) -> None:
     submitted = first_steps.submit(make_newcomer(), make_record(Phase.QUEUED).gang, at(0))
     record = await committed(queue, submitted)
-    record = await committed(queue, steps.dispatch(record, "hub", at(1)))
-    record = await committed(queue, steps.created(record, (make_ref(0), make_ref(1)), at(2)))
-    record = await committed(queue, steps.complete_some(record, (0,), at(3)))
-    taken = steps.evict(record, EvictionReason("InsufficientPodsReady", "1 of 2"), at(4), 60, at(4), (0,))
+    record = await committed(queue, queue_steps.dispatch(record, "hub", at(1)))
+    record = await committed(queue, creation_steps.created(record, (make_ref(0), make_ref(1)), at(2)))
+    record = await committed(queue, run_steps.complete_some(record, (0,), at(3)))
+    taken = run_steps.evict(record, EvictionReason("InsufficientPodsReady", "1 of 2"), at(4), 60, at(4), (0,))
     record = await committed(queue, taken)
-    await committed(queue, steps.removed(record, at(5)))
+    await committed(queue, removal_steps.removed(record, at(5)))
 
     (loaded,) = [each for each in await queue.load_live() if each.uid == record.uid]
-    again = await committed(queue, steps.dispatch(loaded, "hub", at(6)))
+    again = await committed(queue, queue_steps.dispatch(loaded, "hub", at(6)))
     (loaded,) = [each for each in await queue.load_live() if each.uid == record.uid]
 
     assert again.attempt is not None
     assert loaded.attempt == again.attempt
     assert [(ref.item, ref.done) for ref in again.attempt.objects] == [(0, True)]
-    elsewhere = steps.dispatch(await _back(queue, again), "east", at(9)).after
+    elsewhere = queue_steps.dispatch(await _back(queue, again), "east", at(9)).after
     assert elsewhere.attempt is not None
     assert elsewhere.attempt.objects == ()
 
 
 async def _back(queue: QueueStore, record: Record) -> Record:
     """Held back while it is being created, and released: what is done stays done."""
-    held = await committed(queue, steps.suspend(record, at(7), (0,)))
-    gone = await committed(queue, steps.removed(held, at(7)))
-    return await committed(queue, steps.resume(gone, at(8)))
+    held = await committed(queue, queue_steps.suspend(record, at(7), (0,)))
+    gone = await committed(queue, removal_steps.removed(held, at(7)))
+    return await committed(queue, queue_steps.resume(gone, at(8)))

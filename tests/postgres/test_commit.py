@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from dispatcher.api.appwrapper import spec_hash
-from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle import creation_steps, first_steps, removal_steps, run_steps
 from dispatcher.core.model.record import Change, Event, Phase, Record
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 from dispatcher.store.leadership import Leadership
@@ -65,8 +65,8 @@ async def test_every_step_of_a_life_is_loaded_as_it_was_committed(queue: QueueSt
         make_block,
         make_dispatch,
         lambda record: make_created(record, count=3),
-        lambda record: steps.mark_running(record, LATER),
-        lambda record: steps.delete(record, LATER),
+        lambda record: run_steps.mark_running(record, LATER),
+        lambda record: removal_steps.delete(record, LATER),
     )
     for step in life:
         change = step(record)
@@ -74,7 +74,7 @@ async def test_every_step_of_a_life_is_loaded_as_it_was_committed(queue: QueueSt
         assert result == CommitResult(accepted=(change.after,))
         assert await queue.load_live() == [change.after]
         (record,) = result.accepted
-    await queue.commit([steps.release(record, LATER)])
+    await queue.commit([removal_steps.release(record, LATER)])
     assert await queue.load_live() == []
 
 
@@ -82,10 +82,10 @@ async def test_an_attempt_that_was_rolled_back_stays_with_the_record_until_the_n
     queue: QueueStore, database_url: str
 ) -> None:
     record = await dispatched(queue)
-    postponed = steps.postpone_creation(record, (make_object(),), "over quota", LATER, LATER)
+    postponed = creation_steps.postpone_creation(record, (make_object(),), "over quota", LATER, LATER)
     (record,) = (await queue.commit([postponed])).accepted
     assert rows_of(database_url, "SELECT item, intent FROM attempt_object") == [(0, "delete")]
-    (record,) = (await queue.commit([steps.removed(record, LATER)])).accepted
+    (record,) = (await queue.commit([removal_steps.removed(record, LATER)])).accepted
     assert await queue.load_live() == [record]
     (record,) = (await queue.commit([make_dispatch(record)])).accepted
     assert await queue.load_live() == [record]
@@ -102,7 +102,7 @@ async def test_objects_of_an_attempt_are_to_be_created_until_it_is_to_be_undone(
     assert rows_of(database_url, "SELECT kind, object_uid, intent FROM attempt_object") == [
         ("RayCluster", "uid-of-0", "create")
     ]
-    await queue.commit([steps.delete(record, LATER)])
+    await queue.commit([removal_steps.delete(record, LATER)])
     assert rows_of(database_url, "SELECT kind, object_uid, intent FROM attempt_object") == [
         ("RayCluster", "uid-of-0", "delete")
     ]
@@ -211,7 +211,7 @@ async def test_failed_appwrappers_are_loaded_until_they_are_deleted(queue: Queue
     newcomer = first_steps.Newcomer("u", "g", "default", "bad", NOW, b"{}", spec_hash(b"{}"))
     (record,) = (await queue.commit([first_steps.reject(newcomer, "no such kind", NOW)])).accepted
     assert await queue.load_live() == [record]
-    await queue.commit([steps.delete(record, LATER)])
+    await queue.commit([removal_steps.delete(record, LATER)])
     assert await queue.load_live() == []
 
 
@@ -298,7 +298,7 @@ async def test_what_was_deleted_is_remembered_and_nothing_else_is_taken_for_dele
     queue: QueueStore,
 ) -> None:
     gone, waits = await submitted(queue, "gone"), await submitted(queue, "waits")
-    await queue.commit([steps.delete(gone, LATER)])
+    await queue.commit([removal_steps.delete(gone, LATER)])
     assert await queue.deleted_among([gone.uid, waits.uid, "never-seen"]) == {gone.uid}
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle import queue_steps
 from dispatcher.core.model.record import Pending
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.store.queue import QueueStore
@@ -17,7 +17,7 @@ async def test_everything_that_was_kept_of_hostile_text_is_committed_in_one_batc
     for record, text in zip(records, kept, strict=True):
         rejected = (Rejection("east", "NotReported", text, text),)
         pending = Pending("NotReported", text, text, "east", rejected)
-        changes.append(steps.block(record, pending, LATER))
+        changes.append(queue_steps.block(record, pending, LATER))
     result = await queue.commit([change for change in changes if change])
     assert (result.refused, result.stale, len(result.accepted)) == ((), (), len(kept))
     found = {record.uid: record for record in await queue.load_live()}

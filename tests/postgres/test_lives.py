@@ -26,10 +26,10 @@ from dispatcher.api.appwrapper import Requeuing
 from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.object_status import End, ObjectState
-from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle import first_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
-from dispatcher.core.lifecycle.steps import EvictionReason
+from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.transitions import TARGETS, Cause
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.pod_counts import PodCounts
@@ -195,7 +195,7 @@ class Lives(RuleBasedStateMachine):
         """Though there may be no room: what is charged is charged all the same."""
         record = self.leader.cache.get(uid)
         if record is not None and record.phase is Phase.QUEUED:
-            self.run(self.leader.commit([steps.dispatch(record, cluster, self.leader.later(100))]))
+            self.run(self.leader.commit([queue_steps.dispatch(record, cluster, self.leader.later(100))]))
 
     @rule(number=NUMBERS, luck=LUCK)
     def runs_and_comes_to_its_end(self, number: int, luck: Luck) -> None:
@@ -360,20 +360,20 @@ def rivals(record: Record, now: datetime) -> tuple[Change, Change]:
     """Two steps from the same record, of which only one can be."""
     match record.phase:
         case Phase.QUEUED:
-            return steps.dispatch(record, "hub", now), steps.suspend(record, now)
+            return queue_steps.dispatch(record, "hub", now), queue_steps.suspend(record, now)
         case Phase.SUSPENDED:
-            return steps.resume(record, now), steps.reprioritise(record, 9, 0.0, now)
+            return queue_steps.resume(record, now), queue_steps.reprioritise(record, 9, 0.0, now)
         case Phase.DISPATCHING:
-            return steps.suspend(record, now), steps.delete(record, now)
+            return queue_steps.suspend(record, now), removal_steps.delete(record, now)
         case Phase.REQUEUEING | Phase.SUSPENDING | Phase.FAILING:
-            return steps.removed(record, now), steps.delete(record, now)
+            return removal_steps.removed(record, now), removal_steps.delete(record, now)
         case Phase.FAILED | Phase.COMPLETED:
-            return steps.expire(record, now), steps.delete(record, now)
+            return removal_steps.expire(record, now), removal_steps.delete(record, now)
         case Phase.DELETING | Phase.DELETED:
-            return steps.release(record, now), steps.release(record, now)
+            return removal_steps.release(record, now), removal_steps.release(record, now)
         case Phase.DISPATCHED | Phase.RUNNING | Phase.RUNNING_HOLD_COMPLETION:
-            back = steps.evict(record, EvictionReason("MinPodsNotRunning", "too few"), now, 60, now)
-            return back, steps.complete(record, (), now, now)
+            back = run_steps.evict(record, EvictionReason("MinPodsNotRunning", "too few"), now, 60, now)
+            return back, run_steps.complete(record, (), now, now)
         case never:
             assert_never(never)
 

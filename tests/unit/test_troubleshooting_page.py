@@ -11,7 +11,7 @@ import yaml
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ComponentsCondition, ConditionType
-from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle import removal_steps
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.record import Phase
 from dispatcher.core.scheduling import cluster_filters, cycle
@@ -76,7 +76,7 @@ def test_every_section_on_waiting_is_about_a_reason() -> None:
 
 def test_reasons_of_one_that_went_back_are_those_of_the_code() -> None:
     records = (make_evicted(), make_record(Phase.REQUEUEING))
-    waiting = [steps.removed(record, NOW).after.pending for record in records]
+    waiting = [removal_steps.removed(record, NOW).after.pending for record in records]
     assert {pending.reason for pending in waiting if pending} <= WAITS_FOR
     assert None not in waiting
 

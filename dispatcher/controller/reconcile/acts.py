@@ -12,7 +12,7 @@ from dispatcher.controller.reconcile.pacing import Pacing
 from dispatcher.controller.reconcile.remediation import Remediator
 from dispatcher.controller.reconcile.removal import Remover
 from dispatcher.controller.reconcile.result import NOTHING, Result, poll
-from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle import queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step, asked_requirements
 from dispatcher.core.model.record import Change, Record
 
@@ -56,15 +56,15 @@ class Acts:
             case Step.CREATE:
                 return await self._creator.create(record)
             case Step.MARK_RUNNING:
-                return Result(steps.mark_running(record, now))
+                return Result(run_steps.mark_running(record, now))
             case Step.NOTE_HEALTH_ISSUE:
-                return Result(steps.note_health_issue(record, decision.reason, decision.message, now))
+                return Result(run_steps.note_health_issue(record, decision.reason, decision.message, now))
             case Step.NOTE_RECOVERY:
-                return Result(steps.recover(record, now))
+                return Result(run_steps.recover(record, now))
             case Step.NOTE_DONE:
-                return Result(steps.note_done(record, decision.done, now))
+                return Result(run_steps.note_done(record, decision.done, now))
             case Step.NOTE_PROGRESS:
-                return Result(steps.complete_some(record, decision.done, now))
+                return Result(run_steps.complete_some(record, decision.done, now))
             case Step.COMPLETE:
                 return await self._remediator.complete(record, observed, decision)
             case Step.REQUEUE | Step.FAIL:
@@ -76,9 +76,9 @@ class Acts:
             case Step.EXPIRE:
                 return await self._remover.expire(record)
             case Step.ABANDON:
-                return Result(steps.abandon(record, decision.message, now), wakes_scheduler=True)
+                return Result(removal_steps.abandon(record, decision.message, now), wakes_scheduler=True)
             case Step.LOSE:
-                return Result(steps.lose(record, decision.message, now))
+                return Result(removal_steps.lose(record, decision.message, now))
             case Step.NOOP | Step.TAKE_IN | Step.REMOVE_FINALIZER:
                 raise AssertionError(f"{decision.step} is no step of a record")
             case never:
@@ -99,7 +99,7 @@ class Acts:
         if record.holds_capacity and view is None and await self._informer.exists(record):
             return poll()
         # Under StrictFIFO, gangs that were not evaluated may have waited for this one.
-        return Result(steps.delete(record, self._attempts.now()), wakes_scheduler=True)
+        return Result(removal_steps.delete(record, self._attempts.now()), wakes_scheduler=True)
 
     def _follow_user(self, record: Record, observed: ObservedState, decision: Decision) -> Result:
         """Commits what the user asks for now, at most once a second."""
@@ -112,14 +112,14 @@ class Acts:
     def _requested(self, record: Record, observed: ObservedState, decision: Decision) -> Change | None:
         now, asked = self._attempts.now(), observed.asked
         if decision.step is Step.SUSPEND:
-            return steps.suspend(record, now, decision.done)
+            return queue_steps.suspend(record, now, decision.done)
         if decision.step is Step.RESUME:
-            return steps.resume(record, now)
+            return queue_steps.resume(record, now)
         if asked is None:
             return None
         if decision.step is Step.REDIRECT:
-            return steps.redirect(record, asked_requirements(record, asked), now)
-        return steps.reprioritise(record, asked.priority, asked.priority_slope, now, self._cut(record))
+            return queue_steps.redirect(record, asked_requirements(record, asked), now)
+        return queue_steps.reprioritise(record, asked.priority, asked.priority_slope, now, self._cut(record))
 
     def _cut(self, record: Record) -> str:
         """The warning about a priority above the namespace's ceiling; empty if the priority is within."""

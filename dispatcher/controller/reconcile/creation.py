@@ -15,7 +15,7 @@ from dispatcher.controller.reconcile.result import NOTHING, Result, poll
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.core.intake.authorization import check_namespace
 from dispatcher.core.kinds.manifest import Anchor, Owner
-from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle import creation_steps
 from dispatcher.core.lifecycle.decision import retry_pause
 from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.core.model.requirements import ClusterRequirements
@@ -91,7 +91,7 @@ class Creator:
             # The watch may well show its pods before the commit.
             cluster.learn_object(outcome.ref, record.uid, contents=bool(wrapped.completion))
             made.append(outcome.ref)
-        return Result(steps.created(record, tuple(made), self._attempts.now()))
+        return Result(creation_steps.created(record, tuple(made), self._attempts.now()))
 
     async def _bring_about_owner(self, record: Record, cluster: Cluster) -> Owner | Result:
         """The owner of the objects in that cluster, or the result of an attempt that can have none now.
@@ -171,7 +171,7 @@ class Creator:
         now, cluster = self._attempts.now(), record.attempt.cluster
         self._members.note_mishap(cluster)
         eligible_at = now + retry_pause(record.attempts)
-        change = steps.withdraw(record, f"cluster {cluster}: {message}", eligible_at, now)
+        change = creation_steps.withdraw(record, f"cluster {cluster}: {message}", eligible_at, now)
         return Result(change, wakes_scheduler=True)
 
     def _wait_for_name(self, record: Record, made: tuple[ObjectRef, ...], message: str) -> Result:
@@ -189,18 +189,18 @@ class Creator:
         requirements = record.requirements.without(cluster, message)
         if self._members.has_no_cluster_left(requirements):
             return self._refuse(record, made, _reasons(requirements))
-        return Result(steps.rule_out(record, made, requirements, message, self._attempts.now()))
+        return Result(creation_steps.rule_out(record, made, requirements, message, self._attempts.now()))
 
     def _refuse(self, record: Record, made: tuple[ObjectRef, ...], message: str) -> Result:
         failure = f"{record.key} creation failure: {message}"
-        return Result(steps.refuse_creation(record, made, failure, self._attempts.now()))
+        return Result(creation_steps.refuse_creation(record, made, failure, self._attempts.now()))
 
     def _postpone(self, record: Record, made: tuple[ObjectRef, ...], message: str) -> Result:
         now = self._attempts.now()
         if record.attempt:
             self._members.note_mishap(record.attempt.cluster)
         eligible_at = now + retry_pause(record.attempts)
-        return Result(steps.postpone_creation(record, made, message, eligible_at, now))
+        return Result(creation_steps.postpone_creation(record, made, message, eligible_at, now))
 
 
 def _with_finished(made: list[ObjectRef], finished: Mapping[int, ObjectRef]) -> tuple[ObjectRef, ...]:

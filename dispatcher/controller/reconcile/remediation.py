@@ -8,7 +8,7 @@ from dispatcher.api import conditions as words
 from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.reconcile.result import NOTHING, Result, poll
-from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.lifecycle.confirmation import (
     Evidence,
     end_of_attempt,
@@ -38,7 +38,7 @@ class Remediator:
         if live.live:
             return poll()
         now = self._attempts.now()
-        change = steps.complete(record, decision.done, now + observed.policy.kept_completed, now)
+        change = run_steps.complete(record, decision.done, now + observed.policy.kept_completed, now)
         return Result(change, wakes_scheduler=True)
 
     async def end(self, record: Record, observed: ObservedState, suspected: Decision) -> Result:
@@ -63,9 +63,9 @@ class Remediator:
         """
         match decision.step:
             case Step.NOTE_DONE:
-                return Result(steps.note_done(record, decision.done, self._attempts.now()))
+                return Result(run_steps.note_done(record, decision.done, self._attempts.now()))
             case Step.NOTE_PROGRESS:
-                return Result(steps.complete_some(record, decision.done, self._attempts.now()))
+                return Result(run_steps.complete_some(record, decision.done, self._attempts.now()))
             case Step.FAIL | Step.REQUEUE:
                 return await self.end(record, confirmed, decision)
             case _:

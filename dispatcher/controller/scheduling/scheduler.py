@@ -21,7 +21,7 @@ from dispatcher import errors, log
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import LARGEST_BATCH, Committer
 from dispatcher.controller.scheduling.slices import Slices
-from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle import queue_steps
 from dispatcher.core.model import incremental
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Change, Record
@@ -217,10 +217,10 @@ def change_of(outcome: Outcome, now: datetime) -> Change | None:
     """The change that an outcome makes; None if the record already says it."""
     match outcome:
         case Placed(record, cluster, message):
-            return steps.dispatch(record, cluster, now, message)
+            return queue_steps.dispatch(record, cluster, now, message)
         case Waiting(record, pending, is_head):
-            return steps.block(record, pending, now, is_head=is_head)
+            return queue_steps.block(record, pending, now, is_head=is_head)
         case Impossible(record, pending):
-            return steps.block(record, pending, now)
+            return queue_steps.block(record, pending, now)
         case NotEvaluated(record, pending):
-            return steps.note_not_evaluated(record, pending, now)
+            return queue_steps.note_not_evaluated(record, pending, now)

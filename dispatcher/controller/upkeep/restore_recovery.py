@@ -31,7 +31,7 @@ from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.takeover import for_each
-from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle import restore_steps
 from dispatcher.core.lifecycle.transitions import TARGETS, Cause
 from dispatcher.core.model.incremental import in_parts
 from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
@@ -235,14 +235,14 @@ class RestoreRecovery:
     def _overtaken(self, record: Record, later: Sighting) -> Change | None:
         if not record.holds_capacity:
             return None
-        return steps.end_missed_attempt(
+        return restore_steps.end_missed_attempt(
             record, f"attempt {later.attempt} exists, which came after it", self._now()
         )
 
     def _go_on(self, record: Record, later: Sighting) -> Change | None:
         if record.phase not in {Phase.QUEUED, Phase.SUSPENDED}:
             return None
-        return steps.take_over(record, later.cluster, later.attempt, self._now())
+        return restore_steps.take_over(record, later.cluster, later.attempt, self._now())
 
     async def _change(self, uids: Iterable[str], decide: Callable[[Record], Change | None]) -> list[Record]:
         """Commit what is decided of each: of a part of them at a time, on the records as they are then."""
@@ -279,7 +279,7 @@ class RestoreRecovery:
             message = "nothing of it exists any more"
             over = [record for record, is_gone in zip(part, gone, strict=True) if is_gone]
             # Not on the records of this moment: what was asked for was these.
-            changes = [steps.end_missed_attempt(record, message, self._now()) for record in over]
+            changes = [restore_steps.end_missed_attempt(record, message, self._now()) for record in over]
             await self._committer.commit_all(changes)
 
     async def _is_gone(self, record: Record) -> bool:
@@ -344,5 +344,5 @@ def _is_where_it_was(record: Record, search: Search) -> bool:
 
 def _end(record: Record, told: ToldEnd, now: datetime) -> Change:
     if told.state is State.COMPLETED:
-        return steps.recall_completed(record, told.kept_until, now)
-    return steps.recall_failed(record, told.reason, told.message, told.kept_until, now)
+        return restore_steps.recall_completed(record, told.kept_until, now)
+    return restore_steps.recall_failed(record, told.reason, told.message, told.kept_until, now)

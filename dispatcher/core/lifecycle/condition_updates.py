@@ -1,8 +1,8 @@
-"""What a record's conditions come to, step by step: one entry of each type, in order of first transition.
+"""The conditions of a record after each step: one entry of each type, in order of first transition.
 
-On the way forward all of them stay true. Running goes false when its AppWrapper ends or is removed, not when pods are
-lost before that: the record's `unhealthy` says so. The others go false only when their AppWrapper goes back. A
-condition that goes false keeps the reason why it was true.
+Conditions stay true as the AppWrapper advances. Running becomes false when the AppWrapper ends or is removed, not when
+pods are lost: `Record.unhealthy` says that. Other conditions become false only when the AppWrapper is queued again or
+suspended. A condition that becomes false keeps the reason why it was true.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dispatcher.api.conditions import ConditionType
 from dispatcher.core.model.record import Condition
 
 
-def blocked(conditions: Iterable[Condition], message: str, now: datetime) -> tuple[Condition, ...]:
-    """Evaluated, and it waits. One that was taken from its cluster goes on saying so until it is dispatched again."""
+def after_block(conditions: Iterable[Condition], message: str, now: datetime) -> tuple[Condition, ...]:
+    """The conditions of a gang that a cycle could not place; an eviction stays the reason of Backoff."""
     conditions = with_true(conditions, ConditionType.HEAD_OF_LINE, now, words.FRONT_OF_QUEUE)
     for known in conditions:
         if (
@@ -29,22 +29,22 @@ def blocked(conditions: Iterable[Condition], message: str, now: datetime) -> tup
     return with_true(conditions, ConditionType.BACKOFF, now, words.APPWRAPPER_NOT_RUNNABLE, message)
 
 
-def gone_back(conditions: Iterable[Condition], now: datetime) -> tuple[Condition, ...]:
-    """What it had come to and no longer is."""
+def after_requeue(conditions: Iterable[Condition], now: datetime) -> tuple[Condition, ...]:
+    """The conditions of a gang that leaves its cluster."""
     for type_ in (ConditionType.DISPATCHED, ConditionType.RUNNING_HOLD_COMPLETION):
         conditions = with_false(conditions, type_, now)
     return tuple(conditions)
 
 
-def held_back(conditions: Iterable[Condition], now: datetime) -> tuple[Condition, ...]:
-    """It stands in no queue."""
+def after_suspend(conditions: Iterable[Condition], now: datetime) -> tuple[Condition, ...]:
+    """The conditions of a suspended gang."""
     for type_ in (ConditionType.QUEUEING, ConditionType.HEAD_OF_LINE, ConditionType.BACKOFF):
         conditions = with_false(conditions, type_, now)
     return with_true(conditions, ConditionType.SUSPENDED, now, words.SUSPENDED_BY_USER)
 
 
 def new_condition(type_: ConditionType, now: datetime, reason: str = "", message: str = "") -> Condition:
-    """One that holds from now on."""
+    """A condition that is true from now on."""
     return Condition(type=type_, status=True, since=now, updated=now, reason=reason, message=message)
 
 
@@ -55,7 +55,7 @@ def with_true(
     reason: str,
     message: str = "",
 ) -> tuple[Condition, ...]:
-    """`conditions` with `type_` true: kept in order of first transition, untouched if it says so already."""
+    """`conditions` with `type_` true, in order of first transition; unchanged if it says so already."""
     kept = tuple(conditions)
     for index, known in enumerate(kept):
         if known.type != type_:
@@ -69,7 +69,7 @@ def with_true(
 
 
 def with_false(conditions: Iterable[Condition], type_: ConditionType, now: datetime) -> tuple[Condition, ...]:
-    """`conditions` with `type_` false, its reason and message kept: they say why it was true."""
+    """`conditions` with `type_` false; its reason and message stay, and say why it was true."""
     return tuple(
         replace(known, status=False, since=now, updated=now)
         if known.type == type_ and known.status

@@ -9,10 +9,10 @@ from datetime import datetime
 from enum import StrEnum
 
 from dispatcher.api import conditions as words
-from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.lifecycle.decision import Decision, ObservedState, Step
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
-from dispatcher.core.lifecycle.steps import EvictionReason
+from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.record import Change, Record
 
 
@@ -54,7 +54,7 @@ def end_of_attempt(
     detail = decision.detail + (f"; {complaint}" if complaint else "")
     reason = EvictionReason(decision.reason, decision.message, detail)
     if decision.step is Step.FAIL:
-        return steps.fail(record, reason, now)
+        return run_steps.fail(record, reason, now)
     eligible_at = now + policy.pause(decision.reason)
     next_wait = int(policy.wait(record.requeuings + 1).total_seconds())
-    return steps.evict(record, reason, eligible_at, next_wait, now, decision.done)
+    return run_steps.evict(record, reason, eligible_at, next_wait, now, decision.done)

@@ -1,7 +1,4 @@
-"""How the record of an AppWrapper begins: the first change, of one that was never seen before.
-
-It is queued, held back, rejected, or found to be running or over already. What becomes of it then is `lifecycle`'s.
-"""
+"""The first change of an AppWrapper: it is queued, suspended or rejected, or found running or ended already."""
 
 from __future__ import annotations
 
@@ -23,7 +20,7 @@ from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
 
 @dataclass(frozen=True, slots=True)
 class Newcomer:
-    """An AppWrapper never seen before, as far as it could be read."""
+    """An AppWrapper that the database does not know, as far as it could be read."""
 
     uid: str
     group: str
@@ -39,24 +36,24 @@ class Newcomer:
     requirements: ClusterRequirements = ANYWHERE
     submitter: Submitter = UNKNOWN
     warnings: tuple[str, ...] = ()
-    """What is not done as its author wrote it, in sentences: the first line of its history says so."""
+    """Sentences about parts of the spec that the dispatcher changes or drops; the first event carries them."""
 
 
 _CARRYING_WARNINGS: Final = frozenset({Cause.SUBMITTED, Cause.SUBMITTED_SUSPENDED, Cause.ADOPTED})
 
 
 def submit(newcomer: Newcomer, gang: Gang, now: datetime) -> Change:
-    """Queue a valid AppWrapper, or hold it back from the start."""
+    """Queues a valid AppWrapper, or records it as suspended."""
     init = new_condition(ConditionType.INIT, now)
     if newcomer.suspended:
-        held = new_condition(ConditionType.SUSPENDED, now, words.SUSPENDED_BY_USER)
-        return _first(newcomer, Cause.SUBMITTED_SUSPENDED, now, gang=gang, conditions=(init, held))
+        suspended = new_condition(ConditionType.SUSPENDED, now, words.SUSPENDED_BY_USER)
+        return _first(newcomer, Cause.SUBMITTED_SUSPENDED, now, gang=gang, conditions=(init, suspended))
     queueing = new_condition(ConditionType.QUEUEING, now, words.AWAITING_HEAD_OF_LINE)
     return _first(newcomer, Cause.SUBMITTED, now, gang=gang, conditions=(init, queueing))
 
 
 def reject(newcomer: Newcomer, message: str, now: datetime) -> Change:
-    """Refuse an AppWrapper that can never be dispatched as it is written; `message` is for its user."""
+    """Rejects an AppWrapper that can never be dispatched as it is written; `message` is for its user."""
     message = one_line(message)
     failed = new_condition(ConditionType.FAILED, now, words.ITEM_CREATION_FAILURE, message)
     conditions = (new_condition(ConditionType.INIT, now), failed)
@@ -71,7 +68,7 @@ def reject(newcomer: Newcomer, message: str, now: datetime) -> Change:
 
 
 def fail_unstorable(record: Record, now: datetime) -> Change:
-    """Fail one that the database cannot hold as it is, by no more than its names."""
+    """Fails an AppWrapper that the database cannot store: the record has its names and nothing else."""
     bare = Newcomer(
         uid=record.uid,
         group=record.group,
@@ -86,14 +83,14 @@ def fail_unstorable(record: Record, now: datetime) -> Change:
 
 
 class Kept(NamedTuple):
-    """What is still there of an AppWrapper that has ended, and until when."""
+    """The cluster that has objects of an ended AppWrapper, and how long they are kept."""
 
     cluster: str
     until: datetime
 
 
 def recall_completed(newcomer: Newcomer, gang: Gang, now: datetime, kept: Kept | None = None) -> Change:
-    """Believe a status that says Completed, which somebody else, or a lost database, has known: never run it again."""
+    """Records as Completed an AppWrapper whose status says so, as another release or a lost database wrote it."""
     conditions = (
         new_condition(ConditionType.INIT, now),
         new_condition(ConditionType.COMPLETED, now, words.PODS_COMPLETED),
@@ -105,7 +102,7 @@ def recall_completed(newcomer: Newcomer, gang: Gang, now: datetime, kept: Kept |
 def recall_failed(
     newcomer: Newcomer, gang: Gang, reason: str, message: str, now: datetime, kept: Kept | None = None
 ) -> Change:
-    """Believe a status that says Failed: it has been told that it will not run."""
+    """Records as Failed an AppWrapper whose status says so."""
     message = one_line(message)
     failed = new_condition(ConditionType.FAILED, now, reason, message)
     conditions = (new_condition(ConditionType.INIT, now), failed)
@@ -123,7 +120,7 @@ def recall_failed(
 
 
 def _left(kept: Kept | None, outcome: str, now: datetime) -> dict[str, object]:
-    """The attempt that what is kept is of; which it was, and when, nobody knows any more."""
+    """The fields of an attempt to which the kept objects belong; its number and times are unknown."""
     if kept is None:
         return {}
     attempt = Attempt(number=1, cluster=kept.cluster, decided_at=now, ended_at=now, outcome=outcome)
@@ -131,10 +128,7 @@ def _left(kept: Kept | None, outcome: str, now: datetime) -> dict[str, object]:
 
 
 def without_spec(change: Change, objects: Iterable[ObjectRef]) -> Change:
-    """The same first step of an AppWrapper whose spec is not to be stored.
-
-    `objects` are what it wraps, by which what is kept of it is removed when its time is up.
-    """
+    """The same first change without the spec; `objects` are stored instead, for their removal at `kept_until`."""
     attempt = change.after.attempt
     if attempt is not None:
         attempt = replace(attempt, objects=tuple(objects))
@@ -142,9 +136,9 @@ def without_spec(change: Change, objects: Iterable[ObjectRef]) -> Change:
 
 
 def adopt(newcomer: Newcomer, gang: Gang, cluster: str, number: int, now: datetime) -> Change:
-    """Take over an AppWrapper some of whose objects exist and are ours, so that it never queues behind itself.
+    """Adopts an AppWrapper that has objects of ours in `cluster`: they must not compete with a second attempt.
 
-    It continues as attempt `number` being created: what exists is found and kept, what is missing is made.
+    It continues as attempt `number` in Dispatching: missing objects are created, others are kept.
     """
     conditions = (
         new_condition(ConditionType.INIT, now),
@@ -164,7 +158,7 @@ def _first(newcomer: Newcomer, cause: Cause, now: datetime, **fields: object) ->
         group=newcomer.group,
         namespace=newcomer.namespace,
         name=newcomer.name,
-        # By the API server's clock, which may be ahead: nobody is taken in before being created.
+        # The API server's clock may be ahead, and an AppWrapper is not taken in before its creation.
         created_at=min(newcomer.created_at, now),
         spec_hash=newcomer.spec_hash,
         priority=newcomer.priority,

@@ -1,7 +1,7 @@
-"""The life of an AppWrapper as a table: every phase change there is, and the word history has for it.
+"""The life of an AppWrapper as a table: every change of phase, and its cause in history.
 
-`docs/lifecycle.md` is generated from it. `core.lifecycle.first_steps` and `core.lifecycle.steps` alone make the
-changes, and make no other.
+`docs/lifecycle.md` is generated from it. `core.lifecycle.first_steps` and `core.lifecycle.record_change` make all
+changes, and no change that the table lacks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dispatcher.core.model.record import Phase
 
 
 class Cause(StrEnum):
-    """Why a record changed; the word history uses for it."""
+    """Why a record changed, as history spells it."""
 
     SUBMITTED = "submitted"
     SUBMITTED_SUSPENDED = "submitted-suspended"
@@ -54,7 +54,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One row of the table: `source` None is an AppWrapper never seen before."""
+    """One row of the table; `source` is None for an AppWrapper that the database does not know."""
 
     source: Phase | None
     cause: Cause
@@ -67,12 +67,12 @@ _DISPATCHING, _DISPATCHED, _RUNNING = Phase.DISPATCHING, Phase.DISPATCHED, Phase
 _HOLD, _COMPLETED, _REQUEUEING = Phase.RUNNING_HOLD_COMPLETION, Phase.COMPLETED, Phase.REQUEUEING
 _FAILING, _FAILED, _DELETING, _DELETED = Phase.FAILING, Phase.FAILED, Phase.DELETING, Phase.DELETED
 _GOING_ON: Final = (_DISPATCHING, _DISPATCHED, _RUNNING, _HOLD, _REQUEUEING, _SUSPENDING)
-"""Phases of an attempt behind which there may be a later one, in a database that was restored."""
+"""Phases that a restored database may have although a later attempt exists."""
 _AFTER_A_RESTORE: Final = "the database was restored"
 
 
 def _from_active(cause: Cause, target: Phase | None, meaning: str) -> tuple[Transition, ...]:
-    """Rows that are alike for whatever was dispatched; `target` None stays where it is."""
+    """The rows of a cause for each active phase; with `target` None the phase stays."""
     return tuple(
         Transition(source, cause, target or source, meaning) for source in (_DISPATCHED, _RUNNING, _HOLD)
     )
@@ -172,4 +172,4 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
 )
 
 TARGETS: Final = {(row.source, row.cause): row.target for row in TRANSITIONS}
-"""Where a record in a phase (None: never seen) comes to by a cause."""
+"""The next phase by the phase (None for an unknown AppWrapper) and the cause."""

@@ -1,7 +1,7 @@
 """One AppWrapper as the queue believes it to be: the value that is committed, remembered and projected.
 
 A `Record` is the whole row of an AppWrapper, its current attempt included. It is never changed, only
-replaced by `core.lifecycle.steps`; `version` grows by one with every committed change and guards each write.
+replaced by `core.lifecycle.record_change`; `version` grows by one with every committed change and guards each write.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Final
 
-from dispatcher.core.lifecycle.steps import PendingKey, pending_key_of, told
+from dispatcher.core.lifecycle.queue_steps import PendingKey, pending_key, pending_key_of
 from dispatcher.core.model import incremental
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Record
@@ -317,7 +317,7 @@ class PendingQueue:
     def _tell(self, class_: _Class, answer: Refused | NotEvaluated, seen: _Pass) -> Steps[None]:
         """Give the answer to all of the class who do not know it and were not looked at themselves."""
         yield
-        for known, uids in class_.told.items():
+        for known, uids in class_.by_pending_key.items():
             if _is_known(known, answer):
                 continue
             for part in incremental.in_parts(uids):
@@ -335,34 +335,34 @@ class PendingQueue:
 class _Class:
     """Records of one equivalence class: in order, and by what they were told. Those with a slope are in no order."""
 
-    __slots__ = ("key", "keys", "sloped", "told")
+    __slots__ = ("by_pending_key", "key", "keys", "sloped")
 
     def __init__(self, key: ClassKey) -> None:
         self.key = key
         self.keys: list[Key] = []
         self.sloped: dict[str, Record] = {}
-        self.told: dict[PendingKey, dict[str, None]] = {}
+        self.by_pending_key: dict[PendingKey, dict[str, None]] = {}
 
     @property
     def is_empty(self) -> bool:
-        return not self.told
+        return not self.by_pending_key
 
     def add(self, record: Record) -> None:
         if record.priority_slope:
             self.sloped[record.uid] = record
         else:
             insort(self.keys, _static_key(record))
-        self.told.setdefault(told(record), {})[record.uid] = None
+        self.by_pending_key.setdefault(pending_key(record), {})[record.uid] = None
 
     def remove(self, record: Record) -> None:
         if record.priority_slope:
             del self.sloped[record.uid]
         else:
             del self.keys[bisect_left(self.keys, _static_key(record))]
-        known = told(record)
-        del self.told[known][record.uid]
-        if not self.told[known]:
-            del self.told[known]
+        known = pending_key(record)
+        del self.by_pending_key[known][record.uid]
+        if not self.by_pending_key[known]:
+            del self.by_pending_key[known]
 
 
 class _Stream:
@@ -492,9 +492,9 @@ def _is_known(known: PendingKey, answer: Placed | Refused | NotEvaluated) -> boo
 
 def _is_news(news: NewOutcome) -> bool:
     if not isinstance(news, Unplaced):
-        return not _is_known(told(news.record), news)
+        return not _is_known(pending_key(news.record), news)
     becomes_head = news.is_head and not news.record.blocked_since
-    return becomes_head or not _is_known(told(news.record), news.refused)
+    return becomes_head or not _is_known(pending_key(news.record), news.refused)
 
 
 def _is_eligible(record: Record, now: datetime) -> bool:

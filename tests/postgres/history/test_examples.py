@@ -7,9 +7,9 @@ from datetime import UTC, datetime, timedelta
 import psycopg
 import pytest
 
-from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.first_steps import Newcomer
-from dispatcher.core.lifecycle.steps import EvictionReason
+from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.resources import Resources
@@ -41,9 +41,9 @@ class Told:
     async def runs(self, record: Record, cluster: str, times: tuple[datetime, ...]) -> Record:
         """Dispatch, create and start it."""
         decided, created, started = times
-        record = await self.goes_on(steps.dispatch(record, cluster, decided))
-        record = await self.goes_on(steps.created(record, (), created))
-        return await self.goes_on(steps.mark_running(record, started))
+        record = await self.goes_on(queue_steps.dispatch(record, cluster, decided))
+        record = await self.goes_on(creation_steps.created(record, (), created))
+        return await self.goes_on(run_steps.mark_running(record, started))
 
 
 async def requeued(queue: QueueStore) -> None:
@@ -51,10 +51,10 @@ async def requeued(queue: QueueStore) -> None:
     told = Told(queue)
     record = await told.begins(clock(10, 10), created_at=clock(10, 0))
     record = await told.runs(record, "west", (clock(10, 30), clock(10, 31), clock(10, 32)))
-    record = await told.goes_on(steps.abandon(record, "west is lost", clock(11, 0)))
+    record = await told.goes_on(removal_steps.abandon(record, "west is lost", clock(11, 0)))
     record = await told.runs(record, "east", (clock(11, 15), clock(11, 15, 30), clock(11, 30)))
-    record = await told.goes_on(steps.complete(record, (), clock(13, 0), clock(13, 0)))
-    await told.goes_on(steps.delete(record, clock(14, 0)))
+    record = await told.goes_on(run_steps.complete(record, (), clock(13, 0), clock(13, 0)))
+    await told.goes_on(removal_steps.delete(record, clock(14, 0)))
 
 
 USAGE = (
@@ -87,9 +87,9 @@ async def test_hours_are_those_for_which_capacity_was_held(
 async def test_whoever_never_starts_counts_with_what_it_waited(queue: QueueStore, database_url: str) -> None:
     gone, held = Told(queue, "gone"), Told(queue, "held")
     record = await gone.begins(clock(10, 0), created_at=clock(9, 0))
-    await gone.goes_on(steps.delete(record, clock(11, 0)))
+    await gone.goes_on(removal_steps.delete(record, clock(11, 0)))
     record = await held.begins(clock(10, 0), created_at=clock(10, 0))
-    await held.goes_on(steps.suspend(record, clock(14, 0)))
+    await held.goes_on(queue_steps.suspend(record, clock(14, 0)))
     refused = Newcomer("no", "group", "red", "no", clock(10, 0), b"{}", "hash")
     await gone.goes_on(first_steps.reject(refused, "it is no AppWrapper", clock(20, 0)))
     stats = "SELECT day::text, gpu_class, n, p50_s, max_s, still_waiting, oldest_wait_s FROM history.wait_stats_daily"
@@ -103,8 +103,8 @@ async def test_who_was_held_back_at_first_waits_from_the_day_it_is_released(
     created_at = clock(0, 0) - timedelta(hours=1)
     newcomer = Newcomer("aw", "group", "red", "aw", created_at, b"{}", "hash", suspended=True)
     record = await told.goes_on(first_steps.submit(newcomer, TWO_GPUS, created_at))
-    record = await told.goes_on(steps.resume(record, clock(8, 0)))
-    await told.goes_on(steps.delete(record, clock(9, 0)))
+    record = await told.goes_on(queue_steps.resume(record, clock(8, 0)))
+    await told.goes_on(removal_steps.delete(record, clock(9, 0)))
     stats = "SELECT day::text, n, p50_s FROM history.wait_stats_daily"
     assert rows_of(database_url, stats) == [("2020-02-29", 1, 3600.0)]
 
@@ -116,8 +116,8 @@ async def test_a_failure_wastes_what_was_held_until_its_pods_were_gone(
     record = await told.begins(clock(10, 0), created_at=clock(10, 0))
     record = await told.runs(record, "east", (clock(10, 0), clock(10, 0), clock(10, 0)))
     record = await told.goes_on(
-        steps.fail(record, EvictionReason("FailedComponent", "it failed"), clock(11, 0))
+        run_steps.fail(record, EvictionReason("FailedComponent", "it failed"), clock(11, 0))
     )
-    await told.goes_on(steps.removed(record, clock(12, 30)))
+    await told.goes_on(removal_steps.removed(record, clock(12, 30)))
     query = "SELECT day::text, cluster, error_class, n, gpu_h_wasted FROM history.failures_daily"
     assert rows_of(database_url, query) == [("2020-02-29", "east", "FailedComponent", 1, 5.0)]

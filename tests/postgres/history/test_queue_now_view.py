@@ -17,8 +17,8 @@ import psycopg
 import pytest
 from psycopg.rows import DictRow, dict_row
 
-from dispatcher.core.lifecycle import first_steps, steps
-from dispatcher.core.lifecycle.steps import EvictionReason
+from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Pending, Record
 from dispatcher.core.model.requirements import Rejection
@@ -225,39 +225,41 @@ async def live(queue: QueueStore, lives: list[Life]) -> dict[str, Life]:
 
 
 def _resumed(record: Record, life: Life) -> Change | None:
-    return steps.resume(record, life.released_at) if life.released_at else None
+    return queue_steps.resume(record, life.released_at) if life.released_at else None
 
 
 def _blocked(record: Record, life: Life) -> Change | None:
-    return steps.block(record, Pending(life.reason, "m"), life.waits_since) if life.reason else None
+    return queue_steps.block(record, Pending(life.reason, "m"), life.waits_since) if life.reason else None
 
 
 def _dispatched(record: Record, life: Life) -> Change | None:
-    return steps.dispatch(record, "hub", life.started_at) if life.started_at else None
+    return queue_steps.dispatch(record, "hub", life.started_at) if life.started_at else None
 
 
 def _created(record: Record, life: Life) -> Change | None:
-    return steps.created(record, (make_object(),), life.started_at) if life.started_at else None
+    return creation_steps.created(record, (make_object(),), life.started_at) if life.started_at else None
 
 
 def _started(record: Record, life: Life) -> Change | None:
-    return steps.mark_running(record, life.started_at) if life.started_at else None
+    return run_steps.mark_running(record, life.started_at) if life.started_at else None
 
 
 def _evicted(record: Record, life: Life) -> Change | None:
     if life.started_at is None or not life.has_gone_back:
         return None
-    return steps.evict(record, EvictionReason("FoundFailedPods", "m"), life.started_at, 0, life.started_at)
+    return run_steps.evict(
+        record, EvictionReason("FoundFailedPods", "m"), life.started_at, 0, life.started_at
+    )
 
 
 def _removed(record: Record, life: Life) -> Change | None:
-    return steps.removed(record, life.started_at) if life.started_at and life.has_gone_back else None
+    return removal_steps.removed(record, life.started_at) if life.started_at and life.has_gone_back else None
 
 
 def _blocked_again(record: Record, life: Life) -> Change | None:
     if life.started_at is None or not life.has_gone_back:
         return None
-    return steps.block(record, Pending("InsufficientResources", "m"), life.started_at)
+    return queue_steps.block(record, Pending("InsufficientResources", "m"), life.started_at)
 
 
 async def test_the_estimated_start_is_the_median_of_those_who_waited_longer(

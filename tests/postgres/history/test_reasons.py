@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 
-from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle import creation_steps, queue_steps
 from dispatcher.core.model.record import Pending, Phase
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.scheduling import cluster_filters, cycle
@@ -18,7 +18,7 @@ CLUSTERS = {cycle.NO_CLUSTER} | {
     for name, value in vars(cluster_filters).items()
     if name.isupper() and isinstance(value, str) and not name.startswith("_")
 }
-NEITHER = {cycle.NOT_EVALUATED, steps.CREATION_POSTPONED}
+NEITHER = {cycle.NOT_EVALUATED, creation_steps.CREATION_POSTPONED}
 
 
 async def test_who_lacks_room_is_backfilled_and_who_may_not_go_there_fits_elsewhere(
@@ -26,7 +26,7 @@ async def test_who_lacks_room_is_backfilled_and_who_may_not_go_there_fits_elsewh
 ) -> None:
     reasons = sorted(ROOM | CLUSTERS | NEITHER)
     waiting = (await queue.commit([make_submit(reason) for reason in reasons])).accepted
-    told = (steps.block(each, Pending(each.name, "it waits"), LATER) for each in waiting)
+    told = (queue_steps.block(each, Pending(each.name, "it waits"), LATER) for each in waiting)
     await queue.commit([each for each in told if each])
     await overtake(queue)
     found = dict(rows_of(database_url, "SELECT name, why FROM history.overtakes"))
@@ -46,7 +46,7 @@ async def test_what_was_told_of_that_very_cluster_counts_rather_than_what_came_n
         Rejection("west", cycle.INSUFFICIENT, "it is full"),
     )
     pending = Pending(cycle.INSUFFICIENT, "it is full", "cpu", "west", rejections)
-    blocked = steps.block(waiting, pending, LATER)
+    blocked = queue_steps.block(waiting, pending, LATER)
     assert blocked is not None
     await queue.commit([blocked])
     await overtake(queue)
@@ -62,4 +62,4 @@ async def overtake(queue: QueueStore) -> None:
     late = replace(late, events=(replace(late.events[0], at=then),))
     (record,) = (await queue.commit([late])).accepted
     assert record.phase is Phase.QUEUED
-    await queue.commit([steps.dispatch(record, "hub", LATER + timedelta(hours=1))])
+    await queue.commit([queue_steps.dispatch(record, "hub", LATER + timedelta(hours=1))])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import uuid
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -13,8 +14,8 @@ import psycopg
 import pytest
 from psycopg.rows import DictRow, dict_row
 
-from dispatcher.core.lifecycle import first_steps, steps
-from dispatcher.core.lifecycle.steps import EvictionReason
+from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import HOLDING, Change, Phase, Record
 from dispatcher.core.model.resources import Resources
@@ -42,6 +43,22 @@ PATHS: dict[Phase, tuple[str, ...]] = {
 }
 AGAIN = (*RUNNING, "evict", "removed", *RUNNING, "note_health_issue")
 MOMENT = timedelta(minutes=1)
+STEPS: dict[str, Callable[..., Change]] = {
+    each.__name__: each
+    for each in (
+        queue_steps.dispatch,
+        queue_steps.suspend,
+        creation_steps.created,
+        run_steps.mark_running,
+        run_steps.note_health_issue,
+        run_steps.complete_some,
+        run_steps.complete,
+        run_steps.fail,
+        removal_steps.removed,
+        removal_steps.delete,
+        removal_steps.release,
+    )
+}
 
 
 @dataclass(frozen=True)
@@ -86,9 +103,8 @@ def step(record: Record, name: str, cluster: str, now: datetime) -> Change:
         "note_health_issue": ("FoundFailedPods", "a pod failed"),
     }
     if name == "evict":
-        return steps.evict(record, EvictionReason("FoundFailedPods", "m"), now, 0, now)
-    change: Change = getattr(steps, name)(record, *arguments.get(name, ()), now)
-    return change
+        return run_steps.evict(record, EvictionReason("FoundFailedPods", "m"), now, 0, now)
+    return STEPS[name](record, *arguments.get(name, ()), now)
 
 
 async def live(queue: QueueStore, name: str, path: tuple[str, ...], chance: random.Random) -> Record:

@@ -15,8 +15,8 @@ from typing import Final
 import psycopg
 import pytest
 
-from dispatcher.core.lifecycle import first_steps, steps
-from dispatcher.core.lifecycle.steps import EvictionReason
+from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.resources import Resources
@@ -172,7 +172,7 @@ async def hold_at_random(
         if now >= end:
             break
         cluster = chance.choice([*CLUSTERS, "unknown"])
-        record = await commit(queue, steps.dispatch(record, cluster, now))
+        record = await commit(queue, queue_steps.dispatch(record, cluster, now))
         started_at = ended_at = None
         for step in (_create, _start, _end):
             now += chance.randrange(250) * TICK
@@ -186,7 +186,7 @@ async def hold_at_random(
         holds.append(Hold(cluster, demand, decided_at, started_at, ended_at))
         if ended_at is None:
             break
-        record = await commit(queue, steps.removed(record, now)) if record.holds_capacity else record
+        record = await commit(queue, removal_steps.removed(record, now)) if record.holds_capacity else record
     return holds
 
 
@@ -196,15 +196,15 @@ async def commit(queue: QueueStore, change: Change) -> Record:
 
 
 def _create(record: Record, now: datetime) -> Change:
-    return steps.created(record, (make_object(),), now)
+    return creation_steps.created(record, (make_object(),), now)
 
 
 def _start(record: Record, now: datetime) -> Change:
-    return steps.mark_running(record, now)
+    return run_steps.mark_running(record, now)
 
 
 def _end(record: Record, now: datetime) -> Change:
-    return steps.evict(record, EvictionReason("FoundFailedPods", "m"), now, 0, now)
+    return run_steps.evict(record, EvictionReason("FoundFailedPods", "m"), now, 0, now)
 
 
 def found(url: str, after: datetime) -> tuple[datetime, dict[Key, Hours]]:
@@ -251,7 +251,7 @@ async def test_what_is_so_now_counts_up_to_now(queue: QueueStore, database_url: 
     newcomer = make_newcomer()
     change = first_steps.submit(newcomer, Gang(Resources({"cpu": 2000}), 1), at)
     record = await commit(queue, replace(change, spec=newcomer.spec))
-    await commit(queue, steps.dispatch(record, "hub", at))
+    await commit(queue, queue_steps.dispatch(record, "hub", at))
     now, rows = found(database_url, at - 2 * HOUR)
     hours = (now - at).total_seconds() / 3600
     assert sum(each.known_s for each in rows.values()) == pytest.approx(3600 * hours)

@@ -12,9 +12,16 @@ from datetime import datetime, timedelta
 from random import Random
 from typing import Final
 
-from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle import (
+    creation_steps,
+    first_steps,
+    queue_steps,
+    removal_steps,
+    restore_steps,
+    run_steps,
+)
 from dispatcher.core.lifecycle.first_steps import Kept, Newcomer
-from dispatcher.core.lifecycle.steps import EvictionReason
+from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements, Rejection
@@ -141,67 +148,73 @@ def _block(record: Record, chance: Random, now: datetime) -> Change | None:
     pending = _pending(chance)
     if record.pending is not None and chance.random() < 0.4:
         pending = replace(record.pending, message=pending.message)
-    return steps.block(record, pending, now, is_head=chance.random() < 0.5)
+    return queue_steps.block(record, pending, now, is_head=chance.random() < 0.5)
 
 
 def _line_up(record: Record, chance: Random, now: datetime) -> Change | None:
-    return steps.note_not_evaluated(record, Pending(cycle.NOT_EVALUATED, "behind another"), now)
+    return queue_steps.note_not_evaluated(record, Pending(cycle.NOT_EVALUATED, "behind another"), now)
 
 
 def _reprioritise(record: Record, chance: Random, now: datetime) -> Change:
-    return steps.reprioritise(record, chance.choice([0, 3, 9]), chance.choice([0.0, 0.001]), now)
+    return queue_steps.reprioritise(record, chance.choice([0, 3, 9]), chance.choice([0.0, 0.001]), now)
 
 
 def _redirect(record: Record, chance: Random, now: datetime) -> Change:
-    return steps.redirect(record, record.requirements.without("west", str(chance.random())), now)
+    return queue_steps.redirect(record, record.requirements.without("west", str(chance.random())), now)
 
 
 def _dispatch(record: Record, chance: Random, now: datetime) -> Change:
-    return steps.dispatch(record, chance.choice(CLUSTERS), now)
+    return queue_steps.dispatch(record, chance.choice(CLUSTERS), now)
 
 
 def _take_over(record: Record, chance: Random, now: datetime) -> Change:
-    return steps.take_over(record, chance.choice(CLUSTERS), record.attempts + chance.choice([1, 2]), now)
+    return restore_steps.take_over(
+        record, chance.choice(CLUSTERS), record.attempts + chance.choice([1, 2]), now
+    )
 
 
 def _evict(record: Record, chance: Random, now: datetime) -> Change:
     reason = chance.choice(["MinPodsNotRunning", "ClusterDraining"])
     later = now + timedelta(hours=chance.choice([0, 1, 9]))
-    return steps.evict(record, EvictionReason(reason, "too few"), later, 60, now)
+    return run_steps.evict(record, EvictionReason(reason, "too few"), later, 60, now)
 
 
 def _postpone(record: Record, chance: Random, now: datetime) -> Change:
     later = now + timedelta(hours=chance.choice([0, 1, 9]))
-    return steps.postpone_creation(record, (), "exceeded quota", later, now)
+    return creation_steps.postpone_creation(record, (), "exceeded quota", later, now)
 
 
 def _ill(record: Record, chance: Random, now: datetime) -> Change:
-    return steps.note_health_issue(record, "ClusterUnreachable", "no answer", now)
+    return run_steps.note_health_issue(record, "ClusterUnreachable", "no answer", now)
 
 
 def _simply(step: Callable[[Record, datetime], Change]) -> Step:
     return lambda record, _, now: step(record, now)
 
 
-_FIND_OVER: Final = _simply(lambda record, now: steps.end_missed_attempt(record, "nothing is left", now))
-_RECALL_COMPLETED: Final = _simply(lambda record, now: steps.recall_completed(record, now, now))
-_RECALL_FAILED: Final = _simply(lambda record, now: steps.recall_failed(record, "Fail", "bad", None, now))
+_FIND_OVER: Final = _simply(
+    lambda record, now: restore_steps.end_missed_attempt(record, "nothing is left", now)
+)
+_RECALL_COMPLETED: Final = _simply(lambda record, now: restore_steps.recall_completed(record, now, now))
+_RECALL_FAILED: Final = _simply(
+    lambda record, now: restore_steps.recall_failed(record, "Fail", "bad", None, now)
+)
 _RECALL: Final = [_RECALL_COMPLETED, _RECALL_FAILED]
-_DELETE: Final = _simply(steps.delete)
-_SUSPEND: Final = _simply(steps.suspend)
-_RESUME: Final = _simply(steps.resume)
-_RUNNING: Final = _simply(steps.mark_running)
-_REMOVED: Final = _simply(steps.removed)
-_EXPIRE: Final = _simply(steps.expire)
-_RELEASE: Final = _simply(steps.release)
-_ABANDON: Final = _simply(lambda record, now: steps.abandon(record, "it is lost", now))
-_LOSE: Final = _simply(lambda record, now: steps.lose(record, "it is lost", now))
-_CREATED: Final = _simply(lambda record, now: steps.created(record, (), now))
-_REFUSE: Final = _simply(lambda record, now: steps.refuse_creation(record, (), "no", now))
-_WITHDRAW: Final = _simply(lambda record, now: steps.withdraw(record, "silent", now, now))
-_SOME: Final = _simply(lambda record, now: steps.complete_some(record, (), now))
-_COMPLETE: Final = _simply(lambda record, now: steps.complete(record, (), now, now))
-_FAIL: Final = _simply(lambda record, now: steps.fail(record, EvictionReason("Fail", "bad"), now))
+_DELETE: Final = _simply(removal_steps.delete)
+_SUSPEND: Final = _simply(queue_steps.suspend)
+_RESUME: Final = _simply(queue_steps.resume)
+_RUNNING: Final = _simply(run_steps.mark_running)
+_REMOVED: Final = _simply(removal_steps.removed)
+_EXPIRE: Final = _simply(removal_steps.expire)
+_RELEASE: Final = _simply(removal_steps.release)
+_ABANDON: Final = _simply(lambda record, now: removal_steps.abandon(record, "it is lost", now))
+_LOSE: Final = _simply(lambda record, now: removal_steps.lose(record, "it is lost", now))
+_CREATED: Final = _simply(lambda record, now: creation_steps.created(record, (), now))
+_REFUSE: Final = _simply(lambda record, now: creation_steps.refuse_creation(record, (), "no", now))
+_WITHDRAW: Final = _simply(lambda record, now: creation_steps.withdraw(record, "silent", now, now))
+_SOME: Final = _simply(lambda record, now: run_steps.complete_some(record, (), now))
+_COMPLETE: Final = _simply(lambda record, now: run_steps.complete(record, (), now, now))
+_FAIL: Final = _simply(lambda record, now: run_steps.fail(record, EvictionReason("Fail", "bad"), now))
 
 _ENDS: Final = [
     _COMPLETE,

@@ -16,7 +16,7 @@ from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.scheduling import slices
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import SLICE_SECONDS
-from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle import queue_steps, removal_steps
 from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger
@@ -29,7 +29,7 @@ GANGS = 450
 
 def gang(number: int) -> Record:
     """One that runs in `east`, with an object of its own."""
-    record = steps.dispatch(make_record(name=f"gang-{number}"), "east", at(1)).after
+    record = queue_steps.dispatch(make_record(name=f"gang-{number}"), "east", at(1)).after
     assert record.attempt is not None
     job = ObjectRef(0, "batch/v1", "Job", "default", record.name, f"job-{number}")
     return replace(record, attempt=replace(record.attempt, objects=(job,)))
@@ -142,7 +142,7 @@ async def test_gang_that_ends_while_its_member_is_taken_in_is_charged_no_longer(
     def end_one() -> None:
         number = next(ends, None)
         if number is not None and number % 2:
-            bench.cache.put(steps.abandon(gang(number), "it is lost", at(2)).after)
+            bench.cache.put(removal_steps.abandon(gang(number), "it is lost", at(2)).after)
 
     bench.on_turn = end_one
     await bench.arrivals.wait_until_done()
@@ -183,7 +183,7 @@ async def test_member_that_is_replaced_while_it_is_taken_in_is_taken_in_as_the_o
 async def test_member_that_is_to_be_emptied_stays_as_it_is_and_its_gangs_are_looked_at(
     bench: Bench,
 ) -> None:
-    bench.cache.put(steps.dispatch(make_record(name="here"), "hub", at(1)).after)
+    bench.cache.put(queue_steps.dispatch(make_record(name="here"), "hub", at(1)).after)
     bench.arrivals.add("hub")
     assert bench.hub.is_known
     await bench.arrivals.wait_until_done()

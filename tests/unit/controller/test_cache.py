@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from dispatcher.controller.scheduling.cache import Cache
-from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.model.incremental import run
 from dispatcher.core.model.record import HOLDING, Change, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
@@ -34,11 +34,11 @@ def test_reservation_follows_an_appwrapper_through_its_life() -> None:
     record = make_record()
     free = []
     life: list[Callable[[Record], Change]] = [
-        lambda record: steps.dispatch(record, "hub", at(1)),
-        lambda record: steps.created(record, (), at(2)),
-        lambda record: steps.mark_running(record, at(3)),
-        lambda record: steps.delete(record, at(4)),
-        lambda record: steps.release(record, at(5)),
+        lambda record: queue_steps.dispatch(record, "hub", at(1)),
+        lambda record: creation_steps.created(record, (), at(2)),
+        lambda record: run_steps.mark_running(record, at(3)),
+        lambda record: removal_steps.delete(record, at(4)),
+        lambda record: removal_steps.release(record, at(5)),
     ]
     for step in life:
         record = step(record).after
@@ -51,14 +51,14 @@ def test_reservation_follows_an_appwrapper_through_its_life() -> None:
 def test_reservation_moves_with_the_attempt_to_another_cluster() -> None:
     east, west = CapacityLedger(), CapacityLedger()
     cache = Cache({"east": east, "west": west})
-    cache.put(steps.dispatch(make_record(), "east", at(1)).after)
-    cache.put(steps.dispatch(make_record(), "west", at(1)).after)
+    cache.put(queue_steps.dispatch(make_record(), "east", at(1)).after)
+    cache.put(queue_steps.dispatch(make_record(), "west", at(1)).after)
     assert (east.free(), west.free()) == (NOTHING, Resources({"cpu": -1000}))
 
 
 def test_attempt_on_a_cluster_that_is_not_known_is_charged_nowhere() -> None:
     cache, ledger = hub()
-    cache.put(steps.dispatch(make_record(), "elsewhere", at(1)).after)
+    cache.put(queue_steps.dispatch(make_record(), "elsewhere", at(1)).after)
     cache.put(make_record(Phase.DELETED))
     assert ledger.free() == Resources({"cpu": 8000})
 
@@ -66,14 +66,14 @@ def test_attempt_on_a_cluster_that_is_not_known_is_charged_nowhere() -> None:
 @pytest.mark.parametrize("phase", Phase)
 def test_whose_objects_may_exist_is_its_clusters_and_all_others_are_the_hubs(phase: Phase) -> None:
     cache, _ = hub()
-    record = steps.dispatch(make_record(), "east", at(1)).after
+    record = queue_steps.dispatch(make_record(), "east", at(1)).after
     cache.put(replace(record, phase=phase))
     assert cache.cluster_of(record.uid) == ("east" if phase in HOLDING else "hub")
 
 
 def test_what_is_kept_after_its_end_is_its_clusters_still() -> None:
     cache, _ = hub()
-    record = steps.dispatch(make_record(), "east", at(1)).after
+    record = queue_steps.dispatch(make_record(), "east", at(1)).after
     cache.put(replace(record, phase=Phase.COMPLETED, kept_until=at(9)))
     assert cache.cluster_of(record.uid) == "east"
 
@@ -103,7 +103,7 @@ def test_only_what_is_queued_waits_and_what_is_deleted_is_forgotten() -> None:
 def test_what_leaves_the_queue_no_longer_waits_and_what_comes_back_does() -> None:
     cache, _ = hub()
     records: list[Record] = [make_record(), make_record(Phase.REQUEUEING)]
-    records.append(steps.removed(records[-1], at(9)).after)
+    records.append(removal_steps.removed(records[-1], at(9)).after)
     waiting = []
     for record in records:
         cache.put(record)
@@ -125,7 +125,7 @@ def test_what_is_put_replaces_what_was_known() -> None:
 
 
 def dispatched(record: Record, cluster: str = "east") -> Record:
-    return steps.dispatch(record, cluster, at(1)).after
+    return queue_steps.dispatch(record, cluster, at(1)).after
 
 
 def taken_in(*records: Record) -> Cache:
@@ -142,11 +142,11 @@ def test_attempt_is_unsent_from_its_dispatch_until_something_may_be_there() -> N
     assert not cache.is_unsent(queued)
     cache.put(first)
     assert cache.is_unsent(first)
-    cache.put(steps.note_health_issue(first, "ClusterUnreachable", "it is away", at(2)).after)
+    cache.put(run_steps.note_health_issue(first, "ClusterUnreachable", "it is away", at(2)).after)
     assert cache.is_unsent(first)
     cache.note_sent(first.uid)
     assert not cache.is_unsent(first)
-    cache.put(steps.recover(first, at(3)).after)
+    cache.put(run_steps.recover(first, at(3)).after)
     assert not cache.is_unsent(first)
 
 
@@ -161,9 +161,9 @@ def test_attempt_of_which_this_leader_did_not_see_the_dispatch_may_have_been_sen
 @pytest.mark.parametrize(
     "step",
     [
-        pytest.param(lambda record: steps.withdraw(record, "silent", at(9), at(2)), id="withdrawn"),
-        pytest.param(lambda record: steps.suspend(record, at(2)), id="suspended"),
-        pytest.param(lambda record: steps.delete(record, at(2)), id="deleted"),
+        pytest.param(lambda record: creation_steps.withdraw(record, "silent", at(9), at(2)), id="withdrawn"),
+        pytest.param(lambda record: queue_steps.suspend(record, at(2)), id="suspended"),
+        pytest.param(lambda record: removal_steps.delete(record, at(2)), id="deleted"),
     ],
 )
 def test_attempt_that_is_over_is_not_unsent(step: Callable[[Record], Change]) -> None:
@@ -176,7 +176,7 @@ def test_attempt_that_is_over_is_not_unsent(step: Callable[[Record], Change]) ->
 def test_each_attempt_is_unsent_by_itself() -> None:
     queued = make_record()
     first = dispatched(queued)
-    back = steps.withdraw(first, "silent", at(9), at(2)).after
+    back = creation_steps.withdraw(first, "silent", at(9), at(2)).after
     second = dispatched(back)
     cache = taken_in(queued, first, back, second)
     assert (cache.is_unsent(first), cache.is_unsent(second)) == (False, True)
@@ -208,7 +208,7 @@ def test_what_ended_while_its_cluster_was_away_is_not_charged_when_that_is_back(
     record = dispatched(make_record())
     cache.put(record)
     del ledgers["east"]
-    cache.put(steps.abandon(record, "it is lost", at(2)).after)
+    cache.put(removal_steps.abandon(record, "it is lost", at(2)).after)
     ledgers["east"] = CapacityLedger()
     run(cache.charge_anew("east"))
     assert ledgers["east"].free() == NOTHING
@@ -232,10 +232,10 @@ def test_one_that_goes_elsewhere_or_ends_is_counted_there_no_longer() -> None:
     record = dispatched(make_record())
     counts = []
     life: list[Callable[[Record], Change]] = [
-        lambda record: steps.withdraw(record, "silent", at(9), at(2)),
-        lambda record: steps.dispatch(record, "west", at(3)),
-        lambda record: steps.delete(record, at(4)),
-        lambda record: steps.release(record, at(5)),
+        lambda record: creation_steps.withdraw(record, "silent", at(9), at(2)),
+        lambda record: queue_steps.dispatch(record, "west", at(3)),
+        lambda record: removal_steps.delete(record, at(4)),
+        lambda record: removal_steps.release(record, at(5)),
     ]
     cache.put(record)
     for step in life:
@@ -276,8 +276,8 @@ def test_those_that_stand_in_the_queue_are_counted_by_namespace() -> None:
     assert [cache.count_standing(name) for name in ("team", "default", "none")] == [2, 1, 0]
     cache.put(replace(queued, priority=5))
     assert left == []
-    cache.put(steps.dispatch(queued, "hub", at(1)).after)
-    cache.put(steps.delete(make_record(name="c"), at(1)).after)
+    cache.put(queue_steps.dispatch(queued, "hub", at(1)).after)
+    cache.put(removal_steps.delete(make_record(name="c"), at(1)).after)
     assert (left, cache.count_standing("team"), cache.count_standing("default")) == (
         ["team", "default"],
         1,
@@ -301,7 +301,7 @@ def test_those_that_stand_in_the_queue_are_named_by_namespace_and_no_others(phas
 
 def test_clusters_that_have_something_of_an_appwrapper_are_occupied() -> None:
     cache, _ = hub()
-    cache.put(steps.dispatch(make_record(uid="1"), "east", at(1)).after)
+    cache.put(queue_steps.dispatch(make_record(uid="1"), "east", at(1)).after)
     cache.put(make_record(Phase.QUEUED, uid="2"))
-    cache.put(replace(steps.dispatch(make_record(uid="3"), "west", at(1)).after, phase=Phase.FAILED))
+    cache.put(replace(queue_steps.dispatch(make_record(uid="3"), "west", at(1)).after, phase=Phase.FAILED))
     assert cache.occupied() == {"east", "hub"}

@@ -12,7 +12,7 @@ import pytest
 from dispatcher.api.names import ITEM_ANNOTATION, UID_LABEL
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.core.kinds.object_status import End
-from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.kube.client import ClusterClient
@@ -135,8 +135,8 @@ async def test_pod_of_an_object_we_created_counts_for_its_appwrapper_at_once(
 ) -> None:
     has(server, "nodes", make_node())
     has(server, "pods", make_pod("a", of=AW, controller=RAY))
-    dispatching = steps.dispatch(make_record(), "hub", at(1)).after
-    record = steps.created(dispatching, (make_ref(name="ray", uid="uid-of-ray"),), at(2)).after
+    dispatching = queue_steps.dispatch(make_record(), "hub", at(1)).after
+    record = creation_steps.created(dispatching, (make_ref(name="ray", uid="uid-of-ray"),), at(2)).after
     async with running(client) as it:
         it.cluster.learn(record)
         await it.cluster.wait_until_known()
@@ -151,8 +151,8 @@ async def test_pods_of_a_gang_that_is_adopted_count_for_it_though_they_bear_none
     """MCAD's pods: listed as anyone's, until the AppWrapper whose RayCluster made them is taken in."""
     has(server, "nodes", make_node("n1"))
     has(server, "pods", make_pod("head", controller=RAY))
-    dispatching = steps.dispatch(make_record(), "hub", at(1)).after
-    record = steps.created(dispatching, (make_ref(name="ray", uid="uid-of-ray"),), at(2)).after
+    dispatching = queue_steps.dispatch(make_record(), "hub", at(1)).after
+    record = creation_steps.created(dispatching, (make_ref(name="ray", uid="uid-of-ray"),), at(2)).after
     async with running(client) as it:
         await it.cluster.wait_until_known()
         assert it.cluster.pod_counts(AW) == PodCounts()
@@ -316,12 +316,12 @@ async def test_appwrapper_whose_object_went_before_it_was_watched_is_woken_while
     has(server, "secrets")
 
     def learns(cluster: Cluster, uid: str, *, on: str = "hub", until_deleted: bool = False) -> None:
-        dispatching = steps.dispatch(make_record(uid=uid), on, at(1)).after
+        dispatching = queue_steps.dispatch(make_record(uid=uid), on, at(1)).after
         token = make_ref(api_version="v1", kind="Secret", name="token", uid=f"token-of-{uid}")
-        record = steps.created(dispatching, (token,), at(2)).after
+        record = creation_steps.created(dispatching, (token,), at(2)).after
         cluster.learn(record)
         if until_deleted:
-            cluster.learn(steps.release(steps.delete(record, at(3)).after, at(4)).after)
+            cluster.learn(removal_steps.release(removal_steps.delete(record, at(3)).after, at(4)).after)
 
     async with running(client) as it:
         learns(it.cluster, "over", until_deleted=True)

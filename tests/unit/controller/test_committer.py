@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import LARGEST_BATCH, LARGEST_BATCH_BYTES, Committer
-from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle import first_steps, queue_steps, removal_steps
 from dispatcher.core.model.gang import Gang, PodSet, Toleration
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.resources import NOTHING
@@ -72,7 +72,7 @@ async def test_changes_that_gather_during_a_transaction_are_the_next_one() -> No
 
 async def test_second_change_to_one_appwrapper_waits_for_the_next_transaction() -> None:
     store, record = FakeStore(), make_record()
-    change, second = steps.dispatch(record, "hub", at(1)), steps.delete(record, at(2))
+    change, second = queue_steps.dispatch(record, "hub", at(1)), removal_steps.delete(record, at(2))
     async with committing(store) as (committer, _):
         await asyncio.gather(
             committer.commit(change), committer.commit(second), committer.commit(submitted("other"))

@@ -17,8 +17,8 @@ from dispatcher.controller.intake.attempts import Members
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.reconcile.creation import LONGEST_IN_THE_WAY, MOST_FAILURES, Creator
 from dispatcher.core.kinds.manifest import Anchor, anchor_name, build
-from dispatcher.core.lifecycle import steps
-from dispatcher.core.lifecycle.steps import CREATION_POSTPONED
+from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps
+from dispatcher.core.lifecycle.creation_steps import CREATION_POSTPONED
 from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.scheduling.capacity import CapacityLedger
@@ -86,7 +86,7 @@ class East:
     async def dispatched(self, *templates: Json, cluster: str = "east") -> Record:
         """An AppWrapper that this leader has dispatched there."""
         record = await self.world.admit(make_appwrapper("aw", *(templates or (TRAIN,))))
-        return await self.world.commit(steps.dispatch(record, cluster, self.world.now()))
+        return await self.world.commit(queue_steps.dispatch(record, cluster, self.world.now()))
 
     async def creates(self, denied_namespaces: frozenset[str] = frozenset()) -> Record:
         """What has become of it after one step."""
@@ -432,12 +432,12 @@ async def test_gang_whose_name_is_taken_everywhere_fails_with_a_word_on_each(eas
     east.labels = {"east": {}, "west": {}}
     record = await east.dispatched()
     await east.world.commit(
-        steps.rule_out(
+        creation_steps.rule_out(
             record, (), record.requirements.without("west", "Job x exists"), "no", east.world.now()
         )
     )
-    record = await east.world.commit(steps.removed(east.world.record(UID), east.world.now()))
-    await east.world.commit(steps.dispatch(record, "east", east.world.now()))
+    record = await east.world.commit(removal_steps.removed(east.world.record(UID), east.world.now()))
+    await east.world.commit(queue_steps.dispatch(record, "east", east.world.now()))
     east.on("GET", f"{CONFIGMAPS}/{anchor_name(UID, 2)}", MISSING)
     has_foreign(east.server)
     failing = await east.creates()

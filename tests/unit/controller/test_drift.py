@@ -7,7 +7,7 @@ import copy
 from typing import Any
 
 from dispatcher.core.kinds.manifest import build
-from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING
 from dispatcher.core.scheduling.capacity import Pod, PodPhase
@@ -150,7 +150,7 @@ async def test_what_was_noted_stands_after_a_restart_until_it_is_known_better(wo
     world.jobs.has(of_generation(3))
     record = await world.running(make_appwrapper("aw", TRAIN))
     world.ledger.set_pod(Pod("p", NOTHING, "n1", PodPhase.RUNNING, owner=UID))
-    await world.commit(steps.note_health_issue(record, *TOLD, world.now()))
+    await world.commit(run_steps.note_health_issue(record, *TOLD, world.now()))
     await world.reconcile(UID)
     assert told(world) == TOLD  # the watch has shown nothing yet
 

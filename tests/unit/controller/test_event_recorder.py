@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 from dispatcher import log
 from dispatcher.controller.reconcile.event_recorder import StepRecorder
 from dispatcher.controller.upkeep.metrics import gather
-from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.model.record import Change, Phase
 from dispatcher.kube.events import EventAbout, EventRecorder
 from dispatcher.probes import Figures, Metrics
@@ -30,13 +30,13 @@ class Kept(EventRecorder):
 
 
 def blocked() -> Change:
-    change = steps.block(make_record(), WAITS, at(1))
+    change = queue_steps.block(make_record(), WAITS, at(1))
     assert change is not None
     return change
 
 
 def blocked_again() -> Change:
-    change = steps.block(make_blocked(), replace(WAITS, resource="memory"), at(2))
+    change = queue_steps.block(make_blocked(), replace(WAITS, resource="memory"), at(2))
     assert change is not None
     return change
 
@@ -50,29 +50,29 @@ NOTICES: list[tuple[str, Callable[[], Change], tuple[str, str, bool] | None]] = 
     ),
     ("blocked", blocked, ("Backoff", WAITS.message, False)),
     ("blocked-again", blocked_again, None),
-    ("dispatched", lambda: steps.dispatch(make_record(), "hub", at(1)), None),
+    ("dispatched", lambda: queue_steps.dispatch(make_record(), "hub", at(1)), None),
     (
         "created",
-        lambda: steps.created(make_record(Phase.DISPATCHING), (make_ref(),), at(2)),
+        lambda: creation_steps.created(make_record(Phase.DISPATCHING), (make_ref(),), at(2)),
         ("Dispatched", "every wrapped object (1) was created in cluster hub", False),
     ),
     (
         "running",
-        lambda: steps.mark_running(make_record(Phase.DISPATCHED), at(3)),
+        lambda: run_steps.mark_running(make_record(Phase.DISPATCHED), at(3)),
         ("Running", "1 pods run in cluster hub", False),
     ),
     (
         "failed",
-        lambda: steps.removed(make_record(Phase.FAILING), at(3)),
+        lambda: removal_steps.removed(make_record(Phase.FAILING), at(3)),
         ("Failed", "it is invalid", True),
     ),
     (
         "requeued",
-        lambda: steps.removed(make_record(Phase.REQUEUEING), at(3)),
+        lambda: removal_steps.removed(make_record(Phase.REQUEUEING), at(3)),
         ("Requeued", "exceeded quota", True),
     ),
-    ("deleted", lambda: steps.delete(make_record(Phase.RUNNING), at(4)), None),
-    ("released", lambda: steps.release(make_record(Phase.DELETING), at(5)), None),
+    ("deleted", lambda: removal_steps.delete(make_record(Phase.RUNNING), at(4)), None),
+    ("released", lambda: removal_steps.release(make_record(Phase.DELETING), at(5)), None),
 ]
 
 
@@ -108,8 +108,8 @@ async def test_every_step_is_one_log_line() -> None:
 async def test_waiting_and_creating_are_measured() -> None:
     metrics = Metrics()
     announcer = StepRecorder(metrics, Kept())
-    dispatching = steps.dispatch(make_record(), "hub", at(7))
-    for change in (dispatching, steps.created(dispatching.after, (), at(7.5))):
+    dispatching = queue_steps.dispatch(make_record(), "hub", at(7))
+    for change in (dispatching, creation_steps.created(dispatching.after, (), at(7.5))):
         announcer.announce(change, change.after)
     sums = {
         name: metrics.registry.get_sample_value(f"dispatcher_{name}_seconds_sum")

@@ -11,7 +11,7 @@ from dispatcher.api.names import FINALIZER
 from dispatcher.controller.intake.limits import QueueBound
 from dispatcher.core.intake.ceilings import Ceiling
 from dispatcher.core.kinds.manifest import build
-from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle import queue_steps
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.kube.appwrappers import AppWrapperView
@@ -39,7 +39,7 @@ async def submit(world: World, *numbers: int, **fields: Any) -> list[AppWrapperV
 
 async def dispatch(world: World, number: int) -> None:
     """Have it leave the queue."""
-    await world.commit(steps.dispatch(world.record(f"uid-{number}"), "hub", world.now()))
+    await world.commit(queue_steps.dispatch(world.record(f"uid-{number}"), "hub", world.now()))
 
 
 def first_event(world: World) -> tuple[str, str]:

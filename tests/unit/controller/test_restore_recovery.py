@@ -19,7 +19,7 @@ from dispatcher.controller.scheduling import slices
 from dispatcher.controller.scheduling.slices import SLICE_SECONDS
 from dispatcher.controller.upkeep.restore_recovery import RestoreRecovery
 from dispatcher.core.kinds.manifest import build
-from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.model.record import Attempt, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.scheduling.capacity import CapacityLedger
@@ -217,7 +217,7 @@ async def test_what_is_on_its_way_goes_on_if_nothing_of_it_is_there(
 
 async def test_what_was_done_may_be_gone_and_is_not_done_again(world: World, restored: Restored) -> None:
     running = await world.running(make_appwrapper())
-    before = await world.commit(steps.note_done(running, (0,), world.now()))
+    before = await world.commit(run_steps.note_done(running, (0,), world.now()))
     world.server.on("GET", f"{PODS}/pod", MISSING)
     assert await restored.begin() == before
 

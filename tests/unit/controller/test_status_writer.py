@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from dispatcher.api import conditions as words
 from dispatcher.api.names import FINALIZER
-from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle import creation_steps, queue_steps, run_steps
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.resources import NOTHING
 from dispatcher.core.scheduling.capacity import Pod, PodPhase, PodReason, Unscheduled
@@ -36,9 +36,9 @@ async def test_each_step_a_reader_can_see_is_one_write(world: World) -> None:
     world.show(make_appwrapper())
     queued = make_record()
     blocked = make_blocked(queued)
-    dispatching = steps.dispatch(blocked, "hub", at(2)).after
-    dispatched = steps.created(dispatching, (), at(3)).after
-    running = steps.mark_running(dispatched, at(4)).after
+    dispatching = queue_steps.dispatch(blocked, "hub", at(2)).after
+    dispatched = creation_steps.created(dispatching, (), at(3)).after
+    running = run_steps.mark_running(dispatched, at(4)).after
     for record in (queued, blocked, dispatching, dispatched, running):
         await report(world, record)
         await report(world, record)
@@ -100,7 +100,7 @@ async def test_step_is_written_at_once_even_just_after_counts(world: World) -> N
     dispatched = make_record(Phase.DISPATCHED)
     await report(world, dispatched)
     run_pod(world, 0)
-    await report(world, steps.mark_running(dispatched, at(4)).after)
+    await report(world, run_steps.mark_running(dispatched, at(4)).after)
     assert [(status["queuejobstate"], status.get("running")) for status in world.statuses()] == [
         ("Dispatched", None),
         ("Running", 1),
@@ -166,7 +166,9 @@ async def test_what_is_gone_or_going_is_not_written_to(world: World, case: str) 
 async def test_one_that_is_going_and_held_is_told_why_it_stays(world: World) -> None:
     world.show(make_appwrapper(deletionTimestamp="2026-11-20T09:00:00Z", finalizers=[FINALIZER]))
     deleting = make_record(Phase.DELETING)
-    record = steps.note_health_issue(deleting, words.CLUSTER_UNREACHABLE, "cluster east is away", at(5)).after
+    record = run_steps.note_health_issue(
+        deleting, words.CLUSTER_UNREACHABLE, "cluster east is away", at(5)
+    ).after
     await report(world, record)
     await report(world, record)
     (status,) = world.statuses()

@@ -16,7 +16,7 @@ from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.selector import parse_selector
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.object_status import End, ObjectState
-from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle import removal_steps, run_steps
 from dispatcher.core.lifecycle.decision import (
     NOOP,
     Decision,
@@ -167,7 +167,7 @@ def test_suspend_comes_before_whatever_is_wrong() -> None:
 def test_what_is_suspended_while_it_is_requeued_is_queued_first_and_then_held_back() -> None:
     asked = MutableSpec(suspend=True)
     requeueing = make_evicted()
-    queued = steps.removed(requeueing, at(6)).after
+    queued = removal_steps.removed(requeueing, at(6)).after
     assert [decided(record, asked=asked).step for record in (requeueing, queued)] == [
         Step.REMOVE,
         Step.SUSPEND,
@@ -188,7 +188,7 @@ def test_what_is_left_after_the_end_goes_when_its_time_is_up(
     assert record.kept_until == kept_until
     week = KEPT.total_seconds()
     decisions = [decided(record, seconds=seconds) for seconds in (10, week + 5, week + 50)]
-    expired = steps.expire(record, at(week + 50)).after
+    expired = removal_steps.expire(record, at(week + 50)).after
     assert [*decisions, decided(expired, seconds=2 * week)] == [
         Decision(Step.NOOP, until=record.kept_until),
         Decision(Step.EXPIRE),
@@ -426,7 +426,7 @@ def elsewhere(record: Record, cluster: str = "east") -> Record:
 @pytest.mark.parametrize("phase", REACHED)
 def test_gang_whose_cluster_is_away_is_noted_once_and_then_left_alone(phase: Phase) -> None:
     record = elsewhere(make_record(phase))
-    noted = steps.note_health_issue(record, words.CLUSTER_UNREACHABLE, AWAY, at(10)).after
+    noted = run_steps.note_health_issue(record, words.CLUSTER_UNREACHABLE, AWAY, at(10)).after
     assert [decided(each, unreachable=AWAY) for each in (record, noted)] == [
         Decision(Step.NOTE_HEALTH_ISSUE, words.CLUSTER_UNREACHABLE, AWAY),
         NOOP,
@@ -493,7 +493,7 @@ HELD = [Phase.DISPATCHING, Phase.REQUEUEING, Phase.SUSPENDING, Phase.FAILING, Ph
 @pytest.mark.parametrize("phase", HELD)
 def test_what_waits_for_its_cluster_says_so_and_that_it_waits_no_more(phase: Phase) -> None:
     record, wanted = elsewhere(make_record(phase)), phase is not Phase.DELETING
-    noted = steps.note_health_issue(record, words.CLUSTER_UNREACHABLE, AWAY, at(10)).after
+    noted = run_steps.note_health_issue(record, words.CLUSTER_UNREACHABLE, AWAY, at(10)).after
     assert [decided(record, unreachable=AWAY, wanted=wanted), decided(noted, wanted=wanted)] == [
         Decision(Step.NOTE_HEALTH_ISSUE, words.CLUSTER_UNREACHABLE, AWAY),
         Decision(Step.NOTE_RECOVERY),
@@ -567,7 +567,7 @@ def test_what_a_member_keeps_of_one_that_was_deleted_goes_before_that_is_forgott
     make: Callable[[], Record],
 ) -> None:
     kept = elsewhere(make())
-    expired = steps.expire(kept, at(11)).after
+    expired = removal_steps.expire(kept, at(11)).after
     assert [decided(record, wanted=False) for record in (kept, expired)] == [
         Decision(Step.EXPIRE),
         Decision(Step.DELETE),
@@ -608,7 +608,7 @@ def test_what_is_done_is_carried_over_to_the_next_attempt_on_the_hub_alone(
 
 def test_what_is_done_in_a_member_is_noted_and_counts_while_its_attempt_lasts() -> None:
     record = elsewhere(RUNNING)
-    done = elsewhere(steps.note_done(RUNNING, (0,), at(5)).after)
+    done = elsewhere(run_steps.note_done(RUNNING, (0,), at(5)).after)
     seen = {"objects": make_objects(NO_PODS, SUCCEEDED), "policy": make_policy(JOB)}
     assert [decided(each, **seen) for each in (record, done)] == [
         Decision(Step.NOTE_DONE, done=frozenset({0})),

@@ -17,12 +17,12 @@ from dispatcher.api.mutable_spec import MutableSpec
 from dispatcher.api.selector import parse_selector
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.object_status import End, ObjectState
-from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.confirmation import end_of_attempt
 from dispatcher.core.lifecycle.decision import Decision, Loss, ObservedState, Step, asked_requirements, decide
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
-from dispatcher.core.lifecycle.steps import EvictionReason
+from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import ACTIVE, Change, NotedIssue, Phase, Record
@@ -166,13 +166,13 @@ class World:
 
 def make_running_again() -> Record:
     """One that was taken from its cluster when its first object was done, which is not created again."""
-    finished = steps.note_done(make_record(Phase.RUNNING), (0,), at(4)).after
+    finished = run_steps.note_done(make_record(Phase.RUNNING), (0,), at(4)).after
     eviction = EvictionReason(words.MIN_PODS_NOT_RUNNING, "too few pods")
-    evicted = steps.evict(finished, eviction, at(5), 600, at(5), (0,)).after
-    dispatching = steps.dispatch(steps.removed(evicted, at(6)).after, "hub", at(7)).after
+    evicted = run_steps.evict(finished, eviction, at(5), 600, at(5), (0,)).after
+    dispatching = queue_steps.dispatch(removal_steps.removed(evicted, at(6)).after, "hub", at(7)).after
     assert dispatching.attempt is not None
-    dispatched = steps.created(dispatching, dispatching.attempt.objects, at(8)).after
-    return steps.mark_running(dispatched, at(9)).after
+    dispatched = creation_steps.created(dispatching, dispatching.attempt.objects, at(8)).after
+    return run_steps.mark_running(dispatched, at(9)).after
 
 
 def of_two(record: Record) -> Record:
@@ -190,7 +190,7 @@ RECORDS: dict[str, Callable[[], Record]] = {
     "Evicted": make_evicted,
     "FailingRun": make_failing_run,
     "FailedRun": make_failed_run,
-    "Requeued": lambda: steps.removed(make_evicted(), at(5)).after,
+    "Requeued": lambda: removal_steps.removed(make_evicted(), at(5)).after,
     "RunningAgain": lambda: make_running_again(),
 }
 WATCHED = [name for name, make in RECORDS.items() if make().phase in ACTIVE]
@@ -240,54 +240,56 @@ def carry_out(record: Record, seen: ObservedState, decision: Decision) -> list[C
         case Step.NOOP:
             return []
         case Step.DELETE:
-            return [steps.delete(record, now)]
+            return [removal_steps.delete(record, now)]
         case Step.REPRIORITISE:
             assert asked is not None
-            return [steps.reprioritise(record, asked.priority, asked.priority_slope, now)]
+            return [queue_steps.reprioritise(record, asked.priority, asked.priority_slope, now)]
         case Step.REDIRECT:
             assert asked is not None
-            return [steps.redirect(record, asked_requirements(record, asked), now)]
+            return [queue_steps.redirect(record, asked_requirements(record, asked), now)]
         case Step.SUSPEND:
-            return [steps.suspend(record, now, decision.done)]
+            return [queue_steps.suspend(record, now, decision.done)]
         case Step.RESUME:
-            return [steps.resume(record, now)]
+            return [queue_steps.resume(record, now)]
         case Step.CREATE:
             objects = tuple(replace(make_ref(item), done=item in decision.done) for item in (0, 1))
             return [
-                steps.created(record, objects, now),
-                steps.refuse_creation(record, objects, "invalid", now),
-                steps.postpone_creation(record, objects, "quota", now + timedelta(seconds=5), now),
-                steps.rule_out(record, objects, record.requirements.without("hub", "taken"), "taken", now),
-                steps.withdraw(record, "no answer", now + timedelta(seconds=5), now),
+                creation_steps.created(record, objects, now),
+                creation_steps.refuse_creation(record, objects, "invalid", now),
+                creation_steps.postpone_creation(record, objects, "quota", now + timedelta(seconds=5), now),
+                creation_steps.rule_out(
+                    record, objects, record.requirements.without("hub", "taken"), "taken", now
+                ),
+                creation_steps.withdraw(record, "no answer", now + timedelta(seconds=5), now),
             ]
         case Step.MARK_RUNNING:
-            return [steps.mark_running(record, now)]
+            return [run_steps.mark_running(record, now)]
         case Step.NOTE_HEALTH_ISSUE:
-            return [steps.note_health_issue(record, decision.reason, decision.message, now)]
+            return [run_steps.note_health_issue(record, decision.reason, decision.message, now)]
         case Step.NOTE_RECOVERY:
-            return [steps.recover(record, now)]
+            return [run_steps.recover(record, now)]
         case Step.NOTE_DONE:
-            return [steps.note_done(record, decision.done, now)]
+            return [run_steps.note_done(record, decision.done, now)]
         case Step.NOTE_PROGRESS:
-            return [steps.complete_some(record, decision.done, now)]
+            return [run_steps.complete_some(record, decision.done, now)]
         case Step.COMPLETE:
             assert not seen.objects.pods.live
-            return [steps.complete(record, decision.done, now + seen.policy.kept_completed, now)]
+            return [run_steps.complete(record, decision.done, now + seen.policy.kept_completed, now)]
         case Step.REQUEUE | Step.FAIL:
             return [end_of_attempt(record, decision, seen.policy, "", now)]
         case Step.REMOVE:
             return [
-                steps.removed(record, now),
-                steps.removed(record, now, now + seen.policy.kept_failed),
+                removal_steps.removed(record, now),
+                removal_steps.removed(record, now, now + seen.policy.kept_failed),
             ]
         case Step.CONFIRM_GONE:
-            return [steps.release(record, now)]
+            return [removal_steps.release(record, now)]
         case Step.EXPIRE:
-            return [steps.expire(record, now)]
+            return [removal_steps.expire(record, now)]
         case Step.ABANDON:
-            return [steps.abandon(record, decision.message, now)]
+            return [removal_steps.abandon(record, decision.message, now)]
         case Step.LOSE:
-            return [steps.lose(record, decision.message, now)]
+            return [removal_steps.lose(record, decision.message, now)]
         case Step.TAKE_IN | Step.REMOVE_FINALIZER:
             raise AssertionError("an AppWrapper with a record is queued already")
         case _:
@@ -373,7 +375,7 @@ def test_gang_that_fares_the_same_at_each_attempt_ends_or_rests_unless_it_is_to_
             assert record.requeuings == requeuings + 1
             assert record.eligible_at is not None
             now = max(now, record.eligible_at)
-            record = steps.dispatch(record, "hub", now).after
+            record = queue_steps.dispatch(record, "hub", now).after
         else:
             assert TERMS[policy].min_available
             assert record.reason == ""
@@ -387,7 +389,7 @@ def test_every_reason_to_hold_a_gang_is_one_that_holds_some() -> None:
     reasons: set[str] = set()
     for policy, name in product(TERMS, WATCHED):
         record = of_two(RECORDS[name]())
-        starts = (record, steps.complete_some(record, (0, 1), at(10)).after)
+        starts = (record, run_steps.complete_some(record, (0, 1), at(10)).after)
         for world, start in product(active_worlds(policy), starts):
             seen = world.show(start, at(10))
             held = reasons_to_hold(seen)
@@ -404,7 +406,7 @@ def test_every_step_and_every_cause_of_the_reconciler_is_reached() -> None:
         worlds = [*lost_worlds(), *(active_worlds("components") if name in WATCHED else inactive_worlds())]
         starts = [record, replace(record, unhealthy=AILMENTS["ill"])]
         if name in WATCHED:
-            starts.append(steps.note_done(record, (0, 1), at(10)).after)
+            starts.append(run_steps.note_done(record, (0, 1), at(10)).after)
         for world, start, seconds in product(worlds, starts, (10, 10**7)):
             reached.add(decide(world.show(start, at(seconds))).step)
     assert reached == set(Step)

@@ -13,7 +13,7 @@ from dispatcher.api import conditions as words
 from dispatcher.api.appwrapper import Growth, Requeuing
 from dispatcher.core.kinds.completion import CompletionRule
 from dispatcher.core.kinds.object_status import End, ObjectState
-from dispatcher.core.lifecycle import health, steps
+from dispatcher.core.lifecycle import creation_steps, health, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.health import HealthIssue, Remedy
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import NotedIssue, Phase, Record
@@ -101,8 +101,8 @@ def test_deadline_counts_from_the_dispatch_in_words_of_mcad() -> None:
 
 
 def test_deadline_counts_anew_at_each_attempt() -> None:
-    again = steps.dispatch(steps.removed(make_evicted(), at(5)).after, "hub", at(100)).after
-    again = steps.created(again, (make_ref(),), at(101)).after
+    again = queue_steps.dispatch(removal_steps.removed(make_evicted(), at(5)).after, "hub", at(100)).after
+    again = creation_steps.created(again, (make_ref(),), at(101)).after
     trouble = health.deadline(again, make_policy(limit=minutes(1)))
     assert trouble is not None
     assert trouble.due == at(161)
@@ -408,7 +408,7 @@ def test_rest_of_a_gang_is_watched_over_when_some_of_it_is_done(
 
 def test_gang_some_of_which_is_done_has_its_grace_from_when_its_trouble_began() -> None:
     """Though it was never seen to run whole: the first part was done before the last one had started."""
-    record = steps.complete_some(NEVER_RAN, (0,), at(30)).after
+    record = run_steps.complete_some(NEVER_RAN, (0,), at(30)).after
     kept = make_policy(CompletionRule(ends=True, holds=True, pods=1), CompletionRule(holds=True, pods=2))
     lost = PodCounts(running=2, lost=1, succeeded=1)
     trouble = health.shortage(record, kept, lost, {0})

@@ -11,8 +11,15 @@ import pytest
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
-from dispatcher.core.lifecycle import first_steps, steps
-from dispatcher.core.lifecycle.steps import EvictionReason
+from dispatcher.core.lifecycle import (
+    creation_steps,
+    first_steps,
+    queue_steps,
+    removal_steps,
+    restore_steps,
+    run_steps,
+)
+from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.record import Attempt, Change, Event, NotedIssue, Pending, Phase, Record
 from dispatcher.errors import IllegalTransition
@@ -79,7 +86,7 @@ def test_adopted_appwrapper_goes_on_with_the_attempt_that_was_found() -> None:
 
 def test_being_blocked_again_for_the_same_reason_is_no_news_whatever_the_amounts() -> None:
     blocked = make_blocked()
-    assert steps.block(blocked, replace(WAITS, message="cpu: needs 1, 0.5 free"), LATER) is None
+    assert queue_steps.block(blocked, replace(WAITS, message="cpu: needs 1, 0.5 free"), LATER) is None
 
 
 @pytest.mark.parametrize(
@@ -93,7 +100,7 @@ def test_being_blocked_again_for_the_same_reason_is_no_news_whatever_the_amounts
 def test_being_blocked_for_something_else_is_news_but_not_a_new_wait(pending: Pending) -> None:
     blocked = make_blocked()
 
-    change = steps.block(blocked, pending, LATER)
+    change = queue_steps.block(blocked, pending, LATER)
 
     assert change is not None
     assert change.after == gone_on(blocked, pending=pending)
@@ -101,36 +108,39 @@ def test_being_blocked_for_something_else_is_news_but_not_a_new_wait(pending: Pe
 
 def test_time_at_the_head_runs_from_the_first_time_it_is_the_head() -> None:
     blocked = make_blocked()
-    head = steps.block(blocked, WAITS, at(20), is_head=True)
+    head = queue_steps.block(blocked, WAITS, at(20), is_head=True)
     assert (blocked.blocked_since, head and head.after) == (
         None,
         gone_on(blocked, now=at(20), blocked_since=at(20)),
     )
     assert head is not None
     for is_head in (True, False):
-        assert steps.block(head.after, WAITS, at(30), is_head=is_head) is None
-    other = steps.block(head.after, replace(WAITS, resource="memory"), at(30), is_head=True)
+        assert queue_steps.block(head.after, WAITS, at(30), is_head=is_head) is None
+    other = queue_steps.block(head.after, replace(WAITS, resource="memory"), at(30), is_head=True)
     assert other is not None
     assert other.after.blocked_since == at(20)
 
 
 def test_newcomer_that_is_the_head_at_once_is_blocked_in_one_step() -> None:
-    change = steps.block(make_record(), WAITS, LATER, is_head=True)
+    change = queue_steps.block(make_record(), WAITS, LATER, is_head=True)
     assert change is not None
     assert (change.events[0].cause, change.after.blocked_since) == (Cause.BLOCKED, LATER)
 
 
 def test_one_behind_the_head_is_told_once_and_stays_what_it_was() -> None:
-    change = steps.note_not_evaluated(make_record(), BEHIND, LATER)
+    change = queue_steps.note_not_evaluated(make_record(), BEHIND, LATER)
     assert change is not None
     assert change.after == gone_on(make_record(), pending=BEHIND)
-    assert steps.note_not_evaluated(change.after, replace(BEHIND, message="behind another"), at(20)) is None
+    assert (
+        queue_steps.note_not_evaluated(change.after, replace(BEHIND, message="behind another"), at(20))
+        is None
+    )
 
 
 def test_dispatch_clears_everything_that_was_about_waiting() -> None:
     blocked = replace(make_blocked(), message="exceeded quota", eligible_at=at(2))
 
-    after = steps.dispatch(blocked, "hub", LATER).after
+    after = queue_steps.dispatch(blocked, "hub", LATER).after
 
     assert (after.pending, after.blocked_since, after.eligible_at, after.message) == (None, None, None, "")
 
@@ -140,7 +150,7 @@ def test_attempt_that_is_found_to_be_over_ends_and_leaves_nothing_to_say() -> No
     assert evicted.attempt is not None
     assert evicted.reason
 
-    after = steps.end_missed_attempt(evicted, "it is gone", LATER).after
+    after = restore_steps.end_missed_attempt(evicted, "it is gone", LATER).after
 
     assert after == gone_on(
         evicted,
@@ -161,7 +171,7 @@ def test_attempt_that_is_found_to_be_over_ends_and_leaves_nothing_to_say() -> No
     ],
 )
 def test_attempt_that_is_taken_over_goes_on_by_its_own_number_where_it_was_found(record: Record) -> None:
-    after = steps.take_over(record, "east", 7, LATER).after
+    after = restore_steps.take_over(record, "east", 7, LATER).after
 
     assert after.attempt == Attempt(7, "east", LATER)
     assert after.attempts == 7
@@ -174,20 +184,22 @@ def test_attempt_that_is_taken_over_keeps_what_an_earlier_one_finished_in_that_c
     done, other = replace(make_ref(0), done=True), make_ref(1)
     earlier = Attempt(1, "hub", at(1), objects=(done, other), ended_at=at(2), outcome="evicted")
     record = replace(make_record(), attempts=1, attempt=earlier)
-    found = {name: steps.take_over(record, name, 2, LATER).after.attempt for name in ("hub", "east")}
+    found = {name: restore_steps.take_over(record, name, 2, LATER).after.attempt for name in ("hub", "east")}
     assert found == {"hub": Attempt(2, "hub", LATER, objects=(done,)), "east": Attempt(2, "east", LATER)}
 
 
 def test_attempt_that_is_not_later_than_those_known_is_never_taken_over() -> None:
     record = replace(make_record(), attempts=3)
     with pytest.raises(IllegalTransition, match="attempt 3 is not later than 3"):
-        steps.take_over(record, "hub", 3, LATER)
+        restore_steps.take_over(record, "hub", 3, LATER)
 
 
 RECALLS = [
-    pytest.param(lambda record: steps.recall_completed(record, at(100), LATER), "completed", id="completed"),
     pytest.param(
-        lambda record: steps.recall_failed(record, "FailedComponent", "it\nfailed", at(100), LATER),
+        lambda record: restore_steps.recall_completed(record, at(100), LATER), "completed", id="completed"
+    ),
+    pytest.param(
+        lambda record: restore_steps.recall_failed(record, "FailedComponent", "it\nfailed", at(100), LATER),
         "failed",
         id="failed",
     ),
@@ -221,17 +233,19 @@ def test_one_that_waits_though_it_had_ended_before_the_restore_has_nothing_that_
 def test_reprioritised_appwrapper_changes_in_nothing_else() -> None:
     record = make_blocked(make_record(enqueue_seq=17))
 
-    after = steps.reprioritise(record, 8, 0.5, LATER).after
+    after = queue_steps.reprioritise(record, 8, 0.5, LATER).after
 
     assert after == gone_on(record, priority=8, priority_slope=0.5)
 
 
 def test_requeued_appwrapper_keeps_its_place_and_says_why_it_waits() -> None:
     queued = make_blocked(make_record(enqueue_seq=17, priority=9))
-    dispatching = steps.dispatch(queued, "east", at(2)).after
-    requeueing = steps.postpone_creation(dispatching, (make_ref(),), "exceeded quota", at(8), at(3)).after
+    dispatching = queue_steps.dispatch(queued, "east", at(2)).after
+    requeueing = creation_steps.postpone_creation(
+        dispatching, (make_ref(),), "exceeded quota", at(8), at(3)
+    ).after
 
-    after = steps.removed(requeueing, LATER).after
+    after = removal_steps.removed(requeueing, LATER).after
 
     assert dispatching.attempt is not None
     assert after == gone_on(
@@ -251,8 +265,10 @@ def test_requeued_appwrapper_keeps_its_place_and_says_why_it_waits() -> None:
 def test_evicted_appwrapper_keeps_its_place_and_says_why_and_how_often() -> None:
     running = make_record(Phase.RUNNING, enqueue_seq=17, priority=9, unhealthy=NotedIssue("r", "m", at(3)))
 
-    taken = steps.evict(running, EvictionReason("MinPodsNotRunning", "too\nfew"), at(94), 600, at(4)).after
-    after = steps.removed(taken, LATER).after
+    taken = run_steps.evict(
+        running, EvictionReason("MinPodsNotRunning", "too\nfew"), at(94), 600, at(4)
+    ).after
+    after = removal_steps.removed(taken, LATER).after
 
     assert running.attempt is not None
     assert after == gone_on(
@@ -273,14 +289,14 @@ def test_evicted_appwrapper_keeps_its_place_and_says_why_and_how_often() -> None
 
 
 def test_one_that_was_taken_back_lets_the_others_go_first_even_without_a_pause() -> None:
-    taken = steps.evict(make_record(Phase.RUNNING), EvictionReason("r", "m"), at(4), 300, at(4)).after
-    assert steps.removed(taken, LATER).after.eligible_at == LATER + steps.YIELD
+    taken = run_steps.evict(make_record(Phase.RUNNING), EvictionReason("r", "m"), at(4), 300, at(4)).after
+    assert removal_steps.removed(taken, LATER).after.eligible_at == LATER + removal_steps.YIELD
 
 
 def test_next_dispatch_forgets_why_it_was_taken_back_but_not_how_often() -> None:
-    requeued = steps.removed(make_evicted(), at(5)).after
+    requeued = removal_steps.removed(make_evicted(), at(5)).after
 
-    after = steps.dispatch(requeued, "hub", LATER).after
+    after = queue_steps.dispatch(requeued, "hub", LATER).after
 
     assert (after.reason, after.message, after.pending, after.requeuings, after.requeuing_seconds) == (
         "",
@@ -292,15 +308,15 @@ def test_next_dispatch_forgets_why_it_was_taken_back_but_not_how_often() -> None
 
 
 def test_creation_that_is_postponed_counts_as_no_requeuing() -> None:
-    assert steps.removed(make_record(Phase.REQUEUEING), LATER).after.requeuings == 0
+    assert removal_steps.removed(make_record(Phase.REQUEUEING), LATER).after.requeuings == 0
 
 
 def test_trouble_is_noted_with_its_time_and_nothing_else() -> None:
     record = make_record(Phase.RUNNING)
-    ill = steps.note_health_issue(record, "InsufficientPodsReady", "1 of 2\npods run", LATER).after
+    ill = run_steps.note_health_issue(record, "InsufficientPodsReady", "1 of 2\npods run", LATER).after
     noted = NotedIssue("InsufficientPodsReady", r"1 of 2\npods run", LATER)
     assert ill == gone_on(record, unhealthy=noted)
-    assert steps.recover(ill, at(20)).after == gone_on(record, 2, at(20))
+    assert run_steps.recover(ill, at(20)).after == gone_on(record, 2, at(20))
 
 
 def test_what_is_done_is_remembered_item_by_item() -> None:
@@ -309,8 +325,8 @@ def test_what_is_done_is_remembered_item_by_item() -> None:
     refs = tuple(make_ref(item) for item in range(3))
     record = replace(record, attempt=replace(record.attempt, objects=refs))
 
-    first = steps.complete_some(record, {1}, at(3)).after
-    second = steps.complete_some(first, {2}, at(4)).after
+    first = run_steps.complete_some(record, {1}, at(3)).after
+    second = run_steps.complete_some(first, {2}, at(4)).after
 
     assert second.attempt is not None
     assert [ref.done for ref in second.attempt.objects] == [False, True, True]
@@ -320,7 +336,7 @@ def test_what_is_done_is_remembered_item_by_item() -> None:
 def test_completed_appwrapper_ends_its_attempt_and_says_until_when_its_parts_stay() -> None:
     record = make_record(Phase.RUNNING, unhealthy=NotedIssue("r", "m", at(3)))
 
-    after = steps.complete(record, {0}, at(100), LATER).after
+    after = run_steps.complete(record, {0}, at(100), LATER).after
 
     assert record.attempt is not None
     assert after == gone_on(
@@ -335,7 +351,7 @@ def test_completed_appwrapper_ends_its_attempt_and_says_until_when_its_parts_sta
 
 
 def test_failed_appwrapper_keeps_reason_and_message_through_the_removal() -> None:
-    failed = steps.removed(make_failing_run(), LATER, at(100)).after
+    failed = removal_steps.removed(make_failing_run(), LATER, at(100)).after
     assert (failed.reason, failed.message, failed.kept_until) == ("FailedComponent", "it failed", at(100))
 
 
@@ -343,8 +359,8 @@ def test_suspended_appwrapper_stands_in_no_queue_and_keeps_its_age() -> None:
     blocked = make_blocked(make_record(enqueue_seq=17, priority=9, eligible_at=at(50)))
     head = replace(blocked, blocked_since=at(1))
 
-    held = steps.suspend(head, at(5)).after
-    back = steps.resume(held, LATER).after
+    held = queue_steps.suspend(head, at(5)).after
+    back = queue_steps.resume(held, LATER).after
 
     assert back == gone_on(
         blocked,
@@ -357,8 +373,8 @@ def test_suspended_appwrapper_stands_in_no_queue_and_keeps_its_age() -> None:
 
 
 def test_one_suspended_while_it_ran_may_go_at_once_when_it_is_released() -> None:
-    held = steps.removed(make_record(Phase.SUSPENDING, eligible_at=at(99)), at(6)).after
-    assert steps.resume(held, LATER).after.eligible_at is None
+    held = removal_steps.removed(make_record(Phase.SUSPENDING, eligible_at=at(99)), at(6)).after
+    assert queue_steps.resume(held, LATER).after.eligible_at is None
 
 
 @pytest.mark.parametrize("suspended", [False, True])
@@ -388,9 +404,9 @@ def test_what_a_status_says_of_the_end_is_believed() -> None:
 
 
 def test_second_attempt_is_a_new_one_with_the_next_number() -> None:
-    requeued = steps.removed(make_record(Phase.REQUEUEING), at(5)).after
+    requeued = removal_steps.removed(make_record(Phase.REQUEUEING), at(5)).after
 
-    after = steps.dispatch(requeued, "hub", LATER).after
+    after = queue_steps.dispatch(requeued, "hub", LATER).after
 
     assert after.attempt == Attempt(number=2, cluster="hub", decided_at=LATER)
     assert after.attempts == 2
@@ -421,7 +437,9 @@ def test_attempt_tells_its_own_story(step: Cause, phase: Phase, fields: dict[str
 
 def test_condition_keeps_its_time_while_its_status_stays() -> None:
     blocked = make_blocked(seconds=1)
-    requeued = steps.removed(replace(make_record(Phase.REQUEUEING), conditions=blocked.conditions), LATER)
+    requeued = removal_steps.removed(
+        replace(make_record(Phase.REQUEUEING), conditions=blocked.conditions), LATER
+    )
     before, after = blocked.condition(ConditionType.BACKOFF), requeued.after.condition(ConditionType.BACKOFF)
     assert before is not None
     assert after == replace(before, updated=LATER, message="exceeded quota")
@@ -432,7 +450,7 @@ def test_backoff_turns_false_when_dispatched_and_keeps_saying_what_it_was() -> N
     before = blocked.condition(ConditionType.BACKOFF)
     assert before is not None
 
-    after = steps.dispatch(blocked, "hub", LATER).after
+    after = queue_steps.dispatch(blocked, "hub", LATER).after
 
     assert after.condition(ConditionType.BACKOFF) == replace(before, status=False, since=LATER, updated=LATER)
 
@@ -454,11 +472,11 @@ def test_conditions_stand_in_the_order_in_which_they_first_came_about() -> None:
 
 
 def test_trouble_of_which_only_the_words_change_has_lasted_since_it_began() -> None:
-    ill = steps.note_health_issue(
+    ill = run_steps.note_health_issue(
         make_record(Phase.RUNNING), words.DRIFTED, "one field was changed", at(10)
     ).after
-    worse = steps.note_health_issue(ill, words.DRIFTED, "two fields were changed", at(20)).after
-    other = steps.note_health_issue(worse, words.CLUSTER_UNREACHABLE, "east is away", at(30)).after
+    worse = run_steps.note_health_issue(ill, words.DRIFTED, "two fields were changed", at(20)).after
+    other = run_steps.note_health_issue(worse, words.CLUSTER_UNREACHABLE, "east is away", at(30)).after
     assert [each.unhealthy for each in (worse, other)] == [
         NotedIssue(words.DRIFTED, "two fields were changed", at(10)),
         NotedIssue(words.CLUSTER_UNREACHABLE, "east is away", at(30)),

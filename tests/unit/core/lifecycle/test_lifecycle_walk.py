@@ -11,9 +11,16 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
-from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle import (
+    creation_steps,
+    first_steps,
+    queue_steps,
+    removal_steps,
+    restore_steps,
+    run_steps,
+)
 from dispatcher.core.lifecycle.decision import retry_pause
-from dispatcher.core.lifecycle.steps import EvictionReason
+from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS
 from dispatcher.core.model.record import ACTIVE, HOLDING, Change, Condition, ObjectRef, Pending, Phase, Record
 from dispatcher.core.status.conditions import Shown, project
@@ -74,7 +81,7 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
     def is_blocked(self, pending: Pending, is_head: bool) -> None:
         told = self.record.condition(ConditionType.BACKOFF)
         known, since = self.record.pending, self.record.blocked_since
-        change = steps.block(self.record, pending, self.later(), is_head=is_head)
+        change = queue_steps.block(self.record, pending, self.later(), is_head=is_head)
         if told and told.status and known:
             same = (known.reason, known.resource, known.cluster) == (
                 pending.reason,
@@ -90,24 +97,24 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
     def is_larger_than_every_cluster(self) -> None:
         pending = Pending("LargerThanCluster", "needs 9, 8 in all of it", "cpu", "hub")
         since = self.record.blocked_since
-        self.commit(steps.block(self.record, pending, self.later()))
+        self.commit(queue_steps.block(self.record, pending, self.later()))
         assert self.record.blocked_since == since
 
     @may_only(Phase.QUEUED)
     @rule()
     def stands_behind_the_head(self) -> None:
         pending = Pending("AwaitingHeadOfLine", "behind default/other, which waits")
-        self.commit(steps.note_not_evaluated(self.record, pending, self.later()))
+        self.commit(queue_steps.note_not_evaluated(self.record, pending, self.later()))
 
     @may_only(Phase.QUEUED, Phase.SUSPENDED)
     @rule(priority=st.integers(0, 3))
     def is_reprioritised(self, priority: int) -> None:
-        self.commit(steps.reprioritise(self.record, priority, 0.0, self.later()))
+        self.commit(queue_steps.reprioritise(self.record, priority, 0.0, self.later()))
 
     @may_only(Phase.QUEUED)
     @rule(cluster=st.sampled_from(["east", "hub"]))
     def is_dispatched(self, cluster: str) -> None:
-        self.commit(steps.dispatch(self.record, cluster, self.later()))
+        self.commit(queue_steps.dispatch(self.record, cluster, self.later()))
         backoff = self.record.condition(ConditionType.BACKOFF)
         assert backoff is None or not backoff.status
         assert self.record.pending is None
@@ -115,78 +122,80 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
     @may_only(Phase.DISPATCHING)
     @rule(objects=OBJECTS)
     def is_created(self, objects: tuple[ObjectRef, ...]) -> None:
-        self.commit(steps.created(self.record, objects, self.later()))
+        self.commit(creation_steps.created(self.record, objects, self.later()))
 
     @may_only(Phase.DISPATCHING)
     @rule(objects=OBJECTS)
     def is_refused(self, objects: tuple[ObjectRef, ...]) -> None:
-        self.commit(steps.refuse_creation(self.record, objects, "invalid", self.later()))
+        self.commit(creation_steps.refuse_creation(self.record, objects, "invalid", self.later()))
 
     @may_only(Phase.DISPATCHING)
     @rule(objects=OBJECTS)
     def is_postponed(self, objects: tuple[ObjectRef, ...]) -> None:
         now = self.later()
         eligible = now + retry_pause(self.record.attempts)
-        self.commit(steps.postpone_creation(self.record, objects, "quota", eligible, now))
+        self.commit(creation_steps.postpone_creation(self.record, objects, "quota", eligible, now))
 
     @may_only(Phase.DISPATCHED)
     @rule()
     def runs(self) -> None:
-        self.commit(steps.mark_running(self.record, self.later()))
+        self.commit(run_steps.mark_running(self.record, self.later()))
 
     @may_only(*ACTIVE)
     @rule(reason=REASONS)
     def falls_ill(self, reason: str) -> None:
-        self.commit(steps.note_health_issue(self.record, reason, "1 of 2 pods run", self.later()))
+        self.commit(run_steps.note_health_issue(self.record, reason, "1 of 2 pods run", self.later()))
 
     @may_only(*ACTIVE)
     @rule()
     def recovers(self) -> None:
-        self.commit(steps.recover(self.record, self.later()))
+        self.commit(run_steps.recover(self.record, self.later()))
         assert self.record.unhealthy is None
 
     @may_only(*ACTIVE)
     @rule(done=st.sampled_from([{0}, {1}, {0, 1}]))
     def is_done_in_part(self, done: set[int]) -> None:
         known = done_items(self.record)
-        self.commit(steps.complete_some(self.record, done, self.later()))
+        self.commit(run_steps.complete_some(self.record, done, self.later()))
         assert known <= done_items(self.record)
 
     @may_only(*ACTIVE)
     @rule()
     def completes(self) -> None:
         now = self.later()
-        self.commit(steps.complete(self.record, {0, 1}, now + timedelta(days=7), now))
+        self.commit(run_steps.complete(self.record, {0, 1}, now + timedelta(days=7), now))
 
     @may_only(*ACTIVE)
     @rule(reason=REASONS)
     def is_taken_back(self, reason: str) -> None:
         now, requeuings = self.later(), self.record.requeuings
         self.commit(
-            steps.evict(self.record, EvictionReason(reason, "too few"), now + timedelta(minutes=1), 600, now)
+            run_steps.evict(
+                self.record, EvictionReason(reason, "too few"), now + timedelta(minutes=1), 600, now
+            )
         )
         assert self.record.requeuings == requeuings + 1
 
     @may_only(*ACTIVE)
     @rule(reason=FAILURES)
     def fails(self, reason: str) -> None:
-        self.commit(steps.fail(self.record, EvictionReason(reason, "it failed"), self.later()))
+        self.commit(run_steps.fail(self.record, EvictionReason(reason, "it failed"), self.later()))
 
     @may_only(*SUSPENDABLE)
     @rule()
     def is_suspended(self) -> None:
-        self.commit(steps.suspend(self.record, self.later()))
+        self.commit(queue_steps.suspend(self.record, self.later()))
 
     @may_only(Phase.SUSPENDED)
     @rule()
     def is_released_by_its_user(self) -> None:
-        self.commit(steps.resume(self.record, self.later()))
+        self.commit(queue_steps.resume(self.record, self.later()))
 
     @may_only(Phase.REQUEUEING, Phase.SUSPENDING)
     @rule()
     def is_rolled_back(self) -> None:
         taken_back = self.record.phase is Phase.REQUEUEING and bool(self.record.reason)
-        self.commit(steps.removed(self.record, self.later()))
+        self.commit(removal_steps.removed(self.record, self.later()))
         backoff = self.record.condition(ConditionType.BACKOFF)
         if taken_back:
             assert backoff is not None
@@ -198,29 +207,29 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
     @rule(is_kept=st.booleans())
     def has_failed(self, is_kept: bool) -> None:
         now = self.later()
-        self.commit(steps.removed(self.record, now, now + timedelta(days=7) if is_kept else None))
+        self.commit(removal_steps.removed(self.record, now, now + timedelta(days=7) if is_kept else None))
 
     @may_only(Phase.COMPLETED, Phase.FAILED)
     @rule()
     def expires(self) -> None:
-        self.commit(steps.expire(self.record, self.later()))
+        self.commit(removal_steps.expire(self.record, self.later()))
         assert self.record.kept_until is None
 
     @may_only(*(row.source for row in TRANSITIONS if row.cause == "deleted" and row.source))
     @rule()
     def is_deleted(self) -> None:
-        self.commit(steps.delete(self.record, self.later()))
+        self.commit(removal_steps.delete(self.record, self.later()))
 
     @may_only(*GOING_ON)
     @rule()
     def turns_out_to_be_over(self) -> None:
-        self.commit(steps.end_missed_attempt(self.record, "it is gone", self.later()))
+        self.commit(restore_steps.end_missed_attempt(self.record, "it is gone", self.later()))
 
     @may_only(Phase.QUEUED, Phase.SUSPENDED)
     @rule(cluster=st.sampled_from(["east", "hub"]), missed=st.integers(1, 3))
     def is_found_running(self, cluster: str, missed: int) -> None:
         number = self.record.attempts + missed
-        self.commit(steps.take_over(self.record, cluster, number, self.later()))
+        self.commit(restore_steps.take_over(self.record, cluster, number, self.later()))
         assert self.record.pending is None
 
     @may_only(Phase.QUEUED, Phase.SUSPENDED, *GOING_ON)
@@ -229,14 +238,16 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
         now = self.later()
         kept_until = now + timedelta(days=7)
         if is_completed:
-            self.commit(steps.recall_completed(self.record, kept_until, now))
+            self.commit(restore_steps.recall_completed(self.record, kept_until, now))
         else:
-            self.commit(steps.recall_failed(self.record, "FailedComponent", "it failed", kept_until, now))
+            self.commit(
+                restore_steps.recall_failed(self.record, "FailedComponent", "it failed", kept_until, now)
+            )
 
     @may_only(Phase.DELETING)
     @rule()
     def is_released(self) -> None:
-        self.commit(steps.release(self.record, self.later()))
+        self.commit(removal_steps.release(self.record, self.later()))
 
     @may_only(Phase.DELETED)
     @rule()

@@ -8,8 +8,9 @@ from datetime import timedelta
 import pytest
 
 from dispatcher.core.kinds.object_status import End, ObjectState
-from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle import run_steps
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
+from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.removal import (
     LINGERING,
     may_delete_ended,
@@ -17,7 +18,6 @@ from dispatcher.core.lifecycle.removal import (
     stays,
     takes_capacity,
 )
-from dispatcher.core.lifecycle.steps import EvictionReason
 from dispatcher.core.model.record import Phase
 from tests.builders import at, make_record, make_ref
 
@@ -53,7 +53,7 @@ def test_next_attempt_leaves_what_is_done(phase: Phase, done: bool) -> None:
 
 def test_failed_gang_keeps_what_has_ended_for_its_logs() -> None:
     issue = EvictionReason("FailedComponent", "it failed")
-    failed_by_itself = steps.fail(make_record(Phase.RUNNING), issue, at(60)).after
+    failed_by_itself = run_steps.fail(make_record(Phase.RUNNING), issue, at(60)).after
     failing, ref = make_record(Phase.FAILING), make_ref(kind="Job", api_version="batch/v1")
     assert [stays(ref, failed_by_itself, state) for state in (FAILED, OPEN)] == [True, False]
     assert not stays(ref, replace(failing, reason="MinPodsNotRunning"), FAILED)

@@ -12,8 +12,16 @@ import pytest
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.selector import EVERYTHING, parse_selector
-from dispatcher.core.lifecycle import first_steps, steps
-from dispatcher.core.lifecycle.steps import EvictionReason
+from dispatcher.core.lifecycle import (
+    creation_steps,
+    first_steps,
+    queue_steps,
+    record_change,
+    removal_steps,
+    restore_steps,
+    run_steps,
+)
+from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause, Transition
 from dispatcher.core.model.record import HOLDING, Change, Condition, Event, Pending, Phase, Record
 from dispatcher.errors import IllegalTransition
@@ -49,46 +57,50 @@ def at_later(step: Callable[[Record, datetime], Change | None]) -> Callable[[Rec
 
 
 STEPS_AT: dict[Cause, Callable[[Record, datetime], Change | None]] = {
-    Cause.BLOCKED: lambda record, now: steps.block(record, WAITS, now),
-    Cause.NOT_EVALUATED: lambda record, now: steps.note_not_evaluated(record, BEHIND, now),
-    Cause.BECAME_HEAD: lambda record, now: steps.block(told(record), WAITS, now, is_head=True),
-    Cause.REPRIORITISED: lambda record, now: steps.reprioritise(record, 7, 0.5, now),
-    Cause.SUSPENDED: lambda record, now: steps.suspend(record, now),
-    Cause.RESUMED: lambda record, now: steps.resume(record, now),
-    Cause.DISPATCHED: lambda record, now: steps.dispatch(record, "hub", now),
-    Cause.CREATED: lambda record, now: steps.created(record, (make_ref(),), now),
-    Cause.PODS_RUNNING: lambda record, now: steps.mark_running(record, now),
-    Cause.UNHEALTHY: lambda record, now: steps.note_health_issue(
+    Cause.BLOCKED: lambda record, now: queue_steps.block(record, WAITS, now),
+    Cause.NOT_EVALUATED: lambda record, now: queue_steps.note_not_evaluated(record, BEHIND, now),
+    Cause.BECAME_HEAD: lambda record, now: queue_steps.block(told(record), WAITS, now, is_head=True),
+    Cause.REPRIORITISED: lambda record, now: queue_steps.reprioritise(record, 7, 0.5, now),
+    Cause.SUSPENDED: lambda record, now: queue_steps.suspend(record, now),
+    Cause.RESUMED: lambda record, now: queue_steps.resume(record, now),
+    Cause.DISPATCHED: lambda record, now: queue_steps.dispatch(record, "hub", now),
+    Cause.CREATED: lambda record, now: creation_steps.created(record, (make_ref(),), now),
+    Cause.PODS_RUNNING: lambda record, now: run_steps.mark_running(record, now),
+    Cause.UNHEALTHY: lambda record, now: run_steps.note_health_issue(
         record, words.INSUFFICIENT_PODS_READY, "0 of 1 pods run", now
     ),
-    Cause.RECOVERED: lambda record, now: steps.recover(record, now),
-    Cause.ITEMS_DONE: lambda record, now: steps.note_done(record, (0,), now),
-    Cause.SOME_COMPLETED: lambda record, now: steps.complete_some(record, (0,), now),
-    Cause.COMPLETED: lambda record, now: steps.complete(record, (0,), at(100), now),
-    Cause.EVICTED: lambda record, now: steps.evict(
+    Cause.RECOVERED: lambda record, now: run_steps.recover(record, now),
+    Cause.ITEMS_DONE: lambda record, now: run_steps.note_done(record, (0,), now),
+    Cause.SOME_COMPLETED: lambda record, now: run_steps.complete_some(record, (0,), now),
+    Cause.COMPLETED: lambda record, now: run_steps.complete(record, (0,), at(100), now),
+    Cause.EVICTED: lambda record, now: run_steps.evict(
         record, EvictionReason(words.MIN_PODS_NOT_RUNNING, "too few pods"), at(40), 600, now
     ),
-    Cause.REDIRECTED: lambda record, now: steps.redirect(
+    Cause.REDIRECTED: lambda record, now: queue_steps.redirect(
         record, record.requirements.directed(parse_selector("zone=east", ""), EVERYTHING), now
     ),
-    Cause.RUN_FAILED: lambda record, now: steps.fail(
+    Cause.RUN_FAILED: lambda record, now: run_steps.fail(
         record, EvictionReason(words.FAILED_COMPONENT, "it failed"), now
     ),
-    Cause.CREATION_REFUSED: lambda record, now: steps.refuse_creation(record, (make_ref(),), "no", now),
-    Cause.CREATION_POSTPONED: lambda record, now: steps.postpone_creation(
+    Cause.CREATION_REFUSED: lambda record, now: creation_steps.refuse_creation(
+        record, (make_ref(),), "no", now
+    ),
+    Cause.CREATION_POSTPONED: lambda record, now: creation_steps.postpone_creation(
         record, (make_ref(),), "quota", at(15), now
     ),
-    Cause.WITHDRAWN: lambda record, now: steps.withdraw(record, "no answer", at(45), now),
-    Cause.REMOVED: lambda record, now: steps.removed(record, now),
-    Cause.DELETED: lambda record, now: steps.delete(record, now),
-    Cause.RELEASED: lambda record, now: steps.release(record, now),
-    Cause.EXPIRED: lambda record, now: steps.expire(record, now),
-    Cause.ABANDONED: lambda record, now: steps.abandon(record, "cluster east has not answered", now),
-    Cause.LOST: lambda record, now: steps.lose(record, "cluster east has not answered", now),
-    Cause.FOUND_OVER: lambda record, now: steps.end_missed_attempt(record, "it is gone", now),
-    Cause.FOUND_RUNNING: lambda record, now: steps.take_over(record, "east", record.attempts + 2, now),
-    Cause.FOUND_COMPLETED: lambda record, now: steps.recall_completed(record, at(100), now),
-    Cause.FOUND_FAILED: lambda record, now: steps.recall_failed(
+    Cause.WITHDRAWN: lambda record, now: creation_steps.withdraw(record, "no answer", at(45), now),
+    Cause.REMOVED: lambda record, now: removal_steps.removed(record, now),
+    Cause.DELETED: lambda record, now: removal_steps.delete(record, now),
+    Cause.RELEASED: lambda record, now: removal_steps.release(record, now),
+    Cause.EXPIRED: lambda record, now: removal_steps.expire(record, now),
+    Cause.ABANDONED: lambda record, now: removal_steps.abandon(record, "cluster east has not answered", now),
+    Cause.LOST: lambda record, now: removal_steps.lose(record, "cluster east has not answered", now),
+    Cause.FOUND_OVER: lambda record, now: restore_steps.end_missed_attempt(record, "it is gone", now),
+    Cause.FOUND_RUNNING: lambda record, now: restore_steps.take_over(
+        record, "east", record.attempts + 2, now
+    ),
+    Cause.FOUND_COMPLETED: lambda record, now: restore_steps.recall_completed(record, at(100), now),
+    Cause.FOUND_FAILED: lambda record, now: restore_steps.recall_failed(
         record, words.DISPATCH_DEADLINE_EXCEEDED, "ran too long", at(100), now
     ),
 }
@@ -159,7 +171,7 @@ def test_step_that_ends_an_attempt_is_refused_once_the_attempt_is_over() -> None
     assert record.attempt is not None
     over = replace(record, attempt=replace(record.attempt, ended_at=at(2)))
     with pytest.raises(IllegalTransition, match="Dispatching without a live attempt"):
-        steps.created(over, (), LATER)
+        creation_steps.created(over, (), LATER)
 
 
 # --- every change --------------------------------------------------------------------------------------
@@ -199,7 +211,7 @@ WAYS_BACK = [
 
 @pytest.mark.parametrize(("before", "phase", "outcome"), WAYS_BACK)
 def test_attempt_that_was_removed_says_what_came_of_it(before: Record, phase: Phase, outcome: str) -> None:
-    after = steps.removed(before, LATER).after
+    after = removal_steps.removed(before, LATER).after
     assert before.attempt is not None
     assert (after.phase, after.attempt) == (
         phase,
@@ -372,12 +384,12 @@ def test_events_of_one_appwrapper_never_run_backwards(first: Transition, second:
 
 def test_latest_time_of_a_record_is_that_of_its_last_step_but_none_that_is_to_come() -> None:
     running = make_record(Phase.RUNNING, eligible_at=at(1e6), kept_until=at(1e6))
-    assert steps.latest(running) == running.phase_since
+    assert record_change.latest(running) == running.phase_since
     assert running.attempt is not None
     ended = replace(running.attempt, ended_at=at(500))
-    assert steps.latest(replace(running, attempt=ended)) == at(500)
-    ill = steps.note_health_issue(running, words.INSUFFICIENT_PODS_READY, "0 of 1", at(700)).after
-    assert steps.latest(ill) == at(700)
+    assert record_change.latest(replace(running, attempt=ended)) == at(500)
+    ill = run_steps.note_health_issue(running, words.INSUFFICIENT_PODS_READY, "0 of 1", at(700)).after
+    assert record_change.latest(ill) == at(700)
 
 
 def test_nobody_is_submitted_before_being_created_though_the_api_servers_clock_is_ahead() -> None:

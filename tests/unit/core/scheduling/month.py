@@ -10,7 +10,7 @@ from itertools import count
 
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.scheduler import change_of
-from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle import removal_steps
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
@@ -104,9 +104,9 @@ class World:
         if known is None:
             self.cache.put(record)
             return
-        deleting = steps.delete(known, self.now).after
+        deleting = removal_steps.delete(known, self.now).after
         self.cache.put(deleting)
-        self.cache.put(steps.release(deleting, self.now).after)
+        self.cache.put(removal_steps.release(deleting, self.now).after)
 
     def _cycle(self) -> None:
         snapshots = make_snapshots(**{name: ledger.snapshot() for name, ledger in self.clusters.items()})

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta
 import pytest
 
 from dispatcher.api.selector import parse_selector
-from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle import queue_steps
 from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
@@ -504,10 +504,10 @@ def test_gang_that_fits_is_placed_whatever_is_reserved() -> None:
 
 
 def test_each_reservation_is_told_once_and_makes_one_event() -> None:
-    record = steps.block(make_record(), WAITS_ON_A, at(1))
+    record = queue_steps.block(make_record(), WAITS_ON_A, at(1))
     assert record is not None
     begun, again, moved, over = [
-        steps.block(record.after, pending, at(2))
+        queue_steps.block(record.after, pending, at(2))
         for pending in (
             noted(WAITS_ON_A, BEGUN),
             WAITS_ON_A,
@@ -521,8 +521,8 @@ def test_each_reservation_is_told_once_and_makes_one_event() -> None:
         assert [(event.cause, event.message) for event in change.events] == [
             ("blocked", change.after.pending.message if change.after.pending else "")
         ]
-        assert steps.block(change.after, change.after.pending or WAITS_ON_A, at(3)) is None
-        assert steps.block(change.after, WAITS_ON_A, at(3)) is not None
+        assert queue_steps.block(change.after, change.after.pending or WAITS_ON_A, at(3)) is None
+        assert queue_steps.block(change.after, WAITS_ON_A, at(3)) is not None
 
 
 WAITS_ON_A = Pending("InsufficientResources", "cluster a: cpu: needs 8, 0 free", "cpu", "a")

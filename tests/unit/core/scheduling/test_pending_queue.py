@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
 from dispatcher.api.selector import parse_selector
 from dispatcher.controller.scheduling.scheduler import change_of
-from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle import queue_steps
 from dispatcher.core.model.gang import Gang, PodSet, Taint, Toleration
 from dispatcher.core.model.incremental import run
 from dispatcher.core.model.record import Change, Phase, Record
@@ -135,7 +135,7 @@ class SameAsFromScratch(RuleBasedStateMachine):
     def one_is_reprioritised(self, data: st.DataObject, priority: int, slope: float) -> None:
         if self.records:
             record = self.records[data.draw(st.sampled_from(sorted(self.records)))]
-            self.put(steps.reprioritise(record, priority, slope, self.now).after)
+            self.put(queue_steps.reprioritise(record, priority, slope, self.now).after)
 
     @rule(
         cluster=st.sampled_from(["east", "west"]),
@@ -174,8 +174,8 @@ class SameAsFromScratch(RuleBasedStateMachine):
         starving = starved(self.records.values(), self.now, BOUND)
         if starving:
             record = self.records[data.draw(st.sampled_from(sorted(starving)))]
-            redirected = steps.redirect(record, requirements, self.now).after
-            self.put(steps.reprioritise(redirected, priority, slope, self.now).after)
+            redirected = queue_steps.redirect(record, requirements, self.now).after
+            self.put(queue_steps.reprioritise(redirected, priority, slope, self.now).after)
             self.a_cycle_runs(0, 1.0)
 
     @rule(seconds=st.sampled_from([0, 1, 12]), accepted=st.sampled_from([0.0, 0.5, 1.0, 1.0]))
@@ -461,6 +461,8 @@ def test_cluster_that_a_protected_gang_was_directed_away_from_is_open_to_others_
     assert outcomes(1) == [("large", "c0"), ("small", "c0")]
     assert outcomes(2) == []
     waits = next(record for record in line if record.uid == large.uid)
-    line.put(steps.redirect(waits, ClusterRequirements(selector=parse_selector("name=c1", "")), at(3)).after)
+    line.put(
+        queue_steps.redirect(waits, ClusterRequirements(selector=parse_selector("name=c1", "")), at(3)).after
+    )
     assert outcomes(3) == [("large", "c1"), ("small", "c0")]
     assert [record.name for record in line] == ["large"]

@@ -8,7 +8,7 @@ from datetime import timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle import queue_steps
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger, Node
@@ -170,6 +170,6 @@ class _Life:
                 self.started[record.name] = tick
                 del self._queue[record.uid]
             case Waiting(record, pending, is_head):
-                change = steps.block(record, pending, at(tick), is_head=is_head)
+                change = queue_steps.block(record, pending, at(tick), is_head=is_head)
                 if change:
                     self._queue[record.uid] = change.after

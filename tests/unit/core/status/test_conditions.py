@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from dispatcher.api.conditions import ConditionType, State
-from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import NotedIssue, Pending, Phase, Record
 from dispatcher.core.model.requirements import Rejection
@@ -77,9 +77,9 @@ def test_times_are_written_as_mcad_writes_them(name: str) -> None:
 
 def test_whole_status_of_one_that_was_blocked_and_then_ran() -> None:
     record = make_blocked(make_record(priority=9), seconds=1.5)
-    record = steps.dispatch(record, "hub", at(2)).after
-    record = steps.created(record, (), at(3)).after
-    record = steps.mark_running(record, at(4)).after
+    record = queue_steps.dispatch(record, "hub", at(2)).after
+    record = creation_steps.created(record, (), at(3)).after
+    record = run_steps.mark_running(record, at(4)).after
 
     assert project(record, Shown(PodCounts(pending=1, running=2, succeeded=3, failed=4))) == {
         "conditions": [
@@ -123,7 +123,7 @@ def entry(type_: str, second: str, *, status: str = "True", **said: str) -> dict
     }
 
 
-REQUEUED = steps.removed(make_evicted(), at(5)).after
+REQUEUED = removal_steps.removed(make_evicted(), at(5)).after
 FAILED_DEADLINE = make_failing_run(reason="DispatchDeadlineExceeded")
 SHOWN = [
     pytest.param(make_record(), "Pending", "Queueing", False, id="queued"),
@@ -227,7 +227,7 @@ HELD_BACK = [
 STORIES = [
     pytest.param(make_record(Phase.RUNNING), RAN, id="runs"),
     pytest.param(
-        steps.note_health_issue(
+        run_steps.note_health_issue(
             make_record(Phase.RUNNING), "InsufficientPodsReady", "0 of 1 pods run", at(5)
         ).after,
         RAN,
@@ -247,7 +247,7 @@ STORIES = [
         make_blocked(REQUEUED), [*GONE_BACK, CANDIDATE, TAKEN_BACK], id="taken-back-and-does-not-fit-now"
     ),
     pytest.param(
-        steps.dispatch(REQUEUED, "hub", at(100)).after,
+        queue_steps.dispatch(REQUEUED, "hub", at(100)).after,
         [*GONE_BACK, CANDIDATE, ("Backoff", "False", "PreemptionTriggered", "too few pods")],
         id="dispatched-again",
     ),
@@ -266,12 +266,12 @@ STORIES = [
     ),
     pytest.param(make_record(Phase.SUSPENDING), GONE_BACK, id="suspending"),
     pytest.param(
-        steps.removed(make_record(Phase.SUSPENDING), at(5)).after,
+        removal_steps.removed(make_record(Phase.SUSPENDING), at(5)).after,
         [*HELD_BACK, *GONE_BACK[3:], ("Suspended", "True", "SuspendedByUser", "")],
         id="suspended-while-it-ran",
     ),
     pytest.param(
-        steps.suspend(make_blocked(), at(5)).after,
+        queue_steps.suspend(make_blocked(), at(5)).after,
         [
             *HELD_BACK,
             (
@@ -285,7 +285,7 @@ STORIES = [
         id="suspended-while-it-waited",
     ),
     pytest.param(
-        steps.resume(make_record(Phase.SUSPENDED), at(5)).after,
+        queue_steps.resume(make_record(Phase.SUSPENDED), at(5)).after,
         [*BEFORE[:2], ("Suspended", "False", "SuspendedByUser", "")],
         id="released",
     ),
@@ -307,7 +307,7 @@ def test_running_is_true_until_the_run_is_over_and_the_others_turn_false_only_on
             make_evicted(), {"numberOfRequeueings": 1, "requeueingTimeInSeconds": 600}, id="at-once"
         ),
         pytest.param(
-            steps.dispatch(REQUEUED, "hub", at(100)).after,
+            queue_steps.dispatch(REQUEUED, "hub", at(100)).after,
             {"numberOfRequeueings": 1, "requeueingTimeInSeconds": 600},
             id="from-then-on",
         ),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dispatcher.core.lifecycle import first_steps, steps
+from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Transition
 from dispatcher.core.model.record import Change, Phase
 from dispatcher.core.status.events import UserEvent, user_event_of
@@ -24,19 +24,21 @@ from tests.builders import (
 from tests.unit.core.lifecycle.test_steps import start_of, step_from
 
 TOLD = [
-    pytest.param(steps.block(make_record(), WAITS, at(1)), UserEvent("Backoff", WAITS.message), id="waits"),
     pytest.param(
-        steps.created(make_record(Phase.DISPATCHING), (make_ref(), make_ref(1)), at(2)),
+        queue_steps.block(make_record(), WAITS, at(1)), UserEvent("Backoff", WAITS.message), id="waits"
+    ),
+    pytest.param(
+        creation_steps.created(make_record(Phase.DISPATCHING), (make_ref(), make_ref(1)), at(2)),
         UserEvent("Dispatched", "every wrapped object (2) was created in cluster hub"),
         id="created",
     ),
     pytest.param(
-        steps.mark_running(make_record(Phase.DISPATCHED), at(3)),
+        run_steps.mark_running(make_record(Phase.DISPATCHED), at(3)),
         UserEvent("Running", "1 pods run in cluster hub"),
         id="runs",
     ),
     pytest.param(
-        steps.complete(make_record(Phase.RUNNING), (), at(9), at(4)),
+        run_steps.complete(make_record(Phase.RUNNING), (), at(9), at(4)),
         UserEvent("Completed", "it is done in cluster hub, and none of its pods lives"),
         id="completed",
     ),
@@ -46,20 +48,22 @@ TOLD = [
         id="rejected",
     ),
     pytest.param(
-        steps.removed(make_record(Phase.FAILING), at(3)),
+        removal_steps.removed(make_record(Phase.FAILING), at(3)),
         UserEvent("Failed", "it is invalid", warning=True),
         id="refused",
     ),
     pytest.param(
-        steps.removed(make_failing_run(), at(5)), UserEvent("Failed", "it failed", warning=True), id="failed"
+        removal_steps.removed(make_failing_run(), at(5)),
+        UserEvent("Failed", "it failed", warning=True),
+        id="failed",
     ),
     pytest.param(
-        steps.removed(make_record(Phase.REQUEUEING), at(3)),
+        removal_steps.removed(make_record(Phase.REQUEUEING), at(3)),
         UserEvent("Requeued", "exceeded quota", warning=True),
         id="postponed",
     ),
     pytest.param(
-        steps.removed(make_evicted(), at(5)),
+        removal_steps.removed(make_evicted(), at(5)),
         UserEvent("Requeued", "too few pods", warning=True),
         id="taken-back",
     ),
@@ -71,31 +75,31 @@ TOLD = [
         id="submitted-with-warnings",
     ),
     pytest.param(
-        steps.reprioritise(make_record(), 5, 0, at(1), "priority 9 counts as 5"),
+        queue_steps.reprioritise(make_record(), 5, 0, at(1), "priority 9 counts as 5"),
         UserEvent("PriorityCapped", "priority 0 → 5, slope 0 → 0: priority 9 counts as 5", warning=True),
         id="asked-for-too-much",
     ),
     pytest.param(
-        steps.suspend(make_record(), at(1)),
+        queue_steps.suspend(make_record(), at(1)),
         UserEvent("Suspended", "its user holds it back"),
         id="suspended-while-it-waited",
     ),
     pytest.param(
-        steps.removed(make_record(Phase.SUSPENDING), at(5)),
+        removal_steps.removed(make_record(Phase.SUSPENDING), at(5)),
         UserEvent("Suspended", "its user holds it back"),
         id="suspended-while-it-ran",
     ),
 ]
 UNTOLD = [
-    pytest.param(steps.reprioritise(make_record(), 5, 0, at(1)), id="another-priority"),
+    pytest.param(queue_steps.reprioritise(make_record(), 5, 0, at(1)), id="another-priority"),
     pytest.param(first_steps.submit(make_newcomer(), make_gang(), at(0)), id="submitted"),
-    pytest.param(steps.suspend(make_record(Phase.RUNNING), at(4)), id="being-suspended"),
+    pytest.param(queue_steps.suspend(make_record(Phase.RUNNING), at(4)), id="being-suspended"),
     pytest.param(
-        steps.block(steps.removed(make_evicted(), at(5)).after, WAITS, at(6)),
+        queue_steps.block(removal_steps.removed(make_evicted(), at(5)).after, WAITS, at(6)),
         id="waits-once-more",
     ),
     pytest.param(
-        steps.block(make_blocked(), replace(WAITS, resource="memory"), at(3)), id="waits-for-another"
+        queue_steps.block(make_blocked(), replace(WAITS, resource="memory"), at(3)), id="waits-for-another"
     ),
 ]
 CAUSES_TOLD = {

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.core.lifecycle import steps
+from dispatcher.core.lifecycle import queue_steps
 from dispatcher.core.model.record import HOLDING, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodPhase, account
@@ -39,7 +39,7 @@ def counted(records: Iterable[Record], readings: Mapping[str, LedgerReading] | N
 def dispatched(name: str = "aw", cluster: str = "east", cpu: int = 4) -> Record:
     """An AppWrapper that holds so much."""
     queued = make_record(name=name, gang=make_gang(1, cpu=cpu))
-    return steps.dispatch(queued, cluster, at(1)).after
+    return queue_steps.dispatch(queued, cluster, at(1)).after
 
 
 def node(name: str = "n1", *, usable: bool = True) -> Node:

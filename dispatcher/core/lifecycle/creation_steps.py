@@ -1,0 +1,94 @@
+"""Steps of a gang whose wrapped objects are being created."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from dispatcher.api import conditions as words
+from dispatcher.api.conditions import ConditionType
+from dispatcher.api.spec_errors import one_line
+from dispatcher.core.lifecycle.condition_updates import with_true
+from dispatcher.core.lifecycle.record_change import at_latest_time, change_by, live_attempt
+from dispatcher.core.lifecycle.transitions import Cause
+from dispatcher.core.model.record import Change, ObjectRef, Pending, Record
+from dispatcher.core.model.requirements import ClusterRequirements
+
+CREATION_POSTPONED: Final = "CreationPostponed"
+"""The pending reason of a gang that was dispatched and could not be created."""
+
+
+@at_latest_time
+def created(record: Record, objects: tuple[ObjectRef, ...], now: datetime) -> Change:
+    """Every wrapped object exists; `objects` have their uids."""
+    conditions = with_true(record.conditions, ConditionType.DISPATCHED, now, words.APPWRAPPER_RUNNABLE)
+    attempt = replace(live_attempt(record), objects=objects, created_at=now)
+    return change_by(record, Cause.CREATED, now, conditions=conditions, attempt=attempt)
+
+
+@at_latest_time
+def refuse_creation(record: Record, objects: tuple[ObjectRef, ...], message: str, now: datetime) -> Change:
+    """A wrapped object can never be created: the gang fails once the existing `objects` are removed."""
+    message = one_line(message)
+    attempt = replace(live_attempt(record), objects=objects)
+    return change_by(
+        record,
+        Cause.CREATION_REFUSED,
+        now,
+        note=message,
+        reason=words.ITEM_CREATION_FAILURE,
+        message=message,
+        attempt=attempt,
+    )
+
+
+@at_latest_time
+def postpone_creation(
+    record: Record, objects: tuple[ObjectRef, ...], message: str, eligible_at: datetime, now: datetime
+) -> Change:
+    """A wrapped object cannot be created now: the gang is queued from `eligible_at` on, once `objects` are removed."""
+    message = one_line(message)
+    attempt = replace(live_attempt(record), objects=objects)
+    return change_by(
+        record,
+        Cause.CREATION_POSTPONED,
+        now,
+        note=message,
+        message=message,
+        attempt=attempt,
+        eligible_at=eligible_at,
+    )
+
+
+@at_latest_time
+def rule_out(
+    record: Record,
+    objects: tuple[ObjectRef, ...],
+    requirements: ClusterRequirements,
+    message: str,
+    now: datetime,
+) -> Change:
+    """A name is taken in the cluster: the gang is queued with `requirements`, which exclude the cluster."""
+    change = postpone_creation(record, objects, message, now, now)
+    return replace(change, after=replace(change.after, requirements=requirements))
+
+
+@at_latest_time
+def withdraw(record: Record, message: str, eligible_at: datetime, now: datetime) -> Change:
+    """Queues the gang again: its cluster does not answer, and no request to create anything was sent there."""
+    message = one_line(message)
+    attempt = replace(live_attempt(record), ended_at=now, outcome="withdrawn")
+    because = words.APPWRAPPER_NOT_RUNNABLE, message
+    return change_by(
+        record,
+        Cause.WITHDRAWN,
+        now,
+        note=message,
+        conditions=with_true(record.conditions, ConditionType.BACKOFF, now, *because),
+        pending=Pending(CREATION_POSTPONED, message, cluster=attempt.cluster),
+        message=message,
+        unhealthy=None,
+        attempt=attempt,
+        eligible_at=eligible_at,
+    )

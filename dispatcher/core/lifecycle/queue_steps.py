@@ -1,0 +1,190 @@
+"""Steps of a gang in the pending queue: why it waits, changes by its user, suspend, resume, dispatch."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import NamedTuple
+
+from dispatcher.api import conditions as words
+from dispatcher.api.conditions import ConditionType
+from dispatcher.api.selector import Selector
+from dispatcher.api.spec_errors import one_line
+from dispatcher.core.lifecycle.condition_updates import (
+    after_block,
+    after_requeue,
+    after_suspend,
+    with_false,
+    with_true,
+)
+from dispatcher.core.lifecycle.record_change import at_latest_time, change_by, live_attempt, with_finished
+from dispatcher.core.lifecycle.transitions import Cause
+from dispatcher.core.model.record import Attempt, Change, Condition, ObjectRef, Pending, Phase, Record
+from dispatcher.core.model.requirements import ClusterRequirements
+
+
+class PendingKey(NamedTuple):
+    """The parts of a pending reason whose change is committed; all empty for a gang without one.
+
+    Amounts are not among them: they change with every other gang. `reservation` is the text about the gang's backfill
+    reservation, which stays the same while the reservation lasts.
+    """
+
+    reason: str = ""
+    resource: str = ""
+    cluster: str = ""
+    is_backoff: bool = False
+    reservation: str = ""
+
+
+def pending_key(record: Record) -> PendingKey:
+    """The key of the pending reason in the record."""
+    backoff, pending = record.condition(ConditionType.BACKOFF), record.pending
+    is_backoff = backoff is not None and backoff.status
+    if pending is None:
+        return PendingKey(is_backoff=is_backoff)
+    return PendingKey(pending.reason, pending.resource, pending.cluster, is_backoff, pending.reservation)
+
+
+def pending_key_of(pending: Pending) -> PendingKey:
+    """The key that the record has once `block` has noted `pending`."""
+    return PendingKey(
+        pending.reason, pending.resource, pending.cluster, is_backoff=True, reservation=pending.reservation
+    )
+
+
+@at_latest_time
+def block(record: Record, pending: Pending, now: datetime, *, is_head: bool = False) -> Change | None:
+    """Notes why a cycle could not place the gang; None if the record has the same `PendingKey` already.
+
+    `is_head` starts the starvation bound, after which the gang gets a backfill reservation.
+    """
+    blocked_since = record.blocked_since or (now if is_head else None)
+    if pending_key(record) == pending_key_of(pending):
+        if blocked_since == record.blocked_since:
+            return None
+        return change_by(record, Cause.BECAME_HEAD, now, blocked_since=blocked_since)
+    return change_by(
+        record,
+        Cause.BLOCKED,
+        now,
+        event_reason=pending.reason,
+        note=pending.message,
+        conditions=after_block(record.conditions, pending.mcad_message, now),
+        pending=pending,
+        blocked_since=blocked_since,
+    )
+
+
+@at_latest_time
+def note_not_evaluated(record: Record, pending: Pending, now: datetime) -> Change | None:
+    """Notes that a StrictFIFO cycle stopped before the gang; None if the record says so already."""
+    if pending_key(record).reason == pending.reason:
+        return None
+    return change_by(
+        record, Cause.NOT_EVALUATED, now, event_reason=pending.reason, note=pending.message, pending=pending
+    )
+
+
+@at_latest_time
+def reprioritise(record: Record, priority: int, slope: float, now: datetime, cut: str = "") -> Change:
+    """Changes priority and slope; `cut` says how the ceiling of the namespace lowered them, empty if it did not."""
+    note = f"priority {record.priority} → {priority}, slope {record.priority_slope:g} → {slope:g}"
+    return change_by(
+        record,
+        Cause.REPRIORITISED,
+        now,
+        event_reason=words.PRIORITY_CAPPED if cut else "",
+        note=f"{note}: {cut}" if cut else note,
+        priority=priority,
+        priority_slope=slope,
+    )
+
+
+@at_latest_time
+def redirect(record: Record, requirements: ClusterRequirements, now: datetime) -> Change:
+    """Changes the cluster requirements for later dispatches; a running gang stays where it is."""
+    note = f"selector {_in_words(record.requirements.selector)} → {_in_words(requirements.selector)}"
+    if requirements.prefers != record.requirements.prefers:
+        note += f", preference {_in_words(record.requirements.prefers)} → {_in_words(requirements.prefers)}"
+    return change_by(record, Cause.REDIRECTED, now, note=one_line(note), requirements=requirements)
+
+
+def _in_words(selector: Selector) -> str:
+    return str(selector) or "any"
+
+
+@at_latest_time
+def dispatch(record: Record, cluster: str, now: datetime, why: str = "") -> Change:
+    """Dispatches the gang to `cluster`, which is charged with its demand from now on; `why` explains the choice.
+
+    The change lists no objects: `spec_hash` names what will be created, item by item.
+    """
+    return begin_attempt(record, Cause.DISPATCHED, cluster, record.attempts + 1, record.conditions, now, why)
+
+
+def begin_attempt(
+    record: Record,
+    cause: Cause,
+    cluster: str,
+    number: int,
+    conditions: tuple[Condition, ...],
+    now: datetime,
+    why: str = "",
+) -> Change:
+    """Starts attempt `number` in `cluster`."""
+    conditions = with_true(conditions, ConditionType.HEAD_OF_LINE, now, words.FRONT_OF_QUEUE)
+    if record.condition(ConditionType.BACKOFF):
+        conditions = with_false(conditions, ConditionType.BACKOFF, now)
+    return change_by(
+        record,
+        cause,
+        now,
+        note=why,
+        conditions=conditions,
+        pending=None,
+        blocked_since=None,
+        eligible_at=None,
+        reason="",
+        message="",
+        attempts=number,
+        attempt=Attempt(number, cluster, now, objects=_carried(record.attempt, cluster)),
+    )
+
+
+def _carried(earlier: Attempt | None, cluster: str) -> tuple[ObjectRef, ...]:
+    """The objects that an earlier attempt in the same cluster finished: they are not created again."""
+    if earlier is None or earlier.cluster != cluster:
+        return ()
+    return tuple(ref for ref in earlier.objects if ref.done)
+
+
+@at_latest_time
+def suspend(record: Record, now: datetime, finished: Collection[int] = ()) -> Change:
+    """Suspends a queued gang at once, another one after the removal of its objects, but for the `finished` items."""
+    if record.phase is Phase.QUEUED:
+        return change_by(
+            record,
+            Cause.SUSPENDED,
+            now,
+            conditions=after_suspend(record.conditions, now),
+            pending=None,
+            blocked_since=None,
+            eligible_at=None,
+        )
+    return change_by(
+        record,
+        Cause.SUSPENDED,
+        now,
+        conditions=after_requeue(record.conditions, now),
+        unhealthy=None,
+        attempt=with_finished(live_attempt(record), finished),
+    )
+
+
+@at_latest_time
+def resume(record: Record, now: datetime) -> Change:
+    """Queues a suspended gang again, with its original age."""
+    conditions = with_false(record.conditions, ConditionType.SUSPENDED, now)
+    conditions = with_true(conditions, ConditionType.QUEUEING, now, words.AWAITING_HEAD_OF_LINE)
+    return change_by(record, Cause.RESUMED, now, conditions=conditions)

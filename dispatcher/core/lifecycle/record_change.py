@@ -1,0 +1,135 @@
+"""How a record changes: the one place that makes a step, after the table of `core.lifecycle.transitions`.
+
+A step takes the record as it was and returns a `Change`: the record after it, and the event for history. A step that
+the table does not have raises `IllegalTransition`. Steps are functions of values, without clock or I/O: `now` is an
+argument. `core.lifecycle.decision` says which step is due.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar, cast
+
+from dispatcher.api.conditions import ConditionType
+from dispatcher.api.spec_errors import one_line
+from dispatcher.core.lifecycle.condition_updates import with_false, with_true
+from dispatcher.core.lifecycle.transitions import TARGETS, Cause
+from dispatcher.core.model.record import Attempt, Change, Condition, Event, Phase, Record
+from dispatcher.errors import IllegalTransition
+
+P = ParamSpec("P")
+Outcome = TypeVar("Outcome")
+
+
+def at_latest_time(
+    step: Callable[Concatenate[Record, P], Outcome],
+) -> Callable[Concatenate[Record, P], Outcome]:
+    """Decorates a step so that it uses the record's latest time where that is after `now`.
+
+    A new leader's clock may be behind the former leader's. Times of a record must not decrease: an attempt that ends
+    before it began cannot be archived.
+    """
+    place = list(inspect.signature(step).parameters).index("now") - 1
+    make = cast("Callable[..., Outcome]", step)
+
+    @functools.wraps(step)
+    def step_at_latest_time(record: Record, *args: P.args, **kwargs: P.kwargs) -> Outcome:
+        given: list[Any] = list(args)
+        named: dict[str, Any] = dict(kwargs)
+        holder, key = (given, place) if place < len(given) else (named, "now")
+        holder[key] = max(holder[key], latest(record))  # type: ignore[index]  # a list by number, or a dict by name
+        return make(record, *given, **named)
+
+    return cast("Callable[Concatenate[Record, P], Outcome]", step_at_latest_time)
+
+
+def latest(record: Record) -> datetime:
+    """The latest time in the record: that of its last event, unless an older release wrote the record."""
+    attempt, unhealthy = record.attempt, record.unhealthy
+    moments = [
+        record.last_event_at,
+        record.phase_since,
+        record.blocked_since,
+        unhealthy.since if unhealthy else None,
+        *(condition.updated for condition in record.conditions),
+    ]
+    if attempt:
+        moments += (attempt.decided_at, attempt.created_at, attempt.started_at, attempt.ended_at)
+    return max(filter(None, moments))
+
+
+_PODS_RUN: Final = frozenset({Phase.RUNNING, Phase.RUNNING_HOLD_COMPLETION})
+"""Phases in which the condition Running may be true. MCAD's other conditions stay true after an end."""
+
+
+def change_by(
+    record: Record,
+    cause: Cause,
+    now: datetime,
+    *,
+    event_reason: str = "",
+    note: str = "",
+    **fields: Any,  # noqa: ANN401  # fields are Record's own, by keyword
+) -> Change:
+    """The change of `record` by `cause`; `event_reason` and `note` are the reason and the message of its event.
+
+    `fields` are the new values of the record's fields. Raises `IllegalTransition` if the table has no such row.
+    """
+    target = TARGETS.get((record.phase, cause))
+    if target is None:
+        raise IllegalTransition(f"{record.uid}: no transition from {record.phase} by {cause}")
+    if target is not record.phase:
+        fields["phase_since"] = now
+    if target not in _PODS_RUN:
+        fields["conditions"] = with_false(
+            fields.get("conditions", record.conditions), ConditionType.RUNNING, now
+        )
+    after = replace(record, phase=target, version=record.version + 1, last_event_at=now, **fields)
+    attempt = after.attempt if record.holds_capacity or after.holds_capacity else None
+    event = Event(
+        at=now,
+        cause=cause,
+        from_phase=record.phase,
+        to_phase=target,
+        reason=event_reason,
+        message=note,
+        cluster=attempt.cluster if attempt else "",
+        attempt=attempt.number if attempt else 0,
+    )
+    return Change(before=record, after=after, events=(event,))
+
+
+def live_attempt(record: Record) -> Attempt:
+    """The attempt of the record; raises `IllegalTransition` if it has none or the attempt has ended."""
+    if record.attempt is None or record.attempt.ended_at is not None:
+        raise IllegalTransition(f"{record.uid}: {record.phase} without a live attempt")
+    return record.attempt
+
+
+def with_finished(attempt: Attempt, finished: Collection[int]) -> Attempt:
+    """The attempt with exactly the `finished` items marked as done."""
+    return replace(attempt, objects=tuple(replace(ref, done=ref.item in finished) for ref in attempt.objects))
+
+
+def evicted(record: Record, eviction: EvictionReason, now: datetime) -> tuple[Condition, ...]:
+    """The conditions of the record with MCAD's PreemptCandidate true."""
+    message = one_line(eviction.message)
+    return with_true(record.conditions, ConditionType.PREEMPT_CANDIDATE, now, eviction.reason, message)
+
+
+@dataclass(frozen=True, slots=True)
+class EvictionReason:
+    """Why an attempt is over: `message` is MCAD's sentence where MCAD has one, `detail` is the rest."""
+
+    reason: str
+    message: str
+    detail: str = ""
+
+    @property
+    def full_message(self) -> str:
+        """The message and the detail, in one line."""
+        return one_line(self.message + self.detail)

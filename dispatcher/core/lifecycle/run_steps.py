@@ -1,0 +1,140 @@
+"""Steps of a gang that was created: its pods run, it has health issues, it completes, fails or is evicted."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import replace
+from datetime import datetime
+from typing import Final
+
+from dispatcher.api import conditions as words
+from dispatcher.api.conditions import ConditionType
+from dispatcher.api.spec_errors import one_line
+from dispatcher.core.lifecycle.condition_updates import after_requeue, with_true
+from dispatcher.core.lifecycle.record_change import (
+    EvictionReason,
+    at_latest_time,
+    change_by,
+    evicted,
+    live_attempt,
+    with_finished,
+)
+from dispatcher.core.lifecycle.transitions import Cause
+from dispatcher.core.model.record import Attempt, Change, NotedIssue, Record
+
+
+@at_latest_time
+def mark_running(record: Record, now: datetime) -> Change:
+    """As many pods run as the gang needs."""
+    conditions = with_true(record.conditions, ConditionType.RUNNING, now, words.PODS_RUNNING)
+    attempt = replace(live_attempt(record), started_at=now)
+    return change_by(record, Cause.PODS_RUNNING, now, conditions=conditions, attempt=attempt)
+
+
+@at_latest_time
+def note_health_issue(record: Record, reason: str, message: str, now: datetime) -> Change:
+    """Notes a health issue; its time starts now, unless the record has one of the same reason."""
+    known = record.unhealthy
+    since = known.since if known and known.reason == reason else now
+    noted = NotedIssue(reason, one_line(message), since)
+    return change_by(record, Cause.UNHEALTHY, now, event_reason=reason, note=noted.message, unhealthy=noted)
+
+
+@at_latest_time
+def recover(record: Record, now: datetime) -> Change:
+    """The health issue is over."""
+    return change_by(record, Cause.RECOVERED, now, unhealthy=None)
+
+
+@at_latest_time
+def note_done(record: Record, done: Collection[int], now: datetime) -> Change:
+    """Notes the `done` items, before the pods are listed: the objects may be gone a moment later."""
+    return change_by(record, Cause.ITEMS_DONE, now, attempt=_with_done(live_attempt(record), done))
+
+
+@at_latest_time
+def complete_some(record: Record, done: Collection[int], now: datetime) -> Change:
+    """Some wrapped objects (`done`, by item) are done."""
+    conditions = with_true(
+        record.conditions, ConditionType.RUNNING_HOLD_COMPLETION, now, words.SOME_ITEMS_COMPLETED
+    )
+    attempt = _with_done(live_attempt(record), done)
+    return change_by(record, Cause.SOME_COMPLETED, now, conditions=conditions, attempt=attempt)
+
+
+@at_latest_time
+def complete(record: Record, done: Collection[int], kept_until: datetime, now: datetime) -> Change:
+    """The gang is complete and no pod lives; its objects are kept until `kept_until`."""
+    conditions = with_true(record.conditions, ConditionType.COMPLETED, now, words.PODS_COMPLETED)
+    attempt = replace(_with_done(live_attempt(record), done), ended_at=now, outcome="completed")
+    return change_by(
+        record,
+        Cause.COMPLETED,
+        now,
+        conditions=conditions,
+        attempt=attempt,
+        unhealthy=None,
+        kept_until=kept_until,
+    )
+
+
+@at_latest_time
+def evict(
+    record: Record,
+    eviction: EvictionReason,
+    eligible_at: datetime,
+    requeuing_seconds: int,
+    now: datetime,
+    finished: Collection[int] = (),
+) -> Change:
+    """Evicts the gang: it is queued again with its original age, from `eligible_at` on, once its objects are removed.
+
+    `requeuing_seconds` is how long the next attempt may be short of pods. The next attempt does not create the
+    `finished` items again. Evictions are counted, but for those by a drain.
+    """
+    counts = eviction.reason != words.CLUSTER_DRAINING
+    return change_by(
+        record,
+        Cause.EVICTED,
+        now,
+        event_reason=eviction.reason,
+        note=eviction.full_message,
+        conditions=after_requeue(evicted(record, eviction, now), now),
+        reason=eviction.reason,
+        message=eviction.full_message,
+        unhealthy=None,
+        requeuings=record.requeuings + counts,
+        retries=record.retries + (counts and eviction.reason not in words.REASONS_OF_MCAD),
+        requeuing_seconds=requeuing_seconds,
+        eligible_at=eligible_at,
+        attempt=with_finished(live_attempt(record), finished),
+    )
+
+
+@at_latest_time
+def fail(record: Record, eviction: EvictionReason, now: datetime) -> Change:
+    """Fails the gang: the objects that take capacity are removed, then it is Failed for good."""
+    conditions = record.conditions
+    if eviction.reason not in _FAILED_BY_ITSELF:
+        conditions = evicted(record, eviction, now)
+    return change_by(
+        record,
+        Cause.RUN_FAILED,
+        now,
+        event_reason=eviction.reason,
+        note=eviction.full_message,
+        conditions=conditions,
+        reason=eviction.reason,
+        message=eviction.full_message,
+        unhealthy=None,
+    )
+
+
+_FAILED_BY_ITSELF: Final = frozenset({words.FAILED_COMPONENT, words.MISSING_COMPONENT})
+"""Reasons of a failure that is no eviction."""
+
+
+def _with_done(attempt: Attempt, done: Collection[int]) -> Attempt:
+    return replace(
+        attempt, objects=tuple(replace(ref, done=ref.done or ref.item in done) for ref in attempt.objects)
+    )
