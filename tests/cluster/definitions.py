@@ -7,8 +7,8 @@ import copy
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from dispatcher.kube.crds import load_crds
 from testbed.kuberay import Api, RefusedError
+from tests.crds import load_crds
 
 Json = dict[str, Any]
 

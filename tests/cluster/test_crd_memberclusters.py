@@ -10,11 +10,11 @@ import pytest
 
 from dispatcher.api.membercluster import MemberCluster, SecretKey, parse_member_cluster
 from dispatcher.kube.client import ClusterClient
-from dispatcher.kube.crds import load_crds
 from dispatcher.kube.kubeconfig import connection
 from testbed.kuberay import Api, RefusedError
 from testbed.plane import Plane
 from tests.cluster.definitions import install
+from tests.crds import load_crds
 
 Json = dict[str, Any]
 

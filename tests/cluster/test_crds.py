@@ -7,10 +7,10 @@ import pytest
 import yaml
 
 from dispatcher.api.appwrapper import Requeuing, WrappedObject, parse_spec
-from dispatcher.kube.crds import load_crds
 from testbed.kuberay import Api, RefusedError
 from testbed.plane import Plane
 from tests.cluster.definitions import appwrapper, collection, install
+from tests.crds import load_crds
 
 EXAMPLES = {
     path.stem: yaml.safe_load(path.read_text())

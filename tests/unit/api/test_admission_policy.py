@@ -5,7 +5,7 @@ from typing import Any
 
 import yaml
 
-from dispatcher.kube.crds import load_crds
+from tests.crds import load_crds
 
 POLICY, BINDING = yaml.safe_load_all(
     (Path(__file__).parents[3] / "manifests" / "admission-policy.yaml").read_text()

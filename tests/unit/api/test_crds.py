@@ -9,7 +9,7 @@ import pytest
 from dispatcher.api.appwrapper import Growth
 from dispatcher.api.conditions import ComponentsCondition, ComponentsPhase
 from dispatcher.api.schema import WrittenSpec
-from dispatcher.kube.crds import load_crds
+from tests.crds import load_crds
 
 CRDS = {crd["spec"]["group"]: crd for crd in load_crds() if crd["spec"]["names"]["kind"] == "AppWrapper"}
 VERSIONS = {

@@ -10,7 +10,7 @@ import pytest
 from dispatcher.api.clusterpolicies import AcceptedNamespaces, NamespacePolicy, OnClusterLost
 from dispatcher.api.membercluster import MemberCluster, SecretKey, WrittenMemberCluster, parse_member_cluster
 from dispatcher.api.spec_errors import SpecError
-from dispatcher.kube.crds import load_crds
+from tests.crds import load_crds
 
 Schema = dict[str, Any]
 

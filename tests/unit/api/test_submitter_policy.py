@@ -14,7 +14,7 @@ from dispatcher.api.names import (
     USER_ANNOTATION,
 )
 from dispatcher.api.submitter import LONGEST_NAME, MOST_GROUPS
-from dispatcher.kube.crds import load_crds
+from tests.crds import load_crds
 
 WRITER, WRITERS_BINDING, KEEPER, KEEPERS_BINDING = yaml.safe_load_all(
     (Path(__file__).parents[3] / "manifests" / "submitter-policy.yaml").read_text()
