@@ -22,7 +22,7 @@ from dispatcher.api import names
 from dispatcher.core.kinds.drift import is_compared
 from dispatcher.core.kinds.manifest import controller_of
 from dispatcher.core.kinds.object_status import End, ObjectState
-from dispatcher.core.kinds.registry import KINDS, ends, state_of
+from dispatcher.core.kinds.registry import KINDS, row_of, state_of
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery
@@ -76,7 +76,7 @@ class _Kind:
 
     @property
     def is_known(self) -> bool:
-        return (self.group, self.kind) in KINDS or ends(self.group, self.kind)
+        return (self.group, self.kind) in KINDS or row_of(self.group, self.kind).ends
 
     def has(self, ref: ObjectRef) -> bool:
         return (ref.api_version, ref.kind) == (self.api_version, self.kind)

@@ -1,8 +1,8 @@
-"""How much of a gang has come to its end, from what its author called an end and what its objects say.
+"""Completion of a gang: which of its items are done, and which items the gang waits for.
 
-`completionstatus` names condition types, and an item that has it is done when one of them is True: MCAD's
-rule, but by whole words and only if True. Items without it are done when a kind whose end is known succeeds.
-Whether pods still run, and whether something failed, is for the caller to ask first.
+`completionstatus` names condition types, and an item with it is done when one of them is True: MCAD's rule, but by
+whole words and only if True. An item without it is done when its kind is known to end and the object succeeded.
+Callers check first whether pods still run and whether an object failed.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from enum import StrEnum
 
 from dispatcher.api.appwrapper import WrappedObject
 from dispatcher.core.kinds.object_status import End, ObjectState
-from dispatcher.core.kinds.registry import KINDS, ends, serves
+from dispatcher.core.kinds.registry import KINDS, may_make_pods, row_of
 
 
 @dataclass(frozen=True, slots=True)
 class CompletionRule:
-    """When one item is done, and whether the gang waits for it; `pods` is how many it makes.
+    """When one item is done, and whether the gang waits for it; `pods` is the number of pods it makes.
 
-    `words` are the condition types its author named; `ends` says that its kind has an end of its own. The
-    gang waits for an item that `holds`; for one that `serves` (a Service) only while no item of the gang
-    has words, because an author who names what to wait for has said what he does not wait for.
+    `words` are the condition types that the author named. `ends` is true if objects of the kind end by themselves. The
+    gang waits for an item that `holds`. It waits for an item that `serves` (a Service) only while no item of the gang
+    has `words`: an author who names some items to wait for does not wait for the others.
     """
 
     words: tuple[str, ...] = ()
@@ -32,7 +32,7 @@ class CompletionRule:
     pods: int = 0
 
     def is_met_by(self, state: ObjectState | None) -> bool:
-        """True if the item is done; one of which nothing is known, or that failed, is not."""
+        """True if the item is done; an item without a known state, or with a failed object, is not."""
         if state is None or state.end in {End.FAILED, End.EVICTED}:
             return False
         if self.words:
@@ -40,33 +40,28 @@ class CompletionRule:
         return self.ends and state.end is End.SUCCEEDED
 
     def keeps_open(self, some_item_names_words: bool) -> bool:
-        """True if the gang is not complete before this item is done."""
+        """True if the gang is complete only once this item is done."""
         return self.holds or (self.serves and not some_item_names_words)
 
 
 def completion_rule(wrapped: WrappedObject, pods: int = 0) -> CompletionRule:
-    """Tell what an item that makes so many pods has to reach."""
-    kind, its_kind_ends = (wrapped.group, wrapped.kind), ends(wrapped.group, wrapped.kind)
-    waited_for = bool(wrapped.completion) or its_kind_ends
-    makes_pods = _makes_pods(wrapped)
-    passive = kind in KINDS and not serves(*kind)
+    """The completion rule of an item that makes so many pods."""
+    row, is_derivable = row_of(wrapped.group, wrapped.kind), (wrapped.group, wrapped.kind) in KINDS
+    waited_for = bool(wrapped.completion) or row.ends
+    # The author of a kind that cannot be derived may declare that it makes no pods.
+    makes_pods = may_make_pods(wrapped.group, wrapped.kind) and (is_derivable or wrapped.declared != ())
+    passive = is_derivable and not row.serves
     return CompletionRule(
         words=wrapped.completion,
-        ends=its_kind_ends,
+        ends=row.ends,
         holds=waited_for or makes_pods,
         serves=not (waited_for or makes_pods or passive),
         pods=pods,
     )
 
 
-def _makes_pods(wrapped: WrappedObject) -> bool:
-    """Believe the author of a kind we do not know, who declared that it has no pods; else suppose some."""
-    kind = KINDS.get((wrapped.group, wrapped.kind))
-    return wrapped.declared != () if kind is None else bool(kind.rules)
-
-
 def pods_of(items: Sequence[CompletionRule], done: Collection[int]) -> int:
-    """How many pods the items that are done had; they may be gone by now."""
+    """The number of pods that the `done` items made; the pods may be gone."""
     return sum(items[index].pods for index in done if index < len(items))
 
 
@@ -79,7 +74,7 @@ class Progress(StrEnum):
 
 
 def progress(items: Sequence[CompletionRule], done: Sequence[bool]) -> Progress:
-    """Tell how much is done; `done` says of each item, in their order, whether it is or once was."""
+    """The progress of a gang; `done` has one flag for each item, true if the item is or was done."""
     if not any(done):
         return Progress.NONE
     named = any(item.words for item in items)

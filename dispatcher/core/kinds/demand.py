@@ -1,14 +1,13 @@
-"""What an AppWrapper asks for, from what its author declared and what its templates say.
+"""The demand of an AppWrapper, from its author's declarations and from its templates.
 
-Declared demand (`custompodresources`) is a claim. Where the template can be read, each item is charged the
-larger of declared and derived, resource by resource, and a kind that makes no pods is charged nothing; the
-rule `TRUSTED` charges what is declared and nothing else, as MCAD did. A kind whose pods cannot be derived is
-charged what is declared for it. A declaration that is not charged as written makes a warning for its author.
+Declared demand (`custompodresources`) is a claim. Where the template can be read, each item is charged the larger of
+declared and derived, resource by resource, and a kind that makes no pods is charged nothing. The rule `TRUSTED` charges
+the declared demand alone, as MCAD did. A kind whose pods cannot be derived is charged the declared demand. A
+declaration that is not charged as written makes a warning for its author.
 
-How many pods must run, and the shapes that have to fit nodes, come from the templates where those can be read:
-what is declared may add up to the right total in pods that never exist. v1beta2's `podSets` declare less, only
-which templates there are and how many pods are made of each: they are needed for kinds we do not know, and for
-the others they must agree with what we find.
+The number of pods that must run and the pod sets come from the templates where these can be read: declared pods may add
+up to the right total without existing. v1beta2's `podSets` only declare the paths of templates and the number of pods:
+unknown kinds need them, and for known kinds they must agree with the derived pod sets.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from typing import Final
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, TemplatePodSet, WrappedObject
 from dispatcher.api.spec_errors import SpecError, quoted
 from dispatcher.core.kinds.podsets import Kind, Pods, TemplateError, is_template_of, pod_set_at, pods_of
-from dispatcher.core.kinds.registry import KINDS, UNDERIVABLE
+from dispatcher.core.kinds.registry import KINDS, UNDERIVABLE, may_make_pods
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.quantity import QuantityError, in_words, resource_amounts
 from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources
@@ -36,21 +35,21 @@ _MOST_POD_SETS: Final = 8
 
 
 class DemandError(SpecError):
-    """A spec whose demand cannot be told, so that it can never be dispatched as written."""
+    """The demand of a spec cannot be derived: the AppWrapper can never be dispatched as written."""
 
 
 class Rule(StrEnum):
-    """How a declaration is charged where the template says what the pods ask for."""
+    """How a declaration is charged where the demand can be derived from the template."""
 
     LARGER = "larger"
     """The larger of declared and derived, of each resource; a kind without pods is charged nothing."""
     TRUSTED = "trusted"
-    """What is declared, whatever the template says, as in MCAD."""
+    """The declared demand, whatever the template says, as in MCAD."""
 
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """The gang as it is charged, and a sentence for each declaration that is not what its template says."""
+    """The gang as it is charged, and a sentence for each declaration that differs from its template."""
 
     gang: Gang
     warnings: tuple[str, ...] = ()
@@ -58,7 +57,7 @@ class Charge:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The share of one wrapped object; `claimed` is the total of its declaration, charged or not."""
+    """The part of one wrapped object; `claimed` is its declared total, charged or not."""
 
     gang: Gang
     claimed: Resources = NOTHING
@@ -66,12 +65,12 @@ class _Part:
 
 
 def gang_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER) -> Gang:
-    """Tell the whole of what has to fit at once; DemandError, and nothing else, if that cannot be told."""
+    """The gang of an AppWrapper; raises `DemandError`, and nothing else, if its demand cannot be derived."""
     return charge_of(spec, rule).gang
 
 
 def charge_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER) -> Charge:
-    """Tell what is charged for a gang by `rule`, and what to warn of; DemandError if that cannot be told."""
+    """The charge of a gang by `rule`; raises `DemandError` if the demand cannot be derived."""
     parts = [_part(wrapped, spec, rule) for wrapped in spec.wrapped]
     gangs = [part.gang for part in parts]
     demand = _total((gang.demand, 1) for gang in gangs)
@@ -82,7 +81,7 @@ def charge_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER) -> Charge:
 
 
 def pods_by_item(spec: AppWrapperSpec) -> tuple[int, ...]:
-    """How many pods each wrapped object makes, in their order; 0 where that cannot be told."""
+    """The number of pods of each wrapped object, in their order; 0 where it cannot be derived."""
     return tuple(_pods_or_none(wrapped, spec) for wrapped in spec.wrapped)
 
 
@@ -94,7 +93,7 @@ def _pods_or_none(wrapped: WrappedObject, spec: AppWrapperSpec) -> int:
 
 
 def _part(wrapped: WrappedObject, spec: AppWrapperSpec, rule: Rule) -> _Part:
-    """Tell the share of one wrapped object."""
+    """The part of one wrapped object."""
     if wrapped.pod_sets:
         return _Part(_gang(_pointed_out(wrapped, spec)))
     if wrapped.declared is None:
@@ -105,7 +104,7 @@ def _part(wrapped: WrappedObject, spec: AppWrapperSpec, rule: Rule) -> _Part:
 
 
 def _declared_part(wrapped: WrappedObject, spec: AppWrapperSpec, rule: Rule) -> _Part:
-    """Weigh a declaration against the template."""
+    """The part of an object with a declaration, compared with its template."""
     path = f"{spec.path_of(wrapped)}.custompodresources"
     declared = tuple(_declared(one, f"{path}[{index}]") for index, one in enumerate(wrapped.declared or ()))
     claimed = _gang(_all_members(declared)).demand
@@ -113,13 +112,13 @@ def _declared_part(wrapped: WrappedObject, spec: AppWrapperSpec, rule: Rule) -> 
     if found is None:
         stand_ins = tuple(pod_set for pod_set in declared if pod_set.count)
         return _Part(_gang(_all_members(stand_ins)), claimed)
-    derived, makes_pods = _gang(found).demand, _makes_pods(wrapped)
+    derived, makes_pods = _gang(found).demand, may_make_pods(wrapped.group, wrapped.kind)
     larger = claimed.highest(derived) if makes_pods else NOTHING
     charged = claimed if rule is Rule.TRUSTED else larger
     warning = ""
     if not makes_pods and claimed != charged:
         warning = f"{path}: a {wrapped.kind} makes no pods, so nothing is charged for it"
-    elif derived and claimed != derived:  # what makes no pods for now may be declared as what it will be
+    elif derived and claimed != derived:  # a suspended object may declare its later demand
         warning = f"{path}: {_differing(claimed, derived)}; {_HOW_CHARGED[rule]} is charged"
     return _Part(Gang(charged, found.members, found.sets), claimed, warning)
 
@@ -128,9 +127,9 @@ _HOW_CHARGED: Final = {Rule.LARGER: "the larger", Rule.TRUSTED: "what is declare
 
 
 def _found(wrapped: WrappedObject, declared: tuple[PodSet, ...], spec: AppWrapperSpec) -> Pods | None:
-    """What the template says; None where it cannot be read and the declaration has to stand in for it.
+    """The pods that the template derives; None where it cannot be read and the declaration takes its place.
 
-    An empty declaration cannot: it would make a template that we do not understand free of charge.
+    An empty declaration does not take its place: an unreadable template would be free of charge.
     """
     kind = KINDS.get((wrapped.group, wrapped.kind))
     if kind is None:
@@ -143,20 +142,14 @@ def _found(wrapped: WrappedObject, declared: tuple[PodSet, ...], spec: AppWrappe
         raise _unreadable(wrapped, spec, error) from error
 
 
-def _makes_pods(wrapped: WrappedObject) -> bool:
-    """False of a kind that is known to make none, ever."""
-    kind = KINDS.get((wrapped.group, wrapped.kind))
-    return kind is None or bool(kind.rules)
-
-
 def _differing(claimed: Resources, derived: Resources) -> str:
-    """Both numbers of each resource in which a declaration and its template differ."""
+    """The resources in which a declaration and its template differ, with both amounts."""
     names = sorted(name for name in {*claimed, *derived} if claimed[name] != derived[name])
-    told = ", ".join(
+    named = ", ".join(
         f"{name}: {in_words(name, claimed[name])} declared, {in_words(name, derived[name])} by the template"
         for name in names[:_MOST_NAMED]
     )
-    return told if len(names) <= _MOST_NAMED else f"{told}, and {len(names) - _MOST_NAMED} more"
+    return named if len(names) <= _MOST_NAMED else f"{named}, and {len(names) - _MOST_NAMED} more"
 
 
 def _gang(pods: Pods) -> Gang:
@@ -171,7 +164,7 @@ def _all_members(pod_sets: tuple[PodSet, ...]) -> Pods:
 def _derived(wrapped: WrappedObject, spec: AppWrapperSpec) -> Pods:
     kind = KINDS.get((wrapped.group, wrapped.kind))
     if kind is None:
-        raise DemandError(spec.path_of(wrapped), _why_untold(wrapped), _remedy_for_unknown(spec))
+        raise DemandError(spec.path_of(wrapped), _why_underivable(wrapped), _remedy_for_unknown(spec))
     try:
         return pods_of(kind, wrapped.template)
     except TemplateError as error:
@@ -184,23 +177,23 @@ def _unreadable(wrapped: WrappedObject, spec: AppWrapperSpec, error: TemplateErr
 
 
 def _pointed_out(wrapped: WrappedObject, spec: AppWrapperSpec) -> Pods:
-    """Follow podSets, for a kind we do not know; for one we know they only have to agree with us."""
+    """The pods that podSets point out; those of a known kind must agree with the derived ones."""
     path = f"{spec.path_of(wrapped)}.podSets"
     if len(wrapped.pod_sets) > _MOST_POD_SETS:
         problem = f"has {len(wrapped.pod_sets)} entries, and at most {_MOST_POD_SETS} are taken"
         raise DemandError(path, problem, "Spread them over several components")
     pod_sets = tuple(_at(one, wrapped, f"{path}[{index}]") for index, one in enumerate(wrapped.pod_sets))
-    told = _all_members(tuple(pod_set for pod_set in pod_sets if pod_set.count))
+    declared = _all_members(tuple(pod_set for pod_set in pod_sets if pod_set.count))
     kind = KINDS.get((wrapped.group, wrapped.kind))
     if kind is None:
-        return told
-    agreed = _agreed(told, kind, wrapped, spec)
+        return declared
+    agreed = _agreed(declared, kind, wrapped, spec)
     _check_places(kind, wrapped, path)
     return agreed
 
 
 def _check_places(kind: Kind, wrapped: WrappedObject, path: str) -> None:
-    """Refuse paths to what the API server does not know as a pod template of a kind that we know."""
+    """Raises `DemandError` for a path that is no pod template of a known kind."""
     for index, one in enumerate(wrapped.pod_sets):
         if not is_template_of(kind, wrapped.template, one.path):
             problem = f"{quoted(one.path)} is not where {_named(wrapped)} has a pod template"
@@ -216,19 +209,21 @@ def _at(pod_set: TemplatePodSet, wrapped: WrappedObject, path: str) -> PodSet:
 
 
 def _astray(path: str, error: TemplateError) -> tuple[str, str]:
-    """Tell a path that leads to no pod template from one that leads to a bad one."""
+    """The problem and the remedy of a path: it has no pod template, or an unreadable one."""
     if error.path != path:
         return f"the template at {quoted(path)} cannot be read: {error}", "Correct the template"
     return f"{quoted(path)} {error.problem}", _REMEDY_FOR_PATH
 
 
-def _agreed(told: Pods, kind: Kind, wrapped: WrappedObject, spec: AppWrapperSpec) -> Pods:
-    """Hold what was told against what we find; a suspended object has only what was told to reserve."""
+def _agreed(declared: Pods, kind: Kind, wrapped: WrappedObject, spec: AppWrapperSpec) -> Pods:
+    """The derived pods, which must equal the declared ones; a suspended object reserves the declared ones."""
     found = _derived(wrapped, spec)
     if kind.is_suspended(wrapped.template):
-        return Pods(told.sets)
-    if told.members not in {found.members, sum(pod_set.count for pod_set in found.sets)}:
-        problem = f"counts {told.members} pods, but {_named(wrapped)} written like this makes {found.members}"
+        return Pods(declared.sets)
+    if declared.members not in {found.members, sum(pod_set.count for pod_set in found.sets)}:
+        problem = (
+            f"counts {declared.members} pods, but {_named(wrapped)} written like this makes {found.members}"
+        )
         remedy = "Correct the replicas, or leave podSets out"
         raise DemandError(f"{spec.path_of(wrapped)}.podSets", problem, remedy)
     return found
@@ -238,14 +233,14 @@ def _named(wrapped: WrappedObject) -> str:
     return f"a {wrapped.kind} ({wrapped.group})" if wrapped.group else f"a {wrapped.kind}"
 
 
-def _why_untold(wrapped: WrappedObject) -> str:
+def _why_underivable(wrapped: WrappedObject) -> str:
     problem = f"what the pods of {_named(wrapped)} ask for cannot be told from its template"
     why = UNDERIVABLE.get((wrapped.group, wrapped.kind))
     return f"{problem}: {why}" if why else problem
 
 
 def _remedy_for_unknown(spec: AppWrapperSpec) -> str:
-    """Name the places for a declaration: v1beta2's podSets cannot say that there are no pods."""
+    """Where to declare the demand; v1beta2's podSets cannot say that an object makes no pods."""
     if spec.spelling == "v1beta1":
         return f"Declare it beside the template, such as `{_DECLARATION}` (`[]` if it makes no pods)"
     in_v1beta1 = "wrap it in resources.GenericItems (v1beta1) with `custompodresources: []`"
@@ -253,14 +248,14 @@ def _remedy_for_unknown(spec: AppWrapperSpec) -> str:
 
 
 def _remedy_for_unreadable(spec: AppWrapperSpec) -> str:
-    """Ask for a correction: v1beta2's podSets could not help, because they give no resources."""
+    """How to correct the template; v1beta2's podSets declare no resources."""
     if spec.spelling == "v1beta2":
         return "Correct the template"
     return f"Correct the template, or declare what its pods ask for beside it, such as `{_DECLARATION}`"
 
 
 def _declared(declared: DeclaredPodSet, path: str) -> PodSet:
-    """Read a declaration as MCAD does: a limit stands for a request that is absent or 0."""
+    """The declared pod set as MCAD reads it: a limit replaces a request that is absent or 0."""
     requests = _amounts(declared.requests, f"{path}.requests")
     limits = _amounts(declared.limits, f"{path}.limits")
     return PodSet(declared.replicas, Resources({**limits, **requests}))

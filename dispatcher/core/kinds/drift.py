@@ -1,12 +1,12 @@
-"""What somebody changed of a wrapped object: the fields that we wrote and that are no longer as we wrote them.
+"""Drift of a wrapped object: fields that the dispatcher wrote and that have another value now.
 
-Ours are the leaves of what was created (`kinds.manifest.build`), of its metadata only our own marks. Not ours is what
-others are meant to write: whatever we did not (defaults, side-cars, entries before or behind those of a list), how
-many pods there are, and whether they are held back. Equal values are equal however the API server spells them: a
-quantity, a number as a string, what is empty and left out.
+The compared fields are the leaves of the created manifest (`kinds.manifest.build`); of the metadata, only our marks.
+Fields that others write are not compared: defaults, side-cars, entries before or after those of a list, the number of
+pods, and `suspend`. Values are equal however the API server spells them: a quantity, a number as a string, an empty
+value that is left out.
 
-Where an admission webhook changed a field at the creation, or the API server does not know it and dropped it, the
-object differs from the start. What differed when it was `made` is no drift as long as it stays so.
+An admission webhook may change a field at the creation, and the API server drops unknown fields. A difference that was
+there when the object was `made` is no drift while it stays the same.
 """
 
 from __future__ import annotations
@@ -24,31 +24,31 @@ from dispatcher.core.model.quantity import QuantityError, parse_quantity
 from dispatcher.core.model.record import ObjectRef
 
 Differences: TypeAlias = Mapping[str, Any]
-"""By the path of each field of ours that differs: what is there instead, None if nothing is."""
+"""The current value of each field that differs, by path; None if the field is absent."""
 
 _WRITTEN_BY_OTHERS: Final[Mapping[str, type]] = {
-    "replicas": int,  # an autoscaler, through /scale or, as Ray's, by itself
-    "scaleStrategy": dict,  # Ray's autoscaler: which workers are to go
+    "replicas": int,  # an autoscaler, through /scale or, as Ray's, in the spec
+    "scaleStrategy": dict,  # Ray's autoscaler: the workers to remove
     "parallelism": int,  # of a Job, as replicas elsewhere; Kueue writes it when it admits a part
     "completions": int,  # can be changed only together with parallelism
-    "suspend": bool,  # Kueue, and whoever starts a Job later
+    "suspend": bool,  # Kueue, and users who start a Job later
 }
-"""By name, and only with a value of this type: elsewhere the same word may be anything, as in a ConfigMap's data."""
+"""By name and type of the value: a ConfigMap's data may have the same keys with other types."""
 
 _QUANTITIES: Final = frozenset({"requests", "limits", "overhead", "capacity", "hard", "sizeLimit", "divisor"})
-"""What is below these is compared as quantities. Anywhere else "1" and "1000m" are two different strings."""
+"""Values below these keys are compared as quantities. Elsewhere "1" and "1000m" differ."""
 
 _NAMES: Final = ("name", "groupName", "mountPath", "containerPort", "port")
-"""What tells the entries of a list from each other, the first by which all do; else their order does."""
+"""Keys that identify the entries of a list: the first key that all entries have; else their index does."""
 
 _MOST_IN_FRONT: Final = 20
-"""So many entries may have been put before those of a list without names."""
+"""The largest number of entries that others may have put before ours, in a list without names."""
 
 _MOST_DIFFERENCES: Final = 1000
-"""The first of them are enough to tell, and to know again; an object can have hundreds of thousands of fields."""
+"""An object can have hundreds of thousands of fields; the first differences identify the drift."""
 
 _MARKS: Final = frozenset({names.NAME_LABEL, names.MCAD_NAME_LABEL, names.RESOURCE_NAME_LABEL})
-"""Our marks beside those with our prefix."""
+"""Our marks without our prefix."""
 
 _MOST_NAMED: Final = 3
 """Fields of one object that a message names."""
@@ -58,14 +58,14 @@ _Found: TypeAlias = Iterator[tuple[_Steps, Any]]
 
 
 def is_compared(group: str, kind: str) -> bool:
-    """False of Secrets: to compare one its content would have to be read."""
+    """False for Secrets: a comparison would read their content."""
     return (group, kind) != ("", "Secret")
 
 
 def differences(written: Mapping[str, Any], found: Mapping[str, Any]) -> Differences:
-    """How an object as the API server has it differs in the fields we own from what we wrote.
+    """The differences of an object at the API server from the manifest we wrote.
 
-    An index in a path is that of the entry as we wrote it.
+    An index in a path is that of the entry in our manifest.
     """
     first = islice(_of_whole(written, found), _MOST_DIFFERENCES)
     return {_path(steps): there for steps, there in first}
@@ -74,9 +74,9 @@ def differences(written: Mapping[str, Any], found: Mapping[str, Any]) -> Differe
 def edited(
     written: Mapping[str, Any], found: Mapping[str, Any], made: Differences | None = None
 ) -> tuple[str, ...]:
-    """The paths of the fields we own that were changed since the object was made, and differed as in `made`.
+    """The paths of our fields that changed since the object was made, when it differed as in `made`.
 
-    None says that this is not known. Then what is missing is not told, because nobody knows whether it ever was there.
+    If `made` is None, that is unknown, and missing fields are left out: they may never have existed.
     """
     now = differences(written, found)
     if made is None:
@@ -85,7 +85,7 @@ def edited(
 
 
 def message(edits: Sequence[tuple[ObjectRef, tuple[str, ...]]]) -> str:
-    """One line about objects and the paths of what was changed of each; empty if nothing was."""
+    """One line with the objects and the changed paths of each; empty if there are none."""
     return one_line("; ".join(_sentence(ref, paths) for ref, paths in edits if paths))
 
 
@@ -103,13 +103,13 @@ def _path(steps: _Steps) -> str:
 def _of_whole(written: Mapping[str, Any], found: Mapping[str, Any]) -> _Found:
     yield from _of_marks(written.get("metadata") or {}, found.get("metadata") or {})
     for key, value in written.items():
-        # By apiVersion and kind it was asked for; the status belongs to whoever runs it.
+        # apiVersion and kind are in the request; the status belongs to the controller of the kind.
         if key not in {"apiVersion", "kind", "metadata", "status"}:
             yield from _of_value(value, found.get(key), (key,), is_quantity=False)
 
 
 def _of_marks(written: Mapping[str, Any], found: Mapping[str, Any]) -> _Found:
-    """Which AppWrapper owns it, and our labels and annotations: all else of the metadata is its author's to change."""
+    """Differences of the owner and of our labels and annotations; users may change other metadata."""
     if owned_by(written) != owned_by(found):
         yield ("metadata", "ownerReferences"), found.get("ownerReferences")
     for part in ("labels", "annotations"):
@@ -121,7 +121,7 @@ def _of_marks(written: Mapping[str, Any], found: Mapping[str, Any]) -> _Found:
 
 def _is_mark(key: str) -> bool:
     if key == names.HUB_ANNOTATION:
-        return False  # a hub that has lost its database takes over what bears its old id
+        return False  # a hub with a new database takes over objects with its old id
     return key.startswith(f"{names.PREFIX}/") or key in _MARKS
 
 
@@ -158,7 +158,7 @@ def _is_quantity(key: str) -> bool:
 
 
 def _is_nothing(value: object) -> bool:
-    """True of what the API server, or an operator that writes an object back, leaves out because it says nothing."""
+    """True for empty values: the API server and operators leave them out when they write an object."""
     if isinstance(value, Mapping):
         return all(map(_is_nothing, value.values()))
     return not value
@@ -185,14 +185,14 @@ def _amount(value: object) -> Fraction | None:
 
 
 def _of_list(written: list[Any], found: list[Any], steps: _Steps, is_quantity: bool) -> _Found:
-    by = next((key for key in _NAMES if _tells_apart(key, written)), None)
+    by = next((key for key in _NAMES if _identifies(key, written)), None)
     if by is not None:
         return _of_entries(written, _counterparts(by, written, found), steps, is_quantity)
     return iter(()) if _is_within(written, found) else _of_entries(written, found, steps, is_quantity)
 
 
 def _is_within(written: list[Any], found: list[Any]) -> bool:
-    """True if entries were put before ours. That these have defaults besides is not looked for: it could take long."""
+    """True if entries were put before ours; ours must be unchanged, without defaults."""
     most = min(len(found) - len(written), _MOST_IN_FRONT)
     return any(found[offset : offset + len(written)] == written for offset in range(1, most + 1))
 
@@ -205,13 +205,13 @@ def _of_entries(written: list[Any], found: list[Any], steps: _Steps, is_quantity
             yield (*steps, index), None
 
 
-def _tells_apart(key: str, entries: list[Any]) -> bool:
-    told: set[str | int] = set()
+def _identifies(key: str, entries: list[Any]) -> bool:
+    names_seen: set[str | int] = set()
     for entry in entries:
         name = _name(key, entry)
-        if name is None or name in told:
+        if name is None or name in names_seen:
             return False
-        told.add(name)
+        names_seen.add(name)
     return True
 
 
@@ -221,7 +221,7 @@ def _name(key: str, entry: object) -> str | int | None:
 
 
 def _counterparts(by: str, written: list[Any], found: list[Any]) -> list[Any]:
-    """What is there for each entry: that of its name; else, as it may have been renamed, what stands in its place."""
+    """The current entry for each of ours: the entry of the same name, else a renamed one at the same index."""
     there = {_name(by, entry): entry for entry in found}
     ours = {_name(by, entry) for entry in written}
     return [

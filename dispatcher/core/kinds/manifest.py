@@ -1,14 +1,14 @@
-"""What is really created for a wrapped object: the user's template, its name settled, bearing our marks.
+"""The manifest that is created for a wrapped object: the user's template with its final name and our marks.
 
-The marks say whose an object is. Labels, on the object and in every pod template inside it: the AppWrapper's uid
-and the attempt, the AppWrapper's name and the object's as MCAD and its successor spelled them, and in the pod
+The marks identify the owner of an object. Labels, on the object and in every pod template: the AppWrapper's uid and the
+attempt, the AppWrapper's name and the object's as MCAD and its successor spelled them, and in the pod
 templates the item's index. Annotations: the hub's id and the item's index. The owner is the AppWrapper on the hub,
-and in a member cluster a ConfigMap for each attempt, its anchor. Labels prove nothing alone, anybody can write them:
-`whose` believes the owner reference and uses the labels to tell one attempt from another.
+and in a member cluster a ConfigMap for each attempt, its anchor. Anybody can write labels, so they prove nothing:
+`whose` uses the owner reference, and the labels only for the attempt.
 
-Fields that are the server's to write, and finalizers, are not created: see `core.kinds.server_fields`. Into the pod
-templates goes also what a quota manager has added to the pods (`TemplatePodSet.info`). Whatever in a template is
-not what Kubernetes would take is left as it is, for the API server to refuse in its own words.
+Fields of the API server and finalizers are dropped: see `core.kinds.server_fields`. Labels, tolerations and the like
+from a quota manager (`TemplatePodSet.info`) are added to the pod templates. Malformed parts of a template stay, for the
+API server to refuse.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Json = dict[str, Any]
 _LONGEST_GENERATED_NAME: Final = 63  # as the API server's own: Services, Jobs and others take no longer ones
 _HASH_LENGTH: Final = 10
 _ROOT: Final = "template"
-"""How the path of a pod set calls the wrapped object itself."""
+"""The name of the wrapped object itself in the path of a pod set."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """The AppWrapper an object is created for, and by which attempt of which hub.
+    """The AppWrapper that an object is created for, its attempt and its hub.
 
-    In a member cluster there is no AppWrapper: `anchor` is the ConfigMap there that stands for this attempt.
+    In a member cluster there is no AppWrapper: `anchor` is the ConfigMap there of this attempt.
     """
 
     uid: str
@@ -59,7 +59,7 @@ class Owner:
     anchor: Anchor | None = None
 
     def reference(self) -> Json:
-        """The owner reference that makes Kubernetes remove the object with what owns it."""
+        """The owner reference by which Kubernetes deletes the object with its owner."""
         api_version, kind = f"{self.group}/{self.version}", names.APPWRAPPER_KIND
         name, uid = self.name, self.uid
         if self.anchor:
@@ -74,7 +74,7 @@ class Owner:
         }
 
     def labels(self) -> dict[str, str]:
-        """The labels of the object and of its pods: the uid is the key, the name is for people and MCAD's clients."""
+        """The labels of the object and of its pods: the uid identifies, the name is for people and MCAD's clients."""
         name = _as_label(self.name)
         return {
             names.UID_LABEL: self.uid,
@@ -85,7 +85,7 @@ class Owner:
 
 
 def reference(wrapped: WrappedObject, owner: Owner) -> ObjectRef:
-    """The name an item goes by in the cluster; the same however often it is asked."""
+    """The reference of an item in the cluster; the same for every call."""
     return ObjectRef(
         item=wrapped.index,
         api_version=wrapped.api_version,
@@ -96,7 +96,7 @@ def reference(wrapped: WrappedObject, owner: Owner) -> ObjectRef:
 
 
 def anchor_of(owner: Owner) -> Json:
-    """The ConfigMap that owns what this attempt creates in a member cluster: deleting it deletes the gang."""
+    """The ConfigMap that owns the objects of this attempt in a member cluster: deleting it deletes the gang."""
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -112,12 +112,12 @@ def anchor_of(owner: Owner) -> Json:
 
 
 def anchor_name(uid: str, attempt: int) -> str:
-    """The name of the anchor of an attempt; the same however often it is asked."""
+    """The name of the anchor of an attempt; the same for every call."""
     return f"{names.ANCHOR_PREFIX}{uid}-{attempt}"
 
 
 def appwrapper_of(reference: Mapping[str, Any]) -> str | None:
-    """The uid of the AppWrapper that an owner reference means, by itself or by an anchor; None if it means none."""
+    """The uid of the AppWrapper that an owner reference names, itself or by an anchor; None if it names none."""
     group = str(reference.get("apiVersion")).partition("/")[0]
     if reference.get("kind") == names.APPWRAPPER_KIND and group in names.PLURALS:
         return str(reference.get("uid"))
@@ -148,7 +148,7 @@ def build(wrapped: WrappedObject, owner: Owner) -> Json:
 
 
 def adoption(found: Mapping[str, Any], wrapped: WrappedObject, owner: Owner) -> Json | None:
-    """The merge patch that gives our marks to an object of ours that was made without them; None if it has them."""
+    """The merge patch that adds our marks to an object of ours; None if it has them."""
     metadata = found.get("metadata") or {}
     labels = metadata.get("labels") or {}
     if names.UID_LABEL in labels:
@@ -164,22 +164,22 @@ def adoption(found: Mapping[str, Any], wrapped: WrappedObject, owner: Owner) -> 
 
 
 class Whose(StrEnum):
-    """Whose an object is that was found where we want to create one."""
+    """The owner of an existing object with the name of one that we want to create."""
 
     THIS_ATTEMPT = "this-attempt"
-    """Ours, made by this attempt: it is the one we wanted."""
+    """Ours, created by this attempt."""
     EARLIER_ATTEMPT = "earlier-attempt"
-    """Ours, made by an earlier attempt of the same AppWrapper: to be removed first."""
+    """Ours, created by an earlier attempt of the same AppWrapper: it is removed first."""
     LATER_ATTEMPT = "later-attempt"
-    """Ours, made by an attempt that is yet to be, as far as we know: the database is older than that. Never touched."""
+    """Ours, created by a later attempt, which a restored database does not know. Never touched."""
     ANOTHER_APPWRAPPER = "another-appwrapper"
-    """Owned by another AppWrapper: if that one is deleted the object is going, else the name is taken."""
+    """Another AppWrapper's: if that is deleted the object goes with it, else the name is taken."""
     FOREIGN = "foreign"
-    """Somebody else's: never touched."""
+    """No AppWrapper's: never touched."""
 
 
 def whose(found: Mapping[str, Any], owner: Owner) -> Whose:
-    """Whose `found`, an object as the API server has it, is."""
+    """The owner of `found`, an object at the API server."""
     metadata = found.get("metadata") or {}
     appwrapper = owned_by(metadata)
     if appwrapper is None:
@@ -189,7 +189,9 @@ def whose(found: Mapping[str, Any], owner: Owner) -> Whose:
     if is_of_later_attempt(metadata, owner):
         return Whose.LATER_ATTEMPT
     if owner.anchor and (controller_of(metadata) or {}).get("uid") != owner.anchor.uid:
-        return Whose.EARLIER_ATTEMPT  # or of this one, under an anchor that is gone: it goes with that
+        return (
+            Whose.EARLIER_ATTEMPT
+        )  # or this one, under an anchor that is deleted: the object is deleted with it
     marked = (metadata.get("labels") or {}).get(names.ATTEMPT_LABEL)
     if marked is not None and marked != str(owner.attempt):
         return Whose.EARLIER_ATTEMPT
@@ -197,22 +199,22 @@ def whose(found: Mapping[str, Any], owner: Owner) -> Whose:
 
 
 def is_of_later_attempt(metadata: Mapping[str, Any], owner: Owner) -> bool:
-    """True of an object of the AppWrapper that bears a greater number than the attempt that is `owner`."""
+    """True if the object's label has a greater attempt number than `owner`."""
     return (attempt_number(metadata) or 0) > owner.attempt
 
 
 def attempt_number(metadata: Mapping[str, Any]) -> int | None:
-    """The number of the attempt that an object bears; None if it bears none that an attempt can have."""
+    """The attempt number in an object's label; None if there is no valid one."""
     marked = str((metadata.get("labels") or {}).get(names.ATTEMPT_LABEL))
     return int(marked) if _NUMBER.fullmatch(marked) else None
 
 
 _NUMBER: Final = re.compile("[0-9]{1,9}")
-"""Some billions fewer than a column can hold, so that there is always a next one."""
+"""Smaller than the largest value of the column, so that there is always a next number."""
 
 
 def owned_by(metadata: Mapping[str, Any]) -> str | None:
-    """The uid of the AppWrapper that controls an object, by itself or by an anchor; None if none does."""
+    """The uid of the AppWrapper that controls an object, itself or by an anchor; None if none does."""
     controller = controller_of(metadata)
     return appwrapper_of(controller) if controller else None
 
@@ -228,7 +230,7 @@ def controller_of(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _labels(wrapped: WrappedObject, owner: Owner) -> dict[str, str]:
-    """What is written on the object and on its pods."""
+    """The labels of the object and of its pods."""
     name = reference(wrapped, owner).name
     return owner.labels() | ({names.RESOURCE_NAME_LABEL: name} if is_qualified_name(name) else {})
 
@@ -239,7 +241,7 @@ def _annotations(wrapped: WrappedObject, owner: Owner) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _PodMarks:
-    """What goes into the pod templates of one object: labels into all, `infos` into those at their paths."""
+    """Additions to the pod templates of one object: labels to all, `infos` by path."""
 
     labels: Mapping[str, str]
     infos: Mapping[str, Mapping[str, Any]]
@@ -257,7 +259,7 @@ class _PodMarks:
 
 
 def _with_pods_marked(value: Any, path: str, marks: _PodMarks) -> Any:  # noqa: ANN401  # any JSON
-    """`value` with `marks` on every pod template in it, wherever a kind keeps its templates."""
+    """`value` with `marks` on every pod template in it, at any path."""
     if isinstance(value, list):
         return [_with_pods_marked(entry, f"{path}[{index}]", marks) for index, entry in enumerate(value)]
     if not isinstance(value, dict):
@@ -267,7 +269,7 @@ def _with_pods_marked(value: Any, path: str, marks: _PodMarks) -> Any:  # noqa: 
 
 
 def _informed(template: Json, info: Mapping[str, Any]) -> Json:
-    """A pod template with what was added to its pods: where both name a key the user's value stays."""
+    """A pod template with the additions of a quota manager; the user's value of a key stays."""
     if not info:
         return template
     metadata, spec = dict(template.get("metadata") or {}), dict(template["spec"])
@@ -291,20 +293,20 @@ def _append(part: Json, key: str, added: object) -> None:
 
 
 def _labelled(labels: Mapping[str, str] | None, marks: Mapping[str, str]) -> dict[str, str]:
-    """The user's labels and our marks; the prefix is ours, other labels stay the user's if set."""
+    """The user's labels and our marks; the user's value of a key without our prefix stays."""
     ours = {key: value for key, value in marks.items() if key.startswith(f"{names.PREFIX}/")}
     return {**marks, **(labels or {}), **ours}
 
 
 def _as_label(name: str) -> str:
-    """A name as a label's value; one that is too long is cut, and told from others cut alike by a hash."""
+    """A name as the value of a label; a long name is cut and ends in a hash."""
     if len(name) <= LONGEST_LABEL:
         return name
     return f"{name[: LONGEST_LABEL - _HASH_LENGTH - 1]}-{_hash(name)}"
 
 
 def _generated_name(wrapped: WrappedObject, owner: Owner) -> str:
-    """A server-made name cannot be exactly-once, so we make it: from the AppWrapper's uid and the item."""
+    """The name of an item with `generateName`, from the AppWrapper's uid and the item: every retry has the same."""
     digest = _hash(f"{owner.uid}/{wrapped.index}")
     prefix = (wrapped.generate_name or f"{owner.name}-")[: _LONGEST_GENERATED_NAME - _HASH_LENGTH]
     return f"{prefix}{digest}"

@@ -1,9 +1,9 @@
-"""What a wrapped object says of itself: whether it still goes on, how it ended, which conditions it has.
+"""The state that a wrapped object reports: whether it goes on, how it ended, which conditions are true.
 
-Read from the object's JSON as the API server has it, which may be anything: a missing or malformed field says nothing,
-and nothing raises. A condition `Failed` that is True is the end of an object of any kind; the other rules by which a
-kind ends are here, and `registry` says which kind has which. A state that can still heal (a Deployment past its
-deadline, a RayCluster that cannot create a pod) is no end: its text is kept, as the reason why no pod may ever appear.
+The state is read from the object's JSON, which may be anything: a missing or malformed field is ignored, and nothing
+raises. A condition `Failed` that is True ends an object of any kind; `registry` maps kinds
+to the other rules. A state that can recover (a Deployment past its deadline, a RayCluster that cannot create a pod) is
+no end: its text is the reason why pods are missing.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class End(StrEnum):
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     EVICTED = "evicted"
-    """A bare Pod that failed by no fault of its own: its node refused it, put it out or went away."""
+    """A bare Pod that its node refused, evicted or lost."""
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectState:
-    """What an object says of itself; `conditions` are the types of those that are True.
+    """The state that an object reports; `conditions` are the types of its true conditions.
 
-    `message` is one line: why it failed, or what keeps an open one from making its pods.
+    `message` is one line: why the object failed, or why an open one makes no pods.
     """
 
     end: End = End.OPEN
@@ -39,9 +39,9 @@ class ObjectState:
 
 
 def read(rule: Rule | None, raw: Mapping[str, Any]) -> ObjectState:
-    """Tell what an object says of itself, whatever JSON it is; without a rule only that it failed, if it says so."""
+    """The state that an object reports, for any JSON; without a rule, the only end is the condition Failed."""
     status = _Status.of(raw)
-    end, text = _told(rule, status)
+    end, text = _ending(rule, status)
     return ObjectState(end, frozenset(one.type for one in status.conditions if one.is_true), one_line(text))
 
 
@@ -74,7 +74,7 @@ class _Status:
     def text(self, field: str) -> str:
         return _text(self.fields.get(field))
 
-    def told(self) -> str:
+    def reported(self) -> str:
         return _joined(self.text("reason"), self.text("message"))
 
     def true(self, condition_type: str) -> _Condition | None:
@@ -88,14 +88,14 @@ class _Status:
         return None
 
 
-_Told: TypeAlias = tuple[End, str]
-Rule: TypeAlias = Callable[[_Status], _Told]
+_Ending: TypeAlias = tuple[End, str]
+Rule: TypeAlias = Callable[[_Status], _Ending]
 
-_OPEN: Final[_Told] = (End.OPEN, "")
-_SUCCEEDED: Final[_Told] = (End.SUCCEEDED, "")
+_OPEN: Final[_Ending] = (End.OPEN, "")
+_SUCCEEDED: Final[_Ending] = (End.SUCCEEDED, "")
 
 
-def _told(rule: Rule | None, status: _Status) -> _Told:
+def _ending(rule: Rule | None, status: _Status) -> _Ending:
     failed = status.true("Failed")
     if failed:
         return End.FAILED, failed.text
@@ -103,21 +103,21 @@ def _told(rule: Rule | None, status: _Status) -> _Told:
 
 
 def condition_ends(success: str) -> Rule:
-    """Kinds that say with a condition that they are done."""
+    """The rule of kinds that report their completion with the condition `success`."""
     return lambda status: _SUCCEEDED if status.true(success) else _OPEN
 
 
-def pod_ends(status: _Status) -> _Told:
-    """A Pod, which may have been put out by its node."""
+def pod_ends(status: _Status) -> _Ending:
+    """The rule of a bare Pod, which its node may evict."""
     match status.text("phase"):
         case "Succeeded":
             return _SUCCEEDED
         case "Failed":
-            return (End.EVICTED if _was_put_out(status) else End.FAILED), _why_pod_failed(status)
+            return (End.EVICTED if _was_evicted(status) else End.FAILED), _why_pod_failed(status)
     return _OPEN
 
 
-_PUT_OUT: Final = frozenset(
+_EVICTED: Final = frozenset(
     {
         "Evicted",
         "NodeAffinity",
@@ -129,18 +129,20 @@ _PUT_OUT: Final = frozenset(
         "UnexpectedAdmissionError",
     }
 )
-"""Reasons a kubelet or the node controller gives a pod; the node's refusals `OutOf<resource>` come besides."""
+"""Reasons of a kubelet or the node controller, besides `OutOf<resource>`."""
 
 
-def _was_put_out(status: _Status) -> bool:
+def _was_evicted(status: _Status) -> bool:
     reason = status.text("reason")
-    return bool(reason in _PUT_OUT or reason.startswith("OutOf") or status.true("DisruptionTarget"))
+    return bool(reason in _EVICTED or reason.startswith("OutOf") or status.true("DisruptionTarget"))
 
 
 def _why_pod_failed(status: _Status) -> str:
-    """Say what the pod says, else what disrupted it, else which of its containers failed."""
+    """The pod's reason and message, else its disruption, else the container that failed."""
     disruption = status.true("DisruptionTarget")
-    return status.told() or (disruption.text if disruption else "") or _failed_container(status) or "Failed"
+    return (
+        status.reported() or (disruption.text if disruption else "") or _failed_container(status) or "Failed"
+    )
 
 
 def _failed_container(status: _Status) -> str:
@@ -154,23 +156,23 @@ def _failed_container(status: _Status) -> str:
     return ""
 
 
-def ray_job_ends(status: _Status) -> _Told:
-    """A RayJob's deployment is Complete however its job ended, so both are asked."""
+def ray_job_ends(status: _Status) -> _Ending:
+    """The rule of a RayJob: its deployment is Complete also after a failed job, so both statuses count."""
     deployment, job = status.text("jobDeploymentStatus"), status.text("jobStatus")
     if deployment in {"Failed", "ValidationFailed"}:
-        return End.FAILED, status.told() or deployment
+        return End.FAILED, status.reported() or deployment
     match (deployment, job):
         case ("Complete", "SUCCEEDED"):
             return _SUCCEEDED
         case ("Complete", "STOPPED"):
             return End.FAILED, _joined("Stopped", status.text("message") or "the job was cancelled")
         case ("Complete", "FAILED"):
-            return End.FAILED, status.told() or "Failed"
+            return End.FAILED, status.reported() or "Failed"
     return _OPEN
 
 
-def volcano_job_ends(status: _Status) -> _Told:
-    """A Job of Volcano, by the phase of its state."""
+def volcano_job_ends(status: _Status) -> _Ending:
+    """The rule of a Volcano Job: the phase of its state."""
     state = _object(status.fields.get("state"))
     phase = _text(state.get("phase"))
     if phase in {"Failed", "Aborted", "Terminated"}:
@@ -178,20 +180,20 @@ def volcano_job_ends(status: _Status) -> _Told:
     return _SUCCEEDED if phase == "Completed" else _OPEN
 
 
-def creates_no_pods(status: _Status) -> _Told:
-    """A kind that says with a condition that it cannot create pods, and may heal."""
+def creates_no_pods(status: _Status) -> _Ending:
+    """The rule of kinds that report with a condition that they cannot create pods; they may recover."""
     failure = status.true("ReplicaFailure")
     return End.OPEN, failure.text if failure else ""
 
 
-def deployment_hangs(status: _Status) -> _Told:
-    """A Deployment that cannot create pods, or is past its deadline; it may heal."""
-    trouble = status.true("ReplicaFailure") or status.false("Progressing", "ProgressDeadlineExceeded")
-    return End.OPEN, trouble.text if trouble else ""
+def deployment_hangs(status: _Status) -> _Ending:
+    """The rule of a Deployment: it cannot create pods, or is past its deadline, and may recover."""
+    problem = status.true("ReplicaFailure") or status.false("Progressing", "ProgressDeadlineExceeded")
+    return End.OPEN, problem.text if problem else ""
 
 
-def ray_service_gave_up(status: _Status) -> _Told:
-    """KubeRay takes down a service that did not come up in time, and never tries it again."""
+def ray_service_gave_up(status: _Status) -> _Ending:
+    """The rule of a RayService: KubeRay removes a service that did not start in time, and does not retry."""
     given_up = status.false("Ready", "InitializingTimeout", "ValidationFailed")
     return (End.FAILED, given_up.text) if given_up else _OPEN
 

@@ -1,8 +1,8 @@
-"""What one pod asks of its node: the scheduler's own rule (component-helpers `PodRequests`), from raw JSON.
+"""The requests of one pod by the scheduler's own rule (component-helpers `PodRequests`), from raw JSON.
 
-Works on pod templates, as users write them, and on live pods. Not known here: a LimitRange's defaults and a
-RuntimeClass's overhead, which are added to pods only at their creation, and sizes an in-place resize has
-granted but not yet made part of the spec. The `pods` resource is left out (see `core.scheduling.capacity`).
+Works on pod templates, as users write them, and on live pods. It ignores a LimitRange's defaults and a RuntimeClass's
+overhead, which are added to pods only at their creation, and sizes that an in-place resize has granted and not yet
+written into the spec. The `pods` resource is left out (see `core.scheduling.capacity`).
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from dispatcher.core.model.resources import Resources
 
 Container: TypeAlias = Mapping[str, Any]
 Amounts: TypeAlias = dict[str, int]
-"""Under construction: unlike `Resources` it keeps zeros, for a request of 0 is not an absent one."""
+"""Amounts by name. Unlike `Resources` it has zeros: a request of 0 is not an absent one."""
 
 
 class PodSpecError(ValueError):
-    """The API server would not take this pod spec; the message begins with the field inside it."""
+    """The API server would refuse this pod spec; the message begins with the field inside it."""
 
 
 def pod_requests(pod_spec: Mapping[str, Any], limits_are_defaults: bool = True) -> Resources:
     """Add up the requests of one pod with this spec, in base units.
 
-    A limit stands for a missing request: the API server makes it so when a pod is created, hence templates
-    need it, and live pods (`limits_are_defaults=False`, which is faster) already have it.
+    The API server replaces a missing request by the limit when a pod is created. So templates need this rule, and live
+    pods (`limits_are_defaults=False`, which is faster) do not.
     """
     total: dict[str, int] = {}
     for _, requests in _containers(pod_spec, "containers", limits_are_defaults):
@@ -41,7 +41,7 @@ def pod_requests(pod_spec: Mapping[str, Any], limits_are_defaults: bool = True) 
 
 
 def _add_init_containers(total: Amounts, containers: Iterable[tuple[Container, Amounts]]) -> None:
-    """Init containers run one after the other, so only the largest moment counts; restartable ones stay."""
+    """Adds the largest sum at any moment: init containers run one after the other; restartable ones stay."""
     restartable: Amounts = {}
     peak: Amounts = {}
     for container, requests in containers:
@@ -55,7 +55,7 @@ def _add_init_containers(total: Amounts, containers: Iterable[tuple[Container, A
 
 
 def _replace_by_pod_level(total: Amounts, resources: Mapping[str, Any], limits_are_defaults: bool) -> None:
-    """Put pod-level requests in place of the sum; a limit does so where no container asks for anything.
+    """Replaces the sum by pod-level requests, or by a pod-level limit where no container has a request.
 
     Hugepages are the exception: they cannot be overcommitted, so their limit always is the request.
     """
@@ -101,7 +101,7 @@ def _container_requests(container: Container, limits_are_defaults: bool) -> Amou
 
 
 def _amounts(parent: Mapping[str, Any], field: str) -> Amounts:
-    """Read a ResourceList; a null is taken as not written (a limit may then stand for it)."""
+    """Reads a ResourceList; a null counts as absent (a limit may replace it)."""
     written = _mapping(parent, field)
     try:
         return {name: amount(name, value) for name, value in written.items() if value is not None}

@@ -1,9 +1,9 @@
-"""The pod sets of the kinds we know, read from their templates.
+"""The pod sets of the known kinds, read from their templates.
 
-A `Kind` says where the pod templates of a kind are and how many pods are made of each; `registry` says which kind has
-which. A kind with no rules makes no pods; a kind that is not in the registry may make any number. Where somebody else
-says which templates there are, `template_at` finds one by its path. Templates have not been through the API server:
-nothing is defaulted, any field may be missing, null or of another type, and then `TemplateError` says which.
+A `Kind` says where the pod templates of a kind are and how many pods are made of each; `registry` maps kinds to rows. A
+kind with no rules makes no pods; a kind that is not in the registry may make any number. `template_at` finds a template
+by a path that the author wrote. Templates have not passed the API server: defaults are absent, and a field may be
+missing, null or of another type; `TemplateError` names that field.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LARGEST_COUNT: Final = 2**31 - 1
 
 
 class TemplateError(ValueError):
-    """A wrapped object whose pods cannot be told: `path` is inside the object."""
+    """The pods of a wrapped object cannot be derived; `path` is inside the object."""
 
     def __init__(self, path: str, problem: str) -> None:
         super().__init__(f"{path}: {problem}")
@@ -32,7 +32,7 @@ class TemplateError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A value inside a wrapped object, with its path for complaints; absent and null are both None.
+    """A value inside a wrapped object, with its path for error messages; absent and null are both None.
 
     `key` is the last step to it, empty for the object itself and in lists.
     """
@@ -113,8 +113,8 @@ _PATH: Final = re.compile(rf"template(?:{_STEP})*")
 def template_at(wrapped: Mapping[str, Any], path: str) -> Field:
     """Find the pod template at a path such as `template.spec.workerGroupSpecs[0].template`.
 
-    The leading `template` is the wrapped object itself, and stands alone for a bare Pod. TemplateError if the
-    path is none, or leads to nothing or to something else.
+    The leading `template` is the wrapped object itself, and the whole path for a bare Pod. Raises `TemplateError` if
+    the path is malformed or has no pod template.
     """
     if not _PATH.fullmatch(path):
         raise TemplateError(path, "is no path such as template.spec.groups[0].template")
@@ -146,7 +146,7 @@ def _is_pod_template(field: Field) -> bool:
 
 PodSpec: TypeAlias = Mapping[str, Any]
 Injection: TypeAlias = Callable[[PodSpec, Field, Field], PodSpec]
-"""Adds to a pod spec what an operator adds to it, given the group it is of and the whole object."""
+"""Adds an operator's containers to a pod spec, given the group of the template and the whole object."""
 
 
 def _always(_: Field) -> bool:
@@ -155,12 +155,12 @@ def _always(_: Field) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PodRule:
-    """Where a kind keeps pods of one sort.
+    """Where a kind has pod templates of one sort.
 
-    Every object at `groups` (`*` for every element) has a pod template at `template` below it, or else the one
-    that `otherwise` gives, and `count` says how many pods are made of it. There has to be a group unless the
-    rule is `optional`, or the object is not of those to which it `applies`. Pods that are no `members` need
-    room as the others do, but come so late that no gang can wait for them.
+    Every object at `groups` (`*` for every element) has a pod template at `template` below it, or else the template
+    that `otherwise` returns; `count` returns the number of its pods. At least one group is required unless the rule is
+    `optional` or does not apply (`applies`). Pods that are no `members` need room, but start too late for the gang to
+    wait for them.
     """
 
     groups: str
@@ -177,28 +177,27 @@ class PodRule:
 class Kind:
     """How one kind makes pods: none without rules, and none while the flag at `suspend` is true.
 
-    Whoever resumes a suspended object later takes capacity that was never reserved: what shall be reserved
-    for it has to be declared.
+    A suspended object that is resumed later takes capacity that was not reserved, unless its author declares it.
     """
 
     rules: tuple[PodRule, ...] = ()
     suspend: str = ""
 
     def is_suspended(self, wrapped: Mapping[str, Any]) -> bool:
-        """True if this object, of this kind, makes no pods for now; TemplateError if that cannot be read."""
+        """True while this object is suspended; raises `TemplateError` if the flag is malformed."""
         return bool(self.suspend) and Field(wrapped).at(self.suspend).flag()
 
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """The pods of one wrapped object: what needs room, and how many of them run as the gang."""
+    """The pods of one wrapped object: its pod sets, and how many of the pods the gang waits for."""
 
     sets: tuple[PodSet, ...] = ()
     members: int = 0
 
 
 def pods_of(kind: Kind, wrapped: Mapping[str, Any]) -> Pods:
-    """Tell the pods that an object of this kind makes, template by template; TemplateError if unreadable."""
+    """The pods that an object of this kind makes; raises `TemplateError` if a template is malformed."""
     if kind.is_suspended(wrapped):
         return Pods()
     root = Field(wrapped)
@@ -210,7 +209,7 @@ def pods_of(kind: Kind, wrapped: Mapping[str, Any]) -> Pods:
 
 
 def is_template_of(kind: Kind, wrapped: Mapping[str, Any], path: str) -> bool:
-    """Whether this path, at which there is a pod template, is where an object of this kind has one; also suspended."""
+    """True if the pod template at this path is one of this kind's, also while the object is suspended."""
     root, pointed_out = Field(wrapped), template_at(wrapped, path).value
     try:
         groups = [
@@ -222,7 +221,7 @@ def is_template_of(kind: Kind, wrapped: Mapping[str, Any], path: str) -> bool:
 
 
 def pod_set_at(wrapped: Mapping[str, Any], path: str, count: int) -> PodSet:
-    """Tell what so many pods of the template at this path ask for; TemplateError if there is none."""
+    """The pod set of `count` pods of the template at this path; raises `TemplateError` if there is none."""
     template = template_at(wrapped, path)
     return _shape(template.at("spec"), template.at("spec").mapping(), count)
 
@@ -278,18 +277,18 @@ def _replicas(group: Field) -> int:
 
 
 def _replicas_if_written(task: Field) -> int:
-    """Volcano has no default for them."""
+    """The replicas of a Volcano task, which have no default."""
     return task.at("replicas").integer(default=0)
 
 
 def _job_pods(job_spec: Field) -> int:
-    """How many pods of a Job run at once: never more than have still to complete."""
+    """The pods of a Job that run at once: at most the completions that are left."""
     parallelism = job_spec.at("parallelism").integer(default=1)
     return min(parallelism, job_spec.at("completions").integer(default=parallelism))
 
 
 def _ray_workers(group: Field) -> int:
-    """KubeRay counts slices, of `numOfHosts` pods each, and keeps them between its bounds."""
+    """The workers of a Ray group: slices of `numOfHosts` pods, between the bounds of the group."""
     if group.at("suspend").flag():
         return 0
     lowest = group.at("minReplicas").integer(default=0)
@@ -303,7 +302,7 @@ def _job_set_pods(replicated: Field) -> int:
 
 
 def _workers_of_leaders(spec: Field) -> int:
-    """Each leader is one of its group of `size` pods."""
+    """The workers of all groups: each group has `size` pods, one of which is the leader."""
     size = spec.at("leaderWorkerTemplate.size").integer(default=1)
     return _replicas(spec) * max(size - 1, 0)
 
@@ -323,7 +322,7 @@ _SUBMITTER: Final = _container("ray-job-submitter", "500m", "200Mi")
 
 
 def _with_autoscaler(cluster: str) -> Injection:
-    """KubeRay's sidecar of the head; resources that a user gives it replace its own altogether."""
+    """Adds KubeRay's sidecar to the head; resources of the author replace the default ones as a whole."""
 
     def inject(pod_spec: PodSpec, _: Field, root: Field) -> PodSpec:
         spec = root.at(cluster)
@@ -337,17 +336,17 @@ def _with_autoscaler(cluster: str) -> Injection:
 
 
 def _with_wait_gcs_ready(pod_spec: PodSpec, _: Field, __: Field) -> PodSpec:
-    """Add KubeRay's init container to a worker, as the last."""
+    """Adds KubeRay's init container to a worker, as the last."""
     return _with_one_more(pod_spec, "initContainers", _WAIT_GCS_READY)
 
 
 def with_init_pytorch(pod_spec: PodSpec, group: Field, _: Field) -> PodSpec:
-    """Add the init container with which workers wait for their master."""
+    """Adds the init container with which workers wait for their master."""
     return _with_one_more(pod_spec, "initContainers", _INIT_PYTORCH) if group.key == "Worker" else pod_spec
 
 
 def _with_submitter(pod_spec: PodSpec, _: Field, root: Field) -> PodSpec:
-    """Add to the head the container that submits a RayJob from there."""
+    """Adds the container that submits a RayJob to the head in SidecarMode."""
     if _submission_mode(root) != "SidecarMode":
         return pod_spec
     return _with_one_more(pod_spec, "containers", _SUBMITTER)
@@ -366,12 +365,12 @@ def _default_submitter(spec: Field) -> Field:
 
 
 def _has_own_cluster(root: Field) -> bool:
-    """A RayJob may select a cluster that exists instead of making one."""
+    """True unless the RayJob selects an existing Ray cluster."""
     return not root.at("spec.clusterSelector").mapping()
 
 
 def _with_one_more(pod_spec: PodSpec, containers: str, container: Mapping[str, Any]) -> PodSpec:
-    """Append a container; what is no list stays, for `pod_requests` to refuse."""
+    """Appends a container; `pod_requests` refuses a value that is no list."""
     own = pod_spec.get(containers) or []
     return {**pod_spec, containers: [*own, container]} if isinstance(own, list | tuple) else pod_spec
 
@@ -379,7 +378,7 @@ def _with_one_more(pod_spec: PodSpec, containers: str, container: Mapping[str, A
 def _ray_cluster(
     spec: str, *of_the_head: Injection, applies: Callable[[Field], bool] = _always
 ) -> tuple[PodRule, ...]:
-    """The rules of a Ray cluster whose spec is at this path, as RayJobs and RayServices have one inside."""
+    """The rules of a Ray cluster whose spec is at this path; RayJobs and RayServices contain one."""
     return (
         PodRule(
             groups=f"{spec}.headGroupSpec",
@@ -423,7 +422,7 @@ LEADER_WORKER_SET: Final = Kind(
 
 
 def kubeflow_job(replica_specs: str, *injections: Injection) -> Kind:
-    """How a kind of the Kubeflow training operator makes pods, whose replicas are at `spec.replica_specs`."""
+    """A kind of the Kubeflow training operator whose pod templates are below `spec.<replica_specs>`."""
     rule = PodRule(f"spec.{replica_specs}.*", "template", _replicas, injections)
     return Kind((rule,), suspend="spec.runPolicy.suspend")
 

@@ -1,8 +1,8 @@
-"""The kinds of wrapped objects that are known: one row for each, with all that depends on the kind.
+"""The registry of kinds that can be wrapped: one row for each kind, with everything that depends on the kind.
 
-A kind is known by its API group and name, whatever the version. To add one, add its row, its API group to `VERSIONS` if
-that is new, and its cases to `test_demand.py` and `test_object_status.py` of the core's tests. A kind without a row is
-created as it is; its demand has to be declared, and it ends when its author's words say so.
+A row is found by API group and kind, in any version. To add a kind, add its row, its API group to `VERSIONS` if that is
+new, and its cases to `test_demand.py` and `test_object_status.py` of the core's tests. An object of a kind without a
+row is created unchanged; its author declares its demand, and names the conditions that complete it.
 Source: https://kubernetes.io/docs/reference/kubernetes-api/, and the operators' own types for the kinds of CRDs.
 """
 
@@ -19,10 +19,10 @@ from dispatcher.core.kinds.podsets import Kind, kubeflow_job
 
 @dataclass(frozen=True, slots=True)
 class KnownKind:
-    """One row. `pods` says how the kind makes pods; None where `why_underivable` says why a template cannot tell.
+    """One row. `pods` says how the kind makes pods; it is None where no template says so, for `why_underivable`.
 
-    `status` reads the status of an object. With `ends`, objects of this kind come to an end by themselves. With
-    `serves`, they make no pods, but are wrapped to be used: they tell of something that shall go on.
+    `status` reads the status of an object. `ends` is true if objects of the kind end by themselves. `serves` is true
+    for a kind without pods that other workloads use, such as a Service: its gang is meant to go on.
     """
 
     group: str
@@ -39,12 +39,12 @@ def _without_pods(group: str, *kinds: str, serves: bool = False) -> tuple[KnownK
 
 
 def _with_pods(group: str, kind: str, pods: Kind, status: Rule | None = None) -> KnownKind:
-    """A kind whose objects go on until they are deleted."""
+    """The row of a kind whose objects run until they are deleted."""
     return KnownKind(group, kind, pods, status=status)
 
 
 def _ending(group: str, kind: str, pods: Kind, status: Rule) -> KnownKind:
-    """A kind whose objects end by themselves."""
+    """The row of a kind whose objects end by themselves."""
     return KnownKind(group, kind, pods, status=status, ends=True)
 
 
@@ -107,12 +107,12 @@ _BY_NAME: Final = {(row.group, row.kind): row for row in ROWS}
 KINDS: Final[Mapping[tuple[str, str], Kind]] = {
     name: row.pods for name, row in _BY_NAME.items() if row.pods is not None
 }
-"""How pods are made, by (API group, kind), of every kind whose template tells."""
+"""How a kind makes pods, by (API group, kind), for every kind whose templates say so."""
 
 UNDERIVABLE: Final[Mapping[tuple[str, str], str]] = {
     name: row.why_underivable for name, row in _BY_NAME.items() if row.pods is None
 }
-"""Why the number of pods cannot be told from the template, of the other kinds."""
+"""Why the templates of the other rows do not say how many pods there are."""
 
 VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
     "": ("v1",),
@@ -137,24 +137,22 @@ VERSIONS: Final[Mapping[str, tuple[str, ...]]] = {
 }
 """The versions in which clusters usually serve the kinds of each API group of `KINDS`.
 
-A kind in another version is read by the same rules. But no cluster is asked for the kinds of that version before the
-cluster says that it serves the version: anybody can invent one.
+A kind in another version is read by the same rules. No cluster is asked for the kinds of such a version before the
+cluster lists it: an author can write any version.
 """
 
 
-def ends(group: str, kind: str) -> bool:
-    """True if objects of this kind come to an end by themselves."""
-    row = _BY_NAME.get((group, kind))
-    return row is not None and row.ends
+def row_of(group: str, kind: str) -> KnownKind:
+    """The row of a kind; for an unknown kind, a row that says nothing."""
+    return _BY_NAME.get((group, kind)) or KnownKind(group, kind, pods=None)
 
 
-def serves(group: str, kind: str) -> bool:
-    """True of a kind without pods that is wrapped to be used."""
-    row = _BY_NAME.get((group, kind))
-    return row is not None and row.serves
+def may_make_pods(group: str, kind: str) -> bool:
+    """True unless the kind is known to make no pods."""
+    pods = row_of(group, kind).pods
+    return pods is None or bool(pods.rules)
 
 
 def state_of(group: str, kind: str, raw: Mapping[str, Any]) -> ObjectState:
-    """Tell what an object of this kind says of itself, whatever JSON it is."""
-    row = _BY_NAME.get((group, kind))
-    return object_status.read(row.status if row else None, raw)
+    """The state that an object of this kind reports, for any JSON."""
+    return object_status.read(row_of(group, kind).status, raw)

@@ -1,8 +1,8 @@
-"""Fields of an object that are the API server's to write, or that would keep it from going: none is created.
+"""Fields that the dispatcher drops from wrapped objects: fields of the API server, and finalizers.
 
-Whoever wraps an object that was read from a cluster wraps its uid and its status, too. A finalizer in a template
-would keep what was created, and with it the capacity it holds, until its author takes it off. So these are dropped
-from wrapped objects and from the pod templates in them, and their author is warned of those that said something.
+An object that was read from a cluster has a uid and a status. A finalizer in a template would keep the created object,
+and the capacity it takes, until its author removes the finalizer. These fields are dropped from wrapped objects and
+from their pod templates; the author is warned of those with a value.
 Source: https://kubernetes.io/docs/reference/kubernetes-api/common-definitions/object-meta/
 """
 
@@ -33,12 +33,12 @@ _MOST_NAMED: Final = 8
 
 
 def without_server_fields(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """The metadata that may be created."""
+    """The metadata without the fields that are dropped."""
     return {key: value for key, value in metadata.items() if key not in _FIELDS}
 
 
 def is_pod_template(value: Mapping[str, Any]) -> bool:
-    """True of what makes pods; what is malformed is none: the API server refuses it in its own words."""
+    """True for a pod template; a malformed one is left for the API server to refuse."""
     spec, metadata = value.get("spec"), value.get("metadata") or {}
     if not isinstance(spec, dict) or not isinstance(metadata, dict):
         return False
@@ -49,7 +49,7 @@ def is_pod_template(value: Mapping[str, Any]) -> bool:
 
 
 def warning(spec: AppWrapperSpec) -> str:
-    """Name the fields of the wrapped objects that are dropped though they say something; empty if there are none."""
+    """A sentence with the dropped fields that have a value; empty if there are none."""
     paths = [
         path
         for wrapped in spec.wrapped

@@ -1,10 +1,9 @@
-"""The time that records are stamped with: the database's, carried on by the monotonic clock, never turned back.
+"""The time of records: the database's clock, extrapolated by the monotonic clock, never decreasing.
 
-One bad reading must not make every deadline due and every month of history old. Time that is late does little harm,
-time that is early does much. So a reading that is ahead of what it should be by more than `LARGEST_STEP` is doubted,
-and the clock goes on by itself. Readings that go on saying the same are followed in the end, as the former one may have
-been wrong: soon if the host's own clock agrees, as after a host was suspended, else after an hour, in which an operator
-can look.
+One bad reading must not make every deadline due and every month of history old. A late time does little harm, an early
+time does much. So a reading that is ahead by more than `LARGEST_STEP` is not followed at first. It is followed once
+later readings agree with it for long enough, because the earlier one may have been wrong: after a minute if the host's
+clock agrees, as after a suspended host, else after an hour, in which an operator can correct it.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ from typing import Final
 from dispatcher.errors import StoreUnavailable
 
 LARGEST_STEP: Final = timedelta(seconds=60)
-"""Readings are seconds apart and two good clocks drift by microseconds in that; the shortest grace is a minute."""
+"""Readings are seconds apart, in which two good clocks drift by microseconds; the shortest grace is a minute."""
 
 AGREED_AFTER_SECONDS: Final = 60.0
-"""How long a doubted reading has to last if the host's clock agrees: twenty renewals, so no single bad reading."""
+"""Seconds for which readings must agree if the host's clock agrees: twenty renewals of the lease."""
 
 SETTLED_AFTER_SECONDS: Final = 3600.0
-"""How long it has to last if the host's clock does not agree."""
+"""Seconds for which readings must agree if the host's clock does not."""
 
 
 class Clock:
-    """The database's time, carried on between readings; it never goes back.
+    """The database's time, extrapolated between readings; it never decreases.
 
-    `monotonic` is in seconds. `wall` is the host's own time; without it no first reading is doubted.
+    `monotonic` is in seconds. `wall` is the host's own time; without it the first reading is always followed.
     """
 
     def __init__(self, monotonic: Callable[[], float], wall: Callable[[], datetime] | None = None) -> None:
@@ -39,7 +38,7 @@ class Clock:
         self._off = timedelta(0)
 
     def set(self, database_now: datetime) -> None:
-        """Take a reading of the database's clock, unless that would turn time back or leap ahead."""
+        """Follows a reading of the database's clock, unless it would turn time back or leap ahead."""
         if self._anchor is None:
             self._begin(self._first(database_now))
         off = database_now - self.now()
@@ -51,7 +50,7 @@ class Clock:
         self._begin(max(database_now, self.now()))
 
     def now(self) -> datetime:
-        """The time; only after the first `set`."""
+        """The time; raises `StoreUnavailable` before the first `set`."""
         if self._anchor is None:
             raise StoreUnavailable("the database's clock was never read")
         moment, since = self._anchor
@@ -59,7 +58,7 @@ class Clock:
 
     @property
     def off(self) -> timedelta:
-        """How far the database's clock is ahead (behind, if below 0) and not followed; 0 while it is followed."""
+        """The lead of the database's clock while it is not followed (negative if it is behind); 0 while it is."""
         return self._off
 
     @property
@@ -82,12 +81,12 @@ class Clock:
         self._anchor = moment, self._monotonic()
 
     def _first(self, reading: datetime) -> datetime:
-        """The time to begin with: the database's, or the host's if that is much earlier."""
+        """The first time: the database's, or the host's if that is much earlier."""
         wall = self._wall() if self._wall else reading
         return wall if reading - wall > LARGEST_STEP else reading
 
     def _is_settled(self, off: timedelta, reading: datetime) -> bool:
-        """True once readings have said the same for long enough."""
+        """True once readings have agreed for long enough."""
         now = self._monotonic()
         if self._doubted is None or abs(off - self._doubted[0]) > LARGEST_STEP:
             self._doubted = off, now

@@ -1,4 +1,4 @@
-"""What a gang asks for: its pod sets and their total, as values the queue can hold and compare."""
+"""A gang: its pod sets and their total demand, as comparable values."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class PodSet:
     tolerations: tuple[Toleration, ...] = ()
 
     def tolerates(self, taints: tuple[Taint, ...]) -> bool:
-        """True if nothing in `taints` keeps these pods off the node."""
+        """True if these pods tolerate every scheduling taint of `taints`."""
         return all(
             taint.effect == "PreferNoSchedule" or any(t.covers(taint) for t in self.tolerations)
             for taint in taints
@@ -54,10 +54,10 @@ class PodSet:
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """The whole of what must fit at once.
+    """The pods that must fit at once.
 
-    `demand` is the total that the capacity check uses: see `core.kinds.demand`. `pods` is how many pods must run for
-    the gang to be Running. `pod_sets` are the shapes, from the templates where they can be read.
+    `demand` is the total that the capacity check uses: see `core.kinds.demand`. `pods` is the number of pods that must
+    run for the gang to be Running. `pod_sets` come from the templates where these can be read.
     """
 
     demand: Resources = NOTHING

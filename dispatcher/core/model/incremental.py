@@ -1,7 +1,7 @@
-"""Work over many items in small steps, between which the event loop may serve others.
+"""Work over many items in small steps, between which the event loop can run other tasks.
 
 A function that works in steps is a generator: it yields after a bounded amount of work, and returns its result. The
-core has no clock and decides nothing about time: whoever runs the steps gives way when it is due, or runs them all.
+core has no clock: the caller runs all steps at once, or pauses between them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Steps = Generator[None, None, T]
 """Yields between steps, each of which takes less than a millisecond or so, and returns a T."""
 
 PART: Final = 200
-"""How many items a step is about where each costs some microseconds."""
+"""Items of one step, where each costs some microseconds."""
 
 
 def run(steps: Steps[T]) -> T:
@@ -30,16 +30,16 @@ def run(steps: Steps[T]) -> T:
 
 
 def in_parts(items: Iterable[T], size: int = PART) -> Iterator[list[T]]:
-    """The items, so many at a time; they must not change meanwhile."""
+    """The items in lists of `size`; they must not change meanwhile."""
     iterator = iter(items)
     while part := list(islice(iterator, size)):
         yield part
 
 
 def in_order(items: Iterable[T], key: Callable[[T], Any]) -> Steps[Iterator[T]]:
-    """Sort the items: parts at once, and the whole while it is read, which costs a few comparisons for each item.
+    """The sorted items: each part is sorted in a step, and the parts are merged while they are read.
 
-    What was read is let go of: at the end, a long queue at once would take as long to free as a hundred steps.
+    Items are released as they are read: to free a long queue at once would take as long as a hundred steps.
     """
     parts = []
     for part in in_parts(items):
@@ -50,20 +50,20 @@ def in_order(items: Iterable[T], key: Callable[[T], Any]) -> Steps[Iterator[T]]:
 
 
 def merged(parts: Iterable[list[T]], key: Callable[[T], Any]) -> Iterator[T]:
-    """The items of lists that are sorted each, in order, while they are read; the lists are used up."""
+    """The items of sorted lists, in order; reading empties the lists."""
     drained = list(map(_drained, parts))
     return drained[0] if len(drained) == 1 else heapq.merge(*drained, key=key)
 
 
 def _drained(part: list[T]) -> Iterator[T]:
-    """Hand out the items of a list, which holds on to none that was."""
+    """Yields the items of a list and removes each from it."""
     part.reverse()
     while part:
         yield part.pop()
 
 
 def release(items: dict[Any, Any]) -> Steps[None]:
-    """Empty a dictionary that nobody needs any more: to free many entries at once takes tens of milliseconds."""
+    """Empties a dictionary in steps: to free many entries at once takes tens of milliseconds."""
     while items:
         for _ in range(min(PART, len(items))):
             items.popitem()

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PodCounts:
-    """The pods of one AppWrapper by phase; every live one that does not run is pending.
+    """The pods of one AppWrapper by phase; every live pod that does not run is pending.
 
-    Of the pending, `starting` and `unschedulable` are in that plight; of the failed, `evicted`. `lost` are the live
-    ones on nodes that are known and not Ready. `exit_codes` are those of all failed ones.
+    `starting` and `unschedulable` count pending pods, `evicted` counts failed pods, and `lost` counts live pods on
+    nodes that are not Ready. `exit_codes` are those of all failed pods.
     """
 
     pending: int = 0
@@ -25,5 +25,5 @@ class PodCounts:
 
     @property
     def live(self) -> int:
-        """How many are neither Succeeded nor Failed: capacity is not free before this is 0."""
+        """The number of pods that are neither Succeeded nor Failed; capacity is released once it is 0."""
         return self.pending + self.running

@@ -34,7 +34,7 @@ _BINARY: Final = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 
 class QuantityError(ValueError):
-    """Not a quantity, not one that can be asked for, or not the name of a resource; says what is allowed."""
+    """A quantity or the name of a resource is malformed or out of range; the message says what is allowed."""
 
 
 def parse_quantity(value: object) -> Fraction:
@@ -66,9 +66,9 @@ def resource_amounts(quantities: Mapping[str, object]) -> Resources:
 
 
 def check_resource_name(name: object) -> None:
-    """Refuse what Kubernetes would not call a resource: `cpu`, `nvidia.com/gpu` and the like are allowed.
+    """Raises `QuantityError` for a name that Kubernetes does not allow, unlike `cpu` or `nvidia.com/gpu`.
 
-    The API server checks no name inside a custom resource, and some of what it takes (NUL) no database does.
+    The API server does not check names inside a custom resource, and Postgres cannot store some of them (NUL).
     """
     if not (isinstance(name, str) and len(name) <= LONGEST_RESOURCE_NAME and _is_qualified(name)):
         raise QuantityError(
@@ -100,7 +100,7 @@ def _multiplier(match: re.Match[str]) -> Fraction | int:
 
 @lru_cache(maxsize=8192)
 def _amount_of_text(text: str, milli: bool) -> int:
-    """Few different quantities are written again and again: every pod event reads some."""
+    """The amount of a text; cached, because every pod event reads the same few texts."""
     return _in_base_units(text, milli)
 
 
@@ -116,12 +116,12 @@ def _in_base_units(value: object, milli: bool) -> int:
 
 @lru_cache(maxsize=1024)
 def _is_qualified(name: str) -> bool:
-    """The same few names are checked with every pod event."""
+    """True for a qualified name; cached, because every pod event checks the same few names."""
     return is_qualified_name(name)
 
 
 def _shown(value: object) -> str:
-    """Show what was written, short and printable; integers past 64 bits cannot all be printed."""
+    """The value as short, printable text; Python cannot print all integers beyond 64 bits."""
     if isinstance(value, int) and value.bit_length() > 64:
         return f"an integer of {value.bit_length()} bits"
     if not isinstance(value, str):
@@ -139,7 +139,7 @@ def in_words(resource: str, amount: int) -> str:
 
 
 def _bytes_in_words(amount: int) -> str:
-    """Exactly, unless only kibibytes are exact for gibibytes: of these the tenths are enough, and not one too many."""
+    """The exact amount; above 1 Gi without an exact unit, tenths of Gi, rounded down."""
     for unit, size in (("Gi", 2**30), ("G", 10**9), ("Mi", 2**20), ("M", 10**6)):
         if amount and amount % size == 0:
             return f"{amount // size}{unit}"

@@ -1,6 +1,6 @@
-"""One AppWrapper as the queue believes it to be: the value that is committed, remembered and projected.
+"""The record of one AppWrapper: the value that is committed, cached and projected to the status.
 
-A `Record` is the whole row of an AppWrapper, its current attempt included. It is never changed, only
+A `Record` is the row of an AppWrapper with its current attempt. It is immutable, and
 replaced by `core.lifecycle.record_change`; `version` grows by one with every committed change and guards each write.
 """
 
@@ -19,34 +19,34 @@ from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Re
 
 
 class Phase(StrEnum):
-    """Where an AppWrapper is in its life; exactly one at a time."""
+    """The phase of an AppWrapper; it has exactly one at a time."""
 
     QUEUED = "Queued"
-    """It waits; nothing of it exists in any cluster."""
+    """It is pending; no cluster has anything of it."""
     SUSPENDED = "Suspended"
-    """Its user holds it back; it does not stand in the queue."""
+    """Its user suspended it; it is not in the queue."""
     DISPATCHING = "Dispatching"
-    """Committed to a cluster, its capacity is taken; its objects are being created."""
+    """It is committed to a cluster, which is charged with its demand; its objects are being created."""
     DISPATCHED = "Dispatched"
     """Every wrapped object was created."""
     RUNNING = "Running"
     """The gang's pods run."""
     RUNNING_HOLD_COMPLETION = "RunningHoldCompletion"
-    """Some of its wrapped objects are done; its capacity is held until all is over."""
+    """Some of its wrapped objects are done; its cluster is charged until all are."""
     COMPLETED = "Completed"
-    """All is done and no pod lives; nothing is held, and it never runs again."""
+    """All is done and no pod lives; its capacity is released, and it never runs again."""
     REQUEUEING = "Requeueing"
-    """It could not be created or did not run; what exists is being removed, then it is queued again."""
+    """It could not be created or was evicted; its objects are being removed, then it is queued again."""
     SUSPENDING = "Suspending"
-    """Its user suspended it; what exists is being removed, then it is suspended."""
+    """Its user suspended it; its objects are being removed, then it is suspended."""
     FAILING = "Failing"
-    """It failed; what takes capacity is being removed, then it has failed."""
+    """It failed; the objects that take capacity are being removed, then it is Failed."""
     FAILED = "Failed"
-    """It will not run again; nothing is held."""
+    """It failed and never runs again; its capacity is released."""
     DELETING = "Deleting"
-    """The AppWrapper was deleted; its capacity is held until its pods are confirmed gone."""
+    """The AppWrapper was deleted; its cluster is charged until its pods are confirmed gone."""
     DELETED = "Deleted"
-    """Nothing is left but history."""
+    """Only its history is left."""
 
 
 HOLDING: frozenset[Phase] = frozenset(
@@ -65,12 +65,12 @@ HOLDING: frozenset[Phase] = frozenset(
 
 
 ACTIVE: frozenset[Phase] = frozenset({Phase.DISPATCHED, Phase.RUNNING, Phase.RUNNING_HOLD_COMPLETION})
-"""Phases in which everything was created, and is watched over."""
+"""Phases in which every object was created and the lifecycle policy counts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A fact with its times: `since` is the last change of `status`, `updated` the last change of anything."""
+    """A condition: `since` is the last change of `status`, `updated` the last change of any field."""
 
     type: ConditionType | ComponentsCondition
     status: bool
@@ -81,15 +81,15 @@ class Condition:
 
 
 RESERVATION: Final = "; a backfill reservation "
-"""Begins what a pending reason says of a backfill reservation; no name of a cluster, resource or label contains it."""
+"""Begins the text about a backfill reservation; no name of a cluster, resource or label contains it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Why an AppWrapper waits: a code for machines, a sentence for people, and what it is about.
+    """The pending reason of an AppWrapper: a code, a sentence, and the resource and cluster concerned.
 
-    Where there are member clusters, `clusters` says why of each, by name, and the rest is about the one that comes
-    nearest. A change of `clusters` alone is no news.
+    With member clusters, `clusters` has the rejection of each, by name, and the other fields are about the cluster
+    nearest to a fit. A change of `clusters` alone is not committed.
     """
 
     reason: str
@@ -100,18 +100,18 @@ class Pending:
 
     @property
     def mcad_message(self) -> str:
-        """How MCAD says it in the condition Backoff: a hub with members has words of its own."""
+        """MCAD's message for the condition Backoff; a hub with members has another one."""
         return words.NO_CLUSTER_HAS_ENOUGH if self.clusters else words.INSUFFICIENT_RESOURCES
 
     @property
     def reservation(self) -> str:
-        """What the message says of a backfill reservation; empty if nothing."""
+        """The text about the backfill reservation; empty if there is none."""
         return self.message.partition(RESERVATION)[2]
 
 
 @dataclass(frozen=True, slots=True)
 class NotedIssue:
-    """What is wrong with a gang that was dispatched, and since when; it is acted upon if it lasts."""
+    """The health issue of a dispatched gang, and since when it lasts."""
 
     reason: str
     message: str
@@ -120,9 +120,9 @@ class NotedIssue:
 
 @dataclass(frozen=True, slots=True)
 class ObjectRef:
-    """A wrapped object in a cluster, as one attempt wants or has it; `uid` is empty until created.
+    """A wrapped object of one attempt in a cluster; `uid` is empty until it is created.
 
-    `done` is remembered once it was seen: the object itself may be cleaned up before its gang is done.
+    `done` stays true once it was observed: the object may be deleted before its gang is done.
     """
 
     item: int
@@ -136,7 +136,7 @@ class ObjectRef:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One dispatch of one AppWrapper to one cluster; it holds capacity until `ended_at`."""
+    """One dispatch of one AppWrapper to one cluster, which is charged until `ended_at`."""
 
     number: int
     cluster: str
@@ -153,15 +153,13 @@ Shape = tuple[Gang, ClusterRequirements]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The row of one AppWrapper. `enqueue_seq` is 0 until the store has given it one.
+    """The row of one AppWrapper. `enqueue_seq` is 0 until the store assigns it.
 
-    `user` and `groups` are who submitted it; empty if nobody vouches for that.
-
-    `reason` and `message` say why it failed or went back. `requeuings` counts how often it was taken from its
-    cluster, `retries` how often of these for what MCAD did not look at; `requeuing_seconds` is how long it may be
-    short of pods before the next time (0 if nobody asked). `expected_seconds` is how long its user expects it to
-    run. `kept_until` is when what is left of it after its end will be removed; None if nothing is left. `last_event_at`
-    is the time of its last event; None if an older release wrote the record.
+    `user` and `groups` are the submitter, empty if no policy vouches for it. `reason` and `message` say why the gang
+    failed or was requeued. `requeuings` counts evictions, `retries` those of them for reasons that MCAD does not have.
+    `requeuing_seconds` is how long the next attempt may be short of pods (0 without a limit by its author).
+    `expected_seconds` is the run time that its user expects. `kept_until` is when the objects of an ended gang will be
+    removed; None if there are none. `last_event_at` is None if an older release wrote the record.
     """
 
     uid: str
@@ -204,7 +202,7 @@ class Record:
 
     @property
     def shape(self) -> Shape:
-        """All that decides where it fits: in one pass, equal shapes are refused alike."""
+        """The values that decide where the gang fits: a cycle refuses equal shapes alike."""
         return self.gang, self.requirements
 
     @property
@@ -213,13 +211,13 @@ class Record:
         return self.phase in HOLDING
 
     def condition(self, type_: ConditionType) -> Condition | None:
-        """The condition of that type, if it ever was set."""
+        """The condition of that type; None if it was never set."""
         return next((entry for entry in self.conditions if entry.type == type_), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One line of history: what happened to an AppWrapper, written in the transaction that made it so."""
+    """One event of history, written in the transaction that commits the change."""
 
     at: datetime
     cause: str
@@ -233,10 +231,10 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A step from one record to the next, with the history it makes.
+    """A step from one record to the next, with its events.
 
-    `before` is None for an AppWrapper that was never seen. The store commits it only if the row still has
-    `before.version`; `after.version` is already `before.version + 1`.
+    `before` is None for an AppWrapper that the database does not know. The store commits a change only if the row still
+    has `before.version`; `after.version` is `before.version + 1`.
     """
 
     before: Record | None

@@ -1,4 +1,4 @@
-"""What an AppWrapper requires of a cluster, and the reason with which a cluster refuses it: values of the record."""
+"""Cluster requirements of an AppWrapper, and the rejection of one cluster: values of the record."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Kind = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class ClusterRequirements:
-    """What an AppWrapper requires of a cluster, whatever is free there; equal ones are answered alike.
+    """What a cluster must have for an AppWrapper, besides capacity; every cluster treats equal requirements alike.
 
-    `prefers` only matters among clusters it may go to; everything is no preference. `ruled_out` are clusters where a
-    foreign object has one of its names, each with a sentence on it.
+    `prefers` only matters among clusters that the gang fits; `EVERYTHING` is no preference. `ruled_out` are clusters
+    where a foreign object has a name of the gang's, each with a sentence.
     """
 
     selector: Selector = EVERYTHING
@@ -28,7 +28,7 @@ class ClusterRequirements:
     _hash: int = field(init=False, repr=False, compare=False, default=0)
 
     def __post_init__(self) -> None:
-        # Every pass looks it up, for every shape, and a selector may be long.
+        # Every cycle hashes the requirements of every shape, and a selector may be long.
         parts = (self.selector, self.prefers, self.namespace, self.kinds, self.ruled_out)
         object.__setattr__(self, "_hash", hash(parts))
 
@@ -36,13 +36,13 @@ class ClusterRequirements:
         return self._hash
 
     def directed(self, selector: Selector, prefers: Selector) -> ClusterRequirements:
-        """The same by other wishes of its user."""
+        """The same with other selectors."""
         if (selector, prefers) == (self.selector, self.prefers):
             return self
         return replace(self, selector=selector, prefers=prefers)
 
     def without(self, cluster: str, message: str) -> ClusterRequirements:
-        """The same, but for a cluster that is out of the question; `message` says why."""
+        """The same without a cluster; `message` says why."""
         others = frozenset(each for each in self.ruled_out if each[0] != cluster)
         return replace(self, ruled_out=others | {(cluster, one_line(message))})
 
@@ -52,7 +52,7 @@ ANYWHERE: Final = ClusterRequirements()
 
 @dataclass(frozen=True, slots=True)
 class Rejection:
-    """Why one cluster does not take an AppWrapper now; `resource` is what it is relatively shortest of, if of any."""
+    """Why one cluster does not take an AppWrapper; `resource` is the scarcest one there, empty if none is."""
 
     cluster: str
     reason: str

@@ -14,7 +14,7 @@ LARGEST_AMOUNT: Final = 2**63 - 1
 
 
 class Resources(Mapping[str, int]):
-    """An immutable, hashable vector of amounts by resource name; zeros are not kept."""
+    """An immutable, hashable vector of amounts by resource name; without zeros."""
 
     __slots__ = ("_amounts", "_hash")
 
@@ -65,7 +65,7 @@ class Resources(Mapping[str, int]):
         return Resources({name: amount * factor for name, amount in self._amounts.items()})
 
     def positive_part(self) -> Resources:
-        """Per resource max(0, amount): what is still outstanding of a demand, never a credit."""
+        """Per resource max(0, amount), such as the reservation that is left of a demand."""
         if all(amount > 0 for amount in self._amounts.values()):
             return self
         return Resources({name: amount for name, amount in self._amounts.items() if amount > 0})
@@ -76,11 +76,11 @@ class Resources(Mapping[str, int]):
         return Resources({name: max(self[name], other.get(name, 0)) for name in names})
 
     def fits_in(self, free: Mapping[str, int]) -> bool:
-        """True if every amount asked for is there; what is not asked for may be in debt."""
-        # No generator, and no call for each amount: a cycle asks this for every gang and cluster.
-        there = free._amounts if isinstance(free, Resources) else free  # noqa: SLF001  # its own
+        """True if `free` has every requested amount; other resources may be negative."""
+        # Without a generator or a call for each amount: a cycle calls this for every gang and cluster.
+        available = free._amounts if isinstance(free, Resources) else free  # noqa: SLF001  # its own
         for name, amount in self._amounts.items():  # noqa: SIM110
-            if amount > 0 and amount > there.get(name, 0):
+            if amount > 0 and amount > available.get(name, 0):
                 return False
         return True
 

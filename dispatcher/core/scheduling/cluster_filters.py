@@ -30,13 +30,13 @@ UNREACHABLE: Final = "ClusterUnreachable"
 CREDENTIALS_REFUSED: Final = "ClusterCredentialsRefused"
 """The cluster's API server answers, but does not accept our credentials."""
 ANSWERS_TOO_LARGE: Final = "ClusterAnswersTooLarge"
-"""The cluster's API server sends answers that no honest one sends: too large, too many, or compressed unasked."""
+"""The cluster's API server sends answers beyond all bounds: too large, too many, or compressed without request."""
 ANOTHER_CLUSTER: Final = "ClusterIsAnother"
-"""Where the kubeconfig leads is not the cluster it used to be."""
+"""The kubeconfig leads to another cluster than before."""
 CORDONED: Final = "ClusterCordoned"
-"""Somebody closed the cluster to new gangs; what runs there stays."""
+"""An operator closed the cluster to new gangs; running gangs stay."""
 DRAINING: Final = "ClusterDraining"
-"""The cluster is being emptied."""
+"""An operator closed the cluster and its gangs are evicted."""
 KIND_MISSING: Final = "KindNotInstalled"
 """The cluster does not serve the kind of a wrapped object."""
 NAMESPACE_MISSING: Final = "NamespaceMissing"
@@ -44,21 +44,21 @@ NAMESPACE_MISSING: Final = "NamespaceMissing"
 NAMESPACE_NOT_ENABLED: Final = "NamespaceNotEnabled"
 """The AppWrapper's namespace in the cluster has not opted in to gangs."""
 MEMBERS_UNKNOWN: Final = "MembersUnknown"
-"""The MemberClusters cannot be listed, so nobody knows which clusters there are."""
+"""The MemberClusters cannot be listed, so the clusters are unknown."""
 NAME_TAKEN: Final = "NameTaken"
-"""An object that is not ours has the name of a wrapped object there."""
+"""A foreign object in the cluster has the name of a wrapped object."""
 
 LONGEST_MESSAGE: Final = 1024
-"""Characters of what is said of one cluster."""
+"""Characters of the message about one cluster."""
 
 WHOLE: Final = 10**6
-"""What is left of a cluster is counted in millionths of all it has."""
+"""The capacity that would be left is counted in millionths of the total."""
 TENTHS: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Why a cluster takes nobody now, whoever asks; one of the reasons above, and a sentence."""
+    """Why a cluster takes no gang now: one of the reasons above, and a sentence."""
 
     reason: str
     message: str
@@ -66,9 +66,9 @@ class Closed:
 
 @dataclass(frozen=True, slots=True)
 class ClusterSnapshot:
-    """What is known of one cluster in one pass, which takes from `snapshot` what it gives away.
+    """One cluster in one cycle, which takes the demand of placed gangs from `capacity`.
 
-    The snapshot is without what the cluster keeps in reserve. `errors` is how much went wrong there lately.
+    `capacity` is without the reserve of the cluster. `errors` is the number of recent errors there.
     """
 
     name: str
@@ -83,25 +83,27 @@ class ClusterSnapshot:
 
 
 def rejection(requirements: ClusterRequirements, snapshot: ClusterSnapshot) -> Rejection | None:
-    """Say why it may not go there, however much is free; None if it may."""
-    for reason, message in _objections(requirements, snapshot):
+    """The rejection of these requirements by a cluster, whatever its capacity; None if it accepts them."""
+    for reason, message in _failed_filters(requirements, snapshot):
         return Rejection(snapshot.name, reason, _short(message))
     return None
 
 
 def has_no_cluster_left(requirements: ClusterRequirements, labels: Mapping[str, Mapping[str, str]]) -> bool:
-    """True if none of the clusters, whose `labels` are by name, will ever take it: each is excluded or ruled out."""
+    """True if every cluster, with its `labels` by name, is excluded by the selector or ruled out."""
     ruled_out = {name for name, _ in requirements.ruled_out}
     return all(name in ruled_out or not requirements.selector.matches(own) for name, own in labels.items())
 
 
 def _short(message: str) -> str:
-    """A status has room for the messages of all clusters, whatever is written in selectors and on clusters."""
+    """The message cut to `LONGEST_MESSAGE`, so that a status has room for those of all clusters."""
     return message if len(message) <= LONGEST_MESSAGE else f"{message[: LONGEST_MESSAGE - 1]}…"
 
 
-def _objections(requirements: ClusterRequirements, snapshot: ClusterSnapshot) -> Iterator[tuple[str, str]]:
-    """What lasts longest comes first: who excludes a cluster need not hear how it is."""
+def _failed_filters(
+    requirements: ClusterRequirements, snapshot: ClusterSnapshot
+) -> Iterator[tuple[str, str]]:
+    """The failed filters with their messages, the most lasting first."""
     if unmet := requirements.selector.unmet(snapshot.labels):
         yield NOT_SELECTED, f"its labels do not match {', '.join(map(str, unmet))}"
     if snapshot.closed is not None:
@@ -120,10 +122,10 @@ def _objections(requirements: ClusterRequirements, snapshot: ClusterSnapshot) ->
 
 
 class Score(NamedTuple):
-    """How well a cluster suits a gang that fits it: the lowest wins, and no two clusters are equal.
+    """The score of a cluster that a gang fits: the lowest wins, and no two clusters are equal.
 
-    `tenths` and `left` are what would be left of the resource that would be scarcest, of what the gang asks for: of
-    devices if it asks for any, then of the rest. One gang's scores are comparable, those of two are not.
+    `tenths` and `left` are the share of the scarcest requested resource that would be left: of devices if the gang
+    requests any, then of other resources. Only scores of the same gang are comparable.
     """
 
     tenths: int
@@ -136,7 +138,7 @@ class Score(NamedTuple):
 def score(
     gang: Gang, requirements: ClusterRequirements, snapshot: ClusterSnapshot, available: Resources
 ) -> Score:
-    """Rate a cluster of which `available` is what the gang may take, and enough."""
+    """The score of a cluster with `available` capacity for the gang, in which the gang fits."""
     left = _left(gang.demand, available, snapshot.capacity.total_for(gang))
     scarcest = left[0] if any(map(_is_device, gang.demand)) else left[1]
     return Score(
@@ -149,7 +151,7 @@ def score(
 
 
 def _left(demand: Resources, available: Resources, total: Resources) -> tuple[int, int]:
-    """Of devices and of the rest: the least that would be left of one, in millionths of all there is of it."""
+    """The smallest share that would be left of a device and of another resource, in millionths of the total."""
     shares = {
         name: (available[name] - amount) * WHOLE // total[name]
         for name, amount in demand.items()
@@ -161,5 +163,5 @@ def _left(demand: Resources, available: Resources, total: Resources) -> tuple[in
 
 
 def _is_device(resource: str) -> bool:
-    """True of what a vendor adds, such as `nvidia.com/gpu`: dearer, and less of it, than what every node has."""
+    """True for a vendor's resource, such as `nvidia.com/gpu`: scarcer than cpu and memory."""
     return "/" in resource

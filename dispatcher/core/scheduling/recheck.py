@@ -1,4 +1,4 @@
-"""Does what was decided still hold: a plan over a long queue takes seconds, and clusters change meanwhile."""
+"""The check of placements before their commit: a cycle over a long queue takes seconds, and clusters change."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from dispatcher.core.scheduling.cycle import Placed
 
 
 def still_fitting(placed: Iterable[Placed], snapshots: Mapping[str, ClusterSnapshot]) -> list[Placed]:
-    """Those that their cluster takes still, in order, all of them at once; `snapshots` are used up by them.
+    """The placements that still fit their clusters, in order; their demand is taken from `snapshots`.
 
-    The others are for the next cycle to decide. On the hub alone nothing that is required of a cluster matters.
+    The next cycle decides on the other gangs. On the hub alone, cluster requirements do not count.
     """
     found = []
     for each in placed:

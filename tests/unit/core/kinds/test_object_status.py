@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.core.kinds.object_status import End, ObjectState
-from dispatcher.core.kinds.registry import KINDS, ROWS, ends, state_of
+from dispatcher.core.kinds.registry import KINDS, ROWS, row_of, state_of
 
 OPEN, SUCCEEDED = End.OPEN, End.SUCCEEDED
 
@@ -247,11 +247,11 @@ def test_ray_service_that_kuberay_gave_up_has_failed(reason: str) -> None:
 
 
 def test_kinds_that_end_are_known_with_their_group_and_make_pods() -> None:
-    assert ends("batch", "Job")
-    assert ends("batch.volcano.sh", "Job")
-    assert not ends("", "Job")
-    assert not ends("apps", "Deployment")
-    assert not ends("ray.io", "RayCluster")
+    assert row_of("batch", "Job").ends
+    assert row_of("batch.volcano.sh", "Job").ends
+    assert not row_of("", "Job").ends
+    assert not row_of("apps", "Deployment").ends
+    assert not row_of("ray.io", "RayCluster").ends
     assert all(row.pods and row.pods.rules for row in ROWS if row.ends)
 
 
