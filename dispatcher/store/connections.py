@@ -47,9 +47,10 @@ _DATA_CLASSES: Final = ("22", "23", "54")
 """SQLSTATE classes for faults of the data itself: data, integrity, program limits."""
 _ABSENT_SCHEMA: Final = ("42P01", "42703", "42883", "3F000")
 """Undefined table, column, function, schema."""
-_PASSING: Final = ("08", "40", "53", "55", "57", "25006")
-"""SQLSTATE classes that a retry may clear: connection, rollback, resources, object in use, intervention; 25006 is a
-read-only server, as after a failover."""
+TRANSIENT: Final = ("08", "40", "53", "55", "57")
+"""SQLSTATE classes that a retry may clear: connection, rollback, resources, object in use, intervention."""
+_READ_ONLY: Final = "25006"
+"""SQLSTATE of a write to a read-only server, as after a failover."""
 
 Connection = psycopg.AsyncConnection[tuple[object, ...]]
 
@@ -132,7 +133,9 @@ def in_our_words(error: psycopg.Error) -> StoreError:
         return DataRefused(message)  # without a state it is the driver that refuses, a NUL for instance
     if state in _ABSENT_SCHEMA:
         return SchemaMismatch(f"{message}; run: dispatcher migrate")
-    if state.startswith(_PASSING) or isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
+    if state.startswith((*TRANSIENT, _READ_ONLY)) or isinstance(
+        error, psycopg.OperationalError | psycopg.InterfaceError
+    ):
         return StoreUnavailable(message)
     return StoreError(message)
 

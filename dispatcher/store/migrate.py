@@ -27,9 +27,6 @@ LOCK: Final = 0x61776D6967726174
 
 PARTITION: Final = re.compile(r"_(\d{4}_\d{2}|default)$")
 
-LOCK_TIMEOUT: Final = "15s"
-"""Longest wait for another migration, or for a table in use."""
-
 
 def migrate(url: str, target: str = "head") -> tuple[str, ...]:
     """Upgrade to revision `target`. Safe to repeat, also from several places at once.
@@ -75,7 +72,7 @@ def is_ours(name: str | None, type_: str, parents: object) -> bool:  # noqa: ARG
 
 @contextmanager
 def _connection(url: str) -> Iterator[Connection]:
-    engine = sync_engine(url, lock_timeout=LOCK_TIMEOUT)
+    engine = sync_engine(url, lock_timeout=reader.LOCK_TIMEOUT)
     with translated(), engine.connect() as connection:
         yield connection
 

@@ -33,6 +33,7 @@ IDLE_SECONDS: Final = 60
 """Longest silence in a transaction. The role's own timeout is the same, and ends the session with a clearer error."""
 
 LOCK_TIMEOUT: Final = "15s"
+"""Longest wait of a migration for another migration, or for a table in use."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ import psycopg
 from psycopg import sql
 
 from dispatcher.errors import CommandFailed, StoreUnavailable
-from dispatcher.store.connections import Connection, connected
+from dispatcher.store.connections import TRANSIENT, Connection, connected
 from dispatcher.store.reader import READER
 from dispatcher.store.reports import Report
 
@@ -27,8 +27,6 @@ GRACE: Final = timedelta(seconds=10)
 """Added to the server's timeout, so that the server reports the timeout itself."""
 LOCK_TIMEOUT: Final = timedelta(seconds=1)
 
-_PASSING: Final = ("08", "40", "53", "55", "57")
-"""SQLSTATE classes that a retry may clear."""
 _MANY_STATEMENTS: Final = "cannot insert multiple commands into a prepared statement"
 
 
@@ -131,7 +129,7 @@ def _refusals_translated(timeout: timedelta) -> Iterator[None]:
     except psycopg.errors.QueryCanceled as error:
         raise StoreUnavailable(f"no answer within {timeout.total_seconds():g} s") from error
     except psycopg.Error as error:
-        if (error.sqlstate or "").startswith(_PASSING) or isinstance(error, psycopg.OperationalError):
+        if (error.sqlstate or "").startswith(TRANSIENT) or isinstance(error, psycopg.OperationalError):
             raise
         raise CommandFailed(_refusal(error)) from error
 

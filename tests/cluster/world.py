@@ -18,10 +18,10 @@ import yaml
 from dispatcher import errors
 from dispatcher.kube.client import MERGE_PATCH, ClusterClient
 from dispatcher.store.database import Database
-from dispatcher.store.history import History, QueueEntry
 from testbed.forkserver import ForkServer
 from testbed.plane import Plane
 from testbed.processes import Ending, Process, Supervisor
+from tests.history import History, QueueEntry
 
 Json = dict[str, Any]
 T = TypeVar("T")

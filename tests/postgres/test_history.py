@@ -11,8 +11,8 @@ import psycopg
 from dispatcher.core.model.record import Event, Phase
 from dispatcher.core.scheduling.ordering import effective_priority, in_order
 from dispatcher.store.database import Database
-from dispatcher.store.history import History, QueueEntry, TimelineEntry
 from dispatcher.store.queue import QueueStore
+from tests.history import History, QueueEntry, TimelineEntry
 from tests.postgres.changes import (
     GANG,
     LATER,

@@ -37,8 +37,8 @@ from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.cycle import Policy
 from dispatcher.store.database import Database
-from dispatcher.store.history import History, TimelineEntry
 from tests.builders import NOW, make_newcomer
+from tests.history import History, TimelineEntry
 from tests.postgres.leader import CLUSTERS, Leader, Luck, Wish
 
 T = TypeVar("T")
