@@ -1,7 +1,6 @@
-"""The queue, who leads it, and its history.
+"""The queue, leader election, and history.
 
-Plain SQL on purpose: it is the page an operator reads to know the tables. `store/tables.py` says the same to
-SQLAlchemy, and a test holds the two together.
+Plain SQL on purpose: operators read this page to know the tables. A test keeps `store/tables.py` equal to it.
 """
 
 from alembic import op
@@ -12,7 +11,7 @@ branch_labels = None
 depends_on = None
 
 TABLES = (
-    # Whose objects are whose: this id is on everything we create. One row, made here, never changed.
+    # This id is on every object that the dispatcher creates. The one row is made here.
     """
     CREATE TABLE hub (
         singleton   boolean     NOT NULL DEFAULT true CONSTRAINT ck_hub_one_row CHECK (singleton),
@@ -81,7 +80,7 @@ TABLES = (
     WHERE phase = 'Queued'
     """,
     "CREATE INDEX ix_appwrapper_live ON appwrapper (uid) WHERE phase <> 'Deleted'",
-    # What was committed at submission is what is created, whatever becomes of the AppWrapper later.
+    # The spec as submitted, from which objects are created whatever happens to the AppWrapper later.
     """
     CREATE TABLE spec_blob (
         spec_hash text  NOT NULL,
@@ -106,7 +105,7 @@ TABLES = (
         CONSTRAINT pk_attempt PRIMARY KEY (uid, number)
     ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02)
     """,
-    # The promise that an AppWrapper never runs twice, kept by the database itself.
+    # The database itself ensures that an AppWrapper never runs twice.
     "CREATE UNIQUE INDEX uq_attempt_live ON attempt (uid) WHERE ended_at IS NULL",
     """
     CREATE TABLE attempt_object (
@@ -151,12 +150,12 @@ TABLES = (
     """,
     "CREATE INDEX ix_event_uid_at ON event (uid, at)",
     "CREATE INDEX ix_event_at ON event USING brin (at)",
-    # An event must never fail the transaction that makes it true for want of a partition.
+    # A missing partition must never fail the transaction that writes an event.
     "CREATE TABLE event_default PARTITION OF event DEFAULT",
 )
 
 VIEWS = (
-    # THE order of the queue; dispatcher.core.scheduling.ordering has the same formula, and a test compares them.
+    # The order of the queue. `dispatcher.core.scheduling.ordering` has the same formula, and a test compares the two.
     """
     CREATE FUNCTION effective_priority(
         priority integer, priority_slope double precision, created_at timestamptz, now timestamptz

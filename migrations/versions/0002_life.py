@@ -1,9 +1,9 @@
-"""How a life goes on after its dispatch: requeuings, ailments, what is done, what is kept after the end.
+"""Life after the dispatch: requeuings, health issues, finished objects, objects kept after the end.
 
 Every column has a default, so adding it rewrites no table and locks it for a moment only.
 
-There is no way back past an AppWrapper in one of the phases that came with this. The code of revision 0001 cannot
-load them, and none of its own phases says the same: it would run again what is done, and run what is held back.
+A downgrade refuses AppWrappers in one of the new phases. The code of revision 0001 cannot load them, and none of its
+own phases means the same: it would run finished and suspended AppWrappers again.
 """
 
 from alembic import op
@@ -53,12 +53,12 @@ def upgrade() -> None:
     for table, columns in COLUMNS.items():
         added = ", ".join(f"ADD COLUMN {column}" for column in columns)
         op.execute(f"ALTER TABLE {table} {added}")
-    # Before, nothing else could make one fail.
+    # Before this revision an AppWrapper could fail for no other reason.
     op.execute("UPDATE appwrapper SET reason = 'ItemCreationFailure.' WHERE phase IN ('Failing', 'Failed')")
 
 
 def downgrade() -> None:
-    # Locked first, so that none comes into such a phase after it was asked.
+    # Locked first, so that no AppWrapper enters such a phase after the check.
     op.execute("LOCK TABLE appwrapper IN ACCESS EXCLUSIVE MODE")
     op.execute(REFUSE_LATER_PHASES)
     for table, columns in COLUMNS.items():

@@ -1,6 +1,6 @@
-"""What an AppWrapper requires of a cluster, now that there may be many; and since when one does not answer.
+"""Cluster requirements of AppWrappers, and the time since when each cluster is unreachable.
 
-All that is added has a default, so adding it rewrites no table. What was queued before requires nothing.
+Every column has a default, so adding it rewrites no table. AppWrappers queued before have no requirements.
 """
 
 from alembic import op

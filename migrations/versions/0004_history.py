@@ -1,10 +1,10 @@
-"""What history needs beside events: who submitted, when it began and ended, how each cluster and queue was.
+"""History beyond events: submitters, times of begin and end, samples of clusters and queues.
 
-`event.change` is what a step changed in the row of its AppWrapper: folded in order, they give the row. What was
-recorded before this revision has none, so the last event there is of each AppWrapper is given what its row is now.
+`event.change` has a step's changes to its AppWrapper's row: folded in order, they give the row. Older events have none,
+so the last event of each AppWrapper gets its current row.
 
-Samples and events of clusters are append-only and partitioned by month, as `event` is. The role for people who
-only read is one for the whole server, since roles are; who may not make roles is told, and does without.
+Samples and events of clusters are append-only and partitioned by month, like `event`. The reader role belongs to the
+whole server; without the right to create roles, the migration says so and goes on.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ ALTER TABLE member_cluster
 ALTER TABLE event ADD COLUMN change jsonb NOT NULL DEFAULT '{}'
 """
 
-# One pass over the events there are; an AppWrapper whose events are gone began when it was created.
+# One pass over the events; an AppWrapper without events begins at its creation.
 FILL = """
 UPDATE appwrapper AS a
 SET taken_in_at = coalesce(e.taken_in_at, a.created_at), first_queued_at = e.first_queued_at,
@@ -101,7 +101,7 @@ CREATE INDEX ix_queue_sample_queue_at ON queue_sample (queue, at);
 CREATE TABLE queue_sample_default PARTITION OF queue_sample DEFAULT
 """
 
-# Amounts as people count them. A slice of a device (nvidia.com/mig-1g.5gb) is no device.
+# Amounts in the units that people use. A slice of a device (nvidia.com/mig-1g.5gb) does not count as a device.
 FUNCTIONS = """
 CREATE FUNCTION cores(demand jsonb) RETURNS numeric
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -194,7 +194,7 @@ def downgrade() -> None:
 
 
 def _run(*statements: str) -> None:
-    # The driver's own, which takes several statements at once, and colons and percent signs as they are.
+    # The driver's connection takes several statements at once, and colons and percent signs unchanged.
     connection: Any = op.get_bind().connection.driver_connection
     for statement in statements:
         connection.execute(statement)

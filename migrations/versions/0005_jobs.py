@@ -1,9 +1,9 @@
-"""History of AppWrappers and their attempts: what people ask of a batch system, one view for each question.
+"""History of AppWrappers and their attempts: one view for each question that users ask of a batch system.
 
-`job_live` and `attempt_live` tell of those that there are. What they tell of an AppWrapper that was deleted long ago
-is moved by the leader into `past_appwrapper` and `past_attempt`, which have their columns in their order. The views
-`job_history` and `attempt_history` are both together; whatever counts or sums is made of these. What happened in
-between (states, reasons for waiting, who overtook whom) is folded from events, which outlast the AppWrapper.
+`job_live` and `attempt_live` have the AppWrappers that exist. The leader moves the rows of AppWrappers deleted long ago
+into `past_appwrapper` and `past_attempt`, which have the same columns in the same order. The views `job_history` and
+`attempt_history` have both; all counts and sums are made from them. States, pending reasons and overtakes are folded
+from events, which outlast the AppWrapper.
 """
 
 from collections.abc import Iterator
@@ -16,7 +16,7 @@ down_revision = "0004"
 branch_labels = None
 depends_on = None
 
-# An attempt holds its demand from the decision to its end, when its pods are confirmed gone: nobody else could use it.
+# An attempt holds its demand from the decision until its pods are confirmed gone at its end.
 LIVE = """
 CREATE VIEW attempt_live AS
 SELECT t.uid, a.namespace, a.name, a.queue, coalesce(nullif(a.user_name, ''), a.namespace) AS user_name,
@@ -178,7 +178,7 @@ FROM (
 WHERE state <> 'Deleted'
 """
 
-# What an event tells of waiting holds until the next one that tells of it, and all of it is told at once.
+# A pending reason holds until the next event with one; an event has all columns of it or none.
 PENDING_REASONS = """
 CREATE VIEW history.pending_reasons AS
 SELECT uid, namespace, name, reason, resource, cluster,
@@ -219,8 +219,8 @@ FROM (
 GROUP BY 1, 2, 3, 4
 """
 
-# A year of attempts is looked up hour by hour, by index. Of those that are there still, which change, there are few:
-# they are spread over their hours without one, so that no dispatch pays for an index.
+# A year of attempts is looked up hour by hour, by index. Live attempts are few and change: they are spread over their
+# hours without an index, so that no dispatch pays for one.
 USAGE_HOURLY = """
 CREATE VIEW history.usage_hourly AS
 SELECT hour, queue, namespace, user_name, cluster,
@@ -274,8 +274,9 @@ SELECT decided_at AS at, uid, namespace, name, cluster, attempt,
 FROM history.attempt_history
 """
 
-# Told of that very cluster, if anything was; else what is told of all. Reasons are those of core.placement and
-# core.choice, of which the first name what is lacking, and the others which clusters are out of the question.
+# The rejection by that very cluster if there is one, else the pending reason. The reasons are those of
+# core.scheduling.cycle and core.scheduling.cluster_filters: the former name a missing resource, the latter exclude
+# clusters.
 OVERTAKES = """
 CREATE INDEX ix_event_dispatched_at ON event (at) WHERE cause = 'dispatched';
 CREATE VIEW history.overtakes AS
@@ -609,7 +610,7 @@ def _quoted(sentence: str) -> str:
 
 
 def _run(*statements: str) -> None:
-    # The driver's own, which takes several statements at once, and colons and percent signs as they are.
+    # The driver's connection takes several statements at once, and colons and percent signs unchanged.
     connection: Any = op.get_bind().connection.driver_connection
     for statement in statements:
         connection.execute(statement)

@@ -1,7 +1,7 @@
-"""What people ask of the queue as it is, of what runs, and of the clusters: the views over them.
+"""Views of the pending queue, of the running AppWrappers and of the clusters.
 
-`history.queue_now` gains columns at its end. When one that waits may start is a median over what others of its kind
-waited: the sample is sorted once for each queue and class, and each who waits looks up its place in it.
+`history.queue_now` gains columns at its end. The estimated start is a median of what similar AppWrappers waited: the
+sample is sorted once for each queue and class, and each AppWrapper looks up its place in it.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ down_revision = "0005"
 branch_labels = None
 depends_on = None
 
-# What to do, for the one who waits; a test holds these reasons and the code's together.
+# The advice for the author of a queued AppWrapper; a test keeps these reasons equal to the code's.
 ADVICE = """
 CREATE FUNCTION waiting_advice(reason text) RETURNS text
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -51,7 +51,7 @@ END;
 COMMENT ON FUNCTION waiting_advice(text) IS 'What to do about a reason to wait, one sentence; null if unknown.'
 """
 
-# What others waited until their first start, sorted: the place of a wait among them is found by halving.
+# Waiting times until the first start, sorted: binary search finds the place of a wait among them.
 RECENT_WAITS = """
 CREATE VIEW recent_waits AS
 SELECT queue, gpu_class, array_agg(wait_s ORDER BY wait_s) AS waits
@@ -72,7 +72,7 @@ FROM (
 GROUP BY queue, gpu_class
 """
 
-# What is wide or dear is made before the rows are sorted for their positions: 50,000 of them may be.
+# Wide or costly columns are computed before the rows are sorted for their positions, because there may be 50,000 rows.
 QUEUE_NOW = """
 CREATE OR REPLACE VIEW history.queue_now AS
 SELECT queue,
@@ -154,8 +154,8 @@ LEFT JOIN public.member_cluster AS m ON m.name = t.cluster
 WHERE t.ended_at IS NULL
 """
 
-# Hour by hour, so that a question about a week looks at a week. Which clusters and resources there are is found by
-# going from one to the next in the index of the samples.
+# Hour by hour, so that a query about a week reads a week. A recursive query steps through the index of the samples to
+# find the clusters and resources.
 UTILISATION_HOURLY = """
 CREATE FUNCTION seconds_within(known tstzmultirange, since timestamptz, until timestamptz) RETURNS double precision
 LANGUAGE sql IMMUTABLE PARALLEL SAFE
@@ -362,7 +362,7 @@ DROP VIEW history.cluster_events, history.queue_depth_5m, history.utilisation_ho
 DROP FUNCTION seconds_within(tstzmultirange, timestamptz, timestamptz), waiting_advice(text)
 """
 
-# As revision 0001 made it, but column by column: one that names them all cannot outlive those that came later.
+# The view of revision 0001, with its columns listed: a view with `*` would depend on columns added later.
 QUEUE_NOW_OF_0001 = """
 CREATE VIEW history.queue_now AS
 SELECT queue,
@@ -409,7 +409,7 @@ def _quoted(sentence: str) -> str:
 
 
 def _run(*statements: str) -> None:
-    # The driver's own, which takes several statements at once, and colons and percent signs as they are.
+    # The driver's connection takes several statements at once, and colons and percent signs unchanged.
     connection: Any = op.get_bind().connection.driver_connection
     for statement in statements:
         connection.execute(statement)

@@ -1,4 +1,4 @@
-"""Where a database lives, so that one that was restored is told from one that was only restarted.
+"""The place where a database lives, which distinguishes a restore from a restart.
 
 Every column has a default or may be null, so adding it rewrites no table.
 """
@@ -11,11 +11,11 @@ branch_labels = None
 depends_on = None
 
 COLUMNS = {
-    # Server, timeline, database and table that this row was last seen in. Any other word says that it was restored.
+    # Server, timeline, database and table in which this row was last seen. Any other value means a restore.
     "fingerprint": "text NOT NULL DEFAULT ''",
-    # When that was noticed, which also adds one to `incarnation`; null if it never was.
+    # When the restore was detected, which also adds one to `incarnation`; null without a restore.
     "restored_at": "timestamptz",
-    # When the clusters had been searched for what a restored database missed; null while that goes on.
+    # When the clusters had been searched for what a restored database lacks; null until then.
     "settled_at": "timestamptz",
 }
 

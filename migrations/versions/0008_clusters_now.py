@@ -1,4 +1,4 @@
-"""Each cluster as it is now: what was sampled of it last, since when it answers, and what happened to it last."""
+"""The current state of each cluster: its last sample, its reachability, its last event."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,7 +10,7 @@ down_revision = "0007"
 branch_labels = None
 depends_on = None
 
-# Which clusters and resources there are is found by going from one to the next in the index of the samples.
+# A recursive query steps through the index of the samples to find the clusters and resources.
 CLUSTERS_NOW = """
 CREATE VIEW history.clusters_now AS
 WITH RECURSIVE kinds AS (
@@ -123,7 +123,7 @@ def _quoted(sentence: str) -> str:
 
 
 def _run(*statements: str) -> None:
-    # The driver's own, which takes several statements at once, and colons and percent signs as they are.
+    # The driver's connection takes several statements at once, and colons and percent signs unchanged.
     connection: Any = op.get_bind().connection.driver_connection
     for statement in statements:
         connection.execute(statement)

@@ -1,11 +1,11 @@
-"""Bounds for those who read, views that a tenant may be given, and which month of history was dropped last.
+"""Limits of readers, views for tenants, and the last dropped month of history.
 
-The schema `tenant` has the views of `history` that have a namespace, each cut down to the namespaces that
-`history_grant` gives to the role that asks, or to a role that it is a member of. The views are security barriers: no
-function of a query sees a row before that was decided. Roles and what they may not do are `dispatcher.store.reader`'s,
-which every `dispatcher migrate` goes through: roles belong to the server, and privileges may be given later.
+The schema `tenant` has the views of `history` that have a namespace, each reduced to the namespaces that
+`history_grant` gives to the querying role or to a role it is a member of. The views are security barriers: no function
+of a query sees a row before this filter. `dispatcher.store.reader` sets up the roles on every `dispatcher migrate`,
+because roles belong to the server, and privileges may be granted later.
 
-An attempt that ended before it began, as a clock that was turned back could leave it, lasted no time from now on.
+An attempt that ended before it began, because a clock was turned back, counts as having lasted no time.
 """
 
 from collections.abc import Iterator
@@ -53,9 +53,10 @@ VIEWS = (
     "usage_hourly",
     "wait_stats_daily",
 )
-"""All that have a namespace, but `overtakes`, which is about two AppWrappers, one of which may be another tenant's."""
+"""All views with a namespace except `overtakes`, whose rows are about two AppWrappers, one of which may be another
+tenant's."""
 
-# Comments come with the columns. A row of another tenant is gone before anything of the query is evaluated.
+# Columns keep their comments. The rows of other tenants are removed before any part of the query is evaluated.
 VIEW = """
 CREATE VIEW tenant.{0} WITH (security_barrier) AS
 SELECT * FROM history.{0}
@@ -82,12 +83,12 @@ ADVICE = {
     "NamespaceQueueFull": "Wait: its namespace has as many in the queue as it may have.",
     "ClusterAnswersTooLarge": "Ask the operator to look after the cluster: its answers are larger than is taken.",
 }
-"""What to do about the reasons to wait that are new."""
+"""Advice for the new pending reasons."""
 
 ELSEWHERE = ("MembersUnknown", "NamespaceNotEnabled", "ClusterAnswersTooLarge")
-"""Those of them that rule a cluster out."""
+"""The new pending reasons that exclude a cluster."""
 
-# A definition is patched as the server shows it: what is not about the new reasons stays as it was made.
+# The server's definition is patched, so the parts that are not about the new reasons stay unchanged.
 PATCH_ADVICE = """
 DO $$
 DECLARE patched text := replace(pg_get_functiondef('waiting_advice(text)'::regprocedure), {old}, {new});
@@ -153,7 +154,7 @@ def _views() -> Iterator[str]:
 
 
 def _run(*statements: str) -> None:
-    # The driver's own, which takes several statements at once, and colons and percent signs as they are.
+    # The driver's connection takes several statements at once, and colons and percent signs unchanged.
     connection: Any = op.get_bind().connection.driver_connection
     for statement in statements:
         connection.execute(statement)

@@ -1,7 +1,7 @@
-"""The time of the last event in the row of an AppWrapper, so that no later event has an earlier one.
+"""The time of the last event in the row of an AppWrapper, so that no later event has an earlier time.
 
-A new leader, whose clock may be behind that of the former leader, reads it there. It stays empty until the next event
-of an AppWrapper. The column may be null, so adding it rewrites no table.
+A new leader, whose clock may be behind the former leader's, reads it there. The column is null until the next event of
+an AppWrapper, so adding it rewrites no table.
 """
 
 from alembic import op

@@ -1,7 +1,7 @@
-"""An attempt that is taken from its cluster for its own trouble, or for a drain, is evicted; it was called preempted.
+"""An attempt removed from its cluster for its own trouble, or for a drain, is evicted; it was called preempted before.
 
-Preemption means one thing only: a running gang makes room for another. So `history.preemptions` is `history.evictions`,
-the column of that name in `history.job_history` follows, and the word changes in what is stored. `preempted_by` stays.
+Preemption means that a running gang makes room for another. So `history.preemptions` becomes `history.evictions`, and
+the column of `history.job_history` and the stored values follow. `preempted_by` stays.
 """
 
 from alembic import op
@@ -20,7 +20,7 @@ STORED = (
     """,
 )
 
-# A definition is patched as the server shows it: what is not about this word stays as it was made.
+# The server's definition is patched, so the parts that do not contain this word stay unchanged.
 VIEWS = """
 DO $$
 DECLARE shown record;
