@@ -17,8 +17,8 @@ def check_no_secret_values(spec: AppWrapperSpec) -> None:
         if _holds_values(wrapped):
             raise SpecError(
                 spec.path_of(wrapped),
-                "wraps a Secret with values, for all to read who may read AppWrappers or the dispatcher's database",
-                "Create the Secret beside the AppWrapper, and wrap what names it; or have the dispatcher's operator set"
+                "wraps a Secret with values, which all readers of AppWrappers or of the dispatcher's database can read",
+                "Create the Secret beside the AppWrapper, and wrap only objects that name it; or have the operator set"
                 " DISPATCHER_WRAPPED_SECRETS=stored",
             )
 

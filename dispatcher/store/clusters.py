@@ -51,8 +51,8 @@ class ClusterStore:
         if stored != uid:
             remedy = "use a new database" if name == HUB_CLUSTER else "declare it under another name"
             raise SettingsError(
-                f"the cluster {name!r} of this database has the kube-system uid {stored}, the one the kubeconfig "
-                f"leads to has {uid}: correct the kubeconfig or the database URL; if the cluster was really "
+                f"the cluster {name!r} of this database has the kube-system uid {stored}, the cluster of the "
+                f"kubeconfig has {uid}: correct the kubeconfig or the database URL; if the cluster was really "
                 f"replaced, {remedy}"
             )
 

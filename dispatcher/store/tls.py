@@ -37,7 +37,7 @@ def check_verified(url: str, defaults: Mapping[str, str] | None = None) -> None:
     if others or "service" in given:
         host = others[0] if others else "the host of its service"
         raise SettingsError(
-            f"the database URL leads to {host} with sslmode={parameters.get('sslmode', 'prefer')}, so that who is in "
+            f"the database URL leads to {host} with sslmode={parameters.get('sslmode', 'prefer')}, so hosts in "
             "between can read and change everything: add sslmode=verify-full (and sslrootcert=FILE, or "
             "sslrootcert=system for a public certificate) to the URL; if the network is trusted, set "
             "DISPATCHER_DATABASE_TLS=unverified"
