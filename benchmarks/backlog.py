@@ -27,7 +27,7 @@ from benchmarks.processor import peak_memory
 from dispatcher import log
 from dispatcher.api.appwrapper import spec_hash
 from dispatcher.api.names import HUB_CLUSTER, WORKLOAD_GROUP
-from dispatcher.controller.members.member import asked_kinds
+from dispatcher.controller.members.member import required_kinds
 from dispatcher.controller.reconcile.event_recorder import StepRecorder
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
@@ -179,12 +179,12 @@ class Members:
 
     async def get_ready(self, requirements: Iterable[ClusterRequirements]) -> None:
         """Every kind was asked for before."""
-        asked_kinds(set(requirements))
+        required_kinds(set(requirements))
 
     def snapshots(self, requirements: Iterable[ClusterRequirements]) -> Mapping[str, ClusterSnapshot]:
         """Each member, as it is now."""
         asked = set(requirements)
-        kinds, namespaces = asked_kinds(asked), frozenset(each.namespace for each in asked)
+        kinds, namespaces = required_kinds(asked), frozenset(each.namespace for each in asked)
         return {
             name: ClusterSnapshot(
                 name,

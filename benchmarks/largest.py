@@ -200,7 +200,7 @@ class Leader:
 
     async def list_all(self) -> None:
         """Return once all were listed; they are watched from then on."""
-        await self.hub.wait_until_known()
+        await self.hub.wait_until_listed()
 
     async def take_in(self) -> None:
         """Have all of them taken in."""

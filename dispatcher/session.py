@@ -22,11 +22,11 @@ from dispatcher.controller.intake.intake import Intake, IntakeRules
 from dispatcher.controller.intake.limits import Limits, QueueBound
 from dispatcher.controller.intake.namespaces import Namespaces
 from dispatcher.controller.intake.specs import Specs
-from dispatcher.controller.members.arrivals import Arrivals
 from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster_loader import ClusterLoader
 from dispatcher.controller.members.connector import Means, Pace
 from dispatcher.controller.members.first_lists import wait_for_lists
-from dispatcher.controller.members.fleet import Concerned, Fleet
+from dispatcher.controller.members.fleet import Fleet, FleetCallbacks
 from dispatcher.controller.reconcile.acts import Acts
 from dispatcher.controller.reconcile.creation import Creator
 from dispatcher.controller.reconcile.event_recorder import StepRecorder
@@ -125,7 +125,9 @@ class Session:
         self._cache = Cache(
             self._fleet.ledgers, self._place_freed, bounds_of_reservations(settings), self._specs.limit_of
         )
-        self._arrivals = Arrivals(self._clusters, self._cache, self._queue.add, self._wake_scheduler)
+        self._cluster_loader = ClusterLoader(
+            self._clusters, self._cache, self._queue.add, self._wake_scheduler
+        )
         self._recorder = EventRecorder(process.client, time.monotonic)
         steps = StepRecorder(process.metrics, self._recorder)
         self._committer = Committer(self._store, self._cache, steps.announce)
@@ -159,7 +161,7 @@ class Session:
             is_connecting=self._is_connecting,
             loss_of=self._fleet.loss_of,
             has_no_cluster_left=self._fleet.has_no_cluster_left,
-            note_mishap=self._fleet.note_mishap,
+            note_error=self._fleet.note_error,
         )
         self._pacing = Pacing()
         self._observer = Observer(
@@ -167,7 +169,7 @@ class Session:
             self._cache,
             self._limits,
             self._members,
-            self._restore_recovery.is_left_alone,
+            self._restore_recovery.is_in_doubt,
             self._pacing,
         )
         self._scheduler = self._make_scheduler()
@@ -176,7 +178,9 @@ class Session:
     # --- its parts ---------------------------------------------------------------------------------------------
 
     def _make_cluster(self, name: str, client: ClusterClient) -> Cluster:
-        return Cluster(name, client, CapacityLedger(), self._wake_scheduler, self._queue.add, self._home_of)
+        return Cluster(
+            name, client, CapacityLedger(), self._wake_scheduler, self._queue.add, self._namespace_of
+        )
 
     def _make_fleet(self, hub_uid: str) -> Fleet:
         process, settings = self._process, self._process.settings
@@ -185,12 +189,12 @@ class Session:
             namespace=own_namespace(settings.namespace),
             connect=self._connect,
             make_cluster=self._make_cluster,
-            memory=self._cluster_store,
+            records=self._cluster_store,
             now=process.clock.now,
             pace=Pace(settings.probe_seconds, settings.unreachable_seconds, settings.unlisted_seconds),
         )
-        concerned = Concerned(self._wake_scheduler, self._member_changed)
-        return Fleet(self._cluster, hub_uid, means, concerned, self._count_running)
+        callbacks = FleetCallbacks(self._wake_scheduler, self._member_changed)
+        return Fleet(self._cluster, hub_uid, means, callbacks, self._count_running)
 
     def _make_author_check(self) -> AuthorCheck | None:
         """The check of authors' rights by access reviews, if the settings ask for reviews."""
@@ -307,19 +311,19 @@ class Session:
         tasks.create_task(self._informer.run(), name="informer")
         tasks.create_task(self._namespaces.run(), name="namespaces")
         tasks.create_task(self._fleet.run(), name="fleet")
-        tasks.create_task(self._arrivals.run(), name="arrivals")
+        tasks.create_task(self._cluster_loader.run(), name="cluster_loader")
         await wait_for_lists(self._first_lists, self._process.settings.unlisted_seconds)
-        await self._fleet.wait_until_answered()
-        await self._arrivals.wait_until_done()
+        await self._fleet.wait_for_members()
+        await self._cluster_loader.wait_until_done()
 
     async def _load(self) -> None:
         """Take in what the database knows of AppWrappers and members."""
         slices, store = Slices(time.monotonic), self._cluster_store
         await load(self._cache, self._store, slices)
-        self._fleet.remember(
+        self._fleet.load(
             await store.unreachable_clusters(), await store.declared_members(), self._cache.occupied()
         )
-        await for_each(self._cache.records(), self._cluster.learn, slices)
+        await for_each(self._cache.records(), self._cluster.track, slices)
 
     def _start_author_check(self, tasks: asyncio.TaskGroup) -> None:
         if self._authors is not None:
@@ -372,7 +376,7 @@ class Session:
     def _lane_of(self, uid: str) -> str:
         return lane_of(uid, self._cache, self._informer)
 
-    def _home_of(self, uid: str) -> str | None:
+    def _namespace_of(self, uid: str) -> str | None:
         """The namespace of an AppWrapper, known as soon as the database or the hub has shown it."""
         known = self._cache.get(uid) or self._informer.view(uid)
         return known.namespace if known else None
@@ -385,16 +389,16 @@ class Session:
 
     def _is_connecting(self, name: str) -> bool:
         """True while a cluster is being connected or taken in: nobody can tell how its gangs are."""
-        return self._fleet.is_joining(name) or self._arrivals.is_under_way(name)
+        return self._fleet.is_connecting(name) or self._cluster_loader.is_loading(name)
 
     def _appwrapper_changed(self, uid: str) -> None:
         for cluster in self._clusters.values():
-            cluster.introduce(uid)
+            cluster.recount_claims_of(uid)
         self._queue.add(uid)
 
     def _member_changed(self, name: str) -> None:
         """A member was connected, lost, or marked to be drained: its gangs are to be reconciled."""
-        self._arrivals.add(name)
+        self._cluster_loader.add(name)
         if name not in self._clusters:
             look_at_all_again()
             return

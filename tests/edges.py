@@ -19,10 +19,10 @@ from dispatcher.api.names import (
 from dispatcher.api.selector import selector_of
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.api.submitter import submitter_of
-from dispatcher.controller.intake.intake import told_end
-from dispatcher.controller.members.fleet import Mistaken
+from dispatcher.controller.intake.intake import end_in_status
+from dispatcher.controller.members.fleet import InvalidMember
 from dispatcher.controller.members.fleet import _decode as decode_member
-from dispatcher.controller.members.member import AnotherCluster, Unlisted, why
+from dispatcher.controller.members.member import AnotherCluster, Unlisted, closed_for
 from dispatcher.core.kinds import drift
 from dispatcher.core.kinds.manifest import anchor_name
 from dispatcher.core.kinds.registry import ROWS, state_of
@@ -63,7 +63,7 @@ def _error_of_tls_or_the_system(text: str) -> list[str]:
 
 def _why_a_member_is_closed(text: str) -> list[str]:
     kinds = (errors.Unavailable, errors.Forbidden, errors.Throttled, errors.SettingsError, AnotherCluster)
-    return [why(kind(text)).message for kind in (*kinds, Unlisted)]
+    return [closed_for(kind(text)).message for kind in (*kinds, Unlisted)]
 
 
 def _condition_of_a_pod(text: str) -> list[str]:
@@ -213,7 +213,7 @@ def _uid_in_an_answer(text: str) -> list[str]:
 def _end_in_a_status(text: str) -> list[str]:
     condition = {"type": "Failed", "status": "True", "reason": text, "message": text}
     status = {"state": "Failed", "conditions": [condition], "keptUntil": text}
-    told = told_end(decode(make_appwrapper(status=status)))
+    told = end_in_status(decode(make_appwrapper(status=status)))
     return [told.reason, told.message, str(told.kept_until)] if told else []
 
 
@@ -236,9 +236,9 @@ def _member(text: str) -> list[str]:
         "spec": {**reference, "cordonReason": text, "reserve": {text: text}},
     }
     found = decode_member(raw)
-    said = [found.message] if isinstance(found, Mistaken) else [found.cordon_reason]
+    said = [found.message] if isinstance(found, InvalidMember) else [found.cordon_reason]
     odd = decode_member({**raw, "spec": {"kubeconfigSecretRef": {"name": text}, text: text}})
-    return said + ([odd.message] if isinstance(odd, Mistaken) else [])
+    return said + ([odd.message] if isinstance(odd, InvalidMember) else [])
 
 
 def _name_that_is_taken(text: str) -> list[str]:

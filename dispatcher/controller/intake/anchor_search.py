@@ -20,7 +20,7 @@ SEARCH_SECONDS: Final = 10.0
 _log = log.get("anchor_search")
 
 
-class Sighting(NamedTuple):
+class FoundAttempt(NamedTuple):
     """An attempt that has an anchor in a member; the later of two attempts is the greater."""
 
     attempt: int
@@ -28,34 +28,34 @@ class Sighting(NamedTuple):
 
 
 @dataclass
-class Sightings:
+class FoundAttempts:
     """The latest attempt seen of each AppWrapper by uid; `are_complete` is false if a member did not answer."""
 
-    latest: dict[str, Sighting] = field(default_factory=dict)
+    latest: dict[str, FoundAttempt] = field(default_factory=dict)
     are_complete: bool = True
 
 
-async def search(clusters: Mapping[str, Cluster], uids: Collection[str]) -> Sightings:
+async def search(clusters: Mapping[str, Cluster], uids: Collection[str]) -> FoundAttempts:
     """Ask every connected member for anchors of the AppWrappers."""
-    found = Sightings()
+    found = FoundAttempts()
     members = [each for each in clusters.values() if each.is_member]
     await asyncio.gather(*(_ask(each, clusters, frozenset(uids), found) for each in members))
     return found
 
 
 async def _ask(
-    cluster: Cluster, clusters: Mapping[str, Cluster], uids: frozenset[str], found: Sightings
+    cluster: Cluster, clusters: Mapping[str, Cluster], uids: frozenset[str], found: FoundAttempts
 ) -> None:
     try:
         async with asyncio.timeout(SEARCH_SECONDS):
             async for anchor in cluster.anchors.all(uids):
                 if anchor.appwrapper in uids:
-                    sighting = Sighting(anchor.attempt, cluster.name)
+                    sighting = FoundAttempt(anchor.attempt, cluster.name)
                     latest = found.latest.get(anchor.appwrapper, sighting)
                     found.latest[anchor.appwrapper] = max(sighting, latest)
     except Exception as error:  # noqa: BLE001  # the loop's edge: one member must not end the others
         if isinstance(error, (errors.ClusterError, TimeoutError)):
-            _log.warning("not_told", cluster=cluster.name, error=str(error))
+            _log.warning("search_unanswered", cluster=cluster.name, error=str(error))
         else:
             log.internal_error("anchor_search", error, cluster=cluster.name)
         if clusters.get(cluster.name) is cluster:

@@ -74,7 +74,7 @@ class AppWrapperInformer:
             for name, group in self._groups.items():
                 tasks.create_task(group.reflector.run(), name=f"appwrappers-{name}")
 
-    async def wait_until_known(self) -> None:
+    async def wait_until_listed(self) -> None:
         """Return once each group was listed, or the API server said that it has no such kind."""
         for group in self._groups.values():
             await group.reflector.answered.wait()

@@ -39,7 +39,7 @@ class Members:
     is_connecting: Callable[[str], bool] = _is_connected
     loss_of: Callable[[str], Loss | None] = _is_not_lost
     has_no_cluster_left: Callable[[ClusterRequirements], bool] = _has_only_the_hub
-    note_mishap: Callable[[str], None] = _ignore
+    note_error: Callable[[str], None] = _ignore
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from dispatcher.api.sizes import refusal
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.api.submitter import UNKNOWN, Submitter
 from dispatcher.api.wrapped_secrets import check_no_secret_values, has_secret_values
-from dispatcher.controller.intake.anchor_search import Sighting, Sightings, search
+from dispatcher.controller.intake.anchor_search import FoundAttempt, FoundAttempts, search
 from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.intake.author_check import AuthorCheck
 from dispatcher.controller.intake.limits import Limits
@@ -247,7 +247,7 @@ class Intake:
 
     def _may_run(self, view: AppWrapperView) -> bool:
         """True if a cluster may have objects of the AppWrapper: a search comes before its intake."""
-        if told_end(view) is not None and not view.deleting:
+        if end_in_status(view) is not None and not view.deleting:
             return False
         runs = any(cluster.pod_counts(view.uid).live for cluster in self._clusters.values())
         return view.has_finalizer or bool(view.status.get("canrun")) or runs
@@ -268,13 +268,15 @@ class Intake:
         gone = self._searched.keys() - {view.uid for view in views}
         try:
             are_all_asked = self._is_complete()
-            sightings = await search(self._clusters, {view.uid for view in views})
-            sightings.are_complete &= are_all_asked
+            found_attempts = await search(self._clusters, {view.uid for view in views})
+            found_attempts.are_complete &= are_all_asked
             limit = asyncio.Semaphore(AT_ONCE)
             views.sort(key=_creation_order)
             for start in range(0, len(views), FOUND_AT_ONCE):
                 part = views[start : start + FOUND_AT_ONCE]
-                found = await asyncio.gather(*(self._find_safely(view, sightings, limit) for view in part))
+                found = await asyncio.gather(
+                    *(self._find_safely(view, found_attempts, limit) for view in part)
+                )
                 await self._commit([each for each in found if each is not None])
                 self._limits.bound.settle()
         finally:
@@ -294,12 +296,12 @@ class Intake:
         self._failed.clear()
 
     async def _find_safely(
-        self, view: AppWrapperView, sightings: Sightings, limit: asyncio.Semaphore
+        self, view: AppWrapperView, found_attempts: FoundAttempts, limit: asyncio.Semaphore
     ) -> Change | None:
         """The change of one newcomer; None if its search fails: it is added again later and delays no other."""
         try:
             async with limit:
-                return await self._find(view, sightings)
+                return await self._find(view, found_attempts)
         except errors.StoreError:
             raise
         except Exception as error:  # noqa: BLE001  # the loop's edge: one AppWrapper must not end the others
@@ -307,7 +309,7 @@ class Intake:
             self._note_failure(view, error)
         return None
 
-    async def _find(self, view: AppWrapperView, sightings: Sightings) -> Change | None:
+    async def _find(self, view: AppWrapperView, found_attempts: FoundAttempts) -> Change | None:
         """The change that takes in a newcomer, in the cluster that has its objects if one does.
 
         A deleted newcomer is taken in only if a member has objects of it, so that they are removed. None for a newcomer
@@ -320,7 +322,7 @@ class Intake:
                 return None
         except SpecError as error:
             return None if view.deleting else self._reject(view, error)  # it never had objects
-        running = await self._find_running(view, spec, sightings)
+        running = await self._find_running(view, spec, found_attempts)
         if running is not None:
             return first_steps.adopt(newcomer, gang, *running, self._now())
         if view.deleting or not self._limits.bound.admits(view):
@@ -328,17 +330,21 @@ class Intake:
         return self._submit(view, spec, newcomer, gang)
 
     async def _find_running(
-        self, view: AppWrapperView, spec: AppWrapperSpec, sightings: Sightings
+        self, view: AppWrapperView, spec: AppWrapperSpec, found_attempts: FoundAttempts
     ) -> tuple[str, int] | None:
         """The cluster that has objects of a newcomer, and the number of their latest attempt; None if none has."""
-        found = [sightings.latest[view.uid]] if view.uid in sightings.latest else []
+        found = [found_attempts.latest[view.uid]] if view.uid in found_attempts.latest else []
         attempt = await self._attempt_on_hub(view, spec)
         if attempt is not None:
-            found.append(Sighting(attempt, HUB_CLUSTER))
+            found.append(FoundAttempt(attempt, HUB_CLUSTER))
         latest = max(found, default=None)
         # The latest attempt is in the cluster that the status names. Otherwise it may be in one that cannot be asked.
         is_certain = latest is not None and latest.cluster == view.status.get("cluster")
-        if view.has_finalizer and not is_certain and not (sightings.are_complete and self._is_complete()):
+        if (
+            view.has_finalizer
+            and not is_certain
+            and not (found_attempts.are_complete and self._is_complete())
+        ):
             raise errors.Unavailable(
                 "a member cluster may have objects of it, and not every member is known and can be asked now"
             )
@@ -356,7 +362,9 @@ class Intake:
         for wrapped in spec.wrapped:
             # A hub that takes no gangs itself grants no right to read objects, and has none of ours.
             with contextlib.suppress(errors.Forbidden):
-                attempts.append(await hub.wrapped.attempt_of(wrapped, owner_of_newcomer(view, self._hub_id)))
+                attempts.append(
+                    await hub.object_client.attempt_of(wrapped, owner_of_newcomer(view, self._hub_id))
+                )
         return max((each for each in attempts if each is not None), default=None)
 
     # --- reading one ------------------------------------------------------------------------------------------
@@ -383,7 +391,7 @@ class Intake:
 
     async def _read(self, view: AppWrapperView) -> Change | None:
         """The change of one newcomer; None if it comes again: a review of its author runs, or the queue has no room."""
-        if told_end(view) is None and not self._limits.bound.admits(view):
+        if end_in_status(view) is None and not self._limits.bound.admits(view):
             return None
         try:
             spec, newcomer, gang = await self._parse(view)
@@ -492,7 +500,7 @@ def _expected_seconds(spec: AppWrapperSpec | None) -> int:
     return int(expected.total_seconds()) if expected else 0
 
 
-class ToldEnd(NamedTuple):
+class StatusEnd(NamedTuple):
     """The end of an AppWrapper, as its status says; objects of it are kept until `kept_until`, if any are."""
 
     state: State
@@ -501,7 +509,7 @@ class ToldEnd(NamedTuple):
     kept_until: datetime | None
 
 
-def told_end(view: AppWrapperView) -> ToldEnd | None:
+def end_in_status(view: AppWrapperView) -> StatusEnd | None:
     """The end in the status of an AppWrapper; None if there is none, or if the status contradicts itself."""
     conditions = view.status.get("conditions")
     listed = [one for one in conditions if isinstance(one, dict)] if isinstance(conditions, list) else []
@@ -509,7 +517,7 @@ def told_end(view: AppWrapperView) -> ToldEnd | None:
     for state, type_ in _ENDS:
         if view.status.get("state") == state and type_ in said:
             reason, message = name_of(said[type_].get("reason")), text_of(said[type_].get("message"))
-            return ToldEnd(state, reason, message, _kept_until(view))
+            return StatusEnd(state, reason, message, _kept_until(view))
     return None
 
 
@@ -518,7 +526,7 @@ _ENDS: Final = ((State.COMPLETED, ConditionType.COMPLETED), (State.FAILED, Condi
 
 def _recall_end(view: AppWrapperView, newcomer: Newcomer, gang: Gang, now: datetime) -> Change | None:
     """The change that keeps an AppWrapper ended that ended under an earlier database; None if it has not ended."""
-    told = told_end(view)
+    told = end_in_status(view)
     if told is None:
         return None
     kept = Kept(HUB_CLUSTER, told.kept_until) if told.kept_until else None

@@ -41,7 +41,7 @@ class Namespaces:
         """Watch until cancelled."""
         await self._reflector.run()
 
-    async def wait_until_known(self) -> None:
+    async def wait_until_listed(self) -> None:
         """Return once namespaces were listed, or the API server has refused the list."""
         await self._reflector.heard.wait()
         if self._reflector.is_forbidden:

@@ -47,7 +47,7 @@ class _Namespaces(NamedTuple):
     closed: frozenset[str]
 
 
-def _nowhere(_appwrapper: str) -> str | None:
+def _unknown(_appwrapper: str) -> str | None:
     """Where no AppWrapper is known none has pods."""
     return None
 
@@ -55,7 +55,7 @@ def _nowhere(_appwrapper: str) -> str | None:
 class Cluster:
     """The hub itself is one, by the name `hub`. `on_pods` is told which AppWrapper's pods changed.
 
-    `home_of` knows the namespace of every AppWrapper there is, by its uid: pods elsewhere are not its own. One that
+    `namespace_of` knows the namespace of every AppWrapper there is, by its uid: pods elsewhere are not its own. One
     becomes known later is told of by `introduce`.
     """
 
@@ -66,28 +66,28 @@ class Cluster:
         ledger: CapacityLedger,
         on_capacity: Callable[[], None],
         on_pods: Callable[[str], None],
-        home_of: Callable[[str], str | None] = _nowhere,
+        namespace_of: Callable[[str], str | None] = _unknown,
     ) -> None:
         self.name = name
         self.ledger = ledger
         self.discovery = Discovery(client)
-        self.wrapped = ObjectClient(client, self.discovery)
-        self.anchors = Anchors(client, self._anchor_known)
+        self.object_client = ObjectClient(client, self.discovery)
+        self.anchors = Anchors(client, self._anchor_found)
         self.may_create_namespaces = False
-        self.is_taken_in = True
+        self.is_loaded = True
         """False while the gangs that it has are being charged to its ledger, and their objects made known to it."""
         self.draining = ""
         """Why it is being emptied, in a sentence; empty as long as it is not."""
         self.objects = ObjectInformers(client, self.discovery, on_pods)
-        self.comparisons = DriftChecker(on_pods)
+        self.drift_checker = DriftChecker(on_pods)
         self.live_pods = LivePodLister(client, on_pods, ledger.is_down, self._owner)
         anchor_root = self.anchors.root_of if self.is_member else None
-        self.owners = OwnerResolver(client, self.discovery, self._owner_resolved, home_of, anchor_root)
+        self.owners = OwnerResolver(client, self.discovery, self._owner_resolved, namespace_of, anchor_root)
         self._on_capacity = on_capacity
         self._on_pods = on_pods
-        self._waiting_pods: dict[str, set[str]] = defaultdict(set)
-        self._home_of = home_of
-        self._homeless_pods: dict[str, set[str]] = defaultdict(set)
+        self._unresolved_pods: dict[str, set[str]] = defaultdict(set)
+        self._namespace_of = namespace_of
+        self._unknown_claims: dict[str, set[str]] = defaultdict(set)
         self._nodes = Reflector("nodes", client, _at(NODES_PATH), decode_node, self._node_changed)
         self._pods = Reflector("pods", client, _at(PODS_PATH), decode_pod, self._pod_changed)
         self._namespaces = Reflector(
@@ -98,7 +98,7 @@ class Cluster:
             self._namespace_changed,
             extent=METADATA_ONLY,
         )
-        self._seen_namespaces: _Namespaces | None = None
+        self._namespace_sets: _Namespaces | None = None
         self._kinds = KindSurvey(self.discovery, on_capacity)
 
     @property
@@ -107,9 +107,9 @@ class Cluster:
         return self.name != HUB_CLUSTER
 
     @property
-    def is_known(self) -> bool:
+    def is_ready(self) -> bool:
         """True once its nodes and pods were listed and it is taken in: before that nothing may be placed on it."""
-        return self.is_taken_in and all(each.synced.is_set() for each in self._needed)
+        return self.is_loaded and all(each.synced.is_set() for each in self._needed)
 
     @property
     def _needed(self) -> list[Reflector[Any]]:
@@ -118,7 +118,7 @@ class Cluster:
 
     @property
     def missing(self) -> list[str]:
-        """The watches of `is_known` that were not listed yet, each with what keeps it from a list."""
+        """The watches of `is_ready` that were not listed yet, each with what keeps it from a list."""
         return [each.reason for each in self._needed if not each.synced.is_set()]
 
     @property
@@ -153,24 +153,24 @@ class Cluster:
         """Those of `namespaces` it does not have; on the hub each AppWrapper has its namespace."""
         if not self.is_member:
             return frozenset()
-        return namespaces - self._known_namespaces.all
+        return namespaces - self._listed_namespaces.all
 
     def closed_namespaces(self, namespaces: frozenset[str]) -> frozenset[str]:
         """Those of `namespaces` that it has, and that have not opted in to gangs by label; none on the hub."""
         if not self.is_member:
             return frozenset()
-        return namespaces & self._known_namespaces.closed
+        return namespaces & self._listed_namespaces.closed
 
     @property
-    def _known_namespaces(self) -> _Namespaces:
+    def _listed_namespaces(self) -> _Namespaces:
         """Its namespaces as last seen: put together once for each change, not for each pass."""
-        if self._seen_namespaces is None:
+        if self._namespace_sets is None:
             seen = self._namespaces.items.values()
-            self._seen_namespaces = _Namespaces(
+            self._namespace_sets = _Namespaces(
                 frozenset(each.name for each in seen),
                 frozenset(each.name for each in seen if not each.is_enabled),
             )
-        return self._seen_namespaces
+        return self._namespace_sets
 
     @property
     def reconnects(self) -> dict[str, int]:
@@ -187,21 +187,21 @@ class Cluster:
             tasks.create_task(self.live_pods.run(), name=f"{self.name}-live-pods")
             tasks.create_task(self.objects.run(), name=f"{self.name}-objects")
             tasks.create_task(self._kinds.run(), name=f"{self.name}-kinds")
-            tasks.create_task(self.comparisons.run(), name=f"{self.name}-comparisons")
+            tasks.create_task(self.drift_checker.run(), name=f"{self.name}-drift-checker")
             if self.is_member:
                 tasks.create_task(self._namespaces.run(), name=f"{self.name}-namespaces")
 
-    async def wait_until_known(self) -> None:
+    async def wait_until_listed(self) -> None:
         """Return once its nodes and pods were listed."""
         for each in self._needed:
             await each.synced.wait()
 
     def _namespace_changed(self, _uid: str, old: Namespace | None, new: Namespace | None) -> None:
         if old != new:
-            self._seen_namespaces = None
+            self._namespace_sets = None
             self._on_capacity()
 
-    def learn(self, record: Record) -> None:
+    def track(self, record: Record) -> None:
         """Know the objects of an attempt as that AppWrapper's, so that their pods are confirmed at once.
 
         While the attempt goes on, its AppWrapper is woken when one of them turns out to be gone; also by a
@@ -210,10 +210,10 @@ class Cluster:
         objects = _objects_in(self.name, record)
         for ref in objects:
             if ref.uid:
-                self.learn_object(ref, record.uid)
+                self.track_object(ref, record.uid)
         self.objects.expect(record.uid, objects if record.holds_capacity else ())
 
-    def learn_object(self, ref: ObjectRef, appwrapper: str, *, contents: bool = False) -> None:
+    def track_object(self, ref: ObjectRef, appwrapper: str, *, contents: bool = False) -> None:
         """Know one object as that AppWrapper's: pods of it seen so far were counted as anyone's, beside its demand.
 
         Its kind is watched from now on; with `contents` in full, though it makes no pods (see `ObjectInformers`).
@@ -222,15 +222,15 @@ class Cluster:
         self._owner_resolved(ref.uid)
         self.objects.want(ref.api_version, ref.kind, contents=contents)
 
-    def introduce(self, appwrapper: str) -> None:
+    def recount_claims_of(self, appwrapper: str) -> None:
         """An AppWrapper is known from now on: pods that were of nobody until then may be its own. Free to repeat."""
-        for uid in self._homeless_pods.pop(appwrapper, ()):
-            self._count_anew(uid)
+        for uid in self._unknown_claims.pop(appwrapper, ()):
+            self._recount(uid)
 
-    def introduce_all(self) -> None:
+    def recount_claims(self) -> None:
         """The same of every AppWrapper that became known while nobody told of them here."""
-        for appwrapper in [each for each in self._homeless_pods if self._home_of(each) is not None]:
-            self.introduce(appwrapper)
+        for appwrapper in [each for each in self._unknown_claims if self._namespace_of(each) is not None]:
+            self.recount_claims_of(appwrapper)
 
     def pod_counts(self, appwrapper: str) -> PodCounts:
         """The pods of one AppWrapper in this cluster."""
@@ -256,7 +256,7 @@ class Cluster:
 
     def _pod_changed(self, uid: str, old: PodView | None, new: PodView | None) -> None:
         if old is not None and (new is None or _claim(old) != _claim(new)):
-            self._no_longer_waits(uid, old)
+            self._drop_unresolved(uid, old)
         if new is None:
             self.ledger.remove_pod(uid)
         else:
@@ -264,7 +264,7 @@ class Cluster:
         freed = old is not None and old.pod.occupies_node and (new is None or not new.pod.occupies_node)
         if freed:
             self._on_capacity()
-        for owner in {self._concerned(view) for view in (old, new) if view is not None}:
+        for owner in {self._appwrapper_to_wake(view) for view in (old, new) if view is not None}:
             if owner is not None:
                 self._on_pods(owner)
 
@@ -273,45 +273,47 @@ class Cluster:
         claim = None
         if owner is None and view.controller is not None:
             # Also those without a claim: their maker may be known later, when its AppWrapper is adopted.
-            self._waiting_pods[view.controller.uid].add(uid)
-            self._note_homeless(uid, view)
-            is_likely = self.owners.is_being_resolved(view.controller) and self._is_at_home(view)
+            self._unresolved_pods[view.controller.uid].add(uid)
+            self._note_unknown_claim(uid, view)
+            is_likely = self.owners.is_being_resolved(view.controller) and self._claims_in_its_namespace(view)
             claim = view.claimed_by if is_likely else None
         self.ledger.set_pod(replace(view.pod, owner=owner, claim=claim))
 
-    def _concerned(self, view: PodView) -> str | None:
+    def _appwrapper_to_wake(self, view: PodView) -> str | None:
         """The AppWrapper that wants to hear of a pod: also of one whose owners are not understood yet."""
-        return view.claimed_by if view.claimed_by and self._is_at_home(view) else self._owner(view)
+        return (
+            view.claimed_by if view.claimed_by and self._claims_in_its_namespace(view) else self._owner(view)
+        )
 
-    def _is_at_home(self, view: PodView) -> bool:
+    def _claims_in_its_namespace(self, view: PodView) -> bool:
         """True of a pod that claims to be of an AppWrapper in its own namespace."""
         if view.claimed_by is None or view.controller is None:
             return False
         return self.owners.is_in_namespace(view.claimed_by, view.controller.namespace)
 
-    def _note_homeless(self, uid: str, view: PodView) -> None:
+    def _note_unknown_claim(self, uid: str, view: PodView) -> None:
         """A pod of an AppWrapper that nobody knows yet, as of an MCAD, is counted again once it is known."""
         named = self.owners.named_by(view.claimed_by, view.controller)
-        if named and self._home_of(named) is None:
-            self._homeless_pods[named].add(uid)
+        if named and self._namespace_of(named) is None:
+            self._unknown_claims[named].add(uid)
 
     def _owner(self, view: PodView) -> str | None:
         return self.owners.confirm(view.claimed_by, view.controller, view.names_appwrapper)
 
-    def _no_longer_waits(self, uid: str, view: PodView) -> None:
+    def _drop_unresolved(self, uid: str, view: PodView) -> None:
         if view.controller is None:
             return
-        _discard(self._waiting_pods, view.controller.uid, uid)
+        _discard(self._unresolved_pods, view.controller.uid, uid)
         named = self.owners.named_by(view.claimed_by, view.controller)
         if named:
-            _discard(self._homeless_pods, named, uid)
+            _discard(self._unknown_claims, named, uid)
 
     def _owner_resolved(self, controller: str) -> None:
         """Pods that were seen before their owner was understood are counted anew."""
-        for uid in self._waiting_pods.pop(controller, ()):
-            self._count_anew(uid)
+        for uid in self._unresolved_pods.pop(controller, ()):
+            self._recount(uid)
 
-    def _count_anew(self, uid: str) -> None:
+    def _recount(self, uid: str) -> None:
         view = self._pods.items.get(uid)
         if view is None:
             return
@@ -321,7 +323,7 @@ class Cluster:
             self._on_pods(owner)
             self._on_capacity()
 
-    def _anchor_known(self, uid: str, appwrapper: str) -> None:
+    def _anchor_found(self, uid: str, appwrapper: str) -> None:
         """A wrapped Pod is controlled by the anchor itself."""
         self.owners.learn(uid, appwrapper)
         self._owner_resolved(uid)

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 
 from dispatcher import errors
 
-LOOK_SECONDS: Final = 1.0
+CHECK_SECONDS: Final = 1.0
 """How often a leader looks whether a list got any further."""
 
 
@@ -20,7 +20,7 @@ class NotListed(errors.Unavailable):
 class Listed(Protocol):
     """Watches that a leader begins with."""
 
-    async def wait_until_known(self) -> None:
+    async def wait_until_listed(self) -> None:
         """Return once each has its first answer."""
 
     @property
@@ -41,12 +41,12 @@ async def wait_for_lists(watches: Sequence[Listed], bound: float) -> None:
     pages, silent = 0, 0.0
     while silent < bound:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(LOOK_SECONDS):
+            async with asyncio.timeout(CHECK_SECONDS):
                 for each in watches:
-                    await each.wait_until_known()
+                    await each.wait_until_listed()
                 return
         read = sum(each.pages for each in watches)
-        silent = 0.0 if read > pages else silent + LOOK_SECONDS
+        silent = 0.0 if read > pages else silent + CHECK_SECONDS
         pages = read
     missing = "; ".join(reason for each in watches for reason in each.missing)
     raise NotListed(f"no list got any further within {bound:g} s: {missing}")

@@ -24,17 +24,17 @@ NO_ANSWER_SECONDS: Final = 1.0
 """The same where the cluster did not say whether it serves it, as an API server that was only just started."""
 FRESH_SECONDS: Final = 1.0
 """For so long an answer about a group and version counts for kinds of it that were asked for after it."""
-KNOWN_SECONDS: Final = 1.0
-"""Longest wait for kinds of `KNOWN`, of all scheduling cycles within `SURVEY_SECONDS` together."""
+REGISTERED_SECONDS: Final = 1.0
+"""Longest wait for kinds of `REGISTERED`, of all scheduling cycles within `SURVEY_SECONDS` together."""
 OTHERS_SECONDS: Final = 0.25
 """The same for other kinds: anybody can invent one for each cycle."""
 AT_ONCE: Final = 4
 """Groups and versions that one lane asks about at the same time."""
-MOST_GUESSED: Final = 50
+MOST_UNCHECKED: Final = 50
 """Groups and versions asked about in one round where the API server does not say which there are."""
 
 
-KNOWN: Final = frozenset(
+REGISTERED: Final = frozenset(
     (f"{group}/{version}".removeprefix("/"), kind) for group, kind in KINDS for version in VERSIONS[group]
 )
 """The kinds in our tables, in their usual versions. So no invented version of a known kind costs a request."""
@@ -43,21 +43,21 @@ KNOWN: Final = frozenset(
 class Lane:
     """Looks for some kinds, independently of other lanes; `on_found` is called when one turns out to be served.
 
-    A lane that `guesses` asks only about groups and versions that the cluster says it serves. `patience` is how many
+    A lane that `guesses` asks only about groups and versions that the cluster says it serves. `wait_budget` is how many
     seconds scheduling cycles may `wait` for it within `SURVEY_SECONDS`.
     """
 
     def __init__(
-        self, discovery: Discovery, on_found: Callable[[], None], *, guesses: bool, patience: float
+        self, discovery: Discovery, on_found: Callable[[], None], *, checks_versions: bool, wait_budget: float
     ) -> None:
         self.answered = asyncio.Event()
         """Set while every kind that was asked for is known to be served, or not to be."""
         self.answered.set()
         self._discovery = discovery
         self._on_found = on_found
-        self._guesses = guesses
-        self._patience = self._patience_left = patience
-        self._patience_until = 0.0
+        self._checks_versions = checks_versions
+        self._wait_budget = self._wait_left = wait_budget
+        self._budget_ends = 0.0
         self._wanted: frozenset[Kind] = frozenset()
         self._asked_at: dict[str, float] = {}
         self._asked = asyncio.Event()
@@ -75,16 +75,16 @@ class Lane:
             self._asked.set()
 
     async def wait(self) -> None:
-        """Return once it has `answered`, or once its `patience` is used up."""
+        """Return once it has `answered`, or once its `wait_budget` is used up."""
         begun = _now()
-        if begun >= self._patience_until:
-            self._patience_left, self._patience_until = self._patience, begun + SURVEY_SECONDS
+        if begun >= self._budget_ends:
+            self._wait_left, self._budget_ends = self._wait_budget, begun + SURVEY_SECONDS
         try:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._patience_left):
+                async with asyncio.timeout(self._wait_left):
                     await self.answered.wait()
         finally:
-            self._patience_left = max(0.0, self._patience_left - (_now() - begun))
+            self._wait_left = max(0.0, self._wait_left - (_now() - begun))
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -136,10 +136,10 @@ class Lane:
 
     async def _served_among(self, versions: list[str]) -> list[str]:
         """Those that the cluster has at all, as one request says."""
-        if not self._guesses:
+        if not self._checks_versions:
             return versions
         known = await self._discovery.versions()
-        return versions[:MOST_GUESSED] if known is None else [each for each in versions if each in known]
+        return versions[:MOST_UNCHECKED] if known is None else [each for each in versions if each in known]
 
     async def _load(self, api_version: str, limit: asyncio.Semaphore) -> None:
         async with limit:
@@ -154,8 +154,8 @@ class KindSurvey:
 
     def __init__(self, discovery: Discovery, on_found: Callable[[], None]) -> None:
         self._discovery = discovery
-        self._known = Lane(discovery, on_found, guesses=False, patience=KNOWN_SECONDS)
-        self._others = Lane(discovery, on_found, guesses=True, patience=OTHERS_SECONDS)
+        self._registered = Lane(discovery, on_found, checks_versions=False, wait_budget=REGISTERED_SECONDS)
+        self._others = Lane(discovery, on_found, checks_versions=True, wait_budget=OTHERS_SECONDS)
 
     def missing(self, kinds: frozenset[Kind]) -> frozenset[Kind]:
         """Those of `kinds` that it does not serve, or of which that is not known yet: these are looked for."""
@@ -166,8 +166,8 @@ class KindSurvey:
     def was_asked_for(self, kinds: frozenset[Kind]) -> bool:
         """True if it was asked whether it serves all of `kinds`, though it may not have answered yet."""
         missing = frozenset(kind for kind in kinds if not self._discovery.serves(kind))
-        known, others = _parted(missing)
-        return self._known.was_asked(known) and self._others.was_asked(others)
+        known, others = _split(missing)
+        return self._registered.was_asked(known) and self._others.was_asked(others)
 
     def ask_for(self, kinds: frozenset[Kind]) -> KindSurvey:
         """Have it found out whether it serves `kinds`; `wait` for it."""
@@ -176,25 +176,25 @@ class KindSurvey:
 
     async def wait(self) -> None:
         """Return once that is known of all kinds that were asked for, or once cycles have waited long enough for it."""
-        await self._known.wait()
+        await self._registered.wait()
         await self._others.wait()
 
     async def run(self) -> None:
         """Look for kinds until cancelled."""
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(self._known.run(), name="known-kinds")
+            tasks.create_task(self._registered.run(), name="registered-kinds")
             tasks.create_task(self._others.run(), name="other-kinds")
 
     def _ask(self, missing: frozenset[Kind]) -> None:
-        known, others = _parted(missing)
-        self._known.ask(known)
+        known, others = _split(missing)
+        self._registered.ask(known)
         self._others.ask(others)
 
 
-def _parted(kinds: Iterable[Kind]) -> tuple[frozenset[Kind], frozenset[Kind]]:
+def _split(kinds: Iterable[Kind]) -> tuple[frozenset[Kind], frozenset[Kind]]:
     """Those in our tables, and the others."""
     every = frozenset(kinds)
-    return every & KNOWN, every - KNOWN
+    return every & REGISTERED, every - REGISTERED
 
 
 def _now() -> float:

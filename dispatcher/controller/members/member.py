@@ -30,8 +30,8 @@ CONNECTING: Final = Closed(cluster_filters.NOT_REPORTED, "it is being connected"
 OPEN: Final = Closed("", "")
 LISTING: Final = Closed(cluster_filters.NOT_REPORTED, "its nodes and pods are being listed")
 
-MISHAPS_REMEMBERED: Final = timedelta(minutes=10)
-MOST_MISHAPS: Final = 100
+ERRORS_COUNT_FOR: Final = timedelta(minutes=10)
+MOST_ERRORS: Final = 100
 
 
 class AnotherCluster(errors.SettingsError):
@@ -56,12 +56,12 @@ class Member:
     uid: str = ""
     cluster: Cluster | None = None
     unreachable_since: datetime | None = None
-    is_known_to_be_lost: bool = False
-    mishaps: deque[datetime] = field(default_factory=lambda: deque(maxlen=MOST_MISHAPS))
+    is_loss_reported: bool = False
+    errors_at: deque[datetime] = field(default_factory=lambda: deque(maxlen=MOST_ERRORS))
     task: asyncio.Task[None] | None = None
-    told: Json = field(default_factory=dict)
+    written_status: Json = field(default_factory=dict)
     connection: Connection | None = None
-    noted: ClusterState | None = None
+    recorded_state: ClusterState | None = None
 
     @property
     def name(self) -> str:
@@ -69,14 +69,14 @@ class Member:
         return self.declared.name
 
     @property
-    def is_joining(self) -> bool:
+    def is_connecting(self) -> bool:
         """True while it is being connected: nobody knows how it is."""
         is_begun = self.closed is not None and self.closed.reason == cluster_filters.NOT_REPORTED
         return self.cluster is None and is_begun
 
     def loss(self) -> Loss | None:
         """What is to be done about what was dispatched there; None while it can be asked, or may be in a moment."""
-        if self.cluster is not None or self.is_joining or self.unreachable_since is None:
+        if self.cluster is not None or self.is_connecting or self.unreachable_since is None:
             return None
         since = self.unreachable_since
         message = f"cluster {self.name} has not answered since {since:%Y-%m-%d %H:%M:%S} UTC"
@@ -85,8 +85,8 @@ class Member:
     def snapshot(self, kinds: frozenset[Kind], namespaces: frozenset[str], now: datetime) -> ClusterSnapshot:
         """What a pass has to know of it, for those who require `kinds` and `namespaces`."""
         declared, cluster = self.declared, self.cluster
-        closed = self.closed or closed_by_hand(declared)
-        if cluster is None or not cluster.is_known:
+        closed = self.closed or closed_by_operator(declared)
+        if cluster is None or not cluster.is_ready:
             return ClusterSnapshot(self.name, CapacityLedger().snapshot(), declared.labels, closed or LISTING)
         return ClusterSnapshot(
             name=self.name,
@@ -97,40 +97,40 @@ class Member:
             missing_namespaces=cluster.missing_namespaces(namespaces),
             closed_namespaces=self._closed_namespaces(cluster, namespaces),
             creates_namespaces=declared.namespace_policy is NamespacePolicy.CREATE,
-            errors=self._recent_mishaps(now),
+            errors=self._recent_errors(now),
         )
 
     def _closed_namespaces(self, cluster: Cluster, namespaces: frozenset[str]) -> frozenset[str]:
         is_open = self.declared.accepted_namespaces is AcceptedNamespaces.ALL
         return frozenset() if is_open else cluster.closed_namespaces(namespaces)
 
-    def known(self, running: int) -> MemberState:
+    def status_values(self, running: int) -> MemberState:
         """What its status is made of."""
-        closed = self.closed or closed_by_hand(self.declared)
-        if self.cluster is None or not self.cluster.is_known:
+        closed = self.closed or closed_by_operator(self.declared)
+        if self.cluster is None or not self.cluster.is_ready:
             return MemberState(
                 self.since, closed, self.uid, running=running, unreachable_since=self.unreachable_since
             )
         total, free = self.cluster.ledger.total(), self._snapshot(self.cluster).free_for(None)
         return MemberState(self.since, closed, self.uid, total, free, running, self.unreachable_since)
 
-    def stock(self) -> LedgerReading | None:
+    def reading(self) -> LedgerReading | None:
         """What it has at this moment; None while that cannot be told."""
-        if self.cluster is None or not self.cluster.is_known:
+        if self.cluster is None or not self.cluster.is_ready:
             return None
         return reading_of(self.cluster.ledger, is_reachable=self.unreachable_since is None)
 
     def state(self) -> ClusterState:
         """How it stands, for history; of one that is silent, or being connected, nobody knows what else is so."""
         closed, declared = self.closed or OPEN, self.declared
-        untold = (
+        unknown_reasons = (
             cluster_filters.NOT_REPORTED,
             *([cluster_filters.UNREACHABLE] if self.unreachable_since else []),
         )
         return ClusterState(
             is_cordoned=declared.cordoned,
             is_draining=declared.drain,
-            closed_reason=None if closed.reason in untold else closed.reason,
+            closed_reason=None if closed.reason in unknown_reasons else closed.reason,
             said=declared.cordon_reason,
             closed_message=closed.message,
         )
@@ -138,18 +138,18 @@ class Member:
     def _snapshot(self, cluster: Cluster) -> CapacitySnapshot:
         return cluster.ledger.snapshot().without(_reserve(self.declared))
 
-    def _recent_mishaps(self, now: datetime) -> int:
-        while self.mishaps and now - self.mishaps[0] > MISHAPS_REMEMBERED:
-            self.mishaps.popleft()
-        return len(self.mishaps)
+    def _recent_errors(self, now: datetime) -> int:
+        while self.errors_at and now - self.errors_at[0] > ERRORS_COUNT_FOR:
+            self.errors_at.popleft()
+        return len(self.errors_at)
 
 
-def asked_kinds(requirements: set[ClusterRequirements]) -> frozenset[Kind]:
+def required_kinds(requirements: set[ClusterRequirements]) -> frozenset[Kind]:
     """Every kind that one of those asks for."""
     return frozenset[Kind]().union(*(each.kinds for each in requirements))
 
 
-def closed_by_hand(declared: MemberCluster) -> Closed | None:
+def closed_by_operator(declared: MemberCluster) -> Closed | None:
     """Why its operator wants nothing new there, if that is so."""
     said = f": {declared.cordon_reason}" if declared.cordon_reason else ""
     if declared.drain:
@@ -157,7 +157,7 @@ def closed_by_hand(declared: MemberCluster) -> Closed | None:
     return Closed(cluster_filters.CORDONED, f"it takes nothing new{said}") if declared.cordoned else None
 
 
-def why(error: Exception) -> Closed:
+def closed_for(error: Exception) -> Closed:
     """What an error of the connection means for the member."""
     match error:
         case errors.Unauthorized() | errors.Forbidden():

@@ -38,28 +38,28 @@ class Membership:
     def __init__(self, declared: Reflector[Any], seconds: Callable[[], float]) -> None:
         self._declared = declared
         self._seconds = seconds
-        self._remembered: frozenset[str] = frozenset()
-        self._overcome: errors.ClusterError | None = None
-        self._troubled_since: float | None = None
+        self._recorded: frozenset[str] = frozenset()
+        self._outdated_error: errors.ClusterError | None = None
+        self._problem_since: float | None = None
         self._was_refused = False
 
-    def remember(self, names: Collection[str]) -> None:
+    def set_recorded(self, names: Collection[str]) -> None:
         """Take in which members the database knows: declared when that was last noted, or with gangs of ours."""
-        self._remembered = frozenset(names)
+        self._recorded = frozenset(names)
 
     def note_listed(self) -> None:
         """A complete list was read: what kept us from one before is over."""
-        self._overcome, self._troubled_since = self._declared.trouble, None
+        self._outdated_error, self._problem_since = self._declared.trouble, None
 
     @property
-    def remembered(self) -> frozenset[str]:
+    def recorded(self) -> frozenset[str]:
         """The members that the database knows."""
-        return self._remembered
+        return self._recorded
 
     @property
     def is_known(self) -> bool:
         """True once it is known which members are declared."""
-        return self.is_listed or (not self._remembered and self._is_refused)
+        return self.is_listed or (not self._recorded and self._is_refused)
 
     @property
     def is_listed(self) -> bool:
@@ -82,7 +82,7 @@ class Membership:
         error = self._error
         if not self.is_known:
             said = error or "the API server has not answered yet"
-            known = f" (the database knows {_named(self._remembered)})" if self._remembered else ""
+            known = f" (the database knows {_named(self._recorded)})" if self._recorded else ""
             return (
                 f"the MemberClusters cannot be listed: {said}{known}; until they can, nothing is dispatched"
             )
@@ -90,20 +90,20 @@ class Membership:
             return f"the MemberClusters cannot be listed or watched any more: {error}; changes of them are missed"
         return ""
 
-    def settle(self) -> None:
+    def note_refusal(self) -> None:
         """Remember a refusal: where there are no members, there are none when the API server falls silent later."""
         self._was_refused = self._is_refused
 
     def check(self, bound: float) -> None:
         """Raise `MembersUnknown` once there has been a problem for `bound` seconds; to be called now and then."""
-        self.settle()
+        self.note_refusal()
         problem = self.problem
         if not problem:
-            self._troubled_since = None
+            self._problem_since = None
             return
-        if self._troubled_since is None:
-            self._troubled_since = self._seconds()
-        if self._seconds() - self._troubled_since >= bound:
+        if self._problem_since is None:
+            self._problem_since = self._seconds()
+        if self._seconds() - self._problem_since >= bound:
             raise MembersUnknown(problem)
 
     @property
@@ -114,7 +114,7 @@ class Membership:
     def _error(self) -> errors.ClusterError | None:
         """What keeps us from a list now: a watch that has yet to show anything does not."""
         trouble = self._declared.trouble
-        return None if trouble is self._overcome else trouble
+        return None if trouble is self._outdated_error else trouble
 
 
 def _named(names: Collection[str]) -> str:

@@ -85,11 +85,11 @@ class Creator:
                 continue
             if not self._attempts.is_wanted(record):
                 return Result(after=0)  # an object created after the deletion would outlive the AppWrapper
-            outcome = await cluster.wrapped.create(wrapped, owner)
+            outcome = await cluster.object_client.create(wrapped, owner)
             if not isinstance(outcome, Created):
                 return self._give_up(record, _with_finished(made, finished), outcome)
             # The watch may well show its pods before the commit.
-            cluster.learn_object(outcome.ref, record.uid, contents=bool(wrapped.completion))
+            cluster.track_object(outcome.ref, record.uid, contents=bool(wrapped.completion))
             made.append(outcome.ref)
         return Result(creation_steps.created(record, tuple(made), self._attempts.now()))
 
@@ -169,7 +169,7 @@ class Creator:
         if record.attempt is None or not self._cache.is_unsent(record):
             return NOTHING
         now, cluster = self._attempts.now(), record.attempt.cluster
-        self._members.note_mishap(cluster)
+        self._members.note_error(cluster)
         eligible_at = now + retry_pause(record.attempts)
         change = creation_steps.withdraw(record, f"cluster {cluster}: {message}", eligible_at, now)
         return Result(change, wakes_scheduler=True)
@@ -198,7 +198,7 @@ class Creator:
     def _postpone(self, record: Record, made: tuple[ObjectRef, ...], message: str) -> Result:
         now = self._attempts.now()
         if record.attempt:
-            self._members.note_mishap(record.attempt.cluster)
+            self._members.note_error(record.attempt.cluster)
         eligible_at = now + retry_pause(record.attempts)
         return Result(creation_steps.postpone_creation(record, made, message, eligible_at, now))
 

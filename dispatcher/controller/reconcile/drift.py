@@ -36,11 +36,11 @@ def _edits(attempts: Attempts, record: Record, ref: ObjectRef, cluster: Cluster)
     edition = cluster.objects.edition(ref)
     if edition is None:
         return None if cluster.objects.state(ref) is None else ()
-    if edition.generation == 1 or edition.version == cluster.wrapped.version_made(ref.uid):
+    if edition.generation == 1 or edition.version == cluster.object_client.version_made(ref.uid):
         return ()  # unchanged since its creation
 
     async def compare() -> Edits:
         wrapped = (await attempts.specs.of(record)).wrapped[ref.item]
-        return await cluster.wrapped.edits(wrapped, ref, attempts.owner_of(record))
+        return await cluster.object_client.edits(wrapped, ref, attempts.owner_of(record))
 
-    return cluster.comparisons.ask(Question(record.uid, ref, edition, compare))
+    return cluster.drift_checker.ask(Question(record.uid, ref, edition, compare))

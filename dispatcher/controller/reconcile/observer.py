@@ -23,7 +23,7 @@ def _is_recovered(_uid: str) -> bool:
 class Observer:
     """Reads the caches; only a lifecycle policy may have to be read from the database.
 
-    `is_left_alone` is true of an AppWrapper, by uid, about which restore recovery has not decided yet.
+    `is_in_doubt` is true of an AppWrapper, by uid, about which restore recovery has not decided yet.
     """
 
     def __init__(
@@ -32,7 +32,7 @@ class Observer:
         cache: Cache,
         limits: Limits,
         members: Members | None = None,
-        is_left_alone: Callable[[str], bool] = _is_recovered,
+        is_in_doubt: Callable[[str], bool] = _is_recovered,
         pacing: Pacing | None = None,
     ) -> None:
         self._attempts = attempts
@@ -40,7 +40,7 @@ class Observer:
         self._cache = cache
         self._limits = limits
         self._members = members or Members()
-        self._is_left_alone = is_left_alone
+        self._is_in_doubt = is_in_doubt
         self._pacing = pacing or Pacing()
 
     def is_newcomer(self, uid: str) -> bool:
@@ -50,7 +50,7 @@ class Observer:
     def is_unread(self, uid: str) -> bool:
         """True while the state of a dispatched gang, or the annotations of its AppWrapper, cannot be known."""
         record = self._cache.get(uid)
-        if self._is_left_alone(uid):
+        if self._is_in_doubt(uid):
             return True
         if record is None or record.attempt is None or not record.holds_capacity:
             return False

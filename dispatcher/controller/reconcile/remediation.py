@@ -91,7 +91,7 @@ class Remediator:
         owner, wrapped = self._attempts.owner_of(record), (await self._attempts.specs.of(record)).wrapped
         refs = record.attempt.objects if record.attempt else ()
         found = {
-            ref: await cluster.wrapped.reclaim(wrapped[ref.item], ref, owner)
+            ref: await cluster.object_client.reclaim(wrapped[ref.item], ref, owner)
             for ref in refs
             if ref in objects.absent
         }
@@ -106,7 +106,7 @@ async def _complaint(record: Record, decision: Decision, observed: ObservedState
         return ""
     refs = record.attempt.objects if record.attempt else ()
     for ref, state in zip(refs, observed.objects.states, strict=False):
-        message = (state.message if state else "") or await cluster.wrapped.newest_warning(ref)
+        message = (state.message if state else "") or await cluster.object_client.newest_warning(ref)
         if message:
             return f"{ref.kind} {ref.namespace}/{ref.name}: {message}"
     return ""

@@ -90,7 +90,7 @@ class Remover:
         if cluster.is_member:
             return await self._is_anchor_gone(record, cluster)
         for ref in await self._attempts.refs(record):
-            if not await cluster.wrapped.is_gone(ref, record.uid):
+            if not await cluster.object_client.is_gone(ref, record.uid):
                 return False
         return True
 
@@ -104,7 +104,7 @@ class Remover:
     async def _delete(self, record: Record, cluster: Cluster, refs: Sequence[ObjectRef]) -> bool:
         """Deletes the objects that are not being deleted yet, last first; true once all are gone."""
         owner = self._attempts.owner_of(record)
-        return all([await cluster.wrapped.remove(ref, owner) for ref in reversed(refs)])
+        return all([await cluster.object_client.remove(ref, owner) for ref in reversed(refs)])
 
     async def _wait_for_pods(self, record: Record, cluster: Cluster) -> Result:
         """Looks again when pods may be gone; deletes pods that stay by force, once the policy allows that.

@@ -121,6 +121,6 @@ class Results:
         if record.phase is Phase.DELETED:
             self._informer.forget(record.uid)
         for cluster in self._clusters.values():
-            cluster.learn(record)
+            cluster.track(record)
         self._queue.add(record.uid)
         return True

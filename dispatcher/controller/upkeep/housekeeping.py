@@ -18,7 +18,7 @@ FIRST_SECONDS: Final = 60.0
 """For so long a new leader has more urgent things to do."""
 PAUSE_SECONDS: Final = 3600.0
 AT_ONCE: Final = 500
-BREATH_SECONDS: Final = 0.05
+BATCH_PAUSE_SECONDS: Final = 0.05
 """Between two batches of what is moved: those who wait to write go first."""
 READERS_EVERY_SECONDS: Final = 10.0
 """How often sessions of readers are looked at: one that lifts its own timeouts holds back Postgres' clearing-up."""
@@ -67,20 +67,20 @@ class Housekeeping:
         """Keep house until cancelled."""
         await asyncio.sleep(FIRST_SECONDS)
         while True:
-            await self.keep()
+            await self.run_once()
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def run_readers(self) -> None:
         """Keep readers within their bounds until cancelled."""
         while True:
-            await self._postponable("readers_not_looked_at", self._end_readers())
+            await self._postponable("reader_check_failed", self._end_readers())
             await asyncio.sleep(READERS_EVERY_SECONDS)
 
     async def _end_readers(self) -> None:
         for ended in await self._store.end_overdue_readers(self._longest_reading):
             _log.warning("reader_ended", session=ended)
 
-    async def keep(self) -> None:
+    async def run_once(self) -> None:
         """Do all that is due now."""
         await self.prepare()
         await self._postponable("move_postponed", self._move())
@@ -90,7 +90,7 @@ class Housekeeping:
         before, moved = self._now() - DELETED_FOR, 0
         while (count := await self._store.move_deleted(before, AT_ONCE)) > 0:
             moved += count
-            await asyncio.sleep(BREATH_SECONDS)
+            await asyncio.sleep(BATCH_PAUSE_SECONDS)
         if moved:
             _log.info("moved_to_history", appwrappers=moved)
 

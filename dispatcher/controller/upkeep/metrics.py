@@ -17,7 +17,7 @@ from dispatcher.probes import Figures
 def gather(
     cache: Cache,
     clusters: Mapping[str, Cluster],
-    hub: AppWrapperInformer,
+    informer: AppWrapperInformer,
     client: ClusterClient,
     recorder: EventRecorder,
 ) -> Figures:
@@ -33,7 +33,7 @@ def gather(
             for name, cluster in clusters.items()
             for resource, amount in _free(cluster).items()
         },
-        reconnects=hub.reconnects
+        reconnects=informer.reconnects
         | {
             (name, watch): count
             for name, cluster in clusters.items()

@@ -42,7 +42,7 @@ class OrphanCollector:
     ) -> None:
         self._clusters = attempts.clusters
         self._cache = cache
-        self._hub = attempts.informer
+        self._informer = attempts.informer
         self._hub_id = attempts.hub_id
         self._deleted_among = deleted_among
         self._pause = pause
@@ -59,7 +59,7 @@ class OrphanCollector:
 
         It is also true of an attempt that the database does not know, although a large share of such attempts stays.
         """
-        record, view = self._cache.get(appwrapper), self._hub.view(appwrapper)
+        record, view = self._cache.get(appwrapper), self._informer.view(appwrapper)
         if (record and record.phase is Phase.DELETING) or (view and view.deleting):
             return True
         is_left = self._standing(appwrapper, attempt) is not Standing.LIVE
@@ -82,10 +82,10 @@ class OrphanCollector:
         try:
             await self.collect(cluster)
         except (errors.ClusterError, errors.StoreError) as error:
-            _log.info("sweep_failed", cluster=cluster.name, error=str(error))
+            _log.info("orphan_collection_failed", cluster=cluster.name, error=str(error))
         except Exception:  # noqa: BLE001  # the loop's edge: one member must not end the others
             log.count_internal_error("orphan_gc")
-            _log.exception("sweep_failed", cluster=cluster.name)
+            _log.exception("orphan_collection_failed", cluster=cluster.name)
 
     async def collect(self, cluster: Cluster) -> None:
         """Remove the orphans of one member; without a complete list nothing is removed."""
@@ -103,7 +103,7 @@ class OrphanCollector:
         for found in (*over, *unknown):
             if self._standing_of(found) is Standing.LIVE:
                 continue  # it was adopted meanwhile: each deletion takes its time
-            _log.info("swept", cluster=cluster.name, anchor=f"{found.namespace}/{found.name}")
+            _log.info("orphan_deleted", cluster=cluster.name, anchor=f"{found.namespace}/{found.name}")
             await cluster.anchors.delete(found)
 
     def _without_missed(self, cluster: Cluster, unknown: list[Found]) -> list[Found]:
@@ -114,7 +114,7 @@ class OrphanCollector:
         names = frozenset(f"{found.namespace}/{found.name}" for found in missed)
         if names and names != self._missed.get(cluster.name):
             first = sorted(names)[:MOST_NAMED]
-            _log.warning("left_what_was_missed", cluster=cluster.name, number=len(names), anchors=first)
+            _log.warning("anchors_missed_by_restore", cluster=cluster.name, number=len(names), anchors=first)
         self._missed[cluster.name] = names
         return [found for found in unknown if not was_missed(found.created_at, self._restored_at)]
 
@@ -127,6 +127,6 @@ class OrphanCollector:
         return self._standing(found.appwrapper, found.attempt)
 
     def _standing(self, appwrapper: str, attempt: int) -> Standing:
-        is_shown = self._hub.view(appwrapper) is not None
-        may_come = is_shown or not self._hub.can_tell_all
+        is_shown = self._informer.view(appwrapper) is not None
+        may_come = is_shown or not self._informer.can_tell_all
         return standing(attempt, self._cache.get(appwrapper), may_come=may_come)

@@ -34,13 +34,13 @@ class Sampler:
         self,
         cache: Cache,
         clusters: Clusters,
-        chronicle: SampleStore,
+        store: SampleStore,
         now: Callable[[], datetime],
         period: timedelta,
     ) -> None:
         self._cache = cache
         self._clusters = clusters
-        self._chronicle = chronicle
+        self._store = store
         self._now = now
         self._period = period
         self._last: dict[str, Sequence[CapacitySample]] = {}
@@ -64,17 +64,19 @@ class Sampler:
     async def sample(self, at: datetime) -> None:
         """Write down what is so now, as of `at`."""
         readings = self._clusters.readings()
-        here = {name: each for name, each in readings.items() if each is not None}
-        moment = Moment(self._cache.records(), here)
+        connected = {name: each for name, each in readings.items() if each is not None}
+        moment = Moment(self._cache.records(), connected)
         for _ in moment.count():
             await asyncio.sleep(0)
-        away = {name: await self._recall(name, at) for name in readings if name not in here}
-        capacities = moment.capacities(chain.from_iterable(away.values()))
+        unreachable = {
+            name: await self._last_capacity(name, at) for name in readings if name not in connected
+        }
+        capacities = moment.capacities(chain.from_iterable(unreachable.values()))
         found = {name: list(each) for name, each in groupby(capacities, key=lambda each: each.cluster)}
-        self._last = {**away, **found}
-        await self._chronicle.sample(at, capacities, moment.queues())
+        self._last = {**unreachable, **found}
+        await self._store.sample(at, capacities, moment.queues())
 
-    async def _recall(self, name: str, at: datetime) -> Sequence[CapacitySample]:
+    async def _last_capacity(self, name: str, at: datetime) -> Sequence[CapacitySample]:
         """What a cluster had that cannot be asked; looked up once, if it could not be asked since we lead."""
         known = self._last.get(name)
-        return await self._chronicle.last_capacity(name, at) if known is None else known
+        return await self._store.last_capacity(name, at) if known is None else known

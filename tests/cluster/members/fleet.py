@@ -71,7 +71,7 @@ class Fleet:
         await self.hub.client.patch(f"{MEMBERS_PATH}/{name}", {"spec": spec}, MERGE_PATCH)
 
     async def write_kubeconfig(self, name: str, *, of: str = "") -> None:
-        """Write a member's kubeconfig into its Secret anew; that of another member if it is to be mistaken."""
+        """Write a member's kubeconfig into its Secret anew; that of another member if it is to be invalid."""
         await self.rotate(name, self.members[of or name].plane.kubeconfig.read_bytes())
 
     async def spoil_kubeconfig(self, name: str) -> None:

@@ -159,7 +159,7 @@ async def test_what_the_database_does_not_know_is_left_and_told_and_what_it_know
 
     dispatcher = await fleet.start_dispatcher()
 
-    assert f"{missed}-1" in await has_said(hub, dispatcher, "left_what_was_missed")
+    assert f"{missed}-1" in await has_said(hub, dispatcher, "anchors_missed_by_restore")
     await hub.until_history("over", "pods-running", times=2)
 
     async def is_swept() -> bool:

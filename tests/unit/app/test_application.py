@@ -24,7 +24,7 @@ from dispatcher.settings import Settings
 from dispatcher.store.leadership import Lease
 from dispatcher.store.restore_detection import Incarnation
 from tests.fakes import FakeApiServer, client_of
-from tests.unit.controller.members import HUB_UID, FakeMemory, is_cluster
+from tests.unit.controller.members import HUB_UID, FakeClusterRecords, is_cluster
 from tests.unit.virtual_time import monotonic, until
 
 HOUR = timedelta(hours=1)
@@ -137,7 +137,7 @@ async def process(server: FakeApiServer, monkeypatch: pytest.MonkeyPatch) -> Pro
     is_cluster(server, HUB_UID)
     monkeypatch.setattr("dispatcher.app.ClusterClient.connect", connect)
     monkeypatch.setattr("dispatcher.app.revision.check_revision", lambda _url: None)
-    monkeypatch.setattr("dispatcher.app.ClusterStore", lambda *_: FakeMemory())
+    monkeypatch.setattr("dispatcher.app.ClusterStore", lambda *_: FakeClusterRecords())
     monkeypatch.setattr("dispatcher.app.Leadership", lambda *_, **__: process)
     monkeypatch.setattr("dispatcher.app.identify", identify)
     monkeypatch.setattr("dispatcher.app.Session", lambda *_: Session(process))

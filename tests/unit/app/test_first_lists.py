@@ -24,7 +24,14 @@ from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.restore_detection import Incarnation
 from tests.fakes import FakeApiServer, Reply, answer, never, refusal
-from tests.unit.controller.members import HUB_UID, NODES, FakeMemory, collection, declaration, is_cluster
+from tests.unit.controller.members import (
+    HUB_UID,
+    NODES,
+    FakeClusterRecords,
+    collection,
+    declaration,
+    is_cluster,
+)
 from tests.unit.virtual_time import monotonic, until
 
 PODS = "/api/v1/pods"
@@ -44,7 +51,7 @@ async def session(
     is_cluster(server, HUB_UID)
     server.on("GET", GROUP, answer({"resources": [KIND]}))
     server.on("GET", APPWRAPPERS, collection())
-    monkeypatch.setattr("dispatcher.session.ClusterStore", lambda *_: FakeMemory())
+    monkeypatch.setattr("dispatcher.session.ClusterStore", lambda *_: FakeClusterRecords())
     database = Database("postgresql:///never-asked")
     clock = Clock(time.monotonic)
     clock.set(datetime.now(UTC))

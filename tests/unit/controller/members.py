@@ -67,7 +67,7 @@ def is_cluster(server: FakeApiServer, uid: str) -> None:
     server.on("GET", "/api/v1/namespaces", collection({"metadata": make_metadata("default")}))
 
 
-class FakeMemory:
+class FakeClusterRecords:
     """What is known of clusters as the store keeps it: `uids` by name, and every word on who is silent, or is how."""
 
     def __init__(self) -> None:
@@ -116,7 +116,7 @@ class Grounds:
     def __init__(self, hub: FakeApiServer, members: Mapping[str, FakeApiServer]) -> None:
         self.hub = hub
         self.members = members
-        self.memory = FakeMemory()
+        self.records = FakeClusterRecords()
         self.clients: list[ClusterClient] = []
         self.tokens: list[str] = []
         self.capacity_changes = 0

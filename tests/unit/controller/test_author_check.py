@@ -238,7 +238,7 @@ async def west(world: World) -> AsyncIterator[FakeApiServer]:
     """A member cluster, which is asked which kinds it serves."""
     async with FakeApiServer() as west, client_of(west) as client:
         world.clusters["west"] = Cluster(
-            "west", client, CapacityLedger(), world.wake_dispatch, world.wake, world.home_of
+            "west", client, CapacityLedger(), world.wake_dispatch, world.wake, world.namespace_of
         )
         yield west
 

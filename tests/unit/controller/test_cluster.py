@@ -83,10 +83,10 @@ async def test_nothing_is_known_before_nodes_and_pods_were_listed(
     has(server, "nodes", make_node())
     async with running(client) as it:
         await until(lambda: it.capacity_changes)
-        assert not it.cluster.is_known
+        assert not it.cluster.is_ready
         has(server, "pods")
-        await it.cluster.wait_until_known()
-        assert it.cluster.is_known
+        await it.cluster.wait_until_listed()
+        assert it.cluster.is_ready
 
 
 async def test_free_is_what_nodes_have_less_what_pods_ask_for(
@@ -101,7 +101,7 @@ async def test_free_is_what_nodes_have_less_what_pods_ask_for(
         make_pod("c", phase="Failed"),
     )
     async with running(client) as it:
-        await it.cluster.wait_until_known()
+        await it.cluster.wait_until_listed()
         assert it.ledger.free()["cpu"] == 5000
 
 
@@ -138,8 +138,8 @@ async def test_pod_of_an_object_we_created_counts_for_its_appwrapper_at_once(
     dispatching = queue_steps.dispatch(make_record(), "hub", at(1)).after
     record = creation_steps.created(dispatching, (make_ref(name="ray", uid="uid-of-ray"),), at(2)).after
     async with running(client) as it:
-        it.cluster.learn(record)
-        await it.cluster.wait_until_known()
+        it.cluster.track(record)
+        await it.cluster.wait_until_listed()
         assert it.cluster.pod_counts(AW) == PodCounts(running=1)
         assert it.pods_of == [AW]
     assert server.requests(path=RAYCLUSTER) == []
@@ -154,9 +154,9 @@ async def test_pods_of_a_gang_that_is_adopted_count_for_it_though_they_bear_none
     dispatching = queue_steps.dispatch(make_record(), "hub", at(1)).after
     record = creation_steps.created(dispatching, (make_ref(name="ray", uid="uid-of-ray"),), at(2)).after
     async with running(client) as it:
-        await it.cluster.wait_until_known()
+        await it.cluster.wait_until_listed()
         assert it.cluster.pod_counts(AW) == PodCounts()
-        it.cluster.learn(record)
+        it.cluster.track(record)
         assert it.cluster.pod_counts(AW) == PodCounts(running=1)
         assert it.pods_of == [AW]
 
@@ -189,7 +189,7 @@ async def test_pod_that_only_claims_to_be_of_an_appwrapper_counts_as_anyones(
     has(server, "pods", make_pod("forged", cpu="2", of=AW))
     async with running(client) as it:
         it.ledger.reserve(AW, make_record().gang.demand)
-        await it.cluster.wait_until_known()
+        await it.cluster.wait_until_listed()
         assert it.cluster.pod_counts(AW) == PodCounts()
         assert it.ledger.free()["cpu"] == 8000 - 2000 - 1000
 
@@ -227,7 +227,7 @@ async def test_owners_of_the_pods_on_a_node_are_woken_when_it_stops_answering_an
     server.on("GET", "/api/v1/nodes", nodes)
     has(server, "pods", bound("a", "n1"), bound("b", "n1"), bound("c", "n2"))
     async with running(client) as it:
-        await it.cluster.wait_until_known()
+        await it.cluster.wait_until_listed()
         it.pods_of.clear()
         lost: list[int] = []
         it.on_pods = lambda appwrapper: lost.append(it.cluster.pod_counts(appwrapper).lost)
@@ -290,7 +290,7 @@ async def test_pending_pods_are_told_in_mcads_words_ten_at_most(
         *(unscheduled(number, told if number else condition) for number in reversed(range(12))),
     )
     async with running(client) as it:
-        await it.cluster.wait_until_known()
+        await it.cluster.wait_until_listed()
         assert it.cluster.pod_counts(AW) == PodCounts(pending=12, unschedulable=12)
         assert it.cluster.pending_pods(AW) == [
             {"podname": "p00", "conditions": [condition]},
@@ -319,9 +319,9 @@ async def test_appwrapper_whose_object_went_before_it_was_watched_is_woken_while
         dispatching = queue_steps.dispatch(make_record(uid=uid), on, at(1)).after
         token = make_ref(api_version="v1", kind="Secret", name="token", uid=f"token-of-{uid}")
         record = creation_steps.created(dispatching, (token,), at(2)).after
-        cluster.learn(record)
+        cluster.track(record)
         if until_deleted:
-            cluster.learn(removal_steps.release(removal_steps.delete(record, at(3)).after, at(4)).after)
+            cluster.track(removal_steps.release(removal_steps.delete(record, at(3)).after, at(4)).after)
 
     async with running(client) as it:
         learns(it.cluster, "over", until_deleted=True)
@@ -348,7 +348,7 @@ async def test_objects_of_an_attempt_are_watched_from_when_it_is_learnt(
     server.on("GET", "/apis/ray.io/v1/rayclusters", reply)
     ref = make_ref(name="ray", uid="uid-of-ray")
     async with running(client) as it:
-        it.cluster.learn_object(ref, AW)
+        it.cluster.track_object(ref, AW)
         await until(lambda: it.pods_of)
         assert it.pods_of == [AW]
         state = it.cluster.objects.state(ref)

@@ -34,7 +34,7 @@ async def test_pod_of_another_namespace_neither_counts_for_an_appwrapper_nor_wak
     has(server, "pods", make_pod("forged", cpu="1", of=AW, controller=controller, namespace="evil"))
     async with running(client) as it:
         it.ledger.reserve(AW, make_record().gang.demand)
-        await it.cluster.wait_until_known()
+        await it.cluster.wait_until_listed()
         await asyncio.sleep(1)  # virtual
         assert it.cluster.pod_counts(AW) == PodCounts()
         assert it.pods_of == []
@@ -50,7 +50,7 @@ async def test_pod_at_home_lessens_the_demand_while_its_owner_is_asked_about(
     has(server, "pods", make_pod("fine", cpu="1", of=AW, controller=REPLICASET))
     async with running(client) as it:
         it.ledger.reserve(AW, make_record().gang.demand)
-        await it.cluster.wait_until_known()
+        await it.cluster.wait_until_listed()
         assert it.ledger.free()["cpu"] == 8000 - 1000
 
 
@@ -64,7 +64,7 @@ async def test_pod_elsewhere_does_not_lessen_the_demand_because_another_is_being
     has(server, "pods", fine, forged)
     async with running(client) as it:
         it.ledger.reserve(AW, make_record().gang.demand)
-        await it.cluster.wait_until_known()
+        await it.cluster.wait_until_listed()
         assert it.ledger.free()["cpu"] == 8000 - 1000 - 1000
 
 
@@ -77,12 +77,12 @@ async def test_pods_of_an_appwrapper_that_becomes_known_later_count_from_then_on
     has(server, "pods", make_pod("fine", of=claim or "", controller=APPWRAPPER), forged)
     async with running(client) as it:
         it.homes.clear()
-        await it.cluster.wait_until_known()
+        await it.cluster.wait_until_listed()
         assert (it.cluster.pod_counts(AW), it.pods_of) == (PodCounts(), [])
         it.homes[AW] = "default"
-        it.cluster.introduce_all()
+        it.cluster.recount_claims()
         assert (it.cluster.pod_counts(AW), it.pods_of) == (PodCounts(running=1), [AW])
-        it.cluster.introduce(AW)
+        it.cluster.recount_claims_of(AW)
         assert it.pods_of == [AW]
 
 
@@ -97,8 +97,8 @@ async def test_pod_whose_claim_is_rewritten_again_and_again_is_remembered_once(
     has(server, "pods", make_pod("p", of="made-up", controller=REPLICASET), then=rewritten)
     async with running(client) as it:
         cluster = it.cluster
-        await until(lambda: "made-up-60" in cluster._homeless_pods)  # noqa: SLF001  # nothing tells what is kept
-        assert len(cluster._homeless_pods) == len(cluster._waiting_pods) == 1  # noqa: SLF001
+        await until(lambda: "made-up-60" in cluster._unknown_claims)  # noqa: SLF001  # nothing tells what is kept
+        assert len(cluster._unknown_claims) == len(cluster._unresolved_pods) == 1  # noqa: SLF001
 
 
 async def test_wrapped_pod_in_a_member_counts_by_the_uid_of_its_anchor_and_not_by_its_name(
@@ -120,7 +120,7 @@ async def test_wrapped_pod_in_a_member_counts_by_the_uid_of_its_anchor_and_not_b
     home = {AW: "default"}.get
     cluster = Cluster("east", client, CapacityLedger(), lambda: None, told.append, home)
     task = asyncio.create_task(cluster.run())
-    await cluster.wait_until_known()
+    await cluster.wait_until_listed()
     await cluster.anchors.ensure(make_owner())
     await until(lambda: cluster.pod_counts(AW) == PodCounts(running=1))
     await asyncio.sleep(1)  # virtual

@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from dispatcher import errors
 from dispatcher.api.membercluster import MemberCluster, SecretKey
 from dispatcher.controller.members.cluster import Cluster
-from dispatcher.controller.members.connector import Changes, Connector, Means, Pace
+from dispatcher.controller.members.connector import ConnectionCallbacks, Connector, Means, Pace
 from dispatcher.controller.members.member import CONNECTING, Member
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import Closed
@@ -60,12 +60,12 @@ class Bench(Grounds):
                 namespace=NAMESPACE,
                 connect=self.connect,
                 make_cluster=lambda name, client: self.make_cluster(name, client),
-                memory=self.memory,
+                records=self.records,
                 now=self.now,
-                pace=Pace(probe=5, patience=15),
+                pace=Pace(probe=5, unreachable=15),
             ),
             lambda: self.known,
-            Changes(self._joined, self._left, self._changed),
+            ConnectionCallbacks(self._joined, self._left, self._changed),
         )
 
     def keep(self, name: str = "east", silent: datetime | None = None, key: str = "kubeconfig") -> Member:
@@ -131,8 +131,8 @@ async def test_member_joins_once_its_nodes_pods_and_namespaces_are_known(bench: 
     await until(lambda: member.cluster)
     assert member.cluster is not None
     assert (member.closed, member.uid, member.unreachable_since) == (None, "uid-of-east", None)
-    assert (member.cluster.name, member.cluster.is_known) == ("east", True)
-    assert (bench.told, bench.memory.uids) == (["east joined"], {"east": "uid-of-east"})
+    assert (member.cluster.name, member.cluster.is_ready) == ("east", True)
+    assert (bench.told, bench.records.uids) == (["east joined"], {"east": "uid-of-east"})
 
 
 async def test_kubeconfig_is_read_from_the_dispatchers_own_namespace_and_nowhere_else(bench: Bench) -> None:
@@ -193,7 +193,7 @@ async def test_kubeconfig_that_cannot_be_used_is_told_and_read_again(
     member = bench.keep()
     await until(lambda: member.closed != CONNECTING)
     assert member.closed == Closed(cluster_filters.NOT_CONNECTED, message)
-    assert (bench.members["east"].requests(), bench.memory.silences) == ([], [])
+    assert (bench.members["east"].requests(), bench.records.silences) == ([], [])
     bench.hub.on("GET", SECRET, holds(kubeconfig("east")))
     await until(lambda: member.cluster)
     assert (bench.told, member.unreachable_since) == (["east joined"], None)
@@ -216,9 +216,9 @@ async def test_member_that_refuses_our_credentials_is_closed_at_once_and_not_tim
     assert member.closed == Closed(
         cluster_filters.CREDENTIALS_REFUSED, "its API server does not accept our credentials: no entry"
     )
-    assert (member.cluster, member.unreachable_since, bench.memory.silences) == (None, None, [])
+    assert (member.cluster, member.unreachable_since, bench.records.silences) == (None, None, [])
     await asyncio.sleep(60)  # virtual
-    assert (member.unreachable_since, bench.memory.silences) == (None, [])
+    assert (member.unreachable_since, bench.records.silences) == (None, [])
 
 
 # --- which cluster it is -----------------------------------------------------------------------------------
@@ -236,7 +236,7 @@ async def test_member_that_refuses_our_credentials_is_closed_at_once_and_not_tim
 async def test_cluster_that_is_another_is_asked_for_nothing_but_who_it_is(
     bench: Bench, uid: str, message: str, is_joined: bool
 ) -> None:
-    bench.memory.uids["east"] = "uid-of-east"
+    bench.records.uids["east"] = "uid-of-east"
     await bench.joined("west")
     if is_joined:
         member = await bench.joined()
@@ -247,9 +247,9 @@ async def test_cluster_that_is_another_is_asked_for_nothing_but_who_it_is(
     await until(lambda: member.closed not in (None, CONNECTING))
     await asyncio.sleep(20)  # virtual
     assert member.closed == Closed(cluster_filters.ANOTHER_CLUSTER, message)
-    assert (member.cluster, member.unreachable_since, bench.memory.silences) == (None, None, [])
+    assert (member.cluster, member.unreachable_since, bench.records.silences) == (None, None, [])
     assert {each.path for each in bench.members["east"].requests()} == {KUBE_SYSTEM}
-    assert bench.memory.uids == {"east": "uid-of-east", "west": "uid-of-west"}
+    assert bench.records.uids == {"east": "uid-of-east", "west": "uid-of-west"}
 
 
 async def test_of_two_members_that_lead_to_one_cluster_at_the_same_time_only_one_joins(bench: Bench) -> None:
@@ -261,11 +261,11 @@ async def test_of_two_members_that_lead_to_one_cluster_at_the_same_time_only_one
     assert bench.told == [f"{joined.name} joined"]
     assert (joined.closed, joined.uid) == (None, "uid-of-east")
     assert other.closed == Closed(cluster_filters.ANOTHER_CLUSTER, f"it is the same cluster as {joined.name}")
-    assert bench.memory.uids == {joined.name: "uid-of-east"}
+    assert bench.records.uids == {joined.name: "uid-of-east"}
 
 
 async def test_member_whose_cluster_is_not_its_own_keeps_nobody_else_from_that(bench: Bench) -> None:
-    bench.memory.uids["west"] = "uid-of-west"
+    bench.records.uids["west"] = "uid-of-west"
     bench.hub.on("GET", f"{SECRETS}/cluster-west", holds(kubeconfig("east")))
     west = bench.keep("west")
     await until(lambda: west.closed != CONNECTING)
@@ -278,7 +278,7 @@ async def test_member_whose_cluster_is_not_its_own_keeps_nobody_else_from_that(b
 async def test_database_is_asked_once_for_each_connection_and_not_at_each_probe(bench: Bench) -> None:
     await bench.joined()
     await asyncio.sleep(60)  # virtual
-    assert bench.memory.asked == ["east"]
+    assert bench.records.asked == ["east"]
 
 
 @pytest.mark.parametrize("reply", [answer({"metadata": {"uid": "uid-of-east"}}), hang_up])
@@ -286,7 +286,7 @@ async def test_database_that_fails_ends_the_keeping_as_nobody_knows_what_is_so(
     bench: Bench, reply: Reply
 ) -> None:
     bench.members["east"].on("GET", KUBE_SYSTEM, reply)
-    bench.memory.failure = errors.StoreUnavailable("no answer")
+    bench.records.failure = errors.StoreUnavailable("no answer")
     member = bench.keep()
     assert member.task is not None
     with pytest.raises(errors.StoreUnavailable):
@@ -313,7 +313,7 @@ async def test_answer_that_makes_no_sense_is_none(bench: Bench, body: object) ->
         cluster_filters.UNREACHABLE,
         f"its API server does not answer: GET {KUBE_SYSTEM}: the answer makes no sense",
     )
-    assert (bench.memory.uids, member.uid) == ({}, "")
+    assert (bench.records.uids, member.uid) == ({}, "")
 
 
 # --- silence -----------------------------------------------------------------------------------------------
@@ -335,16 +335,16 @@ async def test_member_is_closed_from_its_first_missed_answer_and_left_after_a_wh
 ) -> None:
     member = await bench.joined()
     bench.members["east"].on("GET", KUBE_SYSTEM, reply)
-    await until(lambda: bench.memory.silences)
+    await until(lambda: bench.records.silences)
     since = member.unreachable_since
     assert member.closed is not None
-    assert (member.closed.reason, bench.memory.silences) == (cluster_filters.UNREACHABLE, [("east", since)])
+    assert (member.closed.reason, bench.records.silences) == (cluster_filters.UNREACHABLE, [("east", since)])
     await until(lambda: member.cluster is None)
     assert 15 <= monotonic() <= 21
     await asyncio.sleep(60)  # virtual
     assert (member.closed.reason, member.unreachable_since) == (cluster_filters.UNREACHABLE, since)
-    assert (bench.memory.silences, bench.told) == ([("east", since)], ["east joined", "east left"])
-    (said,) = bench.memory.said
+    assert (bench.records.silences, bench.told) == ([("east", since)], ["east joined", "east left"])
+    (said,) = bench.records.said
     assert said.startswith("its API server does not answer: ")
 
 
@@ -352,12 +352,12 @@ async def test_member_that_answers_again_in_time_was_never_left(bench: Bench) ->
     member = await bench.joined()
     await asyncio.sleep(60)  # virtual
     bench.members["east"].on("GET", KUBE_SYSTEM, FAILS, answer({"metadata": {"uid": "uid-of-east"}}))
-    await until(lambda: bench.memory.silences)
+    await until(lambda: bench.records.silences)
     since = member.unreachable_since
     await until(lambda: member.closed is None)
     assert (bench.told, len(bench.clients)) == (["east joined"], 1)
-    assert (member.unreachable_since, bench.memory.silences) == (None, [("east", since), ("east", None)])
-    assert len(member.mishaps) == 1
+    assert (member.unreachable_since, bench.records.silences) == (None, [("east", since), ("east", None)])
+    assert len(member.errors_at) == 1
 
 
 async def test_member_that_is_back_joins_again_and_is_no_longer_timed(bench: Bench) -> None:
@@ -368,30 +368,30 @@ async def test_member_that_is_back_joins_again_and_is_no_longer_timed(bench: Ben
     is_cluster(bench.members["east"], "uid-of-east")
     await until(lambda: member.cluster)
     assert (member.closed, member.unreachable_since) == (None, None)
-    assert bench.memory.silences == [("east", since), ("east", None)]
+    assert bench.records.silences == [("east", since), ("east", None)]
     assert bench.told == ["east joined", "east left", "east joined"]
     assert [is_closed(client) for client in bench.clients[:-1]] == [True] * (len(bench.clients) - 1)
 
 
 async def test_what_was_noted_of_it_before_it_was_recognised_is_to_be_noted_again(bench: Bench) -> None:
     member = bench.keep()
-    member.noted = ClusterState()
+    member.recorded_state = ClusterState()
     await until(lambda: member.cluster)
-    assert member.noted is None
-    member.noted = ClusterState()
+    assert member.recorded_state is None
+    member.recorded_state = ClusterState()
     await asyncio.sleep(60)  # virtual
-    assert member.noted == ClusterState()
+    assert member.recorded_state == ClusterState()
 
 
 async def test_member_that_is_back_is_open_before_that_is_noted(bench: Bench) -> None:
     member = await bench.joined()
-    note, stands = bench.memory.note_reachable, []
+    note, stands = bench.records.note_reachable, []
 
     async def note_reachable(name: str, at: datetime) -> None:
         stands.append(member.state())
         await note(name, at)
 
-    bench.memory.note_reachable = note_reachable  # type: ignore[method-assign]
+    bench.records.note_reachable = note_reachable  # type: ignore[method-assign]
     bench.members["east"].on("GET", KUBE_SYSTEM, FAILS, answer({"metadata": {"uid": "uid-of-east"}}))
     await until(lambda: member.closed)
     await until(lambda: stands)
@@ -408,13 +408,13 @@ async def test_silence_is_counted_from_its_begin_whatever_else_is_said_meanwhile
         assert member.closed is not None
         said.append(member.closed.reason)
     assert said == [cluster_filters.UNREACHABLE, cluster_filters.NOT_CONNECTED, cluster_filters.NOT_CONNECTED]
-    assert (member.unreachable_since, bench.memory.silences) == (EARLIER, [])
+    assert (member.unreachable_since, bench.records.silences) == (EARLIER, [])
 
 
 async def test_silence_that_began_under_another_leader_ends_with_the_first_answer(bench: Bench) -> None:
     member = bench.keep(silent=EARLIER)
     await until(lambda: member.cluster)
-    assert (member.unreachable_since, bench.memory.silences) == (None, [("east", None)])
+    assert (member.unreachable_since, bench.records.silences) == (None, [("east", None)])
 
 
 @pytest.mark.parametrize(
@@ -429,10 +429,10 @@ async def test_silence_that_began_under_another_leader_ends_with_the_first_answe
 async def test_silence_ends_with_any_answer(bench: Bench, reply: Reply, reason: str) -> None:
     bench.members["east"].on("GET", KUBE_SYSTEM, FAILS, reply)
     member = bench.keep()
-    await until(lambda: len(bench.memory.silences) > 1)
+    await until(lambda: len(bench.records.silences) > 1)
     assert member.closed is not None
     assert (member.closed.reason, member.unreachable_since) == (reason, None)
-    assert [since is None for _, since in bench.memory.silences] == [False, True]
+    assert [since is None for _, since in bench.records.silences] == [False, True]
 
 
 async def test_member_that_is_too_busy_to_answer_takes_nothing_new_and_is_neither_left_nor_timed(
@@ -444,7 +444,7 @@ async def test_member_that_is_too_busy_to_answer_takes_nothing_new_and_is_neithe
     assert member.closed == Closed(
         cluster_filters.UNREACHABLE, "its API server is too busy to answer: come later"
     )
-    assert (member.unreachable_since, bench.memory.silences) == (None, [])
+    assert (member.unreachable_since, bench.records.silences) == (None, [])
     assert bench.told == ["east joined"]
 
 
@@ -466,18 +466,18 @@ async def test_changed_kubeconfig_is_a_new_connection_and_the_old_one_lingers(be
     await until(lambda: is_closed(old))
     assert 30 <= monotonic() - left_at <= 32
     assert not is_closed(bench.clients[1])
-    assert (bench.memory.silences, bench.memory.rotated) == ([], ["east"])
+    assert (bench.records.silences, bench.records.rotated) == ([], ["east"])
 
 
 async def test_kubeconfig_that_replaces_one_that_did_no_longer_work_is_told_as_well(bench: Bench) -> None:
     bench.members["east"].on("GET", KUBE_SYSTEM, refusal(401, "Unauthorized"))
     member = bench.keep()
     await asyncio.sleep(20)  # virtual
-    assert bench.memory.rotated == []
+    assert bench.records.rotated == []
     bench.hub.on("GET", SECRET, holds(kubeconfig("east", user={"token": "new"})))
     is_cluster(bench.members["east"], "uid-of-east")
     await until(lambda: member.cluster)
-    assert bench.memory.rotated == ["east"]
+    assert bench.records.rotated == ["east"]
 
 
 async def test_old_connections_are_closed_at_once_when_nobody_leads_any_more(bench: Bench) -> None:
@@ -497,7 +497,7 @@ async def test_same_kubeconfig_written_otherwise_is_no_new_connection(bench: Ben
     await bench.joined()
     bench.hub.on("GET", SECRET, holds(kubeconfig("east", cluster={"insecure-skip-tls-verify": "false"})))
     await asyncio.sleep(60)  # virtual
-    assert (len(bench.clients), bench.told, bench.memory.rotated) == (1, ["east joined"], [])
+    assert (len(bench.clients), bench.told, bench.records.rotated) == (1, ["east joined"], [])
 
 
 @pytest.mark.parametrize(
@@ -558,7 +558,7 @@ async def test_member_that_answers_but_cannot_list_is_closed_and_not_timed(bench
     assert member.closed == Closed(
         cluster_filters.UNREACHABLE, "its nodes and pods could not be listed within a minute"
     )
-    assert (member.unreachable_since, bench.memory.silences) == (None, [("east", None)])
+    assert (member.unreachable_since, bench.records.silences) == (None, [("east", None)])
 
 
 async def test_member_that_does_not_let_us_list_refuses_our_credentials(bench: Bench) -> None:
@@ -569,7 +569,7 @@ async def test_member_that_does_not_let_us_list_refuses_our_credentials(bench: B
         cluster_filters.CREDENTIALS_REFUSED,
         "its API server does not accept our credentials: may not list nodes",
     )
-    assert (member.unreachable_since, bench.memory.silences) == (None, [])
+    assert (member.unreachable_since, bench.records.silences) == (None, [])
 
 
 async def test_what_nobody_thought_of_closes_one_member_and_no_other(bench: Bench) -> None:
@@ -586,7 +586,7 @@ async def test_what_nobody_thought_of_closes_one_member_and_no_other(bench: Benc
         await bench.joined("west")
     assert [entry["cluster"] for entry in logs if entry["event"] == "member_failed"] == ["east"]
     assert east.closed == Closed(cluster_filters.UNREACHABLE, "it failed in a way nobody thought of")
-    assert (east.unreachable_since, bench.memory.silences) == (None, [])
+    assert (east.unreachable_since, bench.records.silences) == (None, [])
     assert is_closed(bench.clients[0])
     await until(lambda: east.cluster)
     assert bench.told == ["west joined", "east joined"]
@@ -695,7 +695,7 @@ async def test_member_that_sends_without_end_is_closed_with_that_reason_and_hurt
     await asyncio.sleep(12)  # virtual: it is tried again and again
     assert east.closed is not None
     assert (east.closed.reason, said in east.closed.message) == (cluster_filters.ANSWERS_TOO_LARGE, True)
-    assert (east.cluster, east.unreachable_since, bench.memory.silences) == (None, None, [])
+    assert (east.cluster, east.unreachable_since, bench.records.silences) == (None, None, [])
     assert (west.closed, west.cluster is not None) == (None, True)
 
     is_cluster(bench.members["east"], "uid-of-east")

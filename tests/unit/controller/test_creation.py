@@ -48,14 +48,14 @@ def anchor(appwrapper: str = UID, **metadata: object) -> Json:
 
 
 class East:
-    """A member in which all can be created, what was asked of it and of the hub, and who was told of mishaps."""
+    """A member that accepts all creations, the requests to it and to the hub, and the members with noted errors."""
 
     def __init__(self, world: World, server: FakeApiServer, cluster: Cluster) -> None:
         self.world = world
         self.server = server
         self.cluster = cluster
         self.order: list[str] = []
-        self.mishaps: list[str] = []
+        self.errors_noted: list[str] = []
         self.over: set[tuple[str, int]] = set()
         self.labels: dict[str, dict[str, str]] = {}
         for path, kinds in SERVES.items():
@@ -95,7 +95,7 @@ class East:
             world.attempts,
             world.cache,
             world.queue.failures,
-            Members(note_mishap=self.mishaps.append, has_no_cluster_left=self._has_no_cluster_left),
+            Members(note_error=self.errors_noted.append, has_no_cluster_left=self._has_no_cluster_left),
             lambda appwrapper, attempt: (appwrapper, attempt) in self.over,
             denied_namespaces,
         )
@@ -107,7 +107,9 @@ class East:
 async def east(world: World) -> AsyncIterator[East]:
     """A member that answers."""
     async with FakeApiServer() as server, client_of(server) as client:
-        cluster = Cluster("east", client, CapacityLedger(), world.wake_dispatch, world.wake, world.home_of)
+        cluster = Cluster(
+            "east", client, CapacityLedger(), world.wake_dispatch, world.wake, world.namespace_of
+        )
         yield East(world, server, cluster)
 
 
@@ -234,7 +236,7 @@ async def test_attempt_that_meets_silence_before_anything_was_sent_goes_elsewher
     )
     assert withdrawn.eligible_at is not None
     assert timedelta(0) < withdrawn.eligible_at - now < timedelta(seconds=10)
-    assert (east.order, east.mishaps) == ([f"GET {NAME}"], ["east"])
+    assert (east.order, east.errors_noted) == ([f"GET {NAME}"], ["east"])
     assert east.world.dispatch_wakes > wakes
     assert (record.attempts, withdrawn.requeuings) == (1, 0)
 
@@ -247,7 +249,7 @@ async def test_attempt_whose_cluster_went_before_anything_was_sent_goes_elsewher
         Phase.QUEUED,
         "cluster east: its cluster cannot be reached",
     )
-    assert (east.order, east.mishaps) == ([], ["east"])
+    assert (east.order, east.errors_noted) == ([], ["east"])
 
 
 async def another_leader(east: East) -> None:
@@ -284,7 +286,7 @@ async def test_attempt_of_which_something_may_be_there_waits_for_its_cluster(
     assert len(east.server.requests("GET", ANCHOR)) == asked
     del east.world.clusters["east"]
     assert await east.creates() == record
-    assert east.mishaps == []
+    assert east.errors_noted == []
 
 
 async def test_busy_member_is_not_silent(east: East) -> None:
@@ -292,7 +294,7 @@ async def test_busy_member_is_not_silent(east: East) -> None:
     east.on("GET", ANCHOR, refusal(429, "TooManyRequests"), MISSING)
     with pytest.raises(errors.Throttled):
         await east.creates()
-    assert (east.world.record(UID), east.mishaps, east.order) == (record, [], [f"GET {NAME}"])
+    assert (east.world.record(UID), east.errors_noted, east.order) == (record, [], [f"GET {NAME}"])
     assert (await east.creates()).phase is Phase.DISPATCHED
 
 
@@ -305,7 +307,7 @@ async def test_creation_that_keeps_failing_gives_its_capacity_back_for_a_while(e
         Phase.REQUEUEING,
         "the API server kept failing to create it",
     )
-    assert (east.order, east.mishaps) == ([], ["east"])
+    assert (east.order, east.errors_noted) == ([], ["east"])
 
 
 # --- namespaces and anchors that cannot be had ---------------------------------------------------------------
@@ -319,7 +321,7 @@ async def test_gang_whose_namespace_a_member_lacks_waits_if_it_may_not_be_made(e
     east.on("POST", CONFIGMAPS, NO_NAMESPACE)
     record = await east.creates()
     assert (record.phase, record.message) == (Phase.REQUEUEING, 'cluster east has no namespace "default"')
-    assert (east.order[-1], east.mishaps) == ("POST configmaps", ["east"])
+    assert (east.order[-1], east.errors_noted) == ("POST configmaps", ["east"])
 
 
 async def test_namespace_that_a_member_lacks_is_made_once_if_it_may_be(east: East) -> None:
@@ -376,7 +378,7 @@ async def test_gang_whose_anchor_is_refused_is_postponed(
         message,
         (),
     )
-    assert (east.server.requests("POST", JOBS), east.mishaps) == ([], ["east"])
+    assert (east.server.requests("POST", JOBS), east.errors_noted) == ([], ["east"])
 
 
 async def test_configmap_that_was_there_before_anything_was_sent_is_no_anchor_whatever_marks_it_bears(
@@ -390,7 +392,7 @@ async def test_configmap_that_was_there_before_anything_was_sent_is_no_anchor_wh
         Phase.REQUEUEING,
         f"ConfigMap default/{NAME} exists already and is not ours",
     )
-    assert (east.server.requests("POST"), east.mishaps) == ([], ["east"])
+    assert (east.server.requests("POST"), east.errors_noted) == ([], ["east"])
 
 
 async def test_anchor_that_is_on_its_way_out_is_waited_for(east: East) -> None:
@@ -399,7 +401,7 @@ async def test_anchor_that_is_on_its_way_out_is_waited_for(east: East) -> None:
     east.server.on("GET", ANCHOR, MISSING, answer(anchor(deletionTimestamp="2026-11-20T09:00:00Z")))
     with pytest.raises(errors.Unavailable):
         await east.creates()
-    assert (east.world.record(UID).phase, east.mishaps) == (Phase.DISPATCHING, [])
+    assert (east.world.record(UID).phase, east.errors_noted) == (Phase.DISPATCHING, [])
 
 
 # --- names that are taken ------------------------------------------------------------------------------------
@@ -425,7 +427,7 @@ async def test_cluster_where_a_name_is_taken_is_ruled_out_if_another_is_left(eas
     assert ruled_out.attempt is not None
     assert [ref.name for ref in ruled_out.attempt.objects] == ["token"]  # to be removed again
     assert (ruled_out.eligible_at, ruled_out.requeuings) == (east.world.now(), 0)
-    assert east.mishaps == []
+    assert east.errors_noted == []
 
 
 async def test_gang_whose_name_is_taken_everywhere_fails_with_a_word_on_each(east: East) -> None:

@@ -17,8 +17,8 @@ from dispatcher.api.clusterpolicies import OnClusterLost
 from dispatcher.api.names import MEMBERS_PATH
 from dispatcher.api.selector import parse_selector
 from dispatcher.controller.members.connector import Means, Pace
-from dispatcher.controller.members.fleet import Concerned, Fleet
-from dispatcher.controller.members.kind_survey import KNOWN_SECONDS, OTHERS_SECONDS
+from dispatcher.controller.members.fleet import Fleet, FleetCallbacks
+from dispatcher.controller.members.kind_survey import OTHERS_SECONDS, REGISTERED_SECONDS
 from dispatcher.core.lifecycle.decision import Loss
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
 from dispatcher.core.scheduling import cluster_filters
@@ -78,11 +78,11 @@ class Bench(Grounds):
                 namespace=NAMESPACE,
                 connect=self.connect,
                 make_cluster=self.make_cluster,
-                memory=self.memory,
+                records=self.records,
                 now=self.now,
-                pace=Pace(probe=5, patience=15),
+                pace=Pace(probe=5, unreachable=15),
             ),
-            Concerned(self._capacity_changed, self.told.append),
+            FleetCallbacks(self._capacity_changed, self.told.append),
             lambda name: self.running.get(name, 0),
         )
 
@@ -100,7 +100,7 @@ class Bench(Grounds):
         await self.joined(name, **fields)
         self.members[name].on("GET", KUBE_SYSTEM, FAILS)
         await until(lambda: name not in self.fleet.clusters)
-        since = dict(self.memory.silences)[name]
+        since = dict(self.records.silences)[name]
         assert since is not None
         return since
 
@@ -140,8 +140,8 @@ async def bench(idle: Bench) -> AsyncIterator[Bench]:
     """A hub and two members, of which none is declared yet."""
     hub = asyncio.create_task(idle.itself.run())
     async with running(idle):
-        await idle.itself.wait_until_known()
-        await idle.fleet.wait_until_answered()
+        await idle.itself.wait_until_listed()
+        await idle.fleet.wait_for_members()
         yield idle
     hub.cancel()
     await asyncio.gather(hub, return_exceptions=True)
@@ -236,7 +236,7 @@ async def test_member_that_is_declared_by_mistake_takes_nothing_and_says_why(ben
     await until(lambda: "east" not in bench.fleet.clusters)
     assert bench.closed("east") == Closed(cluster_filters.NOT_REPORTED, MISTAKEN)
     assert bench.fleet.has_members
-    assert (bench.fleet.loss_of("east"), bench.fleet.is_joining("east")) == (None, False)
+    assert (bench.fleet.loss_of("east"), bench.fleet.is_connecting("east")) == (None, False)
     await bench.joined("east")
     assert bench.closed("east") is None
 
@@ -282,7 +282,7 @@ async def test_member_that_is_to_be_emptied_is_so_from_when_it_joins(bench: Benc
 
 
 async def test_database_that_fails_ends_the_whole_fleet(idle: Bench) -> None:
-    idle.memory.failure = errors.StoreUnavailable("no answer")
+    idle.records.failure = errors.StoreUnavailable("no answer")
     idle.has("east")
     async with running(idle) as task:
         await asyncio.wait([task])
@@ -297,7 +297,7 @@ async def test_database_that_fails_ends_the_whole_fleet(idle: Bench) -> None:
 async def wait(bench: Bench) -> float:
     """How long it takes until the members have answered, or are not waited for any longer."""
     begun = monotonic()
-    await bench.fleet.wait_until_answered()
+    await bench.fleet.wait_for_members()
     return monotonic() - begun
 
 
@@ -308,7 +308,7 @@ async def test_new_leader_waits_until_each_member_has_joined_or_is_known_not_to(
     async with running(idle):
         assert await wait(idle) < 1
         assert "east" in idle.fleet.clusters
-        assert not any(map(idle.fleet.is_joining, ("hub", "east", "west")))
+        assert not any(map(idle.fleet.is_connecting, ("hub", "east", "west")))
 
 
 async def test_new_leader_waits_ten_seconds_at_most_for_a_member_that_hangs(idle: Bench) -> None:
@@ -317,20 +317,20 @@ async def test_new_leader_waits_ten_seconds_at_most_for_a_member_that_hangs(idle
     idle.members["west"].on("GET", NODES, never)
     async with running(idle):
         assert 10 <= await wait(idle) < 11
-        assert (list(idle.fleet.clusters), idle.fleet.is_joining("west")) == (["hub", "east"], True)
+        assert (list(idle.fleet.clusters), idle.fleet.is_connecting("west")) == (["hub", "east"], True)
 
 
 async def test_any_cluster_may_be_a_member_until_it_is_known_which_are_declared(idle: Bench) -> None:
     idle.hub.on("GET", MEMBERS_PATH, FAILS)
     async with running(idle):
         await asyncio.sleep(20)  # virtual
-        assert (idle.fleet.is_joining("east"), idle.fleet.loss_of("east")) == (True, None)
-        assert (idle.fleet.is_joining("hub"), idle.fleet.loss_of("hub")) == (False, None)
+        assert (idle.fleet.is_connecting("east"), idle.fleet.loss_of("east")) == (True, None)
+        assert (idle.fleet.is_connecting("hub"), idle.fleet.loss_of("hub")) == (False, None)
         assert await wait(idle) == pytest.approx(10, abs=0.5)
-        assert idle.fleet.is_joining("east")
+        assert idle.fleet.is_connecting("east")
         idle.hub.on("GET", MEMBERS_PATH, collection(declaration("east")))
         await until(lambda: "east" in idle.fleet.clusters)
-        assert (idle.fleet.is_joining("west"), idle.fleet.loss_of("west")) == (
+        assert (idle.fleet.is_connecting("west"), idle.fleet.loss_of("west")) == (
             False,
             undeclared(idle, "west"),
         )
@@ -340,7 +340,7 @@ async def test_hub_where_no_members_can_be_declared_has_none(idle: Bench) -> Non
     idle.hub.on("GET", MEMBERS_PATH, MISSING)
     async with running(idle):
         assert await wait(idle) < 1
-        assert (idle.fleet.is_joining("east"), idle.fleet.has_members) == (False, False)
+        assert (idle.fleet.is_connecting("east"), idle.fleet.has_members) == (False, False)
         assert idle.fleet.loss_of("east") == undeclared(idle)
 
 
@@ -348,7 +348,7 @@ async def test_hub_that_may_not_look_at_members_has_none_and_gives_up_nothing_fo
     idle.hub.on("GET", MEMBERS_PATH, refusal(403, "Forbidden"))
     async with running(idle):
         assert await wait(idle) < 1
-        assert (idle.fleet.is_joining("east"), idle.fleet.has_members) == (False, False)
+        assert (idle.fleet.is_connecting("east"), idle.fleet.has_members) == (False, False)
         assert idle.fleet.loss_of("east") is None
 
 
@@ -391,15 +391,15 @@ async def test_silence_goes_on_for_one_that_is_declared_anew(bench: Bench) -> No
 
 
 async def test_silence_that_another_leader_has_noted_counts_from_then(idle: Bench) -> None:
-    idle.fleet.remember({"east": at(-500)})
+    idle.fleet.load({"east": at(-500)})
     idle.has("east", onClusterLost={"policy": "fail"})
     idle.members["east"].on("GET", KUBE_SYSTEM, FAILS)
     async with running(idle):
-        await until(lambda: idle.fleet.loss_of("east") and not idle.fleet.is_joining("east"))
+        await until(lambda: idle.fleet.loss_of("east") and not idle.fleet.is_connecting("east"))
         loss = idle.fleet.loss_of("east")
         assert loss is not None
         assert (loss.policy, loss.due) == (OnClusterLost.FAIL, at(100))
-        assert idle.memory.silences == []
+        assert idle.records.silences == []
 
 
 async def test_those_on_a_lost_member_are_looked_at_once_it_is_lost_and_no_more(bench: Bench) -> None:
@@ -431,7 +431,7 @@ async def test_history_is_told_how_each_member_stands_once(bench: Bench) -> None
     bench.has("west", cordoned=True, cordonReason="new switches")
     bench.hub.on("GET", f"{SECRETS}/cluster-west", MISSING)
     await asyncio.sleep(60)  # virtual
-    stand = dict(bench.memory.standings)
+    stand = dict(bench.records.standings)
     assert stand == {
         "east": ClusterState(),
         "hub": ClusterState(is_draining=True),
@@ -439,64 +439,64 @@ async def test_history_is_told_how_each_member_stands_once(bench: Bench) -> None
     }
     west = stand["west"]
     assert (west.said, west.closed_message) == ("new switches", "there is no Secret dispatcher/cluster-west")
-    told = len(bench.memory.standings)
+    told = len(bench.records.standings)
     bench.has("west", cordoned=True, cordonReason="old switches")
     await asyncio.sleep(60)  # virtual
-    assert len(bench.memory.standings) == told
+    assert len(bench.records.standings) == told
 
 
 async def test_history_is_told_what_is_declared_otherwise_and_when(bench: Bench) -> None:
     await bench.joined("east")
-    await until(lambda: bench.memory.standings[-1] == ("east", ClusterState()))
-    bench.memory.standings.clear()
+    await until(lambda: bench.records.standings[-1] == ("east", ClusterState()))
+    bench.records.standings.clear()
     changes: list[dict[str, bool]] = [{"cordoned": True}, {"cordoned": True, "drain": True}, {}]
     for spec in changes:
         bench.has("east", **spec)
         await asyncio.sleep(10)  # virtual
-    assert bench.memory.standings == [
+    assert bench.records.standings == [
         ("east", ClusterState(is_cordoned=True)),
         ("east", ClusterState(is_cordoned=True, is_draining=True)),
         ("east", ClusterState()),
     ]
-    assert bench.now() - timedelta(seconds=11) < bench.memory.times[-1] < bench.now() - timedelta(seconds=9)
+    assert bench.now() - timedelta(seconds=11) < bench.records.times[-1] < bench.now() - timedelta(seconds=9)
 
 
 async def test_member_that_is_cordoned_while_it_is_silent_is_said_to_be_nothing_else(bench: Bench) -> None:
     await bench.lost()
-    bench.memory.standings.clear()
+    bench.records.standings.clear()
     bench.has("east", cordoned=True)
-    await until(lambda: bench.memory.standings)
+    await until(lambda: bench.records.standings)
     is_cluster(bench.members["east"], "uid-of-east")
     await until(lambda: "east" in bench.fleet.clusters)
     await asyncio.sleep(10)  # virtual
-    assert set(bench.memory.standings) == {("east", ClusterState(is_cordoned=True))}
+    assert set(bench.records.standings) == {("east", ClusterState(is_cordoned=True))}
 
 
 async def test_members_that_are_declared_no_longer_are_told_to_be_removed_whoever_led_then(
     idle: Bench,
 ) -> None:
-    idle.fleet.remember({}, {"south"})
+    idle.fleet.load({}, {"south"})
     idle.has("east")
     async with running(idle):
-        await until(lambda: ("south", ClusterState(is_declared=False)) in idle.memory.standings)
+        await until(lambda: ("south", ClusterState(is_declared=False)) in idle.records.standings)
         await until(lambda: "east" in idle.fleet.clusters)
         idle.declared.loses("east")
         await asyncio.sleep(10)  # virtual
         idle.has("east")
         await asyncio.sleep(10)  # virtual
-    removed = [name for name, standing in idle.memory.standings if not standing.is_declared]
+    removed = [name for name, standing in idle.records.standings if not standing.is_declared]
     assert removed == ["south", "east"]
-    assert idle.memory.standings[-1] == ("east", ClusterState())
+    assert idle.records.standings[-1] == ("east", ClusterState())
 
 
 async def test_nobody_is_told_to_be_removed_whose_declaration_is_a_mistake_or_was_not_listed(
     idle: Bench,
 ) -> None:
-    idle.fleet.remember({}, {"east", "west"})
+    idle.fleet.load({}, {"east", "west"})
     idle.hub.on("GET", MEMBERS_PATH, FAILS)
     async with running(idle):
         await asyncio.sleep(30)  # virtual
-        assert idle.memory.standings == []
+        assert idle.records.standings == []
         idle.hub.on(
             "GET",
             MEMBERS_PATH,
@@ -504,7 +504,7 @@ async def test_nobody_is_told_to_be_removed_whose_declaration_is_a_mistake_or_wa
         )
         await until(lambda: "east" in idle.fleet.clusters)
         await asyncio.sleep(60)  # virtual
-    assert {name for name, _ in idle.memory.standings} == {"east"}
+    assert {name for name, _ in idle.records.standings} == {"east"}
 
 
 async def test_kubeconfig_in_another_secret_is_told_if_it_is_another(bench: Bench) -> None:
@@ -513,12 +513,12 @@ async def test_kubeconfig_in_another_secret_is_told_if_it_is_another(bench: Benc
     bench.hub.on("GET", f"{SECRETS}/moved", holds(kubeconfig("east")))
     bench.has("east", kubeconfigSecretRef={"name": "moved"})
     await until(lambda: bench.fleet.clusters.get("east") not in (None, first))
-    assert bench.memory.rotated == []
+    assert bench.records.rotated == []
     second = bench.fleet.clusters["east"]
     bench.hub.on("GET", f"{SECRETS}/another", holds(kubeconfig("east", user={"token": "new"})))
     bench.has("east", kubeconfigSecretRef={"name": "another"})
     await until(lambda: bench.fleet.clusters.get("east") not in (None, second))
-    assert bench.memory.rotated == ["east"]
+    assert bench.records.rotated == ["east"]
 
 
 async def test_each_cluster_that_gangs_may_go_to_has_its_stock(bench: Bench) -> None:
@@ -537,7 +537,7 @@ async def test_each_cluster_that_gangs_may_go_to_has_its_stock(bench: Bench) -> 
     assert readings() == {"hub": (4000, True), "east": (8000, True), "west": None}
     bench.running.clear()
     bench.members["east"].on("GET", KUBE_SYSTEM, FAILS)
-    await until(lambda: bench.memory.silences)
+    await until(lambda: bench.records.silences)
     assert readings() == {"east": (8000, False), "west": None}
     await until(lambda: "east" not in bench.fleet.clusters)
     assert readings() == {"east": None, "west": None}
@@ -580,10 +580,10 @@ async def test_hub_alone_leads_nowhere_as_soon_as_it_is_ruled_out(bench: Bench) 
 
 async def test_mishaps_count_for_ten_minutes(bench: Bench) -> None:
     await bench.joined("east")
-    bench.fleet.note_mishap("east")
+    bench.fleet.note_error("east")
     await asyncio.sleep(300)  # virtual
-    bench.fleet.note_mishap("east")
-    bench.fleet.note_mishap("nobody")
+    bench.fleet.note_error("east")
+    bench.fleet.note_error("nobody")
     counts = []
     for seconds in (299, 2, 300):
         await asyncio.sleep(seconds)  # virtual
@@ -623,7 +623,7 @@ async def test_cycles_do_not_wait_for_each_version_that_is_invented(bench: Bench
     for number in range(100):
         kinds = frozenset({("batch/v1", "Job"), (f"batch/v0x{number}", "Job")})
         await bench.fleet.get_ready([ClusterRequirements(kinds=kinds)])
-    assert monotonic() - begun <= KNOWN_SECONDS + OTHERS_SECONDS + 0.1
+    assert monotonic() - begun <= REGISTERED_SECONDS + OTHERS_SECONDS + 0.1
 
 
 async def test_every_member_can_be_asked_only_if_each_has_joined(bench: Bench) -> None:
@@ -669,7 +669,7 @@ async def test_status_says_since_when_a_member_is_silent(bench: Bench) -> None:
     await asyncio.sleep(60)  # virtual
     last = bench.statuses()[-1]
     assert (last["conditions"][0]["status"], last["reason"]) == ("False", cluster_filters.UNREACHABLE)
-    assert last["unreachableSince"] == f"{bench.memory.silences[0][1]:%Y-%m-%dT%H:%M:%SZ}"
+    assert last["unreachableSince"] == f"{bench.records.silences[0][1]:%Y-%m-%dT%H:%M:%SZ}"
 
 
 async def test_status_that_could_not_be_written_is_tried_again_and_holds_up_no_other(bench: Bench) -> None:

@@ -49,7 +49,7 @@ class Database:
 
 
 async def kept(database: Database) -> list[tuple[object, ...]]:
-    await Housekeeping(database, lambda: NOW, KEEP).keep()
+    await Housekeeping(database, lambda: NOW, KEEP).run_once()
     return database.asked
 
 

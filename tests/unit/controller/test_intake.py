@@ -364,7 +364,7 @@ async def test_one_that_cannot_be_read_now_comes_back_and_holds_up_no_other(worl
 
 async def test_member_that_goes_while_it_is_asked_is_no_reason_to_fail(world: World) -> None:
     async with FakeApiServer() as far, client_of(far) as client:
-        west = Cluster("west", client, CapacityLedger(), world.wake_dispatch, world.wake, world.home_of)
+        west = Cluster("west", client, CapacityLedger(), world.wake_dispatch, world.wake, world.namespace_of)
 
         async def goes(request: web.Request) -> web.StreamResponse:
             del world.clusters["west"]
@@ -431,7 +431,7 @@ async def west(world: World) -> AsyncIterator[FakeApiServer]:
     """A member that has no anchors; nor has the hub anything."""
     async with FakeApiServer() as west, client_of(west) as client:
         world.clusters["west"] = Cluster(
-            "west", client, CapacityLedger(), world.wake_dispatch, world.wake, world.home_of
+            "west", client, CapacityLedger(), world.wake_dispatch, world.wake, world.namespace_of
         )
         west.on("GET", CONFIGMAPS, anchors())
         world.server.on("GET", f"{PODS}/pod", MISSING)

@@ -11,10 +11,10 @@ import pytest
 from aiohttp import web
 
 from dispatcher.controller.members.kind_survey import (
-    KNOWN,
-    KNOWN_SECONDS,
-    MOST_GUESSED,
+    MOST_UNCHECKED,
     OTHERS_SECONDS,
+    REGISTERED,
+    REGISTERED_SECONDS,
     SURVEY_SECONDS,
     KindSurvey,
 )
@@ -89,9 +89,11 @@ def asked(server: FakeApiServer) -> Counter[str]:
 
 
 def test_known_kinds_are_rows_of_a_version_and_so_few_that_all_may_be_asked_for() -> None:
-    assert {JOB, RAY, ("v1", "Pod")} <= KNOWN
-    assert {("v1", "Job"), ("/v1", "Pod"), ("ray.io", "RayCluster"), *unknown("versions")}.isdisjoint(KNOWN)
-    assert len({api_version for api_version, _ in KNOWN}) <= 30
+    assert {JOB, RAY, ("v1", "Pod")} <= REGISTERED
+    assert {("v1", "Job"), ("/v1", "Pod"), ("ray.io", "RayCluster"), *unknown("versions")}.isdisjoint(
+        REGISTERED
+    )
+    assert len({api_version for api_version, _ in REGISTERED}) <= 30
 
 
 @pytest.mark.parametrize("way", INVENTIONS)
@@ -159,15 +161,15 @@ async def test_guesses_are_few_where_it_is_a_secret_which_versions_there_are(
         assert survey.missing(kinds | {RAY}) == kinds
         await asyncio.sleep(1)  # virtual
     assert asked(server)["/apis/ray.io/v1"] == 1
-    assert len(server.asked) == 1 + MOST_GUESSED + 1 + 1  # the list, the guesses, RayClusters, readiness
+    assert len(server.asked) == 1 + MOST_UNCHECKED + 1 + 1  # the list, the guesses, RayClusters, readiness
 
 
 @pytest.mark.parametrize(
     ("hanging", "most"),
     [
         (["/apis"], OTHERS_SECONDS),
-        (["/apis/ray.io/v1"], KNOWN_SECONDS + OTHERS_SECONDS),
-        (["/apis", "/apis/ray.io/v1"], KNOWN_SECONDS + OTHERS_SECONDS),
+        (["/apis/ray.io/v1"], REGISTERED_SECONDS + OTHERS_SECONDS),
+        (["/apis", "/apis/ray.io/v1"], REGISTERED_SECONDS + OTHERS_SECONDS),
     ],
     ids=["list", "known", "both"],
 )

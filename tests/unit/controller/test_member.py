@@ -15,13 +15,13 @@ from dispatcher.controller.members.cluster import Cluster, Namespace
 from dispatcher.controller.members.member import (
     CONNECTING,
     LISTING,
-    MOST_MISHAPS,
+    MOST_ERRORS,
     AnotherCluster,
     Member,
     Unlisted,
-    asked_kinds,
-    closed_by_hand,
-    why,
+    closed_by_operator,
+    closed_for,
+    required_kinds,
 )
 from dispatcher.core.lifecycle.decision import Loss
 from dispatcher.core.model.requirements import ClusterRequirements
@@ -47,13 +47,13 @@ def make_member(**fields: Any) -> Member:  # noqa: ANN401
     return Member(**{**values, **fields})
 
 
-def make_cluster(client: ClusterClient, *, is_known: bool = True) -> Cluster:
+def make_cluster(client: ClusterClient, *, is_ready: bool = True) -> Cluster:
     """A cluster of one node of 8 cpu and the namespace `default`."""
     cluster = Cluster("east", client, CapacityLedger(), lambda: None, lambda _appwrapper: None)
     cluster.ledger.set_node(make_core_node("n1", cpu=8000))
     for name, is_enabled in (("default", True), ("private", False)):  # as if they were listed
         cluster._namespaces.items[name] = Namespace(name, is_enabled=is_enabled)  # noqa: SLF001
-    for each in cluster._needed if is_known else ():  # noqa: SLF001
+    for each in cluster._needed if is_ready else ():  # noqa: SLF001
         each.synced.set()
     return cluster
 
@@ -95,19 +95,19 @@ async def test_stock_of_one_that_can_be_asked_is_what_its_ledger_has(
 ) -> None:
     member = make_member(cluster=make_cluster(client), unreachable_since=silent)
     eight = Resources({"cpu": 8000})
-    assert member.stock() == LedgerReading(eight, eight, frozenset({"n1"}), [], is_reachable=silent is None)
+    assert member.reading() == LedgerReading(eight, eight, frozenset({"n1"}), [], is_reachable=silent is None)
 
 
 async def test_one_that_cannot_be_asked_or_is_being_listed_has_no_stock(client: ClusterClient) -> None:
-    listing = make_member(cluster=make_cluster(client, is_known=False))
-    assert (make_member().stock(), listing.stock()) == (None, None)
+    listing = make_member(cluster=make_cluster(client, is_ready=False))
+    assert (make_member().reading(), listing.reading()) == (None, None)
 
 
 # --- whether it is there -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("closed", "has_cluster", "is_joining"),
+    ("closed", "has_cluster", "is_connecting"),
     [
         pytest.param(CONNECTING, False, True, id="being-connected"),
         pytest.param(CONNECTING, True, False, id="joined"),
@@ -117,10 +117,10 @@ async def test_one_that_cannot_be_asked_or_is_being_listed_has_no_stock(client: 
     ],
 )
 async def test_member_is_joining_until_it_can_be_asked_or_is_known_not_to(
-    client: ClusterClient, closed: Closed | None, has_cluster: bool, is_joining: bool
+    client: ClusterClient, closed: Closed | None, has_cluster: bool, is_connecting: bool
 ) -> None:
     cluster = make_cluster(client) if has_cluster else None
-    assert make_member(closed=closed, cluster=cluster).is_joining is is_joining
+    assert make_member(closed=closed, cluster=cluster).is_connecting is is_connecting
 
 
 LOST = Loss(OnClusterLost.FAIL, at(40), "cluster east has not answered since 2026-11-20 08:58:16 UTC")
@@ -161,7 +161,7 @@ async def test_site_is_what_a_pass_has_to_know(client: ClusterClient) -> None:
     served = Kind(*JOB, "jobs", namespaced=True)
     cluster.discovery._kinds[JOB] = served  # noqa: SLF001  # as if it had said so
     member = make_member(declared=declared, cluster=cluster)
-    member.mishaps.extend([at(0), at(1), at(2)])
+    member.errors_at.extend([at(0), at(1), at(2)])
     snapshot = member.snapshot(frozenset({JOB, RAY}), frozenset({"default", "team"}), at(601))
     assert snapshot.capacity.free_for(None) == Resources({"cpu": 6000})
     assert snapshot == ClusterSnapshot(
@@ -215,7 +215,7 @@ async def test_namespaces_that_come_go_and_opt_in_count_from_the_next_pass_on(cl
 async def test_member_that_is_not_known_yet_takes_nothing_and_says_why(
     client: ClusterClient, closed: Closed | None, expected: Closed
 ) -> None:
-    for cluster in (None, make_cluster(client, is_known=False)):
+    for cluster in (None, make_cluster(client, is_ready=False)):
         snapshot = make_member(closed=closed, cluster=cluster).snapshot(frozenset(), frozenset(), at(9))
         assert snapshot.capacity.free_for(None) == Resources()
         assert snapshot == ClusterSnapshot("east", snapshot.capacity, {"gpu": "a100"}, expected)
@@ -223,14 +223,14 @@ async def test_member_that_is_not_known_yet_takes_nothing_and_says_why(
 
 async def test_no_more_mishaps_are_remembered_than_matter(client: ClusterClient) -> None:
     member = make_member(cluster=make_cluster(client))
-    member.mishaps.extend([at(1)] * (MOST_MISHAPS + 1))
-    assert member.snapshot(frozenset(), frozenset(), at(2)).errors == MOST_MISHAPS
+    member.errors_at.extend([at(1)] * (MOST_ERRORS + 1))
+    assert member.snapshot(frozenset(), frozenset(), at(2)).errors == MOST_ERRORS
 
 
 async def test_status_is_made_of_what_is_known_beyond_the_reserve(client: ClusterClient) -> None:
     declared = replace(EAST, reserve={"cpu": "2"}, cordoned=True)
     member = make_member(declared=declared, uid="of-east", cluster=make_cluster(client))
-    assert member.known(3) == MemberState(
+    assert member.status_values(3) == MemberState(
         since=at(1),
         closed=Closed(cluster_filters.CORDONED, "it takes nothing new"),
         cluster_uid="of-east",
@@ -242,7 +242,9 @@ async def test_status_is_made_of_what_is_known_beyond_the_reserve(client: Cluste
 
 def test_status_of_a_silent_member_has_no_capacity_and_says_since_when() -> None:
     member = make_member(closed=SILENT, uid="of-east", unreachable_since=at(-60))
-    assert member.known(3) == MemberState(at(1), SILENT, "of-east", running=3, unreachable_since=at(-60))
+    assert member.status_values(3) == MemberState(
+        at(1), SILENT, "of-east", running=3, unreachable_since=at(-60)
+    )
 
 
 def test_kinds_are_those_that_anybody_asks_for() -> None:
@@ -251,7 +253,7 @@ def test_kinds_are_those_that_anybody_asks_for() -> None:
         ClusterRequirements(kinds=frozenset({RAY, JOB})),
         ClusterRequirements(),
     }
-    assert (asked_kinds(requirements), asked_kinds(set())) == (frozenset({JOB, RAY}), frozenset())
+    assert (required_kinds(requirements), required_kinds(set())) == (frozenset({JOB, RAY}), frozenset())
 
 
 # --- why nothing goes there ----------------------------------------------------------------------------------
@@ -275,7 +277,7 @@ def test_kinds_are_those_that_anybody_asks_for() -> None:
     ],
 )
 def test_operator_closes_a_member_with_a_reason(fields: dict[str, Any], expected: Closed | None) -> None:
-    assert closed_by_hand(replace(EAST, **fields)) == expected
+    assert closed_by_operator(replace(EAST, **fields)) == expected
 
 
 @pytest.mark.parametrize(
@@ -317,4 +319,4 @@ def test_operator_closes_a_member_with_a_reason(fields: dict[str, Any], expected
     ],
 )
 def test_error_of_a_connection_says_what_is_wrong_with_the_member(error: Exception, expected: Closed) -> None:
-    assert why(error) == expected
+    assert closed_for(error) == expected

@@ -35,13 +35,13 @@ async def idle(server: FakeApiServer, client: ClusterClient) -> AsyncIterator[Be
     """A hub and two members, whose fleet does not run yet; the hub itself is known."""
     async with benching(server, client) as bench:
         hub = asyncio.create_task(bench.itself.run())
-        await bench.itself.wait_until_known()
+        await bench.itself.wait_until_listed()
         yield bench
         hub.cancel()
         await asyncio.gather(hub, return_exceptions=True)
 
 
-def is_left_alone(bench: Bench, name: str = "east") -> bool:
+def is_in_doubt(bench: Bench, name: str = "east") -> bool:
     """True if nothing is done about a member, nothing concluded from its absence, and nothing dispatched anywhere."""
     fleet = bench.fleet
     assert [(each.name, each.closed) for each in fleet.snapshots([ANYWHERE]).values()] == [
@@ -55,26 +55,26 @@ def is_left_alone(bench: Bench, name: str = "east") -> bool:
         False,
     )
     assert fleet.readings()[name] is None
-    return fleet.is_joining(name) and fleet.loss_of(name) is None
+    return fleet.is_connecting(name) and fleet.loss_of(name) is None
 
 
 @pytest.mark.parametrize("reply", UNREADABLE)
 async def test_members_that_cannot_be_listed_are_unknown_while_the_database_knows_them(
     idle: Bench, reply: Reply
 ) -> None:
-    idle.fleet.remember({}, {"east"})
+    idle.fleet.load({}, {"east"})
     idle.hub.on("GET", MEMBERS_PATH, reply)
     async with running(idle):
         begun = monotonic()
-        await idle.fleet.wait_until_answered()
+        await idle.fleet.wait_for_members()
         assert monotonic() - begun == pytest.approx(10, abs=0.5)
-        assert is_left_alone(idle)
+        assert is_in_doubt(idle)
         assert "the database knows east" in idle.fleet.problem
-        assert idle.memory.standings == []
+        assert idle.records.standings == []
 
         idle.hub.on("GET", MEMBERS_PATH, collection(declaration("east")))
         await until(lambda: "east" in idle.fleet.clusters)
-        assert (idle.fleet.problem, idle.fleet.is_joining("east"), idle.fleet.is_complete()) == (
+        assert (idle.fleet.problem, idle.fleet.is_connecting("east"), idle.fleet.is_complete()) == (
             "",
             False,
             True,
@@ -83,18 +83,18 @@ async def test_members_that_cannot_be_listed_are_unknown_while_the_database_know
 
 
 async def test_members_with_gangs_of_ours_are_known_though_none_was_declared_last(idle: Bench) -> None:
-    idle.fleet.remember({}, (), {"hub", "east"})
+    idle.fleet.load({}, (), {"hub", "east"})
     idle.hub.on("GET", MEMBERS_PATH, MISSING)
     async with running(idle):
-        await idle.fleet.wait_until_answered()
-        assert is_left_alone(idle)
+        await idle.fleet.wait_for_members()
+        assert is_in_doubt(idle)
 
 
 async def test_hub_with_gangs_of_its_own_alone_has_no_members(idle: Bench) -> None:
-    idle.fleet.remember({}, (), {"hub"})
+    idle.fleet.load({}, (), {"hub"})
     idle.hub.on("GET", MEMBERS_PATH, MISSING)
     async with running(idle):
-        await idle.fleet.wait_until_answered()
+        await idle.fleet.wait_for_members()
         await asyncio.sleep(300)  # virtual
         assert (idle.fleet.problem, idle.fleet.is_complete()) == ("", True)
         assert idle.fleet.snapshots([ANYWHERE])["hub"].closed is None
@@ -114,7 +114,7 @@ async def test_refusal_is_no_word_of_the_api_server_that_there_are_no_members(
     """The database may be new, or older than the first member."""
     idle.hub.on("GET", MEMBERS_PATH, reply)
     async with running(idle):
-        await idle.fleet.wait_until_answered()
+        await idle.fleet.wait_for_members()
         assert (idle.fleet.is_certain(), idle.fleet.is_surely_complete()) == (is_certain, is_certain)
         idle.hub.on("GET", MEMBERS_PATH, collection(declaration("east")))
         await until(lambda: "east" in idle.fleet.clusters)
@@ -125,21 +125,21 @@ async def test_members_that_cannot_all_be_asked_are_certain_and_not_complete(idl
     idle.members["east"].on("GET", KUBE_SYSTEM, FAILS)
     idle.hub.on("GET", MEMBERS_PATH, collection(declaration("east")))
     async with running(idle):
-        await idle.fleet.wait_until_answered()
+        await idle.fleet.wait_for_members()
         assert (idle.fleet.is_certain(), idle.fleet.is_surely_complete()) == (True, False)
 
 
 async def test_hub_without_members_has_none_when_its_api_server_falls_silent(idle: Bench) -> None:
     idle.hub.on("GET", MEMBERS_PATH, FORBIDDEN, FORBIDDEN, FAILS)
     async with running(idle):
-        await idle.fleet.wait_until_answered()
+        await idle.fleet.wait_for_members()
         await asyncio.sleep(300)  # virtual
         assert (idle.fleet.problem, idle.fleet.snapshots([ANYWHERE])["hub"].closed) == ("", None)
 
 
 @pytest.mark.parametrize("reply", UNREADABLE)
 async def test_leadership_is_given_up_when_members_stay_unknown(idle: Bench, reply: Reply) -> None:
-    idle.fleet.remember({}, {"east"})
+    idle.fleet.load({}, {"east"})
     idle.hub.on("GET", MEMBERS_PATH, reply)
     async with running(idle) as fleet:
         await asyncio.sleep(54)  # virtual
@@ -159,7 +159,11 @@ async def test_members_stay_known_when_they_cannot_be_listed_any_more(idle: Benc
         idle.hub.on("GET", MEMBERS_PATH, reply)
         await until(lambda: idle.fleet.problem)
         assert "any more" in idle.fleet.problem
-        assert ("east" in idle.fleet.clusters, idle.fleet.loss_of("east"), idle.fleet.is_joining("west")) == (
+        assert (
+            "east" in idle.fleet.clusters,
+            idle.fleet.loss_of("east"),
+            idle.fleet.is_connecting("west"),
+        ) == (
             True,
             None,
             False,
@@ -181,11 +185,11 @@ async def test_server_error_after_a_list_is_no_reason_to_give_up(idle: Bench) ->
 
 
 async def test_queue_is_told_why_nothing_is_dispatched(idle: Bench) -> None:
-    idle.fleet.remember({}, {"east"})
+    idle.fleet.load({}, {"east"})
     idle.hub.on("GET", MEMBERS_PATH, FORBIDDEN)
     record = make_record()
     async with running(idle):
-        await idle.fleet.wait_until_answered()
+        await idle.fleet.wait_for_members()
         (outcome,) = plan([record], idle.fleet.snapshots([record.requirements]))
     assert isinstance(outcome, Impossible)
     assert (outcome.pending.reason, outcome.pending.cluster) == (REASON, "hub")

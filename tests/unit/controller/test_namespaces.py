@@ -32,7 +32,7 @@ def namespace(name: str, version: int = 1, **annotations: str) -> Json:
 async def running(namespaces: Namespaces) -> AsyncIterator[None]:
     task = asyncio.create_task(namespaces.run())
     try:
-        await namespaces.wait_until_known()
+        await namespaces.wait_until_listed()
         yield
     finally:
         task.cancel()

@@ -93,8 +93,8 @@ def among(known: frozenset[str]) -> Callable[[Collection[str]], Awaitable[set[st
 
 
 @pytest.fixture
-def sweep(world: World) -> OrphanCollector:
-    """The sweep of a hub whose lists are complete."""
+def collector(world: World) -> OrphanCollector:
+    """The collector of a hub whose lists are complete."""
     for reflector in world.hub.reflectors:
         reflector.answered.set()
     return OrphanCollector(world.attempts, world.cache, among(DELETED))
@@ -123,11 +123,11 @@ def later_attempt(record: Record) -> Record:
     ],
 )
 async def test_anchor_of_what_is_live_or_kept_is_never_removed(
-    world: World, sweep: OrphanCollector, east: Member, record: Record
+    world: World, collector: OrphanCollector, east: Member, record: Record
 ) -> None:
     world.cache.put(record)
     east.has(anchor())
-    await sweep.collect(east.cluster)
+    await collector.collect(east.cluster)
     assert east.deleted == []
 
 
@@ -150,21 +150,21 @@ async def test_anchor_of_what_is_live_or_kept_is_never_removed(
     ],
 )
 async def test_anchor_of_what_is_over_is_removed_however_many_there_are(
-    world: World, sweep: OrphanCollector, east: Member, record: Record
+    world: World, collector: OrphanCollector, east: Member, record: Record
 ) -> None:
     uids = [UID, *SIX]
     for uid in uids:
         world.cache.put(replace(record, uid=uid))
     east.has(*map(anchor, uids))
-    await sweep.collect(east.cluster)
+    await collector.collect(east.cluster)
     assert east.deleted == [anchor_name(uid, 1) for uid in uids]
 
 
 async def test_anchor_is_removed_only_as_long_as_it_is_the_one_that_was_seen(
-    sweep: OrphanCollector, east: Member
+    collector: OrphanCollector, east: Member
 ) -> None:
     east.has(anchor(uid="of-the-anchor"))
-    await sweep.collect(east.cluster)
+    await collector.collect(east.cluster)
     (asked,) = east.server.requests("DELETE")
     assert (asked.body["preconditions"], asked.body["propagationPolicy"]) == (
         {"uid": "of-the-anchor"},
@@ -174,12 +174,12 @@ async def test_anchor_is_removed_only_as_long_as_it_is_the_one_that_was_seen(
 
 @pytest.mark.parametrize("reply", [refusal(409, "Conflict"), refusal(404, "NotFound")])
 async def test_anchor_that_was_changed_meanwhile_is_let_go_and_the_next_is_removed(
-    sweep: OrphanCollector, east: Member, reply: Reply
+    collector: OrphanCollector, east: Member, reply: Reply
 ) -> None:
     first, second = anchor("uid-1"), anchor("uid-2")
     east.has(first, second)
     east.server.on("DELETE", path(first), reply)
-    await sweep.collect(east.cluster)
+    await collector.collect(east.cluster)
     assert east.deleted == [anchor_name("uid-1", 1), anchor_name("uid-2", 1)]
 
 
@@ -196,10 +196,10 @@ async def test_anchor_that_was_changed_meanwhile_is_let_go_and_the_next_is_remov
     ],
 )
 async def test_what_is_no_anchor_of_ours_or_is_going_is_not_touched(
-    sweep: OrphanCollector, east: Member, found: Json
+    collector: OrphanCollector, east: Member, found: Json
 ) -> None:
     east.has(found)
-    await sweep.collect(east.cluster)
+    await collector.collect(east.cluster)
     assert east.deleted == []
 
 
@@ -224,12 +224,12 @@ def known(world: World, count: int) -> list[str]:
     ],
 )
 async def test_anchors_nobody_knows_are_removed_only_if_they_are_a_small_share(
-    world: World, sweep: OrphanCollector, east: Member, unknown: int, others: int, removed: int
+    world: World, collector: OrphanCollector, east: Member, unknown: int, others: int, removed: int
 ) -> None:
     uids = [f"uid-{number}" for number in range(unknown)]
     east.has(*map(anchor, [*known(world, others), *uids]))
     with capture_logs() as logs:
-        await sweep.collect(east.cluster)
+        await collector.collect(east.cluster)
     assert east.deleted == [anchor_name(uid, 1) for uid in uids[:removed]]
     said = [entry for entry in logs if entry["event"] == "too_many_unknown"]
     assert [(entry["cluster"], entry["unknown"], entry["all"]) for entry in said] == (
@@ -238,59 +238,59 @@ async def test_anchors_nobody_knows_are_removed_only_if_they_are_a_small_share(
 
 
 async def test_anchors_of_what_the_database_says_was_deleted_go_however_many_they_are(
-    sweep: OrphanCollector, east: Member
+    collector: OrphanCollector, east: Member
 ) -> None:
     east.has(*map(anchor, [*sorted(DELETED), *SIX]))
-    await sweep.collect(east.cluster)
+    await collector.collect(east.cluster)
     assert east.deleted == [anchor_name(uid, 1) for uid in sorted(DELETED)]
 
 
 async def test_too_many_that_nobody_knows_keep_nothing_that_is_over_from_going(
-    world: World, sweep: OrphanCollector, east: Member
+    world: World, collector: OrphanCollector, east: Member
 ) -> None:
     world.cache.put(in_east(make_record(Phase.FAILED)))
     east.has(*map(anchor, [*SIX, UID]))
-    await sweep.collect(east.cluster)
+    await collector.collect(east.cluster)
     assert east.deleted == [anchor_name(UID, 1)]
 
 
 async def test_attempts_that_are_later_than_the_database_knows_are_unknown(
-    world: World, sweep: OrphanCollector, east: Member
+    world: World, collector: OrphanCollector, east: Member
 ) -> None:
     for uid in SIX:
         world.cache.put(in_east(make_record(Phase.RUNNING, uid=uid)))
     east.has(*(anchor(uid, attempt=2) for uid in SIX))
-    await sweep.collect(east.cluster)
+    await collector.collect(east.cluster)
     assert east.deleted == []
     east.has(*(anchor(uid, attempt=2) for uid in FIVE))
-    await sweep.collect(east.cluster)
+    await collector.collect(east.cluster)
     assert east.deleted == [anchor_name(uid, 2) for uid in FIVE]
 
 
 async def test_anchor_of_what_is_there_and_not_taken_in_yet_stays(
-    world: World, sweep: OrphanCollector, east: Member
+    world: World, collector: OrphanCollector, east: Member
 ) -> None:
     world.show(make_appwrapper())
     east.has(anchor())
-    await sweep.collect(east.cluster)
+    await collector.collect(east.cluster)
     assert east.deleted == []
 
 
 async def test_nothing_is_unknown_while_the_hubs_own_lists_are_not_complete(
-    world: World, sweep: OrphanCollector, east: Member
+    world: World, collector: OrphanCollector, east: Member
 ) -> None:
     legacy = world.hub.reflectors[1]
     legacy.answered.clear()
     east.has(anchor())
-    await sweep.collect(east.cluster)
+    await collector.collect(east.cluster)
     assert east.deleted == []
     legacy.answered.set()
-    await sweep.collect(east.cluster)
+    await collector.collect(east.cluster)
     assert east.deleted == [anchor_name(UID, 1)]
 
 
 async def test_what_becomes_known_during_a_sweep_stays(
-    world: World, sweep: OrphanCollector, east: Member
+    world: World, collector: OrphanCollector, east: Member
 ) -> None:
     first, second = anchor("uid-1"), anchor("uid-2")
     east.has(first, second)
@@ -300,7 +300,7 @@ async def test_what_becomes_known_during_a_sweep_stays(
         return await answer({})(request)
 
     east.server.on("DELETE", path(first), comes_meanwhile)
-    await sweep.collect(east.cluster)
+    await collector.collect(east.cluster)
     assert east.deleted == [anchor_name("uid-1", 1)]
 
 
@@ -319,31 +319,31 @@ async def test_what_becomes_known_during_a_sweep_stays(
     ],
 )
 async def test_objects_of_an_attempt_that_is_over_are_removed(
-    world: World, sweep: OrphanCollector, record: Record | None, removes: bool
+    world: World, collector: OrphanCollector, record: Record | None, removes: bool
 ) -> None:
     if record is not None:
         world.cache.put(record)
-    assert sweep.removes(UID, 1) is removes
+    assert collector.removes(UID, 1) is removes
 
 
 async def test_objects_of_an_appwrapper_that_may_yet_be_taken_in_are_not_removed(
-    world: World, sweep: OrphanCollector
+    world: World, collector: OrphanCollector
 ) -> None:
     world.show(make_appwrapper())
-    assert not sweep.removes(UID, 1)
+    assert not collector.removes(UID, 1)
     world.show(make_appwrapper(deletionTimestamp="2026-11-20T09:00:00Z"))
-    assert sweep.removes(UID, 1)
+    assert collector.removes(UID, 1)
 
 
 async def test_gang_that_waits_for_a_name_has_members_swept_at_once_and_not_more_than_once_a_second(
-    world: World, sweep: OrphanCollector, east: Member
+    world: World, collector: OrphanCollector, east: Member
 ) -> None:
     world.clusters["east"] = east.cluster
-    async with running(sweep):
+    async with running(collector):
         await asyncio.sleep(2)  # virtual
         east.has(anchor())
         for _ in range(30):
-            assert sweep.removes(UID, 1)
+            assert collector.removes(UID, 1)
             await asyncio.sleep(0.1)  # virtual
         assert east.deleted
         assert len(east.server.requests("GET", CONFIGMAPS)) <= 5
@@ -355,8 +355,8 @@ RESTORED = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 
 @pytest.fixture
-def careful(world: World, sweep: OrphanCollector) -> OrphanCollector:
-    """The sweep of a hub whose database was restored at noon."""
+def careful(world: World, collector: OrphanCollector) -> OrphanCollector:
+    """The collector of a hub whose database was restored at noon."""
     return OrphanCollector(world.attempts, world.cache, among(DELETED), restored_at=RESTORED)
 
 
@@ -393,7 +393,7 @@ async def test_what_is_left_is_told_once_and_again_when_it_is_something_else(
         for missed in ([], ["uid-1"], ["uid-1"], ["uid-1", "uid-2"], []):
             east.has(*map(anchor, missed))
             await careful.collect(east.cluster)
-    said = [entry for entry in logs if entry["event"] == "left_what_was_missed"]
+    said = [entry for entry in logs if entry["event"] == "anchors_missed_by_restore"]
     one, other = f"default/{anchor_name('uid-1', 1)}", f"default/{anchor_name('uid-2', 1)}"
     assert [(each["cluster"], each["number"], each["anchors"]) for each in said] == [
         ("east", 1, [one]),
@@ -414,8 +414,8 @@ FAILURES = [
 
 
 @asynccontextmanager
-async def running(sweep: OrphanCollector) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(sweep.run())
+async def running(collector: OrphanCollector) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(collector.run())
     try:
         yield task
     finally:
@@ -425,12 +425,12 @@ async def running(sweep: OrphanCollector) -> AsyncIterator[asyncio.Task[None]]:
 
 @pytest.mark.parametrize("reply", FAILURES)
 async def test_nothing_is_removed_by_a_list_that_is_not_complete(
-    world: World, sweep: OrphanCollector, east: Member, reply: Reply
+    world: World, collector: OrphanCollector, east: Member, reply: Reply
 ) -> None:
     world.clusters["east"] = east.cluster
     east.has(anchor())
     east.server.on("GET", CONFIGMAPS, page([anchor()], token="more"), reply)
-    async with running(sweep):
+    async with running(collector):
         await until(lambda: len(east.server.requests("GET")) > 1)
         await asyncio.sleep(30)  # virtual
         assert east.deleted == []
@@ -438,32 +438,32 @@ async def test_nothing_is_removed_by_a_list_that_is_not_complete(
 
 @pytest.mark.parametrize("reply", FAILURES)
 async def test_member_that_fails_keeps_no_other_from_being_swept_and_is_tried_again(
-    world: World, sweep: OrphanCollector, east: Member, reply: Reply
+    world: World, collector: OrphanCollector, east: Member, reply: Reply
 ) -> None:
     async with member("west") as west:
         world.clusters.update(east=east.cluster, west=west.cluster)
         east.server.on("GET", CONFIGMAPS, reply)
         west.has(anchor())
-        async with running(sweep):
+        async with running(collector):
             await until(lambda: west.deleted)
             east.has(anchor("uid-of-b"))
             await until(lambda: east.deleted)
 
 
 async def test_connection_that_was_closed_meanwhile_ends_no_sweep(
-    world: World, sweep: OrphanCollector, east: Member
+    world: World, collector: OrphanCollector, east: Member
 ) -> None:
     async with member("west") as west:
         world.clusters.update(west=west.cluster, east=east.cluster)
         east.has(anchor())
-    async with running(sweep):
+    async with running(collector):
         await until(lambda: len(east.deleted) == 2)
 
 
 async def test_members_are_swept_each_minute_and_at_once_when_one_comes_back_and_the_hub_never(
-    world: World, sweep: OrphanCollector, east: Member
+    world: World, collector: OrphanCollector, east: Member
 ) -> None:
-    async with running(sweep):
+    async with running(collector):
         await asyncio.sleep(1)  # virtual
         world.clusters["east"] = east.cluster
         east.has(anchor())
@@ -471,7 +471,7 @@ async def test_members_are_swept_each_minute_and_at_once_when_one_comes_back_and
         assert east.deleted == []
         await asyncio.sleep(2)  # virtual
         assert len(east.deleted) == 1
-        sweep.wake()
+        collector.wake()
         await asyncio.sleep(1)  # virtual
         assert len(east.deleted) == 2
     assert world.server.requests("GET", CONFIGMAPS) == []

@@ -318,7 +318,7 @@ async def test_gangs_of_a_member_that_does_not_answer_hold_up_no_others(world: W
         silent.on("POST", CONFIG_MAPS, never)
         silent.on("GET", "/api/v1/configmaps", answer({"metadata": {}, "items": []}))
         world.clusters["west"] = Cluster(
-            "west", client, CapacityLedger(), world.wake_dispatch, world.wake, world.home_of
+            "west", client, CapacityLedger(), world.wake_dispatch, world.wake, world.namespace_of
         )
         for number in range(10 * AT_ONCE):
             held = make_appwrapper(f"west-{number}", FIRST, finalizers=[FINALIZER])
@@ -361,7 +361,7 @@ async def test_appwrappers_that_are_too_large_wait_for_each_other_and_hold_up_no
 async def test_one_that_is_left_alone_is_looked_at_again_and_nothing_is_done_about_it(world: World) -> None:
     before = await world.dispatched(make_appwrapper())
     asked = len(world.server.asked)
-    await world.make_reconciler(is_left_alone=lambda uid: uid == UID).reconcile(UID)
+    await world.make_reconciler(is_in_doubt=lambda uid: uid == UID).reconcile(UID)
     assert (world.record(UID), len(world.server.asked)) == (before, asked)
     await world.forget_wakes()
     assert await world.is_woken_within(6)

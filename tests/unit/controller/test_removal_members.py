@@ -84,7 +84,9 @@ async def east(world: World) -> AsyncIterator[Place]:
         server.on("GET", ALL_PODS, answer(pods()))
         server.on("GET", ANCHOR, answer({"metadata": make_metadata(anchor_name(UID, 1), labels=LABELS)}))
         server.on("DELETE", ANCHOR, answer({}))
-        cluster = Cluster("east", client, CapacityLedger(), world.wake_dispatch, world.wake, world.home_of)
+        cluster = Cluster(
+            "east", client, CapacityLedger(), world.wake_dispatch, world.wake, world.namespace_of
+        )
         world.clusters["east"] = cluster
         task = asyncio.create_task(cluster.live_pods.run())
         yield Place(world, server, cluster)

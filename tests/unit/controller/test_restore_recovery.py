@@ -53,14 +53,16 @@ class Restored:
     def __init__(self, world: World, east: FakeApiServer, client: ClusterClient) -> None:
         self.world = world
         self.server = east
-        self.east = Cluster("east", client, CapacityLedger(), world.wake_dispatch, world.wake, world.home_of)
+        self.east = Cluster(
+            "east", client, CapacityLedger(), world.wake_dispatch, world.wake, world.namespace_of
+        )
         self.are_all_here = True
         self.failure: Exception | None = None
         self.are_members_certain = True
         self.settled = 0
         self.woken: list[str] = []
         self.monotonic: Callable[[], float] = time.monotonic
-        self.restoration = RestoreRecovery(
+        self.recovery = RestoreRecovery(
             world.attempts,
             world.cache,
             world.committer,
@@ -96,7 +98,7 @@ class Restored:
 
     async def begin(self) -> Record:
         self.world.clusters["east"] = self.east
-        await self.restoration.begin()
+        await self.recovery.begin()
         return self.world.record(UID)
 
     def causes(self) -> list[str]:
@@ -323,12 +325,12 @@ SILENT = [
 
 
 def are_left_alone(restored: Restored, names: Iterable[str]) -> dict[str, bool]:
-    return {name: restored.restoration.is_left_alone(f"uid-of-{name}") for name in names}
+    return {name: restored.recovery.is_in_doubt(f"uid-of-{name}") for name in names}
 
 
 @asynccontextmanager
-async def running(restoration: RestoreRecovery) -> AsyncIterator[asyncio.Task[None]]:
-    task = asyncio.create_task(restoration.run())
+async def running(recovery: RestoreRecovery) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(recovery.run())
     try:
         yield task
     finally:
@@ -349,7 +351,7 @@ async def test_who_may_be_in_a_member_that_does_not_answer_waits_for_it_and_nobo
     assert (restored.queued(), restored.settled) == (["uid-of-other"], 0)
 
     restored.woken.clear()
-    async with running(restored.restoration) as task:
+    async with running(restored.recovery) as task:
         await asyncio.sleep(60)  # virtual
         assert (restored.queued(), restored.settled) == (["uid-of-other"], 0)
         restored.east_has()
@@ -365,13 +367,13 @@ async def test_who_may_be_in_a_member_that_is_not_here_waits_until_it_has_come_a
     await world.running(make_appwrapper())
     restored.add_finalizer()
     restored.are_all_here = False
-    await restored.restoration.begin()
-    assert restored.restoration.is_left_alone(UID)
-    async with running(restored.restoration) as task:
+    await restored.recovery.begin()
+    assert restored.recovery.is_in_doubt(UID)
+    async with running(restored.recovery) as task:
         await asyncio.sleep(1)  # virtual
         world.clusters["east"], restored.are_all_here = restored.east, True
         restored.east_has(anchor(attempt=2))
-        restored.restoration.wake()
+        restored.recovery.wake()
         await asyncio.sleep(1)  # virtual: sooner than it would have asked by itself
         assert task.done()
     assert where(world.record(UID)) == (Phase.DISPATCHING, 2, "east")
@@ -385,11 +387,11 @@ async def test_who_is_held_waits_until_the_members_are_certain_and_nobody_else_d
     restored.add_finalizer()
     await world.admit(make_appwrapper("other"))
     restored.are_members_certain = False
-    await restored.restoration.begin()
+    await restored.recovery.begin()
     assert are_left_alone(restored, ["aw", "other"]) == {"aw": True, "other": False}
     assert (restored.queued(), restored.settled) == (["uid-of-other"], 0)
 
-    async with running(restored.restoration) as task:
+    async with running(restored.recovery) as task:
         await asyncio.sleep(60)  # virtual
         assert (restored.queued(), restored.settled) == (["uid-of-other"], 0)
         world.clusters["east"], restored.are_members_certain = restored.east, True
@@ -416,11 +418,11 @@ async def test_who_was_found_where_the_database_has_it_is_looked_after_but_takes
     restored.hub_has(1)
     restored.are_all_here = False
     record = await restored.begin()
-    assert not restored.restoration.is_left_alone(UID)
+    assert not restored.recovery.is_in_doubt(UID)
     world.cache.put(replace(record, phase=Phase.QUEUED, attempt=None))
     assert restored.queued() == []
     restored.are_all_here = True
-    async with running(restored.restoration) as task:
+    async with running(restored.recovery) as task:
         await task
     assert (restored.queued(), restored.woken) == ([UID], [UID])
 
@@ -434,7 +436,7 @@ async def test_later_attempt_in_a_member_that_comes_late_still_counts(
     restored.server.on("GET", CONFIGMAPS, hang_up)
     assert where(await restored.begin()) == (Phase.DISPATCHING, 1, "hub")
     restored.east_has(anchor(attempt=2))
-    async with running(restored.restoration) as task:
+    async with running(restored.recovery) as task:
         await task
     assert where(world.record(UID)) == (Phase.DISPATCHING, 2, "east")
 
@@ -449,7 +451,7 @@ async def test_kind_of_the_hub_that_is_not_told_holds_up_only_those_who_wrap_it(
         await restored.begin()
     assert are_left_alone(restored, ["aw", "other"]) == {"aw": True, "other": False}
     assert (restored.queued(), restored.settled) == (["uid-of-other"], 0)
-    assert [each["kind"] for each in logs if each["event"] == "not_told"] == ["Job"]
+    assert [each["kind"] for each in logs if each["event"] == "search_unanswered"] == ["Job"]
 
 
 async def test_hub_that_gives_no_right_to_look_has_nothing(world: World, restored: Restored) -> None:
@@ -465,7 +467,7 @@ async def test_what_a_restored_database_has_missed_is_looked_for_once(
     await world.admit(make_appwrapper())
     await restored.begin()
     asked = len(restored.server.requests())
-    async with running(restored.restoration) as task:
+    async with running(restored.recovery) as task:
         await until(task.done)
     assert (restored.settled, len(restored.server.requests())) == (1, asked)
 
@@ -491,10 +493,10 @@ async def test_answer_that_nobody_thought_of_is_counted_and_asked_for_again(
         if at_fault == "member":
             patch.setattr(restored.east.anchors, "all", fails)
         else:
-            patch.setattr(world.cluster.wrapped, "marks", fails)
+            patch.setattr(world.cluster.object_client, "marks", fails)
         await restored.begin()
         assert (restored.queued(), counted("restore_recovery")) == ([], 1)
-    async with running(restored.restoration) as task:
+    async with running(restored.recovery) as task:
         await task
     assert (restored.queued(), restored.settled, counted("restore_recovery")) == ([UID], 1, 1)
 
@@ -514,7 +516,7 @@ async def test_object_of_which_nobody_can_say_whether_it_is_gone_counts_as_there
     world: World, restored: Restored, counted: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await world.running(make_appwrapper())
-    monkeypatch.setattr(world.cluster.wrapped, "is_gone", fails)
+    monkeypatch.setattr(world.cluster.object_client, "is_gone", fails)
     record = await restored.begin()
     assert (record.phase, counted("restore_recovery")) == (Phase.RUNNING, 1)
 
@@ -527,7 +529,7 @@ async def test_look_that_fails_is_followed_by_another(
     restored.are_all_here = False
     await restored.begin()
     restored.are_all_here, restored.failure = True, RuntimeError("nobody thought of this")
-    async with running(restored.restoration) as task:
+    async with running(restored.recovery) as task:
         await until(lambda: counted("restore_recovery") == 2)
         assert (task.done(), restored.settled) == (False, 0)
         restored.failure = None
@@ -542,7 +544,7 @@ async def test_look_that_the_store_ends_is_the_last(world: World, restored: Rest
     await restored.begin()
     restored.are_all_here, restored.failure = True, Fenced("another leads")
     with pytest.raises(Fenced):
-        await restored.restoration.run()
+        await restored.recovery.run()
 
 
 # --- others have their turn -----------------------------------------------------------------------------------
@@ -591,13 +593,13 @@ async def test_others_have_their_turn_while_many_are_withheld_and_while_they_are
     has_many(world, restored)
     queued: list[int] = []
     async with beside(lambda: queued.append(len(restored.queued()))):
-        await restored.restoration.begin()
+        await restored.recovery.begin()
         assert are_left_alone(restored, MANY) == dict.fromkeys(MANY, True)
         assert (len(queued) > 4 * len(MANY), set(queued)) == (True, {500, 300, 100, 0})
         queued.clear()
         restored.are_all_here = True
-        restored.restoration.wake()
-        async with running(restored.restoration) as task:
+        restored.recovery.wake()
+        async with running(restored.recovery) as task:
             await task
     assert (len(queued) > 3 * len(MANY), set(queued)) == (True, {0, 200, 400, 500})
     assert are_left_alone(restored, MANY) == dict.fromkeys(MANY, False)
@@ -615,7 +617,7 @@ async def test_one_that_ends_while_others_are_looked_at_is_decided_on_as_it_is_b
         world.cache.put(make_record(Phase.DELETED, name=last))
 
     async with beside(end_last):
-        await restored.restoration.begin()
+        await restored.recovery.begin()
     assert are_left_alone(restored, [first, last]) == {first: True, last: False}
 
 
@@ -629,6 +631,6 @@ async def test_more_than_are_committed_at_once_are_taken_over(world: World, rest
         reflector.synced.clear()
     world.clusters["east"] = restored.east
     restored.east_has(*(anchor(f"uid-of-{name}", attempt=2) for name in names))
-    await restored.restoration.begin()
+    await restored.recovery.begin()
     assert {where(world.record(f"uid-of-{name}")) for name in names} == {(Phase.DISPATCHING, 2, "east")}
     assert [len(batch) for batch in world.store.batches] == [200, 50]

@@ -32,7 +32,7 @@ class HubAlone:
         """Nothing has to be asked."""
 
     def snapshots(self, _wheres: Iterable[ClusterRequirements]) -> dict[str, ClusterSnapshot]:
-        return {"hub": ClusterSnapshot("hub", self._hub.ledger.snapshot())} if self._hub.is_known else {}
+        return {"hub": ClusterSnapshot("hub", self._hub.ledger.snapshot())} if self._hub.is_ready else {}
 
 
 def dispatch_of(

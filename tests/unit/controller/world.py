@@ -69,7 +69,9 @@ class World:
         self.ceilings: dict[str, Ceiling] = {}
         self.bound = QueueBound(MOST_QUEUED, self.cache.count_standing, self.queue.add)
         self.limits = Limits(ceiling_of=lambda name: self.ceilings.get(name, NO_CEILING), bound=self.bound)
-        self.cluster = Cluster("hub", self.client, self.ledger, self.wake_dispatch, self.wake, self.home_of)
+        self.cluster = Cluster(
+            "hub", self.client, self.ledger, self.wake_dispatch, self.wake, self.namespace_of
+        )
         self.clusters = {"hub": self.cluster}
         self.hub = AppWrapperInformer(self.client, self.cluster.discovery, self.queue.add)
         self.committer = Committer(self.store, self.cache, lambda _change, _record: None)
@@ -118,19 +120,19 @@ class World:
         )
 
     def make_reconciler(
-        self, specs: Specs | None = None, is_left_alone: Callable[[str], bool] = lambda _uid: False
+        self, specs: Specs | None = None, is_in_doubt: Callable[[str], bool] = lambda _uid: False
     ) -> Reconciler:
         """The reconciler of this leader, or with other `specs` that of one after it."""
         attempts = replace(self.attempts, specs=specs or self.specs)
         creator = Creator(attempts, self.cache, self.queue.failures)
-        observer = Observer(attempts, self.cache, self.limits, is_left_alone=is_left_alone)
+        observer = Observer(attempts, self.cache, self.limits, is_in_doubt=is_in_doubt)
         acts = Acts(attempts, self.intake, creator, self.limits, self.pacing)
         return Reconciler(observer, acts, self.results, self.status_writer, self.queue)
 
     def now(self) -> datetime:
         return at(monotonic())
 
-    def home_of(self, uid: str) -> str | None:
+    def namespace_of(self, uid: str) -> str | None:
         """The namespace of an AppWrapper that the database or the hub knows."""
         known = self.cache.get(uid) or self.hub.view(uid)
         return known.namespace if known else None
@@ -283,7 +285,7 @@ async def world_of(server: FakeApiServer, client: ClusterClient) -> AsyncIterato
         asyncio.create_task(world.committer.run()),
         asyncio.create_task(world.cluster.live_pods.run()),
         asyncio.create_task(world.cluster.objects.run()),
-        asyncio.create_task(world.cluster.comparisons.run()),
+        asyncio.create_task(world.cluster.drift_checker.run()),
     ]
     try:
         yield world

@@ -11,8 +11,8 @@ from itertools import count
 import pytest
 from structlog.testing import capture_logs
 
-from dispatcher.controller.members.arrivals import AGAIN_SECONDS, Arrivals
 from dispatcher.controller.members.cluster import Cluster
+from dispatcher.controller.members.cluster_loader import AGAIN_SECONDS, ClusterLoader
 from dispatcher.controller.scheduling import slices
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import SLICE_SECONDS
@@ -51,7 +51,7 @@ class Bench:
         self.is_over = False
         self.on_turn: Callable[[], object] = lambda: None
         clock = count()
-        self.arrivals = Arrivals(
+        self.loader = ClusterLoader(
             self.clusters,
             self.cache,
             self.woken.append,
@@ -95,7 +95,7 @@ async def bench(client: ClusterClient, monkeypatch: pytest.MonkeyPatch) -> Async
 
 @asynccontextmanager
 async def running(bench: Bench) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(bench.arrivals.run()), asyncio.create_task(bench.take_turns())]
+    tasks = [asyncio.create_task(bench.loader.run()), asyncio.create_task(bench.take_turns())]
     try:
         yield
     finally:
@@ -116,17 +116,17 @@ async def test_member_takes_no_gangs_and_nobody_is_woken_until_all_it_has_is_cha
     bench: Bench,
 ) -> None:
     east = bench.comes("east")
-    bench.arrivals.add("east")
+    bench.loader.add("east")
     seen: list[tuple[bool, bool, int, int, int]] = []
 
     def look() -> None:
-        is_under_way = bench.arrivals.is_under_way("east")
-        seen.append((is_under_way, east.is_known, bench.charged(), bench.wakes, len(bench.woken)))
+        is_loading = bench.loader.is_loading("east")
+        seen.append((is_loading, east.is_ready, bench.charged(), bench.wakes, len(bench.woken)))
 
     bench.on_turn = look
-    await bench.arrivals.wait_until_done()
+    await bench.loader.wait_until_done()
     before = [each for each in seen if each[0]]
-    assert {(is_known, wakes, woken) for _, is_known, _, wakes, woken in before} == {(False, 0, 0)}
+    assert {(is_ready, wakes, woken) for _, is_ready, _, wakes, woken in before} == {(False, 0, 0)}
     assert {charged for _, _, charged, _, _ in before} == {0, 200, 400, GANGS}
     assert {each[1:4] for each in seen if not each[0]} == {(True, GANGS, 1)}
     assert bench.turns > 2 * GANGS
@@ -136,7 +136,7 @@ async def test_member_takes_no_gangs_and_nobody_is_woken_until_all_it_has_is_cha
 
 async def test_gang_that_ends_while_its_member_is_taken_in_is_charged_no_longer(bench: Bench) -> None:
     bench.comes("east")
-    bench.arrivals.add("east")
+    bench.loader.add("east")
     ends: Iterator[int] = iter(range(GANGS))
 
     def end_one() -> None:
@@ -145,7 +145,7 @@ async def test_gang_that_ends_while_its_member_is_taken_in_is_charged_no_longer(
             bench.cache.put(removal_steps.abandon(gang(number), "it is lost", at(2)).after)
 
     bench.on_turn = end_one
-    await bench.arrivals.wait_until_done()
+    await bench.loader.wait_until_done()
     assert next(ends, None) is None
     assert bench.charged() == bench.cache.count_holders("east") == GANGS // 2
 
@@ -156,8 +156,8 @@ async def test_gangs_of_a_member_that_went_are_looked_at_and_charged_anew_when_i
     for step in (bench.comes, bench.goes, bench.comes):
         step("east")
         bench.woken.clear()
-        bench.arrivals.add("east")
-        await bench.arrivals.wait_until_done()
+        bench.loader.add("east")
+        await bench.loader.wait_until_done()
         assert sorted(bench.woken) == sorted(uids())
     assert (bench.charged(), bench.wakes) == (GANGS, 2)
 
@@ -166,27 +166,27 @@ async def test_member_that_is_replaced_while_it_is_taken_in_is_taken_in_as_the_o
     bench: Bench,
 ) -> None:
     bench.comes("east")
-    bench.arrivals.add("east")
+    bench.loader.add("east")
     charged = asyncio.Event()
     bench.on_turn = lambda: charged.set() if bench.charged() else None
     await charged.wait()
     bench.on_turn = lambda: None
     bench.goes("east")
-    bench.arrivals.add("east")
+    bench.loader.add("east")
     other = bench.comes("east")
-    bench.arrivals.add("east")
-    assert not other.is_known
-    await bench.arrivals.wait_until_done()
-    assert (other.is_known, bench.charged(), bench.arrivals.is_under_way("east")) == (True, GANGS, False)
+    bench.loader.add("east")
+    assert not other.is_ready
+    await bench.loader.wait_until_done()
+    assert (other.is_ready, bench.charged(), bench.loader.is_loading("east")) == (True, GANGS, False)
 
 
 async def test_member_that_is_to_be_emptied_stays_as_it_is_and_its_gangs_are_looked_at(
     bench: Bench,
 ) -> None:
     bench.cache.put(queue_steps.dispatch(make_record(name="here"), "hub", at(1)).after)
-    bench.arrivals.add("hub")
-    assert bench.hub.is_known
-    await bench.arrivals.wait_until_done()
+    bench.loader.add("hub")
+    assert bench.hub.is_ready
+    await bench.loader.wait_until_done()
     assert (bench.woken, bench.wakes) == (["uid-of-here"], 0)
 
 
@@ -195,14 +195,14 @@ async def test_member_that_cannot_be_taken_in_keeps_no_other_from_it_and_is_trie
 ) -> None:
     east, west = bench.comes("east"), bench.comes("west")
     with monkeypatch.context() as patch, capture_logs() as logs:
-        patch.setattr(east, "introduce_all", fails)
-        bench.arrivals.add("east")
-        bench.arrivals.add("west")
-        await bench.arrivals.wait_until_done()
-    assert (east.is_known, west.is_known) == (False, True)
+        patch.setattr(east, "recount_claims", fails)
+        bench.loader.add("east")
+        bench.loader.add("west")
+        await bench.loader.wait_until_done()
+    assert (east.is_ready, west.is_ready) == (False, True)
     assert [each["cluster"] for each in logs if each["event"] == "internal_error"] == ["east"]
     bench.is_over = True
-    await until(lambda: east.is_known)
+    await until(lambda: east.is_ready)
     assert monotonic() == pytest.approx(AGAIN_SECONDS, abs=1)
     assert bench.charged() == GANGS
 
@@ -211,18 +211,18 @@ async def test_gang_that_cannot_be_learned_of_keeps_its_member_from_no_other(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     east = bench.comes("east")
-    learn = east.learn
+    learn = east.track
 
     def learn_others(record: Record) -> None:
         if record.name == "gang-7":
             raise RuntimeError("nobody thought of this")
         learn(record)
 
-    monkeypatch.setattr(east, "learn", learn_others)
-    bench.arrivals.add("east")
+    monkeypatch.setattr(east, "track", learn_others)
+    bench.loader.add("east")
     with capture_logs() as logs:
-        await bench.arrivals.wait_until_done()
-    assert (east.is_known, len(east.owners._roots)) == (True, GANGS - 1)  # noqa: SLF001
+        await bench.loader.wait_until_done()
+    assert (east.is_ready, len(east.owners._roots)) == (True, GANGS - 1)  # noqa: SLF001
     assert [each["appwrapper"] for each in logs if each["event"] == "internal_error"] == ["uid-of-gang-7"]
 
 

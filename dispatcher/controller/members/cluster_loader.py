@@ -21,7 +21,7 @@ AGAIN_SECONDS: Final = 5.0
 """Pause before a cluster is taken in once more that could not be."""
 
 
-class Arrivals:
+class ClusterLoader:
     """Takes in clusters while `run` runs; calls `wake` with each AppWrapper there, then `wake_dispatch`.
 
     The clusters that are there at the beginning count as taken in.
@@ -40,20 +40,20 @@ class Arrivals:
         self._wake = wake
         self._wake_dispatch = wake_dispatch
         self._monotonic = monotonic
-        self._taken_in = dict(clusters)
+        self._loaded = dict(clusters)
         self._names: asyncio.Queue[str] = asyncio.Queue()
 
     def add(self, name: str) -> None:
         """A cluster has come, or gone, or is another one now; from now on it takes no gangs until it is taken in."""
         cluster = self._clusters.get(name)
-        if cluster is not None and self._taken_in.get(name) is not cluster:
-            cluster.is_taken_in = False
+        if cluster is not None and self._loaded.get(name) is not cluster:
+            cluster.is_loaded = False
         self._names.put_nowait(name)
 
-    def is_under_way(self, name: str) -> bool:
+    def is_loading(self, name: str) -> bool:
         """True while a cluster that has come is not taken in yet: what is seen of its gangs may not be all."""
         cluster = self._clusters.get(name)
-        return cluster is not None and not cluster.is_taken_in
+        return cluster is not None and not cluster.is_loaded
 
     async def wait_until_done(self) -> None:
         """Return once all clusters that were added are taken in, or could not be."""
@@ -64,41 +64,41 @@ class Arrivals:
         while True:
             name = await self._names.get()
             try:
-                await self._take_in(name)
+                await self._load(name)
             except Exception as error:  # noqa: BLE001  # the loop's edge: one member must not end the others
-                log.internal_error("arrivals", error, cluster=name)
+                log.internal_error("cluster_loader", error, cluster=name)
                 asyncio.get_running_loop().call_later(AGAIN_SECONDS, self.add, name)
             finally:
                 self._names.task_done()
 
-    async def _take_in(self, name: str) -> None:
+    async def _load(self, name: str) -> None:
         slices, cluster = Slices(self._monotonic), self._clusters.get(name)
         if cluster is None:
-            self._taken_in.pop(name, None)
+            self._loaded.pop(name, None)
             await slices.run(self._cache.charge_anew(name))
-        elif self._taken_in.get(name) is not cluster:
+        elif self._loaded.get(name) is not cluster:
             await slices.run(self._cache.charge_anew(name))
-            await self._introduce(cluster, slices)
+            await self._track_gangs(cluster, slices)
             # One that was replaced meanwhile is not asked any more, and the other one is to be taken in itself.
-            self._taken_in[name] = cluster
-            cluster.is_taken_in = True
+            self._loaded[name] = cluster
+            cluster.is_loaded = True
             self._wake_dispatch()
         for record in self._cache.records_in(name):
             self._wake(record.uid)
             await slices.give_way()
 
-    async def _introduce(self, cluster: Cluster, slices: Slices) -> None:
+    async def _track_gangs(self, cluster: Cluster, slices: Slices) -> None:
         """Have it know the objects of its gangs, as they are by now, and every AppWrapper there is."""
         for uid in [record.uid for record in self._cache.records_in(cluster.name)]:
-            self._learn(cluster, uid)
+            self._track_safely(cluster, uid)
             await slices.give_way()
-        cluster.introduce_all()
+        cluster.recount_claims()
 
-    def _learn(self, cluster: Cluster, uid: str) -> None:
+    def _track_safely(self, cluster: Cluster, uid: str) -> None:
         record = self._cache.get(uid)
         if record is None:
             return
         try:
-            cluster.learn(record)
+            cluster.track(record)
         except Exception as error:  # noqa: BLE001  # one AppWrapper must not keep the member from the others
-            log.internal_error("arrivals", error, cluster=cluster.name, appwrapper=uid)
+            log.internal_error("cluster_loader", error, cluster=cluster.name, appwrapper=uid)
