@@ -1,4 +1,4 @@
-"""One cluster as the leader sees it: its client, its watches, and the capacity ledger they feed."""
+"""One connected cluster: its client, its watches, and the capacity ledger that they update."""
 
 from __future__ import annotations
 
@@ -30,33 +30,33 @@ NAMESPACES_PATH: Final = "/api/v1/namespaces"
 METADATA_ONLY: Final = Extent(contents=False)
 
 MOST_PENDING_PODS: Final = 10
-"""How many pods of one AppWrapper are named with what keeps them from being scheduled; one is as good as all."""
+"""The most unschedulable pods of one AppWrapper that its status lists."""
 
 
 class Namespace(NamedTuple):
-    """A namespace of a member; one that is enabled takes gangs."""
+    """A namespace of a member; gangs may enter it if `is_enabled`."""
 
     name: str
     is_enabled: bool
 
 
 class _Namespaces(NamedTuple):
-    """The names of all namespaces of a member, and of those that are not enabled."""
+    """The names of all namespaces of a member, and of those without the label that enables gangs."""
 
     all: frozenset[str]
     closed: frozenset[str]
 
 
 def _unknown(_appwrapper: str) -> str | None:
-    """Where no AppWrapper is known none has pods."""
+    """The default for clusters without AppWrappers: no AppWrapper has a namespace."""
     return None
 
 
 class Cluster:
-    """The hub itself is one, by the name `hub`. `on_pods` is told which AppWrapper's pods changed.
+    """A cluster and its watches; the hub is the cluster named `hub`. `on_pods` gets each AppWrapper whose pods changed.
 
-    `namespace_of` knows the namespace of every AppWrapper there is, by its uid: pods elsewhere are not its own. One
-    becomes known later is told of by `introduce`.
+    `namespace_of` gives the namespace of an AppWrapper by uid, None while the AppWrapper is unknown; pods in other
+    namespaces do not count. `recount_claims_of` must be called for each AppWrapper that becomes known later.
     """
 
     def __init__(
@@ -75,9 +75,9 @@ class Cluster:
         self.anchors = Anchors(client, self._anchor_found)
         self.may_create_namespaces = False
         self.is_loaded = True
-        """False while the gangs that it has are being charged to its ledger, and their objects made known to it."""
+        """False while `ClusterLoader` loads the gangs of the cluster."""
         self.draining = ""
-        """Why it is being emptied, in a sentence; empty as long as it is not."""
+        """The reason of a drain, in a sentence; empty without a drain."""
         self.objects = ObjectInformers(client, self.discovery, on_pods)
         self.drift_checker = DriftChecker(on_pods)
         self.live_pods = LivePodLister(client, on_pods, ledger.is_down, self._owner)
@@ -103,78 +103,78 @@ class Cluster:
 
     @property
     def is_member(self) -> bool:
-        """True if it is another cluster than the one that has the AppWrappers."""
+        """True if the cluster is another one than the hub."""
         return self.name != HUB_CLUSTER
 
     @property
     def is_ready(self) -> bool:
-        """True once its nodes and pods were listed and it is taken in: before that nothing may be placed on it."""
+        """True once the cluster is listed and loaded; nothing is dispatched to it before."""
         return self.is_loaded and all(each.synced.is_set() for each in self._needed)
 
     @property
     def _needed(self) -> list[Reflector[Any]]:
-        """The watches without which nothing may be placed on it."""
+        """The watches that must be listed before a dispatch to the cluster."""
         return [self._nodes, self._pods, *([self._namespaces] if self.is_member else [])]
 
     @property
     def missing(self) -> list[str]:
-        """The watches of `is_ready` that were not listed yet, each with what keeps it from a list."""
+        """The needed watches without a complete list, each with its last error."""
         return [each.reason for each in self._needed if not each.synced.is_set()]
 
     @property
     def pages(self) -> int:
-        """The pages that were read of first lists so far."""
+        """The number of pages read of first lists."""
         return sum(each.most_pages for each in self._needed)
 
     @property
     def forbidden(self) -> list[str]:
-        """What we may not list, of what has to be known."""
+        """The needed watches that the API server refuses."""
         return [each.name for each in self._needed if each.is_forbidden]
 
     @property
     def excess(self) -> str:
-        """What its API server sends that is beyond the bounds of what is read, in a sentence; empty if nothing is."""
+        """A sentence about an answer of the API server beyond the size limits; empty if there is none."""
         watches = [*self._needed, *self.objects.watches]
         return next((each.excess for each in watches if each.excess), "")
 
     def missing_kinds(self, kinds: frozenset[Kind]) -> frozenset[Kind]:
-        """Those of `kinds` it does not serve, or of which that is not known yet: that is asked, and told when known."""
+        """The kinds that the cluster does not serve, or may not serve; it is asked about these. See `KindSurvey`."""
         return self._kinds.missing(kinds)
 
     def was_asked_for(self, kinds: frozenset[Kind]) -> bool:
-        """True if it was asked whether it serves all of `kinds`, though it may not have answered yet."""
+        """True if a survey of all `kinds` has begun; its answer may still be missing."""
         return self._kinds.was_asked_for(kinds)
 
     def ask_for_kinds(self, kinds: frozenset[Kind]) -> KindSurvey:
-        """Have it found out whether it serves `kinds`; what is waited for is that this is known."""
+        """Start a survey of `kinds` and return it; its `wait` returns once the answer is known."""
         return self._kinds.ask_for(kinds)
 
     def missing_namespaces(self, namespaces: frozenset[str]) -> frozenset[str]:
-        """Those of `namespaces` it does not have; on the hub each AppWrapper has its namespace."""
+        """The namespaces that a member lacks; empty for the hub, where each AppWrapper has its namespace."""
         if not self.is_member:
             return frozenset()
         return namespaces - self._listed_namespaces.all
 
     def closed_namespaces(self, namespaces: frozenset[str]) -> frozenset[str]:
-        """Those of `namespaces` that it has, and that have not opted in to gangs by label; none on the hub."""
+        """The existing namespaces of a member without the label that enables gangs; empty for the hub."""
         if not self.is_member:
             return frozenset()
         return namespaces & self._listed_namespaces.closed
 
     @property
     def _listed_namespaces(self) -> _Namespaces:
-        """Its namespaces as last seen: put together once for each change, not for each pass."""
+        """The listed namespaces of the member, as sets that are built once per change, not once per cycle."""
         if self._namespace_sets is None:
-            seen = self._namespaces.items.values()
+            listed = self._namespaces.items.values()
             self._namespace_sets = _Namespaces(
-                frozenset(each.name for each in seen),
-                frozenset(each.name for each in seen if not each.is_enabled),
+                frozenset(each.name for each in listed),
+                frozenset(each.name for each in listed if not each.is_enabled),
             )
         return self._namespace_sets
 
     @property
     def reconnects(self) -> dict[str, int]:
-        """How often each watch broke."""
+        """The number of breaks of each watch."""
         watches = {"nodes": self._nodes.reconnects, "pods": self._pods.reconnects}
         return {**self.objects.reconnects, **watches}
 
@@ -192,7 +192,7 @@ class Cluster:
                 tasks.create_task(self._namespaces.run(), name=f"{self.name}-namespaces")
 
     async def wait_until_listed(self) -> None:
-        """Return once its nodes and pods were listed."""
+        """Return once the needed watches are listed."""
         for each in self._needed:
             await each.synced.wait()
 
@@ -202,10 +202,9 @@ class Cluster:
             self._on_capacity()
 
     def track(self, record: Record) -> None:
-        """Know the objects of an attempt as that AppWrapper's, so that their pods are confirmed at once.
+        """Track the objects of an attempt, so that their pods are confirmed at once as pods of the AppWrapper.
 
-        While the attempt goes on, its AppWrapper is woken when one of them turns out to be gone; also by a
-        list that came too late to see it go.
+        While the attempt holds capacity, a missing object wakes its AppWrapper, also if a late list shows the absence.
         """
         objects = _objects_in(self.name, record)
         for ref in objects:
@@ -214,21 +213,21 @@ class Cluster:
         self.objects.expect(record.uid, objects if record.holds_capacity else ())
 
     def track_object(self, ref: ObjectRef, appwrapper: str, *, contents: bool = False) -> None:
-        """Know one object as that AppWrapper's: pods of it seen so far were counted as anyone's, beside its demand.
+        """Track one object of an AppWrapper and recount its pods, which until now counted beside the demand.
 
-        Its kind is watched from now on; with `contents` in full, though it makes no pods (see `ObjectInformers`).
+        Watches the kind from now on; with `contents`, in full also for a kind without pods (see `ObjectInformers`).
         """
         self.owners.learn(ref.uid, appwrapper)
         self._owner_resolved(ref.uid)
         self.objects.want(ref.api_version, ref.kind, contents=contents)
 
     def recount_claims_of(self, appwrapper: str) -> None:
-        """An AppWrapper is known from now on: pods that were of nobody until then may be its own. Free to repeat."""
+        """Recount the pods that claim an AppWrapper, once the AppWrapper is known. Safe to repeat."""
         for uid in self._unknown_claims.pop(appwrapper, ()):
             self._recount(uid)
 
     def recount_claims(self) -> None:
-        """The same of every AppWrapper that became known while nobody told of them here."""
+        """Recount the pods of each claimed AppWrapper that became known before the cluster was connected."""
         for appwrapper in [each for each in self._unknown_claims if self._namespace_of(each) is not None]:
             self.recount_claims_of(appwrapper)
 
@@ -237,7 +236,7 @@ class Cluster:
         return self.ledger.pod_counts(appwrapper)
 
     def pending_pods(self, appwrapper: str) -> list[Json]:
-        """The first pods of one AppWrapper that cannot be scheduled, as `status.pendingpodconditions` lists them."""
+        """The first unschedulable pods of one AppWrapper, in the form of `status.pendingpodconditions`."""
         return [_pending_pod(each) for each in self.ledger.unscheduled(appwrapper)[:MOST_PENDING_PODS]]
 
     def _node_changed(self, _uid: str, old: Node | None, new: Node | None) -> None:
@@ -250,7 +249,7 @@ class Cluster:
         if node is not None and _is_down(old) != _is_down(new):
             for appwrapper in self.ledger.owners_on(node.name):
                 self._on_pods(appwrapper)
-        # A heartbeat changes no more than the version of a node: it must not cause a cycle.
+        # A heartbeat changes only the version of a node: it must not cause a cycle.
         if old != new:
             self._on_capacity()
 
@@ -272,7 +271,7 @@ class Cluster:
         owner = self._owner(view)
         claim = None
         if owner is None and view.controller is not None:
-            # Also those without a claim: their maker may be known later, when its AppWrapper is adopted.
+            # Also pods without a claim: their controller may be resolved later, when its AppWrapper is adopted.
             self._unresolved_pods[view.controller.uid].add(uid)
             self._note_unknown_claim(uid, view)
             is_likely = self.owners.is_being_resolved(view.controller) and self._claims_in_its_namespace(view)
@@ -280,19 +279,19 @@ class Cluster:
         self.ledger.set_pod(replace(view.pod, owner=owner, claim=claim))
 
     def _appwrapper_to_wake(self, view: PodView) -> str | None:
-        """The AppWrapper that wants to hear of a pod: also of one whose owners are not understood yet."""
+        """The AppWrapper to wake for a change of the pod: its claimed one, also before the owner is resolved."""
         return (
             view.claimed_by if view.claimed_by and self._claims_in_its_namespace(view) else self._owner(view)
         )
 
     def _claims_in_its_namespace(self, view: PodView) -> bool:
-        """True of a pod that claims to be of an AppWrapper in its own namespace."""
+        """True if the pod claims an AppWrapper of its own namespace."""
         if view.claimed_by is None or view.controller is None:
             return False
         return self.owners.is_in_namespace(view.claimed_by, view.controller.namespace)
 
     def _note_unknown_claim(self, uid: str, view: PodView) -> None:
-        """A pod of an AppWrapper that nobody knows yet, as of an MCAD, is counted again once it is known."""
+        """Note a pod of an unknown AppWrapper, such as one dispatched by MCAD: it is recounted once that is known."""
         named = self.owners.named_by(view.claimed_by, view.controller)
         if named and self._namespace_of(named) is None:
             self._unknown_claims[named].add(uid)
@@ -309,7 +308,7 @@ class Cluster:
             _discard(self._unknown_claims, named, uid)
 
     def _owner_resolved(self, controller: str) -> None:
-        """Pods that were seen before their owner was understood are counted anew."""
+        """Recount the pods of a controller whose AppWrapper is resolved now."""
         for uid in self._unresolved_pods.pop(controller, ()):
             self._recount(uid)
 
@@ -324,21 +323,21 @@ class Cluster:
             self._on_capacity()
 
     def _anchor_found(self, uid: str, appwrapper: str) -> None:
-        """A wrapped Pod is controlled by the anchor itself."""
+        """Treat an anchor as the controller of pods: a wrapped Pod has no other."""
         self.owners.learn(uid, appwrapper)
         self._owner_resolved(uid)
 
 
 def _claim(view: PodView) -> tuple[str | None, ObjectRef | None]:
-    """What anybody who may patch the pod can change of it as often as he likes."""
+    """The fields of a pod that decide its owner; any user who may patch the pod can change them at any rate."""
     return view.claimed_by, view.controller
 
 
 def _discard(pods: dict[str, set[str]], key: str, uid: str) -> None:
-    known = pods.get(key)
-    if known is not None:
-        known.discard(uid)
-        if not known:
+    uids = pods.get(key)
+    if uids is not None:
+        uids.discard(uid)
+        if not uids:
             del pods[key]
 
 
@@ -348,7 +347,7 @@ def _objects_in(cluster: str, record: Record) -> tuple[ObjectRef, ...]:
 
 
 def _namespace(raw: Json) -> Namespace | None:
-    """None of one that is on its way out."""
+    """The namespace in an API object; None if it is being deleted."""
     metadata = raw["metadata"]
     if "deletionTimestamp" in metadata:
         return None

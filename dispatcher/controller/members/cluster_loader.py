@@ -1,8 +1,8 @@
-"""Takes in each member cluster that has come, or come back: its gangs are charged to it, and their objects known there.
+"""Loads the gangs of each newly connected cluster: its ledger counts them, and it tracks their objects.
 
-A member may have thousands of gangs, so this is done in slices. Until it is over nothing is dispatched to the member,
-and no gang there is judged by its pods: they would seem to be missing. The gangs of a member that has gone, or is to be
-emptied, are only looked at.
+A member may have thousands of gangs, so the loader works in slices. Until a cluster is loaded, nothing is dispatched
+to it, and no gang there is judged by its pods, because the pods would seem to be missing. The AppWrappers of a
+disconnected cluster, or of a cluster to be drained, are only woken.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.slices import Slices
 
 AGAIN_SECONDS: Final = 5.0
-"""Pause before a cluster is taken in once more that could not be."""
+"""Pause before a failed load is retried."""
 
 
 class ClusterLoader:
-    """Takes in clusters while `run` runs; calls `wake` with each AppWrapper there, then `wake_dispatch`.
+    """Loads clusters while `run` runs; calls `wake` with each AppWrapper there, then `wake_dispatch`.
 
-    The clusters that are there at the beginning count as taken in.
+    The clusters passed to the constructor count as loaded.
     """
 
     def __init__(
@@ -44,23 +44,23 @@ class ClusterLoader:
         self._names: asyncio.Queue[str] = asyncio.Queue()
 
     def add(self, name: str) -> None:
-        """A cluster has come, or gone, or is another one now; from now on it takes no gangs until it is taken in."""
+        """Queue a cluster that was connected, disconnected or replaced; it gets no gangs until it is loaded."""
         cluster = self._clusters.get(name)
         if cluster is not None and self._loaded.get(name) is not cluster:
             cluster.is_loaded = False
         self._names.put_nowait(name)
 
     def is_loading(self, name: str) -> bool:
-        """True while a cluster that has come is not taken in yet: what is seen of its gangs may not be all."""
+        """True while a connected cluster is not loaded: its objects and pods may not all be observed yet."""
         cluster = self._clusters.get(name)
         return cluster is not None and not cluster.is_loaded
 
     async def wait_until_done(self) -> None:
-        """Return once all clusters that were added are taken in, or could not be."""
+        """Return once each added cluster is loaded, or its load has failed."""
         await self._names.join()
 
     async def run(self) -> None:
-        """Take clusters in until cancelled, one at a time."""
+        """Load clusters until cancelled, one at a time."""
         while True:
             name = await self._names.get()
             try:
@@ -79,7 +79,7 @@ class ClusterLoader:
         elif self._loaded.get(name) is not cluster:
             await slices.run(self._cache.charge_anew(name))
             await self._track_gangs(cluster, slices)
-            # One that was replaced meanwhile is not asked any more, and the other one is to be taken in itself.
+            # If the connection was replaced meanwhile, the new cluster is queued, too.
             self._loaded[name] = cluster
             cluster.is_loaded = True
             self._wake_dispatch()
@@ -88,7 +88,7 @@ class ClusterLoader:
             await slices.give_way()
 
     async def _track_gangs(self, cluster: Cluster, slices: Slices) -> None:
-        """Have it know the objects of its gangs, as they are by now, and every AppWrapper there is."""
+        """Have the cluster track the current objects of its gangs, and recount the pods of all known AppWrappers."""
         for uid in [record.uid for record in self._cache.records_in(cluster.name)]:
             self._track_safely(cluster, uid)
             await slices.give_way()
@@ -100,5 +100,5 @@ class ClusterLoader:
             return
         try:
             cluster.track(record)
-        except Exception as error:  # noqa: BLE001  # one AppWrapper must not keep the member from the others
+        except Exception as error:  # noqa: BLE001  # one AppWrapper must not block the load of the others
             log.internal_error("cluster_loader", error, cluster=cluster.name, appwrapper=uid)

@@ -1,7 +1,7 @@
-"""Keeps the connection to one member up: reads the kubeconfig, connects, recognises, watches, probes, begins anew.
+"""Keeps one member connected: reads its kubeconfig, connects, verifies the cluster's uid, watches, probes, reconnects.
 
-Each member is kept by a task of its own. What goes wrong closes that member to new gangs, with a reason, and is tried
-again; it holds up no other. A kubeconfig that was changed is a new connection.
+Each member has a task of its own. An error closes only that member to new gangs, with a reason, and the task retries.
+A changed kubeconfig is a new connection.
 """
 
 from __future__ import annotations
@@ -27,26 +27,27 @@ from dispatcher.kube.discovery import cluster_uid
 from dispatcher.kube.kubeconfig import Connection, connection
 
 LISTING_SECONDS: Final = 60.0
-"""For so long a member may take to list its nodes, pods and namespaces."""
+"""Seconds within which a member must list its nodes, pods and namespaces."""
 
 CHECK_SECONDS: Final = 1.0
-"""How often it is looked whether it refuses to."""
+"""Period in which a refused list is noticed."""
 
 LINGER_SECONDS: Final = 30.0
-"""For so long the connection before stays usable after a kubeconfig was changed, for those in the middle of a call."""
+"""Seconds for which a replaced connection stays open, so that its calls can end."""
 
 _log = log.get("fleet")
 
 
 class Unreadable(errors.SettingsError):
-    """The hub did not say what a kubeconfig is now: that is its trouble, and not the member's."""
+    """The hub did not answer with the kubeconfig Secret: a problem of the hub, not of the member."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """How often, in seconds, a member is asked whether it is there; after how long without an answer it is not.
+    """Periods, in seconds.
 
-    `unlisted` is for how long the MemberClusters may not be readable before leadership is given up.
+    `probe`: between two probes of a member. `unreachable`: without an answer, after which the member is disconnected.
+    `unlisted`: with unreadable MemberClusters, after which the leader gives up leadership.
     """
 
     probe: float = 5.0
@@ -55,27 +56,27 @@ class Pace:
 
 
 class ClusterRecords(Protocol):
-    """What is known of clusters whoever leads."""
+    """The records of clusters that outlast a leader."""
 
     async def recognise_cluster(self, name: str, uid: str, at: datetime) -> None:
-        """Note by which uid a cluster of that name is known; raises `SettingsError` if it was another one before."""
+        """Record the uid of a cluster; raises `SettingsError` if the name had another uid before."""
 
     async def note_unreachable(self, name: str, since: datetime, message: str) -> None:
-        """Note since when it does not answer, and in which words."""
+        """Record the time from which the cluster has not answered, and the error."""
 
     async def note_reachable(self, name: str, at: datetime) -> None:
-        """Note that it answers again."""
+        """Record that the cluster answers again."""
 
     async def note_state(self, name: str, state: ClusterState, at: datetime) -> None:
-        """Note how it stands; to note the same again is nothing."""
+        """Record the state of a cluster; safe to repeat."""
 
     async def note_rotation(self, name: str, at: datetime) -> None:
-        """Note that its kubeconfig was changed."""
+        """Record that the kubeconfig was changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """What connections to members are made with: the hub's client, the namespace of the kubeconfigs, and the clock."""
+    """The dependencies of connections: the hub's client, the namespace of kubeconfigs, factories and the clock."""
 
     hub: ClusterClient
     namespace: str
@@ -88,7 +89,7 @@ class Means:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionCallbacks:
-    """Callbacks of the connector: a member can be asked, can no longer be asked, or was closed or opened."""
+    """Callbacks of the connector: a member was connected, was disconnected, or was closed or opened to gangs."""
 
     on_connected: Callable[[Member, Cluster], None]
     on_disconnected: Callable[[Member], None]
@@ -96,7 +97,7 @@ class ConnectionCallbacks:
 
 
 class Connector:
-    """Keeps members, each by `keep` in a task of its own; `close` ends what is left of old connections."""
+    """Keeps members connected, each by `keep` in a task of its own; `close` closes replaced connections at once."""
 
     def __init__(
         self, means: Means, others: Callable[[], Iterable[Member]], changes: ConnectionCallbacks
@@ -107,18 +108,18 @@ class Connector:
         self._closings: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
-        """Close at once the connections that were to be closed later."""
+        """Close the replaced connections at once, without their `LINGER_SECONDS`."""
         for task in self._closings:
             task.cancel()
         await asyncio.gather(*self._closings, return_exceptions=True)
 
     async def keep(self, member: Member, secret: SecretKey) -> None:
-        """Keep one member connected until cancelled; whatever goes wrong is tried again."""
+        """Keep one member connected until cancelled; retries after any error but `StoreError`."""
         while True:
             try:
                 await self._stay_connected(member, secret, connection(await self._read(secret)))
             except errors.StoreError:
-                raise  # whoever leads no longer knows what is so
+                raise  # memory may be behind the database: the session ends
             except (errors.ClusterError, errors.SettingsError) as error:
                 _log.info("member_unavailable", cluster=member.name, error=str(error))
                 self._close_member(member, closed_for(error))
@@ -127,15 +128,15 @@ class Connector:
                 log.count_internal_error("connector")
                 _log.exception("member_failed", cluster=member.name)
                 self._close_member(
-                    member, Closed(cluster_filters.UNREACHABLE, "it failed in a way nobody thought of")
+                    member, Closed(cluster_filters.UNREACHABLE, "internal error; see the dispatcher's log")
                 )
             await asyncio.sleep(self._means.pace.probe)
 
     async def _stay_connected(self, member: Member, secret: SecretKey, wanted: Connection) -> None:
-        """Be connected until that connection is no longer the one that is wanted."""
+        """Connect by one kubeconfig; returns when the kubeconfig has changed."""
         await self._note_rotation(member, wanted)
         client = self._means.connect(wanted)
-        closing = 0.0
+        linger = 0.0
         try:
             await self._identify(member, client)
             cluster = self._means.make_cluster(member.name, client)
@@ -147,34 +148,34 @@ class Connector:
                 self._changes.on_disconnected(member)
                 watching.cancel()
                 await asyncio.gather(watching, return_exceptions=True)
-            closing = LINGER_SECONDS  # who is in the middle of a call may end it
+            linger = LINGER_SECONDS  # calls on this connection may end
         finally:
-            self._start(_close_later(client, closing))
+            self._start(_close_later(client, linger))
 
     async def _identify(self, member: Member, client: ClusterClient) -> None:
-        """Make sure that it is the cluster it was, and none that we have under another name."""
+        """Verify that the connection leads to the member's cluster, and that no other member is the same cluster."""
         uid = await cluster_uid(client)
         for other in self._others():
             if other.uid == uid and other.name != member.name:
                 raise AnotherCluster(f"it is the same cluster as {other.name}")
         if uid == member.uid:
             return
-        known, member.uid = member.uid, uid  # before anything is awaited: another may lead there, too
+        before, member.uid = member.uid, uid  # before the await: another member may lead to the same cluster
         try:
             await self._means.records.recognise_cluster(member.name, uid, self._means.now())
         except errors.SettingsError as error:
-            member.uid = known
+            member.uid = before
             raise AnotherCluster(str(error)) from error
-        member.recorded_state = None  # before it was recognised there was nothing to note it in
+        member.recorded_state = None  # an unrecognised cluster has no record
 
     async def _connect(self, member: Member, cluster: Cluster, watching: asyncio.Task[None]) -> None:
-        """Make it one of the clusters once its nodes and pods are known."""
-        known = asyncio.create_task(cluster.wait_until_listed())
+        """Report the member as connected once its nodes, pods and namespaces are listed."""
+        listed = asyncio.create_task(cluster.wait_until_listed())
         try:
             listed_by = asyncio.get_running_loop().time() + LISTING_SECONDS
-            while not known.done():
+            while not listed.done():
                 await asyncio.wait(
-                    {known, watching}, timeout=CHECK_SECONDS, return_when=asyncio.FIRST_COMPLETED
+                    {listed, watching}, timeout=CHECK_SECONDS, return_when=asyncio.FIRST_COMPLETED
                 )
                 _raise_if_broken(watching, cluster)
                 if cluster.forbidden or asyncio.get_running_loop().time() >= listed_by:
@@ -182,10 +183,10 @@ class Connector:
             if member.closed is not None and member.closed.reason == cluster_filters.ANSWERS_TOO_LARGE:
                 await asyncio.wait(
                     {watching}, timeout=self._means.pace.probe
-                )  # its watches are seen after its lists
+                )  # a watch may send too much after its list
                 _raise_if_broken(watching, cluster)
         finally:
-            known.cancel()
+            listed.cancel()
         await self._open_member(member)
         _log.info("member_connected", cluster=member.name)
         self._changes.on_connected(member, cluster)
@@ -198,7 +199,7 @@ class Connector:
         wanted: Connection,
         watching: asyncio.Task[None],
     ) -> None:
-        """Ask again and again whether it is there; return when its kubeconfig was changed, raise when it is lost."""
+        """Probe the member periodically; returns when its kubeconfig has changed, raises when the member is lost."""
         loop, pace = asyncio.get_running_loop(), self._means.pace
         answered_at = loop.time()
         while True:
@@ -223,7 +224,7 @@ class Connector:
                 await self._note_failure(member, error)
 
     async def _read(self, secret: SecretKey) -> bytes:
-        """The kubeconfig as it is now, from our own namespace only."""
+        """The current kubeconfig, read from our own namespace only."""
         where = f"{self._means.namespace}/{secret.name}"
         try:
             found = await self._means.hub.get(paths.item("v1", "secrets", self._means.namespace, secret.name))
@@ -237,7 +238,7 @@ class Connector:
         return base64.b64decode(encoded)
 
     def _close_member(self, member: Member, closed: Closed) -> None:
-        """Nothing new goes there from now on."""
+        """Close the member to new gangs."""
         if member.closed != closed:
             if member.closed is None or member.closed.reason != closed.reason:
                 member.since = self._means.now()
@@ -245,7 +246,10 @@ class Connector:
             self._changes.on_changed()
 
     async def _note_failure(self, member: Member, error: errors.DispatcherError) -> None:
-        """Whoever is silent is timed, whoever answers is not; a kubeconfig of no use says nothing of either."""
+        """Record since when the member is unreachable, if the error says so; an error answer says that it is reachable.
+
+        An unusable kubeconfig says neither.
+        """
         match error:
             case (
                 errors.Unauthorized()
@@ -269,7 +273,7 @@ class Connector:
         await self._note_answer(member)
 
     async def _note_answer(self, member: Member) -> None:
-        """Whoever was silent is so no longer, for another leader, too."""
+        """Record that the member answers, also for later leaders."""
         if member.unreachable_since is not None:
             member.unreachable_since = None
             member.is_loss_reported = False
@@ -287,7 +291,7 @@ class Connector:
 
 
 def _raise_if_broken(watching: asyncio.Task[None], cluster: Cluster | None) -> None:
-    """Raise what has ended the watches, or keeps one from being read: without them nobody sees how a member is."""
+    """Raise the error that ended a watch, or that leaves one unread: the member's state is unknown without it."""
     if watching.done():
         watching.result()
     if cluster is not None and cluster.excess:
@@ -301,7 +305,7 @@ def _listing_error(cluster: Cluster) -> errors.ClusterError:
 
 
 async def _close_later(client: ClusterClient, seconds: float) -> None:
-    """Close a connection after a while, or as soon as nobody leads any more."""
+    """Close a connection after a pause, or at once if cancelled."""
     try:
         await asyncio.sleep(seconds)
     finally:

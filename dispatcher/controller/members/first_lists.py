@@ -1,4 +1,4 @@
-"""The first lists of a new leader: it decides nothing before them, and gives up leadership if it cannot have them."""
+"""The first lists of a new leader: it decides nothing before them, and gives up leadership if they do not come."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from typing import Final, Protocol
 from dispatcher import errors
 
 CHECK_SECONDS: Final = 1.0
-"""How often a leader looks whether a list got any further."""
+"""Period in which a leader checks whether a list has advanced."""
 
 
 class NotListed(errors.Unavailable):
-    """The API server did not list for too long what a leader has to know."""
+    """The API server took too long to list the objects that a leader needs."""
 
 
 class Listed(Protocol):
-    """Watches that a leader begins with."""
+    """Watches that a leader must have listed before it decides."""
 
     async def wait_until_listed(self) -> None:
-        """Return once each has its first answer."""
+        """Return once each watch has its first answer."""
 
     @property
     def missing(self) -> list[str]:
-        """The watches without a first answer, each with what keeps it from one."""
+        """The watches without a first answer, each with its last error."""
 
     @property
     def pages(self) -> int:
-        """The pages that were read so far; the number grows while a long list goes on."""
+        """The number of pages read; it grows while a long list goes on."""
 
 
 async def wait_for_lists(watches: Sequence[Listed], bound: float) -> None:
     """Return once all `watches` have their first answer.
 
-    Raises `NotListed`, which names the rest, once no list has got any further for `bound` seconds. While one does, no
-    other replica would be faster: it would have to begin anew.
+    Raises `NotListed` with the missing watches once no list has advanced for `bound` seconds. While a list advances, no
+    other replica would be faster, because it would have to start anew.
     """
     pages, silent = 0, 0.0
     while silent < bound:

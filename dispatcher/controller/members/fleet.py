@@ -1,7 +1,7 @@
-"""The clusters that gangs can go to: the hub itself, and the members that MemberClusters declare.
+"""The clusters that gangs can go to: the hub, and the members that MemberClusters declare.
 
-Nobody acts upon a member that cannot be reached: `clusters` has only those that can, so that what runs on the others
-is left as it is until they are back, or until their operator's `onClusterLost` says otherwise.
+`clusters` has only the connected ones, so no act reaches a member that is unreachable: its gangs are left as they are
+until it is connected again, or until `onClusterLost` says otherwise.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ from dispatcher.kube.reflector import Reflector
 from dispatcher.text import one_line
 
 FIRST_ANSWER_SECONDS: Final = 10.0
-"""For so long a new leader waits for its members before it decides without those that did not answer."""
+"""Seconds that a new leader waits for its members before it decides without the unreachable ones."""
 
 CHECK_SECONDS: Final = 0.2
 
 KINDS_SECONDS: Final = 1.0
-"""For so long a pass waits to hear whether the members serve a kind that was never asked about."""
+"""Seconds that a scheduling cycle waits for the first answer of the members about a kind."""
 
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
@@ -50,7 +50,7 @@ _log = log.get("fleet")
 
 @dataclass(frozen=True, slots=True)
 class InvalidMember:
-    """A MemberCluster that cannot be read; what is wrong with it, in a sentence."""
+    """A MemberCluster that cannot be parsed, with the error in a sentence."""
 
     name: str
     message: str
@@ -58,14 +58,18 @@ class InvalidMember:
 
 @dataclass(frozen=True, slots=True)
 class FleetCallbacks:
-    """Whom the fleet tells: of what may change a plan, and of a member that has come or gone, or is lost."""
+    """Callbacks of the fleet.
+
+    `on_capacity`: free capacity or cluster requirements may have changed. `on_member`: a member was connected,
+    disconnected, lost, removed, or is to be drained.
+    """
 
     on_capacity: Callable[[], None]
     on_member: Callable[[str], None]
 
 
 class Fleet:
-    """All clusters by name: `clusters` are those that can be asked now, `ledgers` their capacity."""
+    """All clusters by name: `clusters` are the connected ones, `ledgers` their capacity."""
 
     def __init__(
         self,
@@ -114,12 +118,12 @@ class Fleet:
 
     @property
     def has_members(self) -> bool:
-        """True once a MemberCluster was declared: before that there is nothing to choose."""
+        """True if a MemberCluster is declared; without one, all gangs go to the hub."""
         return bool(self._declared.items)
 
     @property
     def problem(self) -> str:
-        """Why it is not known, or not currently known, which members are declared; empty while it is."""
+        """Why the declared members are not known, or not current; empty if they are."""
         return self._membership.problem
 
     def load(
@@ -128,15 +132,15 @@ class Fleet:
         declared: Collection[str] = (),
         occupied: Collection[str] = (),
     ) -> None:
-        """Take in what the database knows of members, as whoever led before noted it.
+        """Load the database's records of members.
 
-        Since when each has been silent, which were declared, and which are occupied: have gangs of ours.
+        `unreachable_since` names the unreachable members, `declared` the declared ones, `occupied` those with gangs.
         """
         self._unreachable_since, self._recorded = dict(unreachable_since), set(declared)
         self._membership.set_recorded({*declared, *occupied} - {HUB_CLUSTER})
 
     async def run(self) -> None:
-        """Watch what is declared and keep each member connected, until cancelled."""
+        """Watch MemberClusters and keep each member connected, until cancelled."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._declared.run(), name="memberclusters")
@@ -151,9 +155,9 @@ class Fleet:
             await self._connector.close()
 
     async def wait_for_members(self) -> None:
-        """Return once each member has joined or is known not to, or when that takes too long.
+        """Return once each member is connected or closed, or after `FIRST_ANSWER_SECONDS`.
 
-        Members that are unknown by then are left alone until they are listed, and nothing is dispatched.
+        If the members are unknown by then, nothing is dispatched until they are listed.
         """
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FIRST_ANSWER_SECONDS):
@@ -162,25 +166,27 @@ class Fleet:
                         async with asyncio.timeout(CHECK_SECONDS):
                             await self._declared.synced.wait()
                 self._membership.note_refusal()
-                await asyncio.sleep(0)  # what was listed is settled by then
+                await asyncio.sleep(0)  # `run` applies the list meanwhile
                 while any(map(self.is_connecting, self._members)):
                     await self._connections_changed.wait()
                     self._connections_changed.clear()
 
     async def get_ready(self, requirements: Iterable[ClusterRequirements]) -> None:
-        """Asks the clusters about kinds and namespaces that `snapshots` needs and that were not asked about before."""
+        """Ask the members about kinds that `snapshots` needs and that they were not asked about before."""
         if not self.has_members:
             return
         kinds = required_kinds(set(requirements))
-        there = [member.cluster for member in self._members.values() if member.cluster and not member.closed]
-        unanswered = [each.ask_for_kinds(kinds) for each in there if not each.was_asked_for(kinds)]
+        clusters = [
+            member.cluster for member in self._members.values() if member.cluster and not member.closed
+        ]
+        unanswered = [each.ask_for_kinds(kinds) for each in clusters if not each.was_asked_for(kinds)]
         if unanswered:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(KINDS_SECONDS):
                     await asyncio.gather(*(each.wait() for each in unanswered))
 
     def snapshots(self, requirements: Iterable[ClusterRequirements]) -> dict[str, ClusterSnapshot]:
-        """What is known of each cluster now, for a pass over those who require `requirements`."""
+        """The cluster snapshots by name, for a scheduling cycle over gangs with these requirements."""
         if not self.has_members:
             closed = None if self._membership.is_known else MEMBERS_UNKNOWN
             hub = ClusterSnapshot(HUB_CLUSTER, self._hub.ledger.snapshot(), closed=closed)
@@ -194,9 +200,9 @@ class Fleet:
         return snapshots
 
     def readings(self) -> dict[str, LedgerReading | None]:
-        """What each cluster has at this moment that gangs may go to; None of one that cannot be asked.
+        """The current capacity of each cluster that can have gangs; None where it is unknown.
 
-        The hub is among them also if it only has gangs from before.
+        With members, the hub is included only while gangs from before run there.
         """
         unknown = () if self._membership.is_known else self._membership.recorded
         readings: dict[str, LedgerReading | None] = dict.fromkeys((*self._invalid, *unknown))
@@ -205,7 +211,7 @@ class Fleet:
         return readings | {name: member.reading() for name, member in self._members.items()}
 
     def has_no_cluster_left(self, requirements: ClusterRequirements) -> bool:
-        """True if no cluster that is declared will ever take whoever requires this; false while they are unknown."""
+        """True if no declared cluster can ever meet the requirements; false while the members are unknown."""
         if not self._membership.is_known:
             return False
         if not self.has_members:
@@ -215,7 +221,7 @@ class Fleet:
         )
 
     def loss_of(self, name: str) -> Loss | None:
-        """What is to be done about what was dispatched to a member that does not answer; None while it does."""
+        """The loss of the gangs in a member that is unreachable or not declared; None for other clusters."""
         member = self._members.get(name)
         if member is not None:
             return member.loss()
@@ -225,32 +231,30 @@ class Fleet:
         return Loss(OnClusterLost.WAIT, self._now(), message, is_undeclared=True)
 
     def note_error(self, name: str) -> None:
-        """Something went wrong there: for a while, gangs rather go elsewhere."""
+        """Note an error of the cluster: for some minutes, gangs prefer other clusters."""
         if name in self._members:
             self._members[name].errors_at.append(self._now())
 
     def is_complete(self) -> bool:
-        """True if every member that is declared can be asked what it has; false while they are unknown."""
+        """True if every declared member is connected; false while the members are unknown."""
         is_known = self._membership.is_known and not self._invalid
         return is_known and all(member.cluster is not None for member in self._members.values())
 
     def is_certain(self) -> bool:
-        """True once the API server itself said which members are declared: it was read, and not concluded."""
+        """True once the API server itself has said which members are declared."""
         return self._membership.is_certain
 
     def is_surely_complete(self) -> bool:
-        """True if `is_complete` holds and `is_certain`: nothing less will do for what a member may have."""
+        """True if `is_complete` and `is_certain` hold, so that a search of the members misses none."""
         return self.is_certain() and self.is_complete()
 
     def is_connecting(self, name: str) -> bool:
-        """True while a member is being connected, or may yet turn out to be declared: nobody knows how it is."""
+        """True while the first contact with a member lasts, or while the members are unknown."""
         member = self._members.get(name)
         return member.is_connecting if member else name != HUB_CLUSTER and not self._membership.is_known
 
-    # --- what is declared ------------------------------------------------------------------------------------
-
     def _apply_declarations(self, tasks: asyncio.TaskGroup) -> None:
-        """Begin what was declared, end what no longer is, and take over what was changed of the others."""
+        """Add newly declared members, remove undeclared ones, and update the others."""
         declared = self._declared.items.values()
         wanted = {each.name: each for each in declared if isinstance(each, MemberCluster)}
         invalid = {each.name: each for each in declared if isinstance(each, InvalidMember)}
@@ -291,17 +295,17 @@ class Fleet:
             member.task = tasks.create_task(keeping, name=f"member-{name}")
 
     def _change(self, member: Member, declared: MemberCluster) -> None:
-        """Take over what is declared otherwise now, over the connection there is."""
+        """Apply a changed declaration to a member, without a new connection."""
         if declared.on_lost is not member.declared.on_lost:
-            member.is_loss_reported = False  # those it has are looked at once more
+            member.is_loss_reported = False  # its gangs are reconciled once more
         if declared.uid != member.declared.uid:
-            member.written_status = {}  # that was another object, which is gone
+            member.written_status = {}  # the status of the deleted object does not count
         member.declared = declared
         if member.cluster is not None:
             self._apply_policy(member.cluster, declared)
 
     def _apply_policy(self, cluster: Cluster, declared: MemberCluster) -> None:
-        """Have a member do as is declared of it."""
+        """Apply the declared namespace policy, cordon and drain to a connected cluster."""
         cluster.may_create_namespaces = declared.namespace_policy is NamespacePolicy.CREATE
         closed, drained = closed_by_operator(declared), cluster.draining
         cluster.draining = f"cluster {cluster.name}: {closed.message}" if declared.drain and closed else ""
@@ -318,8 +322,6 @@ class Fleet:
             member.cluster.draining = ""
         self._disconnected(member)
         self._callbacks.on_member(name)
-
-    # --- what becomes of it ----------------------------------------------------------------------------------
 
     def _connected(self, member: Member, cluster: Cluster) -> None:
         member.cluster = cluster
@@ -342,8 +344,8 @@ class Fleet:
         self._states_changed.set()
 
     async def _record_states(self) -> None:
-        """Have it noted how each cluster stands whenever that may have changed; one at a time keeps the order."""
-        await self._declared.synced.wait()  # a refusal does not say that those are gone which were declared
+        """Record the state of each member whenever it may have changed; one at a time, to keep their order."""
+        await self._declared.synced.wait()  # a refusal does not say that declared members are gone
         while True:
             self._states_changed.clear()
             for member in list(self._members.values()):
@@ -354,7 +356,7 @@ class Fleet:
             await self._states_changed.wait()
 
     async def _record_state(self, member: Member) -> None:
-        """Have it noted how a member stands, if that is not noted."""
+        """Record the state of a member if it differs from the recorded one."""
         state = member.state()
         if member.recorded_state is not None:
             state = state.following(member.recorded_state)
@@ -364,17 +366,17 @@ class Fleet:
             await self._records.note_state(member.name, state, self._now())
 
     async def _check_membership(self) -> None:
-        """Raise `MembersUnknown` when the MemberClusters could not be listed for too long."""
+        """Raise `MembersUnknown` after too long without a list of MemberClusters."""
         while True:
             self._membership.check(self._pace.unlisted)
             await asyncio.sleep(self._pace.probe)
 
     def _note_listed(self) -> None:
         self._membership.note_listed()
-        self._callbacks.on_capacity()  # an empty list, too, says where gangs may go
+        self._callbacks.on_capacity()  # an empty list opens the hub to gangs
 
     async def _update_statuses(self) -> None:
-        """Now and then tell of each member in its own status, and have those looked at whose member is lost by now."""
+        """Write each member's status periodically, and report each member whose grace after its loss is over."""
         while True:
             await asyncio.sleep(self._pace.probe)
             for member in list(self._members.values()):
@@ -408,7 +410,7 @@ class Fleet:
     def _note_change(
         self, _uid: str, old: MemberCluster | InvalidMember | None, new: MemberCluster | InvalidMember | None
     ) -> None:
-        if old != new:  # its status is our own
+        if old != new:  # a change of its status, which we write, does not count
             self._declarations_changed.set()
 
 

@@ -1,9 +1,9 @@
-"""Which kinds a cluster serves, of those that AppWrappers wrap: asked by group and version, never kind by kind.
+"""The kinds that a cluster serves, among those that AppWrappers wrap; asked by group and version, never kind by kind.
 
-One request answers for every kind of a group and version, and one says which groups and versions there are, so groups,
-versions and kinds that AppWrappers invent cost no request of their own. The kinds in our tables, in their usual
-versions, have a lane to themselves and wait for no others. A kind that is not served is looked for again now and then,
-and forgotten when no AppWrapper asks for it.
+One request answers for all kinds of a group and version, and one request lists the groups and versions. So invented
+groups, versions and kinds cost no request of their own. Registered kinds in their usual versions have a lane of their
+own and wait for no other kind. A kind that is not served is asked about again periodically, and dropped when no
+AppWrapper requires it.
 """
 
 from __future__ import annotations
@@ -19,39 +19,39 @@ from dispatcher.core.model.requirements import Kind
 from dispatcher.kube.discovery import Discovery
 
 SURVEY_SECONDS: Final = 10.0
-"""How often a kind that a cluster does not serve is looked for again."""
+"""Period in which a cluster is asked again about a kind that it does not serve."""
 NO_ANSWER_SECONDS: Final = 1.0
-"""The same where the cluster did not say whether it serves it, as an API server that was only just started."""
+"""The same after no answer, for example of an API server that has just started."""
 FRESH_SECONDS: Final = 1.0
-"""For so long an answer about a group and version counts for kinds of it that were asked for after it."""
+"""Seconds for which an answer about a group and version also holds for kinds required after it."""
 REGISTERED_SECONDS: Final = 1.0
-"""Longest wait for kinds of `REGISTERED`, of all scheduling cycles within `SURVEY_SECONDS` together."""
+"""Total wait of all scheduling cycles within `SURVEY_SECONDS` for kinds of `REGISTERED`."""
 OTHERS_SECONDS: Final = 0.25
-"""The same for other kinds: anybody can invent one for each cycle."""
+"""The same for other kinds: any user can invent one for each cycle."""
 AT_ONCE: Final = 4
-"""Groups and versions that one lane asks about at the same time."""
+"""Concurrent requests of one lane."""
 MOST_UNCHECKED: Final = 50
-"""Groups and versions asked about in one round where the API server does not say which there are."""
+"""Most groups and versions asked about in one round if the API server does not list them."""
 
 
 REGISTERED: Final = frozenset(
     (f"{group}/{version}".removeprefix("/"), kind) for group, kind in KINDS for version in VERSIONS[group]
 )
-"""The kinds in our tables, in their usual versions. So no invented version of a known kind costs a request."""
+"""The registered kinds in their usual versions. So no invented version of a registered kind costs a request."""
 
 
 class Lane:
-    """Looks for some kinds, independently of other lanes; `on_found` is called when one turns out to be served.
+    """Asks about some kinds, independently of other lanes; calls `on_found` when one turns out to be served.
 
-    A lane that `guesses` asks only about groups and versions that the cluster says it serves. `wait_budget` is how many
-    seconds scheduling cycles may `wait` for it within `SURVEY_SECONDS`.
+    With `checks_versions`, a lane asks only about groups and versions that the cluster lists. `wait_budget` bounds the
+    total wait of scheduling cycles for the lane within `SURVEY_SECONDS`, in seconds.
     """
 
     def __init__(
         self, discovery: Discovery, on_found: Callable[[], None], *, checks_versions: bool, wait_budget: float
     ) -> None:
         self.answered = asyncio.Event()
-        """Set while every kind that was asked for is known to be served, or not to be."""
+        """Set while each asked kind is known to be served or not served."""
         self.answered.set()
         self._discovery = discovery
         self._on_found = on_found
@@ -63,11 +63,11 @@ class Lane:
         self._asked = asyncio.Event()
 
     def was_asked(self, kinds: frozenset[Kind]) -> bool:
-        """True if it was asked for all of them since they were last forgotten."""
+        """True if the lane was asked for all `kinds` since it last dropped one."""
         return kinds <= self._wanted
 
     def ask(self, kinds: frozenset[Kind]) -> None:
-        """From now on look for these kinds, which are not served as far as is known, and for no others."""
+        """Ask about exactly these unserved kinds from now on."""
         new = kinds - self._wanted
         self._wanted = kinds
         if any(self._is_due(api_version) for api_version, _ in new):
@@ -75,7 +75,7 @@ class Lane:
             self._asked.set()
 
     async def wait(self) -> None:
-        """Return once it has `answered`, or once its `wait_budget` is used up."""
+        """Return once the lane has `answered`, or once its `wait_budget` is used up."""
         begun = _now()
         if begun >= self._budget_ends:
             self._wait_left, self._budget_ends = self._wait_budget, begun + SURVEY_SECONDS
@@ -87,7 +87,7 @@ class Lane:
             self._wait_left = max(0.0, self._wait_left - (_now() - begun))
 
     async def run(self) -> None:
-        """Look until cancelled."""
+        """Ask until cancelled."""
         pause = SURVEY_SECONDS
         while True:
             with contextlib.suppress(TimeoutError):
@@ -104,7 +104,7 @@ class Lane:
         return at is None or _now() - at >= FRESH_SECONDS
 
     async def _look(self, *, only_due: bool) -> float:
-        """One round; seconds until the next is worth while."""
+        """Make one round; returns the seconds until the next one."""
         wanted = self._wanted
         versions = {api_version for api_version, _ in wanted}
         self._asked_at = {each: at for each, at in self._asked_at.items() if each in versions}
@@ -114,7 +114,7 @@ class Lane:
         except errors.Unavailable:
             return NO_ANSWER_SECONDS
         except errors.ClusterError:
-            return SURVEY_SECONDS  # it does not tell us
+            return SURVEY_SECONDS  # the API server refuses the answer
         except Exception as error:  # noqa: BLE001  # one kind must not end the watches of the others
             log.internal_error("kind_survey", error)
             return NO_ANSWER_SECONDS
@@ -132,25 +132,25 @@ class Lane:
             if isinstance(each, BaseException):
                 raise each
         if not all(map(self._discovery.serves, self._wanted)):
-            await self._discovery.check_ready()  # else its "no" does not count
+            await self._discovery.check_ready()  # an unready API server may omit a group that it serves
 
     async def _served_among(self, versions: list[str]) -> list[str]:
-        """Those that the cluster has at all, as one request says."""
+        """The versions that the cluster lists."""
         if not self._checks_versions:
             return versions
-        known = await self._discovery.versions()
-        return versions[:MOST_UNCHECKED] if known is None else [each for each in versions if each in known]
+        listed = await self._discovery.versions()
+        return versions[:MOST_UNCHECKED] if listed is None else [each for each in versions if each in listed]
 
     async def _load(self, api_version: str, limit: asyncio.Semaphore) -> None:
         async with limit:
             await self._discovery.load(api_version)
-        # Told at once: another group and version may take its time.
+        # Not after the others, because another group and version may take long.
         if any(kind[0] == api_version and self._discovery.serves(kind) for kind in self._wanted):
             self._on_found()
 
 
 class KindSurvey:
-    """What one cluster serves of the kinds that are asked for."""
+    """Tells which of the required kinds one cluster serves."""
 
     def __init__(self, discovery: Discovery, on_found: Callable[[], None]) -> None:
         self._discovery = discovery
@@ -158,29 +158,29 @@ class KindSurvey:
         self._others = Lane(discovery, on_found, checks_versions=True, wait_budget=OTHERS_SECONDS)
 
     def missing(self, kinds: frozenset[Kind]) -> frozenset[Kind]:
-        """Those of `kinds` that it does not serve, or of which that is not known yet: these are looked for."""
+        """The kinds that the cluster does not serve, or may not serve: the survey asks about these."""
         missing = frozenset(kind for kind in kinds if not self._discovery.serves(kind))
         self._ask(missing)
         return missing
 
     def was_asked_for(self, kinds: frozenset[Kind]) -> bool:
-        """True if it was asked whether it serves all of `kinds`, though it may not have answered yet."""
+        """True if the survey was asked about all unserved `kinds`; the answer may still be missing."""
         missing = frozenset(kind for kind in kinds if not self._discovery.serves(kind))
         known, others = _split(missing)
         return self._registered.was_asked(known) and self._others.was_asked(others)
 
     def ask_for(self, kinds: frozenset[Kind]) -> KindSurvey:
-        """Have it found out whether it serves `kinds`; `wait` for it."""
+        """Ask about `kinds`; `wait` returns once the answer is known."""
         self.missing(kinds)
         return self
 
     async def wait(self) -> None:
-        """Return once that is known of all kinds that were asked for, or once cycles have waited long enough for it."""
+        """Return once all asked kinds are known to be served or not, or once the wait budgets are used up."""
         await self._registered.wait()
         await self._others.wait()
 
     async def run(self) -> None:
-        """Look for kinds until cancelled."""
+        """Ask about kinds until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._registered.run(), name="registered-kinds")
             tasks.create_task(self._others.run(), name="other-kinds")
@@ -192,7 +192,7 @@ class KindSurvey:
 
 
 def _split(kinds: Iterable[Kind]) -> tuple[frozenset[Kind], frozenset[Kind]]:
-    """Those in our tables, and the others."""
+    """The registered kinds among these, and the others."""
     every = frozenset(kinds)
     return every & REGISTERED, every - REGISTERED
 

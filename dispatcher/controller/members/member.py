@@ -1,4 +1,4 @@
-"""One declared member cluster as the fleet sees it: as written, and what has become of the connection to it."""
+"""One declared member cluster: its declaration, and the state of its connection."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ MOST_ERRORS: Final = 100
 
 
 class AnotherCluster(errors.SettingsError):
-    """The kubeconfig leads elsewhere than it did, or where another one leads, too."""
+    """The kubeconfig leads to another cluster than before, or to the cluster of another member."""
 
 
 class Unlisted(errors.ClusterError):
-    """Its API server answers, and does not list what it has."""
+    """The API server answers, but does not list its objects."""
 
 
 @dataclass(slots=True)
 class Member:
-    """One declared member. `since` is when it was last closed or opened; `cluster` is there while it can be asked.
+    """One declared member. `since` is the time of its last change between open and closed.
 
-    `unreachable_since` is when its API server last fell silent, None while it answers, whatever the answer.
-    `connection` is what was last used to reach it, and `noted` how it stands as far as history was told.
+    `cluster` is set while the member is connected. `unreachable_since` is None while the API server answers, even with
+    errors. `connection` was used last, `written_status` is the status on the hub, `recorded_state` that in history.
     """
 
     declared: MemberCluster
@@ -65,17 +65,17 @@ class Member:
 
     @property
     def name(self) -> str:
-        """The name it is declared by."""
+        """The name of the MemberCluster."""
         return self.declared.name
 
     @property
     def is_connecting(self) -> bool:
-        """True while it is being connected: nobody knows how it is."""
+        """True during the first contact: the state of the member is unknown."""
         is_begun = self.closed is not None and self.closed.reason == cluster_filters.NOT_REPORTED
         return self.cluster is None and is_begun
 
     def loss(self) -> Loss | None:
-        """What is to be done about what was dispatched there; None while it can be asked, or may be in a moment."""
+        """The loss of the gangs dispatched to an unreachable member; None while it is connected or connecting."""
         if self.cluster is not None or self.is_connecting or self.unreachable_since is None:
             return None
         since = self.unreachable_since
@@ -83,7 +83,7 @@ class Member:
         return Loss(self.declared.on_lost, since + self.declared.grace, message)
 
     def snapshot(self, kinds: frozenset[Kind], namespaces: frozenset[str], now: datetime) -> ClusterSnapshot:
-        """What a pass has to know of it, for those who require `kinds` and `namespaces`."""
+        """The cluster snapshot for a scheduling cycle over gangs that require `kinds` and `namespaces`."""
         declared, cluster = self.declared, self.cluster
         closed = self.closed or closed_by_operator(declared)
         if cluster is None or not cluster.is_ready:
@@ -105,7 +105,7 @@ class Member:
         return frozenset() if is_open else cluster.closed_namespaces(namespaces)
 
     def status_values(self, running: int) -> MemberState:
-        """What its status is made of."""
+        """The values of which the status of the MemberCluster is made."""
         closed = self.closed or closed_by_operator(self.declared)
         if self.cluster is None or not self.cluster.is_ready:
             return MemberState(
@@ -115,13 +115,13 @@ class Member:
         return MemberState(self.since, closed, self.uid, total, free, running, self.unreachable_since)
 
     def reading(self) -> LedgerReading | None:
-        """What it has at this moment; None while that cannot be told."""
+        """The current capacity; None while it is unknown."""
         if self.cluster is None or not self.cluster.is_ready:
             return None
         return reading_of(self.cluster.ledger, is_reachable=self.unreachable_since is None)
 
     def state(self) -> ClusterState:
-        """How it stands, for history; of one that is silent, or being connected, nobody knows what else is so."""
+        """The state for history; `closed_reason` is None while the member is unreachable or connecting."""
         closed, declared = self.closed or OPEN, self.declared
         unknown_reasons = (
             cluster_filters.NOT_REPORTED,
@@ -145,12 +145,12 @@ class Member:
 
 
 def required_kinds(requirements: set[ClusterRequirements]) -> frozenset[Kind]:
-    """Every kind that one of those asks for."""
+    """All kinds that any of the requirements names."""
     return frozenset[Kind]().union(*(each.kinds for each in requirements))
 
 
 def closed_by_operator(declared: MemberCluster) -> Closed | None:
-    """Why its operator wants nothing new there, if that is so."""
+    """The operator's drain or cordon; None without one."""
     said = f": {declared.cordon_reason}" if declared.cordon_reason else ""
     if declared.drain:
         return Closed(cluster_filters.DRAINING, f"it is being emptied{said}")
@@ -158,7 +158,7 @@ def closed_by_operator(declared: MemberCluster) -> Closed | None:
 
 
 def closed_for(error: Exception) -> Closed:
-    """What an error of the connection means for the member."""
+    """The closed state that an error of the connection leads to."""
     match error:
         case errors.Unauthorized() | errors.Forbidden():
             return Closed(

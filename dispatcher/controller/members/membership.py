@@ -1,13 +1,12 @@
-"""Which MemberClusters are declared, as far as that is known: a list that cannot be read is not an empty one.
+"""Which MemberClusters are declared, as far as known: a list that cannot be read is not an empty list.
 
-The API server answers with a list, or it refuses (403, or 404 where the CRD is not installed), or it does not answer.
-A refusal means that there are no members only while the database knows of none, as on a hub that never had any. Else
-the members are unknown: nothing is dispatched, adopted or given up until they are listed. A list that was read once
-stays known when a later one is refused. In both cases `check` raises after a bound, for another replica to lead that
-may be luckier.
+The API server answers with a list, refuses (403, or 404 without the CRD), or does not answer. A refusal means that
+there are no members only while the database has none, as on a hub that never had members. Otherwise the members are
+unknown: nothing is dispatched, adopted or given up until they are listed. After a first list, a later refusal leaves
+the members known. In both cases `check` raises after a bound, because another replica may have better luck.
 
-A database that is new, or older than the first member, knows of none either. So a 403 is not enough for an AppWrapper
-that bears our finalizer, which says that a member may have something of it: that asks for `is_certain`.
+A database that is new, or older than the first member, has no members either. So for an AppWrapper with our finalizer,
+which says that a member may have objects of it, a 403 is not enough: such an AppWrapper requires `is_certain`.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ MEMBERS_UNKNOWN: Final = Closed(
     "the MemberClusters cannot be listed, and gangs may run on members: nothing is dispatched until they can; "
     "the dispatcher's readiness probe says what keeps it from listing them",
 )
-"""Always in the same words, whatever the error: every AppWrapper that waits is told, and told again if they change."""
+"""The message does not contain the error: a new message would be a status write for each queued AppWrapper."""
 
 
 class MembersUnknown(errors.Unavailable):
-    """The MemberClusters could not be listed for too long."""
+    """The MemberClusters could not be listed within the bound."""
 
 
 class Membership:
-    """What the watch of MemberClusters and the database say together. `seconds` is a monotonic clock."""
+    """Combines the watch of MemberClusters with the members in the database. `seconds` is a monotonic clock."""
 
     def __init__(self, declared: Reflector[Any], seconds: Callable[[], float]) -> None:
         self._declared = declared
@@ -44,21 +43,21 @@ class Membership:
         self._was_refused = False
 
     def set_recorded(self, names: Collection[str]) -> None:
-        """Take in which members the database knows: declared when that was last noted, or with gangs of ours."""
+        """Set the members in the database: declared at the last record, or with gangs of ours."""
         self._recorded = frozenset(names)
 
     def note_listed(self) -> None:
-        """A complete list was read: what kept us from one before is over."""
+        """Note a complete list: it ends any earlier problem."""
         self._outdated_error, self._problem_since = self._declared.trouble, None
 
     @property
     def recorded(self) -> frozenset[str]:
-        """The members that the database knows."""
+        """The members in the database."""
         return self._recorded
 
     @property
     def is_known(self) -> bool:
-        """True once it is known which members are declared."""
+        """True once the declared members are known."""
         return self.is_listed or (not self._recorded and self._is_refused)
 
     @property
@@ -68,17 +67,17 @@ class Membership:
 
     @property
     def is_undeclarable(self) -> bool:
-        """True if there can be no member: the CRD is not installed, and the database knows of none."""
+        """True if there can be no member: the CRD is not installed, and the database has none."""
         return self.is_known and not self.is_listed and self._declared.answered.is_set()
 
     @property
     def is_certain(self) -> bool:
-        """True once the API server itself said which members are declared; a refusal (403) does not."""
+        """True once the API server has said which members are declared; a refusal (403) does not say so."""
         return self.is_listed or self.is_undeclarable
 
     @property
     def problem(self) -> str:
-        """What is wrong, in a sentence; empty while the members are known and current."""
+        """The problem, in a sentence; empty while the members are known and current."""
         error = self._error
         if not self.is_known:
             said = error or "the API server has not answered yet"
@@ -91,11 +90,11 @@ class Membership:
         return ""
 
     def note_refusal(self) -> None:
-        """Remember a refusal: where there are no members, there are none when the API server falls silent later."""
+        """Note a current refusal: without members, the members stay known when the API server no longer answers."""
         self._was_refused = self._is_refused
 
     def check(self, bound: float) -> None:
-        """Raise `MembersUnknown` once there has been a problem for `bound` seconds; to be called now and then."""
+        """Raise `MembersUnknown` once there has been a problem for `bound` seconds; to be called periodically."""
         self.note_refusal()
         problem = self.problem
         if not problem:
@@ -112,7 +111,7 @@ class Membership:
 
     @property
     def _error(self) -> errors.ClusterError | None:
-        """What keeps us from a list now: a watch that has yet to show anything does not."""
+        """The current error of the watch; None for an error that is older than the last list."""
         trouble = self._declared.trouble
         return None if trouble is self._outdated_error else trouble
 

@@ -1,8 +1,8 @@
-"""Keeps the database in order while it is used: months made ahead, deleted AppWrappers moved, old months dropped.
+"""Keeps the database in order: creates months of history ahead, moves deleted AppWrappers, drops old months.
 
-None of it is urgent. Somebody who reads history for long may be in the way: then another hour will do. What the
-months would take in goes to the default partition meanwhile, so leading must not depend on them. Beside that, sessions
-of readers that take too long are ended every few seconds.
+None of this is urgent. If a long read of history is in the way, the next try is in an hour; until then events go to
+the default partition, so leadership never depends on it. Sessions of readers that take too long are ended every few
+seconds.
 """
 
 from __future__ import annotations
@@ -15,37 +15,37 @@ from typing import Final, Protocol
 from dispatcher import errors, log
 
 FIRST_SECONDS: Final = 60.0
-"""For so long a new leader has more urgent things to do."""
+"""Pause of a new leader before the first run, for more urgent work."""
 PAUSE_SECONDS: Final = 3600.0
 AT_ONCE: Final = 500
 BATCH_PAUSE_SECONDS: Final = 0.05
-"""Between two batches of what is moved: those who wait to write go first."""
+"""Pause between two batches of moved AppWrappers, so that other writers go first."""
 READERS_EVERY_SECONDS: Final = 10.0
-"""How often sessions of readers are looked at: one that lifts its own timeouts holds back Postgres' clearing-up."""
+"""Period of the check of readers' sessions: a session that lifts its own timeouts delays Postgres' vacuum."""
 DELETED_FOR: Final = timedelta(days=1)
-"""How long a deleted AppWrapper stays where it was: an API server may show it for a while."""
+"""Time before a deleted AppWrapper is moved: an API server may show it for a while."""
 
 _log = log.get("housekeeping")
 
 
 class Store(Protocol):
-    """What is kept in order."""
+    """The operations on the database."""
 
     async def ensure_partitions(self, now: datetime) -> list[str]:
-        """Make the months ahead; return those that were missing."""
+        """Create the months ahead; return the created ones."""
 
     async def drop_expired(self, now: datetime, keep: timedelta) -> list[str]:
-        """Drop the months that ended longer than `keep` ago; return them."""
+        """Drop the months that ended more than `keep` ago; return them."""
 
     async def move_deleted(self, before: datetime, most: int) -> int:
-        """Move AppWrappers that were deleted before that, `most` at once; return how many were."""
+        """Move at most `most` AppWrappers that were deleted before a time; return their number."""
 
     async def end_overdue_readers(self, longest: timedelta) -> list[str]:
-        """End sessions of readers whose transactions take longer than that; return whose, and why."""
+        """End readers' sessions with longer transactions; return a user and cause for each."""
 
 
 class Housekeeping:
-    """Does all that is due, a minute after it began to lead and then once an hour; `run_readers` goes on beside it."""
+    """Does all due work a minute after the start and then once an hour; `run_readers` runs beside it."""
 
     def __init__(
         self,
@@ -60,18 +60,18 @@ class Housekeeping:
         self._longest_reading = longest_reading
 
     async def prepare(self) -> None:
-        """Make the months ahead: before the first event is written."""
+        """Create the months ahead, before the first event is written."""
         await self._postponable("partitions_postponed", self._store.ensure_partitions(self._now()))
 
     async def run(self) -> None:
-        """Keep house until cancelled."""
+        """Do all due work periodically, until cancelled."""
         await asyncio.sleep(FIRST_SECONDS)
         while True:
             await self.run_once()
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def run_readers(self) -> None:
-        """Keep readers within their bounds until cancelled."""
+        """End overdue sessions of readers periodically, until cancelled."""
         while True:
             await self._postponable("reader_check_failed", self._end_readers())
             await asyncio.sleep(READERS_EVERY_SECONDS)
@@ -81,7 +81,7 @@ class Housekeeping:
             _log.warning("reader_ended", session=ended)
 
     async def run_once(self) -> None:
-        """Do all that is due now."""
+        """Do all due work."""
         await self.prepare()
         await self._postponable("move_postponed", self._move())
         await self._postponable("drop_postponed", self._drop())

@@ -1,4 +1,4 @@
-"""The figures of this moment, gathered from memory when somebody scrapes: they cost nothing in between."""
+"""The current metrics, gathered from memory at each scrape: they cost nothing in between."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def gather(
     client: ClusterClient,
     recorder: EventRecorder,
 ) -> Figures:
-    """What the leader knows now."""
+    """The metrics of this moment."""
     reasons: Counter[str] = Counter()
     for record in cache.queued():
         reasons[record.pending.reason if record.pending else ""] += 1
@@ -46,6 +46,6 @@ def gather(
 
 
 def _free(cluster: Cluster) -> dict[str, int]:
-    """What is free of everything the cluster has: a resource that is used up is a 0 to be seen, not a gap."""
+    """The free amount of each resource that the cluster has; an exhausted resource is 0, not absent."""
     free = cluster.ledger.free()
     return {resource: free[resource] for resource in {*cluster.ledger.total(), *free}}

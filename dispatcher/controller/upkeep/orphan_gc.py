@@ -22,7 +22,7 @@ from dispatcher.kube.anchors import Found
 
 PERIOD_SECONDS: Final = 60.0
 LEAST_SECONDS: Final = 1.0
-"""Pause between two collections: gangs that wait for a name wake the collector again and again."""
+"""Least pause between two collections: each gang that finds a name taken wakes the collector."""
 MOST_NAMED: Final = 20
 """The most anchors that one warning names."""
 
@@ -51,11 +51,11 @@ class OrphanCollector:
         self._wake = asyncio.Event()
 
     def wake(self) -> None:
-        """Have it collect at once: a member is connected again."""
+        """Start a collection at once: a member was connected again."""
         self._wake.set()
 
     def removes(self, appwrapper: str, attempt: int) -> bool:
-        """True if the objects that an attempt left in a member are being removed, or will be at once.
+        """True if orphan garbage collection removes the member's objects of an attempt, now or soon.
 
         It is also true of an attempt that the database does not know, although a large share of such attempts stays.
         """

@@ -1,7 +1,7 @@
-"""Writes down now and then how full every cluster is and how long every queue, for history.
+"""Writes samples of clusters and queues for history.
 
-At multiples of the period on the database's clock, so that all rows of a moment have the same time, and a new leader
-does not write it again. What is counted was copied at one moment; counting it is done in parts.
+Samples are taken at multiples of the period on the database's clock: all rows of a sample have the same time, and a
+new leader does not repeat one. The values are copied at one moment and counted in parts.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _log = log.get("sampler")
 
 
 class Clusters(Protocol):
-    """The clusters there are."""
+    """The clusters to sample."""
 
     def readings(self) -> Mapping[str, LedgerReading | None]:
-        """What each has at this moment; None of one that cannot be asked."""
+        """The current capacity by cluster; None where it is unknown."""
 
 
 class Sampler:
-    """Takes samples as long as it runs."""
+    """Takes samples while `run` runs."""
 
     def __init__(
         self,
@@ -46,13 +46,13 @@ class Sampler:
         self._last: dict[str, Sequence[CapacitySample]] = {}
 
     async def run(self) -> None:
-        """Take a sample whenever one is due, until cancelled. One that cannot be written is missing, no more."""
+        """Take a sample whenever one is due, until cancelled; a sample that cannot be written is missing."""
         while True:
             begun = self._now()
             due = moment_of(begun, self._period) + self._period
             await asyncio.sleep((due - begun).total_seconds())
             try:
-                # Later than due if the machine, or the database's clock, took a leap meanwhile.
+                # Later than due if the machine slept, or the database's clock leapt ahead.
                 await self.sample(max(due, moment_of(self._now(), self._period)))
             except errors.Fenced:
                 raise
@@ -62,7 +62,7 @@ class Sampler:
                 log.internal_error("sampler", error, at=due.isoformat())
 
     async def sample(self, at: datetime) -> None:
-        """Write down what is so now, as of `at`."""
+        """Write the current values as the sample of the time `at`."""
         readings = self._clusters.readings()
         connected = {name: each for name, each in readings.items() if each is not None}
         moment = Moment(self._cache.records(), connected)
@@ -77,6 +77,6 @@ class Sampler:
         await self._store.sample(at, capacities, moment.queues())
 
     async def _last_capacity(self, name: str, at: datetime) -> Sequence[CapacitySample]:
-        """What a cluster had that cannot be asked; looked up once, if it could not be asked since we lead."""
-        known = self._last.get(name)
-        return await self._store.last_capacity(name, at) if known is None else known
+        """The last known capacity of a cluster; read from the database only if this leader has none."""
+        last = self._last.get(name)
+        return await self._store.last_capacity(name, at) if last is None else last

@@ -1,4 +1,4 @@
-"""What a new leader does once with every AppWrapper there is: in slices, for its lease has to be renewed meanwhile."""
+"""The work of a new leader on all AppWrappers: in slices, because the lease must be renewed meanwhile."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ T = TypeVar("T")
 
 
 async def load(cache: Cache, store: QueueStore, slices: Slices) -> None:
-    """Take in what the database holds; nobody else may change the roster meanwhile."""
+    """Load the database's records into the cache; nothing else may change the cache meanwhile."""
     with no_collections():
         await for_each(await store.load_live(), cache.put, slices)
 
 
 async def for_each(items: Iterable[T], act: Callable[[T], object], slices: Slices) -> None:
-    """Do something with each of the items of this moment."""
+    """Call `act` with each of the current items, in slices."""
     for part in in_parts(list(items), 20):
         for item in part:
             act(item)
