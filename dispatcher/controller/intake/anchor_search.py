@@ -17,8 +17,6 @@ from dispatcher.controller.members.cluster import Cluster
 SEARCH_SECONDS: Final = 10.0
 """Timeout of the list of anchors of one member; enough for some ten thousand anchors."""
 
-_log = log.get("anchor_search")
-
 
 class FoundAttempt(NamedTuple):
     """An attempt that has an anchor in a member; the later of two attempts is the greater."""
@@ -50,13 +48,21 @@ async def _ask(
         async with asyncio.timeout(SEARCH_SECONDS):
             async for anchor in cluster.anchors.all(uids):
                 if anchor.appwrapper in uids:
-                    sighting = FoundAttempt(anchor.attempt, cluster.name)
-                    latest = found.latest.get(anchor.appwrapper, sighting)
-                    found.latest[anchor.appwrapper] = max(sighting, latest)
+                    note_found(found.latest, anchor.appwrapper, FoundAttempt(anchor.attempt, cluster.name))
     except Exception as error:  # noqa: BLE001  # the loop's edge: one member must not end the others
-        if isinstance(error, (errors.ClusterError, TimeoutError)):
-            _log.warning("search_unanswered", cluster=cluster.name, error=str(error))
-        else:
-            log.internal_error("anchor_search", error, cluster=cluster.name)
+        note_unanswered("anchor_search", error, cluster=cluster.name)
         if clusters.get(cluster.name) is cluster:
             found.are_complete = False  # a member that was lost meanwhile is known not to be connected
+
+
+def note_found(latest: dict[str, FoundAttempt], appwrapper: str, found: FoundAttempt) -> None:
+    """Note an attempt that was found, unless a later one was found before."""
+    latest[appwrapper] = max(found, latest.get(appwrapper, found))
+
+
+def note_unanswered(component: str, error: Exception, **about: str) -> None:
+    """Log that a search was not answered; count an internal error if API servers do not cause such an error."""
+    if isinstance(error, (errors.ClusterError, TimeoutError)):
+        log.get(component).warning("search_unanswered", error=str(error), **about)
+    else:
+        log.internal_error(component, error, **about)

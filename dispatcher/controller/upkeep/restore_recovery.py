@@ -1,13 +1,13 @@
-"""What a database that was restored has missed: looked for in the clusters, and taken over before anybody decides.
+"""Restore recovery: finds in the clusters the steps that a restored database has missed, before any decision.
 
-Asked are the members for their anchors, and the hub for the objects of every kind that is wrapped. An attempt that is
-later than those the database knows of goes on where it was found; what the status says to have ended has ended; what
-ran and is nowhere any more is queued again. All else is seen by looking at each AppWrapper as ever.
+It searches the members for anchors, and the hub for objects of each wrapped kind. An attempt that is later than the
+recorded one is taken over in its cluster. An AppWrapper that has ended by its status has ended. An AppWrapper that was
+running and has no objects any more is queued again. The reconciler observes everything else as always.
 
-All this goes through every AppWrapper in slices. Each is decided on by its record of that moment, and a change of a
-record that has moved since is not committed. Who does not answer is asked again. Until then an AppWrapper that may
-have something there takes no turn in the queue and, unless its own attempt was found, is left in_doubt altogether.
-Every look may be repeated, also by another leader.
+The work on all AppWrappers is done in slices. Each decision is made on the current record, and the change of a record
+that has changed since is not committed. Unanswered searches are repeated. Until then an AppWrapper that may have
+objects there is not dispatched and, unless its recorded attempt was found, not reconciled. Every search is safe to
+repeat, also by another leader.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Final, Protocol, TypeVar
 from dispatcher import errors, log
 from dispatcher.api.conditions import State
 from dispatcher.api.names import HUB_CLUSTER
-from dispatcher.controller.intake.anchor_search import FoundAttempt
+from dispatcher.controller.intake.anchor_search import FoundAttempt, note_found, note_unanswered
 from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.intake.intake import StatusEnd, end_in_status
 from dispatcher.controller.members.cluster import Cluster
@@ -39,7 +39,7 @@ from dispatcher.core.model.requirements import Kind
 
 SEARCH_AGAIN_SECONDS: Final = 5.0
 AT_ONCE: Final = 8
-"""Lists asked for at the same time."""
+"""Concurrent lists."""
 
 T = TypeVar("T")
 
@@ -48,9 +48,9 @@ _log = log.get("restore_recovery")
 
 @dataclass
 class Search:
-    """The latest attempt seen of each AppWrapper, and who did not answer: a member, or the hub of a kind.
+    """The latest attempt found of each AppWrapper, and the searches without an answer.
 
-    Where the members are not certain there may be others that were not asked.
+    `unanswered_kinds` are those of the hub. If the members are not certain, there may be members without a search.
     """
 
     latest: dict[str, FoundAttempt] = field(default_factory=dict)
@@ -60,19 +60,15 @@ class Search:
 
     @property
     def is_complete(self) -> bool:
-        """True if everybody has answered."""
+        """True if every search was answered."""
         return not (self.unanswered_kinds or self.are_members_missing)
-
-    def note(self, appwrapper: str, sighting: FoundAttempt) -> None:
-        """It was seen there."""
-        self.latest[appwrapper] = max(sighting, self.latest.get(appwrapper, sighting))
 
 
 class Members(Protocol):
-    """What restore recovery needs to know of the members."""
+    """The questions of restore recovery about the members."""
 
     def is_complete(self) -> bool:
-        """True if every member that is known can be asked."""
+        """True if every known member is connected."""
 
     def is_certain(self) -> bool:
         """True if there can be no other member."""
@@ -81,7 +77,7 @@ class Members(Protocol):
 class RestoreRecovery:
     """Searches until every cluster has answered, then calls `settle`; calls `wake` with each AppWrapper to reconcile.
 
-    Whether the members are certain matters only while there is an AppWrapper that a member may have something of.
+    Whether the members are certain matters only while a member may have objects of an AppWrapper.
     """
 
     def __init__(
@@ -111,15 +107,15 @@ class RestoreRecovery:
         self._wake = asyncio.Event()
 
     def is_in_doubt(self, uid: str) -> bool:
-        """True while nobody knows whether the database is right about where this AppWrapper is."""
+        """True while the database may be wrong about the place of the AppWrapper: it must not be reconciled."""
         return uid in self._in_doubt
 
     def wake(self) -> None:
-        """A member has come: ask at once."""
+        """Repeat the search at once: a member was connected."""
         self._wake.set()
 
     async def begin(self) -> None:
-        """Look for the first time, before anything is decided or done."""
+        """Make the first search, before any decision or act."""
         search = await self._search()
         await self._take_over(search)
         await self._take_over_ends()
@@ -127,16 +123,16 @@ class RestoreRecovery:
         await self._conclude(search)
 
     async def run(self) -> None:
-        """Look again until everybody has answered."""
+        """Repeat the search until every cluster has answered."""
         while not self._is_settled:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(SEARCH_AGAIN_SECONDS):
                     await self._wake.wait()
             self._wake.clear()
-            await self._look_safely()
+            await self._search_again()
 
-    async def _look_safely(self) -> None:
-        """Look once; a look that fails is followed by another."""
+    async def _search_again(self) -> None:
+        """Repeat the search once; a failed search is repeated, too."""
         try:
             search = await self._search()
             await self._take_over(search)
@@ -146,8 +142,6 @@ class RestoreRecovery:
         except Exception as error:  # noqa: BLE001  # the loop's edge: the leader goes on
             log.internal_error("restore_recovery", error)
 
-    # --- what there is ----------------------------------------------------------------------------------------
-
     async def _search(self) -> Search:
         search, limit = Search(are_members_certain=self._members.is_certain()), asyncio.Semaphore(AT_ONCE)
         search.are_members_missing = not self._members.is_complete()
@@ -156,14 +150,16 @@ class RestoreRecovery:
         asked = [self._search_member(each, search) for each in members]
         asked += [self._search_hub(kind, search) for kind in kinds]
         await asyncio.gather(*(_within(limit, each) for each in asked))
-        search.are_members_missing |= not self._members.is_complete()  # one may have come meanwhile
+        search.are_members_missing |= (
+            not self._members.is_complete()
+        )  # a member may have been declared meanwhile
         return search
 
     async def _wrapped_kinds(self) -> set[Kind]:
         return {kind async for record in self._unended() for kind in await self._kinds_safely(record)}
 
     async def _kinds_safely(self, record: Record) -> frozenset[Kind]:
-        """Of one whose spec cannot be read any more nothing was made, either, since that was so."""
+        """The kinds an AppWrapper wraps; none if its spec cannot be read, because it was never created from then."""
         try:
             return await self._kinds_of(record)
         except errors.StoreError:
@@ -173,7 +169,7 @@ class RestoreRecovery:
             return frozenset()
 
     async def _kinds_of(self, record: Record) -> frozenset[Kind]:
-        """The kinds an AppWrapper wraps; in a record of an earlier version there are none."""
+        """The kinds that an AppWrapper wraps; records of an earlier version do not name them."""
         if record.requirements.kinds:
             return record.requirements.kinds
         spec = await self._specs.of(record)
@@ -185,32 +181,30 @@ class RestoreRecovery:
                 if found.hub_id == self._hub_id and self._is_in_its_namespace(
                     found.appwrapper, found.namespace
                 ):
-                    search.note(found.appwrapper, FoundAttempt(found.attempt, cluster.name))
+                    note_found(search.latest, found.appwrapper, FoundAttempt(found.attempt, cluster.name))
         except Exception as error:  # noqa: BLE001  # the loop's edge: one member must not end the others
-            _note_silence(error, cluster=cluster.name)
+            note_unanswered("restore_recovery", error, cluster=cluster.name)
             search.are_members_missing = True
 
     async def _search_hub(self, kind: Kind, search: Search) -> None:
         try:
             async for mark in self._clusters[HUB_CLUSTER].object_client.marks(*kind):
                 if self._is_in_its_namespace(mark.appwrapper, mark.namespace):
-                    search.note(mark.appwrapper, FoundAttempt(mark.attempt, HUB_CLUSTER))
+                    note_found(search.latest, mark.appwrapper, FoundAttempt(mark.attempt, HUB_CLUSTER))
         except errors.Forbidden as error:
-            # A hub that takes no gangs itself gives no right to look there, and none was made there.
+            # A hub that takes no gangs itself grants no right to read objects, and has none of ours.
             _log.info("search_forbidden", cluster=HUB_CLUSTER, kind=kind[1], error=str(error))
         except Exception as error:  # noqa: BLE001  # the loop's edge: one kind must not end the others
-            _note_silence(error, cluster=HUB_CLUSTER, kind=kind[1])
+            note_unanswered("restore_recovery", error, cluster=HUB_CLUSTER, kind=kind[1])
             search.unanswered_kinds.add(kind)
 
     def _is_in_its_namespace(self, appwrapper: str, namespace: str) -> bool:
-        """False of what was put into another namespace under the marks of an AppWrapper, which anybody can write."""
+        """False for an object in another namespace than its AppWrapper: any user can write our labels."""
         record = self._cache.get(appwrapper)
         return record is not None and record.namespace == namespace
 
-    # --- what follows -----------------------------------------------------------------------------------------
-
     async def _unended(self) -> AsyncIterator[Record]:
-        """Yields each record that has not ended and whose AppWrapper the watch shows, or may still show; in slices."""
+        """Yields, in slices, each record of an AppWrapper that exists or may exist, and has not ended."""
         slices = Slices(self._monotonic)
         for uid in self._cache.uids():
             record = self._cache.get(uid)
@@ -225,7 +219,7 @@ class RestoreRecovery:
         )
 
     async def _take_over(self, search: Search) -> None:
-        """Have each go on with the latest attempt there is of it; the one the database believed in ends before."""
+        """End each recorded attempt that has a later one, and take over the later one."""
         later = {
             record.uid: search.latest[record.uid]
             async for record in self._unended()
@@ -233,7 +227,7 @@ class RestoreRecovery:
         }
         await self._change(later, lambda record: self._overtaken(record, later[record.uid]))
         for record in await self._change(later, lambda record: self._continued(record, later[record.uid])):
-            self._cache.note_sent(record.uid)  # it was there before us
+            self._cache.note_sent(record.uid)  # an earlier leader sent its requests
             self._wake_appwrapper(record.uid)
 
     def _overtaken(self, record: Record, later: FoundAttempt) -> Change | None:
@@ -249,7 +243,7 @@ class RestoreRecovery:
         return restore_steps.take_over(record, later.cluster, later.attempt, self._now())
 
     async def _change(self, uids: Iterable[str], decide: Callable[[Record], Change | None]) -> list[Record]:
-        """Commit what is decided of each: of a part of them at a time, on the records as they are then."""
+        """Commit the decisions about AppWrappers, in parts, each on current records; return the committed records."""
         committed: list[Record] = []
         for part in in_parts(uids):
             records = [record for uid in part if (record := self._cache.get(uid)) is not None]
@@ -258,7 +252,7 @@ class RestoreRecovery:
         return committed
 
     async def _take_over_ends(self) -> None:
-        """What its status says has ended stays ended, though the restored database takes it to wait or to run."""
+        """End each AppWrapper that has ended by its status, whatever the restored database says."""
         ended = [record.uid async for record in self._unended() if self._end_in_status(record) is not None]
         await self._change(ended, self._with_end_in_status)
 
@@ -271,7 +265,7 @@ class RestoreRecovery:
         return None if end is None else _ended(record, end, self._now())
 
     async def _end_vanished(self, search: Search) -> None:
-        """What ran and has gone without a trace went back to the queue, as far as anybody knows: it did not fail."""
+        """Requeue each running AppWrapper without any objects: as far as known, it did not fail."""
         limit = asyncio.Semaphore(AT_ONCE)
         ran = [
             record
@@ -282,12 +276,12 @@ class RestoreRecovery:
             gone = await asyncio.gather(*(_within(limit, self._is_gone(record)) for record in part))
             message = "nothing of it exists any more"
             over = [record for record, is_gone in zip(part, gone, strict=True) if is_gone]
-            # Not on the records of this moment: what was asked for was these.
+            # On the records whose objects were searched, not on the current ones.
             changes = [restore_steps.end_missed_attempt(record, message, self._now()) for record in over]
             await self._committer.commit_all(changes)
 
     async def _is_gone(self, record: Record) -> bool:
-        """True if its cluster says, asked itself, that nothing is left of what was to be there still."""
+        """True if the API server says that none of the unfinished objects of the attempt exist."""
         cluster = self._clusters.get(record.attempt.cluster) if record.attempt else None
         refs = [ref for ref in record.attempt.objects if not ref.done] if record.attempt else []
         if cluster is None or not refs:
@@ -295,11 +289,11 @@ class RestoreRecovery:
         try:
             return all([await cluster.object_client.is_gone(ref, record.uid) for ref in refs])
         except Exception as error:  # noqa: BLE001  # one AppWrapper must not end the search for the others
-            _note_silence(error, cluster=cluster.name, appwrapper=record.key)
+            note_unanswered("restore_recovery", error, cluster=cluster.name, appwrapper=record.key)
             return False
 
     async def _conclude(self, search: Search) -> None:
-        """Let go of those of whom all is known, and hold on to the others."""
+        """Release the AppWrappers without open searches, and withhold the others."""
         unsearched, in_doubt = set[str](), set[str]()
         async for record in self._unended():
             if await self._is_unsearched(record, search):
@@ -318,7 +312,7 @@ class RestoreRecovery:
         _log.info("searched", is_complete=is_complete, withheld=len(unsearched), in_doubt=len(in_doubt))
 
     async def _is_unsearched(self, record: Record, search: Search) -> bool:
-        """True if something of it may be where nobody has said what is there."""
+        """True if the AppWrapper may have objects where a search is unanswered."""
         view = self._informer.view(record.uid)
         may_be_elsewhere = search.are_members_missing or not search.are_members_certain
         if may_be_elsewhere and (view is None or view.has_finalizer):
@@ -328,22 +322,14 @@ class RestoreRecovery:
         )
 
 
-def _note_silence(error: Exception, **about: str) -> None:
-    """Log that an answer is missing; count it if the cause is none that API servers have."""
-    if isinstance(error, errors.ClusterError):
-        _log.warning("search_unanswered", error=str(error), **about)
-    else:
-        log.internal_error("restore_recovery", error, **about)
-
-
 async def _within(limit: asyncio.Semaphore, asking: Awaitable[T]) -> T:
     async with limit:
         return await asking
 
 
 def _is_found(record: Record, search: Search) -> bool:
-    seen = search.latest.get(record.uid)
-    return seen is not None and record.holds_capacity and seen.attempt == record.attempts
+    found = search.latest.get(record.uid)
+    return found is not None and record.holds_capacity and found.attempt == record.attempts
 
 
 def _ended(record: Record, end: StatusEnd, now: datetime) -> Change:
