@@ -15,7 +15,9 @@ MONDAY = date(2026, 11, 23)
 def items(request: pytest.FixtureRequest) -> list[pytest.Item]:
     """Nine sweeps and this test."""
     marked = [
-        pytest.Function.from_parent(request.node.parent, name=f"sweep-{number}", callobj=print)
+        pytest.Function.from_parent(
+            request.node.parent, name=f"sweep-{number}", callobj=test_every_part_has_its_day
+        )
         for number in range(9)
     ]
     for each in marked:
