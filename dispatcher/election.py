@@ -186,9 +186,8 @@ async def until_over(
 ) -> BaseException | None:
     """Run a term to its end; return the error of a store or cluster that has ended it, if one has.
 
-    A task group that fails already takes a cancellation for its own and, on Python 3.11, tells nobody. Nor can the task
-    be asked: on Python 3.11 it counts as cancelled after any task group that failed while it was waited for. So the
-    caller who cancels it has `is_stopping` say so.
+    On Python 3.11 a task group that fails swallows a cancellation of its task, and the task counts as cancelled after
+    any task group in it that failed. So `is_stopping` says whether the caller has cancelled the term.
     """
     ended = None
     try:

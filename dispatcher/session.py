@@ -388,7 +388,7 @@ class Session:
         return self._cache.count_holders(cluster)
 
     def _is_connecting(self, name: str) -> bool:
-        """True while a cluster is being connected or taken in: nobody can tell how its gangs are."""
+        """True while a cluster is being connected or taken in: the state of its gangs is not known."""
         return self._fleet.is_connecting(name) or self._cluster_loader.is_loading(name)
 
     def _appwrapper_changed(self, uid: str) -> None:
@@ -428,8 +428,7 @@ class Session:
 def denied_namespaces(settings: Settings, pod: Path = POD_NAMESPACE) -> frozenset[str]:
     """The namespaces in which nothing is dispatched: Kubernetes' own, that of members' kubeconfigs, and this pod's.
 
-    The pod's namespace has its ServiceAccount and the database's URL. `default` is not meant if it only stands for a
-    namespace that nobody named.
+    The pod's namespace has its ServiceAccount and the database's URL. Outside a pod there is none to deny.
     """
     named = {each.strip() for each in settings.denied_namespaces.split(",")}
     return frozenset({*named, settings.namespace, pod_namespace(pod)} - {""})

@@ -338,7 +338,7 @@ class Intake:
         if attempt is not None:
             found.append(FoundAttempt(attempt, HUB_CLUSTER))
         latest = max(found, default=None)
-        # The latest attempt is in the cluster that the status names. Otherwise it may be in one that cannot be asked.
+        # The latest attempt is in the cluster that the status names, or in a cluster that cannot be asked.
         is_certain = latest is not None and latest.cluster == view.status.get("cluster")
         if (
             view.has_finalizer

@@ -1,7 +1,7 @@
-"""What was committed at submission, parsed: what is created is this, whatever happens to the CR later.
+"""The specs of AppWrappers as submitted, parsed, and the lifecycle policies that follow from them.
 
-And the terms that follow from it, which are asked for at every event of a gang and therefore kept apart: they are
-small, specs are not.
+The dispatcher creates what was submitted, whatever happens to the AppWrapper later. Every event of a gang needs its
+policy: policies are small, and stay in memory longer than specs.
 """
 
 from __future__ import annotations
