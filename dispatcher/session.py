@@ -25,7 +25,7 @@ from dispatcher.controller.intake.specs import Specs
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.members.cluster_loader import ClusterLoader
 from dispatcher.controller.members.connector import Means, Pace
-from dispatcher.controller.members.first_lists import wait_for_lists
+from dispatcher.controller.members.first_lists import missing, wait_for_lists
 from dispatcher.controller.members.fleet import Fleet, FleetCallbacks
 from dispatcher.controller.reconcile.acts import Acts
 from dispatcher.controller.reconcile.creation import Creator
@@ -353,7 +353,7 @@ class Session:
 
     def watches_ready(self) -> bool:
         """True once every watch has its first complete answer."""
-        return not any(each.missing for each in self._first_lists)
+        return not missing(self._first_lists)
 
     def concern(self) -> str:
         """Why the leader cannot work, in a sentence; empty if it can."""

@@ -13,6 +13,7 @@ from dispatcher.api import names
 from dispatcher.api.annotations import FaultTolerance
 from dispatcher.api.names import HUB_CLUSTER, LEGACY_GROUP, WORKLOAD_GROUP
 from dispatcher.controller.intake.new_specs import NewSpecs
+from dispatcher.controller.members.first_lists import FirstLists
 from dispatcher.core.model.record import Record
 from dispatcher.kube import envelope
 from dispatcher.kube.appwrappers import NO_ANNOTATIONS, AppWrappers, AppWrapperView, decode
@@ -80,14 +81,9 @@ class AppWrapperInformer:
             await group.reflector.answered.wait()
 
     @property
-    def missing(self) -> list[str]:
-        """The watches of AppWrappers that have no first answer yet, each with its last error."""
-        return [each.reason for each in self.reflectors if not each.answered.is_set()]
-
-    @property
-    def pages(self) -> int:
-        """How many pages of first lists were read so far."""
-        return sum(each.most_pages for each in self.reflectors)
+    def first_lists(self) -> FirstLists:
+        """The watches of AppWrappers."""
+        return [(each, each.answered) for each in self.reflectors]
 
     def views(self) -> list[AppWrapperView]:
         """All AppWrappers, in no order."""

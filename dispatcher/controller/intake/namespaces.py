@@ -11,6 +11,7 @@ from typing import Final
 
 from dispatcher import log
 from dispatcher.api.names import MAX_PRIORITY, MAX_PRIORITY_SLOPE
+from dispatcher.controller.members.first_lists import FirstLists
 from dispatcher.core.intake.ceilings import Ceiling, ceiling_of, unreadable
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.reflector import Extent, Reflector
@@ -48,14 +49,9 @@ class Namespaces:
             _log.warning("ceilings_unknown", remedy="apply manifests/hub.yaml: namespaces cannot be listed")
 
     @property
-    def missing(self) -> list[str]:
-        """The watch of namespaces with its last error; empty once it has an answer."""
-        return [] if self._reflector.heard.is_set() else [self._reflector.reason]
-
-    @property
-    def pages(self) -> int:
-        """How many pages of the first list were read so far."""
-        return self._reflector.most_pages
+    def first_lists(self) -> FirstLists:
+        """The watch of namespaces; a refusal counts as its answer."""
+        return [(self._reflector, self._reflector.heard)]
 
     def ceiling_of(self, namespace: str) -> Ceiling:
         """The ceiling of a namespace."""

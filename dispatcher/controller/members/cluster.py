@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from dispatcher.api import names
 from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.controller.members.first_lists import FirstLists
 from dispatcher.controller.members.kind_survey import KindSurvey
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import ObjectRef, Record
@@ -117,14 +118,9 @@ class Cluster:
         return [self._nodes, self._pods, *([self._namespaces] if self.is_member else [])]
 
     @property
-    def missing(self) -> list[str]:
-        """The needed watches without a complete list, each with its last error."""
-        return [each.reason for each in self._needed if not each.synced.is_set()]
-
-    @property
-    def pages(self) -> int:
-        """The number of pages read of first lists."""
-        return sum(each.most_pages for each in self._needed)
+    def first_lists(self) -> FirstLists:
+        """The watches that must be listed before a dispatch to the cluster."""
+        return [(each, each.synced) for each in self._needed]
 
     @property
     def forbidden(self) -> list[str]:
