@@ -77,7 +77,7 @@ async def running(client: ClusterClient) -> AsyncIterator[Observed]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_nothing_is_known_before_nodes_and_pods_were_listed(
+async def test_cluster_is_not_ready_before_nodes_and_pods_are_listed(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     has(server, "nodes", make_node())
@@ -89,7 +89,7 @@ async def test_nothing_is_known_before_nodes_and_pods_were_listed(
         assert it.cluster.is_ready
 
 
-async def test_free_is_what_nodes_have_less_what_pods_ask_for(
+async def test_free_capacity_is_that_of_nodes_minus_the_requests_of_pods(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     has(server, "nodes", make_node("n1", cpu="8"), make_node("n2", cpu="8", ready="False"))
@@ -105,7 +105,7 @@ async def test_free_is_what_nodes_have_less_what_pods_ask_for(
         assert it.ledger.free()["cpu"] == 5000
 
 
-async def test_pod_that_ends_frees_and_wakes_the_planner_and_a_heartbeat_does_not(
+async def test_ended_pod_frees_capacity_and_wakes_the_scheduler_and_a_heartbeat_does_not(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     heartbeat = make_node("n1", cpu="8")
@@ -122,7 +122,7 @@ async def test_pod_that_ends_frees_and_wakes_the_planner_and_a_heartbeat_does_no
         assert it.capacity_changes == 2  # the node came, the pod ended
 
 
-async def test_node_that_is_gone_is_no_capacity(server: FakeApiServer, client: ClusterClient) -> None:
+async def test_removed_node_has_no_capacity(server: FakeApiServer, client: ClusterClient) -> None:
     has(server, "nodes", make_node("n1", cpu="8"), then=[event("DELETED", make_node("n1", cpu="8"), 11)])
     has(server, "pods")
     async with running(client) as it:
@@ -130,7 +130,7 @@ async def test_node_that_is_gone_is_no_capacity(server: FakeApiServer, client: C
         assert it.ledger.free()["cpu"] == 0
 
 
-async def test_pod_of_an_object_we_created_counts_for_its_appwrapper_at_once(
+async def test_pod_of_a_created_object_counts_for_its_appwrapper_at_once(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     has(server, "nodes", make_node())
@@ -145,7 +145,7 @@ async def test_pod_of_an_object_we_created_counts_for_its_appwrapper_at_once(
     assert server.requests(path=RAYCLUSTER) == []
 
 
-async def test_pods_of_a_gang_that_is_adopted_count_for_it_though_they_bear_none_of_our_labels(
+async def test_pods_of_an_adopted_gang_count_for_it_without_our_labels(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     """MCAD's pods: listed as anyone's, until the AppWrapper whose RayCluster made them is taken in."""
@@ -161,7 +161,7 @@ async def test_pods_of_a_gang_that_is_adopted_count_for_it_though_they_bear_none
         assert it.pods_of == [AW]
 
 
-async def test_pod_seen_before_its_owner_is_understood_counts_as_soon_as_it_is(
+async def test_pod_counts_for_its_appwrapper_once_its_owner_is_resolved(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     rayclusters = {"name": "rayclusters", "kind": "RayCluster", "namespaced": True}
@@ -182,7 +182,7 @@ async def test_pod_seen_before_its_owner_is_understood_counts_as_soon_as_it_is(
     assert len(server.requests(path=RAYCLUSTER)) == 1
 
 
-async def test_pod_that_only_claims_to_be_of_an_appwrapper_counts_as_anyones(
+async def test_pod_with_a_false_claim_counts_for_no_appwrapper(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     has(server, "nodes", make_node("n1", cpu="8"))
@@ -194,7 +194,7 @@ async def test_pod_that_only_claims_to_be_of_an_appwrapper_counts_as_anyones(
         assert it.ledger.free()["cpu"] == 8000 - 2000 - 1000
 
 
-async def test_pod_that_is_gone_counts_no_longer(server: FakeApiServer, client: ClusterClient) -> None:
+async def test_removed_pod_does_not_count(server: FakeApiServer, client: ClusterClient) -> None:
     pod = make_pod("a", of=AW, controller={**RAY, "uid": AW})
     has(server, "nodes", make_node())
     has(server, "pods", pod, then=[event("DELETED", make_pod("a", of=AW, controller={**RAY, "uid": AW}), 11)])
@@ -210,7 +210,7 @@ def bound(name: str, node: str) -> Json:
     return make_pod(name, node=node, of=AW, controller=APPWRAPPER)
 
 
-async def test_owners_of_the_pods_on_a_node_are_woken_when_it_stops_answering_and_when_it_is_back(
+async def test_owners_of_the_pods_on_a_node_are_woken_when_it_becomes_unready_and_ready(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     heartbeat, silent, back = make_node("n1"), make_node("n1", ready="Unknown"), make_node("n1")
@@ -238,7 +238,7 @@ async def test_owners_of_the_pods_on_a_node_are_woken_when_it_stops_answering_an
         assert lost == [2, 0]
 
 
-async def test_owners_are_woken_when_a_node_that_did_not_answer_is_gone(
+async def test_owners_are_woken_when_an_unready_node_is_removed(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     gone = event("DELETED", make_node("n1", ready="Unknown"), 11)
@@ -250,7 +250,7 @@ async def test_owners_are_woken_when_a_node_that_did_not_answer_is_gone(
         assert it.cluster.pod_counts(AW) == PodCounts(running=1)
 
 
-async def test_pods_of_a_deployment_that_mcad_made_count_for_its_appwrapper(
+async def test_pods_of_a_deployment_created_by_mcad_count_for_its_appwrapper(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     """They bear MCAD's label and none of ours, and a ReplicaSet is between them and what MCAD made."""
@@ -272,7 +272,7 @@ async def test_pods_of_a_deployment_that_mcad_made_count_for_its_appwrapper(
         assert it.cluster.pod_counts(AW) == PodCounts(running=1)
 
 
-async def test_pending_pods_are_told_in_mcads_words_ten_at_most(
+async def test_at_most_ten_pending_pods_are_listed_in_the_form_of_mcad(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     since, message = "2026-11-20T08:58:06Z", "0/1 nodes are available: 1 Insufficient cpu."
@@ -299,7 +299,9 @@ async def test_pending_pods_are_told_in_mcads_words_ten_at_most(
         assert it.cluster.pending_pods("another") == []
 
 
-async def test_answer_about_live_pods_wakes_who_asked(server: FakeApiServer, client: ClusterClient) -> None:
+async def test_answer_about_live_pods_wakes_the_appwrapper(
+    server: FakeApiServer, client: ClusterClient
+) -> None:
     has(server, "nodes", make_node())
     has(server, "pods")
     async with running(client) as it:
@@ -308,7 +310,7 @@ async def test_answer_about_live_pods_wakes_who_asked(server: FakeApiServer, cli
         assert it.cluster.live_pods.ask(("default", AW), 1) == LiveItems()
 
 
-async def test_appwrapper_whose_object_went_before_it_was_watched_is_woken_while_its_attempt_goes_on(
+async def test_appwrapper_with_an_object_removed_before_its_watch_is_woken_during_its_attempt(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     secrets = {"name": "secrets", "kind": "Secret", "namespaced": True}
@@ -332,9 +334,7 @@ async def test_appwrapper_whose_object_went_before_it_was_watched_is_woken_while
         assert it.pods_of == [AW]
 
 
-async def test_objects_of_an_attempt_are_watched_from_when_it_is_learnt(
-    server: FakeApiServer, client: ClusterClient
-) -> None:
+async def test_objects_of_a_tracked_attempt_are_watched(server: FakeApiServer, client: ClusterClient) -> None:
     rayclusters = {"name": "rayclusters", "kind": "RayCluster", "namespaced": True}
     server.on("GET", "/apis/ray.io/v1", answer({"resources": [rayclusters]}))
     failed = {"conditions": [{"type": "Failed", "status": "True", "reason": "Broken"}]}
@@ -364,7 +364,7 @@ async def test_objects_of_an_attempt_are_watched_from_when_it_is_learnt(
         pytest.param(answer({"resources": []}), 10, id="it-does-not-serve-it"),
     ],
 )
-async def test_kind_that_a_member_does_not_serve_is_looked_for_again_sooner_if_it_did_not_say_so(
+async def test_unserved_kind_is_asked_about_again_sooner_after_no_answer(
     server: FakeApiServer, client: ClusterClient, first: Reply, seconds: int
 ) -> None:
     served = answer({"resources": [{"name": "rayclusters", "kind": "RayCluster", "namespaced": True}]})

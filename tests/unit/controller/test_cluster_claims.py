@@ -25,7 +25,7 @@ ANCHOR = {"apiVersion": "v1", "kind": "ConfigMap", "name": f"appwrapper-{AW}-1",
 
 
 @pytest.mark.parametrize("controller", [APPWRAPPER, REPLICASET])
-async def test_pod_of_another_namespace_neither_counts_for_an_appwrapper_nor_wakes_it_nor_lessens_its_demand(
+async def test_pod_of_another_namespace_does_not_count_for_an_appwrapper_or_wake_it_or_reduce_its_demand(
     server: FakeApiServer, client: ClusterClient, controller: Json
 ) -> None:
     """The moment matters: nothing that this leader has created or asked about says where the AppWrapper is."""
@@ -42,7 +42,7 @@ async def test_pod_of_another_namespace_neither_counts_for_an_appwrapper_nor_wak
     assert server.requests("GET", "/apis/apps/v1") == []
 
 
-async def test_pod_at_home_lessens_the_demand_while_its_owner_is_asked_about(
+async def test_pod_in_the_namespace_reduces_the_demand_while_its_owner_is_resolved(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     server.on("GET", "/apis/apps/v1", never)
@@ -54,7 +54,7 @@ async def test_pod_at_home_lessens_the_demand_while_its_owner_is_asked_about(
         assert it.ledger.free()["cpu"] == 8000 - 1000
 
 
-async def test_pod_elsewhere_does_not_lessen_the_demand_because_another_is_being_asked_about(
+async def test_pod_of_another_namespace_does_not_reduce_the_demand_while_another_owner_is_resolved(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     server.on("GET", "/apis/apps/v1", never)
@@ -86,7 +86,7 @@ async def test_pods_of_an_appwrapper_that_becomes_known_later_count_from_then_on
         assert it.pods_of == [AW]
 
 
-async def test_pod_whose_claim_is_rewritten_again_and_again_is_remembered_once(
+async def test_pod_with_an_often_rewritten_claim_is_noted_once(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     rewritten = [

@@ -112,7 +112,7 @@ def uids(numbers: range = range(GANGS)) -> list[str]:
     return [f"uid-of-gang-{number}" for number in numbers]
 
 
-async def test_member_takes_no_gangs_and_nobody_is_woken_until_all_it_has_is_charged_and_known(
+async def test_member_gets_no_gangs_and_nothing_is_woken_until_it_is_loaded(
     bench: Bench,
 ) -> None:
     east = bench.comes("east")
@@ -134,7 +134,7 @@ async def test_member_takes_no_gangs_and_nobody_is_woken_until_all_it_has_is_cha
     assert east.owners._roots == {f"job-{n}": f"uid-of-gang-{n}" for n in range(GANGS)}  # noqa: SLF001
 
 
-async def test_gang_that_ends_while_its_member_is_taken_in_is_charged_no_longer(bench: Bench) -> None:
+async def test_gang_that_ends_during_the_load_of_its_member_is_not_counted(bench: Bench) -> None:
     bench.comes("east")
     bench.loader.add("east")
     ends: Iterator[int] = iter(range(GANGS))
@@ -150,7 +150,7 @@ async def test_gang_that_ends_while_its_member_is_taken_in_is_charged_no_longer(
     assert bench.charged() == bench.cache.count_holders("east") == GANGS // 2
 
 
-async def test_gangs_of_a_member_that_went_are_looked_at_and_charged_anew_when_it_is_back(
+async def test_gangs_of_a_disconnected_member_are_woken_and_counted_again_when_it_is_connected(
     bench: Bench,
 ) -> None:
     for step in (bench.comes, bench.goes, bench.comes):
@@ -162,7 +162,7 @@ async def test_gangs_of_a_member_that_went_are_looked_at_and_charged_anew_when_i
     assert (bench.charged(), bench.wakes) == (GANGS, 2)
 
 
-async def test_member_that_is_replaced_while_it_is_taken_in_is_taken_in_as_the_other_one(
+async def test_member_that_is_replaced_during_its_load_is_loaded_again(
     bench: Bench,
 ) -> None:
     bench.comes("east")
@@ -180,7 +180,7 @@ async def test_member_that_is_replaced_while_it_is_taken_in_is_taken_in_as_the_o
     assert (other.is_ready, bench.charged(), bench.loader.is_loading("east")) == (True, GANGS, False)
 
 
-async def test_member_that_is_to_be_emptied_stays_as_it_is_and_its_gangs_are_looked_at(
+async def test_drained_member_is_not_loaded_again_and_its_gangs_are_woken(
     bench: Bench,
 ) -> None:
     bench.cache.put(queue_steps.dispatch(make_record(name="here"), "hub", at(1)).after)
@@ -190,7 +190,7 @@ async def test_member_that_is_to_be_emptied_stays_as_it_is_and_its_gangs_are_loo
     assert (bench.woken, bench.wakes) == (["uid-of-here"], 0)
 
 
-async def test_member_that_cannot_be_taken_in_keeps_no_other_from_it_and_is_tried_again(
+async def test_failed_load_blocks_no_other_member_and_is_retried(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     east, west = bench.comes("east"), bench.comes("west")
@@ -207,7 +207,7 @@ async def test_member_that_cannot_be_taken_in_keeps_no_other_from_it_and_is_trie
     assert bench.charged() == GANGS
 
 
-async def test_gang_that_cannot_be_learned_of_keeps_its_member_from_no_other(
+async def test_gang_that_cannot_be_tracked_blocks_no_other_gang(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     east = bench.comes("east")

@@ -119,10 +119,7 @@ async def bench(server: FakeApiServer, client: ClusterClient) -> AsyncIterator[B
         yield bench
 
 
-# --- joining -----------------------------------------------------------------------------------------------
-
-
-async def test_member_joins_once_its_nodes_pods_and_namespaces_are_known(bench: Bench) -> None:
+async def test_member_is_connected_once_its_nodes_pods_and_namespaces_are_listed(bench: Bench) -> None:
     bench.members["east"].on("GET", "/api/v1/namespaces", never)
     member = bench.keep()
     await until(lambda: bench.members["east"].requests("GET", "/api/v1/namespaces"))
@@ -135,7 +132,7 @@ async def test_member_joins_once_its_nodes_pods_and_namespaces_are_known(bench: 
     assert (bench.told, bench.records.uids) == (["east joined"], {"east": "uid-of-east"})
 
 
-async def test_kubeconfig_is_read_from_the_dispatchers_own_namespace_and_nowhere_else(bench: Bench) -> None:
+async def test_kubeconfig_is_read_only_from_the_namespace_of_the_dispatcher(bench: Bench) -> None:
     bench.hub.on("GET", SECRET, holds(kubeconfig("east"), key="of-east.yaml"))
     member = bench.keep(key="of-east.yaml")
     await until(lambda: member.cluster)
@@ -186,7 +183,7 @@ BAD_AUTHORITY = kubeconfig("nobody", cluster=NO_PEM)
         ),
     ],
 )
-async def test_kubeconfig_that_cannot_be_used_is_told_and_read_again(
+async def test_unusable_kubeconfig_closes_the_member_and_is_read_again(
     bench: Bench, reply: Reply, message: str
 ) -> None:
     bench.hub.on("GET", SECRET, reply)
@@ -203,7 +200,7 @@ async def test_kubeconfig_that_cannot_be_used_is_told_and_read_again(
 @pytest.mark.parametrize(
     "reply", [refusal(401, "Unauthorized", "no entry"), refusal(403, "Forbidden", "no entry")]
 )
-async def test_member_that_refuses_our_credentials_is_closed_at_once_and_not_timed(
+async def test_member_that_refuses_our_credentials_is_closed_and_not_unreachable(
     bench: Bench, reply: Reply, is_joined: bool
 ) -> None:
     if is_joined:
@@ -221,9 +218,6 @@ async def test_member_that_refuses_our_credentials_is_closed_at_once_and_not_tim
     assert (member.unreachable_since, bench.records.silences) == (None, [])
 
 
-# --- which cluster it is -----------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("uid", "message"),
     [
@@ -233,7 +227,7 @@ async def test_member_that_refuses_our_credentials_is_closed_at_once_and_not_tim
     ],
 )
 @pytest.mark.parametrize("is_joined", [False, True], ids=["from-the-start", "later"])
-async def test_cluster_that_is_another_is_asked_for_nothing_but_who_it_is(
+async def test_another_cluster_is_asked_for_nothing_but_its_uid(
     bench: Bench, uid: str, message: str, is_joined: bool
 ) -> None:
     bench.records.uids["east"] = "uid-of-east"
@@ -252,7 +246,7 @@ async def test_cluster_that_is_another_is_asked_for_nothing_but_who_it_is(
     assert bench.records.uids == {"east": "uid-of-east", "west": "uid-of-west"}
 
 
-async def test_of_two_members_that_lead_to_one_cluster_at_the_same_time_only_one_joins(bench: Bench) -> None:
+async def test_only_one_of_two_members_of_the_same_cluster_is_connected(bench: Bench) -> None:
     bench.hub.on("GET", f"{SECRETS}/cluster-west", holds(kubeconfig("east")))
     members = [bench.keep("east"), bench.keep("west")]
     await until(lambda: any(member.cluster for member in members))
@@ -264,7 +258,7 @@ async def test_of_two_members_that_lead_to_one_cluster_at_the_same_time_only_one
     assert bench.records.uids == {joined.name: "uid-of-east"}
 
 
-async def test_member_whose_cluster_is_not_its_own_keeps_nobody_else_from_that(bench: Bench) -> None:
+async def test_member_of_another_members_cluster_does_not_block_that_member(bench: Bench) -> None:
     bench.records.uids["west"] = "uid-of-west"
     bench.hub.on("GET", f"{SECRETS}/cluster-west", holds(kubeconfig("east")))
     west = bench.keep("west")
@@ -275,14 +269,14 @@ async def test_member_whose_cluster_is_not_its_own_keeps_nobody_else_from_that(b
     assert (east.closed, west.uid) == (None, "")
 
 
-async def test_database_is_asked_once_for_each_connection_and_not_at_each_probe(bench: Bench) -> None:
+async def test_database_is_asked_once_per_connection_and_not_at_each_probe(bench: Bench) -> None:
     await bench.joined()
     await asyncio.sleep(60)  # virtual
     assert bench.records.asked == ["east"]
 
 
 @pytest.mark.parametrize("reply", [answer({"metadata": {"uid": "uid-of-east"}}), hang_up])
-async def test_database_that_fails_ends_the_keeping_as_nobody_knows_what_is_so(
+async def test_database_error_ends_the_connection_because_memory_may_be_behind(
     bench: Bench, reply: Reply
 ) -> None:
     bench.members["east"].on("GET", KUBE_SYSTEM, reply)
@@ -305,7 +299,7 @@ async def test_database_that_fails_ends_the_keeping_as_nobody_knows_what_is_so(
         pytest.param({"metadata": {"uid": "a" * 1000}}, id="longer-than-any"),
     ],
 )
-async def test_answer_that_makes_no_sense_is_none(bench: Bench, body: object) -> None:
+async def test_senseless_answer_counts_as_no_answer(bench: Bench, body: object) -> None:
     bench.members["east"].on("GET", KUBE_SYSTEM, answer(body))
     member = bench.keep()
     await until(lambda: member.closed != CONNECTING)
@@ -314,9 +308,6 @@ async def test_answer_that_makes_no_sense_is_none(bench: Bench, body: object) ->
         f"its API server does not answer: GET {KUBE_SYSTEM}: the answer makes no sense",
     )
     assert (bench.records.uids, member.uid) == ({}, "")
-
-
-# --- silence -----------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -330,7 +321,7 @@ async def test_answer_that_makes_no_sense_is_none(bench: Bench, body: object) ->
     ],
     ids=["hangs-up", "never-answers", "unavailable", "a-proxys-page", "nonsense"],
 )
-async def test_member_is_closed_from_its_first_missed_answer_and_left_after_a_while(
+async def test_member_is_closed_at_the_first_missed_probe_and_disconnected_later(
     bench: Bench, reply: Reply
 ) -> None:
     member = await bench.joined()
@@ -348,7 +339,7 @@ async def test_member_is_closed_from_its_first_missed_answer_and_left_after_a_wh
     assert said.startswith("its API server does not answer: ")
 
 
-async def test_member_that_answers_again_in_time_was_never_left(bench: Bench) -> None:
+async def test_member_that_answers_again_in_time_stays_connected(bench: Bench) -> None:
     member = await bench.joined()
     await asyncio.sleep(60)  # virtual
     bench.members["east"].on("GET", KUBE_SYSTEM, FAILS, answer({"metadata": {"uid": "uid-of-east"}}))
@@ -360,7 +351,7 @@ async def test_member_that_answers_again_in_time_was_never_left(bench: Bench) ->
     assert len(member.errors_at) == 1
 
 
-async def test_member_that_is_back_joins_again_and_is_no_longer_timed(bench: Bench) -> None:
+async def test_member_that_answers_again_is_connected_and_reachable(bench: Bench) -> None:
     member = await bench.joined()
     bench.members["east"].on("GET", KUBE_SYSTEM, hang_up)
     await until(lambda: member.cluster is None)
@@ -373,7 +364,7 @@ async def test_member_that_is_back_joins_again_and_is_no_longer_timed(bench: Ben
     assert [is_closed(client) for client in bench.clients[:-1]] == [True] * (len(bench.clients) - 1)
 
 
-async def test_what_was_noted_of_it_before_it_was_recognised_is_to_be_noted_again(bench: Bench) -> None:
+async def test_state_of_a_newly_recognised_cluster_is_recorded_again(bench: Bench) -> None:
     member = bench.keep()
     member.recorded_state = ClusterState()
     await until(lambda: member.cluster)
@@ -383,7 +374,7 @@ async def test_what_was_noted_of_it_before_it_was_recognised_is_to_be_noted_agai
     assert member.recorded_state == ClusterState()
 
 
-async def test_member_that_is_back_is_open_before_that_is_noted(bench: Bench) -> None:
+async def test_member_that_answers_again_is_open_before_the_record_is_written(bench: Bench) -> None:
     member = await bench.joined()
     note, stands = bench.records.note_reachable, []
 
@@ -398,7 +389,7 @@ async def test_member_that_is_back_is_open_before_that_is_noted(bench: Bench) ->
     assert stands == [ClusterState()]
 
 
-async def test_silence_is_counted_from_its_begin_whatever_else_is_said_meanwhile(bench: Bench) -> None:
+async def test_unreachable_time_counts_from_the_first_missed_answer(bench: Bench) -> None:
     member = bench.keep(silent=EARLIER)
     bench.members["east"].on("GET", KUBE_SYSTEM, FAILS, hang_up)
     said = []
@@ -411,7 +402,7 @@ async def test_silence_is_counted_from_its_begin_whatever_else_is_said_meanwhile
     assert (member.unreachable_since, bench.records.silences) == (EARLIER, [])
 
 
-async def test_silence_that_began_under_another_leader_ends_with_the_first_answer(bench: Bench) -> None:
+async def test_unreachable_time_of_an_earlier_leader_ends_with_the_first_answer(bench: Bench) -> None:
     member = bench.keep(silent=EARLIER)
     await until(lambda: member.cluster)
     assert (member.unreachable_since, bench.records.silences) == (None, [("east", None)])
@@ -426,7 +417,7 @@ async def test_silence_that_began_under_another_leader_ends_with_the_first_answe
     ],
     ids=["refuses-us", "is-another", "is-busy"],
 )
-async def test_silence_ends_with_any_answer(bench: Bench, reply: Reply, reason: str) -> None:
+async def test_any_answer_makes_a_member_reachable(bench: Bench, reply: Reply, reason: str) -> None:
     bench.members["east"].on("GET", KUBE_SYSTEM, FAILS, reply)
     member = bench.keep()
     await until(lambda: len(bench.records.silences) > 1)
@@ -435,7 +426,7 @@ async def test_silence_ends_with_any_answer(bench: Bench, reply: Reply, reason: 
     assert [since is None for _, since in bench.records.silences] == [False, True]
 
 
-async def test_member_that_is_too_busy_to_answer_takes_nothing_new_and_is_neither_left_nor_timed(
+async def test_throttling_member_is_closed_but_connected_and_reachable(
     bench: Bench,
 ) -> None:
     member = await bench.joined()
@@ -448,10 +439,9 @@ async def test_member_that_is_too_busy_to_answer_takes_nothing_new_and_is_neithe
     assert bench.told == ["east joined"]
 
 
-# --- a new kubeconfig --------------------------------------------------------------------------------------
-
-
-async def test_changed_kubeconfig_is_a_new_connection_and_the_old_one_lingers(bench: Bench) -> None:
+async def test_changed_kubeconfig_is_a_new_connection_and_the_old_one_stays_open_for_its_calls(
+    bench: Bench,
+) -> None:
     member = await bench.joined()
     bench.hub.on("GET", SECRET, holds(kubeconfig("east", user={"token": "new"})))
     await until(lambda: member.cluster is None)
@@ -469,7 +459,7 @@ async def test_changed_kubeconfig_is_a_new_connection_and_the_old_one_lingers(be
     assert (bench.records.silences, bench.records.rotated) == ([], ["east"])
 
 
-async def test_kubeconfig_that_replaces_one_that_did_no_longer_work_is_told_as_well(bench: Bench) -> None:
+async def test_rotation_of_an_unusable_kubeconfig_is_recorded(bench: Bench) -> None:
     bench.members["east"].on("GET", KUBE_SYSTEM, refusal(401, "Unauthorized"))
     member = bench.keep()
     await asyncio.sleep(20)  # virtual
@@ -480,7 +470,7 @@ async def test_kubeconfig_that_replaces_one_that_did_no_longer_work_is_told_as_w
     assert bench.records.rotated == ["east"]
 
 
-async def test_old_connections_are_closed_at_once_when_nobody_leads_any_more(bench: Bench) -> None:
+async def test_old_connections_are_closed_at_once_when_leadership_ends(bench: Bench) -> None:
     member = await bench.joined()
     bench.hub.on("GET", SECRET, holds(kubeconfig("east", user={"token": "new"})))
     await until(lambda: len(bench.clients) == 2 and member.cluster)
@@ -493,7 +483,7 @@ async def test_old_connections_are_closed_at_once_when_nobody_leads_any_more(ben
     assert monotonic() == stopped_at
 
 
-async def test_same_kubeconfig_written_otherwise_is_no_new_connection(bench: Bench) -> None:
+async def test_same_kubeconfig_in_another_format_is_no_new_connection(bench: Bench) -> None:
     await bench.joined()
     bench.hub.on("GET", SECRET, holds(kubeconfig("east", cluster={"insecure-skip-tls-verify": "false"})))
     await asyncio.sleep(60)  # virtual
@@ -511,9 +501,7 @@ async def test_same_kubeconfig_written_otherwise_is_no_new_connection(bench: Ben
     ],
     ids=["hangs-up", "never-answers", "forbidden", "fails", "a-proxys-page"],
 )
-async def test_secret_that_the_hub_does_not_tell_closes_no_member_that_answers(
-    bench: Bench, reply: Reply
-) -> None:
+async def test_unreadable_secret_closes_no_member_that_answers(bench: Bench, reply: Reply) -> None:
     member = await bench.joined()
     bench.hub.on("GET", SECRET, reply)
     await asyncio.sleep(120)  # virtual
@@ -521,7 +509,7 @@ async def test_secret_that_the_hub_does_not_tell_closes_no_member_that_answers(
 
 
 @pytest.mark.parametrize("reply", [MISSING, holds(kubeconfig("east", user=EXEC))], ids=["removed", "spoilt"])
-async def test_kubeconfig_that_may_be_used_no_longer_is_used_no_longer(bench: Bench, reply: Reply) -> None:
+async def test_withdrawn_kubeconfig_disconnects_the_member(bench: Bench, reply: Reply) -> None:
     member = await bench.joined()
     bench.hub.on("GET", SECRET, reply)
     await until(lambda: member.cluster is None)
@@ -531,13 +519,8 @@ async def test_kubeconfig_that_may_be_used_no_longer_is_used_no_longer(bench: Be
     assert is_closed(bench.clients[0])
 
 
-# --- what hangs, and what nobody thought of ----------------------------------------------------------------
-
-
 @pytest.mark.parametrize("path", [KUBE_SYSTEM, NODES, "/api/v1/pods"], ids=["identity", "nodes", "pods"])
-async def test_member_that_hangs_is_closed_with_a_reason_and_holds_up_no_other(
-    bench: Bench, path: str
-) -> None:
+async def test_hanging_member_is_closed_with_a_reason_and_delays_no_other(bench: Bench, path: str) -> None:
     bench.members["east"].on("GET", path, never)
     east = bench.keep("east")
     await bench.joined("west")
@@ -551,7 +534,7 @@ async def test_member_that_hangs_is_closed_with_a_reason_and_holds_up_no_other(
     assert bench.told == ["west joined", "east joined"]
 
 
-async def test_member_that_answers_but_cannot_list_is_closed_and_not_timed(bench: Bench) -> None:
+async def test_member_that_answers_but_cannot_list_is_closed_and_reachable(bench: Bench) -> None:
     bench.members["east"].on("GET", NODES, never)
     member = bench.keep(silent=EARLIER)
     await until(lambda: member.closed != CONNECTING)
@@ -561,7 +544,7 @@ async def test_member_that_answers_but_cannot_list_is_closed_and_not_timed(bench
     assert (member.unreachable_since, bench.records.silences) == (None, [("east", None)])
 
 
-async def test_member_that_does_not_let_us_list_refuses_our_credentials(bench: Bench) -> None:
+async def test_member_that_forbids_lists_refuses_our_credentials(bench: Bench) -> None:
     bench.members["east"].on("GET", NODES, refusal(403, "Forbidden", "nodes is forbidden"))
     member = bench.keep()
     await until(lambda: member.closed != CONNECTING)
@@ -572,7 +555,7 @@ async def test_member_that_does_not_let_us_list_refuses_our_credentials(bench: B
     assert (member.unreachable_since, bench.records.silences) == (None, [])
 
 
-async def test_what_nobody_thought_of_closes_one_member_and_no_other(bench: Bench) -> None:
+async def test_internal_error_closes_one_member_and_no_other(bench: Bench) -> None:
     make = bench.make_cluster
 
     def fail_once(name: str, client: ClusterClient) -> Cluster:
@@ -592,7 +575,7 @@ async def test_what_nobody_thought_of_closes_one_member_and_no_other(bench: Benc
     assert bench.told == ["west joined", "east joined"]
 
 
-async def test_member_whose_watches_have_ended_begins_anew(bench: Bench) -> None:
+async def test_member_with_ended_watches_is_connected_anew(bench: Bench) -> None:
     nodes = Watched(bench.members["east"], "/api/v1", "nodes")
     nodes.has(make_node("n1", cpu="8"))
     member = await bench.joined()
@@ -611,7 +594,7 @@ async def test_member_whose_watches_have_ended_begins_anew(bench: Bench) -> None
     assert member.cluster.ledger.free()["cpu"] == 16000
 
 
-async def test_member_whose_watches_end_at_once_is_tried_again(bench: Bench) -> None:
+async def test_member_with_watches_that_end_at_once_is_retried(bench: Bench) -> None:
     def fail_once() -> None:
         bench.on_capacity = lambda: None
         raise errors.StoreError("the one error that a watch does not outlive")
@@ -624,13 +607,10 @@ async def test_member_whose_watches_end_at_once_is_tried_again(bench: Bench) -> 
     assert bench.told == ["east joined"]
 
 
-# --- its end -----------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "path", ["", SECRET, KUBE_SYSTEM, NODES], ids=["joined", "secret", "identity", "nodes"]
 )
-async def test_member_that_is_kept_no_longer_leaves_nothing_behind(bench: Bench, path: str) -> None:
+async def test_removed_member_leaves_no_task_or_connection(bench: Bench, path: str) -> None:
     place: Callable[[str, str, Reply], None] = bench.hub.on if path == SECRET else bench.members["east"].on
     if path:
         place("GET", path, never)
@@ -643,9 +623,6 @@ async def test_member_that_is_kept_no_longer_leaves_nothing_behind(bench: Bench,
     assert member.cluster is None
     assert bench.told == ([] if path else ["east joined", "east left"])
     assert monotonic() < 2
-
-
-# --- what no honest API server sends --------------------------------------------------------------------------
 
 
 def endless(piece: bytes, headers: dict[str, str] | None = None) -> Reply:
@@ -684,7 +661,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize(("path", "reply", "said"), HOSTILE)
-async def test_member_that_sends_without_end_is_closed_with_that_reason_and_hurts_no_other(
+async def test_member_that_sends_without_end_is_closed_with_a_reason_and_harms_no_other(
     bench: Bench, monkeypatch: pytest.MonkeyPatch, path: str, reply: Reply, said: str
 ) -> None:
     monkeypatch.setattr(paging, "MOST_LISTED", 20)
@@ -708,7 +685,7 @@ async def test_member_that_sends_without_end_is_closed_with_that_reason_and_hurt
 @pytest.mark.parametrize(
     ("path", "reply"), [(KUBE_SYSTEM, COMPRESSED), (NODES, SPACES)], ids=["probe", "watch"]
 )
-async def test_member_that_begins_to_send_without_end_is_closed_and_left(
+async def test_connected_member_that_begins_to_send_without_end_is_disconnected(
     bench: Bench, path: str, reply: Reply
 ) -> None:
     turned = asyncio.Event()

@@ -147,10 +147,7 @@ async def bench(idle: Bench) -> AsyncIterator[Bench]:
     await asyncio.gather(hub, return_exceptions=True)
 
 
-# --- what is declared ----------------------------------------------------------------------------------------
-
-
-async def test_hub_takes_all_that_comes_as_long_as_no_member_is_declared(bench: Bench) -> None:
+async def test_hub_takes_all_gangs_without_declared_members(bench: Bench) -> None:
     snapshots = bench.fleet.snapshots([ANYWHERE])
     assert {name: snapshot.capacity.free_for(None)["cpu"] for name, snapshot in snapshots.items()} == {
         "hub": 4000
@@ -162,11 +159,11 @@ async def test_hub_takes_all_that_comes_as_long_as_no_member_is_declared(bench: 
     )
 
 
-async def test_nothing_is_placed_on_a_hub_that_is_not_known_yet(idle: Bench) -> None:
+async def test_nothing_is_dispatched_to_a_hub_that_is_not_ready(idle: Bench) -> None:
     assert idle.fleet.snapshots([ANYWHERE]) == {}
 
 
-async def test_members_that_are_declared_take_gangs_in_place_of_the_hub(bench: Bench) -> None:
+async def test_declared_members_take_gangs_instead_of_the_hub(bench: Bench) -> None:
     bench.has("west", cordoned=True, cordonReason="new switches")
     await bench.joined("east", labels={"gpu": "a100"}, reserve={"cpu": "2"}, namespacePolicy="Create")
     await until(lambda: "west" in bench.fleet.clusters)
@@ -185,7 +182,7 @@ async def test_members_that_are_declared_take_gangs_in_place_of_the_hub(bench: B
     assert sorted(bench.told) == ["east", "west"]
 
 
-async def test_hub_that_is_declared_takes_gangs_beside_the_members(bench: Bench) -> None:
+async def test_declared_hub_takes_gangs_beside_the_members(bench: Bench) -> None:
     bench.has("hub", labels={"at": "home"}, reserve={"cpu": "1"})
     await bench.joined("east")
     snapshots = bench.fleet.snapshots([ANYWHERE])
@@ -197,7 +194,7 @@ async def test_hub_that_is_declared_takes_gangs_beside_the_members(bench: Bench)
     assert bench.fleet.clusters["hub"] is bench.itself
 
 
-async def test_change_of_what_is_declared_is_no_new_connection(bench: Bench) -> None:
+async def test_changed_declaration_is_no_new_connection(bench: Bench) -> None:
     await bench.joined("east")
     bench.has("east", labels={"zone": "b"}, cordoned=True, namespacePolicy="Create")
     await until(lambda: bench.closed("east"))
@@ -218,7 +215,7 @@ async def test_kubeconfig_in_another_secret_is_a_new_connection(bench: Bench) ->
     assert not is_closed(bench.clients[1])
 
 
-async def test_member_that_is_declared_no_longer_is_left_at_once(bench: Bench) -> None:
+async def test_undeclared_member_is_disconnected_at_once(bench: Bench) -> None:
     await bench.joined("east")
     changes = bench.capacity_changes
     bench.declared.loses("east")
@@ -230,7 +227,7 @@ async def test_member_that_is_declared_no_longer_is_left_at_once(bench: Bench) -
     await until(lambda: is_closed(bench.clients[0]))
 
 
-async def test_member_that_is_declared_by_mistake_takes_nothing_and_says_why(bench: Bench) -> None:
+async def test_invalid_member_takes_no_gangs_and_has_a_reason(bench: Bench) -> None:
     await bench.joined("east")
     bench.has("east", kubeconfigSecretRef=None)
     await until(lambda: "east" not in bench.fleet.clusters)
@@ -241,7 +238,7 @@ async def test_member_that_is_declared_by_mistake_takes_nothing_and_says_why(ben
     assert bench.closed("east") is None
 
 
-async def test_one_that_is_deleted_after_a_mistake_is_told_to_those_who_wait_for_it(bench: Bench) -> None:
+async def test_deletion_of_an_invalid_member_wakes_its_gangs(bench: Bench) -> None:
     bench.has("east", kubeconfigSecretRef=None)
     await until(lambda: bench.fleet.has_members)
     await asyncio.sleep(1)  # virtual
@@ -253,7 +250,7 @@ async def test_one_that_is_deleted_after_a_mistake_is_told_to_those_who_wait_for
 
 
 @pytest.mark.parametrize("name", ["east", "hub"])
-async def test_drain_is_told_to_what_runs_there_and_taken_back(bench: Bench, name: str) -> None:
+async def test_drain_wakes_the_gangs_of_the_cluster_and_can_be_undone(bench: Bench, name: str) -> None:
     await bench.joined(name)
     cluster = bench.fleet.clusters[name]
     bench.told.clear()
@@ -268,7 +265,7 @@ async def test_drain_is_told_to_what_runs_there_and_taken_back(bench: Bench, nam
     assert (bench.told, bench.closed(name)) == ([name], None)
 
 
-async def test_hub_that_is_declared_no_longer_is_drained_no_longer(bench: Bench) -> None:
+async def test_undeclared_hub_is_not_drained(bench: Bench) -> None:
     bench.has("hub", drain=True)
     await until(lambda: bench.itself.draining)
     bench.declared.loses("hub")
@@ -276,7 +273,7 @@ async def test_hub_that_is_declared_no_longer_is_drained_no_longer(bench: Bench)
     assert list(bench.fleet.clusters) == ["hub"]
 
 
-async def test_member_that_is_to_be_emptied_is_so_from_when_it_joins(bench: Bench) -> None:
+async def test_drain_holds_from_the_connection_of_the_member(bench: Bench) -> None:
     await bench.joined("east", drain=True)
     assert bench.fleet.clusters["east"].draining == "cluster east: it is being emptied"
 
@@ -291,9 +288,6 @@ async def test_database_that_fails_ends_the_whole_fleet(idle: Bench) -> None:
         assert set(map(type, found.exceptions)) == {errors.StoreUnavailable}
 
 
-# --- whom a new leader waits for -----------------------------------------------------------------------------
-
-
 async def wait(bench: Bench) -> float:
     """How long it takes until the members have answered, or are not waited for any longer."""
     begun = monotonic()
@@ -301,7 +295,7 @@ async def wait(bench: Bench) -> float:
     return monotonic() - begun
 
 
-async def test_new_leader_waits_until_each_member_has_joined_or_is_known_not_to(idle: Bench) -> None:
+async def test_new_leader_waits_until_each_member_is_connected_or_closed(idle: Bench) -> None:
     idle.has("east")
     idle.has("west")
     idle.hub.on("GET", f"{SECRETS}/cluster-west", MISSING)
@@ -320,7 +314,7 @@ async def test_new_leader_waits_ten_seconds_at_most_for_a_member_that_hangs(idle
         assert (list(idle.fleet.clusters), idle.fleet.is_connecting("west")) == (["hub", "east"], True)
 
 
-async def test_any_cluster_may_be_a_member_until_it_is_known_which_are_declared(idle: Bench) -> None:
+async def test_any_cluster_may_be_a_member_until_the_members_are_known(idle: Bench) -> None:
     idle.hub.on("GET", MEMBERS_PATH, FAILS)
     async with running(idle):
         await asyncio.sleep(20)  # virtual
@@ -336,7 +330,7 @@ async def test_any_cluster_may_be_a_member_until_it_is_known_which_are_declared(
         )
 
 
-async def test_hub_where_no_members_can_be_declared_has_none(idle: Bench) -> None:
+async def test_hub_without_the_crd_has_no_members(idle: Bench) -> None:
     idle.hub.on("GET", MEMBERS_PATH, MISSING)
     async with running(idle):
         assert await wait(idle) < 1
@@ -344,7 +338,7 @@ async def test_hub_where_no_members_can_be_declared_has_none(idle: Bench) -> Non
         assert idle.fleet.loss_of("east") == undeclared(idle)
 
 
-async def test_hub_that_may_not_look_at_members_has_none_and_gives_up_nothing_for_that(idle: Bench) -> None:
+async def test_hub_without_the_right_to_list_members_has_none_and_leads_on(idle: Bench) -> None:
     idle.hub.on("GET", MEMBERS_PATH, refusal(403, "Forbidden"))
     async with running(idle):
         assert await wait(idle) < 1
@@ -352,22 +346,19 @@ async def test_hub_that_may_not_look_at_members_has_none_and_gives_up_nothing_fo
         assert idle.fleet.loss_of("east") is None
 
 
-# --- who is lost ---------------------------------------------------------------------------------------------
-
-
 def undeclared(bench: Bench, name: str = "east") -> Loss:
     message = f"cluster {name} is not declared any more; what runs there may go on"
     return Loss(OnClusterLost.WAIT, bench.now(), message, is_undeclared=True)
 
 
-async def test_nobody_is_lost_who_answers_or_is_being_connected(bench: Bench) -> None:
+async def test_connected_or_connecting_member_is_not_lost(bench: Bench) -> None:
     bench.members["west"].on("GET", NODES, never)
     bench.has("west")
     await bench.joined("east")
     assert [bench.fleet.loss_of(name) for name in ("hub", "east", "west")] == [None, None, None]
 
 
-async def test_member_that_is_silent_is_lost_when_its_operator_says(bench: Bench) -> None:
+async def test_unreachable_member_is_lost_after_the_declared_grace(bench: Bench) -> None:
     since = await bench.lost(onClusterLost={"policy": "requeue", "graceSeconds": 60})
     said = f"cluster east has not answered since {since:%Y-%m-%d %H:%M:%S} UTC"
     assert bench.fleet.loss_of("east") == Loss(OnClusterLost.REQUEUE, since + timedelta(seconds=60), said)
@@ -376,7 +367,7 @@ async def test_member_that_is_silent_is_lost_when_its_operator_says(bench: Bench
     assert bench.fleet.loss_of("east") is None
 
 
-async def test_silence_goes_on_for_one_that_is_declared_anew(bench: Bench) -> None:
+async def test_unreachable_time_goes_on_for_a_member_declared_anew(bench: Bench) -> None:
     since = await bench.lost()
     bench.declared.loses("east")
     await until(lambda: not bench.fleet.has_members)
@@ -390,7 +381,7 @@ async def test_silence_goes_on_for_one_that_is_declared_anew(bench: Bench) -> No
     )
 
 
-async def test_silence_that_another_leader_has_noted_counts_from_then(idle: Bench) -> None:
+async def test_unreachable_time_recorded_by_another_leader_counts(idle: Bench) -> None:
     idle.fleet.load({"east": at(-500)})
     idle.has("east", onClusterLost={"policy": "fail"})
     idle.members["east"].on("GET", KUBE_SYSTEM, FAILS)
@@ -402,7 +393,7 @@ async def test_silence_that_another_leader_has_noted_counts_from_then(idle: Benc
         assert idle.records.silences == []
 
 
-async def test_those_on_a_lost_member_are_looked_at_once_it_is_lost_and_no_more(bench: Bench) -> None:
+async def test_gangs_of_a_lost_member_are_woken_once(bench: Bench) -> None:
     since = await bench.lost(onClusterLost={"policy": "requeue", "graceSeconds": 60})
     bench.told.clear()
     await asyncio.sleep((since + timedelta(seconds=59) - bench.now()).total_seconds())
@@ -411,7 +402,7 @@ async def test_those_on_a_lost_member_are_looked_at_once_it_is_lost_and_no_more(
     assert bench.told == ["east"]
 
 
-async def test_those_on_a_lost_member_are_looked_at_again_when_its_operator_decides_otherwise(
+async def test_gangs_of_a_lost_member_are_woken_again_when_its_policy_changes(
     bench: Bench,
 ) -> None:
     await bench.lost(onClusterLost={"policy": "wait", "graceSeconds": 60})
@@ -422,10 +413,7 @@ async def test_those_on_a_lost_member_are_looked_at_again_when_its_operator_deci
     assert bench.told == ["east"]
 
 
-# --- what history is told ------------------------------------------------------------------------------------
-
-
-async def test_history_is_told_how_each_member_stands_once(bench: Bench) -> None:
+async def test_state_of_each_member_is_recorded_once(bench: Bench) -> None:
     await bench.joined("east")
     bench.has("hub", drain=True)
     bench.has("west", cordoned=True, cordonReason="new switches")
@@ -445,7 +433,7 @@ async def test_history_is_told_how_each_member_stands_once(bench: Bench) -> None
     assert len(bench.records.standings) == told
 
 
-async def test_history_is_told_what_is_declared_otherwise_and_when(bench: Bench) -> None:
+async def test_changed_declaration_is_recorded_with_its_time(bench: Bench) -> None:
     await bench.joined("east")
     await until(lambda: bench.records.standings[-1] == ("east", ClusterState()))
     bench.records.standings.clear()
@@ -461,7 +449,7 @@ async def test_history_is_told_what_is_declared_otherwise_and_when(bench: Bench)
     assert bench.now() - timedelta(seconds=11) < bench.records.times[-1] < bench.now() - timedelta(seconds=9)
 
 
-async def test_member_that_is_cordoned_while_it_is_silent_is_said_to_be_nothing_else(bench: Bench) -> None:
+async def test_cordon_of_an_unreachable_member_is_recorded_as_nothing_else(bench: Bench) -> None:
     await bench.lost()
     bench.records.standings.clear()
     bench.has("east", cordoned=True)
@@ -472,7 +460,7 @@ async def test_member_that_is_cordoned_while_it_is_silent_is_said_to_be_nothing_
     assert set(bench.records.standings) == {("east", ClusterState(is_cordoned=True))}
 
 
-async def test_members_that_are_declared_no_longer_are_told_to_be_removed_whoever_led_then(
+async def test_undeclared_members_are_recorded_as_removed_also_by_a_later_leader(
     idle: Bench,
 ) -> None:
     idle.fleet.load({}, {"south"})
@@ -489,7 +477,7 @@ async def test_members_that_are_declared_no_longer_are_told_to_be_removed_whoeve
     assert idle.records.standings[-1] == ("east", ClusterState())
 
 
-async def test_nobody_is_told_to_be_removed_whose_declaration_is_a_mistake_or_was_not_listed(
+async def test_invalid_or_unlisted_member_is_not_recorded_as_removed(
     idle: Bench,
 ) -> None:
     idle.fleet.load({}, {"east", "west"})
@@ -507,7 +495,7 @@ async def test_nobody_is_told_to_be_removed_whose_declaration_is_a_mistake_or_wa
     assert {name for name, _ in idle.records.standings} == {"east"}
 
 
-async def test_kubeconfig_in_another_secret_is_told_if_it_is_another(bench: Bench) -> None:
+async def test_kubeconfig_in_another_secret_is_recorded_if_it_differs(bench: Bench) -> None:
     await bench.joined("east")
     first = bench.fleet.clusters["east"]
     bench.hub.on("GET", f"{SECRETS}/moved", holds(kubeconfig("east")))
@@ -521,7 +509,7 @@ async def test_kubeconfig_in_another_secret_is_told_if_it_is_another(bench: Benc
     assert bench.records.rotated == ["east"]
 
 
-async def test_each_cluster_that_gangs_may_go_to_has_its_stock(bench: Bench) -> None:
+async def test_each_cluster_that_takes_gangs_has_a_reading(bench: Bench) -> None:
     def readings() -> dict[str, tuple[int, bool] | None]:
         found = bench.fleet.readings()
         return {
@@ -543,11 +531,8 @@ async def test_each_cluster_that_gangs_may_go_to_has_its_stock(bench: Bench) -> 
     assert readings() == {"east": None, "west": None}
 
 
-async def test_hub_that_is_not_known_yet_has_no_stock(idle: Bench) -> None:
+async def test_hub_that_is_not_ready_has_no_reading(idle: Bench) -> None:
     assert idle.fleet.readings() == {"hub": None}
-
-
-# --- what is known for a pass --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -578,7 +563,7 @@ async def test_hub_alone_leads_nowhere_as_soon_as_it_is_ruled_out(bench: Bench) 
     assert bench.fleet.has_no_cluster_left(replace(ANYWHERE, ruled_out=taken))
 
 
-async def test_mishaps_count_for_ten_minutes(bench: Bench) -> None:
+async def test_errors_count_for_ten_minutes(bench: Bench) -> None:
     await bench.joined("east")
     bench.fleet.note_error("east")
     await asyncio.sleep(300)  # virtual
@@ -591,14 +576,14 @@ async def test_mishaps_count_for_ten_minutes(bench: Bench) -> None:
     assert counts == [2, 1, 0]
 
 
-async def test_falling_silent_is_a_mishap(bench: Bench) -> None:
+async def test_becoming_unreachable_is_an_error(bench: Bench) -> None:
     await bench.lost()
     is_cluster(bench.members["east"], "uid-of-east")
     await until(lambda: "east" in bench.fleet.clusters)
     assert bench.fleet.snapshots([ANYWHERE])["east"].errors == 1
 
 
-async def test_kinds_are_asked_for_before_a_pass_and_who_hangs_is_not_waited_for(bench: Bench) -> None:
+async def test_kinds_are_asked_for_before_a_cycle_without_waiting_for_a_hanging_member(bench: Bench) -> None:
     jobs = {"resources": [{"name": "jobs", "kind": "Job", "namespaced": True}]}
     bench.members["east"].on("GET", "/apis/batch/v1", answer(jobs))
     bench.members["west"].on("GET", "/apis/batch/v1", never)
@@ -614,7 +599,7 @@ async def test_kinds_are_asked_for_before_a_pass_and_who_hangs_is_not_waited_for
     }
 
 
-async def test_cycles_do_not_wait_for_each_version_that_is_invented(bench: Bench) -> None:
+async def test_cycles_do_not_wait_for_each_invented_version(bench: Bench) -> None:
     for path in ("/apis", "/apis/batch/v1"):
         bench.members["west"].on("GET", path, never)
     await bench.joined("east")
@@ -626,7 +611,7 @@ async def test_cycles_do_not_wait_for_each_version_that_is_invented(bench: Bench
     assert monotonic() - begun <= REGISTERED_SECONDS + OTHERS_SECONDS + 0.1
 
 
-async def test_every_member_can_be_asked_only_if_each_has_joined(bench: Bench) -> None:
+async def test_fleet_is_complete_only_if_each_member_is_connected(bench: Bench) -> None:
     assert bench.fleet.is_complete()
     bench.has("hub")
     await bench.joined("east")
@@ -640,10 +625,7 @@ async def test_every_member_can_be_asked_only_if_each_has_joined(bench: Bench) -
     assert not bench.fleet.is_complete()
 
 
-# --- what members show of themselves ---------------------------------------------------------------------------
-
-
-async def test_status_is_written_once_for_all_that_is_news(bench: Bench) -> None:
+async def test_status_is_written_once_per_change(bench: Bench) -> None:
     await bench.joined("east")
     await asyncio.sleep(60)  # virtual
     joined = {
@@ -664,7 +646,7 @@ async def test_status_is_written_once_for_all_that_is_news(bench: Bench) -> None
     assert written.body[0] == {"op": "test", "path": "/metadata/uid", "value": "uid-of-east"}
 
 
-async def test_status_says_since_when_a_member_is_silent(bench: Bench) -> None:
+async def test_status_has_the_time_from_which_a_member_is_unreachable(bench: Bench) -> None:
     await bench.lost()
     await asyncio.sleep(60)  # virtual
     last = bench.statuses()[-1]
@@ -672,7 +654,7 @@ async def test_status_says_since_when_a_member_is_silent(bench: Bench) -> None:
     assert last["unreachableSince"] == f"{bench.records.silences[0][1]:%Y-%m-%dT%H:%M:%SZ}"
 
 
-async def test_status_that_could_not_be_written_is_tried_again_and_holds_up_no_other(bench: Bench) -> None:
+async def test_failed_status_write_is_retried_and_delays_no_other(bench: Bench) -> None:
     bench.hub.on("PATCH", status_path("east"), refusal(422, "Invalid", "test failed"))
     await bench.joined("east")
     await bench.joined("west")
@@ -686,7 +668,7 @@ async def test_status_that_could_not_be_written_is_tried_again_and_holds_up_no_o
     assert len(bench.statuses("east")) == 3
 
 
-async def test_member_that_was_deleted_and_declared_again_gets_the_status_of_its_own(bench: Bench) -> None:
+async def test_member_that_was_deleted_and_declared_again_gets_a_status_of_its_own(bench: Bench) -> None:
     await bench.joined("east")
     await until(bench.statuses)
     bench.declared.loses("east")
@@ -697,7 +679,7 @@ async def test_member_that_was_deleted_and_declared_again_gets_the_status_of_its
     assert bench.statuses()[-1]["clusterUID"] == "uid-of-east"
 
 
-async def test_our_own_writing_wakes_nobody(bench: Bench) -> None:
+async def test_own_status_write_wakes_nothing(bench: Bench) -> None:
     await bench.joined("east")
     changes = bench.capacity_changes
     bench.declared.has({**declaration("east"), "status": {"running": 2}})

@@ -53,12 +53,12 @@ async def kept(database: Database) -> list[tuple[object, ...]]:
     return database.asked
 
 
-async def test_months_are_made_what_was_deleted_a_day_ago_is_moved_and_old_months_are_dropped() -> None:
+async def test_months_are_created_and_dropped_and_deleted_appwrappers_moved() -> None:
     asked = await kept(Database())
     assert asked == [("make", NOW), ("move", NOW - DAY, AT_ONCE), ("drop", NOW, KEEP)]
 
 
-async def test_many_that_were_deleted_are_moved_part_by_part() -> None:
+async def test_many_deleted_appwrappers_are_moved_in_batches() -> None:
     database = Database(deleted=2 * AT_ONCE + 1)
     asked = await kept(database)
     assert [what for what, *_ in asked] == ["make", "move", "move", "move", "move", "drop"]
@@ -66,18 +66,18 @@ async def test_many_that_were_deleted_are_moved_part_by_part() -> None:
 
 
 @pytest.mark.parametrize("what", ["make", "move", "drop"])
-async def test_what_cannot_be_done_is_left_to_the_next_hour_and_holds_up_nothing_else(what: str) -> None:
+async def test_failed_work_is_left_to_the_next_hour_and_delays_no_other_work(what: str) -> None:
     asked = await kept(Database(fails={what: errors.StoreUnavailable("lock timeout")}))
     assert [each for each, *_ in asked] == ["make", "move", "drop"]
 
 
 @pytest.mark.parametrize("what", ["make", "move", "drop"])
-async def test_who_leads_no_longer_keeps_no_house(what: str) -> None:
+async def test_fenced_leader_does_no_housekeeping(what: str) -> None:
     with pytest.raises(errors.Fenced):
         await kept(Database(fails={what: errors.Fenced("epoch 1 is over")}))
 
 
-async def test_readers_are_looked_at_again_and_again_even_if_that_fails_once() -> None:
+async def test_readers_are_checked_periodically_also_after_a_failure() -> None:
     database = Database(fails={"end": errors.StoreUnavailable("gone")})
     task = asyncio.create_task(Housekeeping(database, lambda: NOW, KEEP, timedelta(seconds=40)).run_readers())
     await until(lambda: len(database.asked) == 2)

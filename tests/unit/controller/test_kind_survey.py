@@ -88,7 +88,7 @@ def asked(server: FakeApiServer) -> Counter[str]:
     return Counter(each.path for each in server.requests("GET"))
 
 
-def test_known_kinds_are_rows_of_a_version_and_so_few_that_all_may_be_asked_for() -> None:
+def test_registered_kinds_are_few_enough_to_ask_for_all() -> None:
     assert {JOB, RAY, ("v1", "Pod")} <= REGISTERED
     assert {("v1", "Job"), ("/v1", "Pod"), ("ray.io", "RayCluster"), *unknown("versions")}.isdisjoint(
         REGISTERED
@@ -112,7 +112,7 @@ async def test_ten_appwrappers_of_256_unknown_kinds_each_cost_one_request(
 
 @pytest.mark.parametrize("kind", [RAY, JOB, WIDGET], ids=lambda kind: kind[1])
 @pytest.mark.parametrize("way", INVENTIONS)
-async def test_kind_is_recognised_within_a_round_while_unknown_ones_are_looked_for(
+async def test_kind_is_found_within_a_round_while_unknown_ones_are_asked_about(
     server: FakeApiServer, client: ClusterClient, way: str, kind: Kind
 ) -> None:
     kinds = unknown(way)
@@ -133,7 +133,7 @@ async def test_kind_is_recognised_within_a_round_while_unknown_ones_are_looked_f
     [never, refusal(500, "InternalError"), text("no", status=503), answer({"groups": 1})],
     ids=["hangs", "fails", "away", "nonsense"],
 )
-async def test_only_known_kinds_are_asked_for_where_nobody_says_which_versions_there_are(
+async def test_only_registered_kinds_are_asked_for_without_a_list_of_versions(
     server: FakeApiServer, client: ClusterClient, reply: Reply, way: str
 ) -> None:
     server.on("GET", "/apis", reply)
@@ -151,7 +151,7 @@ async def test_only_known_kinds_are_asked_for_where_nobody_says_which_versions_t
 
 
 @pytest.mark.parametrize("way", ["groups", "versions", "core-versions"])
-async def test_guesses_are_few_where_it_is_a_secret_which_versions_there_are(
+async def test_unchecked_versions_are_few_if_the_list_of_versions_is_forbidden(
     server: FakeApiServer, client: ClusterClient, way: str
 ) -> None:
     server.on("GET", "/apis", refusal(403, "Forbidden"))
@@ -174,7 +174,7 @@ async def test_guesses_are_few_where_it_is_a_secret_which_versions_there_are(
     ids=["list", "known", "both"],
 )
 @pytest.mark.parametrize("way", ["groups", "versions", "core-versions"])
-async def test_cycles_do_not_wait_for_each_kind_that_is_invented(
+async def test_cycles_do_not_wait_for_each_invented_kind(
     server: FakeApiServer, client: ClusterClient, way: str, hanging: list[str], most: float
 ) -> None:
     for path in hanging:
@@ -192,7 +192,7 @@ async def test_cycles_do_not_wait_for_each_kind_that_is_invented(
         )
 
 
-async def test_known_kind_does_not_wait_for_a_group_that_hangs(
+async def test_registered_kind_does_not_wait_for_a_hanging_group(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     server.on("GET", "/apis", never)
@@ -216,7 +216,7 @@ async def test_kinds_of_one_group_and_version_cost_one_request(
         assert asked(server)["/apis/widgets.example.com/v1"] == 1
 
 
-async def test_kind_that_is_installed_is_found_when_another_appwrapper_asks_for_it(
+async def test_installed_kind_is_found_when_another_appwrapper_requires_it(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     server.on("GET", "/apis/widgets.example.com/v1", serves(), serves(("widgets", "Widget")))
@@ -230,9 +230,7 @@ async def test_kind_that_is_installed_is_found_when_another_appwrapper_asks_for_
         assert monotonic() - begun < 0.5
 
 
-async def test_kinds_that_nobody_asks_for_any_more_are_forgotten(
-    server: FakeApiServer, client: ClusterClient
-) -> None:
+async def test_kinds_without_an_appwrapper_are_dropped(server: FakeApiServer, client: ClusterClient) -> None:
     async with surveying(client) as (survey, _):
         await survey.ask_for(unknown()).wait()
         survey.missing(frozenset())
@@ -241,7 +239,7 @@ async def test_kinds_that_nobody_asks_for_any_more_are_forgotten(
         assert len(server.asked) == before
 
 
-async def test_kind_whose_definition_is_removed_is_looked_for_anew(
+async def test_kind_with_a_removed_definition_is_asked_about_again(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
     discovery = Discovery(client)

@@ -74,7 +74,7 @@ REFUSED = Closed(cluster_filters.CREDENTIALS_REFUSED, "no entry")
         pytest.param(REFUSED, at(10), cluster_filters.CREDENTIALS_REFUSED, id="silent-and-then-refused-us"),
     ],
 )
-def test_history_is_told_why_it_is_closed_as_far_as_that_is_known(
+def test_state_has_the_closed_reason_as_far_as_it_is_known(
     closed: Closed | None, silent: datetime | None, reason: str | None
 ) -> None:
     member = make_member(closed=closed, unreachable_since=silent)
@@ -82,7 +82,7 @@ def test_history_is_told_why_it_is_closed_as_far_as_that_is_known(
     assert member.state().closed_message == (closed.message if closed else "")
 
 
-def test_history_is_told_what_its_operator_wants_and_says() -> None:
+def test_state_has_the_cordon_and_reason_of_the_operator() -> None:
     declared = replace(EAST, cordoned=True, drain=True, cordon_reason="it moves")
     standing = make_member(declared=declared).state()
     assert standing == ClusterState(is_cordoned=True, is_draining=True)
@@ -90,7 +90,7 @@ def test_history_is_told_what_its_operator_wants_and_says() -> None:
 
 
 @pytest.mark.parametrize("silent", [None, at(10)])
-async def test_stock_of_one_that_can_be_asked_is_what_its_ledger_has(
+async def test_reading_of_a_connected_member_is_that_of_its_ledger(
     client: ClusterClient, silent: datetime | None
 ) -> None:
     member = make_member(cluster=make_cluster(client), unreachable_since=silent)
@@ -98,12 +98,9 @@ async def test_stock_of_one_that_can_be_asked_is_what_its_ledger_has(
     assert member.reading() == LedgerReading(eight, eight, frozenset({"n1"}), [], is_reachable=silent is None)
 
 
-async def test_one_that_cannot_be_asked_or_is_being_listed_has_no_stock(client: ClusterClient) -> None:
+async def test_member_that_is_disconnected_or_being_listed_has_no_reading(client: ClusterClient) -> None:
     listing = make_member(cluster=make_cluster(client, is_ready=False))
     assert (make_member().reading(), listing.reading()) == (None, None)
-
-
-# --- whether it is there -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -116,7 +113,7 @@ async def test_one_that_cannot_be_asked_or_is_being_listed_has_no_stock(client: 
         pytest.param(None, True, False, id="open"),
     ],
 )
-async def test_member_is_joining_until_it_can_be_asked_or_is_known_not_to(
+async def test_member_is_connecting_until_it_is_connected_or_closed(
     client: ClusterClient, closed: Closed | None, has_cluster: bool, is_connecting: bool
 ) -> None:
     cluster = make_cluster(client) if has_cluster else None
@@ -140,22 +137,19 @@ LOST = Loss(OnClusterLost.FAIL, at(40), "cluster east has not answered since 202
         pytest.param(CONNECTING, at(10), None, id="being-connected"),
     ],
 )
-def test_what_is_there_is_lost_from_when_the_member_fell_silent(
+def test_loss_counts_from_the_time_the_member_became_unreachable(
     closed: Closed, since: datetime | None, expected: Loss | None
 ) -> None:
     declared = replace(EAST, on_lost=OnClusterLost.FAIL, grace=timedelta(seconds=30))
     assert make_member(declared=declared, closed=closed, unreachable_since=since).loss() == expected
 
 
-async def test_member_that_can_be_asked_is_not_lost(client: ClusterClient) -> None:
+async def test_connected_member_is_not_lost(client: ClusterClient) -> None:
     member = make_member(closed=SILENT, unreachable_since=at(10), cluster=make_cluster(client))
     assert member.loss() is None
 
 
-# --- what is known of it -------------------------------------------------------------------------------------
-
-
-async def test_site_is_what_a_pass_has_to_know(client: ClusterClient) -> None:
+async def test_cluster_snapshot_has_the_values_for_a_cycle(client: ClusterClient) -> None:
     declared = replace(EAST, reserve={"cpu": "2"}, namespace_policy=NamespacePolicy.CREATE)
     cluster = make_cluster(client)
     served = Kind(*JOB, "jobs", namespaced=True)
@@ -179,7 +173,7 @@ async def test_site_is_what_a_pass_has_to_know(client: ClusterClient) -> None:
     ("accepted", "closed"),
     [(AcceptedNamespaces.LABELLED, frozenset({"private"})), (AcceptedNamespaces.ALL, frozenset[str]())],
 )
-async def test_namespaces_take_gangs_if_they_opted_in_or_if_all_do(
+async def test_namespaces_take_gangs_by_label_or_if_all_do(
     client: ClusterClient, accepted: AcceptedNamespaces, closed: frozenset[str]
 ) -> None:
     member = make_member(declared=replace(EAST, accepted_namespaces=accepted), cluster=make_cluster(client))
@@ -187,7 +181,7 @@ async def test_namespaces_take_gangs_if_they_opted_in_or_if_all_do(
     assert (snapshot.closed_namespaces, snapshot.missing_namespaces) == (closed, frozenset({"team"}))
 
 
-async def test_namespaces_that_come_go_and_opt_in_count_from_the_next_pass_on(client: ClusterClient) -> None:
+async def test_changes_of_namespaces_count_from_the_next_cycle_on(client: ClusterClient) -> None:
     cluster = make_cluster(client)
     asked = frozenset({"default", "private", "team"})
     seen = []
@@ -212,7 +206,7 @@ async def test_namespaces_that_come_go_and_opt_in_count_from_the_next_pass_on(cl
 @pytest.mark.parametrize(
     ("closed", "expected"), [(SILENT, SILENT), (CONNECTING, CONNECTING), (None, LISTING)]
 )
-async def test_member_that_is_not_known_yet_takes_nothing_and_says_why(
+async def test_member_that_is_not_ready_takes_no_gangs_and_has_a_reason(
     client: ClusterClient, closed: Closed | None, expected: Closed
 ) -> None:
     for cluster in (None, make_cluster(client, is_ready=False)):
@@ -221,13 +215,13 @@ async def test_member_that_is_not_known_yet_takes_nothing_and_says_why(
         assert snapshot == ClusterSnapshot("east", snapshot.capacity, {"gpu": "a100"}, expected)
 
 
-async def test_no_more_mishaps_are_remembered_than_matter(client: ClusterClient) -> None:
+async def test_number_of_noted_errors_is_bounded(client: ClusterClient) -> None:
     member = make_member(cluster=make_cluster(client))
     member.errors_at.extend([at(1)] * (MOST_ERRORS + 1))
     assert member.snapshot(frozenset(), frozenset(), at(2)).errors == MOST_ERRORS
 
 
-async def test_status_is_made_of_what_is_known_beyond_the_reserve(client: ClusterClient) -> None:
+async def test_status_has_the_capacity_beyond_the_reserve(client: ClusterClient) -> None:
     declared = replace(EAST, reserve={"cpu": "2"}, cordoned=True)
     member = make_member(declared=declared, uid="of-east", cluster=make_cluster(client))
     assert member.status_values(3) == MemberState(
@@ -240,23 +234,20 @@ async def test_status_is_made_of_what_is_known_beyond_the_reserve(client: Cluste
     )
 
 
-def test_status_of_a_silent_member_has_no_capacity_and_says_since_when() -> None:
+def test_status_of_an_unreachable_member_has_a_time_and_no_capacity() -> None:
     member = make_member(closed=SILENT, uid="of-east", unreachable_since=at(-60))
     assert member.status_values(3) == MemberState(
         at(1), SILENT, "of-east", running=3, unreachable_since=at(-60)
     )
 
 
-def test_kinds_are_those_that_anybody_asks_for() -> None:
+def test_required_kinds_are_those_of_all_requirements() -> None:
     requirements = {
         ClusterRequirements(kinds=frozenset({JOB})),
         ClusterRequirements(kinds=frozenset({RAY, JOB})),
         ClusterRequirements(),
     }
     assert (required_kinds(requirements), required_kinds(set())) == (frozenset({JOB, RAY}), frozenset())
-
-
-# --- why nothing goes there ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -318,5 +309,5 @@ def test_operator_closes_a_member_with_a_reason(fields: dict[str, Any], expected
         (errors.NotFound("404"), Closed(cluster_filters.UNREACHABLE, "its API server does not answer: 404")),
     ],
 )
-def test_error_of_a_connection_says_what_is_wrong_with_the_member(error: Exception, expected: Closed) -> None:
+def test_error_of_a_connection_gives_the_closed_reason(error: Exception, expected: Closed) -> None:
     assert closed_for(error) == expected

@@ -59,9 +59,7 @@ def is_in_doubt(bench: Bench, name: str = "east") -> bool:
 
 
 @pytest.mark.parametrize("reply", UNREADABLE)
-async def test_members_that_cannot_be_listed_are_unknown_while_the_database_knows_them(
-    idle: Bench, reply: Reply
-) -> None:
+async def test_unlisted_members_are_unknown_if_the_database_has_members(idle: Bench, reply: Reply) -> None:
     idle.fleet.load({}, {"east"})
     idle.hub.on("GET", MEMBERS_PATH, reply)
     async with running(idle):
@@ -82,7 +80,7 @@ async def test_members_that_cannot_be_listed_are_unknown_while_the_database_know
         assert [snapshot.closed for snapshot in idle.fleet.snapshots([ANYWHERE]).values()] == [None]
 
 
-async def test_members_with_gangs_of_ours_are_known_though_none_was_declared_last(idle: Bench) -> None:
+async def test_members_with_gangs_count_as_recorded_without_a_declaration(idle: Bench) -> None:
     idle.fleet.load({}, (), {"hub", "east"})
     idle.hub.on("GET", MEMBERS_PATH, MISSING)
     async with running(idle):
@@ -90,7 +88,7 @@ async def test_members_with_gangs_of_ours_are_known_though_none_was_declared_las
         assert is_in_doubt(idle)
 
 
-async def test_hub_with_gangs_of_its_own_alone_has_no_members(idle: Bench) -> None:
+async def test_hub_with_gangs_only_of_its_own_has_no_members(idle: Bench) -> None:
     idle.fleet.load({}, (), {"hub"})
     idle.hub.on("GET", MEMBERS_PATH, MISSING)
     async with running(idle):
@@ -108,9 +106,7 @@ async def test_hub_with_gangs_of_its_own_alone_has_no_members(idle: Bench) -> No
         pytest.param(FAILS, False, id="server-error"),
     ],
 )
-async def test_refusal_is_no_word_of_the_api_server_that_there_are_no_members(
-    idle: Bench, reply: Reply, is_certain: bool
-) -> None:
+async def test_refusal_does_not_make_the_members_certain(idle: Bench, reply: Reply, is_certain: bool) -> None:
     """The database may be new, or older than the first member."""
     idle.hub.on("GET", MEMBERS_PATH, reply)
     async with running(idle):
@@ -121,7 +117,7 @@ async def test_refusal_is_no_word_of_the_api_server_that_there_are_no_members(
         assert (idle.fleet.is_certain(), idle.fleet.is_surely_complete()) == (True, True)
 
 
-async def test_members_that_cannot_all_be_asked_are_certain_and_not_complete(idle: Bench) -> None:
+async def test_listed_members_are_certain_but_not_complete_while_one_is_unreachable(idle: Bench) -> None:
     idle.members["east"].on("GET", KUBE_SYSTEM, FAILS)
     idle.hub.on("GET", MEMBERS_PATH, collection(declaration("east")))
     async with running(idle):
@@ -129,7 +125,7 @@ async def test_members_that_cannot_all_be_asked_are_certain_and_not_complete(idl
         assert (idle.fleet.is_certain(), idle.fleet.is_surely_complete()) == (True, False)
 
 
-async def test_hub_without_members_has_none_when_its_api_server_falls_silent(idle: Bench) -> None:
+async def test_hub_without_members_has_none_when_its_api_server_stops_to_answer(idle: Bench) -> None:
     idle.hub.on("GET", MEMBERS_PATH, FORBIDDEN, FORBIDDEN, FAILS)
     async with running(idle):
         await idle.fleet.wait_for_members()
@@ -151,7 +147,7 @@ async def test_leadership_is_given_up_when_members_stay_unknown(idle: Bench, rep
 
 
 @pytest.mark.parametrize("reply", [FORBIDDEN, MISSING])
-async def test_members_stay_known_when_they_cannot_be_listed_any_more(idle: Bench, reply: Reply) -> None:
+async def test_members_stay_known_after_a_later_failed_list(idle: Bench, reply: Reply) -> None:
     idle.hub.on("GET", MEMBERS_PATH, collection(declaration("east")))
     async with running(idle) as fleet:
         await until(lambda: "east" in idle.fleet.clusters)
@@ -184,7 +180,7 @@ async def test_server_error_after_a_list_is_no_reason_to_give_up(idle: Bench) ->
         assert (fleet.done(), idle.fleet.problem) == (False, "")
 
 
-async def test_queue_is_told_why_nothing_is_dispatched(idle: Bench) -> None:
+async def test_pending_reason_says_why_nothing_is_dispatched(idle: Bench) -> None:
     idle.fleet.load({}, {"east"})
     idle.hub.on("GET", MEMBERS_PATH, FORBIDDEN)
     record = make_record()

@@ -110,9 +110,6 @@ def later_attempt(record: Record) -> Record:
     return queue_steps.dispatch(removal_steps.removed(record, at(8)).after, "west", at(9)).after
 
 
-# --- what is removed ---------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     "record",
     [
@@ -122,7 +119,7 @@ def later_attempt(record: Record) -> Record:
         pytest.param(make_record(Phase.RUNNING), id="runs-where-the-member-had-another-name"),
     ],
 )
-async def test_anchor_of_what_is_live_or_kept_is_never_removed(
+async def test_anchor_of_a_live_or_kept_attempt_is_never_removed(
     world: World, collector: OrphanCollector, east: Member, record: Record
 ) -> None:
     world.cache.put(record)
@@ -149,7 +146,7 @@ async def test_anchor_of_what_is_live_or_kept_is_never_removed(
         ),
     ],
 )
-async def test_anchor_of_what_is_over_is_removed_however_many_there_are(
+async def test_anchors_of_ended_attempts_are_removed_whatever_their_number(
     world: World, collector: OrphanCollector, east: Member, record: Record
 ) -> None:
     uids = [UID, *SIX]
@@ -160,7 +157,7 @@ async def test_anchor_of_what_is_over_is_removed_however_many_there_are(
     assert east.deleted == [anchor_name(uid, 1) for uid in uids]
 
 
-async def test_anchor_is_removed_only_as_long_as_it_is_the_one_that_was_seen(
+async def test_anchor_is_removed_only_if_it_has_the_listed_uid(
     collector: OrphanCollector, east: Member
 ) -> None:
     east.has(anchor(uid="of-the-anchor"))
@@ -173,7 +170,7 @@ async def test_anchor_is_removed_only_as_long_as_it_is_the_one_that_was_seen(
 
 
 @pytest.mark.parametrize("reply", [refusal(409, "Conflict"), refusal(404, "NotFound")])
-async def test_anchor_that_was_changed_meanwhile_is_let_go_and_the_next_is_removed(
+async def test_changed_anchor_stays_and_the_next_is_removed(
     collector: OrphanCollector, east: Member, reply: Reply
 ) -> None:
     first, second = anchor("uid-1"), anchor("uid-2")
@@ -195,15 +192,12 @@ async def test_anchor_that_was_changed_meanwhile_is_let_go_and_the_next_is_remov
         ),
     ],
 )
-async def test_what_is_no_anchor_of_ours_or_is_going_is_not_touched(
+async def test_foreign_or_terminating_anchor_is_not_touched(
     collector: OrphanCollector, east: Member, found: Json
 ) -> None:
     east.has(found)
     await collector.collect(east.cluster)
     assert east.deleted == []
-
-
-# --- what nobody knows -------------------------------------------------------------------------------------
 
 
 def known(world: World, count: int) -> list[str]:
@@ -223,7 +217,7 @@ def known(world: World, count: int) -> list[str]:
         pytest.param(6, 23, 0, id="more-than-a-fifth"),
     ],
 )
-async def test_anchors_nobody_knows_are_removed_only_if_they_are_a_small_share(
+async def test_unknown_anchors_are_removed_only_if_they_are_a_small_share(
     world: World, collector: OrphanCollector, east: Member, unknown: int, others: int, removed: int
 ) -> None:
     uids = [f"uid-{number}" for number in range(unknown)]
@@ -237,7 +231,7 @@ async def test_anchors_nobody_knows_are_removed_only_if_they_are_a_small_share(
     )
 
 
-async def test_anchors_of_what_the_database_says_was_deleted_go_however_many_they_are(
+async def test_anchors_of_deleted_appwrappers_are_removed_whatever_their_number(
     collector: OrphanCollector, east: Member
 ) -> None:
     east.has(*map(anchor, [*sorted(DELETED), *SIX]))
@@ -245,7 +239,7 @@ async def test_anchors_of_what_the_database_says_was_deleted_go_however_many_the
     assert east.deleted == [anchor_name(uid, 1) for uid in sorted(DELETED)]
 
 
-async def test_too_many_that_nobody_knows_keep_nothing_that_is_over_from_going(
+async def test_too_many_unknown_anchors_do_not_keep_ended_ones(
     world: World, collector: OrphanCollector, east: Member
 ) -> None:
     world.cache.put(in_east(make_record(Phase.FAILED)))
@@ -254,7 +248,7 @@ async def test_too_many_that_nobody_knows_keep_nothing_that_is_over_from_going(
     assert east.deleted == [anchor_name(UID, 1)]
 
 
-async def test_attempts_that_are_later_than_the_database_knows_are_unknown(
+async def test_attempts_later_than_the_recorded_one_are_unknown(
     world: World, collector: OrphanCollector, east: Member
 ) -> None:
     for uid in SIX:
@@ -267,7 +261,7 @@ async def test_attempts_that_are_later_than_the_database_knows_are_unknown(
     assert east.deleted == [anchor_name(uid, 2) for uid in FIVE]
 
 
-async def test_anchor_of_what_is_there_and_not_taken_in_yet_stays(
+async def test_anchor_of_an_appwrapper_before_its_intake_stays(
     world: World, collector: OrphanCollector, east: Member
 ) -> None:
     world.show(make_appwrapper())
@@ -276,7 +270,7 @@ async def test_anchor_of_what_is_there_and_not_taken_in_yet_stays(
     assert east.deleted == []
 
 
-async def test_nothing_is_unknown_while_the_hubs_own_lists_are_not_complete(
+async def test_no_anchor_is_unknown_while_the_lists_of_the_hub_are_incomplete(
     world: World, collector: OrphanCollector, east: Member
 ) -> None:
     legacy = world.hub.reflectors[1]
@@ -289,7 +283,7 @@ async def test_nothing_is_unknown_while_the_hubs_own_lists_are_not_complete(
     assert east.deleted == [anchor_name(UID, 1)]
 
 
-async def test_what_becomes_known_during_a_sweep_stays(
+async def test_attempt_that_becomes_known_during_a_collection_stays(
     world: World, collector: OrphanCollector, east: Member
 ) -> None:
     first, second = anchor("uid-1"), anchor("uid-2")
@@ -304,9 +298,6 @@ async def test_what_becomes_known_during_a_sweep_stays(
     assert east.deleted == [anchor_name("uid-1", 1)]
 
 
-# --- what is to be removed ---------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("record", "removes"),
     [
@@ -318,7 +309,7 @@ async def test_what_becomes_known_during_a_sweep_stays(
         pytest.param(None, True, id="deleted-or-unknown"),
     ],
 )
-async def test_objects_of_an_attempt_that_is_over_are_removed(
+async def test_objects_of_an_ended_attempt_are_removed(
     world: World, collector: OrphanCollector, record: Record | None, removes: bool
 ) -> None:
     if record is not None:
@@ -326,7 +317,7 @@ async def test_objects_of_an_attempt_that_is_over_are_removed(
     assert collector.removes(UID, 1) is removes
 
 
-async def test_objects_of_an_appwrapper_that_may_yet_be_taken_in_are_not_removed(
+async def test_objects_of_an_appwrapper_before_its_intake_are_not_removed(
     world: World, collector: OrphanCollector
 ) -> None:
     world.show(make_appwrapper())
@@ -335,7 +326,7 @@ async def test_objects_of_an_appwrapper_that_may_yet_be_taken_in_are_not_removed
     assert collector.removes(UID, 1)
 
 
-async def test_gang_that_waits_for_a_name_has_members_swept_at_once_and_not_more_than_once_a_second(
+async def test_gang_that_finds_a_name_taken_starts_at_most_one_collection_a_second(
     world: World, collector: OrphanCollector, east: Member
 ) -> None:
     world.clusters["east"] = east.cluster
@@ -368,7 +359,7 @@ def careful(world: World, collector: OrphanCollector) -> OrphanCollector:
         pytest.param("2026-11-20T12:05:01Z", True, id="after"),
     ],
 )
-async def test_what_a_restored_database_does_not_know_stays_if_it_was_there_before(
+async def test_unknown_anchor_from_before_a_restore_stays(
     careful: OrphanCollector, east: Member, made: str, removed: bool
 ) -> None:
     east.has(anchor("uid-of-missed", creationTimestamp=made))
@@ -376,7 +367,7 @@ async def test_what_a_restored_database_does_not_know_stays_if_it_was_there_befo
     assert east.deleted == ([anchor_name("uid-of-missed", 1)] if removed else [])
 
 
-async def test_what_a_restored_database_knows_to_be_over_goes(
+async def test_ended_attempt_in_a_restored_database_is_removed(
     world: World, careful: OrphanCollector, east: Member
 ) -> None:
     world.cache.put(in_east(make_record(Phase.FAILED)))
@@ -386,9 +377,7 @@ async def test_what_a_restored_database_knows_to_be_over_goes(
     assert east.deleted == [anchor_name(UID, 1), anchor_name(gone, 1)]
 
 
-async def test_what_is_left_is_told_once_and_again_when_it_is_something_else(
-    careful: OrphanCollector, east: Member
-) -> None:
+async def test_missed_anchors_are_logged_whenever_they_change(careful: OrphanCollector, east: Member) -> None:
     with capture_logs() as logs:
         for missed in ([], ["uid-1"], ["uid-1"], ["uid-1", "uid-2"], []):
             east.has(*map(anchor, missed))
@@ -424,7 +413,7 @@ async def running(collector: OrphanCollector) -> AsyncIterator[asyncio.Task[None
 
 
 @pytest.mark.parametrize("reply", FAILURES)
-async def test_nothing_is_removed_by_a_list_that_is_not_complete(
+async def test_incomplete_list_removes_nothing(
     world: World, collector: OrphanCollector, east: Member, reply: Reply
 ) -> None:
     world.clusters["east"] = east.cluster
@@ -437,7 +426,7 @@ async def test_nothing_is_removed_by_a_list_that_is_not_complete(
 
 
 @pytest.mark.parametrize("reply", FAILURES)
-async def test_member_that_fails_keeps_no_other_from_being_swept_and_is_tried_again(
+async def test_failing_member_blocks_no_other_collection_and_is_retried(
     world: World, collector: OrphanCollector, east: Member, reply: Reply
 ) -> None:
     async with member("west") as west:
@@ -450,7 +439,7 @@ async def test_member_that_fails_keeps_no_other_from_being_swept_and_is_tried_ag
             await until(lambda: east.deleted)
 
 
-async def test_connection_that_was_closed_meanwhile_ends_no_sweep(
+async def test_closed_connection_does_not_end_the_collector(
     world: World, collector: OrphanCollector, east: Member
 ) -> None:
     async with member("west") as west:
@@ -460,7 +449,7 @@ async def test_connection_that_was_closed_meanwhile_ends_no_sweep(
         await until(lambda: len(east.deleted) == 2)
 
 
-async def test_members_are_swept_each_minute_and_at_once_when_one_comes_back_and_the_hub_never(
+async def test_members_are_collected_each_minute_and_at_once_after_a_connection_but_never_the_hub(
     world: World, collector: OrphanCollector, east: Member
 ) -> None:
     async with running(collector):

@@ -146,7 +146,7 @@ ENDED_BEFORE = ["found-over", "found-running"]
         pytest.param(Phase.SUSPENDING, ENDED_BEFORE, id="suspending"),
     ],
 )
-async def test_attempt_later_than_the_database_knows_goes_on_in_the_member_that_has_its_anchor(
+async def test_later_attempt_is_taken_over_in_the_member_that_has_its_anchor(
     world: World, restored: Restored, phase: Phase, causes: list[str]
 ) -> None:
     await world.brought_to(phase, make_appwrapper())
@@ -162,7 +162,7 @@ async def test_attempt_later_than_the_database_knows_goes_on_in_the_member_that_
 
 
 @pytest.mark.parametrize("phase", [Phase.FAILING, Phase.FAILED, Phase.COMPLETED])
-async def test_what_is_to_end_or_has_ended_is_left_as_it_is(
+async def test_ending_or_ended_appwrapper_is_not_changed(
     world: World, restored: Restored, phase: Phase
 ) -> None:
     before = await world.brought_to(phase, make_appwrapper())
@@ -171,15 +171,13 @@ async def test_what_is_to_end_or_has_ended_is_left_as_it_is(
     assert await restored.begin() == before
 
 
-async def test_attempt_later_than_the_database_knows_goes_on_at_the_hub(
-    world: World, restored: Restored
-) -> None:
+async def test_later_attempt_is_taken_over_on_the_hub(world: World, restored: Restored) -> None:
     await world.admit(make_appwrapper())
     restored.hub_has(2)
     assert where(await restored.begin()) == (Phase.DISPATCHING, 2, "hub")
 
 
-async def test_latest_of_all_attempts_goes_on_wherever_it_is(world: World, restored: Restored) -> None:
+async def test_latest_of_all_attempts_is_taken_over(world: World, restored: Restored) -> None:
     await world.admit(make_appwrapper())
     restored.add_finalizer()
     restored.hub_has(2, 9)
@@ -195,7 +193,7 @@ async def test_latest_of_all_attempts_goes_on_wherever_it_is(world: World, resto
         pytest.param(answer(pod_of(1)), False, id="there-without-our-marks"),
     ],
 )
-async def test_what_ran_and_is_gone_without_a_trace_is_queued_again_and_has_not_failed(
+async def test_running_gang_without_objects_is_requeued_and_not_failed(
     world: World, restored: Restored, reply: Reply, is_over: bool
 ) -> None:
     running = await world.running(make_appwrapper())
@@ -209,7 +207,7 @@ async def test_what_ran_and_is_gone_without_a_trace_is_queued_again_and_has_not_
 
 
 @pytest.mark.parametrize("phase", [Phase.DISPATCHING, Phase.REQUEUEING, Phase.SUSPENDING])
-async def test_what_is_on_its_way_goes_on_if_nothing_of_it_is_there(
+async def test_dispatching_gang_without_objects_goes_on(
     world: World, restored: Restored, phase: Phase
 ) -> None:
     before = await world.brought_to(phase, make_appwrapper())
@@ -217,7 +215,7 @@ async def test_what_is_on_its_way_goes_on_if_nothing_of_it_is_there(
     assert await restored.begin() == before
 
 
-async def test_what_was_done_may_be_gone_and_is_not_done_again(world: World, restored: Restored) -> None:
+async def test_finished_object_may_be_gone_and_is_not_repeated(world: World, restored: Restored) -> None:
     running = await world.running(make_appwrapper())
     before = await world.commit(run_steps.note_done(running, (0,), world.now()))
     world.server.on("GET", f"{PODS}/pod", MISSING)
@@ -225,17 +223,13 @@ async def test_what_was_done_may_be_gone_and_is_not_done_again(world: World, res
 
 
 @pytest.mark.parametrize("number", [1, 0])
-async def test_attempt_the_database_knows_goes_on_as_it_does(
-    world: World, restored: Restored, number: int
-) -> None:
+async def test_recorded_attempt_goes_on(world: World, restored: Restored, number: int) -> None:
     before = await world.running(make_appwrapper())
     restored.hub_has(number)
     assert await restored.begin() == before
 
 
-async def test_what_another_namespace_has_under_the_marks_of_an_appwrapper_is_nobodys(
-    world: World, restored: Restored
-) -> None:
+async def test_labelled_object_of_another_namespace_does_not_count(world: World, restored: Restored) -> None:
     """Anybody may write them there, and the number of an attempt that is to be believed."""
     before = await world.admit(make_appwrapper())
     restored.add_finalizer()
@@ -246,14 +240,14 @@ async def test_what_another_namespace_has_under_the_marks_of_an_appwrapper_is_no
     assert await restored.begin() == before
 
 
-async def test_anchors_of_another_hub_are_nobodys(world: World, restored: Restored) -> None:
+async def test_anchors_of_another_hub_do_not_count(world: World, restored: Restored) -> None:
     before = await world.admit(make_appwrapper())
     restored.add_finalizer()
     restored.east_has(anchor(attempt=3, hub="another-hub"))
     assert await restored.begin() == before
 
 
-async def test_what_was_taken_over_is_never_withdrawn_as_if_nothing_had_been_sent(
+async def test_attempt_that_was_taken_over_is_never_withdrawn_as_unsent(
     world: World, restored: Restored
 ) -> None:
     await world.admit(make_appwrapper())
@@ -262,14 +256,14 @@ async def test_what_was_taken_over_is_never_withdrawn_as_if_nothing_had_been_sen
     assert not world.cache.is_unsent(await restored.begin())
 
 
-async def test_appwrapper_that_is_gone_is_not_looked_for(world: World, restored: Restored) -> None:
+async def test_deleted_appwrapper_is_not_searched_for(world: World, restored: Restored) -> None:
     before = await world.admit(make_appwrapper())
     world.hide(UID)
     restored.east_has(anchor(attempt=3))
     assert await restored.begin() == before
 
 
-async def test_kinds_that_the_record_does_not_name_are_those_of_its_spec(
+async def test_kinds_of_a_record_without_kinds_are_those_of_its_spec(
     world: World, restored: Restored
 ) -> None:
     record = await world.admit(make_appwrapper("aw", secret()))
@@ -277,9 +271,6 @@ async def test_kinds_that_the_record_does_not_name_are_those_of_its_spec(
     built = build(make_wrapped(secret()), make_owner(attempt=2))
     world.server.on("GET", "/api/v1/secrets", page([built]))
     assert where(await restored.begin()) == (Phase.DISPATCHING, 2, "hub")
-
-
-# --- what has ended --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -290,7 +281,7 @@ async def test_kinds_that_the_record_does_not_name_are_those_of_its_spec(
     ],
 )
 @pytest.mark.parametrize("before", [Phase.QUEUED, Phase.SUSPENDED, Phase.RUNNING, Phase.REQUEUEING])
-async def test_what_its_status_says_to_have_ended_has_ended(
+async def test_appwrapper_that_has_ended_by_its_status_has_ended(
     world: World, restored: Restored, before: Phase, status: Json, phase: Phase, reason: str
 ) -> None:
     await world.brought_to(before, make_appwrapper())
@@ -300,9 +291,7 @@ async def test_what_its_status_says_to_have_ended_has_ended(
     assert restored.queued() == []
 
 
-async def test_what_has_ended_in_a_member_is_kept_there_as_its_status_says(
-    world: World, restored: Restored
-) -> None:
+async def test_ended_attempt_in_a_member_is_kept_as_its_status_says(world: World, restored: Restored) -> None:
     await world.admit(make_appwrapper())
     restored.add_finalizer(COMPLETED)
     restored.east_has(anchor(attempt=2))
@@ -339,7 +328,7 @@ async def running(recovery: RestoreRecovery) -> AsyncIterator[asyncio.Task[None]
 
 
 @pytest.mark.parametrize("reply", SILENT)
-async def test_who_may_be_in_a_member_that_does_not_answer_waits_for_it_and_nobody_else_does(
+async def test_only_appwrappers_that_may_be_in_an_unreachable_member_are_withheld(
     world: World, restored: Restored, reply: Reply
 ) -> None:
     await world.admit(make_appwrapper())
@@ -361,7 +350,7 @@ async def test_who_may_be_in_a_member_that_does_not_answer_waits_for_it_and_nobo
     assert restored.woken == [UID]
 
 
-async def test_who_may_be_in_a_member_that_is_not_here_waits_until_it_has_come_and_is_found_there(
+async def test_appwrapper_is_withheld_until_the_unreachable_member_is_connected_and_searched(
     world: World, restored: Restored
 ) -> None:
     await world.running(make_appwrapper())
@@ -379,7 +368,7 @@ async def test_who_may_be_in_a_member_that_is_not_here_waits_until_it_has_come_a
     assert where(world.record(UID)) == (Phase.DISPATCHING, 2, "east")
 
 
-async def test_who_is_held_waits_until_the_members_are_certain_and_nobody_else_does(
+async def test_only_appwrappers_with_a_finalizer_wait_until_the_members_are_certain(
     world: World, restored: Restored
 ) -> None:
     """The backup may be older than the first member."""
@@ -401,7 +390,7 @@ async def test_who_is_held_waits_until_the_members_are_certain_and_nobody_else_d
     assert restored.settled == 1
 
 
-async def test_nothing_waits_for_certainty_of_members_where_nothing_is_held(
+async def test_recovery_without_finalizers_does_not_wait_for_certain_members(
     world: World, restored: Restored
 ) -> None:
     await world.admit(make_appwrapper())
@@ -410,7 +399,7 @@ async def test_nothing_waits_for_certainty_of_members_where_nothing_is_held(
     assert (restored.queued(), restored.settled) == ([UID], 1)
 
 
-async def test_who_was_found_where_the_database_has_it_is_looked_after_but_takes_no_turn(
+async def test_appwrapper_found_in_its_recorded_place_is_reconciled_but_not_dispatched(
     world: World, restored: Restored
 ) -> None:
     await world.running(make_appwrapper())
@@ -427,7 +416,7 @@ async def test_who_was_found_where_the_database_has_it_is_looked_after_but_takes
     assert (restored.queued(), restored.woken) == ([UID], [UID])
 
 
-async def test_later_attempt_in_a_member_that_comes_late_still_counts(
+async def test_later_attempt_in_a_member_connected_late_still_counts(
     world: World, restored: Restored
 ) -> None:
     await world.admit(make_appwrapper())
@@ -441,7 +430,7 @@ async def test_later_attempt_in_a_member_that_comes_late_still_counts(
     assert where(world.record(UID)) == (Phase.DISPATCHING, 2, "east")
 
 
-async def test_kind_of_the_hub_that_is_not_told_holds_up_only_those_who_wrap_it(
+async def test_unanswered_kind_of_the_hub_delays_only_appwrappers_that_wrap_it(
     world: World, restored: Restored
 ) -> None:
     await world.admit(make_appwrapper("aw", job()))
@@ -454,16 +443,14 @@ async def test_kind_of_the_hub_that_is_not_told_holds_up_only_those_who_wrap_it(
     assert [each["kind"] for each in logs if each["event"] == "search_unanswered"] == ["Job"]
 
 
-async def test_hub_that_gives_no_right_to_look_has_nothing(world: World, restored: Restored) -> None:
+async def test_hub_without_the_right_to_list_has_no_objects(world: World, restored: Restored) -> None:
     await world.admit(make_appwrapper())
     world.server.on("GET", ALL_PODS, refusal(403, "Forbidden"))
     await restored.begin()
     assert (restored.queued(), restored.settled) == ([UID], 1)
 
 
-async def test_what_a_restored_database_has_missed_is_looked_for_once(
-    world: World, restored: Restored
-) -> None:
+async def test_search_is_not_repeated_after_it_is_settled(world: World, restored: Restored) -> None:
     await world.admit(make_appwrapper())
     await restored.begin()
     asked = len(restored.server.requests())
@@ -472,15 +459,12 @@ async def test_what_a_restored_database_has_missed_is_looked_for_once(
     assert (restored.settled, len(restored.server.requests())) == (1, asked)
 
 
-# --- what nobody thought of ------------------------------------------------------------------------------------
-
-
 def fails(*_: object) -> Any:  # noqa: ANN401  # in place of whatever is asked
     raise RuntimeError("nobody thought of this")
 
 
 @pytest.mark.parametrize("at_fault", ["member", "hub"])
-async def test_answer_that_nobody_thought_of_is_counted_and_asked_for_again(
+async def test_internal_error_of_a_search_is_counted_and_the_search_repeated(
     world: World,
     restored: Restored,
     counted: Callable[[str], int],
@@ -502,7 +486,7 @@ async def test_answer_that_nobody_thought_of_is_counted_and_asked_for_again(
 
 
 @pytest.mark.parametrize("at_fault", ["member", "hub"])
-async def test_answer_that_is_merely_missing_is_not_counted(
+async def test_missing_answer_is_not_counted_as_an_internal_error(
     world: World, restored: Restored, counted: Callable[[str], int], at_fault: str
 ) -> None:
     await world.admit(make_appwrapper())
@@ -512,7 +496,7 @@ async def test_answer_that_is_merely_missing_is_not_counted(
     assert (restored.settled, counted("restore_recovery")) == (0, 0)
 
 
-async def test_object_of_which_nobody_can_say_whether_it_is_gone_counts_as_there(
+async def test_object_with_an_unreadable_state_counts_as_present(
     world: World, restored: Restored, counted: Callable[[str], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await world.running(make_appwrapper())
@@ -521,7 +505,7 @@ async def test_object_of_which_nobody_can_say_whether_it_is_gone_counts_as_there
     assert (record.phase, counted("restore_recovery")) == (Phase.RUNNING, 1)
 
 
-async def test_look_that_fails_is_followed_by_another(
+async def test_failed_search_is_repeated(
     world: World, restored: Restored, counted: Callable[[str], int]
 ) -> None:
     await world.admit(make_appwrapper())
@@ -537,7 +521,7 @@ async def test_look_that_fails_is_followed_by_another(
     assert (restored.queued(), restored.settled) == ([UID], 1)
 
 
-async def test_look_that_the_store_ends_is_the_last(world: World, restored: Restored) -> None:
+async def test_search_that_the_store_ends_is_not_repeated(world: World, restored: Restored) -> None:
     await world.admit(make_appwrapper())
     restored.add_finalizer()
     restored.are_all_here = False
@@ -587,7 +571,7 @@ def has_many(world: World, restored: Restored) -> None:
 
 
 @pytest.mark.usefixtures("no_collections")
-async def test_others_have_their_turn_while_many_are_withheld_and_while_they_are_let_go(
+async def test_other_tasks_run_while_many_appwrappers_are_withheld_and_released(
     world: World, restored: Restored
 ) -> None:
     has_many(world, restored)
@@ -607,7 +591,7 @@ async def test_others_have_their_turn_while_many_are_withheld_and_while_they_are
 
 
 @pytest.mark.usefixtures("no_collections")
-async def test_one_that_ends_while_others_are_looked_at_is_decided_on_as_it_is_by_then(
+async def test_appwrapper_that_ends_during_the_search_is_decided_on_its_current_record(
     world: World, restored: Restored
 ) -> None:
     has_many(world, restored)
@@ -621,7 +605,7 @@ async def test_one_that_ends_while_others_are_looked_at_is_decided_on_as_it_is_b
     assert are_left_alone(restored, [first, last]) == {first: True, last: False}
 
 
-async def test_more_than_are_committed_at_once_are_taken_over(world: World, restored: Restored) -> None:
+async def test_more_attempts_than_one_batch_are_taken_over(world: World, restored: Restored) -> None:
     names = MANY[:250]
     for name in names:
         record = make_record(name=name, requirements=PODS_ONLY)

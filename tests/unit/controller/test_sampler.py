@@ -100,7 +100,7 @@ def _default() -> QueueSample:
     return QueueSample("default", 1, one, 1, one)
 
 
-async def test_sample_that_cannot_be_written_is_missing_and_no_more(bench: Bench) -> None:
+async def test_failed_sample_is_missing_and_the_next_is_taken(bench: Bench) -> None:
     bench.chronicle.failure = errors.StoreUnavailable("no answer")
     async with running(bench):
         with capture_logs() as logs:
@@ -113,14 +113,14 @@ async def test_sample_that_cannot_be_written_is_missing_and_no_more(bench: Bench
     assert bench.times() == ["09:05:00"]
 
 
-async def test_who_leads_no_longer_ends(bench: Bench) -> None:
+async def test_fenced_sampler_ends(bench: Bench) -> None:
     bench.chronicle.failure = errors.Fenced("epoch 1 is over")
     async with running(bench) as task:
         with pytest.raises(errors.Fenced):
             await task
 
 
-async def test_cluster_that_is_away_has_what_it_had_when_it_was_last_sampled(bench: Bench) -> None:
+async def test_unreachable_cluster_has_the_capacity_of_its_last_sample(bench: Bench) -> None:
     bench.known["west"] = LedgerReading(Resources({"cpu": 4000}), Resources({"cpu": 3500}))
     await bench.sampler.sample(at(0))
     bench.known["west"] = None
@@ -131,7 +131,7 @@ async def test_cluster_that_is_away_has_what_it_had_when_it_was_last_sampled(ben
     assert bench.chronicle.asked == []
 
 
-async def test_cluster_that_is_away_since_before_we_lead_has_what_was_written_of_it(bench: Bench) -> None:
+async def test_cluster_unreachable_since_before_this_leader_has_its_recorded_capacity(bench: Bench) -> None:
     bench.chronicle.before = {"west": [WEST]}
     bench.known |= {"west": None, "south": None}
     for _ in range(2):
@@ -140,7 +140,7 @@ async def test_cluster_that_is_away_since_before_we_lead_has_what_was_written_of
     assert bench.chronicle.asked == [("west", at(0)), ("south", at(0))]
 
 
-async def test_cluster_that_is_no_longer_there_is_not_sampled(bench: Bench) -> None:
+async def test_removed_cluster_is_not_sampled(bench: Bench) -> None:
     bench.known["west"] = FULL
     await bench.sampler.sample(at(0))
     del bench.known["west"]
