@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from kubernetes_asyncio.client import ApiClient, Configuration
-from kubernetes_asyncio.config.config_exception import ConfigException
+from kubernetes_asyncio.client import Configuration
+from kubernetes_asyncio.config import ConfigException
 
 from dispatcher import errors
 from dispatcher.kube.client import JSON_PATCH, MERGE_PATCH, METADATA, ClusterClient, resource_of
+from dispatcher.kube.endpoint import Endpoint, library_authorization
 from tests.fakes import FakeApiServer, answer, client_of, hang_up, never, refusal, text, watch
 from tests.unit.virtual_time import monotonic, until
 
@@ -144,8 +146,7 @@ async def test_broken_connection_means_that_nobody_knows(
 
 
 async def test_nobody_listening_means_that_nobody_knows() -> None:
-    configuration = Configuration(host="http://127.0.0.1:1")
-    async with ClusterClient(ApiClient(configuration=configuration)) as client:
+    async with ClusterClient(Endpoint("http://127.0.0.1:1")) as client:
         with pytest.raises(errors.Unavailable, match="ClientConnectorError"):
             await client.get("/x")
 
@@ -353,10 +354,11 @@ async def test_token_is_asked_for_anew_each_time_and_its_failure_is_not_the_end(
         except StopIteration:
             raise ConfigException("exec: the cloud's tool failed") from None
 
-    configuration = Configuration(host=server.url)
+    configuration = Configuration()
     configuration.api_key = {"BearerToken": ""}
     configuration.refresh_api_key_hook = refresh
-    async with ClusterClient(ApiClient(configuration=configuration)) as client:
+    to = Endpoint(server.url, authorization=library_authorization(configuration))
+    async with ClusterClient(to) as client:
         await client.get("/x")
         await client.get("/x")
         with pytest.raises(errors.Unavailable, match="the cloud's tool failed"):
@@ -397,17 +399,22 @@ async def test_password_in_a_netrc_is_none_of_ours(server: FakeApiServer) -> Non
     assert server.asked[0].headers["Authorization"] == "Bearer s3cret"
 
 
-def through_kubeconfig(configuration: Configuration, proxy: str, _monkeypatch: pytest.MonkeyPatch) -> None:
-    configuration.proxy = proxy
+NOWHERE = Endpoint("http://127.0.0.1:1")
 
 
-def through_environment(_configuration: Configuration, proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def through_kubeconfig(proxy: str, _monkeypatch: pytest.MonkeyPatch) -> Endpoint:
+    return replace(NOWHERE, proxy=proxy)
+
+
+def through_environment(proxy: str, monkeypatch: pytest.MonkeyPatch) -> Endpoint:
     monkeypatch.setenv("http_proxy", proxy)
+    return NOWHERE
 
 
-def around_environment(_configuration: Configuration, proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def around_environment(proxy: str, monkeypatch: pytest.MonkeyPatch) -> Endpoint:
     monkeypatch.setenv("http_proxy", proxy)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
+    return NOWHERE
 
 
 @pytest.mark.parametrize(
@@ -415,12 +422,10 @@ def around_environment(_configuration: Configuration, proxy: str, monkeypatch: p
     [(through_kubeconfig, True), (through_environment, True), (around_environment, False)],
 )
 async def test_proxy_is_the_kubeconfigs_else_the_environments(
-    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None], arrives: bool
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., Endpoint], arrives: bool
 ) -> None:
     server.on("GET", "/x", answer({"through": "the proxy"}))
-    configuration = Configuration(host="http://127.0.0.1:1")
-    configure(configuration, server.url, monkeypatch)
-    async with ClusterClient(ApiClient(configuration=configuration)) as client:
+    async with ClusterClient(configure(server.url, monkeypatch)) as client:
         if arrives:
             assert await client.get("/x") == {"through": "the proxy"}
         else:
