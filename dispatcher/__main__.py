@@ -1,6 +1,6 @@
-"""The console entries: `dispatcher migrate`, `run`, `clusters …`, `queue`, …, and `kubectl aw …`, which asks only.
+"""The console entries: `dispatcher migrate`, `run`, `clusters …`, `queue`, …, and `kubectl aw …`, which only reads.
 
-They parse, then call what does the work.
+The commands parse and then call the modules that do the work.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ commands = typer.Typer(
     help="Queues AppWrappers in Postgres and creates their wrapped objects only when the whole gang fits.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,  # it would take what stands in brackets for markup, and not show it
+    rich_markup_mode=None,  # rich would read text in brackets as markup and not show it
 )
 commands.add_typer(clusters.commands)
 commands.add_typer(history.commands)
 
 plugin = typer.Typer(
     name="kubectl aw",
-    help="Asks the dispatcher's database what waits, what became of it, and what was used.",
+    help="Reads the dispatcher's database: the pending queue, AppWrappers and their history, and usage.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
     add_completion=False,
@@ -69,8 +69,8 @@ LogFormat = Annotated[
 def migrate(
     database_url: DatabaseUrl = None, log_level: LogLevel = None, log_format: LogFormat = None
 ) -> None:
-    """Bring the database to the schema this version needs. Safe to repeat, and beside a running dispatcher."""
-    # Imported where they are needed: what the commands have in common takes a fifth of the time.
+    """Migrate the database to the schema of this version. Safe to repeat, and while a dispatcher runs."""
+    # Imported here, because other commands do not need it and importing takes most of their time.
     from dispatcher.store import migrate as migrations
     from dispatcher.store import revision
 
@@ -80,8 +80,8 @@ def migrate(
     typer.echo(f"the database is at revision {revision.current_revision(url)}")
     if left:
         typer.echo(
-            "This account may not set up all of the readers' roles. An account that may (docs/history.md, Who may) has "
-            "to run this first, and then this command again:",
+            "This account lacks the rights to set up all reader roles. Run these statements as an account that has "
+            "them (docs/history.md, Who may), and then this command again:",
             err=True,
         )
         for statement in left:
@@ -100,20 +100,24 @@ def run(
     ] = None,
     listen_address: Annotated[
         str | None,
-        typer.Option(help="Where probes and metrics are served.  [default: 127.0.0.1]", show_default=False),
+        typer.Option(help="Address of probes and metrics.  [default: 127.0.0.1]", show_default=False),
     ] = None,
     listen_port: Annotated[
         int | None,
-        typer.Option(help="Their port; 0 lets the system choose.  [default: 8081]", show_default=False),
+        typer.Option(
+            help="Port of probes and metrics; 0 lets the system choose.  [default: 8081]", show_default=False
+        ),
     ] = None,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
 ) -> None:
     """Run the dispatcher until it is stopped.
 
-    It watches AppWrappers, queues them, and creates what they wrap once the whole gang fits. Several may run
-    beside each other: one leads, the others take over within the lease. Every setting can be given in the
-    environment as DISPATCHER_<NAME>; the flags here are those a person needs.
+    The dispatcher watches AppWrappers, queues them, and creates their wrapped objects once the whole gang fits. Of
+    several replicas one leads; another takes over within the lease. Every setting has an environment variable
+    DISPATCHER_<NAME>; the settings that people change most often have a flag.
+
+    Example: dispatcher run --kubeconfig hub.kubeconfig --database-url postgresql:///dispatcher
     """
     settings = _settings(
         database_url=database_url,
@@ -131,7 +135,7 @@ def run(
 
 
 def main() -> None:
-    """Run a command of `dispatcher`; what went wrong on purpose is one line on stderr and an exit code."""
+    """Run a command of `dispatcher`; a `DispatcherError` becomes one line on stderr and an exit code."""
     _run(commands, "dispatcher")
 
 
@@ -141,7 +145,7 @@ def kubectl_plugin() -> None:
 
 
 def complete_kubectl_plugin() -> None:
-    """Say what may come next in `kubectl aw`, as kubectl runs the program `kubectl_complete-aw`."""
+    """Print completions of `kubectl aw`, as kubectl runs the program `kubectl_complete-aw`."""
     completion.complete(plugin, sys.argv[1:])
 
 

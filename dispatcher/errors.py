@@ -39,17 +39,17 @@ class DispatcherError(Exception):
 
 
 class SettingsError(DispatcherError):
-    """What the operator configured cannot work; the message says what to change."""
+    """The configuration cannot work; the message says what to change."""
 
 
 class CommandFailed(DispatcherError):
-    """What a person asked for on the command line was not done; the message says why, and what to do."""
+    """A command failed; the message says why, and what to do."""
 
     exit_code = 1
 
 
 class TryAgain(CommandFailed):
-    """The database could not be reached, or took too long: the same may work in a moment."""
+    """The database could not be reached or took too long; the same command may work later."""
 
     exit_code = 3
 
@@ -75,7 +75,7 @@ class SchemaMismatch(StoreError):
 
 
 class DataRefused(StoreError):
-    """The database cannot hold this very data; nothing was written, and trying again cannot help."""
+    """Postgres cannot store this data; nothing was written, and a retry cannot help."""
 
 
 class ClusterError(DispatcherError):
@@ -106,7 +106,7 @@ class WriteForbiddenByFence(ClusterError):
 
 
 class Refused(ClusterError):
-    """The API server answered no: nothing was done. `reason` is the Status reason it gave."""
+    """The API server refused and did nothing. `reason` is the reason of its Status."""
 
     def __init__(self, message: str, reason: str = "") -> None:
         super().__init__(message)
@@ -114,11 +114,11 @@ class Refused(ClusterError):
 
 
 class Unauthorized(Refused):
-    """401: the credentials are not, or no longer, good."""
+    """401: the credentials are invalid or expired."""
 
 
 class Forbidden(Refused):
-    """403: not allowed, over a quota, or the namespace is being deleted; `reason` and message tell."""
+    """403: not allowed, over a quota, or the namespace is being deleted; see `reason` and message."""
 
 
 class NotFound(Refused):
@@ -133,7 +133,7 @@ class ImpossibleName(NotFound):
 
 
 class Conflict(Refused):
-    """409: a version or uid that was believed no longer holds."""
+    """409: a precondition on the resource version or uid does not hold."""
 
 
 class AlreadyExists(Conflict):

@@ -1,7 +1,6 @@
-"""Logging: constant event names with keys and values, one line a decision, never an object or a secret.
+"""Structured logging: constant event names with keys and values, one line per decision, never an object or a secret.
 
-Exceptions that nobody thought of are logged and counted here by the worker that goes on after one: for the whole
-process, as the log is.
+Internal errors are logged and counted here, for the whole process, by the worker that continues after them.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ def configure(level: str, style: str) -> None:
 
 
 def get(name: str) -> structlog.typing.FilteringBoundLogger:
-    """The logger of one module; `name` is the word the log line carries as `component`."""
+    """Return the logger of one module; `name` is its `component` in every line."""
     logger: structlog.typing.FilteringBoundLogger = structlog.get_logger(component=name)
     return logger
 
@@ -49,7 +48,7 @@ _internal_errors: Final[Counter[str]] = Counter()
 
 
 def internal_error(worker: str, error: BaseException, **key: object) -> None:
-    """Log and count an exception that one key has caused; its worker goes on with the others.
+    """Log and count an exception that one key caused; its worker continues with the other keys.
 
     `worker` is a constant: it is a label of the metric. `key` says which object the exception is about.
     """
@@ -58,10 +57,10 @@ def internal_error(worker: str, error: BaseException, **key: object) -> None:
 
 
 def count_internal_error(worker: str) -> None:
-    """Count one that is logged in words of its own."""
+    """Count an internal error that the caller logs itself."""
     _internal_errors[worker] += 1
 
 
 def internal_errors() -> dict[str, int]:
-    """Return how many such exceptions there were since the process began, by worker."""
+    """Return the number of internal errors since the process began, by worker."""
     return dict(_internal_errors)

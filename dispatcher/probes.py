@@ -1,7 +1,7 @@
-"""What can be asked of a running dispatcher: alive, ready, and its metrics.
+"""HTTP endpoints of a running dispatcher: liveness, readiness and metrics.
 
-`/healthz` answers as long as the event loop turns. `/readyz` is 200 when it does its part: as leader with all
-its watches in place, or as a standby that can see the database; else 503 with the reason. `/metrics` is
+`/healthz` answers while the event loop runs. `/readyz` is 200 for a leader whose watches are complete and for a
+standby that reaches the database; else 503 with the reason. `/metrics` is
 Prometheus text.
 """
 
@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 
 
 class Role(StrEnum):
-    """What this process is at the moment."""
+    """The role of this process."""
 
     STARTING = "starting"
     STANDBY = "standby"
@@ -29,16 +29,16 @@ class Role(StrEnum):
 
 @dataclass
 class Health:
-    """What the loops last knew of themselves; set by `app`, read by the probes."""
+    """The health of the loops; set by `app`, read by the probes."""
 
     role: Role = Role.STARTING
     problem: str = "it has not reached the database yet"
     watches_ready: Callable[[], bool] = field(default=lambda: False)
     concern: Callable[[], str] = field(default=str)
-    """What keeps a leader from its work though its watches are there, in a sentence; empty if nothing does."""
+    """Returns why a leader whose watches are complete cannot work, as a sentence; empty if it can."""
 
     def verdict(self) -> tuple[bool, str]:
-        """Whether it is ready, and a line that says what it is or what is missing."""
+        """Return whether the process is ready, and one line with its role or its problem."""
         if self.problem:
             return False, f"{self.role}: {self.problem}"
         if self.role is Role.LEADER and not self.watches_ready():
@@ -57,7 +57,7 @@ Amounts = Mapping[tuple[str, ...], int]
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What the leader knows at the moment of a scrape; amounts of resources are in base units (cpu in milli)."""
+    """The leader's figures at a scrape; amounts of resources are in base units (cpu in milli)."""
 
     phases: Mapping[str, int] = field(default_factory=dict)
     waiting: Mapping[str, int] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Figures:
 
 
 class Metrics(Collector):
-    """The dispatcher's metrics: distributions are kept here, figures of the moment are asked for when scraped."""
+    """The dispatcher's metrics: distributions are kept here, current figures are computed at each scrape."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
@@ -106,7 +106,7 @@ class Metrics(Collector):
         self.registry.register(self)
 
     def collect(self) -> Iterator[Metric]:
-        """The figures of now, for one scrape."""
+        """Yield the current figures, for one scrape."""
         now = self.figures()
         yield _gauge("dispatcher_appwrappers", "AppWrappers by phase", ["phase"], _by_name(now.phases))
         yield _gauge(

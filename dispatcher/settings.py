@@ -20,8 +20,8 @@ class Settings(BaseModel):
     model_config = ConfigDict(frozen=True)
 
     database_url: SecretStr = SecretStr("")
-    """A libpq URL, `postgresql://user:password@host:port/name` or `…/name?host=/socket/folder`. No default:
-    the queue must not start empty in the wrong place."""
+    """A libpq URL, `postgresql://user:password@host:port/name` or `…/name?host=/socket/folder`. No default: the queue
+    must not start empty in the wrong place."""
 
     database_tls: Literal["verified", "unverified"] = "verified"
     """`verified` refuses a database on another host unless the URL has `sslmode=verify-full`; a socket and the loopback
@@ -42,7 +42,7 @@ class Settings(BaseModel):
     """Port of probes and metrics; 0 lets the system choose. 8081 as MCAD and most controllers do."""
 
     lease_seconds: Annotated[float, Field(ge=1, le=300)] = 15.0
-    """How long a leader leads without renewing. A takeover after a crash takes up to this long."""
+    """Seconds for which a lease is valid without renewal. A takeover after a crash takes at most this long."""
 
     renew_seconds: Annotated[float, Field(gt=0, le=60)] = 3.0
     """Time between renewals: five tries before the lease runs out."""
@@ -54,15 +54,15 @@ class Settings(BaseModel):
     """Longest wait for a read from an API server."""
 
     cycle_seconds: Annotated[float, Field(ge=0, le=10)] = 0.05
-    """Least time between two dispatch cycles: lets arrivals gather, costs at most this much latency."""
+    """Least time between two scheduling cycles: arrivals gather, at the price of at most this much latency."""
 
     poll_seconds: Annotated[float, Field(gt=0, le=600)] = 10.0
-    """Longest time between two dispatch cycles, should a wake-up be lost."""
+    """Longest time between two scheduling cycles, in case a wake-up is lost."""
 
     declared_demand: Literal["larger", "trusted"] = "larger"
     """How `custompodresources` are charged where the template says what its pods ask for: the larger of the two, of
-    each resource, or what is declared alone, as MCAD did. The larger, so that nobody gets what he does not declare,
-    and a kind that makes no pods holds nothing."""
+    each resource, or what is declared alone, as MCAD did. The larger, so that nobody gets what he does not declare, and
+    a kind that makes no pods holds nothing."""
 
     max_priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
     """The highest priority that counts, in namespaces whose annotation `dispatcher.codeflare.dev/max-priority` says
@@ -74,27 +74,27 @@ class Settings(BaseModel):
     any slope would pass after a while."""
 
     queued_per_namespace: Annotated[int, Field(ge=1, le=10**9)] = 5000
-    """How many AppWrappers of a namespace may be queued or suspended; the rest waits outside the queue, by age, and
-    costs nothing there. Far more than people submit by hand, and a tenth of what one dispatcher is measured with."""
+    """AppWrappers of one namespace that may be queued or suspended. More wait outside the queue, oldest first, and cost
+    nothing there. 5000: far more than people submit by hand, and a tenth of what one dispatcher is measured with."""
 
     queue_policy: Literal["BestEffortFIFO", "StrictFIFO"] = "BestEffortFIFO"
-    """BestEffortFIFO lets those that fit pass one that does not; StrictFIFO keeps the order at any price. The
-    default keeps GPUs busy; `starvation_bound_seconds` bounds what it costs the one that is passed."""
+    """BestEffortFIFO dispatches gangs that fit before an older gang that does not; StrictFIFO always keeps the order.
+    The default keeps GPUs busy; `starvation_bound_seconds` bounds how long a gang is passed over."""
 
     starvation_bound_seconds: Annotated[float, Field(ge=0)] = 600.0
-    """How long a gang may be blocked at the head before capacity is kept for it; only in BestEffortFIFO. Ten
-    minutes: long against the noise of small jobs, short against a working day."""
+    """Seconds a gang may be blocked at the head of the queue before it gets a backfill reservation; BestEffortFIFO
+    only. Ten minutes: long compared with small jobs, short compared with a working day."""
 
     reservation_bound_seconds: Annotated[float, Field(gt=0, le=366 * 86400)] = 24 * 3600.0
     """How long a backfill reservation may take to be complete before it moves to another cluster. Once each cluster was
-    tried that the gang may go to, it ends for at least `starvation_bound_seconds`, and begins anew with twice that.
-    One day, as the default of Slurm's `bf_window`: longer than most runs, so that a reservation outlasts them in its
-    first round; short enough that a wrong choice of cluster is corrected the next day. Set it above the longest run if
-    that is known."""
+    tried that the gang may go to, it ends for at least `starvation_bound_seconds`, and begins anew with twice that. One
+    day, as the default of Slurm's `bf_window`: longer than most runs, so that a reservation outlasts them in its first
+    round; short enough that a wrong choice of cluster is corrected the next day. Set it above the longest run if that
+    is known."""
 
     kept_seconds: Annotated[float, Field(ge=0, le=366 * 86400)] = 7 * 86400.0
-    """How long what is left of an AppWrapper after its end stays for its logs, if its annotations ask for nothing
-    shorter; 0 removes it at once. A week, as in AppWrapper v1beta2: over a weekend, and bounded."""
+    """Seconds for which the objects of an ended AppWrapper are kept for their logs, unless its annotations ask for
+    less; 0 removes them at once. A week, as in AppWrapper v1beta2: longer than a weekend, and bounded."""
 
     history_days: Annotated[float, Field(ge=1, le=36600)] = 400.0
     """How long history is kept, in days; it is dropped by whole months, one a day at most. With a year and a month,
@@ -105,11 +105,11 @@ class Settings(BaseModel):
     timeouts it has set for itself. Five minutes: ten times the reader's own timeout, and no harm to the queue yet."""
 
     probe_seconds: Annotated[float, Field(gt=0, le=300)] = 5.0
-    """How often a member cluster is asked whether it is there, and its kubeconfig read again."""
+    """Seconds between two probes of a member cluster; each also reads its kubeconfig again."""
 
     unreachable_seconds: Annotated[float, Field(ge=0, le=3600)] = 15.0
-    """For so long a member cluster may not answer before it counts as unreachable; nothing new goes there from the
-    first answer that is missed. A restart of an API server takes less."""
+    """Seconds without an answer after which a member cluster counts as unreachable; after its first missed answer
+    nothing new is dispatched there. A restart of an API server takes less."""
 
     unlisted_seconds: Annotated[float, Field(ge=1, le=3600)] = 60.0
     """Seconds for which a leader may be unable to list the MemberClusters, while members are known, before it gives up
@@ -118,16 +118,16 @@ class Settings(BaseModel):
     that is being replaced is back, in less; giving up earlier helps nobody, since nothing is dispatched meanwhile."""
 
     sample_seconds: Annotated[int, Field(ge=1, le=600)] = 300
-    """How often it is written down for history how full every cluster is and how long every queue, at multiples of it
-    on the database's clock. Five minutes: fine enough for the curve of a day, and a hundred thousand rows a year for
-    each cluster and resource. At most ten: for longer no sample stands, and utilisation would have gaps."""
+    """Seconds between two samples of every cluster's capacity and every queue's length, taken at multiples of it on the
+    database's clock. Five minutes: fine enough for the curve of a day, and a hundred thousand rows a year for each
+    cluster and resource. At most ten: for longer no sample stands, and utilisation would have gaps."""
 
     concurrency: Annotated[int, Field(ge=1, le=1024)] = 32
-    """How many AppWrappers of one cluster are reconciled at once, which bounds the connections to its API server. Each
-    cluster has as many of its own: those of one that does not answer hold up no others."""
+    """AppWrappers of one cluster that are reconciled at once, which bounds the connections to its API server. Each
+    cluster has its own limit: a cluster that does not answer delays no other."""
 
     submitter: Literal["namespace", "annotation"] = "namespace"
-    """What says who submitted an AppWrapper: its namespace alone, or its annotation `dispatcher.codeflare.dev/user`.
+    """Where the submitter of an AppWrapper is read: its namespace, or its annotation `dispatcher.codeflare.dev/user`.
     The namespace, because anybody can write the annotation where `manifests/submitter-policy.yaml` is not enforced."""
 
     author_check: Literal["policy", "review", "off"] = "policy"
@@ -141,8 +141,8 @@ class Settings(BaseModel):
     known. Kubernetes' own, because pods there may do what no user of a queue should."""
 
     wrapped_secrets: Literal["refused", "stored"] = "refused"
-    """Whether an AppWrapper may wrap a Secret with values in it. `stored` keeps them in the database as they are, to be
-    read by its owner and in its backups; refused, because a Secret is as well created beside its AppWrapper."""
+    """Whether an AppWrapper may wrap a Secret with values. `stored` keeps the values in the database, where its owner
+    and its backups show them. `refused`, because users can create a Secret beside their AppWrapper."""
 
     log_level: str = "info"
     """Least level that is logged: debug, info, warning or error."""

@@ -1,8 +1,7 @@
-"""`dispatcher clusters`: declare clusters, close them, empty them, take them away, and see how they are.
+"""`dispatcher clusters`: add, cordon, drain, remove and list clusters.
 
-The commands parse, and say what came of it; what they write is in `hub` and `joining`. Every one is safe to repeat.
-Without a command, history tells how the clusters are: for that nothing is imported that only the hub needs, which takes
-half a second.
+The commands parse and print; `hub_client` and `add_member` write. Every command is safe to repeat. Without a
+subcommand the database describes the clusters, and nothing is imported that only the hub needs.
 """
 
 from __future__ import annotations
@@ -82,10 +81,9 @@ def clusters(
     database_url: DatabaseUrlIfAny = "",
     hub_kubeconfig: HubKubeconfig = "",
 ) -> None:
-    """Show how full the clusters are and what happened to them last; or declare, close and empty them.
+    """Show the capacity and the last event of each cluster; or add, cordon, drain and remove clusters.
 
-    It is told from the database, with capacity as it was sampled last; without a database, it is what the hub says, as
-    list has it.
+    The database is read, with capacity as of the last sample. Without a database the hub is asked, as by list.
     """
     if context.invoked_subcommand:
         return
@@ -113,9 +111,9 @@ def list_clusters(
     output: Format = None,
     hub_kubeconfig: HubKubeconfig = "",
 ) -> None:
-    """Show the clusters that gangs go to, what is free there, and why one gets nothing.
+    """Show the clusters, their free capacity, and why a cluster gets no gangs.
 
-    Free is what a gang could still ask for: the reserve is taken off already.
+    Free capacity is what a gang could request now: the reserve is already subtracted.
     """
 
     async def act(hub: HubClient) -> None:
@@ -148,11 +146,11 @@ def add(
     yes: Yes = False,
     hub_kubeconfig: HubKubeconfig = "",
 ) -> None:
-    """Declare a member cluster, or change one: what is given counts, the rest stays as it is.
+    """Add a member cluster, or change one: options that are left out keep their value.
 
-    The kubeconfig is checked and tried before anything is written. It has to hold everything in itself: a program
-    to run, the name of a file, or TLS that is not verified is refused. Giving a member a new one rotates it, without a
-    restart. The name hub is for the cluster of the AppWrappers themselves, which needs no kubeconfig.
+    The kubeconfig is checked and tried before anything is written. It must be self-contained: exec plugins, names of
+    files and unverified TLS are refused. Adding a member again with a new kubeconfig rotates it, without a restart. The
+    name hub stands for the cluster of the AppWrappers themselves, which needs no kubeconfig.
     """
     from dispatcher.cli.add_member import Wanted, join
     from dispatcher.kube.kubeconfig import LARGEST_FILE, minified
@@ -181,7 +179,7 @@ def add(
     )
 )
 def cordon(name: Name, reason: Reason = "", hub_kubeconfig: HubKubeconfig = "") -> None:
-    """Dispatch nothing new to a cluster. What runs there goes on."""
+    """Stop dispatching to a cluster. Gangs that run there keep running."""
     _change(name, hub_kubeconfig, {"cordoned": True, **_because(reason)})
 
 
@@ -199,7 +197,7 @@ def uncordon(name: Name, hub_kubeconfig: HubKubeconfig = "") -> None:
     )
 )
 def drain(name: Name, reason: Reason = "", hub_kubeconfig: HubKubeconfig = "") -> None:
-    """Empty a cluster: nothing new is dispatched there, and what runs there is queued again and goes elsewhere."""
+    """Empty a cluster: stop dispatching to it, and requeue the gangs that run there."""
     _change(name, hub_kubeconfig, {"cordoned": True, "drain": True, **_because(reason)})
 
 
@@ -215,7 +213,7 @@ def remove(
     namespace: Namespace = "",
     hub_kubeconfig: HubKubeconfig = "",
 ) -> None:
-    """Take a member cluster away, and the Secret that add has made for it. Nothing in the cluster is touched."""
+    """Remove a member cluster and the Secret that add created for it. Nothing inside the cluster is changed."""
     _on_hub(hub_kubeconfig, namespace or own_namespace(), lambda hub: _remove(hub, name, force=force))
 
 

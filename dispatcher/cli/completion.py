@@ -1,7 +1,7 @@
-"""What can come next on a command line, for kubectl, which asks a program of its own about each plugin.
+"""Completions of `kubectl aw`.
 
-kubectl runs `kubectl_complete-aw` with the words so far and the one that is being typed, and reads a candidate a line
-and what is to be done with them.
+kubectl runs `kubectl_complete-aw` with the words so far and the word being typed, and reads one candidate per line and
+then a directive.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import typer
 from typer.completion import get_completion_inspect_parameters
 
 NO_FILES: Final = ":4"
-"""kubectl's word for: these are all, and files are none of them."""
+"""kubectl's directive that no names of files are offered (cobra's ShellCompDirectiveNoFileComp)."""
 
 _PROGRAM: Final = "kubectl-aw"
 
 
 def complete(program: typer.Typer, words: Sequence[str]) -> None:
-    """Print what the last of the words may become."""
-    # Has typer know the shells; that is all it is for here. And it is asked as bash asks, since it has no other way.
+    """Print the completions of the last word."""
+    # Registers typer's shells. typer completes only as a shell asks, so this asks as bash does.
     get_completion_inspect_parameters()
     os.environ |= {
         "COMP_WORDS": shlex.join([_PROGRAM, *words]),

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 LONGEST: Final = timedelta(days=365 * 100)
-"""No history is older, and what is added to any time of it is still a time."""
+"""Longer than any history, and short enough that adding it to a date does not overflow."""
 
 _UNITS: Final = {
     "s": timedelta(seconds=1),
@@ -20,7 +20,7 @@ _WRITTEN: Final = re.compile(r"(\d{1,8}(?:\.\d{1,6})?)([smhdw])", re.ASCII)
 
 
 class NotWritten(ValueError):
-    """What was written is no duration or moment; the message says what would be."""
+    """The text is no duration or moment; the message shows one."""
 
 
 def duration(written: str) -> timedelta:
@@ -33,12 +33,12 @@ def duration(written: str) -> timedelta:
     number, unit = found.groups()
     length = float(number) * _UNITS[unit]
     if not timedelta() < length <= LONGEST:
-        raise NotWritten(f"{written!r} is no duration that is asked for: more than none, at most 100 years")
+        raise NotWritten(f"{written!r} is out of range: a duration is more than 0 and at most 100 years")
     return length
 
 
 def moment(written: str, now: datetime) -> datetime:
-    """Read a moment: so long ago, or a day or time of ISO 8601, in UTC where it names no other zone."""
+    """Read a moment: a duration ago, or an ISO 8601 date or time, in UTC unless it names another zone."""
     if _WRITTEN.fullmatch(written.strip()):
         return now - duration(written)
     try:

@@ -1,8 +1,8 @@
-"""What the help of a command ends with: the command as people type it."""
+"""The examples at the end of a command's help."""
 
 from __future__ import annotations
 
 
 def examples(*lines: str) -> str:
-    """Lay out what a command's help ends with; the mark keeps the lines as they are."""
+    """Return an epilog of examples; its first character keeps typer from joining the lines."""
     return "\n".join(("\b", "Examples:", *(f"  {line}" for line in lines), ""))

@@ -144,10 +144,10 @@ def show_queue(
     every: Every = EVERY,
     database_url: DatabaseUrl = "",
 ) -> None:
-    """Show what waits, in the order in which it is looked at, and why.
+    """Show the pending queue in scheduling order, and why each AppWrapper is pending.
 
-    What may not go yet has no position and stands last. The estimated start is what others like it had to wait lately;
-    it is unknown where there were too few.
+    An AppWrapper that may not be dispatched yet has no position and is listed last. The estimated start comes from the
+    recent waits of similar AppWrappers; it is unknown if there were too few.
     """
 
     def look() -> Report:
@@ -174,16 +174,16 @@ def show(
     namespace: Namespace = "",
     uid: Annotated[bool, typer.Option("--uid", help="NAME is the uid.")] = False,
     all_of_it: Annotated[
-        bool, typer.Option("--all", help="All that ever had the name, not the newest alone.")
+        bool, typer.Option("--all", help="Show every AppWrapper that ever had the name, not only the newest.")
     ] = False,
     again: Watch = False,
     every: Every = EVERY,
     database_url: DatabaseUrl = "",
 ) -> None:
-    """Show what an AppWrapper is and was: what became of it, its attempts, and what happened when.
+    """Show an AppWrapper: its state, its attempts and its timeline.
 
-    Those that were deleted long ago are shown, too. Where several had the name, in any namespace, the newest is shown.
-    As CSV it is the timeline.
+    Deleted AppWrappers are found, too. If several had the name, in any namespace, the newest is shown. CSV output is
+    the timeline.
     """
     most = None if all_of_it else 1
 
@@ -200,7 +200,7 @@ def show(
     found, count = look()
     typer.echo(_told(found, output))
     if count > len(found):
-        note(f"{count - len(found)} more had that name: --all shows them, and -n those of one namespace.")
+        note(f"{count - len(found)} more had that name: --all shows them, -n limits them to one namespace.")
 
 
 @commands.command(
@@ -218,20 +218,23 @@ def history(
     queue: Queue = "",
     state: Annotated[
         Phase | None,
-        typer.Option(case_sensitive=False, metavar="STATE", help="Only in this state.", show_default=False),
+        typer.Option(
+            case_sensitive=False, metavar="STATE", help="Only AppWrappers in this state.", show_default=False
+        ),
     ] = None,
     outcome: Annotated[
         Outcome | None,
-        typer.Option(help="Only what ended so.", show_default=False),
+        typer.Option(help="Only AppWrappers with this outcome.", show_default=False),
     ] = None,
     limit: Annotated[
-        int, typer.Option(min=1, max=MOST_ROWS, metavar="ROWS", help="At most so many, the newest.")
+        int,
+        typer.Option(min=1, max=MOST_ROWS, metavar="ROWS", help="Most AppWrappers to show, newest first."),
     ] = 50,
     database_url: DatabaseUrl = "",
 ) -> None:
-    """Show the AppWrappers there were, the newest first: what became of them, how long they waited and ran.
+    """Show AppWrappers, newest first: state, outcome, and how long each waited and ran.
 
-    All that were there at some time in the window count, those that still wait or run included.
+    Every AppWrapper that existed at some time in the window is listed, also one that still waits or runs.
     """
     window = since_until(since, until)
     of = Filter(namespace, user, queue, state or "", outcome or "")
@@ -253,19 +256,19 @@ def usage(
     until: Until = "",
     by: Annotated[
         list[GroupBy] | None,
-        typer.Option(help="Told apart by what; may be repeated.  [default: namespace]", show_default=False),
+        typer.Option(help="Group by this; repeatable.  [default: namespace]", show_default=False),
     ] = None,
-    per: Annotated[Period, typer.Option(help="Added up for how long.")] = Period.TOTAL,
+    per: Annotated[Period, typer.Option(help="Aggregation period.")] = Period.TOTAL,
     output: Shown = None,
     namespace: Namespace = "",
     user: User = "",
     queue: Queue = "",
     database_url: DatabaseUrl = "",
 ) -> None:
-    """Show what was used: core-, GiB- and GPU-hours, and the share of the GPU-hours that are shown.
+    """Show usage: core-, GiB- and GPU-hours, and each row's share of the GPU-hours shown.
 
-    It counts what was held, from the dispatch until it was free again, since nobody else could use it; what runs counts
-    up to now. Hours and days are those of UTC, and an hour in which the window begins counts as a whole.
+    Usage counts the capacity that an AppWrapper held, from its dispatch until the capacity was free again; a running
+    AppWrapper counts up to now. Hours and days are UTC, and the hour in which the window begins counts as a whole.
     """
     window, keys = since_until(since, until), by or [GroupBy.NAMESPACE]
     found = ask(
@@ -289,9 +292,9 @@ def waits(
     queue: Queue = "",
     database_url: DatabaseUrl = "",
 ) -> None:
-    """Show how long was waited until the first start: percentiles for each day, queue, namespace and number of GPUs.
+    """Show the wait until the first start: percentiles for each day, queue, namespace and number of GPUs.
 
-    A wait counts on the day it began, in UTC. Those that wait still count with what they have waited so far.
+    A wait counts on the UTC day on which it began. A pending AppWrapper counts with its wait so far.
     """
     window = since_until(since, until)
     found = ask(database_url, lambda reports: reports.waits(window, Filter(namespace, queue=queue)))
@@ -308,7 +311,7 @@ def waits(
 def sql(
     query: Annotated[
         str,
-        typer.Argument(metavar="QUERY", help="One SQL query; - reads it from a pipe.", show_default=False),
+        typer.Argument(metavar="QUERY", help="One SQL query; - reads it from stdin.", show_default=False),
     ],
     output: Shown = None,
     limit: Annotated[
@@ -316,17 +319,17 @@ def sql(
         typer.Option(
             min=1,
             metavar="ROWS",
-            help=f"At most so many rows.  [default: {ROWS_ON_TERMINAL} on a terminal, else all]",
+            help=f"Most rows to show.  [default: {ROWS_ON_TERMINAL} on a terminal, else all]",
             show_default=False,
         ),
     ] = None,
     timeout: Timeout = "30s",
     database_url: DatabaseUrl = "",
 ) -> None:
-    """Ask a question of your own, in SQL, of the views in schema history.
+    """Run an SQL query on the views of schema history.
 
-    It is answered in a transaction that can write nothing, with the rights of the role dispatcher_reader, which can
-    read those views and nothing else. It is one query: SELECT, WITH, VALUES or TABLE.
+    The query is one SELECT, WITH, VALUES or TABLE. It runs in a read-only transaction as the role dispatcher_reader,
+    which can read these views and nothing else.
     """
     if query == "-":
         query = sys.stdin.buffer.read().decode(errors="surrogateescape")

@@ -1,4 +1,4 @@
-"""What the commands of `dispatcher clusters` can be given, and what of it is refused before anything is done."""
+"""Options of `dispatcher clusters`, and the checks that refuse a value before anything is done."""
 
 from __future__ import annotations
 
@@ -75,17 +75,19 @@ Format = Annotated[
 Kubeconfig = Annotated[
     typer.FileBinaryRead | None,
     typer.Option(
-        metavar="FILE", help="How the member is reached; - reads it from a pipe.", show_default=False
+        metavar="FILE", help="Kubeconfig of the member cluster; - reads it from stdin.", show_default=False
     ),
 ]
 Context = Annotated[
     str,
-    typer.Option(metavar="NAME", help="Which context of it.  [default: the current one]", show_default=False),
+    typer.Option(
+        metavar="NAME", help="Context of the kubeconfig.  [default: its current context]", show_default=False
+    ),
 ]
 Policy = Annotated[
     NamespacePolicy | None,
     typer.Option(
-        help="Where an AppWrapper's namespace is missing: Require does not dispatch it there, Create makes it.",
+        help="If the member lacks an AppWrapper's namespace: Require does not dispatch there, Create creates it.",
         show_default=False,
     ),
 ]
@@ -93,8 +95,7 @@ Accepted = Annotated[
     AcceptedNamespaces | None,
     typer.Option(
         "--accepted-namespaces",
-        help="Namespaces of the member that take gangs: Labelled ones (dispatcher.codeflare.dev/dispatch=enabled), or "
-        "All.",
+        help="Namespaces of the member that accept gangs: Labelled (dispatcher.codeflare.dev/dispatch=enabled) or All.",
         show_default=False,
     ),
 ]
@@ -104,7 +105,7 @@ Labels = Annotated[
         "--label",
         metavar="KEY=VALUE",
         callback=_checked_labels,
-        help="What AppWrappers may select clusters by. May be repeated.",
+        help="Label by which AppWrappers select clusters, such as gpu=a100. Repeatable.",
         show_default=False,
     ),
 ]
@@ -113,38 +114,52 @@ Reserve = Annotated[
     typer.Option(
         metavar="RESOURCE=QUANTITY",
         callback=_checked_reserve,
-        help="What to leave free there for others. May be repeated.",
+        help="Capacity to leave free for other users of the cluster, such as cpu=2. Repeatable.",
         show_default=False,
     ),
 ]
 OnLost = Annotated[
     OnClusterLost | None,
     typer.Option(
-        help="What becomes of its gangs when it stays unreachable: wait, requeue (may run twice) or fail.",
+        help="Policy for gangs of a cluster that stays unreachable: wait, requeue (a gang may run twice) or fail.",
         show_default=False,
     ),
 ]
 Grace = Annotated[
     int | None,
-    typer.Option(min=0, metavar="SECONDS", help="How long that has to last first.", show_default=False),
+    typer.Option(
+        min=0,
+        metavar="SECONDS",
+        help="Seconds without contact before --on-lost applies.",
+        show_default=False,
+    ),
 ]
 SecretName = Annotated[
     str,
     typer.Option(
         "--secret",
         metavar="NAME",
-        help="The Secret for the kubeconfig; without --kubeconfig, one that holds it.  [default: cluster-NAME]",
+        help="Secret to write the kubeconfig to; without --kubeconfig, an existing one to read.  "
+        "[default: cluster-NAME]",
         show_default=False,
     ),
 ]
 Yes = Annotated[
     bool,
-    typer.Option("--yes", "-y", help="Do it even if the member does not answer from here, or seems wrong."),
+    typer.Option(
+        "--yes", "-y", help="Continue even if the member does not answer from here or fails a check."
+    ),
 ]
 Reason = Annotated[
     str,
-    typer.Option(metavar="TEXT", help="Why, for people; AppWrappers that wait show it.", show_default=False),
+    typer.Option(
+        metavar="TEXT", help="Reason, shown by AppWrappers that wait for the cluster.", show_default=False
+    ),
 ]
 Force = Annotated[
-    bool, typer.Option("--force", help="Even if gangs run there; nobody looks after them any more.")
+    bool,
+    typer.Option(
+        "--force",
+        help="Remove it even if gangs run there; they keep running, unmanaged.",
+    ),
 ]

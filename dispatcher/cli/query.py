@@ -1,7 +1,7 @@
-"""What every command that asks the database shares: its options, how it asks, and how it says what came of it.
+"""Shared by every command that reads the database: options, the query itself, and how its result is printed.
 
-Exit codes: 0 answered, even if there is nothing; 1 it could not be done; 2 it was asked wrongly; 3 the database
-could not be reached or took too long.
+Exit codes: 0 answered, even if the result is empty; 1 failed; 2 wrong usage; 3 the database could not be reached or
+took too long.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from dispatcher.store.tls import check_verified
 TIMEOUT: Final = timedelta(seconds=30)
 SHORTEST_TIMEOUT: Final = timedelta(milliseconds=1)
 LONGEST_TIMEOUT: Final = timedelta(days=1)
-"""A query that runs keeps Postgres from clearing up behind the dispatcher."""
+"""A running query keeps Postgres from vacuuming the rows that the dispatcher has replaced."""
 EXIT_CODES: Final = "\n".join(
     (
         "\b",
         "Exit codes:",
-        "  0  answered, even if there is nothing",
-        "  1  it could not be done: a refused query, an unknown name",
-        "  2  it was asked wrongly",
-        "  3  the database could not be reached, or took too long: try again",
+        "  0  answered, even if the result is empty",
+        "  1  failed: a refused query, an unknown name",
+        "  2  wrong usage",
+        "  3  the database could not be reached or took too long: try again",
         "",
     )
 )
@@ -45,7 +45,7 @@ Found = TypeVar("Found")
 
 
 def epilog(*lines: str) -> str:
-    """What the help of a question ends with: the command as people type it, and its exit codes."""
+    """The end of a command's help: examples of the command, and its exit codes."""
     return f"{examples(*lines)}\n{EXIT_CODES}"
 
 
@@ -62,7 +62,7 @@ def _checked_url(url: str) -> str:
 
 
 def check_way(url: str) -> None:
-    """Raise `CommandFailed` for a database on another host that is to be reached without verified TLS."""
+    """Raise `CommandFailed` for a database on another host whose TLS is not verified, unless the operator allows it."""
     match os.environ.get("DISPATCHER_DATABASE_TLS", "verified"):
         case "unverified":
             return
@@ -117,24 +117,31 @@ Shown = Annotated[
 ]
 Namespace = Annotated[
     str,
-    typer.Option("--namespace", "-n", metavar="NAME", help="Only of this namespace.", show_default=False),
+    typer.Option(
+        "--namespace", "-n", metavar="NAME", help="Only AppWrappers of this namespace.", show_default=False
+    ),
 ]
 User = Annotated[
-    str, typer.Option("--user", metavar="NAME", help="Only what this user submitted.", show_default=False)
+    str, typer.Option("--user", metavar="NAME", help="Only AppWrappers of this user.", show_default=False)
 ]
 Queue = Annotated[
-    str, typer.Option("--queue", metavar="NAME", help="Only of this queue.", show_default=False)
+    str, typer.Option("--queue", metavar="NAME", help="Only AppWrappers of this queue.", show_default=False)
 ]
 Since = Annotated[
     str,
     typer.Option(
-        callback=_checked_moment, metavar="WHEN", help="From when on: 90m, 24h, 7d, 4w ago, or 2026-11-20."
+        callback=_checked_moment,
+        metavar="WHEN",
+        help="Start of the window: 90m, 24h, 7d or 4w ago, or 2026-11-20.",
     ),
 ]
 Until = Annotated[
     str,
     typer.Option(
-        callback=_checked_moment, metavar="WHEN", help="Up to when.  [default: now]", show_default=False
+        callback=_checked_moment,
+        metavar="WHEN",
+        help="End of the window.  [default: now]",
+        show_default=False,
     ),
 ]
 Timeout = Annotated[
@@ -142,14 +149,14 @@ Timeout = Annotated[
     typer.Option(
         callback=_checked_timeout,
         metavar="DURATION",
-        help="How long the answer may take.",
+        help="Longest time a query may take.",
         show_default=True,
     ),
 ]
 
 
 def ask(url: str, question: Callable[[Reports], Awaitable[Found]]) -> Found:
-    """What the database answers; what time may mend is `TryAgain`."""
+    """Return the database's answer; `TryAgain` if it could not be reached or took too long."""
     check_way(url)
 
     async def asked() -> Found:
@@ -161,7 +168,7 @@ def ask(url: str, question: Callable[[Reports], Awaitable[Found]]) -> Found:
 
 
 def since_until(since: str, until: str) -> Window:
-    """The window that was asked for; it has to last."""
+    """Return the window; `BadParameter` unless its start is before its end."""
     now = datetime.now(UTC)
     window = Window(moment(since, now), moment(until, now) if until else now)
     if window.since >= window.until:
@@ -171,18 +178,18 @@ def since_until(since: str, until: str) -> Window:
 
 @contextmanager
 def patience() -> Iterator[None]:
-    """Tell what time may mend from what it may not, and from what no database can be asked."""
+    """Raise `TryAgain` for a database that did not answer, and `BadParameter` for text that is not UTF-8."""
     try:
         yield
     except StoreUnavailable as error:
         raise TryAgain(one_line(str(error))) from error
     except UnicodeEncodeError as error:
-        raise typer.BadParameter("something of what was given is not UTF-8") from error
+        raise typer.BadParameter("an argument is not UTF-8") from error
 
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Tell of what was not written as it has to be as typer does."""
+    """Raise `BadParameter` for a duration or moment that cannot be read."""
     try:
         yield
     except NotWritten as error:
@@ -197,7 +204,7 @@ def show_report(
     *,
     nothing: str,
 ) -> None:
-    """Print a report; of an empty table, what that means is told on stderr."""
+    """Print a report; for an empty table, print the sentence `nothing` on stderr."""
     if report.rows or output in {Shape.JSON, Shape.CSV}:
         typer.echo(laid_out(report, output, columns, more))
     else:
@@ -212,7 +219,7 @@ def laid_out(
     *,
     nothing: str = "",
 ) -> str:
-    """A report as it is to be shown, with `more` columns if it may be wide; instead of an empty table, a sentence."""
+    """Return a report as text, with `more` columns in wide output; for an empty table, the sentence `nothing`."""
     match output:
         case Shape.JSON:
             return as_json(report)
@@ -226,12 +233,12 @@ def laid_out(
 
 
 def note(sentence: str) -> None:
-    """Say something beside the answer."""
+    """Print a sentence on stderr."""
     typer.echo(one_line(sentence), err=True)
 
 
 def terminal_width() -> int | None:
-    """The columns of the terminal; None where the output goes elsewhere."""
+    """Return the columns of the terminal; None if stdout is none."""
     return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 

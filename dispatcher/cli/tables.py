@@ -1,7 +1,7 @@
-"""Tables of text for terminals and pipes: a line a thing, columns two spaces apart.
+"""Text tables for terminals and pipes: one line per row, columns two spaces apart.
 
-A table that is too wide for its terminal is cut to it: headings give way first, then the longest values. In a pipe
-nothing is cut.
+A table that is too wide for the terminal is cut: first the headings, then the longest values. In a pipe nothing is
+cut.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _UNITS: Final = (("d", 86400), ("h", 3600), ("m", 60), ("s", 1))
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int | None = None) -> str:
-    """Lay out rows of text under headings, in at most `width` columns; None is as many as it takes."""
+    """Return rows of text under headings, at most `width` characters wide; None for no limit."""
     shown = [[one_line(cell) or NOTHING for cell in row] for row in rows]
     widths = _widths(headings, shown, width)
     lines = ([_cut(cell, room) for cell, room in zip(row, widths, strict=True)] for row in (headings, *shown))
@@ -28,12 +28,12 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], width: int | N
 
 
 def age(since: datetime, now: datetime) -> str:
-    """Say how long ago something was, as `span` does."""
+    """Return how long ago `since` was, in the format of `span`."""
     return span((now - since) / timedelta(seconds=1))
 
 
 def span(seconds: float) -> str:
-    """Say how long something takes, in the largest unit of which there are two: 90s, 5m, 47h, 12d."""
+    """Return a duration in the largest unit that gives at least 2: 90s, 5m, 47h, 12d."""
     whole = max(0, int(seconds))
     unit, length = next((each for each in _UNITS if whole >= 2 * each[1]), _UNITS[-1])
     return f"{whole // length}{unit}"

@@ -1,8 +1,8 @@
-"""Showing the same again and again, for who waits for it to change.
+"""Print a report repeatedly until Ctrl-C.
 
-Each time it is asked anew, over a connection of its own, so a database that was away is found again. A terminal is
-cleared and shows as much as it has room for; elsewhere one answer follows the other. Ctrl-C ends it with exit code
-130, as it does everything else in a shell.
+Each report uses a new connection, so the command survives a restart of the database. A terminal is cleared and the
+report cropped to it; in a pipe one report follows the other. Ctrl-C ends the command with exit code 130, the usual
+one of a shell.
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ EVERY: Final = 2.0
 INTERRUPTED: Final = 130
 CLEAR: Final = "\x1b[H\x1b[2J"
 
-Watch = Annotated[
-    bool, typer.Option("--watch", "-w", help="Show it again and again until Ctrl-C, which exits with 130.")
-]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Refresh until Ctrl-C, which exits with 130.")]
 Every = Annotated[
-    float, typer.Option(min=0.1, max=86400.0, metavar="SECONDS", help="How often, with --watch.")
+    float,
+    typer.Option(min=0.1, max=86400.0, metavar="SECONDS", help="Seconds between two refreshes of --watch."),
 ]
 
 

@@ -197,7 +197,7 @@ async def test_a_database_that_is_not_there_is_to_be_tried_again(run: Run, quest
 async def test_what_is_not_utf_8_is_asked_wrongly(run: Run, asked: list[str]) -> None:
     ran = await run(*asked)
     assert (ran.code, ran.out) == (2, "")
-    assert ran.err.endswith("something of what was given is not UTF-8\n")
+    assert ran.err.endswith("an argument is not UTF-8\n")
 
 
 @pytest.mark.parametrize(

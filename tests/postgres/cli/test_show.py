@@ -12,7 +12,7 @@ import pytest
 from tests.commands import Ran, Run
 from tests.postgres.cli.lives import FAILED, GONE, WAITING, Lives, shown
 
-MORE = "1 more had that name: --all shows them, and -n those of one namespace.\n"
+MORE = "1 more had that name: --all shows them, -n limits them to one namespace.\n"
 
 
 async def test_all_about_one_that_is_gone_is_told(run: Run, lives: Lives) -> None:

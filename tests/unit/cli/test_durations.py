@@ -40,7 +40,7 @@ def test_what_is_no_duration_is_told_what_is(written: str) -> None:
 
 @pytest.mark.parametrize("written", ["0s", "0.0d", "36501d", "99999999w"])
 def test_a_duration_is_more_than_none_and_less_than_all_of_history(written: str) -> None:
-    with pytest.raises(NotWritten, match="more than none, at most 100 years"):
+    with pytest.raises(NotWritten, match="more than 0 and at most 100 years"):
         duration(written)
 
 

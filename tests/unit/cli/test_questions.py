@@ -29,7 +29,7 @@ def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
 async def test_every_question_shows_examples_and_exit_codes(ask: Run, command: str) -> None:
     shown = (await ask(command, "--help")).out
     assert f"Examples:\n    kubectl aw {command}" in shown
-    assert "Exit codes:\n    0  answered, even if there is nothing\n    1  " in shown
+    assert "Exit codes:\n    0  answered, even if the result is empty\n    1  " in shown
 
 
 @pytest.mark.parametrize(
