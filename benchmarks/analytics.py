@@ -5,9 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import signal
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
@@ -15,20 +13,18 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-import orjson
-
 from benchmarks import past
 from benchmarks.analytics_report import answers_table, costs, dispatch_table, spread_alone
 from benchmarks.answers import Answered, ask_commands, ask_questions, subject_of
 from benchmarks.arena import Arena, fresh_arena
 from benchmarks.beside import WARM_UP, Beside, Phase, Size, clear
-from benchmarks.failure import is_told
 from benchmarks.floor import measure_floor
 from benchmarks.gangs import make_gangs
 from benchmarks.past import Past
 from benchmarks.questions import COMMANDS, FILTERED, UNFILTERED
+from benchmarks.runner import measured, progress, write
 from benchmarks.subject import running_dispatcher, wait_until_ready
-from benchmarks.throughput import EXPECTED, at_least_one
+from benchmarks.throughput import at_least_one
 from dispatcher.store import migrate
 from testbed.postgres import EmbeddedPostgres
 
@@ -73,22 +69,8 @@ class Results:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure as the command line says, print the tables, and return the exit code."""
     options = parser().parse_args(arguments)
-    # The way out is the same for all: everything we started is ended in order. A shell that starts us in the
-    # background has SIGINT ignored, and we would inherit that.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
-    try:
-        with tempfile.TemporaryDirectory(prefix="aw-bench-") as folder:
-            results = asyncio.run(Benchmark(options, Path(folder)).run())
-    except KeyboardInterrupt:
-        return 130
-    except (*EXPECTED, ExceptionGroup) as error:
-        if not is_told(error, EXPECTED):
-            raise
-        return 1
-    if options.output:
-        Path(options.output).write_bytes(orjson.dumps(as_json(results, options), option=orjson.OPT_INDENT_2))
+    results = measured(lambda folder: Benchmark(options, folder).run())
+    write(options.output, as_json(results, options))
     print(as_text(results))
     return 0
 
@@ -149,7 +131,7 @@ class Benchmark:
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
         self._options = options
         self._folder = folder
-        self._started = time.monotonic()
+        self._say = progress()
         self._size = Size(options.count, options.singles, options.connections)
         self._results = Results()
 
@@ -202,9 +184,6 @@ class Benchmark:
             *await ask_commands(url, COMMANDS, subject, self._say),
             *await asyncio.to_thread(ask_questions, url, questions, subject, self._say),
         ]
-
-    def _say(self, line: str) -> None:
-        print(f"[{time.monotonic() - self._started:6.1f} s] {line}", file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import signal
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -14,25 +12,19 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-import orjson
 import psycopg
 
 from benchmarks.arena import Arena, fresh_arena, spread
 from benchmarks.failure import BenchmarkFailed
 from benchmarks.gangs import APPWRAPPERS, Gang, Json, make_gangs
 from benchmarks.processor import Usage, wait_for_calm
+from benchmarks.runner import measured, progress, write
 from benchmarks.subject import DISPATCHER, Watcher, running_dispatcher, wait_until_ready
-from dispatcher.errors import ClusterError, StoreError
 from dispatcher.store import migrate
-from testbed.build import BuildFailed
-from testbed.plane import NotReady
-from testbed.postgres import EmbeddedPostgres, NoPostgres
-from testbed.processes import ProcessDied
+from testbed.postgres import EmbeddedPostgres
 
 CONNECTIONS: Final = 32
 SETTLE_SECONDS: Final = 300.0
-EXPECTED: Final = (BenchmarkFailed, ClusterError, BuildFailed, NotReady, NoPostgres, ProcessDied, StoreError)
-"""What goes wrong without a fault in this program; told in one line."""
 
 ABOUT = """\
 Measures, on a real control plane of its own, what MCAD needed 23 minutes for.
@@ -66,23 +58,15 @@ class Canary:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure as the command line says, print the table, and return the exit code."""
     options = parser().parse_args(arguments)
-    # The way out is the same for both: everything we started is ended in order.
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    try:
-        with tempfile.TemporaryDirectory(prefix="aw-bench-") as folder:
-            rounds = asyncio.run(_rounds(options.count, options.repeat, Path(folder)))
-    except KeyboardInterrupt:
-        return 130
-    except EXPECTED as error:
-        print(f"benchmark: {error}", file=sys.stderr)
-        return 1
-    if options.output:
-        told = {
+    rounds = measured(lambda folder: _rounds(options.count, options.repeat, folder))
+    write(
+        options.output,
+        {
             "benchmark": "canary",
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
             "rounds": [asdict(each) for each in rounds],
-        }
-        Path(options.output).write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
+        },
+    )
     print(as_table(rounds))
     return 0
 
@@ -223,11 +207,7 @@ def _unfittable(name: str) -> Json:
     }
 
 
-def _say(line: str) -> None:
-    print(f"[{time.monotonic() - _STARTED:6.1f} s] {line}", file=sys.stderr, flush=True)
-
-
-_STARTED: Final = time.monotonic()
+_say: Final = progress()
 
 
 if __name__ == "__main__":

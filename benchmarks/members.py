@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import signal
 import sys
-import tempfile
-import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
@@ -15,28 +12,21 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-import orjson
 import psycopg
 
-from benchmarks.failure import BenchmarkFailed, is_told
 from benchmarks.floor import measure_floor
 from benchmarks.gangs import make_gangs
 from benchmarks.members_clusters import MEMBERS, Clusters, fresh_clusters
 from benchmarks.members_report import Round, hanging_table, scaling_table
 from benchmarks.members_trial import WARM_UP, Outcome, Scenario, Silence, Trial
+from benchmarks.runner import measured, progress, write
 from benchmarks.throughput import at_least_one
 from dispatcher.api.names import HUB_CLUSTER
-from dispatcher.errors import ClusterError, StoreError
-from testbed.build import BuildFailed
-from testbed.plane import NotReady
-from testbed.postgres import EmbeddedPostgres, NoPostgres
-from testbed.processes import ProcessDied
+from testbed.postgres import EmbeddedPostgres
 
 OF_ITS_OWN: Final = 100
 """Three times as many as are reconciled at once for one cluster."""
 SINGLES: Final = 20
-EXPECTED: Final = (BenchmarkFailed, ClusterError, BuildFailed, NotReady, NoPostgres, ProcessDied, StoreError)
-"""What goes wrong without a fault in this program; told in one line."""
 
 ABOUT = """\
 Measures the dispatcher with member clusters, each a control plane of its own; all of them run on this machine.
@@ -75,28 +65,16 @@ class Results:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure as the command line says, print the tables, and return the exit code."""
     options = parser().parse_args(arguments)
-    # The way out is the same for all: everything we started is ended in order. A shell that starts us in the
-    # background has SIGINT ignored, and we would inherit that.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
-    try:
-        with tempfile.TemporaryDirectory(prefix="aw-bench-") as folder:
-            results = asyncio.run(Benchmark(options, Path(folder)).run())
-    except KeyboardInterrupt:
-        return 130
-    except (*EXPECTED, ExceptionGroup) as error:
-        if not is_told(error, EXPECTED):
-            raise
-        return 1
-    if options.output:
-        figures = {
+    results = measured(lambda folder: Benchmark(options, folder).run())
+    write(
+        options.output,
+        {
             "benchmark": "members",
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
             "floors": results.floors,
             "rounds": [{name: asdict(each) for name, each in one.items()} for one in results.rounds],
-        }
-        Path(options.output).write_bytes(orjson.dumps(figures, option=orjson.OPT_INDENT_2))
+        },
+    )
     print(as_text(results, options))
     return 0
 
@@ -158,7 +136,7 @@ class Benchmark:
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
         self._options = options
         self._folder = folder
-        self._started = time.monotonic()
+        self._say = progress()
         self._trials = 0
 
     async def run(self) -> Results:
@@ -199,9 +177,6 @@ class Benchmark:
         await clusters.wipe(connections)
         await clusters.rest(self._say)
         return floor.per_second
-
-    def _say(self, line: str) -> None:
-        print(f"[{time.monotonic() - self._started:6.1f} s] {line}", file=sys.stderr, flush=True)
 
 
 def _with(number: int, rest: float) -> Scenario:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
-import signal
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -17,19 +15,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-import orjson
-
 from benchmarks.arena import fresh_arena
 from benchmarks.failure import BenchmarkFailed
 from benchmarks.gangs import CHECKOUT
 from benchmarks.processor import Usage
+from benchmarks.runner import measured, progress, write
 from benchmarks.subject import DISPATCHER, running_dispatcher, wait_until_ready
-from dispatcher.errors import ClusterError, StoreError
 from dispatcher.store import migrate
-from testbed.build import BuildFailed
-from testbed.plane import NotReady
-from testbed.postgres import EmbeddedPostgres, NoPostgres
-from testbed.processes import ProcessDied, Supervisor
+from testbed.postgres import EmbeddedPostgres
+from testbed.processes import Supervisor
 
 COMMANDS: Final = (
     ("--help",),
@@ -40,8 +34,6 @@ COMMANDS: Final = (
     ("sql", "SELECT * FROM history.queue_now"),
 )
 INTERPRETER: Final = ("-c", "pass")
-EXPECTED: Final = (BenchmarkFailed, ClusterError, BuildFailed, NotReady, NoPostgres, ProcessDied, StoreError)
-"""What goes wrong without a fault in this program; told in one line."""
 
 ABOUT = """\
 Measures what users wait for before anything happens, on a real Postgres and a real control plane.
@@ -65,23 +57,15 @@ class Start:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Measure as the command line says, print the table, and return the exit code."""
     options = parser().parse_args(arguments)
-    # The way out is the same for both: everything we started is ended in order.
-    signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    try:
-        with tempfile.TemporaryDirectory(prefix="aw-bench-") as folder:
-            starts = asyncio.run(_measure(options.repeat, Path(folder)))
-    except KeyboardInterrupt:
-        return 130
-    except EXPECTED as error:
-        print(f"benchmark: {error}", file=sys.stderr)
-        return 1
-    if options.output:
-        told = {
+    starts = measured(lambda folder: _measure(options.repeat, folder))
+    write(
+        options.output,
+        {
             "benchmark": "start",
             "at": datetime.now(UTC).isoformat(timespec="seconds"),
             "starts": [asdict(each) for each in starts],
-        }
-        Path(options.output).write_bytes(orjson.dumps(told, option=orjson.OPT_INDENT_2))
+        },
+    )
     print(as_table(starts))
     return 0
 
@@ -163,11 +147,7 @@ def _median(name: str, taken: Sequence[tuple[float, float]]) -> Start:
     return Start(name, cpu, wall)
 
 
-def _say(line: str) -> None:
-    print(f"[{time.monotonic() - _STARTED:6.1f} s] {line}", file=sys.stderr, flush=True)
-
-
-_STARTED: Final = time.monotonic()
+_say: Final = progress()
 
 
 if __name__ == "__main__":

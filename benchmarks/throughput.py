@@ -4,35 +4,25 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import signal
 import sys
-import tempfile
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-import orjson
 import psycopg
 
 from benchmarks import report
 from benchmarks.arena import Arena, fresh_arena
-from benchmarks.failure import BenchmarkFailed, is_told
 from benchmarks.floor import Floor, measure_floor
 from benchmarks.gangs import APPWRAPPERS, make_gangs
 from benchmarks.report import Round
+from benchmarks.runner import measured, progress, write
 from benchmarks.subject import Watcher, running_dispatcher, wait_until_ready
 from benchmarks.trial import Trial, Trials, Work
-from dispatcher.errors import ClusterError, StoreError
 from dispatcher.store import migrate
-from testbed.build import BuildFailed
-from testbed.plane import NotReady
-from testbed.postgres import EmbeddedPostgres, NoPostgres
-from testbed.processes import ProcessDied
+from testbed.postgres import EmbeddedPostgres
 
 WARM_UP: Final = 32
-EXPECTED: Final = (BenchmarkFailed, ClusterError, BuildFailed, NotReady, NoPostgres, ProcessDied, StoreError)
-"""What goes wrong without a fault in this program; told in one line."""
 
 ABOUT = """\
 Measures the dispatcher on a real control plane, beside the bare floor.
@@ -70,24 +60,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.database_url and options.repeat > 1:
         print("benchmark: a database of yours is empty only once: leave out --repeat", file=sys.stderr)
         return 2
-    # The way out is the same for all: everything we started is ended in order. A shell that starts us in the
-    # background has SIGINT ignored, and we would inherit that.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda *_: signal.raise_signal(signal.SIGINT))
-    try:
-        with tempfile.TemporaryDirectory(prefix="aw-bench-") as folder:
-            rounds, conditions = asyncio.run(Benchmark(options, Path(folder)).run())
-    except KeyboardInterrupt:
-        return 130
-    except (*EXPECTED, ExceptionGroup) as error:
-        if not is_told(error, EXPECTED):
-            raise
-        return 1
-    if options.output:
-        Path(options.output).write_bytes(
-            orjson.dumps(report.as_json(rounds, conditions), option=orjson.OPT_INDENT_2)
-        )
+    rounds, conditions = measured(lambda folder: Benchmark(options, folder).run())
+    write(options.output, report.as_json(rounds, conditions))
     print(report.as_table(rounds))
     return 0
 
@@ -142,7 +116,7 @@ class Benchmark:
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
         self._options = options
         self._folder = folder
-        self._started = time.monotonic()
+        self._say = progress()
         self._conditions: dict[str, Any] = {
             "count": options.count,
             "connections": options.connections,
@@ -204,9 +178,6 @@ class Benchmark:
             connections=self._options.connections,
             rest_seconds=self._options.rest,
         )
-
-    def _say(self, line: str) -> None:
-        print(f"[{time.monotonic() - self._started:6.1f} s] {line}", file=sys.stderr, flush=True)
 
 
 def _durability(database_url: str) -> dict[str, str]:
