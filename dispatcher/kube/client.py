@@ -1,9 +1,9 @@
 """One client per cluster: raw JSON over aiohttp.
 
-The generated calls of kubernetes_asyncio are not used: they have no timeouts, hide error codes and build models that cost
-more than the rest of a call. Here every call has a total timeout, every answer is either JSON within the bounds of
-`kube.bounds` or an error of `dispatcher.errors`, and a write is sent only while `may_write()` holds, tested when its first
-byte is written.
+The generated calls of kubernetes_asyncio are not used: they have no timeouts, hide error codes and build models that
+cost more than the rest of a call. Here every call has a total timeout, every answer is either JSON within the bounds
+of `kube.bounds` or an error of `dispatcher.errors`, and a write is sent only while `may_write()` holds, tested when
+its first byte is written.
 """
 
 from __future__ import annotations
