@@ -1,6 +1,6 @@
-"""What an author must be allowed to do so that an AppWrapper may be dispatched.
+"""The rights that the author of an AppWrapper needs for its dispatch.
 
-The dispatcher creates wrapped objects with its own rights, so the author's count before. The policies in
+The dispatcher creates wrapped objects with its own rights, so it checks the author's rights first. The policies in
 `manifests/author-policy.yaml` hold the same rules at the API server.
 """
 
@@ -46,7 +46,7 @@ class WrappedKind(NamedTuple):
 
 
 class Access(NamedTuple):
-    """What an author wants to do: `namespace` is empty for objects of no namespace."""
+    """A request to check for an author; `namespace` is empty for cluster-scoped objects."""
 
     submitter: Submitter
     namespace: str
@@ -61,7 +61,7 @@ class Access(NamedTuple):
         return groups if {AUTHENTICATED, UNAUTHENTICATED} & set(groups) else (*groups, AUTHENTICATED)
 
     def denial(self) -> str:
-        """That the author may not, in words for the author."""
+        """The message of a denial, for the author."""
         action = "do everything with" if self.verb == "*" else self.verb
         resource = f"{self.resource}.{self.group}" if self.group else self.resource
         where = f" in namespace {self.namespace}" if self.namespace else ""

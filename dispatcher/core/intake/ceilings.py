@@ -1,8 +1,8 @@
-"""How urgent the AppWrappers of a namespace may be at most: annotations of the namespace, which tenants cannot write.
+"""Ceilings of priority and slope: annotations of a namespace, which tenants cannot write.
 
 Priority and slope count up to the ceiling of the namespace and no further; lower ones count as written. A ceiling
 of the priority alone would be passed by any slope after a while, so without one of its own the slope's is 0 then.
-What cannot be read as a number counts as 0: a slip of the pen must not lift a bound.
+A malformed number counts as 0: a typing error must not lift a bound.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Ceiling:
         return 0.0 if self.slope is None and self.priority is not None else self.slope
 
     def lower(self, asked: MutableSpec) -> MutableSpec:
-        """What counts of what is asked for."""
+        """The fields with priority and slope lowered to the ceiling."""
         priority, slope = self.priority, self.highest_slope
         return replace(
             asked,
@@ -41,7 +41,7 @@ class Ceiling:
         )
 
     def warning(self, asked: MutableSpec, namespace: str) -> str:
-        """Tell what does not count of what is asked for; empty if all does."""
+        """A sentence about lowered fields; empty if there are none."""
         lowered = self.lower(asked)
         cut = [
             f"{word} {written:.10g} counts as {counts:.10g}"

@@ -1,7 +1,7 @@
-"""AppWrappers that are not taken in yet, because their namespace has as many in the queue as it may have.
+"""AppWrappers that are not taken in yet, because their namespace has the most that it may have in the queue.
 
-They stand outside the queue: no row, no record, no part in any cycle. Of each only its uid is kept here, and its
-place in the order of creation, in which they are taken in. What is known of the rest is what the API server says.
+They are outside the queue: without a row or a record, and in no cycle. Only the uid and the age of each are in memory;
+the oldest is taken in first.
 """
 
 from __future__ import annotations
@@ -53,15 +53,15 @@ class Deferred:
         return uid in self._namespaces
 
     def namespaces(self) -> Iterable[str]:
-        """Those of which anybody waits outside."""
+        """The namespaces with deferred AppWrappers."""
         return tuple(self._counts)
 
     def waits_in(self, namespace: str) -> bool:
-        """True if one of that namespace waits outside."""
+        """True if the namespace has deferred AppWrappers."""
         return namespace in self._counts
 
     def put(self, namespace: str, age: Age, uid: str) -> None:
-        """Have one wait outside; free to repeat."""
+        """Defers an AppWrapper; safe to repeat."""
         if uid in self._namespaces:
             return
         self._namespaces[uid] = namespace
@@ -69,7 +69,7 @@ class Deferred:
         heapq.heappush(self._heaps.setdefault(namespace, []), (age, uid))
 
     def pop(self, namespace: str) -> str | None:
-        """Take out the oldest of a namespace; None if there is none."""
+        """Removes and returns the oldest of a namespace; None if there is none."""
         heap = self._heaps.get(namespace, [])
         while heap:
             _, uid = heapq.heappop(heap)
@@ -79,7 +79,7 @@ class Deferred:
         return None
 
     def discard(self, uid: str) -> None:
-        """One waits no more, wherever it stands; free to repeat."""
+        """Removes an AppWrapper; safe to repeat."""
         namespace = self._namespaces.get(uid)
         if namespace is None:
             return

@@ -1,4 +1,4 @@
-"""What is to be done about one AppWrapper next: a value for everything that can be seen of it."""
+"""The next step of one AppWrapper, as a function of its observed state."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from dispatcher.core.model.requirements import ClusterRequirements
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A cluster that does not answer: from `due` on its operator's policy counts for what was dispatched there.
+    """An unreachable cluster: from `due` on, the operator's `policy` counts for its gangs.
 
-    One that `is_undeclared` will never be asked again, as far as anybody knows.
+    A cluster that `is_undeclared` has no MemberCluster any more.
     """
 
     policy: OnClusterLost
@@ -36,7 +36,7 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class ObservedState:
-    """One AppWrapper as seen now.
+    """Everything observed of one AppWrapper in one reconcile.
 
     `wanted` is false once it is gone, or on its way out, at the API server. `asked` is what its spec asks for now
     of what may change; None if that is not known. `objects` and `policy` count only once it was dispatched, and while
@@ -62,33 +62,33 @@ class Step(StrEnum):
     NOOP = "noop"
     """Nothing, until something changes."""
     TAKE_IN = "take-in"
-    """Read it, and queue or reject it."""
+    """Read a new AppWrapper, and queue or reject it."""
     DELETE = "delete"
-    """It was deleted: commit that."""
+    """Commit that the AppWrapper was deleted."""
     REPRIORITISE = "reprioritise"
     """Commit the priority it asks for now."""
     REDIRECT = "redirect"
     """Commit to which clusters it asks to go now."""
     SUSPEND = "suspend"
-    """Commit that its user holds it back."""
+    """Commit that its user suspended it."""
     RESUME = "resume"
-    """Commit that its user released it."""
+    """Commit that its user resumed it."""
     CREATE = "create"
     """Create its wrapped objects, then commit what came of it."""
     MARK_RUNNING = "mark-running"
     """Commit that its pods run."""
     NOTE_HEALTH_ISSUE = "note-health-issue"
-    """Commit that something is wrong with it."""
+    """Commit its health issue."""
     NOTE_RECOVERY = "note-recovery"
-    """Commit that nothing is wrong with it any more."""
+    """Commit that its health issue is over."""
     NOTE_PROGRESS = "note-progress"
     """Commit that some of its wrapped objects are done."""
     NOTE_DONE = "note-done"
-    """Commit which of its wrapped objects are done, before anybody asks for their pods."""
+    """Commit the done items, before the pods are listed."""
     COMPLETE = "complete"
     """Commit that it is complete, once no live pod of it is confirmed."""
     REQUEUE = "requeue"
-    """Take it from its cluster, once what is wrong with it is confirmed."""
+    """Evict it, once its health issue is confirmed."""
     FAIL = "fail"
     """Commit that it failed, once that is confirmed."""
     REMOVE = "remove"
@@ -138,15 +138,15 @@ def decide(seen: ObservedState) -> Decision:
         return _give_up(record, seen.loss)
     if not seen.wanted and record.phase is not Phase.DELETING:
         return Decision(Step.EXPIRE if _is_left_in_member(record, seen.loss) else Step.DELETE)
-    if record.phase in ACTIVE and _is_held_back(seen):
+    if record.phase in ACTIVE and _is_suspended(seen):
         return Decision(Step.SUSPEND, done=_finished(record, seen))
     return _note_its_cluster(record, seen) or _go_on(record, seen)
 
 
 def _note_its_cluster(record: Record, seen: ObservedState) -> Decision | None:
-    """Say that its cluster is away, where nothing is known of it and nothing can be done, or that it is back.
+    """Notes that the cluster became unreachable, or reachable again.
 
-    What is to be watched over is judged afresh instead once it is back.
+    An active gang is evaluated afresh instead, once its cluster is reachable again.
     """
     is_said = record.unhealthy is not None and record.unhealthy.reason == words.CLUSTER_UNREACHABLE
     if not record.holds_capacity or bool(seen.unreachable) is is_said:
@@ -165,19 +165,19 @@ def _go_on(record: Record, seen: ObservedState) -> Decision:
 
 
 def _is_left_in_member(record: Record, loss: Loss | None) -> bool:
-    """True while something is kept in a member cluster, where nothing goes with the AppWrapper by itself."""
+    """True while a member cluster has kept objects, which are not deleted with the AppWrapper."""
     return record.kept_until is not None and _is_in_member(record) and not (loss and loss.is_undeclared)
 
 
 def _is_given_up(record: Record, loss: Loss, now: datetime) -> bool:
-    """True once its cluster is not waited for any more; what was deleted does not wait for one nobody declares."""
+    """True once the gang no longer waits for its cluster; a deleted gang does not wait for an undeclared one."""
     if loss.is_undeclared and record.phase is Phase.DELETING:
         return True
     return loss.policy is not OnClusterLost.WAIT and now >= loss.due
 
 
 def _give_up(record: Record, loss: Loss) -> Decision:
-    """What is on its way back, or out, goes on to where it was going; what was dispatched follows the policy."""
+    """Ends the attempt: a removal goes on to its target phase, another gang follows the policy."""
     fails = record.phase is Phase.FAILING or (
         loss.policy is OnClusterLost.FAIL and record.phase in {Phase.DISPATCHING, *ACTIVE}
     )
@@ -187,12 +187,12 @@ def _give_up(record: Record, loss: Loss) -> Decision:
 def _decide_inactive(record: Record, seen: ObservedState) -> Decision:
     match record.phase:
         case Phase.QUEUED:
-            return Decision(Step.SUSPEND) if _is_held_back(seen) else _follow(record, seen.asked)
+            return Decision(Step.SUSPEND) if _is_suspended(seen) else _follow(record, seen.asked)
         case Phase.SUSPENDED:
             released = seen.asked is not None and not seen.asked.suspend
             return Decision(Step.RESUME) if released else _follow(record, seen.asked)
         case Phase.DISPATCHING:
-            return Decision(Step.SUSPEND if _is_held_back(seen) else Step.CREATE, done=_known_done(record))
+            return Decision(Step.SUSPEND if _is_suspended(seen) else Step.CREATE, done=_noted_done(record))
         case Phase.REQUEUEING | Phase.SUSPENDING | Phase.FAILING:
             return Decision(Step.REMOVE)
         case Phase.FAILED | Phase.COMPLETED:
@@ -208,7 +208,7 @@ def _decide_inactive(record: Record, seen: ObservedState) -> Decision:
 def pods_run(record: Record, policy: LifecyclePolicy, pods: PodCounts) -> bool:
     """True if as many pods run, or have done their work, as the gang needs; a gang without pods always runs."""
     return (
-        health.running(pods) + health.completed(record, policy, pods, _known_done(record)) >= record.gang.pods
+        health.running(pods) + health.completed(record, policy, pods, _noted_done(record)) >= record.gang.pods
     )
 
 
@@ -221,12 +221,12 @@ def _is_in_member(record: Record) -> bool:
     return record.attempt is not None and record.attempt.cluster != HUB_CLUSTER
 
 
-def _is_held_back(seen: ObservedState) -> bool:
+def _is_suspended(seen: ObservedState) -> bool:
     return seen.asked is not None and seen.asked.suspend
 
 
 def _follow(record: Record, asked: MutableSpec | None) -> Decision:
-    """Do what its user has changed meanwhile; first where it may go, which a cycle waits for (`is_as_asked`)."""
+    """Follows the user's changes: first the requirements, which a cycle waits for (`is_as_asked`)."""
     if asked is None:
         return NOOP
     if asked_requirements(record, asked) != record.requirements:
@@ -236,7 +236,7 @@ def _follow(record: Record, asked: MutableSpec | None) -> Decision:
 
 
 def asked_requirements(record: Record, asked: MutableSpec) -> ClusterRequirements:
-    """What it requires of a cluster, as its user has it now; what is no selector changes nothing."""
+    """The requirements with the user's current selectors; an unreadable selector changes nothing."""
     requirements = record.requirements
     selector = requirements.selector if asked.selector is None else asked.selector
     prefers = requirements.prefers if asked.prefers is None else asked.prefers
@@ -259,11 +259,11 @@ def _expire(record: Record, now: datetime) -> Decision:
     return Decision(Step.EXPIRE) if now >= record.kept_until else Decision(Step.NOOP, until=record.kept_until)
 
 
-# --- what was dispatched ---------------------------------------------------------------------------------
+# --- dispatched gangs ---------------------------------------------------------------------------------
 
 
 def _watch_over(record: Record, seen: ObservedState) -> Decision:
-    """In this order: it runs, failed, is complete, has to go elsewhere, was in trouble for too long, makes progress."""
+    """Checks in this order: it runs, failed, is complete, is drained, has a health issue for too long, progresses."""
     pods = seen.objects.pods
     if record.phase is Phase.DISPATCHED and pods_run(record, seen.policy, pods):
         return Decision(Step.MARK_RUNNING)
@@ -274,25 +274,25 @@ def _watch_over(record: Record, seen: ObservedState) -> Decision:
     items = seen.policy.items
     achieved = progress(items, [index in done for index in range(len(items))])
     if achieved is Progress.ALL and not pods.live and not _has_only_begun(record, seen):
-        return Decision(Step.COMPLETE if done <= _known_done(record) else Step.NOTE_DONE, done=done)
+        return Decision(Step.COMPLETE if done <= _noted_done(record) else Step.NOTE_DONE, done=done)
     if seen.draining:
         return Decision(Step.REQUEUE, words.CLUSTER_DRAINING, seen.draining, done=_finished(record, seen))
-    troubles = _troubles(record, seen, achieved, done)
-    for trouble in troubles:
-        if trouble.due is not None and trouble.due <= seen.now:
-            return _act(trouble, record, seen)
+    issues = _issues(record, seen, achieved, done)
+    for issue in issues:
+        if issue.due is not None and issue.due <= seen.now:
+            return _act(issue, record, seen)
     if achieved is not Progress.NONE and _is_news(record, done):
         return Decision(Step.NOTE_PROGRESS, done=done)
-    return _note(record, troubles, seen.objects.drift)
+    return _note(record, issues, seen.objects.drift)
 
 
 def _is_news(record: Record, done: frozenset[int]) -> bool:
-    """True if more is done than was noted, or if what an earlier attempt finished was not yet noted of this one."""
-    return not done <= _known_done(record) or record.phase is Phase.RUNNING
+    """True if the record lacks a done item, or this attempt has not noted items that an earlier one finished."""
+    return not done <= _noted_done(record) or record.phase is Phase.RUNNING
 
 
 def _has_only_begun(record: Record, seen: ObservedState) -> bool:
-    """True while no pod was ever seen of one that goes on by its kind, whatever its author calls done.
+    """True while a gang whose kind does not end never had a pod, whatever its author calls done.
 
     A Deployment is Progressing before it has made its first pod.
     """
@@ -302,14 +302,14 @@ def _has_only_begun(record: Record, seen: ObservedState) -> bool:
     return any(state is not None and state.end is End.OPEN for state in seen.objects.states)
 
 
-def _is_curable(trouble: HealthIssue) -> bool:
-    return trouble.remedy is Remedy.REQUEUE
+def _is_curable(issue: HealthIssue) -> bool:
+    return issue.remedy is Remedy.REQUEUE
 
 
-def _troubles(
+def _issues(
     record: Record, seen: ObservedState, achieved: Progress, done: frozenset[int]
 ) -> list[HealthIssue]:
-    """What is wrong or will be; where all is done, nothing has to run any more, unless it has only begun."""
+    """The health issues, present and future; a complete gang needs no pods, unless it has only begun."""
     only_begun = achieved is Progress.ALL and _has_only_begun(record, seen)
     short = achieved is not Progress.ALL or (only_begun and not seen.objects.pods.live)
     done = frozenset() if only_begun else done
@@ -318,55 +318,55 @@ def _troubles(
         health.missing(record, seen.objects.absent, done),
         health.shortage(record, seen.policy, seen.objects.pods, done) if short else None,
     ]
-    return [trouble for trouble in found if trouble is not None]
+    return [issue for issue in found if issue is not None]
 
 
-def _note(record: Record, troubles: list[HealthIssue], drift: str) -> Decision:
-    """Keep the record's word about what is wrong current; rest until the next of the troubles is due.
+def _note(record: Record, issues: list[HealthIssue], drift: str) -> Decision:
+    """Keeps the health issue of the record current; the next look is when the next issue is due.
 
-    A drift never is: it is told while nothing else is, and nothing is done about it.
+    A drift is noted while there is no other issue, and no step follows from it.
     """
-    for trouble in troubles:
-        if trouble.due is None:
-            return Decision(Step.NOTE_HEALTH_ISSUE, trouble.reason, trouble.message)
+    for issue in issues:
+        if issue.due is None:
+            return Decision(Step.NOTE_HEALTH_ISSUE, issue.reason, issue.message)
     noted = record.unhealthy
-    if not (noted and any(health.is_the_same(noted.reason, trouble.reason) for trouble in troubles)):
+    if not (noted and any(health.is_the_same(noted.reason, issue.reason) for issue in issues)):
         if drift and (noted is None or (noted.reason, noted.message) != (words.DRIFTED, drift)):
             return Decision(Step.NOTE_HEALTH_ISSUE, words.DRIFTED, drift)
         if noted and not drift:
             return Decision(Step.NOTE_RECOVERY)
-    dues = [trouble.due for trouble in troubles if trouble.due is not None]
+    dues = [issue.due for issue in issues if issue.due is not None]
     return Decision(Step.NOOP, until=min(dues, default=None))
 
 
-def _act(trouble: HealthIssue, record: Record, seen: ObservedState) -> Decision:
-    """Take it back while that may help; a trouble that came back too often is a failure."""
-    if trouble.remedy is Remedy.FAIL:
-        return Decision(Step.FAIL, trouble.reason, trouble.message)
-    if seen.policy.is_spent(record, trouble.reason):
+def _act(issue: HealthIssue, record: Record, seen: ObservedState) -> Decision:
+    """Evicts a gang while that may help; an issue that recurs too often is a failure."""
+    if issue.remedy is Remedy.FAIL:
+        return Decision(Step.FAIL, issue.reason, issue.message)
+    if seen.policy.is_spent(record, issue.reason):
         detail = f" (requeued so far: {record.requeuings})"
-        return Decision(Step.FAIL, trouble.reason, trouble.message, detail)
-    return Decision(Step.REQUEUE, trouble.reason, trouble.message, done=_finished(record, seen))
+        return Decision(Step.FAIL, issue.reason, issue.message, detail)
+    return Decision(Step.REQUEUE, issue.reason, issue.message, done=_finished(record, seen))
 
 
 def _done(record: Record, seen: ObservedState) -> frozenset[int]:
-    """The items that are done, now or as was seen before."""
+    """The items that are done, now or according to the record."""
     objects = record.attempt.objects if record.attempt else ()
     now_done = {
         ref.item
         for ref, state in zip(objects, seen.objects.states, strict=False)
         if ref.item < len(seen.policy.items) and seen.policy.items[ref.item].is_met_by(state)
     }
-    return _known_done(record) | now_done
+    return _noted_done(record) | now_done
 
 
 def _finished(record: Record, seen: ObservedState) -> frozenset[int]:
-    """The items that are done and come to no more by their kind: the next attempt leaves them as they are.
+    """The items that are done and whose kind ends: the next attempt does not create them again.
 
-    What its author called done while it goes on (a Deployment that is available) is needed again.
+    An item that goes on though its author calls it done (an available Deployment) is created again.
     """
     if _is_in_member(record):
-        return frozenset()  # they go with the anchor of their attempt
+        return frozenset()  # they are deleted with the anchor of their attempt
     done, items = _done(record, seen), seen.policy.items
     objects = record.attempt.objects if record.attempt else ()
     return frozenset(
@@ -376,7 +376,7 @@ def _finished(record: Record, seen: ObservedState) -> frozenset[int]:
     )
 
 
-def _known_done(record: Record) -> frozenset[int]:
+def _noted_done(record: Record) -> frozenset[int]:
     return (
         frozenset(ref.item for ref in record.attempt.objects if ref.done) if record.attempt else frozenset()
     )

@@ -1,9 +1,9 @@
-"""What is wrong with a gang that was dispatched, and from when on something is to be done about it.
+"""Health issues of a dispatched gang, and when each is due for an eviction or a failure.
 
-Each trouble counts either from the dispatch, while the gang has never run, or from when it was first noted in
-the record; what cures itself before its grace is over is forgotten. MCAD's checks apply where `minAvailable` was
-written, v1beta2's to components. Without either a gang is taken back only for what does not cure itself: no pod at
-all, pods that it had and lost, or a pod for which there is no node.
+The time of an issue begins at the dispatch while the gang has never run, later when the issue is noted in the record.
+An issue that ends within its grace has no effect. MCAD's checks apply where `minAvailable` is written, v1beta2's to
+components. Without either, a gang is evicted only for issues that do not recover: no pods at all, lost pods, or a pod
+without a node.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import ObjectRef, Phase, Record
 
 UNSEEN: Final = timedelta(seconds=5)
-"""For so long a watch may not have shown an object that was created."""
+"""The time after a creation in which a watch may not show the object yet."""
 
 _KEEPING: Final = frozenset({words.FAILED_COMPONENT, words.MISSING_COMPONENT, words.FOUND_FAILED_PODS})
 
 
 def keeps_what_ended(record: Record) -> bool:
-    """True if what has ended by itself stays for its logs while the rest of a failed gang is removed."""
+    """True if ended objects of a failed gang stay for their logs while the others are removed."""
     was_created = record.attempt is not None and record.attempt.created_at is not None
     return record.phase is Phase.FAILING and was_created and record.reason in _KEEPING
 
 
 class Remedy(StrEnum):
-    """What is done about a trouble that lasts."""
+    """The step that follows once a health issue is due."""
 
     REQUEUE = "requeue"
     FAIL = "fail"
@@ -42,7 +42,7 @@ class Remedy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class HealthIssue:
-    """Something wrong; `due` is when it is acted upon, None as long as it must be noted in the record first."""
+    """A health issue; at `due` its remedy follows. `due` is None until the issue is noted in the record."""
 
     reason: str
     message: str
@@ -52,10 +52,10 @@ class HealthIssue:
 
 @dataclass(frozen=True, slots=True)
 class ObservedObjects:
-    """What is seen of a dispatched gang: its pods, and each wrapped object in the order of the attempt's.
+    """The pods of a dispatched gang, and the states of its wrapped objects in the order of the attempt.
 
-    A state is None where nothing is known; `absent` are objects that a complete watch does not have. `drift` says
-    what somebody has changed of them; empty if nobody did.
+    A state is None where it is unknown; `absent` are objects that a complete watch does not have. `drift` names the
+    changed fields; empty if there are none.
     """
 
     pods: PodCounts = field(default_factory=PodCounts)
@@ -65,7 +65,7 @@ class ObservedObjects:
 
 
 def failures(record: Record, states: Sequence[ObjectState | None]) -> Iterator[HealthIssue]:
-    """Wrapped objects that say they failed; one that was evicted may be tried again."""
+    """Wrapped objects that failed; a gang with an evicted Pod is requeued."""
     for ref, state in zip(_objects(record), states, strict=False):
         if state is not None and state.end in {End.FAILED, End.EVICTED}:
             failed = state.end is End.FAILED
@@ -79,7 +79,7 @@ def failures(record: Record, states: Sequence[ObjectState | None]) -> Iterator[H
 
 
 def deadline(record: Record, policy: LifecyclePolicy) -> HealthIssue | None:
-    """The end of the time it may run."""
+    """The end of the dispatch duration."""
     if policy.limit is None:
         return None
     message = words.DEADLINE_MESSAGE.format(seconds=int(policy.limit.total_seconds()))
@@ -88,11 +88,11 @@ def deadline(record: Record, policy: LifecyclePolicy) -> HealthIssue | None:
 
 
 def missing(record: Record, absent: Sequence[ObjectRef], done: Collection[int] = ()) -> HealthIssue | None:
-    """Objects that somebody deleted, before they were done; `done` are the items of which that is known."""
+    """Objects that were deleted before they were done; `done` are the done items."""
     lost = [ref for ref in absent if not (ref.done or ref.item in done)]
     if not lost:
         return None
-    # What was created a moment ago may not have been seen yet.
+    # A watch may not show a new object yet.
     due = _dispatched_at(record) + UNSEEN
     expected = len(_objects(record))
     counted = words.MISSING_MESSAGE.format(found=expected - len(lost), expected=expected)
@@ -103,7 +103,7 @@ def missing(record: Record, absent: Sequence[ObjectRef], done: Collection[int] =
 def shortage(
     record: Record, policy: LifecyclePolicy, pods: PodCounts, done: Collection[int] = ()
 ) -> HealthIssue | None:
-    """Pods that should run and do not; those of items that are `done` need not, and may be gone."""
+    """Pods that should run and do not; pods of `done` items need not, and may be gone."""
     pods = replace(pods, succeeded=completed(record, policy, pods, done))
     if policy.min_available:
         found = _shortage_of_mcad(record, policy, pods)
@@ -113,18 +113,18 @@ def shortage(
         return None
     reason, message, grace = found
     due = _due(record, reason, grace, from_note=_lacks_only_nodes(record, policy, pods))
-    trouble = HealthIssue(reason, message, Remedy.REQUEUE, due)
+    issue = HealthIssue(reason, message, Remedy.REQUEUE, due)
     if reason == words.FOUND_FAILED_PODS and policy.is_terminal(pods.exit_codes):
         codes = ", ".join(map(str, sorted(pods.exit_codes)))
-        return HealthIssue(reason, f"{message}, with exit code {codes}", Remedy.FAIL, trouble.due)
-    return trouble
+        return HealthIssue(reason, f"{message}, with exit code {codes}", Remedy.FAIL, issue.due)
+    return issue
 
 
 _Found = tuple[str, str, timedelta]
 
 
 def _shortage_of_mcad(record: Record, policy: LifecyclePolicy, pods: PodCounts) -> _Found | None:
-    """Too few pods, or pods that cannot be scheduled; a wait that nobody wrote down is patient with a slow start."""
+    """Too few pods, or unschedulable pods; starting pods count as running unless the author wrote a wait."""
     minimum, run = policy.min_available or 0, running(pods)
     starting = 0 if policy.requeuing.explicit else pods.starting
     wait = policy.wait(record.requeuings)
@@ -138,9 +138,9 @@ def _shortage_of_mcad(record: Record, policy: LifecyclePolicy, pods: PodCounts) 
 
 
 def completed(record: Record, policy: LifecyclePolicy, pods: PodCounts, done: Collection[int]) -> int:
-    """How many pods have done their work: those that can be seen, or those that belong to what is done.
+    """The number of completed pods: the succeeded ones, or those of the done items.
 
-    Of these only as many as are missing: what is done may have live pods, which are counted as such.
+    Pods of done items count only up to the missing number: live pods of done items are counted as live.
     """
     return max(pods.succeeded, min(pods_of(policy.items, done), record.gang.pods - pods.live))
 
@@ -149,7 +149,7 @@ def _shortage(
     record: Record, policy: LifecyclePolicy, pods: PodCounts, *, some_are_done: bool
 ) -> _Found | None:
     run, wanted = running(pods) + pods.succeeded, record.gang.pods
-    # What is done may have got there on a second try, and its failed pods are left.
+    # A done item may have succeeded on a second try, and its failed pods are left.
     if pods.failed and policy.has_components and not some_are_done:
         return words.FOUND_FAILED_PODS, f"failed pods: {pods.failed}", policy.failure_grace
     if run >= wanted:
@@ -159,7 +159,7 @@ def _shortage(
         if not (_has_run(record) or policy.expects_pods):
             return None
         return words.INSUFFICIENT_PODS_READY, f"{message}: there is none", policy.admission_grace
-    if _is_ill(record, policy, pods):
+    if _is_unhealthy(record, policy, pods):
         return words.INSUFFICIENT_PODS_READY, _with_lost(message, pods), policy.warmup_grace
     if pods.unschedulable:
         failed = words.PODS_FAILED_SCHEDULING_MESSAGE.format(failed=pods.unschedulable, running=running(pods))
@@ -168,21 +168,21 @@ def _shortage(
 
 
 def _lacks_only_nodes(record: Record, policy: LifecyclePolicy, pods: PodCounts) -> bool:
-    """True if nothing else is wrong with a gang nobody asked to look after than that pods of it have no node.
+    """True if unschedulable pods are the only issue of a gang without `minAvailable`.
 
     Such a pod may be made long after the dispatch, as by a StatefulSet, and have its node a moment later.
     """
-    return pods.unschedulable > 0 and not policy.min_available and not _is_ill(record, policy, pods)
+    return pods.unschedulable > 0 and not policy.min_available and not _is_unhealthy(record, policy, pods)
 
 
-def _is_ill(record: Record, policy: LifecyclePolicy, pods: PodCounts) -> bool:
-    """True if the pods that do not run are no slow start, and nobody's wish."""
+def _is_unhealthy(record: Record, policy: LifecyclePolicy, pods: PodCounts) -> bool:
+    """True if the pods that do not run are neither starting nor scaled down."""
     if policy.has_components:
         return not _has_run(record) or bool(pods.pending or pods.failed or pods.lost)
     failed = pods.failed > 0 and policy.counts_failed_pods
     if not _has_run(record):
         return bool(pods.lost or (failed and not pods.pending))
-    # Fewer pods and nothing wrong: an autoscaler, or a hand, has scaled it down, or has one more started.
+    # Fewer pods without failures: an autoscaler or a user scaled the object, or another pod is starting.
     return bool(failed or pods.lost or pods.pending > pods.starting)
 
 
@@ -196,7 +196,7 @@ def running(pods: PodCounts) -> int:
 
 
 def _due(record: Record, reason: str, grace: timedelta, *, from_note: bool) -> datetime | None:
-    """Counted from the dispatch until it has run, or some of it is done; then, or if asked for, from the note."""
+    """The grace counts from the dispatch until the gang has run or an item is done, then from the note."""
     if record.unhealthy is not None and is_the_same(record.unhealthy.reason, reason):
         return record.unhealthy.since + grace
     is_under_way = _has_run(record) or record.phase is Phase.RUNNING_HOLD_COMPLETION
@@ -204,7 +204,7 @@ def _due(record: Record, reason: str, grace: timedelta, *, from_note: bool) -> d
 
 
 def is_the_same(noted: str, reason: str) -> bool:
-    """True if one trouble goes on: too few pods and pods without a node are the same shortage for MCAD."""
+    """True if one issue goes on: too few pods and unschedulable pods are the same issue for MCAD."""
     return noted == reason or {noted, reason} <= words.REASONS_OF_MCAD
 
 
@@ -213,7 +213,7 @@ def _has_run(record: Record) -> bool:
 
 
 def _dispatched_at(record: Record) -> datetime:
-    """When all was created; of a record that has no such time, since when it is where it is."""
+    """When all objects were created; without that time, when the phase began."""
     created_at = record.attempt.created_at if record.attempt else None
     return created_at or record.phase_since
 

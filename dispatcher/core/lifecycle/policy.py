@@ -1,7 +1,7 @@
-"""On what terms a gang that was dispatched is kept: how long it may be short of what, and how it ends.
+"""The lifecycle policy of a gang: how long each health issue may last, and when the gang is complete.
 
-Made of what its author wrote (`schedulingSpec`, `completionstatus`, v1beta2's annotations) and of defaults
-where nothing was written. MCAD's words are obeyed as MCAD meant them; where MCAD had none, v1beta2's hold.
+It follows the author's fields (`schedulingSpec`, `completionstatus`, v1beta2's annotations), else defaults. MCAD's
+fields have MCAD's meaning; where MCAD has none, v1beta2's apply.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ _LONGEST_SECONDS: Final = 2**31 - 1
 
 @dataclass(frozen=True, slots=True)
 class LifecyclePolicy:
-    """The terms of one AppWrapper; `items` in the order of its wrapped objects.
+    """The lifecycle policy of one AppWrapper; `items` in the order of its wrapped objects.
 
     `limit` is how long it may run from its dispatch. Without pods for `admission_grace`, with pods that do not
-    run for `warmup_grace`, with failed pods (v1beta2) for `failure_grace`, it is taken back, at most
+    run for `warmup_grace`, with failed pods (v1beta2) for `failure_grace`, it is evicted, at most
     `retry_limit` times (None for ever), to be dispatched again after `retry_pause` at the earliest.
-    `expects_pods` is false where a kind we do not know may make them in ways we do not see. After
-    `force_deletion_after` pods that will not go are deleted without asking their node; None waits for ever. What
-    is left after the end is kept for `kept_completed` or `kept_failed`.
+    `expects_pods` is false for kinds that may make no pods. After `force_deletion_after`
+    stuck pods are deleted without their node's consent; None waits for ever. Objects of an ended gang are kept for
+    `kept_completed` or `kept_failed`.
     """
 
     items: tuple[CompletionRule, ...] = ()
@@ -57,7 +57,7 @@ class LifecyclePolicy:
     retryable_exit_codes: frozenset[int] = frozenset()
 
     def wait(self, requeuings: int) -> timedelta:
-        """How long it may be short of pods after so many requeuings: T, 2T, 4T…; T, 2T, 3T…; or always T."""
+        """How long the gang may be short of pods after so many requeuings: T, 2T, 4T…; T, 2T, 3T…; or always T."""
         seconds = int(self.requeuing.wait.total_seconds())
         match self.requeuing.growth:
             case Growth.EXPONENTIAL:
@@ -70,13 +70,13 @@ class LifecyclePolicy:
         return min(grown, self.requeuing.max_wait or grown)
 
     def pause(self, reason: str) -> timedelta:
-        """How long to wait before it may be dispatched again, after it was taken back for that reason."""
+        """The pause between an eviction for that reason and the next dispatch."""
         if reason == words.CLUSTER_DRAINING:
             return timedelta(0)
         return self.requeuing.pause if reason in words.REASONS_OF_MCAD else self.retry_pause
 
     def is_spent(self, record: Record, reason: str) -> bool:
-        """True if it was taken back so often that this reason is a failure now; each budget counts its own."""
+        """True if the budget of evictions for this reason is spent; the next issue is a failure."""
         if reason in words.REASONS_OF_MCAD:
             limit, used = self.requeuing.max_requeuings, record.requeuings - record.retries
         else:
@@ -85,18 +85,18 @@ class LifecyclePolicy:
 
     @property
     def counts_failed_pods(self) -> bool:
-        """False if every item that makes pods says by itself when it has failed: until then it may try again."""
+        """False if every item with pods reports its own failure: until then its controller may retry."""
         return any(item.pods and not item.ends for item in self.items)
 
     def is_terminal(self, exit_codes: frozenset[int]) -> bool:
-        """True if one of these exit codes says that trying again is of no use."""
+        """True if one of these exit codes makes a failure terminal."""
         if exit_codes & self.terminal_exit_codes:
             return True
         return bool(self.retryable_exit_codes) and bool(exit_codes - self.retryable_exit_codes)
 
 
 def policy_of(spec: AppWrapperSpec, tolerance: FaultTolerance, kept: timedelta = KEPT) -> LifecyclePolicy:
-    """The terms of an AppWrapper; `kept` is how long what is left after its end stays, if nothing shorter was asked."""
+    """The policy of an AppWrapper; `kept` is the longest time for which objects stay after its end."""
     requeuing = spec.scheduling.requeuing
     retry_limit = requeuing.max_requeuings if requeuing.explicit else RETRY_LIMIT
     return LifecyclePolicy(

@@ -1,4 +1,4 @@
-"""What is free in one cluster, each AppWrapper counted once.
+"""The free capacity of one cluster, with each AppWrapper counted once.
 
 free = sum over usable nodes of (allocatable - requests of the live pods bound there, anyone's)
        - sum over active AppWrappers of max(0, demand - requests of its own live bound pods, on any node)
@@ -7,12 +7,12 @@ free = sum over usable nodes of (allocatable - requests of the live pods bound t
 events, each of which costs as much as there are resource names and no more. The cases in between:
 
 - A pod bound to a node that is unusable, gone or not seen yet costs the usable nodes nothing, but it is part
-  of what its AppWrapper asked for, so the AppWrapper's outstanding demand shrinks by it.
-- A pod that says whose it is, and of which that is being asked, lessens what that AppWrapper has outstanding
-  until the answer: else every pod of a Deployment would be counted twice for a moment, and turn others away.
+  of what its AppWrapper asked for, so the AppWrapper's reservation shrinks by it.
+- While a pod's owner is being resolved, its requests reduce the reservation of the AppWrapper that it claims: else
+  every pod of a Deployment would be counted twice for a moment, and other gangs would not fit.
 - A pod that is being deleted counts until it is Succeeded, Failed or gone: it still occupies its node.
 - An unbound pod counts nowhere: ours is covered by its AppWrapper's demand, a foreign one may never be bound.
-- A gang sees only nodes whose taints all of its pods tolerate. Outstanding demand has no node yet, so all of
+- A gang sees only nodes whose taints all of its pods tolerate. A reservation has no node yet, so all of
   it is charged to every view: until the pods are bound, a gang may look as if it would land on the nodes of
   another. That errs towards waiting, never towards overcommitment.
 - Pods of DaemonSets and static pods never end, so their requests are no part of what can ever become free: an empty
@@ -48,7 +48,7 @@ class PodPhase(StrEnum):
 
 
 class PodReason(StrEnum):
-    """What keeps a pod from running, or ended it through no fault of its own; at most one at a time."""
+    """Why a pod does not run, or that its node ended it; at most one at a time."""
 
     NONE = "none"
     STARTING = "starting"
@@ -58,7 +58,7 @@ class PodReason(StrEnum):
     UNSCHEDULABLE = "unschedulable"
     """Pending, because the scheduler found no node for it."""
     EVICTED = "evicted"
-    """Failed, because its node put it out or went away."""
+    """Failed, because its node evicted it or went away."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,15 +155,15 @@ def count_pods(pods: Iterable[Pod], is_down: Callable[[str], bool]) -> PodCounts
 
 
 class CapacitySnapshot:
-    """What is free at one moment, for one planning pass, which takes from it what it gives away."""
+    """The capacity of a cluster at one moment; a cycle takes the demand of placed gangs from it."""
 
-    __slots__ = ("_charged", "_free", "_pools", "_reserve", "_views")
+    __slots__ = ("_free", "_pools", "_reservations", "_reserve", "_views")
 
     def __init__(
         self, pools: Iterable[Pool] = (), charged: Resources = NOTHING, reserve: Resources = NOTHING
     ) -> None:
         self._pools = tuple(pools)
-        self._charged = charged
+        self._reservations = charged
         self._reserve = reserve
         # Gangs with the same tolerations see the same, and there are few of those among many gangs.
         self._views: dict[Tolerations, _View] = {}
@@ -173,7 +173,7 @@ class CapacitySnapshot:
         """True if every gang would be told the same by both."""
         if not isinstance(other, CapacitySnapshot):
             return NotImplemented
-        mine, theirs = (self._charged, self._reserve), (other._charged, other._reserve)
+        mine, theirs = (self._reservations, self._reserve), (other._reservations, other._reserve)
         return mine == theirs and self._pools == other._pools
 
     __hash__ = None  # type: ignore[assignment]  # it changes with what is taken
@@ -183,7 +183,7 @@ class CapacitySnapshot:
         tolerations = tolerations_of(gang)
         free = self._free.get(tolerations)
         if free is None:
-            free = self._free[tolerations] = self._view(gang, tolerations).free - self._charged
+            free = self._free[tolerations] = self._view(gang, tolerations).free - self._reservations
         return free
 
     def total_for(self, gang: Gang | None) -> Resources:
@@ -200,7 +200,7 @@ class CapacitySnapshot:
 
     def take(self, demand: Resources) -> None:
         """Charge `demand` to every view from now on, as the ledger will once it is reserved."""
-        self._charged += demand
+        self._reservations += demand
         self._free.clear()
 
     @property
@@ -210,11 +210,11 @@ class CapacitySnapshot:
 
     def copy(self) -> CapacitySnapshot:
         """Return one that can be taken from without changing this one."""
-        return CapacitySnapshot(self._pools, self._charged, self._reserve)
+        return CapacitySnapshot(self._pools, self._reservations, self._reserve)
 
     def without(self, reserve: Resources) -> CapacitySnapshot:
         """Return one in which so much is never given away: it is neither free nor part of the total, for anyone."""
-        return CapacitySnapshot(self._pools, self._charged, self._reserve + reserve)
+        return CapacitySnapshot(self._pools, self._reservations, self._reserve + reserve)
 
     def _view(self, gang: Gang | None, tolerations: Tolerations) -> _View:
         """What gangs with these tolerations see, less the reserve."""
@@ -243,7 +243,7 @@ class CapacityLedger:
         self._owners: dict[str, Counter[str]] = {}
         self._pools: dict[tuple[Taint, ...], Pool] = {}
         self._shares: dict[str, _Share] = {}
-        self._outstanding = NOTHING
+        self._reserved = NOTHING
 
     def set_node(self, node: Node) -> None:
         """Take in a node, or what has become of one."""
@@ -306,7 +306,7 @@ class CapacityLedger:
 
     def snapshot(self) -> CapacitySnapshot:
         """Return the capacity of this moment; it costs as much as there are pools of nodes."""
-        return CapacitySnapshot(self._pools.values(), self._outstanding)
+        return CapacitySnapshot(self._pools.values(), self._reserved)
 
     def pods(self) -> list[Pod]:
         """Every pod that is known at this moment, in no order."""
@@ -381,18 +381,18 @@ class CapacityLedger:
         self._settle(appwrapper, share)
 
     def _settle(self, appwrapper: str, share: _Share) -> None:
-        """Bring the outstanding demand in line with a share that has changed; drop the share if empty."""
-        outstanding = NOTHING if share.demand is None else (share.demand - share.bound).positive_part()
-        if outstanding != share.outstanding:
-            self._outstanding += outstanding - share.outstanding
-            share.outstanding = outstanding
+        """Bring the reservation in line with a share that has changed; drop the share if empty."""
+        reservation = NOTHING if share.demand is None else (share.demand - share.bound).positive_part()
+        if reservation != share.reservation:
+            self._reserved += reservation - share.reservation
+            share.reservation = reservation
         if share.demand is None and not share.tally.phases and not share.bound:
             del self._shares[appwrapper]
 
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The usable nodes that have the same scheduling taints; `free` is before any outstanding demand.
+    """The usable nodes that have the same scheduling taints; `free` is before any reservation.
 
     `permanent` is how much of the total is taken by pods that never end.
     """
@@ -461,7 +461,7 @@ class _Share:
 
     demand: Resources | None = None
     bound: Resources = NOTHING
-    outstanding: Resources = NOTHING
+    reservation: Resources = NOTHING
     lost: int = 0
     tally: _Tally = field(default_factory=_Tally)
     unscheduled: dict[str, Unscheduled] = field(default_factory=dict)

@@ -1,18 +1,16 @@
-"""Which queued gangs go where, now: one pure pass over the queue against what is known of every cluster.
+"""One scheduling cycle, by definition: a pure function of the pending queue and the cluster snapshots.
 
-A pass admits as many as fit, whole, in queue order, each to the cluster that suits it best (see `choice`). What
-happens to those behind one that does not fit is the queue's policy: BestEffortFIFO passes it by, StrictFIFO stops
-there. Passing by could starve a large gang under a stream of small ones, so one that has been blocked at the head
-for too long is placed virtually first on one cluster that it may go to: there, others get what is free less its
-demand, of the resources it asks for. Everything else stays open to them, and one gang a cluster is protected so. On
-which cluster, and for how long, is `backfill`'s to say.
+A cycle places each gang that fits as a whole, in queue order, on the cluster with the best score (`cluster_filters`).
+After a gang that does not fit, BestEffortFIFO goes on and StrictFIFO stops. Small gangs could starve a large one, so a
+gang that was blocked at the head past the starvation bound gets a backfill reservation on one cluster: other gangs get
+the free capacity there less its demand, of the resources it requests. A cluster has at most one such reservation;
+`backfill` chooses the cluster and the time.
 
-A gang that no cluster would take even if all that ends had ended is told why of each, blocks nobody and is never
-protected: it waits for the clusters to change, not for others to finish. Gangs that no cluster tells apart (see
-`classes`) are refused once a pass: free capacity only shrinks within a pass, so once one of a class does not fit, none
-does.
+A gang that would not fit any cluster after everything that ends has ended never is the head and gets no reservation: it
+waits for the clusters to change. Gangs of one equivalence class (`equivalence_classes`) are refused once a cycle: free
+capacity only shrinks within a cycle, so if one gang of a class does not fit, none does.
 
-The hub alone is a cluster like any other, except for the words: without members, nothing is said of clusters.
+The hub alone is a cluster like any other, but messages then name no clusters.
 """
 
 from __future__ import annotations
@@ -37,20 +35,20 @@ from dispatcher.core.scheduling.equivalence_classes import class_of
 INSUFFICIENT: Final = "InsufficientResources"
 """It would fit an empty cluster, but not what is free now."""
 RESERVED: Final = "ReservedForAnother"
-"""It would fit what is free, but that is being kept for a gang that has waited at the head for too long."""
+"""It would fit the free capacity, but that is reserved for a gang past the starvation bound."""
 LARGER_THAN_CLUSTER: Final = "LargerThanCluster"
 """It would not fit the cluster even if all that ends there had ended."""
 NO_CLUSTER: Final = "NoCluster"
 """No cluster has reported its capacity yet."""
 NOT_EVALUATED: Final = "AwaitingHeadOfLine"
-"""StrictFIFO: somebody before it waits, so it has not been looked at."""
+"""StrictFIFO: the cycle stopped at a gang before it."""
 
 MOST_NAMED: Final = 5
-"""How many clusters a message says something of; the others are counted."""
+"""Clusters that a message names; the others are counted."""
 
 
 class Policy(StrEnum):
-    """What a gang that does not fit means for those behind it; Kueue's words."""
+    """What a cycle does after a gang that does not fit, in Kueue's words."""
 
     BEST_EFFORT_FIFO = "BestEffortFIFO"
     STRICT_FIFO = "StrictFIFO"
@@ -87,7 +85,7 @@ class Impossible:
 
 @dataclass(frozen=True, slots=True)
 class NotEvaluated:
-    """It was not looked at, because the queue is strict and the head waits."""
+    """The cycle did not evaluate the gang: the queue is strict and the head does not fit."""
 
     record: Record
     pending: Pending
@@ -114,7 +112,7 @@ def plan(
     protected = [] if policy is Policy.STRICT_FIFO else [each for each in records if each.uid in starved]
     if reservations is None:
         reservations = Backfill().renew(protected, snapshots, LONG_AGO)
-    early = planning.protect(protected, reservations)
+    early = planning.reserve(protected, reservations)
     head: Record | None = None
     outcomes: list[Outcome] = []
     for record in records:
@@ -137,7 +135,7 @@ def not_evaluated(record: Record, head: Record) -> NotEvaluated:
 
 
 class CycleState:
-    """What one pass has given away and keeps back so far.
+    """The placements and backfill reservations of one cycle so far.
 
     `remembered` are the refusals of a pass before that was asked the same: the same sites, of which it placed
     nothing, and the same that are protected. They hold until this one places something. Refusals are shared by
@@ -157,28 +155,28 @@ class CycleState:
         self._classify = classify
         self._has_members = snapshots.keys() != {names.HUB_CLUSTER}
         self._allowed: dict[ClusterRequirements, _Allowed] = {}
-        self._kept: dict[str, Record] = {}
+        self._reserved_for: dict[str, Record] = {}
         self._remembered = remembered or {}
         self._views: dict[Tolerations, _View] = {}
         self._changed: list[str] = []
 
-    def protect(
+    def reserve(
         self, starved: Iterable[Record], reservations: Mapping[str, Reservation]
     ) -> dict[str, Placed | Refused]:
-        """Place the starved first, or keep for each what is reserved for it; the outcomes by uid."""
+        """Places the starved gangs first, or applies their backfill reservations; the outcomes by uid."""
         outcomes: dict[str, Placed | Refused] = {}
         for record in starved:
             answer, reservation = self.place(record), reservations.get(record.uid)
             if isinstance(answer, Refused) and answer.may_fit_later and reservation is not None:
                 answer = answer.reserved(reservation)
                 if not reservation.is_resting:
-                    self._kept[reservation.cluster] = record
+                    self._reserved_for[reservation.cluster] = record
                     self._changed.append(reservation.cluster)
             outcomes[record.uid] = answer
         return outcomes
 
     def place(self, record: Record) -> Placed | Refused:
-        """Take what it needs, or say why that cannot be; gangs of one class are refused alike."""
+        """Places the gang, or returns its refusal; gangs of one class share the refusal."""
         key = self._classify(record)
         known = self.refusals.get(key)
         if known is not None:
@@ -235,7 +233,7 @@ class CycleState:
         free, available, kept = dict(view.free), dict(view.available), dict(view.kept)
         attainable, permanent = dict(view.attainable), dict(view.permanent)
         for name in names_:
-            snapshot, keeper = self._by_name[name].capacity, self._kept.get(name)
+            snapshot, keeper = self._by_name[name].capacity, self._reserved_for.get(name)
             attainable[name], permanent[name] = snapshot.attainable_for(gang), snapshot.permanent_for(gang)
             free[name] = available[name] = snapshot.free_for(gang)
             if keeper is not None:

@@ -233,7 +233,7 @@ class PendingQueue:
             return []
         planning = CycleState(snapshots, self._class_of, last.refusals)
         seen = _Pass(planning)
-        yield from seen.protect(protected, reservations)
+        yield from seen.reserve(protected, reservations)
         if policy is Policy.STRICT_FIFO:
             yield from self._pass_up_to_head(seen, now)
         else:
@@ -429,10 +429,10 @@ class _Pass:
         self.head: Record | None = None
         self._planning = planning
 
-    def protect(self, records: list[Record], reservations: Mapping[str, Reservation]) -> Steps[None]:
+    def reserve(self, records: list[Record], reservations: Mapping[str, Reservation]) -> Steps[None]:
         """Decide for those that are protected, who are in order, before all others."""
         for record in records:
-            self.protected |= self._planning.protect([record], reservations)
+            self.protected |= self._planning.reserve([record], reservations)
             yield
         for record in records:
             answer = self.protected[record.uid]

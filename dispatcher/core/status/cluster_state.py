@@ -1,8 +1,7 @@
-"""How a cluster stands, and what of a change of it is told in history.
+"""The state of a cluster, and the events in history about its changes.
 
-What was noted last is compared with what is so now, so whoever leads next repeats nothing. By hand a cluster is open,
-cordoned or being emptied, and whatever it becomes is told; how its connection is, is told beside that. Silence is no
-part of it: `unreachable` and `reachable` are told when it begins and ends.
+The current state is compared with the noted one, so a new leader repeats no event. An operator opens, cordons or drains
+a cluster; the state of its connection is separate. `unreachable` and `reachable` are events of their own.
 """
 
 from __future__ import annotations
@@ -79,7 +78,7 @@ def changes(before: ClusterState, after: ClusterState) -> list[ClusterChange]:
 
 
 def _wish(state: ClusterState) -> ClusterChange:
-    """What its operator wants of it; who is being emptied is so, cordoned or not."""
+    """The event for the operator's setting; a drained cluster counts as drained, cordoned or not."""
     if state.is_draining:
         return ClusterChange(ClusterEvent.DRAINING, cluster_filters.DRAINING, state.said)
     if state.is_cordoned:

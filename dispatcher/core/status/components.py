@@ -1,6 +1,6 @@
-"""What v1beta2 shows of a life beside what MCAD shows: its phases, its conditions, the state of each component.
+"""The part of the status that v1beta2 has and MCAD has not: phase, conditions, components.
 
-Told from the record, like everything in a status, and only on AppWrappers that were spelled with components.
+It is projected from the record, and only for AppWrappers with `spec.components`.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ PHASES: Final = {
     Phase.DELETING: ComponentsPhase.TERMINATING,
     Phase.DELETED: ComponentsPhase.TERMINATING,
 }
-"""What v1beta2 calls each phase. It has no queue: what waits is Suspended there."""
+"""The phase of v1beta2 for each phase. v1beta2 has no queue: a pending AppWrapper is Suspended."""
 
 _REMOVING: Final = frozenset({Phase.REQUEUEING, Phase.SUSPENDING, Phase.FAILING, Phase.DELETING})
 _READY: Final = frozenset({Phase.RUNNING, Phase.RUNNING_HOLD_COMPLETION})
 
 
 def conditions(record: Record) -> Iterator[Condition]:
-    """The conditions that v1beta2 has; each once its time has come, and False from when it is over."""
+    """The conditions of v1beta2: each appears once it becomes true, and is False later."""
     attempt = record.attempt
     if attempt is None:
         return
@@ -59,7 +59,7 @@ def component_status(record: Record) -> list[dict[str, Any]]:
 
 
 def component_condition(attempt: Attempt) -> Condition:
-    """What is true of every component of an attempt that was created."""
+    """The condition of every component of a created attempt."""
     since = attempt.created_at or attempt.decided_at
     return Condition(
         ComponentsCondition.RESOURCES_DEPLOYED,

@@ -1,7 +1,7 @@
-"""Which steps users are told of by a Kubernetes Event: few, because each is a write to the API server.
+"""The steps that have a Kubernetes Event: few, because each Event is a write to the API server.
 
-Dispatched, Running, Completed, Failed, Requeued, Suspended, the first time it has to wait, and what is not done as
-it was written. All else is in the status and in history.
+Dispatched, Running, Completed, Failed, Requeued, Suspended, the first pending reason, and adjusted specs. Other steps
+are in the status and in history.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dispatcher.core.model.record import Change, Phase
 
 @dataclass(frozen=True, slots=True)
 class UserEvent:
-    """What an Event says; `warning` is its type."""
+    """Reason and message of a Kubernetes Event; `warning` is its type."""
 
     reason: str
     message: str
@@ -23,7 +23,7 @@ class UserEvent:
 
 
 def user_event_of(change: Change) -> UserEvent | None:
-    """What to tell of a step, if anything."""
+    """The Event of a change; None if it has none."""
     after = change.after
     cluster = after.attempt.cluster if after.attempt else ""
     event = change.events[-1]
