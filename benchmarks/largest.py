@@ -20,6 +20,7 @@ from typing import Any, Final
 
 import orjson
 from aiohttp import web
+from kubernetes_asyncio.client import ApiClient, Configuration
 
 from benchmarks.backlog import Meter, TimedStore
 from benchmarks.processor import peak_memory
@@ -36,7 +37,6 @@ from dispatcher.core.model.record import Phase
 from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.discovery import Discovery
-from dispatcher.kube.endpoint import Endpoint
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.partitions import ensure_partitions
@@ -218,7 +218,7 @@ async def measure(server: str, url: str) -> None:
     await ensure_partitions(database, lease, lease.database_now)
     store = TimedStore(database, lambda: lease)
     before = peak_memory(os.getpid())
-    async with ClusterClient(Endpoint(server)) as client:
+    async with ClusterClient(ApiClient(configuration=Configuration(host=server))) as client:
         leader, meter = Leader(client, store), Meter(store)
         tasks = [asyncio.create_task(leader.hub.run()), asyncio.create_task(leader.committer.run())]
         began = time.perf_counter()

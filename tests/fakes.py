@@ -12,9 +12,9 @@ from typing import Any, Self
 
 import orjson
 from aiohttp import web
+from kubernetes_asyncio.client import ApiClient, Configuration
 
 from dispatcher.kube.client import ClusterClient, always
-from dispatcher.kube.endpoint import Endpoint, fixed
 
 NOBODYS_CA = Path(__file__).parent / "golden" / "nobodys-ca.pem"
 """Read in place of the system's authorities, which would take longer than most tests."""
@@ -91,13 +91,14 @@ def client_of(
     may_write: Callable[[], bool] = always,
 ) -> ClusterClient:
     """A client of the scripted server, with so many connections."""
-    to = Endpoint(
-        server.url,
-        tls=ssl.create_default_context(cafile=NOBODYS_CA),
-        authorization=fixed(f"Bearer {token}" if token else ""),
-        most_connections=pool,
-    )
-    return ClusterClient(to, write_timeout=write_timeout, may_write=may_write)
+    configuration = Configuration(host=server.url)
+    configuration.connection_pool_maxsize = pool
+    configuration.ssl_ca_cert = str(NOBODYS_CA)
+    if token:
+        configuration.api_key = {"BearerToken": token}
+        configuration.api_key_prefix = {"BearerToken": "Bearer"}
+    api = ApiClient(configuration=configuration)
+    return ClusterClient(api, write_timeout=write_timeout, may_write=may_write)
 
 
 def answer(body: object, status: int = 200) -> Reply:

@@ -1,9 +1,9 @@
-"""One client per cluster: raw JSON over aiohttp.
+"""One client per cluster: raw JSON over kubernetes_asyncio's authentication, TLS and connection pool.
 
-The generated calls of kubernetes_asyncio are not used: they have no timeouts, hide error codes and build models that
-cost more than the rest of a call. Here every call has a total timeout, every answer is either JSON within the bounds
-of `kube.bounds` or an error of `dispatcher.errors`, and a write is sent only while `may_write()` holds, tested when
-its first byte is written.
+The library's generated calls are not used: they have no timeouts, hide error codes and build models that cost more than
+the rest of a call. This client adds little: every call has a total timeout, every answer is either JSON within the
+bounds of `kube.bounds` or an error of `dispatcher.errors`, and a write is sent only while `may_write()` holds, tested
+when its first byte is written.
 """
 
 from __future__ import annotations
@@ -21,16 +21,19 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 import orjson
+import yaml
 from aiohttp import connector
 from aiohttp.abc import AbstractStreamWriter
+from kubernetes_asyncio import config
+from kubernetes_asyncio.client import ApiClient, Configuration
+from kubernetes_asyncio.config.config_exception import ConfigException
 from yarl import URL
 
 from dispatcher import errors
 from dispatcher.api.redaction import without_values
-from dispatcher.kube import bounds, endpoint, paths
+from dispatcher.kube import bounds, paths
 from dispatcher.kube.bounds import LARGEST_REFUSAL, Allowance, Buffer
-from dispatcher.kube.endpoint import Endpoint
-from dispatcher.kube.kubeconfig import Connection
+from dispatcher.kube.kubeconfig import Connection, api_client
 
 JSON: Final = "application/json"
 JSON_PATCH: Final = "application/json-patch+json"
@@ -73,23 +76,22 @@ class ClusterClient:
 
     def __init__(
         self,
-        to: Endpoint,
+        api: ApiClient,
         *,
         read_timeout: float = 10.0,
         write_timeout: float = 5.0,
         may_write: Callable[[], bool] = always,
     ) -> None:
+        self._api = api
         self._read_timeout = read_timeout
         self._write_timeout = write_timeout
-        self._base = to.server.rstrip("/")
-        self._tls_server_name = to.tls_server_name
-        self._authorization = to.authorization
+        self._base = str(api.configuration.host).rstrip("/")
+        self._tls_server_name: str | None = api.configuration.tls_server_name
         self.writes: Counter[tuple[str, ...]] = Counter()
         """Writes that were sent, by verb and resource; a metric reads it."""
         self._is_closed = False
         self._allowance = Allowance()
-        self._connector = aiohttp.TCPConnector(limit=to.most_connections, ssl=to.tls)
-        self._session = _session(self._connector, _proxy(to), may_write, self.writes)
+        self._session = _session(api, may_write, self.writes)
 
     @classmethod
     async def connect(
@@ -101,9 +103,9 @@ class ClusterClient:
         may_write: Callable[[], bool] = always,
     ) -> Self:
         """A client for a kubeconfig, else for `KUBECONFIG`, else for the pod this runs in."""
-        path = kubeconfig or os.environ.get("KUBECONFIG", "")
-        to = await endpoint.of_kubeconfig(path) if path else endpoint.of_pod()
-        return cls(to, read_timeout=read_timeout, write_timeout=write_timeout, may_write=may_write)
+        configuration = await _configuration(kubeconfig or os.environ.get("KUBECONFIG", ""))
+        api = ApiClient(configuration=configuration)
+        return cls(api, read_timeout=read_timeout, write_timeout=write_timeout, may_write=may_write)
 
     @classmethod
     def of(
@@ -115,14 +117,17 @@ class ClusterClient:
         may_write: Callable[[], bool] = always,
     ) -> Self:
         """A client for a member, in a running loop; raises `SettingsError` if its certificates cannot be used."""
-        to = endpoint.of_connection(connection)
-        return cls(to, read_timeout=read_timeout, write_timeout=write_timeout, may_write=may_write)
+        api = api_client(connection)
+        return cls(api, read_timeout=read_timeout, write_timeout=write_timeout, may_write=may_write)
 
     async def close(self) -> None:
         """Close every connection without waiting for the server, which may be gone."""
         self._is_closed = True
-        await self._connector.close(abort_ssl=True)
+        pool = self._api.rest_client.pool_manager.connector
+        if pool is not None:
+            await pool.close(abort_ssl=True)
         await self._session.close()
+        await self._api.close()
 
     async def __aenter__(self) -> Self:
         return self
@@ -288,8 +293,8 @@ class ClusterClient:
         """
         try:
             yield
-        except (TimeoutError, aiohttp.ClientError, OSError, orjson.JSONDecodeError) as error:
-            # A failure to read a token, or an answer that is no JSON (a proxy's page), counts as no answer.
+        except (TimeoutError, aiohttp.ClientError, OSError, ConfigException, orjson.JSONDecodeError) as error:
+            # A failure to get a token, or an answer that is no JSON (a proxy's page), counts as no answer.
             raise errors.Unavailable(f"{what}: {type(error).__name__}: {error}".rstrip(": ")) from error
         except (asyncio.CancelledError, RuntimeError) as error:
             if not self._is_closed or _is_cancelled():
@@ -303,25 +308,44 @@ class ClusterClient:
         return URL(f"{self._base}{paths.checked(path)}{suffix}", encoded=True)
 
     async def _headers(self, accept: str = JSON) -> dict[str, str]:
-        """The headers of one request: tokens are renewed when they are due."""
+        """The headers of one request: the library re-reads a pod's token and an OIDC token when they are due."""
         headers = {
             "Accept": accept,
             # 1.5 MB of a compressed answer can be 3 GiB.
             "Accept-Encoding": "identity",
             "User-Agent": "appwrapper-dispatcher",
         }
-        if authorization := await self._authorization():
-            headers["Authorization"] = authorization
+        settings = await self._api.configuration.auth_settings()
+        bearer = settings.get("BearerToken")
+        if bearer and bearer["value"]:
+            headers["Authorization"] = bearer["value"]
         return headers
 
 
+async def _configuration(kubeconfig: str) -> Configuration:
+    configuration = Configuration()
+    try:
+        if kubeconfig:
+            await config.load_kube_config(config_file=kubeconfig, client_configuration=configuration)
+        else:
+            config.load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+    except (ConfigException, OSError, KeyError, ValueError) as error:
+        where = kubeconfig or "the pod's own ServiceAccount"
+        raise errors.SettingsError(
+            f"no Kubernetes credentials from {where}: {error}; set KUBECONFIG or run inside a cluster"
+        ) from error
+    except (TypeError, AttributeError, yaml.YAMLError) as error:
+        # The library assumes a well-formed kubeconfig; YAML's own message quotes the file.
+        raise errors.SettingsError(
+            f"no Kubernetes credentials from {kubeconfig}: it is no kubeconfig"
+        ) from error
+    return configuration
+
+
 def _session(
-    pool: aiohttp.TCPConnector,
-    proxy: str | None,
-    may_write: Callable[[], bool],
-    writes: Counter[tuple[str, ...]],
+    api: ApiClient, may_write: Callable[[], bool], writes: Counter[tuple[str, ...]]
 ) -> aiohttp.ClientSession:
-    """A session whose requests pass the write fence."""
+    """A session over the library's connector (its TLS and its pool) whose requests pass the write fence."""
 
     class FencedRequest(aiohttp.ClientRequest):
         async def send(self, conn: connector.Connection) -> aiohttp.ClientResponse:
@@ -350,11 +374,13 @@ def _session(
         def _stopped(self) -> errors.WriteForbiddenByFence:
             return errors.WriteForbiddenByFence(f"{self.method} {self.url.path} was not sent")
 
+    pool = api.rest_client.pool_manager
     return aiohttp.ClientSession(
-        connector=pool,
+        connector=pool.connector,
+        connector_owner=False,
         # With `trust_env` aiohttp would look for ~/.netrc in a thread for every request, which costs more than the
         # request, and would refuse to send our token if ~/.netrc has an entry for the host.
-        proxy=proxy,
+        proxy=_proxy(api.configuration),
         read_bufsize=_READ_BUFFER,
         auto_decompress=False,
         # No cookies are needed, and a jar has no bound.
@@ -363,11 +389,11 @@ def _session(
     )
 
 
-def _proxy(to: Endpoint) -> str | None:
+def _proxy(configuration: Configuration) -> str | None:
     """The kubeconfig's proxy, else the environment's for this API server."""
-    server = URL(to.server)
-    if to.proxy:
-        return to.proxy
+    server = URL(str(configuration.host))
+    if configuration.proxy:
+        return str(configuration.proxy)
     if not server.host or proxy_bypass(server.host):
         return None
     return getproxies().get(server.scheme)

@@ -26,6 +26,7 @@ from typing import Final, NoReturn, TypeAlias
 from urllib.parse import SplitResult, urlsplit
 
 import yaml
+from kubernetes_asyncio.client import ApiClient, Configuration
 from yaml.events import (
     AliasEvent,
     CollectionEndEvent,
@@ -132,21 +133,26 @@ def minified(kubeconfig: bytes, context: str = "") -> bytes:
     return yaml.safe_dump(kept).encode()
 
 
-def tls_context(to: Connection) -> ssl.SSLContext:
-    """Return the TLS of a connection, which verifies the server; `SettingsError` if it cannot use what that holds."""
+def api_client(to: Connection) -> ApiClient:
+    """The library's client for a connection, in a running loop; raises `SettingsError` if TLS rejects its content."""
+    configuration = Configuration(host=to.server)
+    configuration.proxy = to.proxy or None
+    configuration.tls_server_name = to.tls_server_name or None
+    if to.token:
+        configuration.api_key = {"BearerToken": to.token}
+        configuration.api_key_prefix = {"BearerToken": "Bearer"}
     with (
         _in_memory(to.authorities) as authorities,
         _in_memory(to.certificate) as certificate,
         _in_memory(to.key) as key,
     ):
+        configuration.ssl_ca_cert = authorities
+        configuration.cert_file = certificate
+        configuration.key_file = key
         try:
-            context = ssl.create_default_context(cafile=authorities)
-            if certificate:
-                context.load_cert_chain(certificate, key)
+            return ApiClient(configuration=configuration)
         except ssl.SSLError as error:
             reason = error.reason or "not well-formed"
-        else:
-            return context
     parts = "certificate-authority-data, client-certificate-data or client-key-data"
     raise _refused("kubeconfig", f"cannot be used ({reason}): {parts}", _SELF_CONTAINED)
 

@@ -7,7 +7,6 @@ import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
 
-import kubernetes_asyncio.config  # noqa: F401  # before the first test that needs it, whose time is limited
 import pytest
 import yaml
 

@@ -5,16 +5,14 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from kubernetes_asyncio.client import Configuration
-from kubernetes_asyncio.config import ConfigException
+from kubernetes_asyncio.client import ApiClient, Configuration
+from kubernetes_asyncio.config.config_exception import ConfigException
 
 from dispatcher import errors
 from dispatcher.kube.client import JSON_PATCH, MERGE_PATCH, METADATA, ClusterClient, resource_of
-from dispatcher.kube.endpoint import Endpoint, library_authorization
 from tests.fakes import FakeApiServer, answer, client_of, hang_up, never, refusal, text, watch
 from tests.unit.virtual_time import monotonic, until
 
@@ -146,7 +144,8 @@ async def test_broken_connection_means_that_nobody_knows(
 
 
 async def test_nobody_listening_means_that_nobody_knows() -> None:
-    async with ClusterClient(Endpoint("http://127.0.0.1:1")) as client:
+    configuration = Configuration(host="http://127.0.0.1:1")
+    async with ClusterClient(ApiClient(configuration=configuration)) as client:
         with pytest.raises(errors.Unavailable, match="ClientConnectorError"):
             await client.get("/x")
 
@@ -354,11 +353,10 @@ async def test_token_is_asked_for_anew_each_time_and_its_failure_is_not_the_end(
         except StopIteration:
             raise ConfigException("exec: the cloud's tool failed") from None
 
-    configuration = Configuration()
+    configuration = Configuration(host=server.url)
     configuration.api_key = {"BearerToken": ""}
     configuration.refresh_api_key_hook = refresh
-    to = Endpoint(server.url, authorization=library_authorization(configuration))
-    async with ClusterClient(to) as client:
+    async with ClusterClient(ApiClient(configuration=configuration)) as client:
         await client.get("/x")
         await client.get("/x")
         with pytest.raises(errors.Unavailable, match="the cloud's tool failed"):
@@ -399,22 +397,17 @@ async def test_password_in_a_netrc_is_none_of_ours(server: FakeApiServer) -> Non
     assert server.asked[0].headers["Authorization"] == "Bearer s3cret"
 
 
-NOWHERE = Endpoint("http://127.0.0.1:1")
+def through_kubeconfig(configuration: Configuration, proxy: str, _monkeypatch: pytest.MonkeyPatch) -> None:
+    configuration.proxy = proxy
 
 
-def through_kubeconfig(proxy: str, _monkeypatch: pytest.MonkeyPatch) -> Endpoint:
-    return replace(NOWHERE, proxy=proxy)
-
-
-def through_environment(proxy: str, monkeypatch: pytest.MonkeyPatch) -> Endpoint:
+def through_environment(_configuration: Configuration, proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", proxy)
-    return NOWHERE
 
 
-def around_environment(proxy: str, monkeypatch: pytest.MonkeyPatch) -> Endpoint:
+def around_environment(_configuration: Configuration, proxy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("http_proxy", proxy)
     monkeypatch.setenv("no_proxy", "127.0.0.1")
-    return NOWHERE
 
 
 @pytest.mark.parametrize(
@@ -422,10 +415,12 @@ def around_environment(proxy: str, monkeypatch: pytest.MonkeyPatch) -> Endpoint:
     [(through_kubeconfig, True), (through_environment, True), (around_environment, False)],
 )
 async def test_proxy_is_the_kubeconfigs_else_the_environments(
-    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., Endpoint], arrives: bool
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch, configure: Callable[..., None], arrives: bool
 ) -> None:
     server.on("GET", "/x", answer({"through": "the proxy"}))
-    async with ClusterClient(configure(server.url, monkeypatch)) as client:
+    configuration = Configuration(host="http://127.0.0.1:1")
+    configure(configuration, server.url, monkeypatch)
+    async with ClusterClient(ApiClient(configuration=configuration)) as client:
         if arrives:
             assert await client.get("/x") == {"through": "the proxy"}
         else:
