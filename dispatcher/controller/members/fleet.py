@@ -191,8 +191,8 @@ class Fleet:
             closed = None if self._membership.is_known else MEMBERS_UNKNOWN
             hub = ClusterSnapshot(HUB_CLUSTER, self._hub.ledger.snapshot(), closed=closed)
             return {HUB_CLUSTER: hub} if self._hub.is_ready else {}
-        asked, now = set(requirements), self._now()
-        kinds, namespaces = required_kinds(asked), frozenset(each.namespace for each in asked)
+        distinct, now = set(requirements), self._now()
+        kinds, namespaces = required_kinds(distinct), frozenset(each.namespace for each in distinct)
         snapshots = {name: member.snapshot(kinds, namespaces, now) for name, member in self._members.items()}
         for name, invalid in self._invalid.items():
             closed = Closed(cluster_filters.NOT_REPORTED, invalid.message)

@@ -166,8 +166,8 @@ class KindSurvey:
     def was_asked_for(self, kinds: frozenset[Kind]) -> bool:
         """True if the survey was asked about all unserved `kinds`; the answer may still be missing."""
         missing = frozenset(kind for kind in kinds if not self._discovery.serves(kind))
-        known, others = _split(missing)
-        return self._registered.was_asked(known) and self._others.was_asked(others)
+        registered, others = _split(missing)
+        return self._registered.was_asked(registered) and self._others.was_asked(others)
 
     def ask_for(self, kinds: frozenset[Kind]) -> KindSurvey:
         """Ask about `kinds`; `wait` returns once the answer is known."""
@@ -186,8 +186,8 @@ class KindSurvey:
             tasks.create_task(self._others.run(), name="other-kinds")
 
     def _ask(self, missing: frozenset[Kind]) -> None:
-        known, others = _split(missing)
-        self._registered.ask(known)
+        registered, others = _split(missing)
+        self._registered.ask(registered)
         self._others.ask(others)
 
 

@@ -80,11 +80,9 @@ class Membership:
         """The problem, in a sentence; empty while the members are known and current."""
         error = self._error
         if not self.is_known:
-            said = error or "the API server has not answered yet"
-            known = f" (the database knows {_named(self._recorded)})" if self._recorded else ""
-            return (
-                f"the MemberClusters cannot be listed: {said}{known}; until they can, nothing is dispatched"
-            )
+            trouble = error or "the API server has not answered yet"
+            recorded = f" (the database knows {_named(self._recorded)})" if self._recorded else ""
+            return f"the MemberClusters cannot be listed: {trouble}{recorded}; until they can, nothing is dispatched"
         if self._declared.items and isinstance(error, (errors.Forbidden, errors.NotFound)):
             return f"the MemberClusters cannot be listed or watched any more: {error}; changes of them are missed"
         return ""

@@ -147,9 +147,9 @@ class RestoreRecovery:
         search.are_members_missing = not self._members.is_complete()
         members = [each for each in self._clusters.values() if each.is_member]
         kinds = sorted(await self._wrapped_kinds())
-        asked = [self._search_member(each, search) for each in members]
-        asked += [self._search_hub(kind, search) for kind in kinds]
-        await asyncio.gather(*(_within(limit, each) for each in asked))
+        searches = [self._search_member(each, search) for each in members]
+        searches += [self._search_hub(kind, search) for kind in kinds]
+        await asyncio.gather(*(_within(limit, each) for each in searches))
         search.are_members_missing |= (
             not self._members.is_complete()
         )  # a member may have been declared meanwhile
@@ -159,7 +159,7 @@ class RestoreRecovery:
         return {kind async for record in self._unended() for kind in await self._kinds_safely(record)}
 
     async def _kinds_safely(self, record: Record) -> frozenset[Kind]:
-        """The kinds an AppWrapper wraps; none if its spec cannot be read, because it was never created from then."""
+        """The kinds that an AppWrapper wraps; none if its spec cannot be read, as no objects are created without it."""
         try:
             return await self._kinds_of(record)
         except errors.StoreError:

@@ -1,4 +1,4 @@
-"""A new leader that cannot list what it has to know is not ready, and gives up leadership after a bound."""
+"""A new leader without its first lists is not ready, and gives up leadership after a bound."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ FAILS = refusal(500, "InternalError")
 async def session(
     server: FakeApiServer, client: ClusterClient, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Session]:
-    """The term of a leader of a hub that lists everything and has no members."""
+    """The session of a leader of a hub that lists everything and has no members."""
     is_cluster(server, HUB_UID)
     server.on("GET", GROUP, answer({"resources": [KIND]}))
     server.on("GET", APPWRAPPERS, collection())

@@ -144,7 +144,7 @@ async def test_database_on_another_host_is_not_asked_without_verified_tls(ask: R
     ran = await ask(*asked, "--database-url", ELSEWHERE)
     assert (ran.code, ran.out) == (1, "")
     assert ran.err.startswith(
-        "dispatcher: the database URL leads to db.example.org with sslmode=prefer, so that"
+        "dispatcher: the database URL leads to db.example.org with sslmode=prefer, so hosts in between"
     )
     assert "sslmode=verify-full" in ran.err
     assert "hunter2" not in ran.err

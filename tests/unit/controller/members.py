@@ -1,4 +1,4 @@
-"""A hub and its members, each a scripted API server: what the connector and the fleet are tested over."""
+"""A hub and its members as scripted API servers, for tests of the connector and the fleet."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EXEC: Final = {"exec": {"command": "sh", "apiVersion": "client.authentication.k8
 
 
 def kubeconfig(name: str, *, user: Json | None = None, cluster: Json | None = None) -> bytes:
-    """A kubeconfig that leads to the member of that name, as whoever has the token `good` unless told otherwise."""
+    """A kubeconfig of the member with that name, with the token `good` unless `user` is given."""
     server = f"https://{name}.example:6443"
     return orjson.dumps(
         {
@@ -44,12 +44,12 @@ def kubeconfig(name: str, *, user: Json | None = None, cluster: Json | None = No
 
 
 def holds(content: bytes, key: str = "kubeconfig") -> Reply:
-    """Replies a Secret with that under one key."""
+    """Replies a Secret with that content under one key."""
     return answer({"data": {key: base64.b64encode(content).decode()}})
 
 
 def collection(*items: Json) -> Reply:
-    """Replies a list of these, and a watch that tells of nothing."""
+    """Replies a list of these, and a watch without events."""
     page = answer({"metadata": {"resourceVersion": "10"}, "items": list(items)})
     watching = watch(then=never)
 
@@ -60,7 +60,7 @@ def collection(*items: Json) -> Reply:
 
 
 def is_cluster(server: FakeApiServer, uid: str) -> None:
-    """Have a server be the API server of a cluster of one node of 8 cpu and the namespace `default`."""
+    """Script the API server of a cluster with one node of 8 cpu and the namespace `default`."""
     server.on("GET", KUBE_SYSTEM, answer({"metadata": {"uid": uid}}))
     server.on("GET", NODES, collection(make_node(cpu="8")))
     server.on("GET", "/api/v1/pods", collection())
@@ -68,14 +68,14 @@ def is_cluster(server: FakeApiServer, uid: str) -> None:
 
 
 class FakeClusterRecords:
-    """What is known of clusters as the store keeps it: `uids` by name, and every word on who is silent, or is how."""
+    """The records of clusters in memory: `uids` by name, and each recorded change."""
 
     def __init__(self) -> None:
         self.uids: dict[str, str] = {}
         self.asked: list[str] = []
-        self.silences: list[tuple[str, datetime | None]] = []
+        self.unreachable_notes: list[tuple[str, datetime | None]] = []
         self.said: list[str] = []
-        self.standings: list[tuple[str, ClusterState]] = []
+        self.states: list[tuple[str, ClusterState]] = []
         self.rotated: list[str] = []
         self.times: list[datetime] = []
         self.failure: Exception | None = None
@@ -88,16 +88,16 @@ class FakeClusterRecords:
 
     async def note_unreachable(self, name: str, since: datetime, message: str) -> None:
         await self._answer(since)
-        self.silences.append((name, since))
+        self.unreachable_notes.append((name, since))
         self.said.append(message)
 
     async def note_reachable(self, name: str, at: datetime) -> None:
         await self._answer(at)
-        self.silences.append((name, None))
+        self.unreachable_notes.append((name, None))
 
-    async def note_state(self, name: str, standing: ClusterState, at: datetime) -> None:
+    async def note_state(self, name: str, state: ClusterState, at: datetime) -> None:
         await self._answer(at)
-        self.standings.append((name, standing))
+        self.states.append((name, state))
 
     async def note_rotation(self, name: str, at: datetime) -> None:
         await self._answer(at)
@@ -110,8 +110,8 @@ class FakeClusterRecords:
             raise self.failure
 
 
-class Grounds:
-    """A hub's API server and those of members by name, and each connection that was made to one of them."""
+class Clusters:
+    """The API servers of a hub and its members by name, and each connection to one of them."""
 
     def __init__(self, hub: FakeApiServer, members: Mapping[str, FakeApiServer]) -> None:
         self.hub = hub
@@ -146,13 +146,13 @@ class Grounds:
 
 
 def is_closed(client: ClusterClient) -> bool:
-    """True once nobody can ask anything over that connection."""
+    """True once the connection cannot be used."""
     closed: bool = client._session.closed  # noqa: SLF001  # it does not tell
     return closed
 
 
 def declaration(name: str, *, labels: Json | None = None, uid: str = "", **spec: Any) -> Json:  # noqa: ANN401
-    """A MemberCluster as the API server has it; its kubeconfig is in the Secret `cluster-NAME`, but for the hub."""
+    """A MemberCluster in the API; its kubeconfig is in the Secret `cluster-NAME`, except for the hub."""
     reference = {} if name == "hub" else {"kubeconfigSecretRef": {"name": f"cluster-{name}"}}
     fields = {"uid": uid} if uid else {}
     accepted = {"acceptedNamespaces": "All"}

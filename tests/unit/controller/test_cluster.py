@@ -1,4 +1,4 @@
-"""One cluster: its watches feed the ledger, and its pods are confirmed before they count for anybody."""
+"""One cluster: its watches feed the ledger, and its pods are confirmed before they count for an AppWrapper."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ RAYCLUSTER = "/apis/ray.io/v1/namespaces/default/rayclusters/ray"
 
 
 class Observed:
-    """A cluster that runs, and what it told."""
+    """A running cluster and its callbacks."""
 
     def __init__(self, client: ClusterClient) -> None:
         self.ledger = CapacityLedger()
@@ -50,7 +50,7 @@ class Observed:
 
 
 def has(server: FakeApiServer, plural: str, *listed: Json, then: list[Json] | None = None) -> None:
-    """Script the list of nodes or pods, and what its watch says afterwards."""
+    """Script the list of nodes or pods, and the events of its watch."""
     page = answer({"metadata": {"resourceVersion": "10"}, "items": list(listed)})
     watching = watch(*(then or ()), then=never)
 
@@ -148,7 +148,7 @@ async def test_pod_of_a_created_object_counts_for_its_appwrapper_at_once(
 async def test_pods_of_an_adopted_gang_count_for_it_without_our_labels(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
-    """MCAD's pods: listed as anyone's, until the AppWrapper whose RayCluster made them is taken in."""
+    """Pods of MCAD count for no AppWrapper until the AppWrapper of their RayCluster is taken in."""
     has(server, "nodes", make_node("n1"))
     has(server, "pods", make_pod("head", controller=RAY))
     dispatching = queue_steps.dispatch(make_record(), "hub", at(1)).after
@@ -253,7 +253,7 @@ async def test_owners_are_woken_when_an_unready_node_is_removed(
 async def test_pods_of_a_deployment_created_by_mcad_count_for_its_appwrapper(
     server: FakeApiServer, client: ClusterClient
 ) -> None:
-    """They bear MCAD's label and none of ours, and a ReplicaSet is between them and what MCAD made."""
+    """The pods have MCAD's label and none of ours, and a ReplicaSet is their controller."""
     replicaset = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "web-1", "uid": "uid-of-web-1"}
     deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "uid": "uid-of-web"}
     kinds = {"replicasets": "ReplicaSet", "deployments": "Deployment"}

@@ -1,4 +1,4 @@
-"""Whose pods are whose: a pod counts for an AppWrapper only in its namespace, from the first moment."""
+"""A pod counts for an AppWrapper only in its namespace, from the first moment."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ ANCHOR = {"apiVersion": "v1", "kind": "ConfigMap", "name": f"appwrapper-{AW}-1",
 async def test_pod_of_another_namespace_does_not_count_for_an_appwrapper_or_wake_it_or_reduce_its_demand(
     server: FakeApiServer, client: ClusterClient, controller: Json
 ) -> None:
-    """The moment matters: nothing that this leader has created or asked about says where the AppWrapper is."""
+    """The leader has created and resolved nothing yet that shows the namespace of the AppWrapper."""
     server.on("GET", "/apis/apps/v1", never)
     has(server, "nodes", make_node("n1", cpu="8"))
     has(server, "pods", make_pod("forged", cpu="1", of=AW, controller=controller, namespace="evil"))

@@ -1,4 +1,4 @@
-"""A member that comes is charged with its gangs before it takes any more, in slices; one that went is let go of."""
+"""A connected member is loaded in slices before it takes gangs; the gangs of a disconnected one are woken."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GANGS = 450
 
 
 def gang(number: int) -> Record:
-    """One that runs in `east`, with an object of its own."""
+    """A gang that runs in `east`, with an object."""
     record = queue_steps.dispatch(make_record(name=f"gang-{number}"), "east", at(1)).after
     assert record.attempt is not None
     job = ObjectRef(0, "batch/v1", "Job", "default", record.name, f"job-{number}")
@@ -36,7 +36,7 @@ def gang(number: int) -> Record:
 
 
 class Bench:
-    """A hub without members, gangs that run in `east`, and whoever takes members in: each step takes a slice."""
+    """A hub without members, gangs that run in `east`, and a cluster loader; each step takes a slice."""
 
     def __init__(self, client: ClusterClient) -> None:
         self.client = client
@@ -60,7 +60,7 @@ class Bench:
         )
 
     def comes(self, name: str) -> Cluster:
-        """A cluster that was listed."""
+        """A listed cluster."""
         ledger = CapacityLedger()
         cluster = Cluster(name, self.client, ledger, lambda: None, lambda _appwrapper: None)
         for each in cluster._needed:  # noqa: SLF001  # as if they were listed
@@ -75,7 +75,7 @@ class Bench:
         self.wakes += 1
 
     def charged(self, name: str = "east") -> int:
-        """How many gangs are charged to a cluster that has no node."""
+        """The number of gangs counted in the ledger of a cluster without nodes."""
         return -self.ledgers[name].free()["cpu"] // 1000
 
     async def take_turns(self) -> None:
@@ -227,5 +227,5 @@ async def test_gang_that_cannot_be_tracked_blocks_no_other_gang(
 
 
 def test_charge_is_that_of_a_gang() -> None:
-    """What `charged` counts by."""
+    """The value that `charged` divides by."""
     assert gang(0).gang.demand == Resources({"cpu": 1000})

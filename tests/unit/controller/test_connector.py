@@ -1,4 +1,4 @@
-"""Keeping one member connected: who may be joined, who is closed for what, and from when silence counts."""
+"""Keeping one member connected: first contact, closed reasons, and the start of the unreachable time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from tests.unit.controller.members import (
     NAMESPACE,
     NODES,
     SECRETS,
-    Grounds,
+    Clusters,
     holds,
     is_closed,
     is_cluster,
@@ -46,8 +46,8 @@ EARLIER = at(-3600)
 FAILS = refusal(500, "InternalError")
 
 
-class Bench(Grounds):
-    """Members that are kept by one connector, and what it told of them."""
+class Bench(Clusters):
+    """Members kept by one connector, and its callbacks."""
 
     def __init__(self, hub: FakeApiServer, client: ClusterClient, members: dict[str, FakeApiServer]) -> None:
         super().__init__(hub, members)
@@ -68,18 +68,20 @@ class Bench(Grounds):
             ConnectionCallbacks(self._joined, self._left, self._changed),
         )
 
-    def keep(self, name: str = "east", silent: datetime | None = None, key: str = "kubeconfig") -> Member:
-        """Have a member kept from now on."""
+    def keep(
+        self, name: str = "east", unreachable: datetime | None = None, key: str = "kubeconfig"
+    ) -> Member:
+        """Keep a member from now on."""
         secret = SecretKey(f"cluster-{name}", key)
         member = Member(
-            MemberCluster(name, f"uid-of-{name}", kubeconfig=secret), at(0), unreachable_since=silent
+            MemberCluster(name, f"uid-of-{name}", kubeconfig=secret), at(0), unreachable_since=unreachable
         )
         member.task = asyncio.create_task(self.connector.keep(member, secret))
         self.known.append(member)
         return member
 
-    async def joined(self, name: str = "east") -> Member:
-        """A member that is kept, once it has joined."""
+    async def connected(self, name: str = "east") -> Member:
+        """A kept member, once it is connected."""
         member = self.keep(name)
         await until(lambda: member.cluster)
         return member
@@ -114,7 +116,7 @@ async def benching(hub: FakeApiServer, client: ClusterClient) -> AsyncIterator[B
 
 @pytest.fixture
 async def bench(server: FakeApiServer, client: ClusterClient) -> AsyncIterator[Bench]:
-    """A hub and two members, of which none is kept yet."""
+    """A hub and two members that are not kept yet."""
     async with benching(server, client) as bench:
         yield bench
 
@@ -190,7 +192,7 @@ async def test_unusable_kubeconfig_closes_the_member_and_is_read_again(
     member = bench.keep()
     await until(lambda: member.closed != CONNECTING)
     assert member.closed == Closed(cluster_filters.NOT_CONNECTED, message)
-    assert (bench.members["east"].requests(), bench.records.silences) == ([], [])
+    assert (bench.members["east"].requests(), bench.records.unreachable_notes) == ([], [])
     bench.hub.on("GET", SECRET, holds(kubeconfig("east")))
     await until(lambda: member.cluster)
     assert (bench.told, member.unreachable_since) == (["east joined"], None)
@@ -204,7 +206,7 @@ async def test_member_that_refuses_our_credentials_is_closed_and_not_unreachable
     bench: Bench, reply: Reply, is_joined: bool
 ) -> None:
     if is_joined:
-        member = await bench.joined()
+        member = await bench.connected()
     bench.members["east"].on("GET", KUBE_SYSTEM, reply)
     if not is_joined:
         member = bench.keep()
@@ -213,9 +215,9 @@ async def test_member_that_refuses_our_credentials_is_closed_and_not_unreachable
     assert member.closed == Closed(
         cluster_filters.CREDENTIALS_REFUSED, "its API server does not accept our credentials: no entry"
     )
-    assert (member.cluster, member.unreachable_since, bench.records.silences) == (None, None, [])
+    assert (member.cluster, member.unreachable_since, bench.records.unreachable_notes) == (None, None, [])
     await asyncio.sleep(60)  # virtual
-    assert (member.unreachable_since, bench.records.silences) == (None, [])
+    assert (member.unreachable_since, bench.records.unreachable_notes) == (None, [])
 
 
 @pytest.mark.parametrize(
@@ -231,9 +233,9 @@ async def test_another_cluster_is_asked_for_nothing_but_its_uid(
     bench: Bench, uid: str, message: str, is_joined: bool
 ) -> None:
     bench.records.uids["east"] = "uid-of-east"
-    await bench.joined("west")
+    await bench.connected("west")
     if is_joined:
-        member = await bench.joined()
+        member = await bench.connected()
     is_cluster(bench.members["east"], uid)
     bench.members["east"].asked.clear()
     if not is_joined:
@@ -241,7 +243,7 @@ async def test_another_cluster_is_asked_for_nothing_but_its_uid(
     await until(lambda: member.closed not in (None, CONNECTING))
     await asyncio.sleep(20)  # virtual
     assert member.closed == Closed(cluster_filters.ANOTHER_CLUSTER, message)
-    assert (member.cluster, member.unreachable_since, bench.records.silences) == (None, None, [])
+    assert (member.cluster, member.unreachable_since, bench.records.unreachable_notes) == (None, None, [])
     assert {each.path for each in bench.members["east"].requests()} == {KUBE_SYSTEM}
     assert bench.records.uids == {"east": "uid-of-east", "west": "uid-of-west"}
 
@@ -263,14 +265,14 @@ async def test_member_of_another_members_cluster_does_not_block_that_member(benc
     bench.hub.on("GET", f"{SECRETS}/cluster-west", holds(kubeconfig("east")))
     west = bench.keep("west")
     await until(lambda: west.closed != CONNECTING)
-    east = await bench.joined("east")
+    east = await bench.connected("east")
     await asyncio.sleep(60)  # virtual
     assert bench.told == ["east joined"]
     assert (east.closed, west.uid) == (None, "")
 
 
 async def test_database_is_asked_once_per_connection_and_not_at_each_probe(bench: Bench) -> None:
-    await bench.joined()
+    await bench.connected()
     await asyncio.sleep(60)  # virtual
     assert bench.records.asked == ["east"]
 
@@ -324,42 +326,48 @@ async def test_senseless_answer_counts_as_no_answer(bench: Bench, body: object) 
 async def test_member_is_closed_at_the_first_missed_probe_and_disconnected_later(
     bench: Bench, reply: Reply
 ) -> None:
-    member = await bench.joined()
+    member = await bench.connected()
     bench.members["east"].on("GET", KUBE_SYSTEM, reply)
-    await until(lambda: bench.records.silences)
+    await until(lambda: bench.records.unreachable_notes)
     since = member.unreachable_since
     assert member.closed is not None
-    assert (member.closed.reason, bench.records.silences) == (cluster_filters.UNREACHABLE, [("east", since)])
+    assert (member.closed.reason, bench.records.unreachable_notes) == (
+        cluster_filters.UNREACHABLE,
+        [("east", since)],
+    )
     await until(lambda: member.cluster is None)
     assert 15 <= monotonic() <= 21
     await asyncio.sleep(60)  # virtual
     assert (member.closed.reason, member.unreachable_since) == (cluster_filters.UNREACHABLE, since)
-    assert (bench.records.silences, bench.told) == ([("east", since)], ["east joined", "east left"])
+    assert (bench.records.unreachable_notes, bench.told) == ([("east", since)], ["east joined", "east left"])
     (said,) = bench.records.said
     assert said.startswith("its API server does not answer: ")
 
 
 async def test_member_that_answers_again_in_time_stays_connected(bench: Bench) -> None:
-    member = await bench.joined()
+    member = await bench.connected()
     await asyncio.sleep(60)  # virtual
     bench.members["east"].on("GET", KUBE_SYSTEM, FAILS, answer({"metadata": {"uid": "uid-of-east"}}))
-    await until(lambda: bench.records.silences)
+    await until(lambda: bench.records.unreachable_notes)
     since = member.unreachable_since
     await until(lambda: member.closed is None)
     assert (bench.told, len(bench.clients)) == (["east joined"], 1)
-    assert (member.unreachable_since, bench.records.silences) == (None, [("east", since), ("east", None)])
+    assert (member.unreachable_since, bench.records.unreachable_notes) == (
+        None,
+        [("east", since), ("east", None)],
+    )
     assert len(member.errors_at) == 1
 
 
 async def test_member_that_answers_again_is_connected_and_reachable(bench: Bench) -> None:
-    member = await bench.joined()
+    member = await bench.connected()
     bench.members["east"].on("GET", KUBE_SYSTEM, hang_up)
     await until(lambda: member.cluster is None)
     since = member.unreachable_since
     is_cluster(bench.members["east"], "uid-of-east")
     await until(lambda: member.cluster)
     assert (member.closed, member.unreachable_since) == (None, None)
-    assert bench.records.silences == [("east", since), ("east", None)]
+    assert bench.records.unreachable_notes == [("east", since), ("east", None)]
     assert bench.told == ["east joined", "east left", "east joined"]
     assert [is_closed(client) for client in bench.clients[:-1]] == [True] * (len(bench.clients) - 1)
 
@@ -375,7 +383,7 @@ async def test_state_of_a_newly_recognised_cluster_is_recorded_again(bench: Benc
 
 
 async def test_member_that_answers_again_is_open_before_the_record_is_written(bench: Bench) -> None:
-    member = await bench.joined()
+    member = await bench.connected()
     note, stands = bench.records.note_reachable, []
 
     async def note_reachable(name: str, at: datetime) -> None:
@@ -390,7 +398,7 @@ async def test_member_that_answers_again_is_open_before_the_record_is_written(be
 
 
 async def test_unreachable_time_counts_from_the_first_missed_answer(bench: Bench) -> None:
-    member = bench.keep(silent=EARLIER)
+    member = bench.keep(unreachable=EARLIER)
     bench.members["east"].on("GET", KUBE_SYSTEM, FAILS, hang_up)
     said = []
     for reply in (holds(kubeconfig("east")), holds(kubeconfig("east", user=EXEC)), MISSING):
@@ -399,13 +407,13 @@ async def test_unreachable_time_counts_from_the_first_missed_answer(bench: Bench
         assert member.closed is not None
         said.append(member.closed.reason)
     assert said == [cluster_filters.UNREACHABLE, cluster_filters.NOT_CONNECTED, cluster_filters.NOT_CONNECTED]
-    assert (member.unreachable_since, bench.records.silences) == (EARLIER, [])
+    assert (member.unreachable_since, bench.records.unreachable_notes) == (EARLIER, [])
 
 
 async def test_unreachable_time_of_an_earlier_leader_ends_with_the_first_answer(bench: Bench) -> None:
-    member = bench.keep(silent=EARLIER)
+    member = bench.keep(unreachable=EARLIER)
     await until(lambda: member.cluster)
-    assert (member.unreachable_since, bench.records.silences) == (None, [("east", None)])
+    assert (member.unreachable_since, bench.records.unreachable_notes) == (None, [("east", None)])
 
 
 @pytest.mark.parametrize(
@@ -420,29 +428,29 @@ async def test_unreachable_time_of_an_earlier_leader_ends_with_the_first_answer(
 async def test_any_answer_makes_a_member_reachable(bench: Bench, reply: Reply, reason: str) -> None:
     bench.members["east"].on("GET", KUBE_SYSTEM, FAILS, reply)
     member = bench.keep()
-    await until(lambda: len(bench.records.silences) > 1)
+    await until(lambda: len(bench.records.unreachable_notes) > 1)
     assert member.closed is not None
     assert (member.closed.reason, member.unreachable_since) == (reason, None)
-    assert [since is None for _, since in bench.records.silences] == [False, True]
+    assert [since is None for _, since in bench.records.unreachable_notes] == [False, True]
 
 
 async def test_throttling_member_is_closed_but_connected_and_reachable(
     bench: Bench,
 ) -> None:
-    member = await bench.joined()
+    member = await bench.connected()
     bench.members["east"].on("GET", KUBE_SYSTEM, refusal(429, "TooManyRequests", "come later"))
     await asyncio.sleep(60)  # virtual
     assert member.closed == Closed(
         cluster_filters.UNREACHABLE, "its API server is too busy to answer: come later"
     )
-    assert (member.unreachable_since, bench.records.silences) == (None, [])
+    assert (member.unreachable_since, bench.records.unreachable_notes) == (None, [])
     assert bench.told == ["east joined"]
 
 
 async def test_changed_kubeconfig_is_a_new_connection_and_the_old_one_stays_open_for_its_calls(
     bench: Bench,
 ) -> None:
-    member = await bench.joined()
+    member = await bench.connected()
     bench.hub.on("GET", SECRET, holds(kubeconfig("east", user={"token": "new"})))
     await until(lambda: member.cluster is None)
     old = bench.clients[0]
@@ -450,13 +458,11 @@ async def test_changed_kubeconfig_is_a_new_connection_and_the_old_one_stays_open
     left_at = monotonic()
     await until(lambda: member.cluster)
     assert (bench.tokens, bench.told) == (["good", "new"], ["east joined", "east left", "east joined"])
-    assert (await old.get(KUBE_SYSTEM))["metadata"][
-        "uid"
-    ] == "uid-of-east"  # who is in the middle of it may end it
+    assert (await old.get(KUBE_SYSTEM))["metadata"]["uid"] == "uid-of-east"  # calls on it may end
     await until(lambda: is_closed(old))
     assert 30 <= monotonic() - left_at <= 32
     assert not is_closed(bench.clients[1])
-    assert (bench.records.silences, bench.records.rotated) == ([], ["east"])
+    assert (bench.records.unreachable_notes, bench.records.rotated) == ([], ["east"])
 
 
 async def test_rotation_of_an_unusable_kubeconfig_is_recorded(bench: Bench) -> None:
@@ -471,7 +477,7 @@ async def test_rotation_of_an_unusable_kubeconfig_is_recorded(bench: Bench) -> N
 
 
 async def test_old_connections_are_closed_at_once_when_leadership_ends(bench: Bench) -> None:
-    member = await bench.joined()
+    member = await bench.connected()
     bench.hub.on("GET", SECRET, holds(kubeconfig("east", user={"token": "new"})))
     await until(lambda: len(bench.clients) == 2 and member.cluster)
     assert member.task is not None
@@ -484,7 +490,7 @@ async def test_old_connections_are_closed_at_once_when_leadership_ends(bench: Be
 
 
 async def test_same_kubeconfig_in_another_format_is_no_new_connection(bench: Bench) -> None:
-    await bench.joined()
+    await bench.connected()
     bench.hub.on("GET", SECRET, holds(kubeconfig("east", cluster={"insecure-skip-tls-verify": "false"})))
     await asyncio.sleep(60)  # virtual
     assert (len(bench.clients), bench.told, bench.records.rotated) == (1, ["east joined"], [])
@@ -502,7 +508,7 @@ async def test_same_kubeconfig_in_another_format_is_no_new_connection(bench: Ben
     ids=["hangs-up", "never-answers", "forbidden", "fails", "a-proxys-page"],
 )
 async def test_unreadable_secret_closes_no_member_that_answers(bench: Bench, reply: Reply) -> None:
-    member = await bench.joined()
+    member = await bench.connected()
     bench.hub.on("GET", SECRET, reply)
     await asyncio.sleep(120)  # virtual
     assert (member.closed, bench.told, len(bench.clients)) == (None, ["east joined"], 1)
@@ -510,7 +516,7 @@ async def test_unreadable_secret_closes_no_member_that_answers(bench: Bench, rep
 
 @pytest.mark.parametrize("reply", [MISSING, holds(kubeconfig("east", user=EXEC))], ids=["removed", "spoilt"])
 async def test_withdrawn_kubeconfig_disconnects_the_member(bench: Bench, reply: Reply) -> None:
-    member = await bench.joined()
+    member = await bench.connected()
     bench.hub.on("GET", SECRET, reply)
     await until(lambda: member.cluster is None)
     await until(lambda: member.closed)
@@ -523,7 +529,7 @@ async def test_withdrawn_kubeconfig_disconnects_the_member(bench: Bench, reply: 
 async def test_hanging_member_is_closed_with_a_reason_and_delays_no_other(bench: Bench, path: str) -> None:
     bench.members["east"].on("GET", path, never)
     east = bench.keep("east")
-    await bench.joined("west")
+    await bench.connected("west")
     assert (monotonic() < 1, east.closed) == (True, CONNECTING)
     await until(lambda: east.closed != CONNECTING)
     assert monotonic() <= 61
@@ -536,12 +542,12 @@ async def test_hanging_member_is_closed_with_a_reason_and_delays_no_other(bench:
 
 async def test_member_that_answers_but_cannot_list_is_closed_and_reachable(bench: Bench) -> None:
     bench.members["east"].on("GET", NODES, never)
-    member = bench.keep(silent=EARLIER)
+    member = bench.keep(unreachable=EARLIER)
     await until(lambda: member.closed != CONNECTING)
     assert member.closed == Closed(
         cluster_filters.UNREACHABLE, "its nodes and pods could not be listed within a minute"
     )
-    assert (member.unreachable_since, bench.records.silences) == (None, [("east", None)])
+    assert (member.unreachable_since, bench.records.unreachable_notes) == (None, [("east", None)])
 
 
 async def test_member_that_forbids_lists_refuses_our_credentials(bench: Bench) -> None:
@@ -552,7 +558,7 @@ async def test_member_that_forbids_lists_refuses_our_credentials(bench: Bench) -
         cluster_filters.CREDENTIALS_REFUSED,
         "its API server does not accept our credentials: may not list nodes",
     )
-    assert (member.unreachable_since, bench.records.silences) == (None, [])
+    assert (member.unreachable_since, bench.records.unreachable_notes) == (None, [])
 
 
 async def test_internal_error_closes_one_member_and_no_other(bench: Bench) -> None:
@@ -566,10 +572,10 @@ async def test_internal_error_closes_one_member_and_no_other(bench: Bench) -> No
     with capture_logs() as logs:
         east = bench.keep("east")
         await until(lambda: east.closed != CONNECTING)
-        await bench.joined("west")
+        await bench.connected("west")
     assert [entry["cluster"] for entry in logs if entry["event"] == "member_failed"] == ["east"]
     assert east.closed == Closed(cluster_filters.UNREACHABLE, "internal error; see the dispatcher's log")
-    assert (east.unreachable_since, bench.records.silences) == (None, [])
+    assert (east.unreachable_since, bench.records.unreachable_notes) == (None, [])
     assert is_closed(bench.clients[0])
     await until(lambda: east.cluster)
     assert bench.told == ["west joined", "east joined"]
@@ -578,7 +584,7 @@ async def test_internal_error_closes_one_member_and_no_other(bench: Bench) -> No
 async def test_member_with_ended_watches_is_connected_anew(bench: Bench) -> None:
     nodes = Watched(bench.members["east"], "/api/v1", "nodes")
     nodes.has(make_node("n1", cpu="8"))
-    member = await bench.joined()
+    member = await bench.connected()
     first = member.cluster
 
     def fail_once() -> None:
@@ -665,19 +671,19 @@ async def test_member_that_sends_without_end_is_closed_with_a_reason_and_harms_n
     bench: Bench, monkeypatch: pytest.MonkeyPatch, path: str, reply: Reply, said: str
 ) -> None:
     monkeypatch.setattr(paging, "MOST_LISTED", 20)
-    west = await bench.joined("west")
+    west = await bench.connected("west")
     bench.members["east"].on("GET", path, reply)
     east = bench.keep()
     await until(lambda: east.closed not in (None, CONNECTING))
     await asyncio.sleep(12)  # virtual: it is tried again and again
     assert east.closed is not None
     assert (east.closed.reason, said in east.closed.message) == (cluster_filters.ANSWERS_TOO_LARGE, True)
-    assert (east.cluster, east.unreachable_since, bench.records.silences) == (None, None, [])
+    assert (east.cluster, east.unreachable_since, bench.records.unreachable_notes) == (None, None, [])
     assert (west.closed, west.cluster is not None) == (None, True)
 
     is_cluster(bench.members["east"], "uid-of-east")
     await until(lambda: east.cluster and not east.closed)
-    # What its lists do not show, its watches show once it has joined. Then they have to be right before it joins again.
+    # Its watches may be too large though its lists are not. Then they must be right before it is connected again.
     in_between = ["east joined", "east left"] if len(bench.told) > 2 else []
     assert bench.told == ["west joined", *in_between, "east joined"]
 
@@ -696,7 +702,7 @@ async def test_connected_member_that_begins_to_send_without_end_is_disconnected(
 
     nodes = answer({"metadata": {"resourceVersion": "1"}, "items": [make_node(cpu="8")]})
     bench.members["east"].on("GET", NODES, then_watch(nodes, until_turned))
-    east, west = await bench.joined(), await bench.joined("west")
+    east, west = await bench.connected(), await bench.connected("west")
     if path == KUBE_SYSTEM:
         bench.members["east"].on("GET", path, reply)
     turned.set()

@@ -1,4 +1,4 @@
-"""All clusters: what is declared is connected and told of, what no longer is goes, and who is lost is noticed once."""
+"""All clusters: declared members are connected, reported and removed, and a loss is reported once."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from tests.unit.controller.members import (
     NAMESPACE,
     NODES,
     SECRETS,
-    Grounds,
+    Clusters,
     collection,
     declaration,
     holds,
@@ -46,7 +46,7 @@ from tests.unit.virtual_time import monotonic, until
 
 Json = dict[str, Any]
 
-MISTAKEN = (
+INVALID = (
     "spec.kubeconfigSecretRef: every cluster but hub needs a kubeconfig. "
     "Put one into a Secret in the dispatcher's namespace and name that Secret here."
 )
@@ -57,12 +57,12 @@ def status_path(name: str) -> str:
     return f"{MEMBERS_PATH}/{name}/status"
 
 
-class Bench(Grounds):
-    """A hub of one node of 4 cpu whose fleet runs, and whom it told."""
+class Bench(Clusters):
+    """A hub with one node of 4 cpu, its fleet, and the callbacks of the fleet."""
 
     def __init__(self, hub: FakeApiServer, client: ClusterClient, members: dict[str, FakeApiServer]) -> None:
         super().__init__(hub, members)
-        self.told: list[str] = []
+        self.woken: list[str] = []
         self.running: dict[str, int] = {}
         self.declared = Watched(hub, "/apis/dispatcher.codeflare.dev/v1alpha1", "memberclusters")
         hub.on("GET", NODES, collection(make_node(cpu="4")))
@@ -82,30 +82,30 @@ class Bench(Grounds):
                 now=self.now,
                 pace=Pace(probe=5, unreachable=15),
             ),
-            FleetCallbacks(self._capacity_changed, self.told.append),
+            FleetCallbacks(self._capacity_changed, self.woken.append),
             lambda name: self.running.get(name, 0),
         )
 
     def has(self, name: str, **fields: Any) -> None:  # noqa: ANN401
-        """From now on a member is declared, or is so."""
+        """Declare a member, or change its declaration."""
         self.declared.has(declaration(name, **fields))
 
-    async def joined(self, name: str, **fields: Any) -> None:  # noqa: ANN401
-        """Have a member declared, and return once it has joined."""
+    async def connected(self, name: str, **fields: Any) -> None:  # noqa: ANN401
+        """Declare a member, and return once it is connected."""
         self.has(name, **fields)
         await until(lambda: name in self.fleet.clusters)
 
     async def lost(self, name: str = "east", **fields: Any) -> datetime:  # noqa: ANN401
-        """Have a member join and fall silent; since when it is, once it was left."""
-        await self.joined(name, **fields)
+        """Have a member connected and lost; returns since when it is unreachable."""
+        await self.connected(name, **fields)
         self.members[name].on("GET", KUBE_SYSTEM, FAILS)
         await until(lambda: name not in self.fleet.clusters)
-        since = dict(self.records.silences)[name]
+        since = dict(self.records.unreachable_notes)[name]
         assert since is not None
         return since
 
     def statuses(self, name: str = "east") -> list[Json]:
-        """What was written as the status of a member, in order."""
+        """The statuses written of a member, in order."""
         return [each.body[1]["value"] for each in self.hub.requests("PATCH", status_path(name))]
 
     def closed(self, name: str, where: ClusterRequirements = ANYWHERE) -> Closed | None:
@@ -120,7 +120,7 @@ async def benching(hub: FakeApiServer, client: ClusterClient) -> AsyncIterator[B
 
 @pytest.fixture
 async def idle(server: FakeApiServer, client: ClusterClient) -> AsyncIterator[Bench]:
-    """A hub and two members, whose fleet does not run yet."""
+    """A hub and two members, without a running fleet."""
     async with benching(server, client) as bench:
         yield bench
 
@@ -137,7 +137,7 @@ async def running(bench: Bench) -> AsyncIterator[asyncio.Task[None]]:
 
 @pytest.fixture
 async def bench(idle: Bench) -> AsyncIterator[Bench]:
-    """A hub and two members, of which none is declared yet."""
+    """A hub and two members that are not declared."""
     hub = asyncio.create_task(idle.itself.run())
     async with running(idle):
         await idle.itself.wait_until_listed()
@@ -165,7 +165,7 @@ async def test_nothing_is_dispatched_to_a_hub_that_is_not_ready(idle: Bench) -> 
 
 async def test_declared_members_take_gangs_instead_of_the_hub(bench: Bench) -> None:
     bench.has("west", cordoned=True, cordonReason="new switches")
-    await bench.joined("east", labels={"gpu": "a100"}, reserve={"cpu": "2"}, namespacePolicy="Create")
+    await bench.connected("east", labels={"gpu": "a100"}, reserve={"cpu": "2"}, namespacePolicy="Create")
     await until(lambda: "west" in bench.fleet.clusters)
     snapshots = bench.fleet.snapshots([ANYWHERE])
     assert {name: snapshot.capacity.free_for(None)["cpu"] for name, snapshot in snapshots.items()} == {
@@ -179,12 +179,12 @@ async def test_declared_members_take_gangs_instead_of_the_hub(bench: Bench) -> N
     )
     assert (sorted(bench.fleet.clusters), bench.fleet.has_members) == (["east", "hub", "west"], True)
     assert {name: cluster.ledger for name, cluster in bench.fleet.clusters.items()} == bench.fleet.ledgers
-    assert sorted(bench.told) == ["east", "west"]
+    assert sorted(bench.woken) == ["east", "west"]
 
 
 async def test_declared_hub_takes_gangs_beside_the_members(bench: Bench) -> None:
     bench.has("hub", labels={"at": "home"}, reserve={"cpu": "1"})
-    await bench.joined("east")
+    await bench.connected("east")
     snapshots = bench.fleet.snapshots([ANYWHERE])
     assert {name: snapshot.capacity.free_for(None)["cpu"] for name, snapshot in snapshots.items()} == {
         "hub": 3000,
@@ -195,17 +195,17 @@ async def test_declared_hub_takes_gangs_beside_the_members(bench: Bench) -> None
 
 
 async def test_changed_declaration_is_no_new_connection(bench: Bench) -> None:
-    await bench.joined("east")
+    await bench.connected("east")
     bench.has("east", labels={"zone": "b"}, cordoned=True, namespacePolicy="Create")
     await until(lambda: bench.closed("east"))
     snapshot = bench.fleet.snapshots([ANYWHERE])["east"]
     assert (snapshot.labels, snapshot.creates_namespaces) == ({"zone": "b"}, True)
     assert bench.fleet.clusters["east"].may_create_namespaces
-    assert (len(bench.clients), bench.told) == (1, ["east"])
+    assert (len(bench.clients), bench.woken) == (1, ["east"])
 
 
 async def test_kubeconfig_in_another_secret_is_a_new_connection(bench: Bench) -> None:
-    await bench.joined("east")
+    await bench.connected("east")
     first = bench.fleet.clusters["east"]
     bench.hub.on("GET", f"{SECRETS}/another", holds(kubeconfig("east", user={"token": "new"})))
     bench.has("east", kubeconfigSecretRef={"name": "another"})
@@ -216,25 +216,25 @@ async def test_kubeconfig_in_another_secret_is_a_new_connection(bench: Bench) ->
 
 
 async def test_undeclared_member_is_disconnected_at_once(bench: Bench) -> None:
-    await bench.joined("east")
+    await bench.connected("east")
     changes = bench.capacity_changes
     bench.declared.loses("east")
     await until(lambda: "east" not in bench.fleet.clusters)
     assert (list(bench.fleet.clusters), list(bench.fleet.ledgers)) == (["hub"], ["hub"])
     assert (bench.fleet.has_members, list(bench.fleet.snapshots([ANYWHERE]))) == (False, ["hub"])
-    assert "east" in bench.told[1:]
+    assert "east" in bench.woken[1:]
     assert bench.capacity_changes > changes
     await until(lambda: is_closed(bench.clients[0]))
 
 
 async def test_invalid_member_takes_no_gangs_and_has_a_reason(bench: Bench) -> None:
-    await bench.joined("east")
+    await bench.connected("east")
     bench.has("east", kubeconfigSecretRef=None)
     await until(lambda: "east" not in bench.fleet.clusters)
-    assert bench.closed("east") == Closed(cluster_filters.NOT_REPORTED, MISTAKEN)
+    assert bench.closed("east") == Closed(cluster_filters.NOT_REPORTED, INVALID)
     assert bench.fleet.has_members
     assert (bench.fleet.loss_of("east"), bench.fleet.is_connecting("east")) == (None, False)
-    await bench.joined("east")
+    await bench.connected("east")
     assert bench.closed("east") is None
 
 
@@ -242,27 +242,27 @@ async def test_deletion_of_an_invalid_member_wakes_its_gangs(bench: Bench) -> No
     bench.has("east", kubeconfigSecretRef=None)
     await until(lambda: bench.fleet.has_members)
     await asyncio.sleep(1)  # virtual
-    assert bench.told == []
+    assert bench.woken == []
     bench.declared.loses("east")
-    await until(lambda: bench.told)
-    assert bench.told == ["east"]
+    await until(lambda: bench.woken)
+    assert bench.woken == ["east"]
     assert bench.fleet.loss_of("east") == undeclared(bench)
 
 
 @pytest.mark.parametrize("name", ["east", "hub"])
 async def test_drain_wakes_the_gangs_of_the_cluster_and_can_be_undone(bench: Bench, name: str) -> None:
-    await bench.joined(name)
+    await bench.connected(name)
     cluster = bench.fleet.clusters[name]
-    bench.told.clear()
+    bench.woken.clear()
     bench.has(name, drain=True, cordonReason="it moves")
     await until(lambda: cluster.draining)
-    assert (cluster.draining, bench.told) == (f"cluster {name}: it is being emptied: it moves", [name])
+    assert (cluster.draining, bench.woken) == (f"cluster {name}: it is being emptied: it moves", [name])
     assert bench.closed(name) == Closed(cluster_filters.DRAINING, "it is being emptied: it moves")
     bench.has(name, drain=True, cordonReason="it moved")
     await until(lambda: cluster.draining.endswith("moved"))
     bench.has(name)
     await until(lambda: not cluster.draining)
-    assert (bench.told, bench.closed(name)) == ([name], None)
+    assert (bench.woken, bench.closed(name)) == ([name], None)
 
 
 async def test_undeclared_hub_is_not_drained(bench: Bench) -> None:
@@ -274,7 +274,7 @@ async def test_undeclared_hub_is_not_drained(bench: Bench) -> None:
 
 
 async def test_drain_holds_from_the_connection_of_the_member(bench: Bench) -> None:
-    await bench.joined("east", drain=True)
+    await bench.connected("east", drain=True)
     assert bench.fleet.clusters["east"].draining == "cluster east: it is being emptied"
 
 
@@ -289,7 +289,7 @@ async def test_database_that_fails_ends_the_whole_fleet(idle: Bench) -> None:
 
 
 async def wait(bench: Bench) -> float:
-    """How long it takes until the members have answered, or are not waited for any longer."""
+    """The seconds until the fleet no longer waits for its members."""
     begun = monotonic()
     await bench.fleet.wait_for_members()
     return monotonic() - begun
@@ -354,7 +354,7 @@ def undeclared(bench: Bench, name: str = "east") -> Loss:
 async def test_connected_or_connecting_member_is_not_lost(bench: Bench) -> None:
     bench.members["west"].on("GET", NODES, never)
     bench.has("west")
-    await bench.joined("east")
+    await bench.connected("east")
     assert [bench.fleet.loss_of(name) for name in ("hub", "east", "west")] == [None, None, None]
 
 
@@ -390,16 +390,16 @@ async def test_unreachable_time_recorded_by_another_leader_counts(idle: Bench) -
         loss = idle.fleet.loss_of("east")
         assert loss is not None
         assert (loss.policy, loss.due) == (OnClusterLost.FAIL, at(100))
-        assert idle.records.silences == []
+        assert idle.records.unreachable_notes == []
 
 
 async def test_gangs_of_a_lost_member_are_woken_once(bench: Bench) -> None:
     since = await bench.lost(onClusterLost={"policy": "requeue", "graceSeconds": 60})
-    bench.told.clear()
+    bench.woken.clear()
     await asyncio.sleep((since + timedelta(seconds=59) - bench.now()).total_seconds())
-    assert bench.told == []
+    assert bench.woken == []
     await asyncio.sleep(120)  # virtual
-    assert bench.told == ["east"]
+    assert bench.woken == ["east"]
 
 
 async def test_gangs_of_a_lost_member_are_woken_again_when_its_policy_changes(
@@ -407,41 +407,41 @@ async def test_gangs_of_a_lost_member_are_woken_again_when_its_policy_changes(
 ) -> None:
     await bench.lost(onClusterLost={"policy": "wait", "graceSeconds": 60})
     await asyncio.sleep(100)  # virtual
-    bench.told.clear()
+    bench.woken.clear()
     bench.has("east", onClusterLost={"policy": "requeue", "graceSeconds": 60})
     await asyncio.sleep(20)  # virtual
-    assert bench.told == ["east"]
+    assert bench.woken == ["east"]
 
 
 async def test_state_of_each_member_is_recorded_once(bench: Bench) -> None:
-    await bench.joined("east")
+    await bench.connected("east")
     bench.has("hub", drain=True)
     bench.has("west", cordoned=True, cordonReason="new switches")
     bench.hub.on("GET", f"{SECRETS}/cluster-west", MISSING)
     await asyncio.sleep(60)  # virtual
-    stand = dict(bench.records.standings)
-    assert stand == {
+    recorded = dict(bench.records.states)
+    assert recorded == {
         "east": ClusterState(),
         "hub": ClusterState(is_draining=True),
         "west": ClusterState(is_cordoned=True, closed_reason=cluster_filters.NOT_CONNECTED),
     }
-    west = stand["west"]
+    west = recorded["west"]
     assert (west.said, west.closed_message) == ("new switches", "there is no Secret dispatcher/cluster-west")
-    told = len(bench.records.standings)
+    count = len(bench.records.states)
     bench.has("west", cordoned=True, cordonReason="old switches")
     await asyncio.sleep(60)  # virtual
-    assert len(bench.records.standings) == told
+    assert len(bench.records.states) == count
 
 
 async def test_changed_declaration_is_recorded_with_its_time(bench: Bench) -> None:
-    await bench.joined("east")
-    await until(lambda: bench.records.standings[-1] == ("east", ClusterState()))
-    bench.records.standings.clear()
+    await bench.connected("east")
+    await until(lambda: bench.records.states[-1] == ("east", ClusterState()))
+    bench.records.states.clear()
     changes: list[dict[str, bool]] = [{"cordoned": True}, {"cordoned": True, "drain": True}, {}]
     for spec in changes:
         bench.has("east", **spec)
         await asyncio.sleep(10)  # virtual
-    assert bench.records.standings == [
+    assert bench.records.states == [
         ("east", ClusterState(is_cordoned=True)),
         ("east", ClusterState(is_cordoned=True, is_draining=True)),
         ("east", ClusterState()),
@@ -451,13 +451,13 @@ async def test_changed_declaration_is_recorded_with_its_time(bench: Bench) -> No
 
 async def test_cordon_of_an_unreachable_member_is_recorded_as_nothing_else(bench: Bench) -> None:
     await bench.lost()
-    bench.records.standings.clear()
+    bench.records.states.clear()
     bench.has("east", cordoned=True)
-    await until(lambda: bench.records.standings)
+    await until(lambda: bench.records.states)
     is_cluster(bench.members["east"], "uid-of-east")
     await until(lambda: "east" in bench.fleet.clusters)
     await asyncio.sleep(10)  # virtual
-    assert set(bench.records.standings) == {("east", ClusterState(is_cordoned=True))}
+    assert set(bench.records.states) == {("east", ClusterState(is_cordoned=True))}
 
 
 async def test_undeclared_members_are_recorded_as_removed_also_by_a_later_leader(
@@ -466,15 +466,15 @@ async def test_undeclared_members_are_recorded_as_removed_also_by_a_later_leader
     idle.fleet.load({}, {"south"})
     idle.has("east")
     async with running(idle):
-        await until(lambda: ("south", ClusterState(is_declared=False)) in idle.records.standings)
+        await until(lambda: ("south", ClusterState(is_declared=False)) in idle.records.states)
         await until(lambda: "east" in idle.fleet.clusters)
         idle.declared.loses("east")
         await asyncio.sleep(10)  # virtual
         idle.has("east")
         await asyncio.sleep(10)  # virtual
-    removed = [name for name, standing in idle.records.standings if not standing.is_declared]
+    removed = [name for name, state in idle.records.states if not state.is_declared]
     assert removed == ["south", "east"]
-    assert idle.records.standings[-1] == ("east", ClusterState())
+    assert idle.records.states[-1] == ("east", ClusterState())
 
 
 async def test_invalid_or_unlisted_member_is_not_recorded_as_removed(
@@ -484,7 +484,7 @@ async def test_invalid_or_unlisted_member_is_not_recorded_as_removed(
     idle.hub.on("GET", MEMBERS_PATH, FAILS)
     async with running(idle):
         await asyncio.sleep(30)  # virtual
-        assert idle.records.standings == []
+        assert idle.records.states == []
         idle.hub.on(
             "GET",
             MEMBERS_PATH,
@@ -492,11 +492,11 @@ async def test_invalid_or_unlisted_member_is_not_recorded_as_removed(
         )
         await until(lambda: "east" in idle.fleet.clusters)
         await asyncio.sleep(60)  # virtual
-    assert {name for name, _ in idle.records.standings} == {"east"}
+    assert {name for name, _ in idle.records.states} == {"east"}
 
 
 async def test_kubeconfig_in_another_secret_is_recorded_if_it_differs(bench: Bench) -> None:
-    await bench.joined("east")
+    await bench.connected("east")
     first = bench.fleet.clusters["east"]
     bench.hub.on("GET", f"{SECRETS}/moved", holds(kubeconfig("east")))
     bench.has("east", kubeconfigSecretRef={"name": "moved"})
@@ -517,7 +517,7 @@ async def test_each_cluster_that_takes_gangs_has_a_reading(bench: Bench) -> None
         }
 
     assert readings() == {"hub": (4000, True)}
-    await bench.joined("east", reserve={"cpu": "2"})
+    await bench.connected("east", reserve={"cpu": "2"})
     bench.has("west", kubeconfigSecretRef=None)
     await until(lambda: "west" in bench.fleet.readings())
     assert readings() == {"east": (8000, True), "west": None}
@@ -525,7 +525,7 @@ async def test_each_cluster_that_takes_gangs_has_a_reading(bench: Bench) -> None
     assert readings() == {"hub": (4000, True), "east": (8000, True), "west": None}
     bench.running.clear()
     bench.members["east"].on("GET", KUBE_SYSTEM, FAILS)
-    await until(lambda: bench.records.silences)
+    await until(lambda: bench.records.unreachable_notes)
     assert readings() == {"east": (8000, False), "west": None}
     await until(lambda: "east" not in bench.fleet.clusters)
     assert readings() == {"east": None, "west": None}
@@ -550,8 +550,8 @@ async def test_hub_that_is_not_ready_has_no_reading(idle: Bench) -> None:
 async def test_gang_leads_nowhere_if_no_declared_cluster_will_ever_take_it(
     bench: Bench, selector: str, ruled_out: tuple[str, ...], expected: bool
 ) -> None:
-    await bench.joined("east", labels={"gpu": "a100"})
-    await bench.joined("west", cordoned=True)
+    await bench.connected("east", labels={"gpu": "a100"})
+    await bench.connected("west", cordoned=True)
     taken = frozenset((name, "it is taken") for name in ruled_out)
     where = ClusterRequirements(selector=parse_selector(selector, "selector"), ruled_out=taken)
     assert bench.fleet.has_no_cluster_left(where) is expected
@@ -564,7 +564,7 @@ async def test_hub_alone_leads_nowhere_as_soon_as_it_is_ruled_out(bench: Bench) 
 
 
 async def test_errors_count_for_ten_minutes(bench: Bench) -> None:
-    await bench.joined("east")
+    await bench.connected("east")
     bench.fleet.note_error("east")
     await asyncio.sleep(300)  # virtual
     bench.fleet.note_error("east")
@@ -587,8 +587,8 @@ async def test_kinds_are_asked_for_before_a_cycle_without_waiting_for_a_hanging_
     jobs = {"resources": [{"name": "jobs", "kind": "Job", "namespaced": True}]}
     bench.members["east"].on("GET", "/apis/batch/v1", answer(jobs))
     bench.members["west"].on("GET", "/apis/batch/v1", never)
-    await bench.joined("east")
-    await bench.joined("west")
+    await bench.connected("east")
+    await bench.connected("west")
     where = ClusterRequirements(kinds=frozenset({("batch/v1", "Job")}))
     begun = monotonic()
     await bench.fleet.get_ready([where])
@@ -602,8 +602,8 @@ async def test_kinds_are_asked_for_before_a_cycle_without_waiting_for_a_hanging_
 async def test_cycles_do_not_wait_for_each_invented_version(bench: Bench) -> None:
     for path in ("/apis", "/apis/batch/v1"):
         bench.members["west"].on("GET", path, never)
-    await bench.joined("east")
-    await bench.joined("west")
+    await bench.connected("east")
+    await bench.connected("west")
     begun = monotonic()
     for number in range(100):
         kinds = frozenset({("batch/v1", "Job"), (f"batch/v0x{number}", "Job")})
@@ -614,19 +614,19 @@ async def test_cycles_do_not_wait_for_each_invented_version(bench: Bench) -> Non
 async def test_fleet_is_complete_only_if_each_member_is_connected(bench: Bench) -> None:
     assert bench.fleet.is_complete()
     bench.has("hub")
-    await bench.joined("east")
+    await bench.connected("east")
     assert bench.fleet.is_complete()
     bench.hub.on("GET", f"{SECRETS}/cluster-west", MISSING)
     bench.has("west")
     await until(lambda: "west" in bench.fleet.snapshots([ANYWHERE]))
     assert not bench.fleet.is_complete()
     bench.has("west", kubeconfigSecretRef=None)
-    await until(lambda: bench.closed("west") == Closed(cluster_filters.NOT_REPORTED, MISTAKEN))
+    await until(lambda: bench.closed("west") == Closed(cluster_filters.NOT_REPORTED, INVALID))
     assert not bench.fleet.is_complete()
 
 
 async def test_status_is_written_once_per_change(bench: Bench) -> None:
-    await bench.joined("east")
+    await bench.connected("east")
     await asyncio.sleep(60)  # virtual
     joined = {
         "conditions": [
@@ -651,13 +651,13 @@ async def test_status_has_the_time_from_which_a_member_is_unreachable(bench: Ben
     await asyncio.sleep(60)  # virtual
     last = bench.statuses()[-1]
     assert (last["conditions"][0]["status"], last["reason"]) == ("False", cluster_filters.UNREACHABLE)
-    assert last["unreachableSince"] == f"{bench.records.silences[0][1]:%Y-%m-%dT%H:%M:%SZ}"
+    assert last["unreachableSince"] == f"{bench.records.unreachable_notes[0][1]:%Y-%m-%dT%H:%M:%SZ}"
 
 
 async def test_failed_status_write_is_retried_and_delays_no_other(bench: Bench) -> None:
     bench.hub.on("PATCH", status_path("east"), refusal(422, "Invalid", "test failed"))
-    await bench.joined("east")
-    await bench.joined("west")
+    await bench.connected("east")
+    await bench.connected("west")
     with capture_logs() as logs:
         await asyncio.sleep(11)  # virtual
     said = [entry["cluster"] for entry in logs if entry["event"] == "member_status_not_written"]
@@ -669,7 +669,7 @@ async def test_failed_status_write_is_retried_and_delays_no_other(bench: Bench) 
 
 
 async def test_member_that_was_deleted_and_declared_again_gets_a_status_of_its_own(bench: Bench) -> None:
-    await bench.joined("east")
+    await bench.connected("east")
     await until(bench.statuses)
     bench.declared.loses("east")
     bench.has("east", uid="another")
@@ -680,7 +680,7 @@ async def test_member_that_was_deleted_and_declared_again_gets_a_status_of_its_o
 
 
 async def test_own_status_write_wakes_nothing(bench: Bench) -> None:
-    await bench.joined("east")
+    await bench.connected("east")
     changes = bench.capacity_changes
     bench.declared.has({**declaration("east"), "status": {"running": 2}})
     await asyncio.sleep(30)  # virtual

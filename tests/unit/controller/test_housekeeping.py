@@ -1,4 +1,4 @@
-"""What keeps the database in order is done once an hour, and whoever is in its way only postpones it."""
+"""Housekeeping is done once an hour; a failure only postpones it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ DAY = timedelta(days=1)
 
 
 class Database:
-    """Remembers what was asked of it; what is in `fails` it cannot do."""
+    """Records its calls; the calls in `fails` fail."""
 
     def __init__(self, deleted: int = 0, fails: dict[str, errors.StoreError] | None = None) -> None:
         self.deleted = deleted

@@ -1,4 +1,4 @@
-"""Which kinds a cluster serves: known ones wait for no others, and invented ones cost no request of their own."""
+"""Kinds that a cluster serves: registered kinds wait for no others, and invented kinds cost no request of their own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ INVENTIONS: dict[str, Callable[[int], Kind]] = {
     "core-versions": lambda number: (f"v0x{number}", "Pod"),
     "kinds": lambda number: ("ray.io/v1", f"Odd{number}"),
 }
-"""The ways to invent kinds that nobody serves."""
+"""The ways to invent kinds that are not served."""
 
 ANSWER_SECONDS = 0.02
 
@@ -60,7 +60,7 @@ def slowly(reply: Reply) -> Reply:
 
 @pytest.fixture(autouse=True)
 def cluster(server: FakeApiServer) -> None:
-    """A cluster that serves Jobs, RayClusters and Widgets, and takes its time."""
+    """A cluster that serves Jobs, RayClusters and Widgets, and answers slowly."""
     server.on("GET", "/apis", slowly(groups("ray.io/v1", "batch/v1", "widgets.example.com/v1")))
     server.on("GET", "/apis/batch/v1", slowly(serves(("jobs", "Job"))))
     server.on("GET", "/apis/ray.io/v1", slowly(serves(("rayclusters", "RayCluster"))))
@@ -80,7 +80,7 @@ async def surveying(client: ClusterClient) -> AsyncIterator[tuple[KindSurvey, li
 
 
 def unknown(way: str = "groups", count: int = 2560) -> frozenset[Kind]:
-    """Kinds that nobody serves, as ten AppWrappers may wrap them."""
+    """Kinds that are not served, as ten AppWrappers may wrap them."""
     return frozenset(map(INVENTIONS[way], range(count)))
 
 

@@ -1,4 +1,4 @@
-"""One member: what a pass, its status and what runs there have to know of it; and what an error means for it."""
+"""One member: its snapshot, status and loss, and the closed reason of each error."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ from dispatcher.kube.discovery import Kind
 from tests.builders import at, make_core_node
 
 EAST = MemberCluster("east", "uid-of-east", {"gpu": "a100"}, SecretKey("cluster-east"))
-SILENT = Closed(cluster_filters.UNREACHABLE, "its API server does not answer")
+UNREACHABLE = Closed(cluster_filters.UNREACHABLE, "its API server does not answer")
 JOB, RAY = ("batch/v1", "Job"), ("ray.io/v1", "RayCluster")
 
 
 def make_member(**fields: Any) -> Member:  # noqa: ANN401
-    """One that joined at second 1 and is not asked about."""
+    """A member that changed its state at second 1 and is not connected."""
     values: dict[str, Any] = {"declared": EAST, "since": at(1), "closed": None}
     return Member(**{**values, **fields})
 
@@ -51,7 +51,7 @@ def make_cluster(client: ClusterClient, *, is_ready: bool = True) -> Cluster:
     """A cluster of one node of 8 cpu and the namespace `default`."""
     cluster = Cluster("east", client, CapacityLedger(), lambda: None, lambda _appwrapper: None)
     cluster.ledger.set_node(make_core_node("n1", cpu=8000))
-    for name, is_enabled in (("default", True), ("private", False)):  # as if they were listed
+    for name, is_enabled in (("default", True), ("private", False)):  # as after a list
         cluster._namespaces.items[name] = Namespace(name, is_enabled=is_enabled)  # noqa: SLF001
     for each in cluster._needed if is_ready else ():  # noqa: SLF001
         each.synced.set()
@@ -64,20 +64,22 @@ REFUSED = Closed(cluster_filters.CREDENTIALS_REFUSED, "no entry")
 
 
 @pytest.mark.parametrize(
-    ("closed", "silent", "reason"),
+    ("closed", "unreachable", "reason"),
     [
         pytest.param(None, None, "", id="open"),
         pytest.param(CONNECTING, None, None, id="being-connected"),
-        pytest.param(SILENT, at(10), None, id="silent-which-is-told-itself"),
-        pytest.param(SILENT, None, cluster_filters.UNREACHABLE, id="too-busy-which-is-not"),
+        pytest.param(UNREACHABLE, at(10), None, id="unreachable-which-is-told-itself"),
+        pytest.param(UNREACHABLE, None, cluster_filters.UNREACHABLE, id="too-busy-which-is-not"),
         pytest.param(REFUSED, None, cluster_filters.CREDENTIALS_REFUSED, id="refuses-us"),
-        pytest.param(REFUSED, at(10), cluster_filters.CREDENTIALS_REFUSED, id="silent-and-then-refused-us"),
+        pytest.param(
+            REFUSED, at(10), cluster_filters.CREDENTIALS_REFUSED, id="unreachable-and-then-refused-us"
+        ),
     ],
 )
 def test_state_has_the_closed_reason_as_far_as_it_is_known(
-    closed: Closed | None, silent: datetime | None, reason: str | None
+    closed: Closed | None, unreachable: datetime | None, reason: str | None
 ) -> None:
-    member = make_member(closed=closed, unreachable_since=silent)
+    member = make_member(closed=closed, unreachable_since=unreachable)
     assert member.state() == ClusterState(closed_reason=reason)
     assert member.state().closed_message == (closed.message if closed else "")
 
@@ -89,13 +91,15 @@ def test_state_has_the_cordon_and_reason_of_the_operator() -> None:
     assert standing.said == "it moves"
 
 
-@pytest.mark.parametrize("silent", [None, at(10)])
+@pytest.mark.parametrize("unreachable", [None, at(10)])
 async def test_reading_of_a_connected_member_is_that_of_its_ledger(
-    client: ClusterClient, silent: datetime | None
+    client: ClusterClient, unreachable: datetime | None
 ) -> None:
-    member = make_member(cluster=make_cluster(client), unreachable_since=silent)
+    member = make_member(cluster=make_cluster(client), unreachable_since=unreachable)
     eight = Resources({"cpu": 8000})
-    assert member.reading() == LedgerReading(eight, eight, frozenset({"n1"}), [], is_reachable=silent is None)
+    assert member.reading() == LedgerReading(
+        eight, eight, frozenset({"n1"}), [], is_reachable=unreachable is None
+    )
 
 
 async def test_member_that_is_disconnected_or_being_listed_has_no_reading(client: ClusterClient) -> None:
@@ -108,7 +112,7 @@ async def test_member_that_is_disconnected_or_being_listed_has_no_reading(client
     [
         pytest.param(CONNECTING, False, True, id="being-connected"),
         pytest.param(CONNECTING, True, False, id="joined"),
-        pytest.param(SILENT, False, False, id="silent"),
+        pytest.param(UNREACHABLE, False, False, id="unreachable"),
         pytest.param(None, False, False, id="just-left"),
         pytest.param(None, True, False, id="open"),
     ],
@@ -126,14 +130,14 @@ LOST = Loss(OnClusterLost.FAIL, at(40), "cluster east has not answered since 202
 @pytest.mark.parametrize(
     ("closed", "since", "expected"),
     [
-        pytest.param(SILENT, at(10), LOST, id="silent"),
+        pytest.param(UNREACHABLE, at(10), LOST, id="unreachable"),
         pytest.param(
             Closed(cluster_filters.NOT_CONNECTED, "no Secret"),
             at(10),
             LOST,
-            id="silent-before-its-secret-went",
+            id="unreachable-before-its-secret-went",
         ),
-        pytest.param(SILENT, None, None, id="closed-by-an-answer"),
+        pytest.param(UNREACHABLE, None, None, id="closed-by-an-answer"),
         pytest.param(CONNECTING, at(10), None, id="being-connected"),
     ],
 )
@@ -145,7 +149,7 @@ def test_loss_counts_from_the_time_the_member_became_unreachable(
 
 
 async def test_connected_member_is_not_lost(client: ClusterClient) -> None:
-    member = make_member(closed=SILENT, unreachable_since=at(10), cluster=make_cluster(client))
+    member = make_member(closed=UNREACHABLE, unreachable_since=at(10), cluster=make_cluster(client))
     assert member.loss() is None
 
 
@@ -204,7 +208,7 @@ async def test_changes_of_namespaces_count_from_the_next_cycle_on(client: Cluste
 
 
 @pytest.mark.parametrize(
-    ("closed", "expected"), [(SILENT, SILENT), (CONNECTING, CONNECTING), (None, LISTING)]
+    ("closed", "expected"), [(UNREACHABLE, UNREACHABLE), (CONNECTING, CONNECTING), (None, LISTING)]
 )
 async def test_member_that_is_not_ready_takes_no_gangs_and_has_a_reason(
     client: ClusterClient, closed: Closed | None, expected: Closed
@@ -235,9 +239,9 @@ async def test_status_has_the_capacity_beyond_the_reserve(client: ClusterClient)
 
 
 def test_status_of_an_unreachable_member_has_a_time_and_no_capacity() -> None:
-    member = make_member(closed=SILENT, uid="of-east", unreachable_since=at(-60))
+    member = make_member(closed=UNREACHABLE, uid="of-east", unreachable_since=at(-60))
     assert member.status_values(3) == MemberState(
-        at(1), SILENT, "of-east", running=3, unreachable_since=at(-60)
+        at(1), UNREACHABLE, "of-east", running=3, unreachable_since=at(-60)
     )
 
 

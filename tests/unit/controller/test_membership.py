@@ -1,4 +1,4 @@
-"""MemberClusters that cannot be listed: unknown while the database knows members, and none while it never had any."""
+"""Unlisted MemberClusters are unknown if the database has members, and none if it never had any."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ UNREADABLE = [
 
 @pytest.fixture
 async def idle(server: FakeApiServer, client: ClusterClient) -> AsyncIterator[Bench]:
-    """A hub and two members, whose fleet does not run yet; the hub itself is known."""
+    """A hub that is ready, and two members, without a running fleet."""
     async with benching(server, client) as bench:
         hub = asyncio.create_task(bench.itself.run())
         await bench.itself.wait_until_listed()
@@ -42,7 +42,7 @@ async def idle(server: FakeApiServer, client: ClusterClient) -> AsyncIterator[Be
 
 
 def is_in_doubt(bench: Bench, name: str = "east") -> bool:
-    """True if nothing is done about a member, nothing concluded from its absence, and nothing dispatched anywhere."""
+    """True if a member has no state, no loss and no cluster, and nothing is dispatched."""
     fleet = bench.fleet
     assert [(each.name, each.closed) for each in fleet.snapshots([ANYWHERE]).values()] == [
         ("hub", MEMBERS_UNKNOWN)
@@ -68,7 +68,7 @@ async def test_unlisted_members_are_unknown_if_the_database_has_members(idle: Be
         assert monotonic() - begun == pytest.approx(10, abs=0.5)
         assert is_in_doubt(idle)
         assert "the database knows east" in idle.fleet.problem
-        assert idle.records.standings == []
+        assert idle.records.states == []
 
         idle.hub.on("GET", MEMBERS_PATH, collection(declaration("east")))
         await until(lambda: "east" in idle.fleet.clusters)

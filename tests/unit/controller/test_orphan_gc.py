@@ -1,4 +1,4 @@
-"""What is left in members is removed if it is over for certain, or a small share that nobody knows; nothing else is."""
+"""Orphan garbage collection removes ended attempts, and unknown ones if they are a small share; nothing else."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SIX = [f"uid-{number}" for number in range(6)]
 
 
 def anchor(appwrapper: str = UID, attempt: int = 1, hub: str = "the-hub", **metadata: object) -> Json:
-    """The metadata of an anchor as a list has it."""
+    """The metadata of an anchor in a list."""
     fields = {"labels": {UID_LABEL: appwrapper}, "annotations": {HUB_ANNOTATION: hub}, **metadata}
     return {"metadata": make_metadata(anchor_name(appwrapper, attempt), **fields)}
 
@@ -45,21 +45,21 @@ def page(items: Iterable[Json], token: str = "") -> Reply:
 
 
 class Member:
-    """A member that has anchors, and what was deleted of them."""
+    """A member with anchors, and the requests to delete them."""
 
     def __init__(self, name: str, server: FakeApiServer, client: ClusterClient) -> None:
         self.server = server
         self.cluster = Cluster(name, client, CapacityLedger(), lambda: None, lambda _appwrapper: None)
 
     def has(self, *anchors: Json) -> None:
-        """From now on it has these."""
+        """Have the member list these anchors from now on."""
         self.server.on("GET", CONFIGMAPS, page(anchors))
         for each in anchors:
             self.server.on("DELETE", path(each), answer({}))
 
     @property
     def deleted(self) -> list[str]:
-        """The names of what was asked to be deleted, in order."""
+        """The names of the anchors that were to be deleted, in order."""
         return [each.path.rpartition("/")[2] for each in self.server.requests("DELETE")]
 
 
@@ -76,13 +76,13 @@ async def member(name: str) -> AsyncIterator[Member]:
 
 @pytest.fixture
 async def east() -> AsyncIterator[Member]:
-    """A member that has nothing."""
+    """A member without anchors."""
     async with member("east") as east:
         yield east
 
 
 DELETED = frozenset(f"uid-of-deleted-{number}" for number in range(10))
-"""What the database remembers, and the leader's memory does not."""
+"""Uids of deleted AppWrappers: in the database, but not in the cache."""
 
 
 def among(known: frozenset[str]) -> Callable[[Collection[str]], Awaitable[set[str]]]:
@@ -106,7 +106,7 @@ def in_east(record: Record, **fields: Any) -> Record:  # noqa: ANN401
 
 
 def later_attempt(record: Record) -> Record:
-    """The same, dispatched a second time, to another cluster."""
+    """The same record, dispatched a second time, to another cluster."""
     return queue_steps.dispatch(removal_steps.removed(record, at(8)).after, "west", at(9)).after
 
 
@@ -201,7 +201,7 @@ async def test_foreign_or_terminating_anchor_is_not_touched(
 
 
 def known(world: World, count: int) -> list[str]:
-    """So many that run in east."""
+    """Records of that many gangs that run in east."""
     uids = [f"uid-of-known-{number}" for number in range(count)]
     for uid in uids:
         world.cache.put(in_east(make_record(Phase.RUNNING, uid=uid)))

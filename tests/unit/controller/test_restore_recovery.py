@@ -1,4 +1,4 @@
-"""What a restored database has missed is taken over where it is; who may be where nobody answers is left alone."""
+"""Restore recovery takes over missed attempts; it withholds AppWrappers that may be where no search was answered."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ FAILED: Json = {
 
 
 class Restored:
-    """A hub and one member, and whoever looks for what was missed."""
+    """A hub, one member and the restore recovery."""
 
     def __init__(self, world: World, east: FakeApiServer, client: ClusterClient) -> None:
         self.world = world
@@ -56,7 +56,7 @@ class Restored:
         self.east = Cluster(
             "east", client, CapacityLedger(), world.wake_dispatch, world.wake, world.namespace_of
         )
-        self.are_all_here = True
+        self.are_all_connected = True
         self.failure: Exception | None = None
         self.are_members_certain = True
         self.settled = 0
@@ -75,7 +75,7 @@ class Restored:
         self.hub_has()
 
     def is_complete(self) -> bool:
-        return self.are_all_here
+        return self.are_all_connected
 
     def is_certain(self) -> bool:
         return self.are_members_certain
@@ -89,11 +89,11 @@ class Restored:
         self.server.on("GET", CONFIGMAPS, page(anchors))
 
     def hub_has(self, *attempts: int) -> None:
-        """The pod of the AppWrapper, as these attempts made it."""
+        """Have the hub list the pod of the AppWrapper, as made by these attempts."""
         self.world.server.on("GET", ALL_PODS, page(map(pod_of, attempts)))
 
     def add_finalizer(self, status: Json | None = None) -> None:
-        """Something of it has been made in a member, or may have been."""
+        """Add our finalizer: a member may have objects of the AppWrapper."""
         self.world.show(make_appwrapper(status=status or {}, **WITH_FINALIZER))
 
     async def begin(self) -> Record:
@@ -230,7 +230,7 @@ async def test_recorded_attempt_goes_on(world: World, restored: Restored, number
 
 
 async def test_labelled_object_of_another_namespace_does_not_count(world: World, restored: Restored) -> None:
-    """Anybody may write them there, and the number of an attempt that is to be believed."""
+    """Any user may write our labels and the number of an attempt there."""
     before = await world.admit(make_appwrapper())
     restored.add_finalizer()
     forged = pod_of(9)
@@ -355,12 +355,12 @@ async def test_appwrapper_is_withheld_until_the_unreachable_member_is_connected_
 ) -> None:
     await world.running(make_appwrapper())
     restored.add_finalizer()
-    restored.are_all_here = False
+    restored.are_all_connected = False
     await restored.recovery.begin()
     assert restored.recovery.is_in_doubt(UID)
     async with running(restored.recovery) as task:
         await asyncio.sleep(1)  # virtual
-        world.clusters["east"], restored.are_all_here = restored.east, True
+        world.clusters["east"], restored.are_all_connected = restored.east, True
         restored.east_has(anchor(attempt=2))
         restored.recovery.wake()
         await asyncio.sleep(1)  # virtual: sooner than it would have asked by itself
@@ -405,12 +405,12 @@ async def test_appwrapper_found_in_its_recorded_place_is_reconciled_but_not_disp
     await world.running(make_appwrapper())
     restored.add_finalizer()
     restored.hub_has(1)
-    restored.are_all_here = False
+    restored.are_all_connected = False
     record = await restored.begin()
     assert not restored.recovery.is_in_doubt(UID)
     world.cache.put(replace(record, phase=Phase.QUEUED, attempt=None))
     assert restored.queued() == []
-    restored.are_all_here = True
+    restored.are_all_connected = True
     async with running(restored.recovery) as task:
         await task
     assert (restored.queued(), restored.woken) == ([UID], [UID])
@@ -510,9 +510,9 @@ async def test_failed_search_is_repeated(
 ) -> None:
     await world.admit(make_appwrapper())
     restored.add_finalizer()
-    restored.are_all_here = False
+    restored.are_all_connected = False
     await restored.begin()
-    restored.are_all_here, restored.failure = True, RuntimeError("nobody thought of this")
+    restored.are_all_connected, restored.failure = True, RuntimeError("nobody thought of this")
     async with running(restored.recovery) as task:
         await until(lambda: counted("restore_recovery") == 2)
         assert (task.done(), restored.settled) == (False, 0)
@@ -524,9 +524,9 @@ async def test_failed_search_is_repeated(
 async def test_search_that_the_store_ends_is_not_repeated(world: World, restored: Restored) -> None:
     await world.admit(make_appwrapper())
     restored.add_finalizer()
-    restored.are_all_here = False
+    restored.are_all_connected = False
     await restored.begin()
-    restored.are_all_here, restored.failure = True, Fenced("another leads")
+    restored.are_all_connected, restored.failure = True, Fenced("another leads")
     with pytest.raises(Fenced):
         await restored.recovery.run()
 
@@ -539,7 +539,7 @@ MANY = [f"many-{number}" for number in range(500)]
 
 @asynccontextmanager
 async def beside(turn: Callable[[], object]) -> AsyncIterator[None]:
-    """Another task, which does this at each of its turns."""
+    """Another task, which calls a function at each of its turns."""
 
     async def other() -> None:
         while True:
@@ -556,16 +556,16 @@ async def beside(turn: Callable[[], object]) -> AsyncIterator[None]:
 
 @pytest.fixture
 def no_collections(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After each slice garbage is collected: in tests with thousands of them that takes its time."""
+    """Collect no garbage after slices: tests with thousands of slices would take long."""
     monkeypatch.setattr(slices, "collect_after", lambda _slices: None)
 
 
 def has_many(world: World, restored: Restored) -> None:
-    """Many are queued that may be in a member that is not here, and each look at one of them takes a slice."""
+    """Queue many AppWrappers that may be in an unreachable member; each step of a search takes a slice."""
     for reflector in world.hub.reflectors:
         reflector.synced.clear()
     world.cache.load(make_record(name=name, requirements=PODS_ONLY) for name in MANY)
-    restored.are_all_here = False
+    restored.are_all_connected = False
     clock = count()
     restored.monotonic = lambda: next(clock) * 2 * SLICE_SECONDS
 
@@ -581,7 +581,7 @@ async def test_other_tasks_run_while_many_appwrappers_are_withheld_and_released(
         assert are_left_alone(restored, MANY) == dict.fromkeys(MANY, True)
         assert (len(queued) > 4 * len(MANY), set(queued)) == (True, {500, 300, 100, 0})
         queued.clear()
-        restored.are_all_here = True
+        restored.are_all_connected = True
         restored.recovery.wake()
         async with running(restored.recovery) as task:
             await task

@@ -1,4 +1,4 @@
-"""When samples are taken, of what, and what becomes of one that cannot be written."""
+"""The times and values of samples, and samples that cannot be written."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ EAST = CapacitySample("east", "cpu", 8000, 1000, 0, 7000)
 WEST = CapacitySample("west", "cpu", 4000, 2000, 1000, 1000)
 
 
-class FakeChronicle(SampleStore):
-    """Remembers what is written down, unless it fails; `before` is what an earlier leader wrote."""
+class FakeSampleStore(SampleStore):
+    """Keeps the written samples, unless it fails; `before` has the samples of an earlier leader."""
 
     def __init__(self) -> None:
         self.samples: list[tuple[datetime, Sequence[CapacitySample], Sequence[QueueSample]]] = []
@@ -49,31 +49,31 @@ class FakeChronicle(SampleStore):
 
 
 class Bench:
-    """A sampler over one AppWrapper that waits and one that is on `east`."""
+    """A sampler over a queued AppWrapper and one that runs in `east`."""
 
     def __init__(self) -> None:
         self.cache = Cache({})
         self.cache.load([make_record(), queue_steps.dispatch(make_record(name="b"), "east", at(1)).after])
         self.known: dict[str, LedgerReading | None] = {"east": FULL}
-        self.chronicle = FakeChronicle()
+        self.store = FakeSampleStore()
         period = timedelta(minutes=5)
-        self.sampler = Sampler(self.cache, self, self.chronicle, lambda: at(monotonic()), period)
+        self.sampler = Sampler(self.cache, self, self.store, lambda: at(monotonic()), period)
 
     def readings(self) -> dict[str, LedgerReading | None]:
         return self.known
 
     def times(self) -> list[str]:
-        """When samples were taken, of the clock."""
-        return [f"{at:%H:%M:%S}" for at, _, _ in self.chronicle.samples]
+        """The times of the samples, on the clock."""
+        return [f"{at:%H:%M:%S}" for at, _, _ in self.store.samples]
 
     def capacities(self) -> list[CapacitySample]:
-        """What was last written of clusters."""
-        return list(self.chronicle.samples[-1][1])
+        """The last written capacities of clusters."""
+        return list(self.store.samples[-1][1])
 
 
 @pytest.fixture
 def bench() -> Bench:
-    """A sampler that has taken none yet."""
+    """A sampler without samples."""
     return Bench()
 
 
@@ -90,7 +90,7 @@ async def running(bench: Bench) -> AsyncIterator[asyncio.Task[None]]:
 async def test_samples_are_taken_at_multiples_of_the_period(bench: Bench) -> None:
     async with running(bench):
         await asyncio.sleep(700)  # virtual
-    assert bench.chronicle.samples == [
+    assert bench.store.samples == [
         (datetime(2026, 11, 20, 9, minute, tzinfo=UTC), [EAST], [_default()]) for minute in (0, 5)
     ]
 
@@ -101,11 +101,11 @@ def _default() -> QueueSample:
 
 
 async def test_failed_sample_is_missing_and_the_next_is_taken(bench: Bench) -> None:
-    bench.chronicle.failure = errors.StoreUnavailable("no answer")
+    bench.store.failure = errors.StoreUnavailable("no answer")
     async with running(bench):
         with capture_logs() as logs:
             await asyncio.sleep(300)  # virtual
-        bench.chronicle.failure = None
+        bench.store.failure = None
         await asyncio.sleep(300)  # virtual
     assert [(entry["event"], entry["at"]) for entry in logs] == [
         ("sample_missed", "2026-11-20T09:00:00+00:00")
@@ -114,7 +114,7 @@ async def test_failed_sample_is_missing_and_the_next_is_taken(bench: Bench) -> N
 
 
 async def test_fenced_sampler_ends(bench: Bench) -> None:
-    bench.chronicle.failure = errors.Fenced("epoch 1 is over")
+    bench.store.failure = errors.Fenced("epoch 1 is over")
     async with running(bench) as task:
         with pytest.raises(errors.Fenced):
             await task
@@ -128,16 +128,16 @@ async def test_unreachable_cluster_has_the_capacity_of_its_last_sample(bench: Be
         await bench.sampler.sample(at(1))
         gone = CapacitySample("west", "cpu", 4000, 0, 0, 3500, is_reachable=False)
         assert bench.capacities() == [EAST, gone]
-    assert bench.chronicle.asked == []
+    assert bench.store.asked == []
 
 
 async def test_cluster_unreachable_since_before_this_leader_has_its_recorded_capacity(bench: Bench) -> None:
-    bench.chronicle.before = {"west": [WEST]}
+    bench.store.before = {"west": [WEST]}
     bench.known |= {"west": None, "south": None}
     for _ in range(2):
         await bench.sampler.sample(at(0))
         assert bench.capacities() == [EAST, replace(WEST, held=0, is_reachable=False)]
-    assert bench.chronicle.asked == [("west", at(0)), ("south", at(0))]
+    assert bench.store.asked == [("west", at(0)), ("south", at(0))]
 
 
 async def test_removed_cluster_is_not_sampled(bench: Bench) -> None:

@@ -94,13 +94,13 @@ async def test_sample_that_cannot_be_taken_is_missing_and_the_next_is_taken(
     counted: Callable[[str], int],
 ) -> None:
     bench = Bench()
-    bench.chronicle.failure = NOBODY_THOUGHT
+    bench.store.failure = NOBODY_THOUGHT
     async with running(bench.sampler.run()) as task:
         await asyncio.sleep(310)  # virtual
-        bench.chronicle.failure = None
+        bench.store.failure = None
         await asyncio.sleep(300)  # virtual
         assert not task.done()
-    assert [len(bench.chronicle.samples), counted("sampler")] == [1, 1]
+    assert [len(bench.store.samples), counted("sampler")] == [1, 1]
 
 
 class Broken(Database):
