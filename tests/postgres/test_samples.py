@@ -26,13 +26,13 @@ QUEUE = QueueSample("default", 3, DEMAND, 1, Resources({"memory": 2**80}))
 
 
 @pytest.fixture
-def chronicle(database: Database, leadership: Leadership) -> SampleStore:
+def samples(database: Database, leadership: Leadership) -> SampleStore:
     """What the leader writes down."""
     return SampleStore(database, lambda: leadership.lease)
 
 
-async def test_samples_are_kept_as_they_are(chronicle: SampleStore, database_url: str) -> None:
-    assert await chronicle.sample(AT, [CPU, MEMORY, WEST], [QUEUE, QueueSample("empty")])
+async def test_samples_are_kept_as_they_are(samples: SampleStore, database_url: str) -> None:
+    assert await samples.sample(AT, [CPU, MEMORY, WEST], [QUEUE, QueueSample("empty")])
     assert rows_of(database_url, "SELECT * FROM capacity_sample ORDER BY cluster, resource") == [
         (AT, "east", "cpu", 8000, 3000, 1000, -500, True),
         (AT, "east", "memory", 2**70, 1, 0, 2**70 - 1, True),
@@ -45,29 +45,29 @@ async def test_samples_are_kept_as_they_are(chronicle: SampleStore, database_url
 
 
 async def test_moment_that_is_known_is_not_written_again_whoever_leads(
-    chronicle: SampleStore, database_url: str
+    samples: SampleStore, database_url: str
 ) -> None:
-    assert await chronicle.sample(AT, [CPU], [QUEUE])
-    assert not await chronicle.sample(AT, [WEST], [QueueSample("another"), replace(QUEUE, queued=9)])
-    assert await chronicle.sample(NEXT, [], [QUEUE])
+    assert await samples.sample(AT, [CPU], [QUEUE])
+    assert not await samples.sample(AT, [WEST], [QueueSample("another"), replace(QUEUE, queued=9)])
+    assert await samples.sample(NEXT, [], [QUEUE])
     assert rows_of(database_url, "SELECT at, cluster FROM capacity_sample") == [(AT, "east")]
     found = rows_of(database_url, "SELECT at, queue, queued FROM queue_sample ORDER BY at")
     assert found == [(AT, "default", 3), (NEXT, "default", 3)]
 
 
-async def test_last_capacity_is_the_newest_of_that_cluster(chronicle: SampleStore) -> None:
-    await chronicle.sample(AT, [CPU, MEMORY], [QUEUE])
+async def test_last_capacity_is_the_newest_of_that_cluster(samples: SampleStore) -> None:
+    await samples.sample(AT, [CPU, MEMORY], [QUEUE])
     newest = replace(CPU, held=7, is_reachable=False)
-    await chronicle.sample(NEXT, [newest, WEST], [QUEUE])
-    assert await chronicle.last_capacity("east", NEXT) == [newest]
-    assert await chronicle.last_capacity("west", NEXT + REMEMBERED) == [WEST]
-    assert await chronicle.last_capacity("west", NEXT + REMEMBERED + timedelta(seconds=1)) == []
-    assert await chronicle.last_capacity("south", NEXT) == []
+    await samples.sample(NEXT, [newest, WEST], [QUEUE])
+    assert await samples.last_capacity("east", NEXT) == [newest]
+    assert await samples.last_capacity("west", NEXT + REMEMBERED) == [WEST]
+    assert await samples.last_capacity("west", NEXT + REMEMBERED + timedelta(seconds=1)) == []
+    assert await samples.last_capacity("south", NEXT) == []
 
 
-async def test_all_of_a_moment_is_written_or_none(chronicle: SampleStore, database_url: str) -> None:
+async def test_all_of_a_moment_is_written_or_none(samples: SampleStore, database_url: str) -> None:
     with pytest.raises(DataRefused):
-        await chronicle.sample(AT, [CPU], [replace(QUEUE, queued=2**31)])
+        await samples.sample(AT, [CPU], [replace(QUEUE, queued=2**31)])
     assert rows_of(database_url, "SELECT * FROM capacity_sample") == []
 
 
