@@ -1,32 +1,33 @@
-"""Backfill reservations: on which cluster capacity is kept for a gang that waited past the starvation bound.
+"""Backfill reservations: capacity of one cluster that stays free for a gang past the starvation bound.
 
-A reservation is kept on one cluster, the same in every cycle, so that what becomes free there adds up. The cluster is
-the one where the gang is estimated to fit soonest. An estimate can be wrong, so every reservation has a bound: one that
-is not complete by then moves to the next-best cluster that was not tried in this round. Once all were tried the round
-ends: others may use the capacity for as long as it was kept, at least for `Bounds.rest`. Then the next round begins,
-with twice the bound, up to `MOST_DOUBLINGS` times. From this follows, for n clusters that a gang may go to:
+A reservation stays on one cluster, where the gang is estimated to fit soonest, so that capacity that becomes free there
+accumulates. An estimate can be wrong, so every reservation has a bound. A reservation that is not complete by its bound
+moves to the next-best cluster that the round has not tried. When all are tried, the round ends: other gangs may use the
+capacity for as long as it was kept, at least for `Bounds.rest`. The next round has twice the bound, up to
+`MOST_DOUBLINGS` times. It follows for a gang with n possible clusters:
 
-- If no run is longer than the bound, and the gang fits one of the clusters beside what never ends there, it waits at
-  most n bounds beyond the starvation bound. Longer runs are outlasted by a later round.
-- A gang that can never fit keeps capacity idle at most half of the time. If no estimate promises an end within the
-  longest bound, the pauses grow instead of the bounds, so that this share falls.
+- If no run is longer than the bound, and the gang fits one of the clusters beside the pods that never end, the gang
+  waits at most n bounds beyond the starvation bound. A later round outlasts longer runs.
+- A gang that can never fit keeps capacity idle for at most half of the time. If no estimate promises an end within the
+  longest bound, the pauses double instead of the bounds, so this share falls.
 
-Many such gangs could take turns. So a cluster rests, too: after a reservation there that ended before its gang was
-dispatched, no gang keeps capacity of that cluster for as long as that one did. The gangs that wait for a cluster get
-it in the order in which they began to wait; a gang begins anew when its reservation ends. A cluster that is cordoned,
-or loses nodes, need not rest: what was kept there was not in vain. From this follows, under one leader:
+Many such gangs could take turns, so clusters rest, too. If a reservation ends before its gang is dispatched, no gang
+gets a reservation on that cluster for as long as it lasted. Gangs that wait for a cluster take turns in the order in
+which their waits began. A wait begins anew when the gang's reservation ends. A cluster that is cordoned or loses nodes
+does not rest, because its reservation did not fail. It follows under one leader:
 
-- Whatever gangs there are, capacity of a cluster is kept in vain at most half of the time.
-- k gangs that cannot fit delay one that can, on each of the clusters it tries, by at most k reservations and the rests
-  after them: by 2k bounds if they are in their first round, by 2k times the longest bound in any. It is dispatched
-  before if it fits. A gang without an estimate waits out longer rests, of at most the longest bound each.
+- Whatever the gangs, incomplete reservations keep capacity of a cluster for at most half of the time.
+- k gangs that cannot fit delay a gang that can, on each cluster that it tries, by at most k reservations and the rests
+  after them: by 2k bounds if the k gangs are in their first round, by 2k times the longest bound in any round. If the
+  gang fits earlier, it is dispatched earlier. Without an estimate it waits for longer rests, of at most the longest
+  bound each.
 
-What is estimated: the capacity that is free now, and that of each dispatched AppWrapper from its estimated end on. That
-is its expected duration or its limit where it has one that is not over; else it is assumed to run on for as long as it
-has run. Pods that are no AppWrapper's have no known end: a cluster that needs theirs is a last resort.
+To the free capacity, the estimate adds the capacity of each dispatched AppWrapper from its estimated end on: the end of
+its expected duration or of its limit, if one is not over, else as long again as it has run. Pods without an AppWrapper
+have no known end: a cluster where the gang needs their capacity is a last resort.
 
-The policy is pure functions of values. `Backfill` remembers the reservations between cycles, in memory only: a new
-leader begins them anew.
+The policy is pure functions of values. `Backfill` keeps the reservations between cycles, in memory only: a new leader
+starts without them.
 """
 
 from __future__ import annotations
@@ -46,44 +47,44 @@ from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, rejection
 
 MOST_DOUBLINGS: Final = 4
-"""How often a bound, or a pause, doubles: by default to four days, longer than all but a few runs."""
+"""How often a bound, or a pause, doubles: by default to 16 days, longer than all but a few runs."""
 
 LAST_RESORT: Final = datetime.max.replace(tzinfo=UTC)
-"""The estimate for a cluster where a gang fits only once pods have ended of which no end is known."""
+"""The estimate for a cluster where the gang fits only after pods without a known end have ended."""
 
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
 _TRANSIENT: Final = frozenset({cluster_filters.NOT_REPORTED, cluster_filters.UNREACHABLE})
-"""Why a cluster is closed that may be open again in a moment; nobody takes what is kept there meanwhile."""
+"""Reasons for a closed cluster that may soon be open again; meanwhile no gang takes the reserved capacity."""
 
 End = tuple[datetime, Resources]
-"""When capacity is free again, and how much."""
+"""The time at which capacity becomes free, and its amount."""
 
 _RUNS: Final = ACTIVE | {Phase.DISPATCHING}
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """`kept` is how long a reservation may take to be complete in the first round, `rest` the least pause after one."""
+    """`kept` bounds each reservation of a first round; `rest` is the shortest pause of a gang or a cluster."""
 
     kept: timedelta = timedelta(hours=24)
     rest: timedelta = timedelta(minutes=10)
 
     @property
     def longest(self) -> timedelta:
-        """The bound that is not exceeded in any round."""
+        """The longest bound of any round."""
         return _doubled(self.kept, MOST_DOUBLINGS)
 
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Capacity of `cluster` is kept for one gang from `since` to `until`; without a cluster, nothing is: it rests.
+    """Capacity of `cluster` kept for one gang from `since` to `until`. Without a cluster, the gang rests.
 
-    A gang rests after a round, or because it `waits` for its turn within one: other gangs keep the clusters that it
-    may go to, or these rest. `tried` are the clusters of this round, in order, and `began` is when the round began,
-    less what the gang waited in it. It `is_hopeful` if one of them was estimated to suffice within the longest bound.
-    `doublings` counts the hopeful rounds before, each of which doubled the bound, and `fruitless` the others, each of
-    which doubled the pause.
+    A gang rests after a round, or within a round while it `waits` for its turn: its possible clusters have reservations
+    of other gangs, or rest. `tried` are the clusters of this round, in order. `began` is the start of the round, moved
+    later by the waits within it. `is_hopeful` is true if the gang was estimated to fit one of them within the longest
+    bound. `doublings` counts the earlier hopeful rounds, each of which doubled the bound. `fruitless` counts the other
+    rounds since the last hopeful one, each of which doubled the pause.
     """
 
     cluster: str
@@ -98,12 +99,12 @@ class Reservation:
 
     @property
     def is_resting(self) -> bool:
-        """True while others may use what was kept."""
+        """True while other gangs may use the capacity."""
         return not self.cluster
 
     @property
     def words(self) -> str:
-        """What the gang is told of it; the same for as long as the reservation is."""
+        """The reservation in words, for the pending message; constant for as long as the reservation lasts."""
         until = f"{self.until:%Y-%m-%d %H:%M:%S} UTC"
         if self.waits:
             before = f", after {', '.join(self.tried)} was not complete in time" if self.tried else ""
@@ -118,11 +119,10 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Nobody keeps capacity of a cluster up to `until`, after a reservation there that was in vain.
+    """No gang gets a reservation on a cluster until `until`, after an incomplete reservation there.
 
-    A gang that is not estimated to fit there within the longest bound keeps none up to `until_without_hope`.
-    `fruitless` counts the reservations that were in vain and made with so little hope, since one was complete: each
-    doubles that time.
+    A gang that is not estimated to fit there within the longest bound gets none until `until_without_hope`. `fruitless`
+    counts the incomplete reservations without such an estimate since the last complete one; each doubles that pause.
     """
 
     until: datetime
@@ -131,20 +131,20 @@ class Rest:
 
 
 def noted(pending: Pending, reservation: Reservation) -> Pending:
-    """The same pending reason, with what is to be said of the reservation; about the cluster where one is kept."""
+    """The pending reason with the reservation in its message; it names the reserved cluster, if there is one."""
     cluster = reservation.cluster or pending.cluster
     resource = next((each.resource for each in pending.clusters if each.cluster == cluster), pending.resource)
     message = f"{pending.message}{RESERVATION}{reservation.words}"
     return replace(pending, message=message, cluster=cluster, resource=resource)
 
 
-# --- when, and where ------------------------------------------------------------------------------------------
+# --- time and place of a reservation -------------------------------------------------------------------------
 
 
 def estimated_end(record: Record, limit: timedelta | None, now: datetime) -> datetime:
-    """When a dispatched AppWrapper will have given its capacity back, as far as can be told; `limit` is its own."""
+    """The time at which a dispatched AppWrapper is estimated to release its capacity; `limit` bounds its run."""
     if record.phase not in _RUNS or record.attempt is None:
-        return now  # it is being removed
+        return now  # its objects are being removed
     started = record.attempt.decided_at
     durations = [limit] if limit else []
     if record.expected_seconds:
@@ -154,7 +154,7 @@ def estimated_end(record: Record, limit: timedelta | None, now: datetime) -> dat
 
 
 def soonest(demand: Resources, free: Resources, ends: Iterable[End], now: datetime) -> datetime:
-    """When `demand` will fit in what is `free` now and what `ends`, in order; LAST_RESORT if that does not suffice."""
+    """The time at which `demand` fits `free` plus the `ends` so far, which are in order; else LAST_RESORT."""
     missing = dict(demand.shortfall(free))
     if not missing:
         return now
@@ -169,20 +169,20 @@ def soonest(demand: Resources, free: Resources, ends: Iterable[End], now: dateti
 
 
 def may_keep(record: Record, snapshot: ClusterSnapshot, has_members: bool) -> bool:
-    """True if the gang may go to that cluster, and fits there beside what never ends."""
+    """True if the cluster accepts the gang, and the gang fits there beside the pods that never end."""
     is_open = not has_members or rejection(record.requirements, snapshot) is None
     return is_open and record.gang.demand.fits_in(snapshot.capacity.attainable_for(record.gang))
 
 
 class Option(NamedTuple):
-    """A cluster that can be kept, and when the gang is estimated to fit there."""
+    """A cluster on which the gang can get a reservation, and the time at which it is estimated to fit there."""
 
     fits_at: datetime
     cluster: str
 
 
 def rest_after(kept: Reservation, before: Rest | None, now: datetime, bounds: Bounds) -> Rest:
-    """The rest of a cluster on which a reservation was in vain, given the one before."""
+    """The rest of a cluster after an incomplete reservation; `before` is the previous rest."""
     pause = max(bounds.rest, now - kept.since)
     fruitless = before.fruitless if before else 0
     grown = max(pause, min(_doubled(pause, fruitless), bounds.longest))
@@ -191,7 +191,7 @@ def rest_after(kept: Reservation, before: Rest | None, now: datetime, bounds: Bo
 
 
 class Awaited(NamedTuple):
-    """A cluster of which another gang keeps capacity, or that rests; it opens at `opens_at` at the earliest."""
+    """A cluster that rests or has the reservation of another gang; it opens at `opens_at` at the earliest."""
 
     opens_at: datetime
     cluster: str
@@ -204,9 +204,9 @@ def following(
     bounds: Bounds,
     closed: Sequence[Awaited] = (),
 ) -> Reservation | None:
-    """The reservation after `before`, which is over; `options` are best first, `closed` the clusters to wait for.
+    """The reservation after `before`, which is over. `options` are best first; `closed` are the clusters to wait for.
 
-    None if there is none yet and nothing to keep; one that rests and finds nothing to keep goes on resting.
+    None if the gang had no reservation and can get none. A resting gang that can get none continues to rest.
     """
     is_in_round = before is not None and (before.waits or not before.is_resting)
     round_ = (
@@ -236,7 +236,7 @@ def _keep(round_: Reservation, option: Option, now: datetime, bounds: Bounds) ->
 
 
 def _waited(round_: Reservation, now: datetime) -> timedelta:
-    """What it has waited within the round, which does not count as its time: nothing was kept."""
+    """The wait within the round up to now. It is not part of the round's time, because no capacity was kept."""
     return now - round_.since if round_.waits else timedelta(0)
 
 
@@ -245,19 +245,19 @@ def _is_hopeful(option: Option, now: datetime, bounds: Bounds) -> bool:
 
 
 def _wait(round_: Reservation, closed: Awaited, since: datetime) -> Reservation:
-    """A turn that is waited for, since the gang began to wait."""
+    """The reservation of a gang that has waited for its turn since `since`."""
     return replace(round_, cluster="", since=since, until=closed.opens_at, waits=True)
 
 
 def _waits_since(before: Reservation | None, now: datetime) -> datetime:
-    """When a gang began to wait for its turn: after its rest, if it had one."""
+    """The time at which the gang began to wait for its turn: the end of its rest, if it had one."""
     if before is None or not before.is_resting:
         return now
     return before.since if before.waits else before.until
 
 
 def _rest(round_: Reservation, now: datetime, bounds: Bounds) -> Reservation:
-    """The pause after a round; the bound or the next pause doubles."""
+    """The pause after a round. A hopeful round doubles the next bound, any other round the next pause."""
     kept_for = now - round_.began - _waited(round_, now)
     pause = _doubled(max(bounds.rest, kept_for), round_.fruitless)
     return replace(
@@ -278,18 +278,18 @@ def _doubled(duration: timedelta, times: int) -> timedelta:
 _NONE: Final = Reservation("", LONG_AGO, LONG_AGO, LONG_AGO, is_hopeful=False)
 
 
-# --- from one cycle to the next -------------------------------------------------------------------------------
+# --- reservations from cycle to cycle -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """What is known of dispatched AppWrappers: those of a cluster, by its name, and how long each may run."""
+    """The dispatched AppWrappers of a cluster, by its name, and the limit of each run."""
 
     in_cluster: Callable[[str], Iterable[Record]] = lambda _: ()
     limit_of: Callable[[Record], timedelta | None] = lambda _: None
 
     def ends(self, cluster: str, now: datetime) -> Steps[list[End]]:
-        """When each of a cluster is estimated to end, and what that frees; the first to end first."""
+        """The estimated end of each AppWrapper in a cluster and the capacity that it frees, the earliest first."""
         ends: list[End] = []
         for part in incremental.in_parts(list(self.in_cluster(cluster))):
             ends += [(estimated_end(each, self.limit_of(each), now), each.gang.demand) for each in part]
@@ -300,9 +300,9 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """What one cycle leaves to the next: reservations by the uid of the gang, and the rests of clusters by name.
+    """The state that one cycle leaves to the next: reservations by uid of the gang, rests by name of the cluster.
 
-    `fits` are the gangs with a reservation that fit a cluster in this cycle, by uid: so they are dispatched now.
+    `fits` has the gangs with a reservation that fit a cluster in this cycle, by uid: they are dispatched now.
     """
 
     reservations: Mapping[str, Reservation] = field(default_factory=dict)
@@ -318,10 +318,10 @@ def renewed(
     now: datetime,
     bounds: Bounds,
 ) -> Steps[State]:
-    """The reservations of this cycle, given those of the last one; `starved` are in order.
+    """The state after this cycle, given the last one; `starved` are in queue order.
 
-    At most one is kept on a cluster. One that stands goes before one that begins, whatever their order: else a
-    reservation would lose what it has gathered to each newcomer. Others begin in the order in which they began to wait.
+    A cluster has at most one reservation. Existing reservations precede new ones, else each newcomer would take the
+    capacity that a reservation has accumulated. New ones begin in the order in which their gangs began to wait.
     """
     reservations = {
         record.uid: known.reservations[record.uid]
@@ -342,7 +342,7 @@ def renewed(
             if before is not None and before.waits and _is_silent(record, snapshot):
                 closed.append(
                     Awaited(now + bounds.rest, snapshot.name)
-                )  # it may be back before its turn is over
+                )  # the cluster may soon answer again, so the gang waits for it
                 continue
             if not may_keep(record, snapshot, _has_members(snapshots)):
                 continue
@@ -350,7 +350,7 @@ def renewed(
                 closed.append(Awaited(taken[snapshot.name], snapshot.name))
                 continue
             if rest is not None and now < rest.until:
-                closed.append(Awaited(rest.until, snapshot.name))  # with or without an estimate
+                closed.append(Awaited(rest.until, snapshot.name))  # whatever the estimate
                 continue
             if snapshot.name not in ends:
                 ends[snapshot.name] = yield from running.ends(snapshot.name, now)
@@ -362,7 +362,7 @@ def renewed(
                 closed.append(Awaited(rest.until_without_hope, snapshot.name))
             yield
         if before is None and any(each.cluster in taken for each in closed):
-            closed = []  # it is the head as long as another gang has its turn: one is enough
+            closed = []  # the gang stays the head while another gang has its turn: one head is enough
         begun = following(before, sorted(options), now, bounds, closed)
         if begun is not None:
             reservations[record.uid] = begun
@@ -373,7 +373,7 @@ def renewed(
 
 
 def _turn(record: Record, before: Reservation | None, now: datetime) -> datetime:
-    """Since when a gang has waited for a reservation; one that had none yet, since it was blocked."""
+    """The time at which a gang began to wait for a reservation; for its first one, the time at which it was blocked."""
     return (record.blocked_since or now) if before is None else _waits_since(before, now)
 
 
@@ -385,10 +385,10 @@ def _rests(
     now: datetime,
     bounds: Bounds,
 ) -> dict[str, Rest]:
-    """The rests of the clusters, also of those on which a reservation has ended since the last cycle.
+    """The rests of the clusters, including the clusters whose reservation has ended since the last cycle.
 
-    It was complete if its gang fits there now, or did when it was last seen: that ends the series of those in vain.
-    One that fitted another cluster then was dispatched there, which says nothing of this one.
+    A reservation was complete if its gang fits the cluster now, or did in the last cycle. This ends the series of
+    incomplete reservations. A gang that fitted another cluster was dispatched there, which changes no rest here.
     """
     rests = {name: rest for name, rest in known.rests.items() if name in snapshots}
     records = {record.uid: record for record in starved}
@@ -397,7 +397,7 @@ def _rests(
         if not cluster or uid in standing or cluster not in snapshots:
             continue
         if uid in records and now < reservation.until and _is_shut(records[uid], snapshots[cluster]):
-            continue  # the cluster has changed, not the gang: there was nothing in vain
+            continue  # the cluster has changed, not the gang: the reservation did not fail
         went_to = _fitting(records[uid], [cluster], snapshots) if uid in records else known.fits.get(uid)
         if went_to == cluster:
             rests.pop(cluster, None)
@@ -407,7 +407,7 @@ def _rests(
 
 
 def _is_shut(record: Record, snapshot: ClusterSnapshot) -> bool:
-    """True if the cluster is closed, or too small by now, and nothing else keeps the gang from it."""
+    """True if only the closure or the size of the cluster keeps the gang from it."""
     return rejection(record.requirements, replace(snapshot, closed=None)) is None
 
 
@@ -422,7 +422,7 @@ def _fits(
 
 
 def _fitting(record: Record, clusters: Iterable[str], snapshots: Mapping[str, ClusterSnapshot]) -> str | None:
-    """The first of these clusters that the gang fits now; None if there is none."""
+    """The first of these clusters that the gang fits now; None if it fits none."""
     for snapshot in (snapshots[name] for name in clusters if name in snapshots):
         if may_keep(record, snapshot, _has_members(snapshots)) and record.gang.demand.fits_in(
             snapshot.capacity.free_for(record.gang)
@@ -435,7 +435,7 @@ def _stands(
     reservation: Reservation, record: Record, snapshots: Mapping[str, ClusterSnapshot], now: datetime
 ) -> bool:
     if now >= reservation.until or reservation.waits:
-        return False  # what is waited for may be open before
+        return False  # an awaited cluster may open earlier than estimated
     if reservation.is_resting:
         return True
     snapshot = snapshots.get(reservation.cluster)
@@ -445,7 +445,7 @@ def _stands(
 
 
 def _is_silent(record: Record, snapshot: ClusterSnapshot) -> bool:
-    """True if the cluster cannot be asked for a moment, and is one that the gang selects."""
+    """True if the gang selects the cluster, and the cluster is closed for a transient reason."""
     is_transient = snapshot.closed is not None and snapshot.closed.reason in _TRANSIENT
     return is_transient and record.requirements.selector.matches(snapshot.labels)
 
@@ -456,7 +456,7 @@ def _has_members(snapshots: Mapping[str, ClusterSnapshot]) -> bool:
 
 @dataclass(slots=True)
 class Backfill:
-    """The reservations of one leader, by the uid of the gang; those of gangs that are starved no more are forgotten."""
+    """The reservations of one leader, by the uid of the gang; gangs that are no longer starved are dropped."""
 
     bounds: Bounds = field(default_factory=Bounds)
     running: Running = field(default_factory=Running)
@@ -464,7 +464,7 @@ class Backfill:
 
     @property
     def reservations(self) -> Mapping[str, Reservation]:
-        """Those of the last cycle."""
+        """The reservations of the last cycle."""
         return self.state.reservations
 
     def renew(
@@ -476,7 +476,7 @@ class Backfill:
     def renew_in_steps(
         self, starved: Sequence[Record], snapshots: Mapping[str, ClusterSnapshot], now: datetime
     ) -> Steps[Mapping[str, Reservation]]:
-        """The reservations of the cycle at `now`, for those that are starved, in order."""
+        """The reservations of the cycle at `now`; `starved` are in queue order."""
         if starved or self.reservations:
             self.state = yield from renewed(self.state, starved, snapshots, self.running, now, self.bounds)
         return self.reservations

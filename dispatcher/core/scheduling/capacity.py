@@ -3,24 +3,23 @@
 free = sum over usable nodes of (allocatable - requests of the live pods bound there, anyone's)
        - sum over active AppWrappers of max(0, demand - requests of its own live bound pods, on any node)
 
-`account` is that sentence as code, from scratch; `CapacityLedger` gives the same answer, kept up to date by
-events, each of which costs as much as there are resource names and no more. The cases in between:
+`account` is this formula, computed from scratch. `CapacityLedger` keeps the same value current by events, each of which
+costs O(resource names). The special cases:
 
-- A pod bound to a node that is unusable, gone or not seen yet costs the usable nodes nothing, but it is part
-  of what its AppWrapper asked for, so the AppWrapper's reservation shrinks by it.
-- While a pod's owner is being resolved, its requests reduce the reservation of the AppWrapper that it claims: else
+- A pod on a node that is unusable, gone or not seen yet takes nothing from the usable nodes. It is still part of its
+  AppWrapper's demand, so it reduces the AppWrapper's reservation.
+- While a pod's owner is being resolved, its requests reduce the reservation of the AppWrapper that it claims: otherwise
   every pod of a Deployment would be counted twice for a moment, and other gangs would not fit.
 - A pod that is being deleted counts until it is Succeeded, Failed or gone: it still occupies its node.
-- An unbound pod counts nowhere: ours is covered by its AppWrapper's demand, a foreign one may never be bound.
-- A gang sees only nodes whose taints all of its pods tolerate. A reservation has no node yet, so all of
-  it is charged to every view: until the pods are bound, a gang may look as if it would land on the nodes of
-  another. That errs towards waiting, never towards overcommitment.
-- Pods of DaemonSets and static pods never end, so their requests are no part of what can ever become free: an empty
-  cluster has its allocatable less those (`attainable`).
-- Pods are not charged for the node resource `pods`, and no demand is derived for it; who declares it is held
-  to it against the allocatable of the nodes and what other AppWrappers declared.
+- An unbound pod does not count: its AppWrapper's demand covers it, and a foreign pod may never be bound.
+- A gang sees only nodes whose taints all of its pods tolerate. A reservation has no node yet, so every view is charged
+  all of it: until the pods are bound, a gang may seem to use the nodes of another. This delays gangs; it never
+  overcommits nodes.
+- Pods of DaemonSets and static pods never end, so the `attainable` capacity is the allocatable less their requests.
+- Pods are not charged for the node resource `pods`, and no demand is derived for it. A declared demand for `pods` is
+  compared with the allocatable of the nodes less the declarations of other AppWrappers.
 
-Amounts are signed: a node with more requested than it has is a debt of its pool.
+Amounts are signed: a node whose requests exceed its allocatable is a debt of its pool.
 """
 
 from __future__ import annotations
@@ -37,24 +36,24 @@ from dispatcher.core.model.resources import NOTHING, Resources
 
 
 class PodPhase(StrEnum):
-    """The phase of a pod, in Kubernetes' words."""
+    """The phase of a pod, as Kubernetes spells it."""
 
     PENDING = "Pending"
     RUNNING = "Running"
     SUCCEEDED = "Succeeded"
     FAILED = "Failed"
     UNKNOWN = "Unknown"
-    """Its node does not answer. Long deprecated, still in the API; such a pod may well be alive."""
+    """The node does not answer. Long deprecated, still in the API; such a pod may be alive."""
 
 
 class PodReason(StrEnum):
-    """Why a pod does not run, or that its node ended it; at most one at a time."""
+    """Why a pod does not run, or why its node ended it; a pod has at most one reason."""
 
     NONE = "none"
     STARTING = "starting"
-    """Pending on a node, where images are pulled or init containers run."""
+    """Pending on a node, while images are pulled or init containers run."""
     STUCK = "stuck"
-    """Pending on a node, and a container cannot be started: its image, its configuration, its crashes."""
+    """Pending on a node, and a container cannot start because of its image, its configuration or its crashes."""
     UNSCHEDULABLE = "unschedulable"
     """Pending, because the scheduler found no node for it."""
     EVICTED = "evicted"
@@ -63,7 +62,7 @@ class PodReason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Unscheduled:
-    """Why the scheduler has no node for a pod, in its own words; `since` as the API server wrote it."""
+    """Why the scheduler has no node for a pod, in the scheduler's words; `since` as the API server wrote it."""
 
     pod: str
     message: str = ""
@@ -72,7 +71,7 @@ class Unscheduled:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node as far as capacity goes; `usable` means Ready and not cordoned, `ready` just Ready."""
+    """The capacity of a node; `usable` means Ready and not cordoned, `ready` only Ready."""
 
     name: str
     allocatable: Resources
@@ -83,12 +82,12 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod as far as capacity goes; `node` is empty until it is bound.
+    """The requests and the state of a pod; `node` is empty until the pod is bound.
 
-    `owner` is the uid of its AppWrapper, confirmed by the owner chain; None means foreign, or not confirmed.
-    `claim` is the one it says it is of, as long as nobody has confirmed or denied it. `exit_codes` are those of a
-    Failed pod's containers, without zeros, ascending; `unscheduled` goes with the plight of that name. `never_ends` is
-    true for a pod of a DaemonSet and for a static pod: it stays as long as its node, or comes back there.
+    `owner` is the uid of its AppWrapper, confirmed by the owner chain; None means foreign, or not confirmed. `claim` is
+    the uid that the pod itself names, until that is confirmed or refuted. `exit_codes` are the nonzero exit codes of a
+    Failed pod's containers, ascending. `unscheduled` comes with the reason UNSCHEDULABLE. `never_ends` is true for a
+    pod of a DaemonSet and for a static pod: it stays as long as its node, or returns there.
     """
 
     uid: str
@@ -104,17 +103,17 @@ class Pod:
 
     @property
     def live(self) -> bool:
-        """True unless it is over; one that is being deleted is still live."""
+        """True unless the pod is Succeeded or Failed; a pod that is being deleted is live."""
         return self.phase not in {PodPhase.SUCCEEDED, PodPhase.FAILED}
 
     @property
     def occupies_node(self) -> bool:
-        """True while its requests are taken from the node it is bound to."""
+        """True while its requests are charged to its node."""
         return bool(self.node) and self.live
 
     @property
     def is_permanent(self) -> bool:
-        """True while it takes from its node what no gang can ever have; the pods of an AppWrapper end with it."""
+        """True while no gang can ever have its share of the node; the pods of an AppWrapper end with the AppWrapper."""
         return self.never_ends and self.occupies_node and self.owner is None and self.claim is None
 
 
@@ -124,7 +123,7 @@ def account(
     reservations: Mapping[str, Resources],
     gang: Gang | None = None,
 ) -> Resources:
-    """Say what is free for `gang` (None: on every usable node), from scratch; the definition of it.
+    """The free capacity for `gang` (None: of every usable node), from scratch; the definition.
 
     `reservations` is the demand of every active AppWrapper by its uid.
     """
@@ -138,14 +137,14 @@ def account(
 
 
 def attainable(nodes: Iterable[Node], pods: Iterable[Pod], gang: Gang | None = None) -> Resources:
-    """Say what `gang` could have once all that ends has ended (None: on every usable node); the definition of it."""
+    """The capacity for `gang` (None: of every usable node) once all pods that end have ended; the definition."""
     open_nodes = {node.name: node for node in nodes if node.usable and _may_use(gang, node.taints)}
     total = _sum(node.allocatable for node in open_nodes.values())
     return total - _sum(pod.requests for pod in pods if pod.is_permanent and pod.node in open_nodes)
 
 
 def count_pods(pods: Iterable[Pod], is_down: Callable[[str], bool]) -> PodCounts:
-    """Count pods from scratch, of whoever they are; `is_down` knows the nodes that are known and not Ready."""
+    """The counts of these pods, of any owner, from scratch; `is_down` is true for a known node that is not Ready."""
     tally = _Tally()
     lost = 0
     for pod in pods:
@@ -165,21 +164,21 @@ class CapacitySnapshot:
         self._pools = tuple(pools)
         self._reservations = charged
         self._reserve = reserve
-        # Gangs with the same tolerations see the same, and there are few of those among many gangs.
+        # By tolerations: many gangs have few different ones.
         self._views: dict[Tolerations, _View] = {}
         self._free: dict[Tolerations, Resources] = {}
 
     def __eq__(self, other: object) -> bool:
-        """True if every gang would be told the same by both."""
+        """True if both give every gang the same capacity."""
         if not isinstance(other, CapacitySnapshot):
             return NotImplemented
         mine, theirs = (self._reservations, self._reserve), (other._reservations, other._reserve)
         return mine == theirs and self._pools == other._pools
 
-    __hash__ = None  # type: ignore[assignment]  # it changes with what is taken
+    __hash__ = None  # type: ignore[assignment]  # `take` changes it
 
     def free_for(self, gang: Gang | None) -> Resources:
-        """Say what `gang` may take (None: anyone, on every usable node); negative amounts are debts."""
+        """The free capacity for `gang` (None: of every usable node); negative amounts are debts."""
         tolerations = tolerations_of(gang)
         free = self._free.get(tolerations)
         if free is None:
@@ -187,37 +186,37 @@ class CapacitySnapshot:
         return free
 
     def total_for(self, gang: Gang | None) -> Resources:
-        """Say what there is for `gang`, if nothing at all were in the cluster."""
+        """The capacity for `gang` if the cluster had no pods."""
         return self._view(gang, tolerations_of(gang)).total
 
     def permanent_for(self, gang: Gang | None) -> Resources:
-        """Say how much of the total is taken by pods that never end."""
+        """The part of the total that is taken by pods that never end."""
         return self._view(gang, tolerations_of(gang)).permanent
 
     def attainable_for(self, gang: Gang | None) -> Resources:
-        """Say what `gang` could have once all that ends has ended: the total less what never ends."""
+        """The capacity for `gang` once all pods that end have ended: the total less the permanent part."""
         return self._view(gang, tolerations_of(gang)).attainable
 
     def take(self, demand: Resources) -> None:
-        """Charge `demand` to every view from now on, as the ledger will once it is reserved."""
+        """Charges `demand` to every view from now on, as the ledger does once the demand is reserved."""
         self._reservations += demand
         self._free.clear()
 
     @property
     def taints(self) -> frozenset[tuple[Taint, ...]]:
-        """The scheduling taints by which its nodes differ: all that tolerations can distinguish here."""
+        """The scheduling taints of its nodes: tolerations can distinguish nothing else here."""
         return frozenset(pool.taints for pool in self._pools)
 
     def copy(self) -> CapacitySnapshot:
-        """Return one that can be taken from without changing this one."""
+        """A copy; taking from it does not change this snapshot."""
         return CapacitySnapshot(self._pools, self._reservations, self._reserve)
 
     def without(self, reserve: Resources) -> CapacitySnapshot:
-        """Return one in which so much is never given away: it is neither free nor part of the total, for anyone."""
+        """A copy in which `reserve` is neither free nor part of the total, for any gang."""
         return CapacitySnapshot(self._pools, self._reservations, self._reserve + reserve)
 
     def _view(self, gang: Gang | None, tolerations: Tolerations) -> _View:
-        """What gangs with these tolerations see, less the reserve."""
+        """The view of gangs with these tolerations, less the reserve."""
         view = self._views.get(tolerations)
         if view is None:
             pools = [pool for pool in self._pools if _may_use(gang, pool.taints)]
@@ -230,9 +229,9 @@ class CapacitySnapshot:
 
 
 class CapacityLedger:
-    """The capacity of one cluster, kept current by what its watches tell. Everything is safe to repeat.
+    """The capacity of one cluster, kept current by watch events. Every call is safe to repeat.
 
-    Events may come in any order: pods before their nodes, reservations before their pods or after them.
+    Events may come in any order: pods before their nodes, reservations before or after their pods.
     """
 
     def __init__(self) -> None:
@@ -246,7 +245,7 @@ class CapacityLedger:
         self._reserved = NOTHING
 
     def set_node(self, node: Node) -> None:
-        """Take in a node, or what has become of one."""
+        """Adds a node or replaces its last state."""
         known = self._nodes.get(node.name)
         if known == node:
             return
@@ -256,7 +255,7 @@ class CapacityLedger:
         self._count_node(node, +1)
 
     def remove_node(self, name: str) -> None:
-        """Forget a node; pods that are bound to it stay counted for their AppWrappers."""
+        """Removes a node; pods that are bound to it still count for their AppWrappers."""
         known = self._nodes.get(name)
         if known is not None:
             self._count_node(known, -1)
@@ -268,11 +267,11 @@ class CapacityLedger:
         return known is not None and not known.ready
 
     def owners_on(self, node: str) -> frozenset[str]:
-        """Tell which AppWrappers (by uid) have confirmed live pods on that node, known or not."""
+        """The uids of the AppWrappers with confirmed live pods on that node, known or not."""
         return frozenset(self._owners.get(node, ()))
 
     def set_pod(self, pod: Pod) -> None:
-        """Take in a pod, or what has become of one: bound, running, over, confirmed as an AppWrapper's."""
+        """Adds a pod or replaces its last state."""
         known = self._pods.get(pod.uid)
         if known == pod:
             return
@@ -282,30 +281,30 @@ class CapacityLedger:
         self._count_pod(pod, +1)
 
     def remove_pod(self, uid: str) -> None:
-        """Forget a pod that is gone."""
+        """Removes a pod that is gone."""
         known = self._pods.pop(uid, None)
         if known is not None:
             self._count_pod(known, -1)
 
     def reserve(self, appwrapper: str, demand: Resources) -> None:
-        """Charge what an active AppWrapper (by uid) asks for, in place of what was charged for it before."""
+        """Charges the demand of an active AppWrapper (by uid), in place of its previous charge."""
         self._set_demand(appwrapper, demand)
 
     def release(self, appwrapper: str) -> None:
-        """Charge an AppWrapper no longer; those of its pods that still live are charged as anyone's."""
+        """Ends the charge of an AppWrapper; its live pods are then charged like foreign pods."""
         if appwrapper in self._shares:
             self._set_demand(appwrapper, None)
 
     def free(self, gang: Gang | None = None) -> Resources:
-        """Say what is free for `gang` (None: on every usable node); what `account` would say."""
+        """The free capacity for `gang` (None: of every usable node); equals `account`."""
         return self.snapshot().free_for(gang)
 
     def total(self, gang: Gang | None = None) -> Resources:
-        """Say what the usable nodes that `gang` tolerates have, were they empty."""
+        """The capacity of the usable nodes that `gang` tolerates, if they had no pods."""
         return self.snapshot().total_for(gang)
 
     def snapshot(self) -> CapacitySnapshot:
-        """Return the capacity of this moment; it costs as much as there are pools of nodes."""
+        """The capacity at this moment; costs O(node pools)."""
         return CapacitySnapshot(self._pools.values(), self._reserved)
 
     def pods(self) -> list[Pod]:
@@ -313,16 +312,16 @@ class CapacityLedger:
         return list(self._pods.values())
 
     def usable_nodes(self) -> frozenset[str]:
-        """The names of the nodes that count."""
+        """The names of the usable nodes."""
         return frozenset(name for name, node in self._nodes.items() if node.usable)
 
     def pod_counts(self, appwrapper: str) -> PodCounts:
-        """Count the confirmed pods of an AppWrapper (by uid), bound or not, whether it is active or not."""
+        """The counts of the confirmed pods of an AppWrapper (by uid), bound or not, also while it is not active."""
         share = self._shares.get(appwrapper)
         return PodCounts() if share is None else share.tally.pod_counts(share.lost)
 
     def unscheduled(self, appwrapper: str) -> list[Unscheduled]:
-        """List the confirmed pods of an AppWrapper (by uid) that the scheduler has no node for, by name."""
+        """The confirmed pods of an AppWrapper (by uid) without a node from the scheduler, sorted by name."""
         share = self._shares.get(appwrapper)
         return [] if share is None else sorted(share.unscheduled.values(), key=lambda each: each.pod)
 
@@ -381,7 +380,7 @@ class CapacityLedger:
         self._settle(appwrapper, share)
 
     def _settle(self, appwrapper: str, share: _Share) -> None:
-        """Bring the reservation in line with a share that has changed; drop the share if empty."""
+        """Recomputes the reservation of a changed share; drops the share if it is empty."""
         reservation = NOTHING if share.demand is None else (share.demand - share.bound).positive_part()
         if reservation != share.reservation:
             self._reserved += reservation - share.reservation
@@ -392,9 +391,9 @@ class CapacityLedger:
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """The usable nodes that have the same scheduling taints; `free` is before any reservation.
+    """The usable nodes with the same scheduling taints; `free` is before any reservation.
 
-    `permanent` is how much of the total is taken by pods that never end.
+    `permanent` is the part of the total that is taken by pods that never end.
     """
 
     taints: tuple[Taint, ...]
@@ -404,7 +403,7 @@ class Pool:
     permanent: Resources = NOTHING
 
     def changed(self, nodes: int, total: Resources, free: Resources, permanent: Resources) -> Pool:
-        """Return it with so much more of each."""
+        """The pool with these amounts added."""
         return Pool(
             self.taints,
             self.nodes + nodes,
@@ -415,7 +414,7 @@ class Pool:
 
 
 class _View(NamedTuple):
-    """What the gangs with the same tolerations see; `free` is before anything is charged."""
+    """The capacity for gangs with the same tolerations; `free` is before any reservation."""
 
     free: Resources
     total: Resources
@@ -428,7 +427,7 @@ class _View(NamedTuple):
 
 @dataclass(slots=True)
 class _Tally:
-    """Pods by what is counted of them; nothing is kept of what there is none of."""
+    """Counts of pods by phase, reason and exit code, without zeros."""
 
     phases: Counter[PodPhase] = field(default_factory=Counter)
     reasons: Counter[PodReason] = field(default_factory=Counter)
@@ -457,7 +456,7 @@ class _Tally:
 
 @dataclass(slots=True)
 class _Share:
-    """One AppWrapper's part: its demand while it is active, its confirmed pods, and what all that claim it take."""
+    """One AppWrapper's demand while it is active, its confirmed pods, and the requests of all pods that claim it."""
 
     demand: Resources | None = None
     bound: Resources = NOTHING
@@ -476,11 +475,11 @@ class _Share:
 
 _Key = TypeVar("_Key")
 Tolerations = tuple[tuple[Toleration, ...], ...] | None
-"""The tolerations of each pod set; None is anyone."""
+"""The tolerations of each pod set; None means every usable node."""
 
 
 def tolerations_of(gang: Gang | None) -> Tolerations:
-    """All of a gang that decides which nodes it may use; None is anyone."""
+    """The properties of a gang that decide which nodes it may use; None means every usable node."""
     return None if gang is None else tuple(pod_set.tolerations for pod_set in gang.pod_sets)
 
 
@@ -489,7 +488,7 @@ def _may_use(gang: Gang | None, taints: tuple[Taint, ...]) -> bool:
 
 
 def _scheduling_taints(node: Node) -> tuple[Taint, ...]:
-    """List the taints that keep pods away, in one order, so that equal nodes share a pool."""
+    """The taints that keep pods away, sorted, so that equal nodes share a pool."""
     if not node.taints:
         return ()
     keeping_away = {taint for taint in node.taints if taint.effect != "PreferNoSchedule"}
@@ -497,14 +496,14 @@ def _scheduling_taints(node: Node) -> tuple[Taint, ...]:
 
 
 def _add(counter: Counter[_Key], key: _Key, sign: int) -> None:
-    """Count one more or one less, and forget what there is none of."""
+    """Counts one more or one less; drops a zero."""
     counter[key] += sign
     if not counter[key]:
         del counter[key]
 
 
 def _add_amounts(amounts: dict[str, Resources], key: str, more: Resources) -> None:
-    """Add to what is there, and forget what there is none of."""
+    """Adds `more` to the amounts of `key`; drops zeros."""
     if not more:
         return
     there = amounts.get(key, NOTHING) + more
