@@ -22,13 +22,13 @@ from dispatcher.core.scheduling.capacity import CapacitySnapshot
 NOT_SELECTED: Final = "ClusterNotSelected"
 """The AppWrapper's own selector does not match the cluster's labels."""
 NOT_CONNECTED: Final = "ClusterNotConnected"
-"""The cluster's kubeconfig is missing, or is not one we may use."""
+"""The cluster's kubeconfig is missing, or the dispatcher may not use it."""
 NOT_REPORTED: Final = "ClusterNotReported"
 """The cluster has not reported its nodes and pods yet."""
 UNREACHABLE: Final = "ClusterUnreachable"
 """The cluster's API server does not answer."""
 CREDENTIALS_REFUSED: Final = "ClusterCredentialsRefused"
-"""The cluster's API server answers, but does not accept our credentials."""
+"""The cluster's API server answers, but does not accept the dispatcher's credentials."""
 ANSWERS_TOO_LARGE: Final = "ClusterAnswersTooLarge"
 """The cluster's API server sends answers beyond all bounds: too large, too many, or compressed without request."""
 ANOTHER_CLUSTER: Final = "ClusterIsAnother"
@@ -52,7 +52,7 @@ LONGEST_MESSAGE: Final = 1024
 """Characters of the message about one cluster."""
 
 WHOLE: Final = 10**6
-"""The capacity that would be left is counted in millionths of the total."""
+"""The total of a resource, as the unit of shares: millionths."""
 TENTHS: Final = 10
 
 
@@ -96,7 +96,7 @@ def has_no_cluster_left(requirements: ClusterRequirements, labels: Mapping[str, 
 
 
 def _short(message: str) -> str:
-    """The message cut to `LONGEST_MESSAGE`, so that a status has room for those of all clusters."""
+    """The message cut to `LONGEST_MESSAGE`, so that a status has room for the messages of all clusters."""
     return message if len(message) <= LONGEST_MESSAGE else f"{message[: LONGEST_MESSAGE - 1]}…"
 
 
@@ -151,7 +151,7 @@ def score(
 
 
 def _left(demand: Resources, available: Resources, total: Resources) -> tuple[int, int]:
-    """The smallest share that would be left of a device and of another resource, in millionths of the total."""
+    """The smallest share of a device, and of any other resource, that would be left, in millionths of the total."""
     shares = {
         name: (available[name] - amount) * WHOLE // total[name]
         for name, amount in demand.items()

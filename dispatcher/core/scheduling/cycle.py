@@ -6,7 +6,7 @@ gang that was blocked at the head past the starvation bound gets a backfill rese
 the free capacity there less its demand, of the resources it requests. A cluster has at most one such reservation;
 `backfill` chooses the cluster and the time.
 
-A gang that would not fit any cluster after everything that ends has ended never is the head and gets no reservation: it
+A gang that would fit no cluster even after all pods that end have ended is never the head and gets no reservation: it
 waits for the clusters to change. Gangs of one equivalence class (`equivalence_classes`) are refused once a cycle: free
 capacity only shrinks within a cycle, so if one gang of a class does not fit, none does.
 
@@ -33,15 +33,15 @@ from dispatcher.core.scheduling.cluster_filters import NOT_SELECTED, ClusterSnap
 from dispatcher.core.scheduling.equivalence_classes import class_of
 
 INSUFFICIENT: Final = "InsufficientResources"
-"""It would fit an empty cluster, but not what is free now."""
+"""The gang would fit the empty cluster, but does not fit its free capacity."""
 RESERVED: Final = "ReservedForAnother"
-"""It would fit the free capacity, but that is reserved for a gang past the starvation bound."""
+"""The gang would fit the free capacity, but that is reserved for a gang past the starvation bound."""
 LARGER_THAN_CLUSTER: Final = "LargerThanCluster"
-"""It would not fit the cluster even if all that ends there had ended."""
+"""The gang would not fit the cluster even after all pods that end there have ended."""
 NO_CLUSTER: Final = "NoCluster"
 """No cluster has reported its capacity yet."""
 NOT_EVALUATED: Final = "AwaitingHeadOfLine"
-"""StrictFIFO: the cycle stopped at a gang before it."""
+"""StrictFIFO: the cycle stopped at an earlier gang."""
 
 MOST_NAMED: Final = 5
 """Clusters that a message names; the others are counted."""
@@ -56,9 +56,9 @@ class Policy(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """It fits `cluster`, the best of those it fits, and what it needs is taken there.
+    """The gang fits `cluster`, and no other has a better score. Its demand is taken from the snapshot.
 
-    `message` says of the other clusters, if there are any, why it was none of them.
+    `message` says why the gang goes to none of the other clusters, if there are any.
     """
 
     record: Record
@@ -68,7 +68,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """It fits nowhere now; it may later. `is_head` for the first of the queue of which that is true."""
+    """The gang fits no cluster now, but may later; `is_head` for the first such gang in the queue."""
 
     record: Record
     pending: Pending
@@ -77,7 +77,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Impossible:
-    """No cluster would take it even if all of it were free: only a change of the clusters helps."""
+    """No cluster would take the gang even if all of it were free: only a change of the clusters helps."""
 
     record: Record
     pending: Pending
@@ -102,10 +102,10 @@ def plan(
     starved: Collection[str] = (),
     reservations: Mapping[str, Reservation] | None = None,
 ) -> list[Outcome]:
-    """One outcome for each record of `queue`, which is in order; `starved` are the uids to be protected.
+    """One outcome for each record of `queue`, which is in order; `starved` are the uids past the starvation bound.
 
-    What is kept for them is what `reservations` say, by uid; if nothing is handed in, they begin now. The snapshots of
-    `snapshots`, which are by name, are used up by what is placed.
+    `reservations` are their backfill reservations by uid; without the argument, new ones begin now. Placed gangs use up
+    the `snapshots`, which are by name.
     """
     planning = CycleState(snapshots, lambda record: class_of(record, snapshots))
     records = list(queue)
@@ -130,16 +130,16 @@ def plan(
 
 
 def not_evaluated(record: Record, head: Record) -> NotEvaluated:
-    """The outcome for a record that stands behind `head` in a strict queue."""
+    """The outcome for a record behind `head` in a strict queue."""
     return NotEvaluated(record, Pending(NOT_EVALUATED, f"behind {head.key}, which waits"))
 
 
 class CycleState:
     """The placements and backfill reservations of one cycle so far.
 
-    `remembered` are the refusals of a pass before that was asked the same: the same sites, of which it placed
-    nothing, and the same that are protected. They hold until this one places something. Refusals are shared by
-    equivalence class, which `classify` tells of a record.
+    `remembered` are the refusals of an earlier cycle with the same clusters and the same reservations that placed
+    nothing; they hold until this cycle places a gang. Gangs of one equivalence class share a refusal; `classify`
+    returns the class of a record.
     """
 
     def __init__(
@@ -207,12 +207,10 @@ class CycleState:
         return Placed(record, best.name, message)
 
     def _allow(self, requirements: ClusterRequirements) -> _Allowed:
-        """Part the sites into those that may be asked for capacity, and those that refuse whoever requires this."""
+        """The clusters that accept the requirements, and the rejections by the others."""
         known = self._allowed.get(requirements)
         if known is None:
-            required = (
-                requirements if self._has_members else ANYWHERE
-            )  # on the hub alone there is nothing to choose
+            required = requirements if self._has_members else ANYWHERE  # on the hub alone there is no choice
             answers = [(snapshot, rejection(required, snapshot)) for snapshot in self._snapshots]
             snapshots = tuple(snapshot for snapshot, refused in answers if refused is None)
             rejections = tuple(refused for _, refused in answers if refused is not None)
@@ -220,7 +218,7 @@ class CycleState:
         return known
 
     def _view(self, gang: Gang) -> _View:
-        """What gangs with these tolerations see of each site at this moment of the pass."""
+        """The capacity of each cluster for gangs with these tolerations, at this moment of the cycle."""
         tolerations = tolerations_of(gang)
         known = self._views.get(tolerations)
         changed = self._by_name if known is None else self._changed[known.changes :]
@@ -229,7 +227,7 @@ class CycleState:
         return known
 
     def _looked_at(self, gang: Gang, view: _View, names_: Iterable[str]) -> _View:
-        """The view with the sites of these names as they are now; refusals hold on to the one before."""
+        """A copy of the view with the present capacity of the named clusters; refusals refer to the earlier view."""
         free, available, kept = dict(view.free), dict(view.available), dict(view.kept)
         attainable, permanent = dict(view.attainable), dict(view.permanent)
         for name in names_:
@@ -244,7 +242,7 @@ class CycleState:
 
 @dataclass(frozen=True, slots=True)
 class _Allowed:
-    """The sites that do not reject what an AppWrapper requires, and the rejections of the others; each by name."""
+    """The clusters that accept an AppWrapper's requirements, and the rejections by the others; each by name."""
 
     snapshots: tuple[ClusterSnapshot, ...]
     rejections: tuple[Rejection, ...]
@@ -252,10 +250,10 @@ class _Allowed:
 
 @dataclass(frozen=True, slots=True)
 class _View:
-    """What gangs with equal tolerations see of each site, by name, after so many changes within the pass.
+    """The capacity of each cluster, by name, for gangs with equal tolerations, after `changes` changes in the cycle.
 
-    `available` is what is free less what is kept there for somebody, of the resources that one asks for. `attainable`
-    is what is free once all that ends has ended, and `permanent` what never ends.
+    `available` is `free` less the demand of the gang that has the backfill reservation there (`kept`). `attainable` is
+    the capacity once all pods that end have ended, and `permanent` the requests of pods that never end.
     """
 
     changes: int
@@ -270,7 +268,7 @@ _NOTHING_SEEN: Final = _View(0, {}, {}, {}, {})
 
 
 class Nearest(NamedTuple):
-    """What a refusal is about: the rejection of the cluster that comes nearest to taking the gang."""
+    """The subject of a refusal: the rejection by the cluster that comes nearest to taking the gang."""
 
     reason: str
     resource: str
@@ -278,9 +276,9 @@ class Nearest(NamedTuple):
 
 
 class Refused:
-    """No cluster takes a gang now. What it is about is known at once, the words are found when somebody asks.
+    """No cluster takes a gang now. `nearest` is computed at once, the message on demand.
 
-    Most refusals are no news to anybody, and to put one into words takes longer than to come to it.
+    Most refusals change no record, and the message takes longer than the decision.
     """
 
     __slots__ = (
@@ -305,31 +303,31 @@ class Refused:
         self._has_members = has_members
         self._pending: Pending | None = None
         self.reservation: Reservation | None = None
-        """What is kept for it, if that is the refusal of one gang alone."""
+        """The backfill reservation of the gang; None if a class shares the refusal."""
         self.may_fit_later = not has_clusters
-        """True if there is a site that it would fit once all that ends there has ended: then it waits."""
+        """True if the gang would fit a cluster once all pods that end there have ended, or if there is no cluster."""
         self.nearest = self._find_nearest()
 
     @property
     def may_be_head(self) -> bool:
-        """True if it waits, and is not one whose reservation ended without being complete: the next has its turn."""
+        """True if the gang waits; False while its reservation rests, so that the next gang can be the head."""
         return self.may_fit_later and not (self.reservation and self.reservation.is_resting)
 
     @property
     def pending(self) -> Pending:
-        """Why it is refused, in words."""
+        """The pending reason with its message."""
         if self._pending is None:
             self._pending = self._explain()
         return noted(self._pending, self.reservation) if self.reservation else self._pending
 
     def reserved(self, reservation: Reservation) -> Refused:
-        """The same for the gang with that reservation, and for no other."""
+        """A copy with this reservation, for one gang only."""
         alone = copy(self)
         alone.reservation = reservation
         return alone
 
     def of(self, record: Record, *, is_head: bool = False) -> Refusal:
-        """The outcome for a record that is refused so."""
+        """The outcome for a record with this refusal."""
         if self.may_fit_later:
             return Waiting(record, self.pending, is_head)
         return Impossible(record, self.pending)
@@ -360,7 +358,7 @@ class Refused:
 def _why_no_other(
     gang: Gang, best: ClusterSnapshot, fitting: Sequence[ClusterSnapshot], allowed: _Allowed, view: _View
 ) -> str:
-    """It fills the others that it fits less well; the rest refuse it, or have too little."""
+    """Why no other cluster was chosen: its score is worse, it rejects the gang, or its capacity is too small."""
     full = [_shortage(gang, snapshot.name, view) for snapshot in allowed.snapshots if snapshot not in fitting]
     also = [f"it fits {snapshot.name}, too" for snapshot in fitting if snapshot is not best]
     refused = _in_short(sorted([*allowed.rejections, *full], key=lambda each: each.cluster))
@@ -368,14 +366,14 @@ def _why_no_other(
 
 
 def _why_short(gang: Gang, cluster: str, view: _View) -> str:
-    """The reason why the capacity of a cluster is not enough; that it is not is known."""
+    """The reason why the capacity of a cluster is too small; the caller knows that it is."""
     if not gang.demand.fits_in(view.attainable[cluster]):
         return LARGER_THAN_CLUSTER
     return RESERVED if gang.demand.fits_in(view.free[cluster]) else INSUFFICIENT
 
 
 def _shortage(gang: Gang, cluster: str, view: _View) -> Rejection:
-    """Why the capacity of a cluster is not enough, in words."""
+    """The rejection by a cluster whose capacity is too small, with its message."""
     reason = _why_short(gang, cluster, view)
     if reason == LARGER_THAN_CLUSTER:
         return explain(reason, gang, cluster, view.attainable[cluster], view.permanent[cluster])
@@ -386,7 +384,7 @@ def _shortage(gang: Gang, cluster: str, view: _View) -> Rejection:
 
 
 def _pending(rejections: Iterable[Rejection], has_members: bool) -> Pending:
-    """All of them, and in words those that come nearest; of these the first is what it is about."""
+    """The pending reason about the nearest rejection; the message names the nearest rejections first."""
     by_name = sorted(rejections, key=lambda each: each.cluster)
     by_hope = sorted(by_name, key=lambda each: _distance(each.reason))
     nearest = by_hope[0]
@@ -399,7 +397,7 @@ def _pending(rejections: Iterable[Rejection], has_members: bool) -> Pending:
 
 
 def _distance(reason: str) -> int:
-    """How far it is from being dispatched there: what others free, what operators mend, and what neither can."""
+    """The distance from a dispatch there: first other gangs have to end, then operators to act; last, neither helps."""
     return _DISTANCES.get(reason, 1)
 
 
@@ -420,9 +418,9 @@ def _in_short(rejections: Sequence[Rejection]) -> str:
 def explain(
     reason: str, gang: Gang, cluster: str, available: Resources, permanent: Resources = NOTHING
 ) -> Rejection:
-    """Why `gang` does not fit `available` of `cluster`, about the resource it is relatively shortest of.
+    """The rejection of `gang` by `cluster`, whose `available` capacity is too small, about its scarcest resource.
 
-    `permanent` is what never becomes available there, beside it.
+    `permanent` is the capacity there that never becomes available, beside `available`.
     """
     shortfall = gang.demand.shortfall(available)
     what = "free" if reason == INSUFFICIENT else "in all of it"
@@ -435,7 +433,7 @@ def explain(
 
 
 def _scarcest(gang: Gang, available: Resources) -> str:
-    """The resource that `gang` is relatively shortest of, the first by name if several are."""
+    """The resource with the relatively largest shortfall for `gang`; the first by name if there are several."""
     shortfall = gang.demand.shortfall(available)
     return max(sorted(shortfall), key=lambda name: shortfall[name] * 10**6 // gang.demand[name], default="")
 

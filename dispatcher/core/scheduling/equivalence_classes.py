@@ -1,11 +1,11 @@
 """Equivalence classes of pending gangs: gangs of one class are refused alike, so one of them is evaluated for all.
 
-Gangs are told apart only by what some cluster distinguishes: by their demand, by which of the clusters' node taints
-they tolerate, and by which clusters reject their requirements, with the reason. Thousands of namespaces are one class
-where every cluster has them all. What a user prefers only matters among clusters that a gang fits. Whether a cluster is
-closed at the moment is the same for everybody, so it is no part of a class.
+A class is defined by facts that some cluster distinguishes: the demand, the node taints of the clusters that the gang
+tolerates, and the clusters that reject its requirements, with the reasons. Thousands of namespaces are one class if
+every cluster has all of them. A preference matters only among clusters that a gang fits. A closed cluster is closed for
+every gang, so closures are no part of a class.
 
-Classes follow the facts of the clusters; only gangs of which a fact that matters has changed get another class.
+If facts of the clusters change, only the gangs to which they matter change their class.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, rejectio
 
 Taints = tuple[Taint, ...]
 AT_ONCE: Final = 50
-"""How many requirements a step looks at: for each, every cluster that has changed is asked."""
+"""Requirements that one step compares with every changed cluster."""
 
 
 class Clearance:
-    """Which clusters reject the requirements of a gang while they are open, and why; one object for equal ones."""
+    """The rejections of a gang's requirements, as if every cluster were open; one object for equal rejections."""
 
     __slots__ = ("__weakref__", "rejections")
 
@@ -47,7 +47,7 @@ class ClassKey(NamedTuple):
 
 
 class _Facts(NamedTuple):
-    """All of a site that requirements are held against, but for its being closed."""
+    """The facts of a cluster that filters compare with requirements, without its closure."""
 
     labels: Mapping[str, str]
     missing_kinds: frozenset[Kind]
@@ -58,7 +58,7 @@ class _Facts(NamedTuple):
 
 @dataclass(slots=True)
 class _Requiring:
-    """The gangs (by uid) that require the same, and by whom that is rejected."""
+    """The gangs (by uid) with equal requirements, and their rejections by cluster."""
 
     rejections: dict[str, Rejection]
     clearance: Clearance
@@ -67,7 +67,7 @@ class _Requiring:
 
 @dataclass(slots=True)
 class _Tolerating:
-    """The gangs (by uid) that tolerate the same, and what that is of what there is."""
+    """The gangs (by uid) with equal tolerations, and the present taints that they tolerate."""
 
     gang: Gang
     tolerated: frozenset[Taints]
@@ -75,7 +75,7 @@ class _Tolerating:
 
 
 def class_of(record: Record, snapshots: Mapping[str, ClusterSnapshot]) -> tuple[object, ...]:
-    """The class of a gang from scratch, the definition of it: equal for two gangs if they are refused alike."""
+    """The class of a gang, from scratch; the definition. Gangs with equal classes are refused alike."""
     taints = frozenset[Taints]().union(*(snapshot.capacity.taints for snapshot in snapshots.values()))
     opened = [replace(snapshots[name], closed=None) for name in sorted(_chosen_from(snapshots))]
     rejections = tuple(
@@ -85,7 +85,7 @@ def class_of(record: Record, snapshots: Mapping[str, ClusterSnapshot]) -> tuple[
 
 
 class Classes:
-    """Knows the class of each record it was given, by the clusters it was last shown."""
+    """The class of each added record, for the clusters of the last `follow`."""
 
     def __init__(self) -> None:
         self._snapshots: dict[str, ClusterSnapshot] = {}
@@ -96,7 +96,7 @@ class Classes:
         self._clearances: WeakValueDictionary[tuple[Rejection, ...], Clearance] = WeakValueDictionary()
 
     def add(self, record: Record) -> ClassKey:
-        """Take in a record; its class."""
+        """Adds a record; returns its class."""
         requiring = self._requiring.get(record.requirements)
         if requiring is None:
             requiring = self._requiring[record.requirements] = self._look_up(record.requirements)
@@ -110,7 +110,7 @@ class Classes:
         return ClassKey(record.gang.demand, tolerating.tolerated, requiring.clearance)
 
     def remove(self, record: Record) -> None:
-        """Forget a record that was added."""
+        """Removes a record that was added."""
         requiring, tolerations = self._requiring[record.requirements], tolerations_of(record.gang)
         del requiring.uids[record.uid]
         if not requiring.uids:
@@ -128,7 +128,7 @@ class Classes:
         )
 
     def follow(self, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[list[str]]:
-        """Take in what is known of the clusters now; the uids of those whose class is another one since."""
+        """Updates the classes to these clusters; returns the uids of the gangs whose class changed."""
         chosen_from = _chosen_from(snapshots)
         facts = {name: _facts(snapshot) for name, snapshot in chosen_from.items()}
         yield
@@ -157,7 +157,7 @@ class Classes:
     def _is_rejected_otherwise(
         self, requirements: ClusterRequirements, requiring: _Requiring, changed: set[str]
     ) -> bool:
-        """Ask the clusters that have changed."""
+        """Updates the rejections by the changed clusters; True if one of them changed."""
         differs = False
         for name in changed:
             snapshot = self._snapshots.get(name)
@@ -196,7 +196,7 @@ class Classes:
 
 
 def _chosen_from(snapshots: Mapping[str, ClusterSnapshot]) -> Mapping[str, ClusterSnapshot]:
-    """On the hub alone there is nothing to choose, so nothing that is required tells gangs apart."""
+    """The clusters to which requirements apply: none on the hub alone, where there is no choice."""
     return {} if snapshots.keys() <= {HUB_CLUSTER} else snapshots
 
 
@@ -211,7 +211,7 @@ def _facts(snapshot: ClusterSnapshot) -> _Facts:
 
 
 class Asked:
-    """What the pending gangs require, as few requirements that name every namespace and kind any of them needs."""
+    """The distinct pairs of namespace and kinds that the pending gangs require, as requirements."""
 
     def __init__(self) -> None:
         self._counts: dict[tuple[str, frozenset[Kind]], int] = {}
@@ -221,7 +221,7 @@ class Asked:
         return iter(self._wheres.values())
 
     def add(self, requirements: ClusterRequirements) -> None:
-        """Somebody requires this."""
+        """Counts the requirements of one more gang."""
         key = requirements.namespace, requirements.kinds
         count = self._counts.get(key, 0)
         self._counts[key] = count + 1
@@ -231,7 +231,7 @@ class Asked:
             )
 
     def remove(self, requirements: ClusterRequirements) -> None:
-        """Who required this is gone."""
+        """Uncounts the requirements of one gang."""
         key = requirements.namespace, requirements.kinds
         self._counts[key] -= 1
         if not self._counts[key]:

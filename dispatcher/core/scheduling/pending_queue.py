@@ -1,16 +1,16 @@
-"""The queue kept ready for the next pass: what `plan` says of it, at the cost of what changed.
+"""The pending queue, kept ready for the next cycle: makes the decisions of `plan` at the cost of the changes.
 
-`in_order` and `plan` are the definition, from scratch: they sort and look at every record. A `PendingQueue` comes to
-the same decisions (a property test holds the two together), but keeps the queue between passes by equivalence
-class (see `classes`), in order, and by what each AppWrapper was last told. So a pass in which nobody fits looks at
-one record of each class, and names only those to whom the answer is news. While the clusters stay as they were, the
-answers are remembered; and if nothing at all has changed since a pass that had no news, neither has this one.
+`in_order` and `plan` are the definition, from scratch: they sort and evaluate every record. A `PendingQueue` makes the
+same decisions (a property test holds the two equal), but keeps the queue between cycles in order, by equivalence class
+(`equivalence_classes`) and by pending reason. So a cycle in which no gang fits evaluates one record of each class, and
+returns only outcomes that change a record. While the clusters do not change, the refusals are remembered. If nothing
+has changed since a cycle without new outcomes, the next cycle evaluates nothing.
 
-A pass over a long queue takes seconds, so it is made in steps, between which the event loop serves others. What is
-put or removed meanwhile takes part in the next pass.
+A cycle over a long queue takes seconds, so it runs in steps, between which the event loop runs other tasks. Records
+that are put or removed meanwhile take part in the next cycle.
 
-Two kinds of record are looked at in every pass nevertheless: those with a slope, for their order changes with
-time, and in a strict queue those before the head, which can never fit.
+Two kinds of record are evaluated in every cycle nevertheless: records with a slope, because their order changes with
+time, and in a strict queue the records before the head, which fit no cluster even without other gangs.
 """
 
 from __future__ import annotations
@@ -42,36 +42,36 @@ from dispatcher.core.scheduling.equivalence_classes import Asked, Classes, Class
 from dispatcher.core.scheduling.ordering import Rank, rank, starved
 
 Key = tuple[Rank, str]
-"""Where a record stands; the uid makes it unlike any other."""
+"""The place of a record in the queue; the uid makes it unique."""
 
 TAKEN_IN_AT_ONCE: Final = 25
-"""How many records a step lines up: to leave a class and to enter one takes some fifty microseconds for each."""
+"""Records that one step moves from class to class; each move takes some fifty microseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unplaced:
-    """One that no cluster takes now; `outcome` puts it into words."""
+    """A gang that no cluster takes now; `outcome` adds the message."""
 
     record: Record
     refused: Refused
     is_head: bool = False
 
     def outcome(self) -> Outcome:
-        """The outcome of a pass for its record."""
+        """The outcome of the cycle for the record."""
         return self.refused.of(self.record, is_head=self.is_head)
 
 
 NewOutcome = Placed | Unplaced | NotEvaluated
-"""An outcome of a pass; if it is one of many refusals, not in words yet."""
+"""An outcome of a cycle; a refusal has no message yet."""
 
 
 def outcome_of(news: NewOutcome) -> Outcome:
-    """Put it into words: with many clusters, that takes a tenth of a millisecond."""
+    """The outcome with its message; with many clusters, that takes a tenth of a millisecond."""
     return news.outcome() if isinstance(news, Unplaced) else news
 
 
 class PendingQueue:
-    """Queued records. The clock that `plan` is given never goes back."""
+    """The queued records. The time in successive calls of `plan` never decreases."""
 
     def __init__(self, backfill: Backfill | None = None) -> None:
         self._backfill = backfill or Backfill()
@@ -79,7 +79,7 @@ class PendingQueue:
         self._asked = Asked()
         self._postponed: list[tuple[datetime, str]] = []
         self._inbox: dict[str, Record | None] = {}
-        # What takes part in a pass, which changes only when one begins.
+        # The records that take part in a cycle; they change only when one begins.
         self._lined_up: dict[str, tuple[Record, _Class]] = {}
         self._classes = Classes()
         self._by_key: dict[ClassKey, _Class] = {}
@@ -88,11 +88,11 @@ class PendingQueue:
         self._last = _Memory()
 
     def __iter__(self) -> Iterator[Record]:
-        """What is queued, in no order."""
+        """The queued records, in no order."""
         return iter(self._records.values())
 
     def put(self, record: Record) -> None:
-        """Take in a queued record, or what has become of one that is queued still."""
+        """Adds a queued record, or replaces its last state."""
         self._forget(record.uid)
         self._records[record.uid] = self._inbox[record.uid] = record
         self._asked.add(record.requirements)
@@ -100,48 +100,47 @@ class PendingQueue:
             insort(self._postponed, (record.eligible_at, record.uid))
 
     def remove(self, uid: str) -> None:
-        """Forget a record that is queued no longer; safe to repeat."""
+        """Removes a record that is no longer queued; safe to repeat."""
         if self._forget(uid):
             self._inbox[uid] = None
 
     def holds(self, record: Record) -> bool:
-        """True if it is queued, and this is the last that is known of it."""
+        """True if the record is queued and this is its last state."""
         return self._records.get(record.uid) is record
 
     @property
     def reservations(self) -> Mapping[str, Reservation]:
-        """The backfill reservations of the last pass, by the uid of the gang."""
+        """The backfill reservations of the last cycle, by the uid of the gang."""
         return self._backfill.reservations
 
     def requirements(self) -> Iterable[ClusterRequirements]:
-        """Requirements that name every namespace and kind that is required, in no order; not each that there is."""
+        """Requirements that cover every required namespace and kind, in no order; fewer than the records have."""
         return self._asked
 
     def next_eligible(self, now: datetime) -> datetime | None:
-        """When the next record becomes eligible that is queued but may not be dispatched yet."""
+        """The time at which the next postponed record becomes eligible; None if there is none."""
         following = bisect_right(self._postponed, now, key=_due)
         return self._postponed[following][0] if following < len(self._postponed) else None
 
     def plan(
         self, snapshots: Mapping[str, ClusterSnapshot], policy: Policy, bound: timedelta, now: datetime
     ) -> list[Outcome]:
-        """All steps of `plan_in_steps` at once, and the outcomes in words."""
+        """All steps of `plan_in_steps` at once; the outcomes have messages."""
         return list(map(outcome_of, incremental.run(self.plan_in_steps(snapshots, policy, bound, now))))
 
     def plan_in_steps(
         self, snapshots: Mapping[str, ClusterSnapshot], policy: Policy, bound: timedelta, now: datetime
     ) -> Steps[list[NewOutcome]]:
-        """The outcomes of a pass that are news to their AppWrappers, in queue order.
+        """The outcomes of a cycle that change a record, in queue order.
 
-        It is about the queue of this moment, whatever is put or removed until its steps are over; all of them must be
-        run, and one pass at a time. `bound` is how long one may be blocked at the head before it is protected. The
-        snapshots are used up by what is placed.
+        The cycle decides on the queue of this moment, even if records are put or removed before its last step. All
+        steps must run, and one cycle at a time. `bound` is the starvation bound. Placed gangs use up the snapshots.
         """
         self._take_due(now)
         inbox, self._inbox = self._inbox, {}
         return self._plan(inbox, snapshots, policy, bound, now)
 
-    # --- what there is ---------------------------------------------------------------------------------------
+    # --- the records -----------------------------------------------------------------------------------------
 
     def _forget(self, uid: str) -> bool:
         record = self._records.pop(uid, None)
@@ -156,7 +155,7 @@ class PendingQueue:
         return True
 
     def _take_due(self, now: datetime) -> None:
-        """Those that may be dispatched from now on are news to the queue."""
+        """Adds the records that have become eligible to the inbox."""
         until = bisect_right(self._postponed, now, key=_due)
         for _, uid in self._postponed[:until]:
             self._inbox[uid] = self._records[uid]
@@ -201,7 +200,7 @@ class PendingQueue:
         return record
 
     def _regard(self, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[None]:
-        """Tell gangs apart by what these clusters distinguish."""
+        """Updates the equivalence classes to these clusters."""
         moved = yield from self._classes.follow(snapshots)
         for part in incremental.in_parts(moved):
             for uid in part:
@@ -210,7 +209,7 @@ class PendingQueue:
                     self._enter(record, self._classes.key(record))
             yield
 
-    # --- a pass ----------------------------------------------------------------------------------------------
+    # --- a cycle ---------------------------------------------------------------------------------------------
 
     def _plan(
         self,
@@ -224,7 +223,7 @@ class PendingQueue:
         yield from self._take_in(inbox, now)
         protected = yield from self._protected(policy, bound, now)
         reservations = yield from self._backfill.renew_in_steps(protected, snapshots, now)
-        # Where capacity is kept for them decides what others are refused; a gang never changes while it is queued.
+        # Refusals depend on the reservations of starved gangs. A queued gang never changes.
         kept_for = tuple((each.uid, reservations.get(each.uid)) for each in protected)
         last = (
             self._last if (self._last.snapshots, self._last.protected) == (snapshots, kept_for) else _Memory()
@@ -251,7 +250,7 @@ class PendingQueue:
         return self._lined_up[record.uid][1]
 
     def _protected(self, policy: Policy, bound: timedelta, now: datetime) -> Steps[list[Record]]:
-        """Those that have been blocked for too long, in order."""
+        """The starved gangs, in order."""
         if policy is Policy.STRICT_FIFO:
             return []
         uids = starved(self._blocked.values(), now, bound)
@@ -261,7 +260,7 @@ class PendingQueue:
         return [self._blocked[uid] for _, uid in keys]
 
     def _pass_up_to_head(self, seen: _Pass, now: datetime) -> Steps[None]:
-        """One by one up to the first that waits; nobody behind it is looked at."""
+        """Evaluates the gangs one by one up to the first that waits; the gangs after it are not evaluated."""
         frontier = yield from self._frontier(frozenset(), now)
         while seen.head is None and (candidate := frontier.pop()) is not None:
             (_, uid), stream = candidate
@@ -273,9 +272,9 @@ class PendingQueue:
                 yield from self._tell(class_, answer, seen)
 
     def _pass_by_class(self, seen: _Pass, now: datetime) -> Steps[None]:
-        """In order; but once one of a class does not fit, none does, and the class is answered as a whole.
+        """Evaluates the gangs in order. Once one gang of a class does not fit, its whole class is refused.
 
-        Those that are protected were decided before and stand for themselves.
+        Starved gangs were decided before, each for itself.
         """
         frontier = yield from self._frontier(frozenset(seen.outcomes), now)
         refused: dict[_Class, Refused] = {}
@@ -290,12 +289,12 @@ class PendingQueue:
             elif uid not in seen.protected:
                 refused[class_] = answer
             yield
-        while refused:  # in whatever order: what is news is put in order later
+        while refused:  # in any order: the new outcomes are sorted later
             yield from self._tell(*refused.popitem(), seen)
 
     def _frontier(self, alone: frozenset[str], now: datetime) -> Steps[_Frontier]:
-        """The first of each class, and those who stand alone, in order."""
-        # In parts: each collection of garbage goes through all of a long list that is new.
+        """The first gang of each class and the gangs of `alone`, in order."""
+        # In parts, because each garbage collection traverses all of a long new list.
         heads: list[Candidate] = [(_key(self._lined_up[uid][0], now), _Stream(iter(()))) for uid in alone]
         parts: list[list[Candidate]] = []
         for class_ in self._by_key.values():
@@ -315,7 +314,7 @@ class PendingQueue:
         return _Frontier(incremental.merged([*parts, heads], key=_place))
 
     def _tell(self, class_: _Class, answer: Refused | NotEvaluated, seen: _Pass) -> Steps[None]:
-        """Give the answer to all of the class who do not know it and were not looked at themselves."""
+        """Adds the answer for each gang of the class that was not evaluated itself and whose record lacks it."""
         yield
         for known, uids in class_.by_pending_key.items():
             if _is_known(known, answer):
@@ -333,7 +332,7 @@ class PendingQueue:
 
 
 class _Class:
-    """Records of one equivalence class: in order, and by what they were told. Those with a slope are in no order."""
+    """The records of one equivalence class, by order and by pending reason; records with a slope are in no order."""
 
     __slots__ = ("by_pending_key", "key", "keys", "sloped")
 
@@ -366,7 +365,7 @@ class _Class:
 
 
 class _Stream:
-    """Those that follow in one class: in order already, or to be sorted should one of them be placed."""
+    """The following gangs of one class: in order, or to be sorted once the first of them is placed."""
 
     __slots__ = ("keys", "unsorted")
 
@@ -376,11 +375,11 @@ class _Stream:
 
 
 Candidate = tuple[Key, _Stream]
-"""One that may be the next to be looked at, and those that follow it."""
+"""A gang that may be evaluated next, and the following gangs of its class."""
 
 
 class _Frontier:
-    """Hands out candidates in order; those that follow one that was looked at are added as they come up."""
+    """Candidates in order; `go_on` adds the next gang of a class after one was evaluated."""
 
     def __init__(self, heads: Iterator[Candidate]) -> None:
         self._heads = heads
@@ -388,7 +387,7 @@ class _Frontier:
         self._following: list[tuple[Key, int, _Stream]] = []
 
     def pop(self) -> Candidate | None:
-        """The next in order."""
+        """The next candidate in order; None at the end."""
         head = self._head
         if self._following and (head is None or self._following[0][0] < head[0]):
             key, _, stream = heapq.heappop(self._following)
@@ -397,13 +396,13 @@ class _Frontier:
         return head
 
     def go_on(self, stream: _Stream) -> Steps[None]:
-        """Have the next of a stream come up, if there is one."""
+        """Adds the next gang of the stream to the candidates, if there is one."""
         if stream.unsorted is not None:
             stream.keys, stream.unsorted = (
                 (yield from incremental.in_order(stream.unsorted, key=_itself)),
                 None,
             )
-            next(stream.keys)  # that one was looked at
+            next(stream.keys)  # the first was evaluated already
         following = next(stream.keys, None)
         if following is not None:
             heapq.heappush(self._following, (following, id(stream), stream))
@@ -412,7 +411,7 @@ class _Frontier:
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """What a pass that placed nothing was asked, and what it answered; `is_quiet` if that was news to nobody."""
+    """The input and the refusals of a cycle that placed nothing; `is_quiet` if no outcome changed a record."""
 
     snapshots: Mapping[str, ClusterSnapshot] | None = None
     protected: tuple[tuple[str, Reservation | None], ...] = ()
@@ -421,7 +420,7 @@ class _Memory:
 
 
 class _Pass:
-    """What was decided so far, by uid, and who is the first that waits."""
+    """The outcomes of a cycle so far, by uid, and its head."""
 
     def __init__(self, planning: CycleState) -> None:
         self.outcomes: dict[str, NewOutcome] = {}
@@ -430,7 +429,7 @@ class _Pass:
         self._planning = planning
 
     def reserve(self, records: list[Record], reservations: Mapping[str, Reservation]) -> Steps[None]:
-        """Decide for those that are protected, who are in order, before all others."""
+        """Decides on the starved gangs, which are in order, before all others."""
         for record in records:
             self.protected |= self._planning.reserve([record], reservations)
             yield
@@ -439,7 +438,7 @@ class _Pass:
             self.outcomes[record.uid] = Unplaced(record, answer) if isinstance(answer, Refused) else answer
 
     def look_at(self, record: Record, *, is_told_with_class: bool = False) -> Placed | Refused:
-        """Decide for the next in order."""
+        """Decides on the next gang in order."""
         answer = self.protected.get(record.uid) or self._planning.place(record)
         if isinstance(answer, Placed):
             self.outcomes[record.uid] = answer
@@ -447,21 +446,21 @@ class _Pass:
         is_head = self.head is None and answer.may_be_head
         if is_head:
             self.head = record
-        # What its whole class is told later need not be noted: of a long queue that would be a lot to throw away.
+        # `_tell` adds the new refusals of a class later; in a long queue it would take long to free all of them.
         if is_head or not is_told_with_class:
             self.outcomes[record.uid] = Unplaced(record, answer, is_head)
         return answer
 
 
 def _news_in_order(outcomes: dict[str, NewOutcome], now: datetime) -> Steps[list[NewOutcome]]:
-    """Those outcomes that their AppWrappers do not know yet; all are used up."""
+    """The outcomes that change a record, in queue order; empties `outcomes`."""
     keyed: list[tuple[Key, NewOutcome]] = []
     for part in incremental.in_parts(outcomes.values()):
         keyed += [(_key(each.record, now), each) for each in part if _is_news(each)]
         yield
     yield from incremental.release(outcomes)
     in_order = yield from incremental.in_order(keyed, key=_place)
-    del keyed  # or all of it would be freed at once
+    del keyed  # otherwise all of it would be freed at once
     found: list[NewOutcome] = []
     for sorted_part in incremental.in_parts(in_order):
         found += [each for _, each in sorted_part]
@@ -478,7 +477,7 @@ def _keys(records: Mapping[str, Record], but: frozenset[str], now: datetime) -> 
 
 
 def _is_known(known: PendingKey, answer: Placed | Refused | NotEvaluated) -> bool:
-    """True if one who was told `known` learns nothing from the answer."""
+    """True if the answer does not change a record with the pending reason `known`."""
     match answer:
         case Placed():
             return False
@@ -518,5 +517,5 @@ def _key(record: Record, now: datetime) -> Key:
 
 
 def _static_key(record: Record) -> Key:
-    """Without a slope it is the same at any time."""
+    """The key of a record without a slope, the same at any time."""
     return _key(record, record.created_at)
