@@ -1,7 +1,7 @@
 """The life of an AppWrapper as a table: every change of phase, and its cause in history.
 
 `docs/lifecycle.md` is generated from it. `core.lifecycle.first_steps` and `core.lifecycle.record_change` make all
-changes, and no change that the table lacks.
+changes, and none that the table lacks.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Cause(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Transition:
-    """One row of the table; `source` is None for an AppWrapper that the database does not know."""
+    """One row of the table; `source` is None for an AppWrapper without a record."""
 
     source: Phase | None
     cause: Cause
@@ -80,82 +80,76 @@ def _from_active(cause: Cause, target: Phase | None, meaning: str) -> tuple[Tran
 
 TRANSITIONS: Final[tuple[Transition, ...]] = (
     Transition(None, Cause.SUBMITTED, _QUEUED, "a valid AppWrapper was seen for the first time"),
-    Transition(
-        None, Cause.SUBMITTED_SUSPENDED, _SUSPENDED, "seen for the first time, and held back by its user"
-    ),
-    Transition(None, Cause.REJECTED, _FAILED, "it can never be dispatched as it is written"),
-    Transition(None, Cause.ADOPTED, _DISPATCHING, "objects of it exist, though the database knew nothing"),
-    Transition(
-        None, Cause.FOUND_COMPLETED, _COMPLETED, "its status says so, though the database knew nothing"
-    ),
-    Transition(None, Cause.FOUND_FAILED, _FAILED, "its status says so, though the database knew nothing"),
+    Transition(None, Cause.SUBMITTED_SUSPENDED, _SUSPENDED, "seen for the first time, suspended by its user"),
+    Transition(None, Cause.REJECTED, _FAILED, "its spec can never be dispatched"),
+    Transition(None, Cause.ADOPTED, _DISPATCHING, "its objects exist, but it had no record"),
+    Transition(None, Cause.FOUND_COMPLETED, _COMPLETED, "its status says so, but it had no record"),
+    Transition(None, Cause.FOUND_FAILED, _FAILED, "its status says so, but it had no record"),
     Transition(_QUEUED, Cause.BLOCKED, _QUEUED, "a cycle evaluated it and it does not fit"),
-    Transition(_QUEUED, Cause.NOT_EVALUATED, _QUEUED, "StrictFIFO: it stands behind one that waits"),
-    Transition(_QUEUED, Cause.BECAME_HEAD, _QUEUED, "first of those that do not fit: its bound runs"),
+    Transition(_QUEUED, Cause.NOT_EVALUATED, _QUEUED, "StrictFIFO: the cycle stopped at an earlier gang"),
+    Transition(_QUEUED, Cause.BECAME_HEAD, _QUEUED, "first gang that does not fit: its bound begins"),
     Transition(_QUEUED, Cause.REPRIORITISED, _QUEUED, "the user changed its priority"),
-    Transition(_QUEUED, Cause.REDIRECTED, _QUEUED, "the user changed to which clusters it may go"),
-    Transition(_QUEUED, Cause.SUSPENDED, _SUSPENDED, "the user holds it back"),
+    Transition(_QUEUED, Cause.REDIRECTED, _QUEUED, "the user changed its cluster requirements"),
+    Transition(_QUEUED, Cause.SUSPENDED, _SUSPENDED, "the user suspended it"),
     Transition(_QUEUED, Cause.DISPATCHED, _DISPATCHING, "the gang fits: committed to a cluster"),
-    Transition(_QUEUED, Cause.DELETED, _DELETED, "deleted while nothing of it existed"),
+    Transition(_QUEUED, Cause.DELETED, _DELETED, "deleted while it had no objects"),
     Transition(_SUSPENDED, Cause.REPRIORITISED, _SUSPENDED, "the user changed its priority"),
-    Transition(_SUSPENDED, Cause.REDIRECTED, _SUSPENDED, "the user changed to which clusters it may go"),
-    Transition(_SUSPENDED, Cause.RESUMED, _QUEUED, "the user released it: queued by its original age"),
-    Transition(_SUSPENDED, Cause.DELETED, _DELETED, "deleted while nothing of it existed"),
+    Transition(_SUSPENDED, Cause.REDIRECTED, _SUSPENDED, "the user changed its cluster requirements"),
+    Transition(_SUSPENDED, Cause.RESUMED, _QUEUED, "the user resumed it: queued by its original age"),
+    Transition(_SUSPENDED, Cause.DELETED, _DELETED, "deleted while it had no objects"),
     Transition(_DISPATCHING, Cause.CREATED, _DISPATCHED, "every wrapped object was created"),
     Transition(_DISPATCHING, Cause.CREATION_REFUSED, _FAILING, "an object can never be created"),
     Transition(_DISPATCHING, Cause.CREATION_POSTPONED, _REQUEUEING, "an object cannot be created now"),
     Transition(
-        _DISPATCHING, Cause.WITHDRAWN, _QUEUED, "its cluster did not answer, and was asked for nothing yet"
+        _DISPATCHING, Cause.WITHDRAWN, _QUEUED, "its cluster did not answer, and nothing was requested yet"
     ),
     Transition(_DISPATCHING, Cause.SUSPENDED, _SUSPENDING, "suspended while being created"),
     Transition(_DISPATCHING, Cause.DELETED, _DELETING, "deleted while being created"),
     Transition(_DISPATCHED, Cause.PODS_RUNNING, _RUNNING, "as many pods run as the gang needs"),
-    *_from_active(Cause.UNHEALTHY, None, "something is wrong with it; if that lasts, it is acted upon"),
-    *_from_active(Cause.RECOVERED, None, "what was wrong is no longer"),
+    *_from_active(Cause.UNHEALTHY, None, "it has a health issue; its lifecycle policy applies"),
+    *_from_active(Cause.RECOVERED, None, "its health issue is over"),
     *(
         row
         for source in (_DISPATCHING, _REQUEUEING, _SUSPENDING, _FAILING, _DELETING)
         for row in (
             Transition(
-                source, Cause.UNHEALTHY, source, "its cluster does not answer: it goes on once that is back"
+                source, Cause.UNHEALTHY, source, "its cluster does not answer; the phase goes on once it does"
             ),
             Transition(source, Cause.RECOVERED, source, "its cluster answers again"),
         )
     ),
-    *_from_active(Cause.ITEMS_DONE, None, "all that ends is done; whether a pod lives is asked now"),
+    *_from_active(Cause.ITEMS_DONE, None, "all objects that end are done; its pods are checked next"),
     *_from_active(Cause.SOME_COMPLETED, _HOLD, "some of its wrapped objects are done"),
-    *_from_active(Cause.COMPLETED, _COMPLETED, "all that ends is done, and no pod lives"),
-    *_from_active(Cause.EVICTED, _REQUEUEING, "it does not run as it should: taken from its cluster"),
-    *_from_active(Cause.RUN_FAILED, _FAILING, "it failed, ran too long, or was taken back too often"),
+    *_from_active(Cause.COMPLETED, _COMPLETED, "all objects that end are done, and no pod lives"),
+    *_from_active(Cause.EVICTED, _REQUEUEING, "health, a drain or a deadline ended the attempt"),
+    *_from_active(Cause.RUN_FAILED, _FAILING, "it failed, ran too long, or was evicted too often"),
     *_from_active(Cause.SUSPENDED, _SUSPENDING, "suspended after its dispatch"),
     *_from_active(Cause.DELETED, _DELETING, "deleted after its dispatch"),
-    Transition(_REQUEUEING, Cause.REMOVED, _QUEUED, "what was created is confirmed gone"),
+    Transition(_REQUEUEING, Cause.REMOVED, _QUEUED, "its objects are confirmed gone"),
     Transition(_REQUEUEING, Cause.DELETED, _DELETING, "deleted while being removed"),
-    Transition(_SUSPENDING, Cause.REMOVED, _SUSPENDED, "what was created is confirmed gone"),
+    Transition(_SUSPENDING, Cause.REMOVED, _SUSPENDED, "its objects are confirmed gone"),
     Transition(_SUSPENDING, Cause.DELETED, _DELETING, "deleted while being removed"),
-    Transition(_FAILING, Cause.REMOVED, _FAILED, "what took capacity is confirmed gone"),
+    Transition(_FAILING, Cause.REMOVED, _FAILED, "the objects that took capacity are confirmed gone"),
     Transition(_FAILING, Cause.DELETED, _DELETING, "deleted while being removed"),
-    Transition(_FAILED, Cause.EXPIRED, _FAILED, "what was kept for its logs was removed"),
+    Transition(_FAILED, Cause.EXPIRED, _FAILED, "the objects kept for their logs were removed"),
     Transition(_FAILED, Cause.DELETED, _DELETED, "deleted after it failed"),
-    Transition(_COMPLETED, Cause.EXPIRED, _COMPLETED, "what was kept for its logs was removed"),
+    Transition(_COMPLETED, Cause.EXPIRED, _COMPLETED, "the objects kept for their logs were removed"),
     Transition(_COMPLETED, Cause.DELETED, _DELETED, "deleted after it completed"),
     *(
         Transition(
-            source, Cause.ABANDONED, _QUEUED, "its cluster was lost: queued again, though it may run on there"
+            source, Cause.ABANDONED, _QUEUED, "its cluster was lost: queued again; it may still run there"
         )
         for source in (_DISPATCHING, _DISPATCHED, _RUNNING, _HOLD, _REQUEUEING)
     ),
-    Transition(_SUSPENDING, Cause.ABANDONED, _SUSPENDED, "its cluster was lost: nothing is confirmed there"),
-    Transition(_DELETING, Cause.ABANDONED, _DELETED, "its cluster was lost: nothing is confirmed there"),
+    Transition(_SUSPENDING, Cause.ABANDONED, _SUSPENDED, "its cluster was lost: removal not confirmed"),
+    Transition(_DELETING, Cause.ABANDONED, _DELETED, "its cluster was lost: removal not confirmed"),
     *(
-        Transition(source, Cause.LOST, _FAILED, "its cluster was lost, and is not to be waited for")
+        Transition(source, Cause.LOST, _FAILED, "its cluster was lost, and it is not queued again")
         for source in (_DISPATCHING, _DISPATCHED, _RUNNING, _HOLD, _FAILING)
     ),
     Transition(_DELETING, Cause.RELEASED, _DELETED, "its objects and pods are confirmed gone"),
     *(
-        Transition(
-            source, Cause.FOUND_OVER, _QUEUED, f"{_AFTER_A_RESTORE}, and this attempt was over by then"
-        )
+        Transition(source, Cause.FOUND_OVER, _QUEUED, f"{_AFTER_A_RESTORE}, and this attempt had ended")
         for source in _GOING_ON
     ),
     *(
@@ -172,4 +166,4 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
 )
 
 TARGETS: Final = {(row.source, row.cause): row.target for row in TRANSITIONS}
-"""The next phase by the phase (None for an unknown AppWrapper) and the cause."""
+"""The next phase by the phase (None for an AppWrapper without a record) and the cause."""

@@ -1,8 +1,8 @@
-"""The status an AppWrapper shows, projected from its record: output only, the same for the same record.
+"""The status of an AppWrapper, projected from its record: output only, and equal for equal records.
 
-MCAD's words are kept to the letter and all in one place each: `state`, `queuejobstate`, `canrun`, the
-conditions with micro times, and the internal `sender` and `filterignore` that old clients print. Ours are
-`cluster` and `waiting` (why it waits, structured); MCAD's `pending` is a count of pods and stays one.
+MCAD's words keep their spelling, each in one place: `state`, `queuejobstate`, `canrun`, the conditions with micro
+times, and the internal `sender` and `filterignore` that old clients print. The dispatcher adds `cluster` and `waiting`
+(the pending reason, structured). MCAD's `pending` remains a count of pods.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from dispatcher.core.status import components
 NO_PODS: Final = PodCounts()
 
 POD_COUNTS: Final = ("pending", "running", "Succeeded", "failed")
-"""The fields of the status that count pods; MCAD spelled exactly one of them with a capital."""
+"""The fields of the status that count pods; MCAD spells exactly one of them with a capital."""
 
 MOST_CLUSTERS: Final = 256
-"""How many clusters' reasons the CRD has room for in `status.waiting`."""
+"""The most clusters that `status.waiting` can list by the CRD."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What the status shows beside the record: its pods, and whether the AppWrapper is spelled with components.
+    """The parts of the status that are not in the record: the pods, and whether the AppWrapper has components.
 
-    `pending_pods` are those that cannot be scheduled, at most a few, as MCAD lists them.
+    `pending_pods` are a few of the pods that cannot be scheduled, as MCAD lists them.
     """
 
     pods: PodCounts = NO_PODS
@@ -43,13 +43,13 @@ class Shown:
 NOTHING_BESIDE: Final = Shown()
 
 _ENDED: Final = frozenset({Phase.COMPLETED, Phase.FAILED})
-"""Phases that show the cluster of the last attempt: its logs and what is kept of it are there."""
+"""Phases that show the cluster of the last attempt, where its logs and its kept objects are."""
 
 
 def project(record: Record, shown: Shown = NOTHING_BESIDE) -> dict[str, Any]:
-    """The whole `status` of the AppWrapper behind `record`, as JSON; absent fields mean zero or unknown."""
+    """The whole `status` of the AppWrapper of `record`, as JSON; absent fields mean zero or unknown."""
     status: dict[str, Any] = {
-        # MCAD left a false one out, and its SDK takes that for "not seen yet" whatever the rest says.
+        # MCAD omits it if false; its SDK then reports "not seen yet", whatever the other fields say.
         "canrun": can_run(record),
         "conditions": [_entry(condition) for condition in record.conditions],
         "filterignore": True,
@@ -79,7 +79,7 @@ def project(record: Record, shown: Shown = NOTHING_BESIDE) -> dict[str, Any]:
 
 
 def state(record: Record) -> State:
-    """MCAD's coarse state; it says Running as soon as everything was created."""
+    """MCAD's coarse state: Running as soon as all objects were created."""
     match record.phase:
         case (
             Phase.QUEUED
@@ -105,7 +105,7 @@ def state(record: Record) -> State:
 
 
 def queue_job_state(record: Record) -> ConditionType:
-    """MCAD's finer state: the type of the condition that describes it best now."""
+    """MCAD's finer state: the condition type that describes the record best."""
     if record.phase is Phase.QUEUED:
         return _queued_state(record)
     if record.phase is Phase.FAILING and _is_true(record, ConditionType.PREEMPT_CANDIDATE):
@@ -122,7 +122,7 @@ _STATES: Final = {
     Phase.COMPLETED: ConditionType.COMPLETED,
     Phase.REQUEUEING: ConditionType.BACKOFF,
     Phase.SUSPENDING: ConditionType.SUSPENDED,
-    # Failed is final, so it is not said before what was created is confirmed gone.
+    # Failed is final, so it is shown only once the objects are confirmed gone.
     Phase.FAILING: ConditionType.HEAD_OF_LINE,
     Phase.FAILED: ConditionType.FAILED,
     Phase.DELETING: ConditionType.RUNNING,
@@ -131,7 +131,7 @@ _STATES: Final = {
 
 
 def can_run(record: Record) -> bool:
-    """True from the decision to dispatch until the attempt is over or has gone wrong."""
+    """True from the decision to dispatch until the attempt ends or its removal begins."""
     return record.phase is Phase.DISPATCHING or record.phase in ACTIVE
 
 

@@ -1,4 +1,4 @@
-"""The status a MemberCluster shows: whether it can be used, what is free there, and since when that is so."""
+"""The status of a MemberCluster: whether it can be used, its free capacity, and since when."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _NOT_REACHED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class MemberState:
-    """What is known of one member; `closed` is why nothing goes there, and `since` when that was last otherwise.
+    """The state of one member; `closed` is why it takes no gangs, and `since` the last change of that.
 
-    `unreachable_since` is when it fell silent; that may be long before `since`, if it was silent for another leader.
+    The member does not answer since `unreachable_since`, which is long before `since` if that began under another
+    leader.
     """
 
     since: datetime
@@ -36,7 +37,7 @@ class MemberState:
 
 
 def status_of(known: MemberState) -> dict[str, Any]:
-    """The whole `status` of a MemberCluster, as JSON; absent fields mean nothing, or unknown."""
+    """The whole `status` of a MemberCluster, as JSON; absent fields mean none, or unknown."""
     status: dict[str, Any] = {
         "conditions": [
             _condition("Reachable", _is_reached(known.closed), known),

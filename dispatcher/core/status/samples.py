@@ -1,19 +1,19 @@
-"""How full every cluster was at one moment, and how long every queue: from what is known to what history keeps.
+"""Samples for history: the fill of every cluster and the length of every queue at one moment.
 
-Of a cluster, for each resource, over its usable nodes:
+For each resource of a cluster, over its usable nodes:
 
-    capacity  what they have in all
-    free      what a gang could still take; negative if more was asked of them than they have
+    capacity  their allocatable
+    free      capacity for further gangs; negative if more is requested than there is
     held      the demand of the AppWrappers that were dispatched there
-    other     requests of the live pods on them that are of none of those
+    other     requests of the live pods on these nodes that belong to none of these AppWrappers
 
 From `capacity.account` follows exactly
 
-    capacity = free + other + sum over those AppWrappers of
+    capacity = free + other + sum over these AppWrappers of
                (requests of its live pods on usable nodes + max(0, demand - requests of its live bound pods on any))
 
-which is free + other + held, but for two things that `held` does not know: what the pods of an AppWrapper take
-beyond its demand, and what they have on nodes that are not usable, which takes nothing of the capacity.
+That is free + other + held, with two exceptions: the pods of an AppWrapper may request more than its demand, and their
+requests on unusable nodes take no capacity.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger, Pod
 
 AT_ONCE: Final = 500
-"""Records, or pods, that are counted without a pause for others: about two milliseconds."""
+"""Records, or pods, that one step counts: about two milliseconds."""
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -39,7 +39,7 @@ _Each = TypeVar("_Each")
 
 @dataclass(frozen=True, slots=True)
 class CapacitySample:
-    """One resource of one cluster, in base units; `is_reachable` is False if all but `held` is from before."""
+    """One resource of one cluster, in base units; if not `is_reachable`, only `held` is of this moment."""
 
     cluster: str
     resource: str
@@ -52,7 +52,7 @@ class CapacitySample:
 
 @dataclass(frozen=True, slots=True)
 class QueueSample:
-    """One queue: how many wait, how many hold capacity, and what they ask for."""
+    """One queue: the gangs that wait and the gangs that hold capacity, with their demands."""
 
     queue: str
     queued: int = 0
@@ -63,7 +63,7 @@ class QueueSample:
 
 @dataclass(frozen=True, slots=True)
 class LedgerReading:
-    """What a cluster has at a moment: of its usable nodes the names and the amounts, and every pod there is."""
+    """The capacity of a cluster at one moment: names and amounts of its usable nodes, and every pod."""
 
     total: Resources
     free: Resources
@@ -73,17 +73,17 @@ class LedgerReading:
 
 
 def reading_of(ledger: CapacityLedger, *, is_reachable: bool = True) -> LedgerReading:
-    """What a ledger knows at this moment, as a value."""
+    """The contents of a ledger at this moment, as a value."""
     return LedgerReading(ledger.total(), ledger.free(), ledger.usable_nodes(), ledger.pods(), is_reachable)
 
 
 def moment_of(now: datetime, period: timedelta) -> datetime:
-    """The last moment at which a sample was due: whoever leads, the same."""
+    """The last time at which a sample was due, the same for every leader."""
     return EPOCH + (now - EPOCH) // period * period
 
 
 class Moment:
-    """Everything at one moment. `count` it to the end before it is asked for its samples."""
+    """All samples of one moment; `count` must run to its end before they are read."""
 
     def __init__(self, records: Iterable[Record], readings: Mapping[str, LedgerReading]) -> None:
         self._records = list(records)
@@ -94,7 +94,7 @@ class Moment:
         self._others: defaultdict[str, Counter[str]] = defaultdict(Counter)
 
     def count(self) -> Iterator[None]:
-        """Count a part with each step, so that others are served in between."""
+        """Counts a part in each step, so that other tasks run in between."""
         for records in _parts(self._records):
             for record in records:
                 self._count_record(record)
@@ -107,13 +107,13 @@ class Moment:
     def capacities(self, known: Iterable[CapacitySample] = ()) -> list[CapacitySample]:
         """The samples of every cluster, each resource by name.
 
-        `known` is the last that is known of clusters that cannot be asked: nobody knows more, but for what is held.
+        `known` are the last samples of clusters without a reading; only their `held` is of this moment.
         """
         here = [each for name, stock in self._stocks.items() for each in self._samples_of(name, stock)]
         return here + [self._while_away(each) for each in known]
 
     def queues(self) -> list[QueueSample]:
-        """The samples of every queue that anybody known is in; of the default one in any case."""
+        """The samples of every queue that a record is in, and always of the default queue."""
         return [self._queues[name].sample(name) for name in sorted({DEFAULT_QUEUE, *self._queues})]
 
     def _count_record(self, record: Record) -> None:
