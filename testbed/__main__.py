@@ -41,7 +41,7 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Do what the command line says and return the exit code."""
+    """Runs the command line; returns the exit code."""
     options = parser().parse_args(arguments)
     try:
         return int(options.run(options))
@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line."""
+    """The command line."""
     top = argparse.ArgumentParser(
         prog="python -m testbed",
         description=ABOUT,
@@ -72,7 +72,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_up(up: argparse.ArgumentParser) -> None:
-    """Add what `up` can be told."""
+    """Adds the options of `up`."""
     shape = Shape()
     up.add_argument(
         "--clusters",
@@ -99,20 +99,20 @@ def add_up(up: argparse.ArgumentParser) -> None:
 
 
 def add_state(command: argparse.ArgumentParser) -> None:
-    """Add where state is kept."""
+    """Adds the option of the state folder."""
     command.add_argument(
         "--state", type=Path, default=STATE, metavar="FOLDER", help="kubeconfigs, logs, data (%(default)s)"
     )
 
 
 def run_build(_: argparse.Namespace) -> int:
-    """Build, and say where."""
+    """Builds the binaries and prints their folder."""
     print(build.ensure().kcp.parent)
     return 0
 
 
 def run_up(options: argparse.Namespace) -> int:
-    """Start clusters, print how to reach them, and wait for the end."""
+    """Starts clusters, prints how to reach them, and waits for the end."""
     raise_on_signals()
     binaries = build.ensure()
     shape = Shape(cpu=options.cpu, memory=options.memory, gpu=options.gpu)
@@ -131,7 +131,7 @@ def run_up(options: argparse.Namespace) -> int:
 
 
 def watch(planes: Sequence[Plane]) -> NoReturn:
-    """Wait for ever, or until a component ends that should not."""
+    """Waits for ever, or until a component ends unexpectedly."""
     while True:
         for each in planes:
             each.check()
@@ -139,7 +139,7 @@ def watch(planes: Sequence[Plane]) -> NoReturn:
 
 
 def run_down(options: argparse.Namespace) -> int:
-    """End the owner of a state folder, and whatever is left of it."""
+    """Ends the owner of a state folder and its remaining processes."""
     had_owner = end_owner(options.state, OWNER_GRACE_SECONDS)
     left = end_recorded(options.state)
     print("nothing was running" if not had_owner and not left else "ended")
@@ -147,13 +147,13 @@ def run_down(options: argparse.Namespace) -> int:
 
 
 def raise_on_signals() -> None:
-    """Let the signals that end a program end it as Ctrl-C does: in order, through every `with`."""
+    """Makes the signals that end a program end it as Ctrl-C does: in order, through every `with`."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, interrupt)
 
 
 def interrupt(number: int, _: FrameType | None) -> NoReturn:
-    """Become KeyboardInterrupt, once: a second signal must not cut the first one's work short."""
+    """Raises KeyboardInterrupt once: a second signal must not interrupt the cleanup after the first."""
     for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(each, signal.SIG_IGN)
     raise KeyboardInterrupt(number)

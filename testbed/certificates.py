@@ -1,7 +1,7 @@
 """The keys and certificates of one testbed cluster: a CA, a serving certificate, a key that signs tokens.
 
-Made new for every cluster, valid for two days, and never leaving its folder, so that kubeconfigs can name a
-CA and nothing in the project has a reason to skip TLS verification.
+They are new for every cluster, valid for two days, and never leave its folder. So kubeconfigs can name a CA, and
+nothing in the project has a reason to skip TLS verification.
 """
 
 import ipaddress
@@ -15,14 +15,14 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 VALID_FOR = timedelta(days=2)
-# The service address is the first of the service range: what pods would reach the API server by.
+# The first address of the service range, by which pods would reach the API server.
 ADDRESSES = ("127.0.0.1", "10.0.0.1")
 NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
 
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """Paths of what was made, all PEM."""
+    """Paths of the keys and certificates, all PEM."""
 
     ca: Path
     serving: Path
@@ -31,7 +31,7 @@ class Certificates:
 
 
 def make_certificates(folder: Path) -> Certificates:
-    """Write a new set into `folder`, keys readable by the owner only."""
+    """Writes a new set into `folder`; only the owner can read the keys."""
     folder.mkdir(parents=True, exist_ok=True)
     now = datetime.now(UTC)
     ca_key, serving_key, token_key = (ec.generate_private_key(ec.SECP256R1()) for _ in range(3))
@@ -48,7 +48,7 @@ def make_certificates(folder: Path) -> Certificates:
 
 
 def make_ca(key: ec.EllipticCurvePrivateKey, now: datetime) -> x509.Certificate:
-    """Return a self-signed CA."""
+    """A self-signed CA."""
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "testbed")])
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     return (
@@ -66,7 +66,7 @@ def make_serving(
     key: ec.EllipticCurvePrivateKey,
     now: datetime,
 ) -> x509.Certificate:
-    """Return a server certificate for the loopback address and the names pods would use."""
+    """A server certificate for the loopback address and the names that pods would use."""
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "kube-apiserver")])
     alternatives = [
         *(x509.IPAddress(ipaddress.ip_address(each)) for each in ADDRESSES),
@@ -87,7 +87,7 @@ def make_serving(
 def builder(
     subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime
 ) -> x509.CertificateBuilder:
-    """Return what every certificate here has in common."""
+    """The common part of every certificate."""
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
@@ -101,7 +101,7 @@ def builder(
 
 
 def key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    """Return what a key may be used for; strict verifiers refuse a CA that does not say."""
+    """The permitted uses of a key; strict verifiers refuse a CA without them."""
     return x509.KeyUsage(
         digital_signature=True,
         key_cert_sign=signs_certificates,
@@ -116,7 +116,7 @@ def key_usage(*, signs_certificates: bool) -> x509.KeyUsage:
 
 
 def write_key(path: Path, key: ec.EllipticCurvePrivateKey) -> None:
-    """Write a private key that only its owner can read."""
+    """Writes a private key that only its owner can read."""
     path.touch(mode=0o600)
     path.write_bytes(
         key.private_bytes(

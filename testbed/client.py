@@ -1,8 +1,7 @@
-"""The few HTTP calls the testbed itself makes to a cluster.
+"""The few HTTP calls that the testbed itself makes to a cluster.
 
-Blocking, one connection per request, so that nothing is stale after an API server was killed on purpose;
-async code reaches it through `asyncio.to_thread`. The dispatcher's own client lives in `dispatcher.kube`: the
-testbed does not lean on what it is there to test.
+Calls block and use one connection per request, so that no connection is stale after a test kills an API server. Async
+code uses `asyncio.to_thread`. The testbed does not use `dispatcher.kube`, because it tests that client.
 """
 
 import http.client
@@ -16,7 +15,7 @@ TIMEOUT_SECONDS = 10.0
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
-# How the server is asked to merge lists by their keys: what `kubectl label`, `cordon` and the kubelet use.
+# The server merges lists by their keys; `kubectl label`, `cordon` and the kubelet use this type.
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 
 
@@ -29,7 +28,7 @@ class ApiError(Exception):
 
 
 class Client:
-    """Speaks JSON to one API server with one bearer token. Safe to share between threads."""
+    """Sends JSON to one API server with one bearer token. Safe to share between threads."""
 
     def __init__(self, url: str, token: str, ca_pem: str) -> None:
         self._address = urlsplit(url).netloc
@@ -39,7 +38,7 @@ class Client:
     def request(
         self, method: str, path: str, body: Mapping[str, Any] | None = None, content_type: str = JSON
     ) -> dict[str, Any]:
-        """Send one request and return the answer; raises `ApiError`, or `OSError` if there is no server."""
+        """Sends one request and returns the answer; raises `ApiError`, or `OSError` if no server answers."""
         content = None if body is None else json.dumps(body)
         headers = {"Authorization": f"Bearer {self._token}", "Accept": JSON, "Content-Type": content_type}
         status, answer = self._exchange(method, path, content, headers)
@@ -48,11 +47,11 @@ class Client:
         return parsed(answer)
 
     def get(self, path: str) -> dict[str, Any]:
-        """Read one object or list."""
+        """The object or list at this path."""
         return self.request("GET", path)
 
     def apply(self, path: str, body: Mapping[str, Any]) -> dict[str, Any]:
-        """Create an object, or make it what is said here. Safe to repeat."""
+        """Creates or changes an object to this state. Safe to repeat."""
         query = f"{path}?fieldManager=testbed&force=true"
         return self.request("PATCH", query, body, APPLY_PATCH)
 
@@ -71,5 +70,5 @@ class Client:
 
 
 def parsed(answer: bytes) -> dict[str, Any]:
-    """Return the object in an answer; what is not one, as of the health endpoints, becomes its `text`."""
+    """The object in an answer; any other answer, as of the health endpoints, becomes its `text`."""
     return dict(json.loads(answer)) if answer.startswith(b"{") else {"text": answer.decode(errors="replace")}

@@ -1,8 +1,8 @@
-"""`python -m testbed.demo`, or `make demo`: the KubeRay and MCAD blog, told on a real control plane.
+"""`python -m testbed.demo`, or `make demo`: the scenario of the KubeRay and MCAD blog, on a real control plane.
 
-Two Ray gangs of two GPUs each, and three GPUs. The first runs; the second waits with nothing created, and goes
-the moment the first is deleted. Every sentence of that is checked as it is told: the demo exits 0 only if it
-happened, else it says what it saw instead and exits 1.
+Two Ray gangs of two GPUs each share three GPUs. The first runs; the second waits without any object, and is dispatched
+when the first is deleted. The demo checks each step: it exits 0 if all of them happened, else it prints the difference
+and exits 1.
 """
 
 from __future__ import annotations
@@ -73,13 +73,13 @@ class Event:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Tell the story; 0 if it happened, 1 if not, 128 and more if a signal ended it."""
+    """Runs the demo; 0 if every step happened, 1 if not, 128 and more if a signal ended it."""
     options = command_line("testbed.demo", __doc__, STATE).parse_args(arguments)
     return exit_code_of("demo", lambda: run(options.state))
 
 
 def run(folder: Path) -> None:
-    """Set the stage, tell the story, and clear everything away."""
+    """Starts the stack, runs the demo, and removes everything."""
     screen = Screen(table_of)
     with stage(folder, screen) as stack:
         perform(stack, screen)
@@ -87,7 +87,7 @@ def run(folder: Path) -> None:
 
 
 def perform(stack: Stack, screen: Screen[Scene]) -> None:
-    """Tell the story on a stage that is set, and print what the database remembers of it."""
+    """Runs the demo on a started stack, and prints its history from the database."""
     with psycopg.connect(stack.database_url, autocommit=True) as database:
         story = Story(stack, database, screen)
         with explained(stack, lambda: story.player.last):
@@ -97,7 +97,7 @@ def perform(stack: Stack, screen: Screen[Scene]) -> None:
 
 
 class Story:
-    """The blog, step by step; each returns when it has happened, or raises `StoryFailed`."""
+    """The steps of the blog; each returns when it has happened, or raises `StoryFailed`."""
 
     def __init__(self, stack: Stack, database: psycopg.Connection, screen: Screen[Scene]) -> None:
         self.player = Player(stack, screen, self._look)
@@ -107,7 +107,7 @@ class Story:
         self._names: list[str] = []
 
     def tell(self) -> None:
-        """Tell all of it."""
+        """Runs all steps."""
         say, until = self._screen.say, self.player.until
         say("\nA gang of two pods that need a GPU each; there are three GPUs.")
         self._apply(FIRST)
@@ -123,7 +123,7 @@ class Story:
         until(f"nothing is left of {FIRST}", lambda scene: is_gone(scene, FIRST))
 
     def history(self) -> list[Event]:
-        """Return what the database remembers, in order; raises `StoryFailed` if it tells another story."""
+        """The history in the database, in order; raises `StoryFailed` if it differs from the steps."""
         with self._database.cursor(row_factory=class_row(Event)) as cursor:
             cursor.execute(HISTORY)
             events = cursor.fetchall()
@@ -151,25 +151,25 @@ class Story:
 
 
 def runs_whole(scene: Scene, name: str) -> bool:
-    """Whether it is said to run, and both its pods do."""
+    """True if its status says that it runs, and both of its pods do."""
     row = scene.row(name)
     return row.state == RUNNING and row.pods == TWO_RUN and row.position is None
 
 
 def waits_first(scene: Scene, name: str) -> bool:
-    """Whether it waits at the head of the queue and nothing of it exists."""
+    """True if it waits at the head of the queue and has no objects."""
     row = scene.row(name)
     return row.state == WAITING and row.position == 1 and not row.exists
 
 
 def is_gone(scene: Scene, name: str) -> bool:
-    """Whether neither it nor anything of it exists."""
+    """True if neither the AppWrapper nor any object of it exists."""
     row = scene.row(name)
     return row.state == GONE and not row.exists
 
 
 def gap(events: Sequence[Event]) -> timedelta:
-    """Return how long after the first one's capacity was free the second was dispatched."""
+    """The time from the release of the first gang's capacity to the dispatch of the second."""
     at = {(each.name, each.to_phase): each.at for each in events}
     try:
         return at[SECOND, Phase.DISPATCHING] - at[FIRST, Phase.DELETED]
@@ -178,7 +178,7 @@ def gap(events: Sequence[Event]) -> timedelta:
 
 
 def table_of(scene: Scene) -> Table:
-    """Lay out a scene."""
+    """The table of a scene."""
     table = Table("AppWrapper", "position", "state", "reason", "pods", "free GPUs")
     for number, row in enumerate(scene.rows):
         free = f"{scene.free_gpus} of {scene.gpus}" if number == 0 else ""
@@ -187,7 +187,7 @@ def table_of(scene: Scene) -> Table:
 
 
 def print_history(events: Sequence[Event], screen: Screen[Scene]) -> None:
-    """Print what the database remembers of each."""
+    """Prints the history of each AppWrapper."""
     screen.say("\nWhat the database remembers (SELECT … FROM history.timeline):")
     for name in (FIRST, SECOND):
         screen.print_table(history_of([each for each in events if each.name == name], name))
@@ -196,7 +196,7 @@ def print_history(events: Sequence[Event], screen: Screen[Scene]) -> None:
 
 
 def history_of(events: Sequence[Event], title: str) -> Table:
-    """Lay out one history."""
+    """The table of one history."""
     table = Table("at", "after", "cause", "from", "to", "message", title=title, title_justify="left")
     for each in events:
         at, seconds = f"{each.at:%H:%M:%S.%f}"[:-3], each.seconds_since_previous

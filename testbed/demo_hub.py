@@ -1,9 +1,9 @@
 """`python -m testbed.demo_hub`, or `make demo-hub`: a hub, two member clusters, ten gangs, and one cluster dies.
 
-Each gang goes whole to one of the members, or waits and is told why of each. When one of them dies, its gangs are
-queued again, as its operator said, and run on the other as far as there is room; when it is back, what was left there
-is removed, and it takes the rest. Every sentence of that is checked as it is told, and in the end every object in
-every cluster: the demo exits 0 only if it happened, else it says what differs and exits 1.
+Each gang goes whole to one of the members, or waits with a reason for each of them. When a member dies, its gangs are
+queued again, as its operator configured, and run on the other member as far as it has room. When the member is back,
+its orphans are removed, and it takes the rest. The demo checks each step, and at the end every object in every cluster:
+it exits 0 if all of it is as described, else it prints the differences and exits 1.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STATE: Final = ROOT / ".dev" / "demo-hub"
 EAST: Final = "east"
 WEST: Final = "west"
 GPU_NODE: Final = Shape(cpu="32", memory="256Gi", gpu=4)
-"""Four pods of the example fit on one, and run out of GPUs first."""
+"""A node for four pods of the example, which run out of GPUs first."""
 NODES: Final = {EAST: 4, WEST: 2}
 GPUS: Final = {name: count * GPU_NODE.gpu for name, count in NODES.items()}
 GRACE_SECONDS: Final = 8
@@ -60,13 +60,13 @@ SELECT name, cause, cluster FROM history.timeline WHERE cause IN ('dispatched', 
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Tell the story; 0 if it happened, 1 if not, 128 and more if a signal ended it."""
+    """Runs the demo; 0 if every step happened, 1 if not, 128 and more if a signal ended it."""
     options = command_line("testbed.demo_hub", __doc__, STATE).parse_args(arguments)
     return exit_code_of("demo-hub", lambda: run(options.state))
 
 
 def run(folder: Path) -> None:
-    """Set the stage, tell the story, and clear everything away."""
+    """Starts the clusters, runs the demo, and removes everything."""
     screen = Screen(hub_scene.table_of, hub_scene.news_of)
     with (
         stage(folder, screen, SETTING) as stack,
@@ -80,7 +80,7 @@ def run(folder: Path) -> None:
 
 
 class HubStory:
-    """The ten gangs, step by step; each returns when it has happened, or raises `StoryFailed`."""
+    """The steps of the ten gangs; each returns when it has happened, or raises `StoryFailed`."""
 
     def __init__(self, stack: Stack, history: psycopg.Connection, screen: Screen[HubScene]) -> None:
         self.player = Player(stack, screen, self._look)
@@ -90,7 +90,7 @@ class HubStory:
         self._gangs: list[Gang] = []
 
     def tell(self) -> None:
-        """Tell all of it."""
+        """Runs all steps."""
         self._declare_members()
         self._submit()
         self._lose_west()
@@ -98,7 +98,7 @@ class HubStory:
         self._bring_west_back()
 
     def sum_up(self) -> None:
-        """Print what became of each gang, and what each cluster holds; raises `StoryFailed` if that differs."""
+        """Prints the result of each gang and the objects of each cluster; raises `StoryFailed` if they differ."""
         pasts, found = self._pasts(), self._found()
         if differences := self._differences():
             raise StoryFailed("\n  ".join(["this differs from what should be:", *differences]))
@@ -164,7 +164,7 @@ class HubStory:
         self._stack.bring_back(WEST)
         self._until_run(WEST, PINNED, LARGE)
         self._until_run(EAST, *MOVED)
-        with contextlib.suppress(StoryFailed):  # what differs says more than that it took too long
+        with contextlib.suppress(StoryFailed):  # the differences explain more than a timeout
             self.player.until("nothing differs", lambda _: not self._differences())
 
     def _add(self, name: str, *arguments: str) -> None:
@@ -222,7 +222,7 @@ class HubStory:
 
 
 def has_moved_on(scene: HubScene) -> bool:
-    """Whether one of the gangs of west runs on east, which has no room for the other and does not suit the third."""
+    """True if one gang of west runs on east, which lacks room for the second and does not suit the third."""
     moved = [scene.row(each) for each in MOVED]
     return (
         sum(each.runs_on(EAST) for each in moved) == 1

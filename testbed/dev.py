@@ -1,6 +1,6 @@
-"""`python -m testbed.dev`, or `make dev`: the whole stack, left running for somebody to play with.
+"""`python -m testbed.dev`, or `make dev`: the whole stack, for interactive use until Ctrl-C.
 
-Everything is new at each start, and gone at its end.
+Everything is new at each start, and is removed at the end.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ psql "$DISPATCHER_DATABASE_URL" -c 'SELECT * FROM history.timeline ORDER BY id'\
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the stack until told to end; 0 if it was, 1 if something went wrong."""
+    """Runs the stack until a signal ends it; 0 then, 1 after a failure."""
     options = parser().parse_args(arguments)
     raise_on_signals()
     try:
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line."""
+    """The command line."""
     top = argparse.ArgumentParser(prog="python -m testbed.dev", description=__doc__)
     top.add_argument(
         "--state", type=Path, default=STATE, metavar="FOLDER", help="kubeconfig, logs, data (%(default)s)"
@@ -57,7 +57,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(folder: Path) -> NoReturn:
-    """Start it, say how to reach it, and wait."""
+    """Starts the stack, prints how to reach it, and waits."""
     binaries = build.ensure()
     with Supervisor(folder) as supervisor:
         stack = Stack(supervisor, binaries)
@@ -71,7 +71,7 @@ def run(folder: Path) -> NoReturn:
 
 
 def how_to_reach(stack: Stack) -> str:
-    """What to type in another terminal."""
+    """The commands for another terminal."""
     file = stack.write_exports()
     return "\n".join(
         [
@@ -85,7 +85,7 @@ def how_to_reach(stack: Stack) -> str:
 
 
 def watch(stack: Stack) -> NoReturn:
-    """Wait for ever, or until a part ends that should not."""
+    """Waits for ever, or until a part ends unexpectedly."""
     while True:
         stack.check()
         time.sleep(LOOK_SECONDS)

@@ -1,11 +1,11 @@
-"""Forks of a program whose modules were imported once: as real as processes that are started anew, and at once there.
+"""Forks of a program whose modules are imported once: real processes that start at once.
 
-A fork server imports a program, then forks itself whenever it is asked to. Each fork leads a session of its own, has
-the environment, folder and output it was given, and runs the program's entry; a signal ends it as it would end any
-process. What a fork cannot show is whether the program can be started at all.
+A fork server imports a program, then forks itself on request. Each fork leads a session of its own, with the given
+environment, folder and output, and runs the program's entry; a signal ends it like any other process. A fork cannot
+show whether the program starts from nothing.
 
-The server has one thread, and its forks inherit nothing of ours. It ends when we do, by whatever cause: then our end of
-the socket closes. The forks are recorded by whoever supervises them (`testbed.processes`).
+The server has one thread, and its forks inherit nothing from the test process. It ends with the test process, however
+that ends, because the socket closes. The supervisor of the forks records them (`testbed.processes`).
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from typing import Any, Final
 
 CHECKOUT: Final = Path(__file__).parents[1]
 ANSWER_SECONDS: Final = 60.0
-"""The first fork waits for the imports."""
+"""Long enough for the imports, which the first fork waits for."""
 LARGEST_MESSAGE: Final = 2**17
 FIRST_FREE: Final = 3
-"""File descriptors from here on are the server's."""
+"""The first file descriptor of the server."""
 
 
 class Fork:
-    """One process that was forked. It waits for `release` before it runs anything."""
+    """A forked process, which runs nothing before `release`."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -46,16 +46,16 @@ class Fork:
         self._go = -1
 
     def release(self) -> None:
-        """Let it run."""
+        """Lets the process run."""
         os.write(self._go, b"\n")
         os.close(self._go)
 
     def poll(self) -> int | None:
-        """Its exit code, negative for a signal, or None while it runs."""
+        """The exit code, negative for a signal; None while it runs."""
         return self._code
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for it to end and return its exit code; raises `subprocess.TimeoutExpired`."""
+        """Waits for the end and returns the exit code; raises `subprocess.TimeoutExpired`."""
         if not self._ended.wait(timeout):
             raise subprocess.TimeoutExpired(f"fork {self.pid}", timeout or 0.0)
         return self._code or 0
@@ -66,10 +66,10 @@ class Fork:
 
 
 class ForkServer:
-    """Forks `entry`, as in `package.module:function`, with these modules imported beside its own.
+    """Forks `entry` (`package.module:function`), with these modules imported beforehand.
 
-    Name the modules that the entry imports only when it runs: each fork would import them again. Safe to use from
-    several threads.
+    Name also the modules that the entry imports only when it runs: otherwise each fork imports them again. Safe to use
+    from several threads.
     """
 
     def __init__(self, entry: str, *modules: str) -> None:
@@ -90,7 +90,7 @@ class ForkServer:
     def fork(
         self, argv: Sequence[str], output: int, env: Mapping[str, str], cwd: Path | None, _user: str | None
     ) -> Fork:
-        """Fork a process that waits to be released, then runs the entry with these arguments."""
+        """Forks a process that, once released, runs the entry with these arguments."""
         order = json.dumps({"argv": [*argv], "env": dict(env), "cwd": str(cwd or Path.cwd())}).encode()
         read, write = os.pipe()
         try:
@@ -103,7 +103,7 @@ class ForkServer:
         return fork
 
     def close(self) -> None:
-        """Have the server end. Safe to repeat."""
+        """Ends the server. Safe to repeat."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._listening.join()
@@ -111,7 +111,7 @@ class ForkServer:
         self._popen.wait()
 
     def _listen(self) -> None:
-        """Note who was forked and who has ended, until the server has."""
+        """Records new and ended forks until the server ends."""
         while message := self._socket.recv(LARGEST_MESSAGE):
             told = json.loads(message)
             if "code" in told:
@@ -125,14 +125,14 @@ class ForkServer:
 
 
 def serve(entry: Callable[[], object], orders: socket.socket) -> None:
-    """Fork for each order, and tell who has ended, until whoever orders is gone."""
+    """Forks for each request and reports ended forks, until the client is gone."""
     woken, wake = socket.socketpair()
     woken.setblocking(False)
     wake.setblocking(False)
     signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
     signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
     gc.collect()
-    gc.freeze()  # what was imported is shared with every fork for as long as nobody touches it
+    gc.freeze()  # forks share the imported modules as long as no process writes to them
     with contextlib.ExitStack() as sockets:
         wait = _waiter(orders, woken)
         sockets.enter_context(woken)
@@ -154,7 +154,7 @@ def serve(entry: Callable[[], object], orders: socket.socket) -> None:
 
 
 def _waiter(*sockets: socket.socket) -> Callable[[], set[int]]:
-    """A call that waits until some of them can be read, and says which."""
+    """A function that waits until some of the descriptors can be read, and returns these."""
     poller = select.poll()
     for each in sockets:
         poller.register(each, select.POLLIN)
@@ -171,13 +171,13 @@ def _tell_ends(orders: socket.socket) -> None:
 def _become(
     entry: Callable[[], object], order: dict[str, Any], orders: socket.socket, output: int, go: int
 ) -> None:
-    """Be a process of its own from now on, and end with the entry."""
+    """Makes the fork an independent process that ends with the entry."""
     signal.set_wakeup_fd(-1)
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.setsid()
     orders.send(json.dumps({"pid": os.getpid()}).encode())
     if not os.read(go, 1):
-        os._exit(1)  # nobody waits for it any more
+        os._exit(1)  # its client is gone
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.dup2(output, 1)
@@ -210,7 +210,7 @@ def _run(entry: Callable[[], object]) -> int:
 
 
 def main() -> None:
-    """Serve the entry that is named first, by orders that come over standard input."""
+    """Serves the entry that is named first; requests come over standard input."""
     module, _, function = sys.argv[1].partition(":")
     for each in sys.argv[2:]:
         importlib.import_module(each)

@@ -1,4 +1,4 @@
-"""The ten gangs of `make demo-hub`, and their AppWrappers: the blog's Ray gang under other names and of other sizes."""
+"""The ten gangs of `make demo-hub` and their AppWrappers: the blog's Ray gang with other names and sizes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ EXAMPLE: Final = ROOT / "examples" / "aw-raycluster-glue.yaml"
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """A Ray head and its workers, so many pods in all, each of which asks for one GPU.
+    """A Ray head and its workers: `pods` pods in all, each with one GPU.
 
-    `route` is where it has to be dispatched to in the course of the story, in order.
+    `route` are the clusters to which the demo has to dispatch it, in order.
     """
 
     name: str
@@ -45,13 +45,13 @@ GANGS: Final = (PINNED, *MOVED, *STAYING, LARGE)
 
 
 def write(path: Path, gangs: Sequence[Gang]) -> None:
-    """Write the AppWrappers of these gangs into one file, for kubectl."""
+    """Writes the AppWrappers of these gangs into one file, for kubectl."""
     path.parent.mkdir(exist_ok=True)
     path.write_text(yaml.safe_dump_all([appwrapper_of(each) for each in gangs], sort_keys=False))
 
 
 def appwrapper_of(gang: Gang) -> dict[str, Any]:
-    """Return the AppWrapper of a gang."""
+    """The AppWrapper of a gang."""
     wrapped: dict[str, Any] = copy.deepcopy(yaml.safe_load(EXAMPLE.read_text()))
     wrapped["metadata"]["name"] = gang.name
     if gang.selector:

@@ -1,4 +1,4 @@
-"""How the story of the hub has to end: what the history tells, and what each cluster holds, object by object."""
+"""The expected end of the hub demo: the history, and the objects of each cluster."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ OF_KUBERNETES: Final = "kubernetes"
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """Where a gang was dispatched to, and where all its pods ran, each in order."""
+    """The clusters to which a gang was dispatched, and those where all its pods ran, each in order."""
 
     dispatched: tuple[str, ...] = ()
     ran: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, name: str, events: Iterable[tuple[str, str, str]]) -> Self:
-        """Read it from the history: names, causes and clusters, in order."""
+        """The past from the history: names, causes and clusters, in order."""
         mine = [(cause, cluster) for each, cause, cluster in events if each == name]
         dispatched, ran = (
             tuple(cluster for cause, cluster in mine if cause == wanted)
@@ -40,7 +40,7 @@ class Past:
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """All objects of one cluster that the story may have left there, one list a kind."""
+    """All objects of one cluster that the demo may have left there, one list for each kind."""
 
     appwrappers: Sequence[Json] = ()
     configmaps: Sequence[Json] = ()
@@ -50,7 +50,7 @@ class Found:
 
 
 def wrong_pasts(gangs: Iterable[Gang], pasts: Mapping[str, Past]) -> list[str]:
-    """Name the gangs that were not dispatched, and did not run, where they had to."""
+    """The gangs that were not dispatched, or did not run, where they had to."""
     return [
         f"{gang.name} had to be dispatched to {gang.route} and to run there, but: {pasts[gang.name]}"
         for gang in gangs
@@ -59,7 +59,7 @@ def wrong_pasts(gangs: Iterable[Gang], pasts: Mapping[str, Past]) -> list[str]:
 
 
 def wrong_objects(wanted: Mapping[str, Counter[str]], found: Mapping[str, Counter[str]]) -> list[str]:
-    """Name, cluster by cluster, what is missing and what should not be there."""
+    """The missing and the unexpected objects, cluster by cluster."""
     return [
         f"{cluster}: {word} {count} of {thing}"
         for cluster in sorted(wanted)
@@ -72,7 +72,7 @@ def wrong_objects(wanted: Mapping[str, Counter[str]], found: Mapping[str, Counte
 
 
 def wanted_objects(gangs: Iterable[Gang], clusters: Iterable[str], hub: str) -> dict[str, Counter[str]]:
-    """Count what each cluster should hold of gangs that run where their route ended, each in its last attempt."""
+    """The expected counts of a cluster's objects, if each gang runs where its route ends, in its last attempt."""
     wanted: dict[str, Counter[str]] = {cluster: Counter() for cluster in (hub, *clusters)}
     for gang in gangs:
         attempt = len(gang.route)
@@ -89,7 +89,7 @@ def wanted_objects(gangs: Iterable[Gang], clusters: Iterable[str], hub: str) -> 
 
 
 def found_objects(found: Found) -> Counter[str]:
-    """Count what one cluster holds, in the same words."""
+    """The actual counts of a cluster's objects, with the same names."""
     anchors = (each for each in found.configmaps if name_of(each).startswith(ANCHOR_PREFIX))
     services = (each for each in found.services if name_of(each) != OF_KUBERNETES)
     return Counter(
@@ -107,27 +107,27 @@ def found_objects(found: Found) -> Counter[str]:
 
 
 def appwrapper_of(anchor: Json) -> str:
-    """Return the name of the AppWrapper that an anchor stands for."""
+    """The name of the AppWrapper of an anchor."""
     return str(anchor.get("data", {}).get("appwrapper", name_of(anchor)))
 
 
 def raycluster_of(thing: Json) -> str:
-    """Return the name of the RayCluster that a pod or a service belongs to."""
+    """The name of the RayCluster of a pod or service."""
     return label_of(thing, CLUSTER_LABEL)
 
 
 def attempt_of(thing: Json) -> str:
-    """Return the number of the attempt that made an object."""
+    """The number of the attempt that created an object."""
     return label_of(thing, ATTEMPT_LABEL)
 
 
 def label_of(thing: Json, label: str) -> str:
-    """Return what a label says, or the object's own name if it has none, so that it is told of."""
+    """The value of a label, or the object's own name without it, so that the object is reported."""
     return str(thing["metadata"].get("labels", {}).get(label, name_of(thing)))
 
 
 def summary_of(gangs: Iterable[Gang], pasts: Mapping[str, Past], clusters: Mapping[str, str]) -> Table:
-    """Lay out what became of each gang; `clusters` is where it runs now."""
+    """The table of the gangs' results; `clusters` is where each runs now."""
     table = Table("gang", "GPUs", "ran on", "dispatches", "runs now on")
     for gang in gangs:
         past = pasts[gang.name]

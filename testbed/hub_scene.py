@@ -1,7 +1,7 @@
-"""What there is to see of a hub and its members at one moment: values in, a table or lines out, no I/O.
+"""The visible state of a hub and its members at one moment: values in, a table or lines out, no I/O.
 
-All of it is what users and operators are shown: the status of AppWrappers and of MemberClusters, and from the history
-where each gang was dispatched to. What there really is in each cluster is looked at in the end (`hub_ending`).
+All of it is visible to users and operators: the status of AppWrappers and MemberClusters, and the dispatches in the
+history. The objects in each cluster are checked at the end (`hub_ending`).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One gang; `refusals` say why it waits, `trouble` what is wrong where it runs, `route` where it was sent."""
+    """One gang; `refusals` say why it waits, `trouble` is its health issue, `route` are its dispatches."""
 
     gang: str
     gpus: int
@@ -48,21 +48,21 @@ class Row:
 
     @property
     def why(self) -> tuple[str, ...]:
-        """Why it waits, cluster by cluster, or what is wrong with it."""
+        """Why it waits, cluster by cluster, or its health issue."""
         return (self.trouble,) if self.trouble else tuple(map(str, self.refusals))
 
     def runs_on(self, cluster: str) -> bool:
-        """Whether it is said to run there, and to be well."""
+        """True if its status says that it runs there and is healthy."""
         return (self.state, self.cluster, self.why) == (RUNNING, cluster, ())
 
     def waits_for(self, reasons: Mapping[str, str]) -> bool:
-        """Whether it waits and each of these clusters, and no other, has this reason."""
+        """True if it waits, and these clusters and no others have these reasons."""
         return self.state == WAITING and {each.cluster: each.reason for each in self.refusals} == reasons
 
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """One member cluster; `reason` is why nothing goes there."""
+    """One member cluster; `reason` is why it takes no gangs."""
 
     name: str
     free: int
@@ -77,7 +77,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class HubScene:
-    """The gangs of the story so far, and the members they may go to."""
+    """The gangs so far, and the members that they may use."""
 
     rows: tuple[Row, ...] = ()
     members: tuple[Member, ...] = ()
@@ -90,26 +90,26 @@ class HubScene:
         members: Sequence[Json],
         routes: Mapping[str, tuple[str, ...]],
     ) -> Self:
-        """Put together what was read about these gangs."""
+        """The scene from what was read about these gangs."""
         found = {name_of(each): each for each in appwrappers}
         rows = tuple(row_of(each, found.get(each.name), routes.get(each.name, ())) for each in gangs)
         return cls(rows, tuple(map(member_of, members)))
 
     def row(self, gang: Gang) -> Row:
-        """Return one gang's row; raises `StopIteration` if it is not in the story yet."""
+        """The row of one gang; raises `StopIteration` if it does not exist yet."""
         return next(each for each in self.rows if each.gang == gang.name)
 
     def has_joined(self, name: str, gpus: int) -> bool:
-        """Whether a member takes gangs and all of its GPUs are free."""
+        """True if the member takes gangs and all of its GPUs are free."""
         return Member(name, gpus, gpus, "") in self.members
 
     def has_lost(self, name: str) -> bool:
-        """Whether a member is said not to answer."""
+        """True if the member's status says that it does not answer."""
         return any((each.name, each.reason) == (name, UNREACHABLE) for each in self.members)
 
 
 def row_of(gang: Gang, found: Json | None, route: tuple[str, ...]) -> Row:
-    """Describe one gang by its AppWrapper."""
+    """The row of one AppWrapper."""
     if found is None:
         return Row(gang.name, gang.pods, GONE, route=route)
     status: Json = found.get("status", {})
@@ -125,20 +125,20 @@ def row_of(gang: Gang, found: Json | None, route: tuple[str, ...]) -> Row:
 
 
 def refusals_of(waiting: Json) -> tuple[Refusal, ...]:
-    """Say why it waits: what each cluster says to it, or what was told when no cluster was asked yet."""
+    """Why it waits: the rejection of each cluster, or the general reason before any cluster was evaluated."""
     told: Sequence[Json] = waiting.get("clusters") or ([waiting] if waiting else [])
     return tuple(Refusal(each.get("cluster", ""), each["reason"], each.get("message", "")) for each in told)
 
 
 def member_of(found: Json) -> Member:
-    """Describe one member cluster by its MemberCluster."""
+    """The row of one MemberCluster."""
     status: Mapping[str, Any] = found.get("status", {})
     free, gpus = (int(status.get(each, {}).get(GPU, 0)) for each in ("free", "allocatable"))
     return Member(name_of(found), free, gpus, status.get("reason", "") if status else UNSEEN)
 
 
 def table_of(scene: HubScene) -> Table:
-    """Lay out a scene."""
+    """The table of a scene."""
     table = Table("gang", "GPUs", "state", "cluster", "dispatched to", "why", caption_justify="left")
     table.caption = "   ".join(map(str, scene.members))
     for row in scene.rows:
@@ -148,14 +148,14 @@ def table_of(scene: HubScene) -> Table:
 
 
 def style_of(row: Row) -> str:
-    """Pick a colour: what waits or is in trouble should be seen first."""
+    """The colour of a row: gangs that wait or are unhealthy stand out."""
     if row.trouble:
         return "red"
     return {RUNNING: "green", WAITING: "yellow", GONE: "dim"}.get(row.state, "")
 
 
 def news_of(before: HubScene | None, now: HubScene) -> list[str]:
-    """Say in a line each what is new; amounts and routes alone are no news, nor are gangs nobody has looked at yet."""
+    """One line for each change. Amounts and routes alone are no change, nor are gangs that were not evaluated yet."""
     before = before or HubScene()
     reasons = {each.name: each.reason for each in before.members}
     shown = {each.gang: line_of(each) for each in before.rows}
@@ -165,5 +165,5 @@ def news_of(before: HubScene | None, now: HubScene) -> list[str]:
 
 
 def line_of(row: Row) -> str:
-    """Put a row, but for its route, into one line."""
+    """A row without its route, in one line."""
     return f"{row.gang:<9}  {row.state:<10}  {row.cluster:<4}  {'; '.join(row.why)}".rstrip()
