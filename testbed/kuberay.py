@@ -1,14 +1,14 @@
-"""A stand-in for KubeRay's operator, which none of the package registries has.
+"""A stand-in for KubeRay's operator, which no package registry has.
 
-It turns RayClusters into what the dispatcher and its users see of the real thing: one head pod, the worker
-pods of each group, the head's service and the status, with KubeRay's labels, owner references, injected
-containers and sticky "ready". `testbed.rayclusters` decides, from values; here is what watches and writes.
-Left out is what needs a running Ray (autoscaling itself, dashboards, jobs), RayJobs and RayServices,
-RBAC for the autoscaler, network policies, and the totals in `status.desiredCPU` and so on.
+It turns RayClusters into the objects that the dispatcher and its users see with the real operator: one head pod, the
+worker pods of each group, the head's service and the status, with KubeRay's labels, owner references, injected
+containers and sticky "ready". `testbed.rayclusters` decides, from values; this module watches and writes. Not included:
+parts that need a running Ray (autoscaling itself, dashboards, jobs), RayJobs and RayServices, RBAC for the autoscaler,
+network policies, and the totals in `status.desiredCPU` and so on.
 
-One worker at a time serves a RayCluster. What it creates enters its view of the pods at once, from the reply:
-a watch tells of it later, and deciding in between would create it twice. Deletion is left to the garbage
-collector. An invalid spec gets nothing but an Event, as from KubeRay.
+One worker at a time serves a RayCluster. A created object enters the view of the pods at once, from the reply: a watch
+reports it later, and a decision in between would create it twice. The garbage collector deletes. An invalid spec gets
+only an Event, as from KubeRay.
 """
 
 import argparse
@@ -52,7 +52,7 @@ MULTIKUEUE = "kueue.x-k8s.io/multikueue"
 
 
 class RefusedError(Exception):
-    """The API server answered, but not with success."""
+    """The API server answered without success."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status}: {message}")
@@ -64,7 +64,7 @@ RELIST = (401, 403, 404, 410)
 
 
 class Api:
-    """JSON in and out of one API server."""
+    """JSON requests to one API server."""
 
     def __init__(self, host: str, authorization: str, session: aiohttp.ClientSession) -> None:
         self._host = host
@@ -74,25 +74,25 @@ class Api:
     @classmethod
     @contextlib.asynccontextmanager
     async def connect(cls, kubeconfig: Path) -> AsyncIterator[Self]:
-        """Speak to the server of the kubeconfig's current context, as its user."""
+        """A client for the server and the user of the kubeconfig's current context."""
         found = Configuration()
         await load_kube_config(str(kubeconfig), client_configuration=found, persist_config=False)
         tls = ssl.create_default_context(cafile=found.ssl_ca_cert)
         if found.cert_file:
             tls.load_cert_chain(found.cert_file, found.key_file)
-        # A watch that is cancelled leaves its connection to say goodbye by itself; these are aborted at the end, too.
-        before = sys.version_info < (3, 12, 7)  # later ones need no help, and aiohttp warns of it
+        # A cancelled watch leaves its connection to close by itself; such connections are aborted at the end, too.
+        before = sys.version_info < (3, 12, 7)  # later versions do not need it, and aiohttp warns
         connector = aiohttp.TCPConnector(ssl=tls, limit=64, enable_cleanup_closed=before)
         async with aiohttp.ClientSession(connector=connector, read_bufsize=2**21) as session:
             try:
                 yield cls(str(found.host), found.api_key.get("BearerToken", ""), session)
             finally:
-                await connector.close(abort_ssl=True)  # a server that is gone never says goodbye
+                await connector.close(abort_ssl=True)  # a server that is gone never completes the close
 
     async def request(
         self, method: str, path: str, body: Json | None = None, query: Mapping[str, str] | None = None
     ) -> Json:
-        """Send a request of a few seconds and return the answer; raise RefusedError if it is a refusal."""
+        """The answer to a request of a few seconds; raises RefusedError if the server refuses."""
         headers = {"Authorization": self._authorization, "Content-Type": "application/json"}
         if method == "PATCH":
             headers["Content-Type"] = "application/merge-patch+json"
@@ -107,7 +107,7 @@ class Api:
             return await _answer(response)
 
     async def watch(self, path: str, query: Mapping[str, str]) -> AsyncIterator[Json]:
-        """Yield events until the server ends the watch."""
+        """Yields events until the server ends the watch."""
         seconds = random.randint(300, 600)  # noqa: S311 - spreads load, hides nothing
         async with self._session.get(
             f"{self._host}{path}",
@@ -143,7 +143,7 @@ def _event(event: Json) -> Json:
 
 
 class View:
-    """The objects of one kind as last seen, and those of our own that the watch has yet to tell of."""
+    """The objects of one kind as last seen, with created objects that the watch has not reported yet."""
 
     def __init__(self) -> None:
         self.by_uid: dict[str, Json] = {}
@@ -152,7 +152,7 @@ class View:
         self._unconfirmed: dict[str, float] = {}
 
     def replace(self, objects: Iterable[Json], listed_from: float) -> None:
-        """Take a list's word for all but what we created since it began."""
+        """Replaces all but the objects that were created since the list began."""
         listed = {one["metadata"]["uid"]: one for one in objects}
         fresh = {uid for uid, created in self._unconfirmed.items() if created >= listed_from}
         for uid in self.by_uid.keys() - listed.keys() - fresh:
@@ -162,7 +162,7 @@ class View:
             self.apply("MODIFIED", one)
 
     def apply(self, event_type: str, seen: Json) -> None:
-        """Take the watch's word."""
+        """Applies one event of the watch."""
         uid = seen["metadata"]["uid"]
         self._unconfirmed.pop(uid, None)
         if event_type == "DELETED":
@@ -173,14 +173,14 @@ class View:
             self._put(uid, seen)
 
     def expect(self, created: Json, now: float) -> None:
-        """Add what we created ourselves, unless the watch was faster than the reply."""
+        """Adds a created object, unless the watch was faster than the reply."""
         uid = created["metadata"]["uid"]
         if uid not in self.by_uid and uid not in self._gone:
             self._put(uid, created)
             self._unconfirmed[uid] = now
 
     def controlled_by(self, uid: str) -> list[Json]:
-        """Return what has this controller, oldest first."""
+        """The objects with this controller, oldest first."""
         mine = self._by_controller.get(uid, {}).values()
         return sorted(mine, key=lambda one: (one["metadata"]["creationTimestamp"], one["metadata"]["name"]))
 
@@ -190,7 +190,7 @@ class View:
 
 
 class DirtyKeys:
-    """Keys that wait for a worker: each once, and none that a worker is busy with."""
+    """Keys that wait for a worker: each once, and none that a worker has now."""
 
     def __init__(self) -> None:
         self._waiting: asyncio.Queue[str] = asyncio.Queue()
@@ -198,7 +198,7 @@ class DirtyKeys:
         self._busy: set[str] = set()
 
     def add(self, key: str) -> None:
-        """Ask for a visit after this moment."""
+        """Requests a visit after this moment."""
         if key not in self._dirty:
             self._dirty.add(key)
             if key not in self._busy:
@@ -206,7 +206,7 @@ class DirtyKeys:
 
     @contextlib.asynccontextmanager
     async def next(self) -> AsyncIterator[str]:
-        """Hand out a key; what is asked for meanwhile is handed out again afterwards."""
+        """The next key; if it is requested again meanwhile, it is returned again afterwards."""
         key = await self._waiting.get()
         self._dirty.discard(key)
         self._busy.add(key)
@@ -219,7 +219,7 @@ class DirtyKeys:
 
 
 class RayClusterStandIn:
-    """Acts as KubeRay's operator on one API server for as long as it is entered, or ``run`` is running."""
+    """Acts as KubeRay's operator on one API server while it is entered, or while ``run`` runs."""
 
     WORKERS = 8
     RETRY_SECONDS = 0.5
@@ -239,7 +239,7 @@ class RayClusterStandIn:
     async def __aenter__(self) -> Self:
         self._task = asyncio.create_task(self.run())
         listed = asyncio.gather(*(each.wait() for each in self._listed.values()))
-        # Left while it still connects, it would leave connections behind that nobody can close.
+        # An exit during the connect would leave connections that nothing can close.
         either: list[asyncio.Future[Any]] = [self._task, listed]
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         listed.cancel()
@@ -254,7 +254,7 @@ class RayClusterStandIn:
                 await self._task
 
     async def run(self) -> None:
-        """Watch and act until cancelled, through whatever happens to the API server."""
+        """Watches and acts until cancelled, also through failures of the API server."""
         async with Api.connect(self._kubeconfig) as self._api, asyncio.TaskGroup() as tasks:
             tasks.create_task(self._follow(RAYCLUSTERS, self._clusters, {}, _uid))
             tasks.create_task(self._follow(PODS, self._pods, {"labelSelector": CLUSTER_LABEL}, _controller))
@@ -264,7 +264,7 @@ class RayClusterStandIn:
     async def _follow(
         self, path: str, view: View, query: Mapping[str, str], key: Callable[[Json], str | None]
     ) -> None:
-        """Keep a view up to date; after a broken connection go on from where it broke."""
+        """Keeps a view up to date; after a broken connection continues where it broke."""
         version, pause = "", 0.0
         while True:
             try:
@@ -284,7 +284,7 @@ class RayClusterStandIn:
             await asyncio.sleep(pause)
 
     async def _list(self, path: str, view: View, query: Mapping[str, str]) -> str:
-        """Read everything (unpaged: a testbed has few thousand pods) and have all of it looked at."""
+        """Reads everything (unpaged: a testbed has few thousand pods) and marks all of it dirty."""
         started = asyncio.get_running_loop().time()
         answer = await self._api.request("GET", path, query=query)
         view.replace(answer["items"], started)
@@ -313,7 +313,7 @@ class RayClusterStandIn:
         self._dirty.add(uid)
 
     async def _reconcile(self, uid: str) -> None:
-        """Bring one RayCluster a step nearer to what its spec says."""
+        """Makes the next changes that one RayCluster's spec requires."""
         cluster = self._clusters.by_uid.get(uid)
         if cluster is None or not self._is_ours(cluster):
             return
@@ -332,7 +332,7 @@ class RayClusterStandIn:
         return "deletionTimestamp" not in metadata and spec.get("managedBy") != MULTIKUEUE
 
     async def _refuse(self, cluster: Json, problem: str) -> None:
-        """Say once what is wrong with it: an Event is all that its user sees of a RayCluster left alone."""
+        """Reports a problem once, by an Event: users see nothing else of an ignored RayCluster."""
         uid = cluster["metadata"]["uid"]
         if self._refused.get(uid) != problem:
             await self._api.request(
@@ -342,7 +342,7 @@ class RayClusterStandIn:
             log.warning("RayCluster %s is left alone: %s", self._name(uid), problem)
 
     async def _make_services(self, cluster: Json) -> None:
-        """Create the services once; one left by a namesake is waited for until it is gone."""
+        """Creates the services once; waits until an earlier owner's service of that name is gone."""
         uid = cluster["metadata"]["uid"]
         if uid in self._served:
             return
@@ -359,7 +359,7 @@ class RayClusterStandIn:
         self._served.add(uid)
 
     async def _carry_out(self, cluster: Json, plan: Plan) -> list[BaseException]:
-        """Send all requests and let each end: one cut short might have created its pod all the same."""
+        """Sends all requests and lets each end: a cancelled one might have created its pod nevertheless."""
         doomed = [self._pods.by_uid[uid] for uid in plan.delete]
         results = await asyncio.gather(
             *(self._delete_pod(pod) for pod in doomed),
@@ -427,7 +427,7 @@ async def _run_until_told(kubeconfig: Path) -> None:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the stand-in until SIGTERM."""
+    """Runs the stand-in until SIGTERM."""
     parser = argparse.ArgumentParser(
         prog="python -m testbed.kuberay",
         description="A stand-in for KubeRay's operator, not KubeRay itself: turns RayClusters into the pods, "

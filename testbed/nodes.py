@@ -1,8 +1,7 @@
-"""Nodes that exist only in the API: what a scheduler sees of a machine, and no machine.
+"""Nodes that exist only in the API: the scheduler sees a machine, and there is none.
 
-A node is posted with its status, so it is Ready at once; KWOK then renews its lease, and the node lifecycle
-controller treats it as any other. What tests change while a cluster lives is async; `create` is for its
-start.
+A node is posted with its status, so it is Ready at once; KWOK then renews its lease, and the node lifecycle controller
+treats it as any other. Functions for tests of a running cluster are async; `create` serves its start.
 """
 
 import asyncio
@@ -15,14 +14,14 @@ from typing import Any
 from testbed.client import STRATEGIC_PATCH, Client
 
 NODES = "/api/v1/nodes"
-# KWOK looks after the nodes that bear this, and no others.
+# KWOK manages only nodes with this annotation.
 MANAGED = {"kwok.x-k8s.io/node": "fake"}
 CONCURRENT_REQUESTS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """What one node offers, in Kubernetes quantities; allocatable is all of it."""
+    """The resources of one node, in Kubernetes quantities; all of it is allocatable."""
 
     cpu: str = "8"
     memory: str = "32Gi"
@@ -33,18 +32,18 @@ class Shape:
 
     @property
     def capacity(self) -> dict[str, str]:
-        """The node's resources by name; one without GPUs does not know the resource."""
+        """The node's resources by name; without GPUs, that resource is absent."""
         gpus = {"nvidia.com/gpu": str(self.gpu)} if self.gpu else {}
         return {"cpu": self.cpu, "memory": self.memory, "pods": str(self.pods), **gpus}
 
 
 def name_of(index: int) -> str:
-    """Return the name of the node with this number."""
+    """The name of the node with this number."""
     return f"node-{index}"
 
 
 def make_node(name: str, shape: Shape, now: datetime) -> dict[str, Any]:
-    """Return a Ready node as it is posted."""
+    """A Ready node, as it is posted."""
     return {
         "apiVersion": "v1",
         "kind": "Node",
@@ -71,7 +70,7 @@ def make_node(name: str, shape: Shape, now: datetime) -> dict[str, Any]:
 
 
 def conditions(since: str) -> list[dict[str, str]]:
-    """Return the conditions of a healthy node."""
+    """The conditions of a healthy node."""
     kinds = {
         "Ready": ("True", "KubeletReady"),
         "MemoryPressure": ("False", "KubeletHasSufficientMemory"),
@@ -93,7 +92,7 @@ def conditions(since: str) -> list[dict[str, str]]:
 
 
 def node_info() -> dict[str, str]:
-    """Return the fields of nodeInfo, every one of which the API requires."""
+    """The fields of nodeInfo, all of which the API requires."""
     unknown = ("bootID", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion", "machineID")
     return {
         **dict.fromkeys((*unknown, "osImage", "systemUUID"), ""),
@@ -104,60 +103,60 @@ def node_info() -> dict[str, str]:
 
 
 def is_usable(node: Mapping[str, Any]) -> bool:
-    """Whether the scheduler may place pods on it: Ready, and free of taints the control plane put there."""
+    """True if the scheduler may place pods on it: Ready, and without taints of the control plane."""
     ready = [each["status"] for each in node["status"]["conditions"] if each["type"] == "Ready"]
     taints = [each["key"] for each in node["spec"].get("taints", ())]
     return ready == ["True"] and not any(each.startswith("node.kubernetes.io/") for each in taints)
 
 
 def create(client: Client, shape: Shape, indexes: Sequence[int]) -> None:
-    """Post nodes, several at a time."""
+    """Posts nodes, several at a time."""
     made = [make_node(name_of(each), shape, datetime.now(UTC)) for each in indexes]
     with ThreadPoolExecutor(CONCURRENT_REQUESTS) as pool:
         list(pool.map(lambda node: client.request("POST", NODES, node), made))
 
 
 async def add(client: Client, shape: Shape, indexes: Sequence[int]) -> None:
-    """Add the nodes with these numbers to a running cluster."""
+    """Adds the nodes with these numbers to a running cluster."""
     await asyncio.to_thread(create, client, shape, indexes)
 
 
 async def remove(client: Client, name: str) -> None:
-    """Delete a node, as when a machine is gone for good.
+    """Deletes a node, like a machine that is gone for good.
 
-    Its pods stay, Running, until the control plane collects them: that takes it about a minute.
+    Its pods stay, Running, until the control plane collects them after about a minute.
     """
     await asyncio.to_thread(client.request, "DELETE", f"{NODES}/{name}")
 
 
 async def cordon(client: Client, name: str) -> None:
-    """Let nothing new be scheduled there; what runs stays."""
+    """Makes the node unschedulable; running pods stay."""
     await _patch(client, f"{NODES}/{name}", {"spec": {"unschedulable": True}})
 
 
 async def uncordon(client: Client, name: str) -> None:
-    """Undo `cordon`."""
+    """Undoes `cordon`."""
     await _patch(client, f"{NODES}/{name}", {"spec": {"unschedulable": None}})
 
 
 async def resize(client: Client, name: str, resources: Mapping[str, str | None]) -> None:
-    """Change what a node offers, by resource name; None takes a resource away. Others stay as they are."""
+    """Changes the resources of a node by name; None removes a resource. The others stay."""
     status = {"capacity": dict(resources), "allocatable": dict(resources)}
     await _patch(client, f"{NODES}/{name}/status", {"status": status})
 
 
 async def taint(client: Client, name: str, taints: Sequence[Mapping[str, str]]) -> None:
-    """Add taints, each a key, an effect and perhaps a value."""
+    """Adds taints, each a key, an effect and perhaps a value."""
     node = await asyncio.to_thread(client.get, f"{NODES}/{name}")
     kept = [each for each in node["spec"].get("taints", ()) if each not in taints]
     await _patch(client, f"{NODES}/{name}", {"spec": {"taints": [*kept, *taints]}})
 
 
 async def silence(client: Client, name: str) -> None:
-    """Let a node die: nobody plays its pods any more, and the control plane has given it up.
+    """Simulates the death of a node: KWOK no longer manages its pods, and its conditions are Unknown.
 
-    What the node lifecycle controller says of a silent node after 50 s is said here for it, to the letter; what
-    follows from that (taints, pods that are not ready, their eviction) is its own doing.
+    The conditions are written as the node lifecycle controller writes them after 50 s without a lease. The consequences
+    (taints, pods that are not ready, their eviction) are the controller's own.
     """
     await _patch(client, f"{NODES}/{name}", {"metadata": {"annotations": dict.fromkeys(MANAGED)}})
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -172,7 +171,7 @@ async def silence(client: Client, name: str) -> None:
 
 
 async def revive(client: Client, name: str) -> None:
-    """Undo `silence`; the node is usable again a moment later."""
+    """Undoes `silence`; the node is usable again a moment later."""
     await _patch(client, f"{NODES}/{name}", {"metadata": {"annotations": MANAGED}})
 
 

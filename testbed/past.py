@@ -1,7 +1,7 @@
-"""A fortnight of two teams on two clusters, in a database: the same whenever and wherever it is made.
+"""A fortnight of two teams on two clusters, in a database: the same whenever and wherever it is written.
 
-Who submits what, how long it would run, and what happens to clusters is written here. Who goes when, where to, and why
-the others wait is what the dispatcher's own planning says; its lifecycle makes the steps, and its stores write them.
+This module fixes the submissions, their run times and the failures of clusters. The dispatcher's own planning decides
+when and where gangs are dispatched and why others wait; its lifecycle makes the steps, and its stores write them.
 """
 
 from __future__ import annotations
@@ -49,14 +49,14 @@ from testbed.postgres import drop_database, url_of
 
 FIRST_DAY: Final = datetime(2026, 3, 18, tzinfo=UTC)
 END: Final = datetime(2026, 4, 1, 9, tzinfo=UTC)
-"""When the story is told: what waits and runs does so up to then."""
+"""The present of the story: waiting and running gangs wait and run up to then."""
 
 SAMPLED: Final = (FIRST_DAY + timedelta(days=9), FIRST_DAY + timedelta(days=11))
-"""Two days of samples, beside the last; a fortnight of them would take longer to write than all the rest."""
+"""Two days of samples, beside the last sample; a fortnight of them takes longer to write than everything else."""
 PERIOD: Final = timedelta(minutes=5)
 BOUND: Final = timedelta(minutes=10)
 GRACE: Final = timedelta(minutes=30)
-"""How long east may be silent before what runs there is given up."""
+"""Time without an answer after which the gangs of east are requeued."""
 
 RAY: Final = ("ray.io/v1", "RayCluster")
 FAILED_PODS: Final = EvictionReason(
@@ -70,7 +70,7 @@ SILENT: Final = "its API server does not answer: Cannot connect to host east:644
 
 
 class End(Enum):
-    """How a run comes to its end, if its cluster is not lost before."""
+    """How a run ends, unless its cluster is lost earlier."""
 
     COMPLETES = "completes"
     FAILS = "fails"
@@ -79,12 +79,12 @@ class End(Enum):
 
 
 Runs = tuple[tuple[float, End], ...]
-"""The hours that each attempt takes and its end; the last holds for all that follow."""
+"""The hours of each attempt and its end; the last entry holds for all later attempts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What somebody submits, and what becomes of it wherever it goes."""
+    """A submission, and the course of its attempts on any cluster."""
 
     day: int
     time: str
@@ -98,7 +98,7 @@ class Job:
 
     @property
     def at(self) -> datetime:
-        """When it is submitted."""
+        """The time of its submission."""
         return clock(self.day, self.time)
 
     @property
@@ -108,13 +108,13 @@ class Job:
 
 
 def clock(day: int, time: str) -> datetime:
-    """A time of a day of the story; the first is 1."""
+    """A time of a day of the story; days count from 1."""
     hours, minutes = time.split(":")
     return FIRST_DAY + timedelta(days=day - 1, hours=int(hours), minutes=int(minutes))
 
 
 def completes(hours: float) -> Runs:
-    """One run, to its end."""
+    """One run that completes."""
     return ((hours, End.COMPLETES),)
 
 
@@ -149,7 +149,7 @@ JOBS: Final = (
 
 @contextlib.contextmanager
 def past_database(server_url: str) -> Iterator[str]:
-    """Make the database, yield its URL, and drop it."""
+    """Creates the database, yields its URL, and drops it."""
     name = f"aw_past_{uuid.uuid4().hex}"
     with psycopg.connect(server_url, autocommit=True) as admin:
         admin.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
@@ -163,9 +163,9 @@ def past_database(server_url: str) -> Iterator[str]:
 
 
 def migrate_at(url: str, now: datetime) -> None:
-    """Bring a database to the newest schema, for whose views it is `now` for ever.
+    """Migrates a database to the newest schema, with views for which it is always `now`.
 
-    They ask Postgres for the time; while they are made, a function of that name of ours is found first.
+    The views call Postgres for the time. While they are created, a function of the same name is found first.
     """
     stopped = sql.SQL(
         "CREATE FUNCTION public.statement_timestamp() RETURNS timestamptz LANGUAGE sql STABLE RETURN {}::timestamptz"
@@ -188,7 +188,7 @@ async def _live(url: str) -> None:
 
 @dataclass(slots=True)
 class Cluster:
-    """A cluster: what it has, and why it takes nobody now."""
+    """A cluster: its capacity, and why it takes no gangs now."""
 
     labels: dict[str, str]
     ledger: CapacityLedger
@@ -197,12 +197,12 @@ class Cluster:
 
     @property
     def is_reachable(self) -> bool:
-        """False while its API server is silent."""
+        """False while its API server does not answer."""
         return self.closed is None or self.closed.reason != cluster_filters.UNREACHABLE
 
 
 def make_cluster(nodes: int, gpu: str, seconds_to_create: int) -> Cluster:
-    """Nodes of 128 cores, 1 TiB and 8 GPUs each, with somebody else's pod on the first."""
+    """Nodes of 128 cores, 1 TiB and 8 GPUs each, with a foreign pod on the first."""
     ledger = CapacityLedger()
     each = Resources({"cpu": 128_000, "memory": 2**40, "nvidia.com/gpu": 8})
     for number in range(nodes):
@@ -213,7 +213,7 @@ def make_cluster(nodes: int, gpu: str, seconds_to_create: int) -> Cluster:
 
 
 def make_gang(gpus: int) -> Gang:
-    """A pod for each GPU; without any, four pods of eight cores."""
+    """One pod for each GPU; without GPUs, four pods of eight cores."""
     each = {"cpu": 4_000, "memory": 24 * 2**30, "nvidia.com/gpu": 1}
     pods, requests = (gpus, each) if gpus else (4, {"cpu": 8_000, "memory": 32 * 2**30})
     return Gang(Resources(requests) * pods, pods, (PodSet(pods, Resources(requests)),))
@@ -224,7 +224,7 @@ Action = Callable[[datetime], Awaitable[None]]
 
 @dataclass
 class Story:
-    """The dispatcher's part is played by its own planning and stores, time by what is due next."""
+    """The dispatcher's own planning and stores with a simulated clock: the next due event sets the time."""
 
     database: Database
     leadership: Leadership
@@ -244,7 +244,7 @@ class Story:
         self._last: list[CapacitySample] = []
 
     async def tell(self) -> None:
-        """Live it up to its end, and keep house as the leader does."""
+        """Simulates up to the end, with the leader's housekeeping."""
         await self._queue.ensure_partitions(FIRST_DAY)
         self._script()
         while self._due and self._due[0][0] <= END:
@@ -281,7 +281,7 @@ class Story:
                 self._follow(await self._commit(change), now)
 
     def _follow(self, record: Record, now: datetime) -> None:
-        """See to what comes of a decision by itself."""
+        """Schedules the consequences of a decision."""
         if record.phase is Phase.DISPATCHING:
             cluster = self.clusters[_cluster_of(record)]
             self._at(now + timedelta(seconds=cluster.seconds_to_create), self._if_still(record, self._create))
@@ -289,7 +289,7 @@ class Story:
             self._at(now + BOUND, _nothing)
 
     def _if_still(self, record: Record, step: Callable[[Record, datetime], Awaitable[None]]) -> Action:
-        """The step, unless that attempt is over by then."""
+        """The step; nothing once that attempt is over."""
 
         async def act(now: datetime) -> None:
             there = self._records[record.uid]
@@ -399,7 +399,7 @@ class Story:
         ]
 
     async def _commit(self, change: Change) -> Record:
-        """Write a step, and remember what it makes of queue and capacity."""
+        """Writes a step, and updates queue and capacity."""
         (record,) = (await self._queue.commit([change])).accepted
         self._records[record.uid] = record
         if record.phase is Phase.QUEUED:
@@ -414,7 +414,7 @@ class Story:
 
 
 async def _nothing(now: datetime) -> None:
-    """Only have a cycle run then."""
+    """Changes nothing: only a cycle runs then."""
 
 
 def _run_of(job: Job, record: Record) -> tuple[float, End]:

@@ -1,11 +1,10 @@
 """One running cluster: etcd, the API server, the controller manager, the scheduler, and KWOK for the nodes.
 
-Everything is real but the kubelets. A plane has a folder of its own (certificates, kubeconfig, etcd's data)
-and ports of its own; several run side by side. All of it is thrown away at the end, so nothing is flushed to
-disk and everything is ended with SIGKILL: an API server that is asked politely drains its watches for a
-minute.
+Everything is real except the kubelets. A plane has its own folder (certificates, kubeconfig, etcd's data) and its own
+ports, so several run side by side. All of it is deleted at the end, so nothing is flushed to disk, and every process
+ends with SIGKILL: on SIGTERM an API server drains its watches for a minute.
 
-It never looks at the KUBECONFIG or the home folder of whoever runs it.
+A plane never reads the KUBECONFIG or the home folder of its user.
 """
 
 import asyncio
@@ -42,16 +41,15 @@ POLL_SECONDS = 0.05
 
 
 class NotReady(Exception):
-    """The cluster did not come to the state that was waited for in time."""
+    """The cluster did not reach the expected state in time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a plane should hold when it is up.
+    """The contents of a plane once it is up.
 
-    CRDs given here are served before the controller manager starts. Those that come later are known to its
-    garbage collector and its quota controller only after up to 30 seconds, and until then owner references to
-    them collect nothing.
+    CRDs given here are served before the controller manager starts. Its garbage collector and its quota controller see
+    later ones only after up to 30 seconds; until then owner references to them collect nothing.
     """
 
     nodes: int = 4
@@ -60,7 +58,7 @@ class Wanted:
 
 
 class Plane:
-    """One cluster. Create it, `up()` it, use it; its supervisor ends it, or `down()` does."""
+    """One cluster. Create it, `up()` it, use it; its supervisor or `down()` ends it."""
 
     def __init__(
         self, supervisor: Supervisor, binaries: Binaries, name: str = "hub", wanted: Wanted | None = None
@@ -85,16 +83,16 @@ class Plane:
 
     @property
     def environment(self) -> dict[str, str]:
-        """What kubectl needs to know to mean this cluster.
+        """The environment with which kubectl uses this cluster.
 
-        Its discovery cache is the cluster's own, because ports are used again, and the preferences a user may
-        have (kuberc) are not read.
+        The discovery cache is the cluster's own, because ports are reused. The user's kubectl preferences (kuberc) are
+        off.
         """
         cache = self.folder / "kubectl-cache"
         return {"KUBECONFIG": str(self.kubeconfig), "KUBECACHEDIR": str(cache), "KUBERC": "off"}
 
     def up(self, timeout: float = READY_SECONDS) -> None:
-        """Start everything and return when the cluster is ready: nodes usable, `default` able to hold pods.
+        """Starts everything and returns when the cluster is ready: nodes usable, `default` able to hold pods.
 
         Raises `ProcessDied` with the end of its log if a component ends, `NotReady` when the time is up.
         """
@@ -105,7 +103,7 @@ class Plane:
         self._wait("the API server answers", self._is_serving, deadline)
         for path in self.wanted.crds:
             self._install(path, deadline)
-        # The controller manager gives up if that takes longer than ten seconds, as it may on a busy machine.
+        # On a busy machine this may take longer than ten seconds, after which the controller manager exits.
         self._wait("the API server is ready", self._is_ready, deadline)
         for name in COMPONENTS:
             self.start_component(name)
@@ -114,41 +112,41 @@ class Plane:
         self._wait("every node is usable", self._has_usable_nodes, deadline)
 
     def abandon(self) -> None:
-        """Let `up`, which another thread is in, raise `NotReady` now."""
+        """Makes `up`, which runs in another thread, raise `NotReady` now."""
         self._abandoned.set()
 
     def down(self) -> None:
-        """End everything and give the ports back. Safe to repeat."""
+        """Ends everything and releases the ports. Safe to repeat."""
         while self._processes:
             self._supervisor.stop(self._processes.popitem()[1])
         self._ports.release()
 
     def check(self) -> None:
-        """Raise `ProcessDied` if a component has ended that nobody ended on purpose."""
+        """Raises `ProcessDied` if a component has ended unexpectedly."""
         for process in tuple(self._processes.values()):
             process.check()
 
     async def kill_apiserver(self) -> None:
-        """End the API server as a crash would; its data and its port are kept."""
+        """Ends the API server like a crash; its data and its port are kept."""
         await asyncio.to_thread(self._stop, "kube-apiserver")
 
     async def start_apiserver(self) -> None:
-        """Start it again and return when it is ready."""
+        """Starts the API server again and returns when it is ready."""
         await asyncio.to_thread(self._start_apiserver)
         deadline = time.monotonic() + READY_SECONDS
         await asyncio.to_thread(self._wait, "the API server is ready", self._is_ready, deadline)
 
     async def restart_apiserver(self) -> None:
-        """Kill it and start it again: every watch breaks, nothing is lost."""
+        """Kills the API server and starts it again: every watch breaks, no data is lost."""
         await self.kill_apiserver()
         await self.start_apiserver()
 
     async def kill_component(self, name: str) -> None:
-        """End one of `COMPONENTS`; without `kwok`, nodes fall silent and pods stay as they are."""
+        """Ends one of `COMPONENTS`; without `kwok`, node leases expire and pods keep their state."""
         await asyncio.to_thread(self._stop, name)
 
     def start_component(self, name: str) -> None:
-        """Start one of `COMPONENTS`, and do not wait for it."""
+        """Starts one of `COMPONENTS`, without waiting for it."""
         flags: Mapping[str, Callable[[], list[str]]] = {
             "kube-controller-manager": self._controller_manager_flags,
             "kube-scheduler": self._scheduler_flags,
@@ -158,7 +156,7 @@ class Plane:
         self._start(name, [*program, *flags[name]()])
 
     async def create_namespace(self, name: str) -> None:
-        """Create a namespace and return when pods may be created in it: its service account exists."""
+        """Creates a namespace and returns when pods can be created in it: its service account exists."""
         await asyncio.to_thread(
             self.client.apply, f"/api/v1/namespaces/{name}", named("v1", "Namespace", name)
         )
@@ -173,10 +171,10 @@ class Plane:
         rules: Sequence[Mapping[str, Any]],
         valid_for: timedelta = timedelta(hours=24),
     ) -> Path:
-        """Return a kubeconfig that may do what these RBAC rules say, cluster-wide, and nothing else.
+        """A kubeconfig with the rights of these RBAC rules, cluster-wide, and no others.
 
-        The namespace must exist. Repeating it with other rules changes what the identity may do; deleting the
-        ServiceAccount revokes it.
+        The namespace must exist. A repeat with other rules changes the rights of the identity; deletion of the
+        ServiceAccount revokes them.
         """
         path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}"
         role = f"testbed:{namespace}:{name}"
@@ -231,7 +229,7 @@ class Plane:
             f"--kubeconfig={self.folder / 'kube-controller-manager.kubeconfig'}",
             "--leader-elect=false",
             "--secure-port=0",
-            # It makes this folder, by default one of the system's.
+            # The API server creates this folder; the default is a system folder.
             f"--flex-volume-plugin-dir={self.folder / 'flexvolumes'}",
             f"--root-ca-file={self._certificates.ca}",
             f"--service-account-private-key-file={self._certificates.service_account_key}",
@@ -248,7 +246,7 @@ class Plane:
 
     def _write_files(self) -> None:
         tokens = {each: secrets.token_hex(16) for each in COMPONENTS} | {"admin": self.admin_token}
-        # Told apart by name in managedFields; all may do everything, before RBAC has its roles.
+        # Different names show in managedFields; all have full rights, even before RBAC has its roles.
         lines = (f'{token},{user},{user},"system:masters"\n' for user, token in tokens.items())
         write_private(self.folder / "tokens.csv", "".join(lines))
         for each in COMPONENTS:
@@ -312,7 +310,7 @@ class Plane:
             return False
 
     def _is_serving(self) -> bool:
-        # Admission is what comes up last of what a write needs.
+        # Of the parts that a write needs, admission is ready last.
         return "metadata" in self.client.request("POST", f"{NODES}?dryRun=All", probe_node())
 
     def _is_ready(self) -> bool:
@@ -331,32 +329,32 @@ class Plane:
 
 
 def up_all(planes: Sequence[Plane]) -> None:
-    """Start several planes at once and return when all are ready; raises what the first to fail raised."""
+    """Starts several planes at once and returns when all are ready; raises the first error."""
     with ThreadPoolExecutor(max(1, len(planes))) as pool:
         starting = [pool.submit(each.up) for each in planes]
         try:
             for started in as_completed(starting):
                 started.result()
         except BaseException:
-            # The pool waits for its threads, and an interrupted user should not.
+            # The pool waits for its threads, but Ctrl-C must end at once.
             for each in planes:
                 each.abandon()
             raise
 
 
 def named(version: str, kind: str, name: str, namespace: str | None = None) -> dict[str, Any]:
-    """Return an object that is only a name."""
+    """An object that has only a name."""
     metadata = {"name": name} | ({"namespace": namespace} if namespace else {})
     return {"apiVersion": version, "kind": kind, "metadata": metadata}
 
 
 def probe_node() -> dict[str, Any]:
-    """Return a node that is only ever posted as a dry run."""
+    """A node that is only posted as a dry run."""
     return named("v1", "Node", "probe")
 
 
 def binding(role: str, namespace: str, name: str) -> dict[str, Any]:
-    """Return what a binding of a cluster role to a service account says."""
+    """The body of a binding of a cluster role to a service account."""
     return {
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
         "subjects": [{"kind": "ServiceAccount", "name": name, "namespace": namespace}],
@@ -364,7 +362,7 @@ def binding(role: str, namespace: str, name: str) -> dict[str, Any]:
 
 
 def scheduler_configuration(kubeconfig: Path) -> dict[str, Any]:
-    """Return a scheduler that does not keep a test waiting: what did not fit is tried again within 2 s."""
+    """A scheduler that retries pods that did not fit within 2 s, so that tests do not wait."""
     return {
         "apiVersion": "kubescheduler.config.k8s.io/v1",
         "kind": "KubeSchedulerConfiguration",
@@ -376,20 +374,20 @@ def scheduler_configuration(kubeconfig: Path) -> dict[str, Any]:
 
 
 def kubectl_script(environment: Mapping[str, str], kubectl: Path) -> str:
-    """Return a kubectl for one cluster."""
+    """A kubectl for one cluster."""
     settings = " ".join(f"{name}={shlex.quote(value)}" for name, value in environment.items())
     return f'#!/bin/sh\nexport {settings}\nexec {shlex.quote(str(kubectl))} "$@"\n'
 
 
 def fresh(folder: Path) -> Path:
-    """Return the folder, empty: what an earlier run left would be served as this cluster's."""
+    """The folder, emptied: this cluster would otherwise serve the data of an earlier run."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, mode=0o700)
     return folder
 
 
 def write_private(path: Path, text: str) -> Path:
-    """Write a file that only its owner can read."""
+    """Writes a file that only its owner can read."""
     path.touch(mode=0o600)
     path.write_text(text)
     return path

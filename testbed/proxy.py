@@ -1,11 +1,11 @@
-"""A proxy before an API server: passes everything on, remembers it, and fails where a test says.
+"""A proxy before an API server: forwards everything, records it, and fails where a test says.
 
-The wires are real: TLS on both sides, the caller's own token, watches streamed as they come. A `Fault` is
-what befalls one exchange; `Rules` say which one, by counting. The proxy invents nothing else: without a rule
-it is not noticed, and what it was told to lose is lost by cutting the connection, as a network does.
+The connections are real: TLS on both sides, the caller's own token, streamed watches. A `Fault` is applied to one
+exchange; `Rules` choose the exchange by counting. Without a rule the proxy changes nothing. A lost message is a cut
+connection, as in a network.
 
-It runs in the event loop of whoever tests, so a fault can hold an exchange until something else has happened
-(a process killed, a lease run out): nobody needs to guess how long that takes.
+The proxy runs in the event loop of the test, so a fault can hold an exchange until something else has happened (a
+process was killed, a lease expired), without guessed delays.
 """
 
 from __future__ import annotations
@@ -30,20 +30,20 @@ PASSED_ON: Final = ("Accept", "Authorization", "Content-Type", "User-Agent")
 PASSED_BACK: Final = ("Content-Type", "Retry-After")
 
 Act = Callable[[], Awaitable[None]]
-"""What a test does at a moment of an exchange; the exchange waits for it."""
+"""An action of a test at one moment of an exchange, which waits for it."""
 T = TypeVar("T")
 
 
-# --- what may befall an exchange ---------------------------------------------------------------------
+# --- faults ------------------------------------------------------------------------------------------
 
 
 async def nothing() -> None:
-    """Let it go on."""
+    """Does nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer of the proxy's own."""
+    """An answer by the proxy itself."""
 
     status: int
     body: bytes = b""
@@ -52,18 +52,18 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What befalls one exchange, in the order of these fields."""
+    """A fault of one exchange, in the order of these fields."""
 
     before: Act = nothing
-    """Awaited when all of the request is here and nothing of it was forwarded."""
+    """Awaited after the whole request arrived and before any of it is forwarded."""
     reply: Reply | None = None
-    """Answered by the proxy instead of being forwarded."""
+    """Sent by the proxy, which then does not forward the request."""
     forward: bool = True
-    """False: cut instead of being forwarded."""
+    """False: the connection is cut instead of forwarding the request."""
     after: Act = nothing
-    """Awaited when the server has answered and nothing of the answer was passed on."""
+    """Awaited after the server has answered and before any of the answer is passed on."""
     pass_on: bool = True
-    """False: cut instead of the answer being passed on; the server has done what it was asked."""
+    """False: the connection is cut instead of passing on the answer; the server has carried out the request."""
 
 
 NO_FAULT: Final = Fault()
@@ -72,24 +72,24 @@ CUT_AFTER_APPLIED: Final = Fault(pass_on=False)
 
 
 class Gate:
-    """Holds whoever passes until it is opened, and tells when somebody stands before it."""
+    """Holds exchanges until it is open, and shows when one has reached it."""
 
     def __init__(self) -> None:
         self.reached = asyncio.Event()
         self._opened = asyncio.Event()
 
     async def __call__(self) -> None:
-        """Wait until it is opened."""
+        """Waits until it is open."""
         self.reached.set()
         await self._opened.wait()
 
     def open(self) -> None:
-        """Let all pass from now on."""
+        """Lets all pass from now on."""
         self._opened.set()
 
 
 def pause(seconds: float) -> Act:
-    """Return an act that only takes time."""
+    """An act that only takes time."""
 
     async def act() -> None:
         await asyncio.sleep(seconds)
@@ -98,7 +98,7 @@ def pause(seconds: float) -> Act:
 
 
 def refused(status: int, reason: str = "", message: str = "the proxy says no") -> Fault:
-    """Return the fault of an API server that answers with a Status, and does nothing."""
+    """The fault of an API server that answers with a Status and does nothing else."""
     body = {"kind": "Status", "apiVersion": "v1", "status": "Failure"}
     said = body | {"code": status, "reason": reason, "message": message}
     headers = {"Content-Type": "application/json"} | ({"Retry-After": "1"} if status == 429 else {})
@@ -112,12 +112,12 @@ class Rule(Generic[T]):
         self.fault = fault
         self.matched = 0
         self.struck = asyncio.Event()
-        """Set once it has been applied, before anything of the fault happens."""
+        """Set once the rule was applied, before its fault begins."""
         self._matches = matches
         self._due = range(nth, nth + times)
 
     def meet(self, exchange: T) -> bool:
-        """Count the exchange if it matches; true if the fault is its lot."""
+        """Counts the exchange if it matches; True if the fault applies to it."""
         if not self._matches(exchange):
             return False
         self.matched += 1
@@ -128,7 +128,7 @@ class Rule(Generic[T]):
 
 
 class Rules(Generic[T]):
-    """What was seen, and what befalls what is to come."""
+    """The exchanges so far, and the rules for the next ones."""
 
     def __init__(self) -> None:
         self.seen: list[T] = []
@@ -137,17 +137,17 @@ class Rules(Generic[T]):
     def on(
         self, matches: Callable[[T], bool], fault: Fault = NO_FAULT, *, nth: int = 1, times: int = 1
     ) -> Rule[T]:
-        """Add a rule; it counts from now on. Where several strike at once, the oldest does."""
+        """Adds a rule; it counts from now on. If several rules apply, the oldest wins."""
         rule = Rule(matches, fault, nth, times)
         self._rules.append(rule)
         return rule
 
     def clear(self) -> None:
-        """Forget every rule; what they hold stays held."""
+        """Removes every rule; exchanges that are held stay held."""
         self._rules.clear()
 
     def meet(self, exchange: T) -> Fault:
-        """Note an exchange that has begun, and return what befalls it."""
+        """Records a new exchange, and returns its fault."""
         self.seen.append(exchange)
         struck = [rule for rule in self._rules if rule.meet(exchange)]
         return struck[0].fault if struck else NO_FAULT
@@ -158,7 +158,7 @@ class Rules(Generic[T]):
 
 @dataclass(slots=True)
 class Exchange:
-    """A request and what became of it; `status` is the server's answer, 0 as long as it gave none."""
+    """A request and its result; `status` is the server's answer, 0 without one."""
 
     method: str
     path: str
@@ -168,12 +168,12 @@ class Exchange:
 
     @property
     def is_write(self) -> bool:
-        """Whether it may change something."""
+        """True if it may change something."""
         return self.method in WRITES
 
     @property
     def is_watch(self) -> bool:
-        """Whether its answer has no end."""
+        """True if its answer has no end."""
         return "watch" in self.query
 
     @property
@@ -198,7 +198,7 @@ class ApiProxy:
 
     @classmethod
     def of(cls, plane: Plane) -> Self:
-        """Return a proxy before a plane's API server, with the plane's own serving certificate."""
+        """A proxy before a plane's API server, with the plane's own serving certificate."""
         made = plane.folder / "certificates"
         serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         serving.load_cert_chain(made / "serving.crt", made / "serving.key")
@@ -215,19 +215,19 @@ class ApiProxy:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        # The server would wait for watches and for what is held, and both may take forever.
+        # The server would wait for watches and for held exchanges, and both may take forever.
         end(self._running)
         await self._runner.cleanup()
         await self._session.close()
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The address of the proxy."""
         scheme = "http" if self._serving is None else "https"
         return f"{scheme}://127.0.0.1:{self._runner.addresses[0][1]}"
 
     def kubeconfig(self, plane: Plane) -> Path:
-        """Write the plane's kubeconfig with our address in it, and return its path."""
+        """Writes the plane's kubeconfig with the proxy's address, and returns its path."""
         content = yaml.safe_load(plane.kubeconfig.read_text())
         for each in content["clusters"]:
             each["cluster"]["server"] = self.url
@@ -239,15 +239,15 @@ class ApiProxy:
         return [each for each in self.rules.seen if each.is_write]
 
     def cut_watches(self) -> None:
-        """Cut every watch that runs now."""
+        """Cuts every watch that runs now."""
         end(self._watches)
 
     def freeze(self) -> None:
-        """Go on taking what comes, and pass nothing on either way, also of watches that run."""
+        """Receives everything and passes nothing on, in both directions, also for running watches."""
         self._flowing.clear()
 
     def thaw(self) -> None:
-        """Pass on all that was held since `freeze`, however late that is."""
+        """Passes on everything that was held since `freeze`, however late."""
         self._flowing.set()
 
     async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
@@ -302,7 +302,7 @@ class ApiProxy:
     async def _stream(
         self, request: web.BaseRequest, answer: aiohttp.ClientResponse, headers: Mapping[str, str]
     ) -> web.StreamResponse:
-        """Pass an answer on as it comes."""
+        """Passes an answer on as it arrives."""
         response = web.StreamResponse(status=answer.status, headers=dict(headers))
         await response.prepare(request)
         async for chunk in answer.content.iter_any():
@@ -312,19 +312,19 @@ class ApiProxy:
 
 
 def end(handlers: set[asyncio.Task[Any]]) -> None:
-    """End what is being handled; its connection goes with it."""
+    """Cancels the present exchange and its connection."""
     for handler in tuple(handlers):
         handler.cancel()
 
 
 def cut(request: web.BaseRequest) -> NoReturn:
-    """Cut the connection; whatever had been written to it may be lost."""
+    """Cuts the connection; data written to it may be lost."""
     if request.transport is not None:
         request.transport.abort()
-    # The one exception that the server takes without a word and without an answer.
+    # The only exception for which the server neither logs nor answers.
     raise asyncio.CancelledError
 
 
 def chosen(headers: Mapping[str, str], names: tuple[str, ...]) -> dict[str, str]:
-    """Return those headers that concern both sides; the others are each connection's own."""
+    """The headers that concern both sides; the others belong to each connection."""
     return {name: headers[name] for name in names if name in headers}

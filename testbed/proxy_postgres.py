@@ -1,8 +1,8 @@
 """A proxy before Postgres that sees every COMMIT, and fails there if a test says so.
 
-It reads the wire protocol as far as transactions go: which statements a session sent since its transaction
-began, when it sends COMMIT, and when the server has answered that. Everything else passes as it comes. It
-refuses encryption, which it could not read, and knows of no COPY, no pipelines of several transactions.
+It reads the wire protocol only for transactions: the statements since the begin of a session's transaction, its COMMIT,
+and the server's answer to that. Everything else passes unchanged. It refuses encryption, which it cannot read, and
+supports neither COPY nor pipelines of several transactions.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ DEFAULT_PORT: Final = 5432
 
 @dataclass(slots=True)
 class Commit:
-    """A transaction whose client sent COMMIT; `applied` once the server said that it is committed."""
+    """A transaction whose client sent COMMIT; `applied` once the server has confirmed the commit."""
 
     statements: tuple[str, ...]
     applied: bool = False
 
 
 class Conversation:
-    """What the client of one session says, as far as transactions are concerned."""
+    """The transactions of one session, from the messages of its client."""
 
     def __init__(self) -> None:
         self._prepared: dict[bytes, str] = {}
         self._statements: list[str] = []
 
     def hear(self, message: bytes) -> Commit | None:
-        """Take in one message, of type, length and content; a commit if it asks for one."""
+        """Reads one message of this type, length and content; returns a commit if it requests one."""
         kind, content = message[:1], message[5:]
         match kind:
             case b"Q":
@@ -73,7 +73,7 @@ class Conversation:
 
 
 class PostgresProxy:
-    """Use as an async context manager; `url` leads through it, to the same database as the URL given."""
+    """Use as an async context manager; `url` leads through it, to the database of the given URL."""
 
     def __init__(self, url: str) -> None:
         self.rules: Rules[Commit] = Rules()
@@ -102,7 +102,7 @@ class PostgresProxy:
         return f"postgresql://{authority}127.0.0.1:{port}/{database}?sslmode=disable&gssencmode=disable"
 
     def cut(self) -> None:
-        """Cut every session there is now; what happens at a commit still happens to its end."""
+        """Cuts every present session; faults at commits still run to their end."""
         for session in self._sessions.values():
             session.cut()
 
@@ -111,13 +111,13 @@ class PostgresProxy:
         try:
             server = await self._connect()
         except OSError:
-            client.cut()  # the server is away, and so are we
+            client.cut()  # the server is away, so the proxy is, too
             return
         task = asyncio.current_task()
         assert task is not None  # noqa: S101  # a coroutine always runs in a task
         session = self._sessions[task] = Session(client, server, self.rules)
         try:
-            # That either side goes away, at any point, is what this is for.
+            # Either side may close at any point: tests cause that.
             with contextlib.suppress(OSError, EOFError):
                 await session.run()
         finally:
@@ -138,13 +138,13 @@ class Side:
         self._writer = writer
 
     async def opening(self) -> tuple[int, bytes]:
-        """The code and the whole of a message of the kind that has no type: those before a session."""
+        """The code and the whole of a message without a type: the messages before a session."""
         head = await self._reader.readexactly(8)
         length, code = struct.unpack("!ii", head)
         return code, head + await self._reader.readexactly(length - 8)
 
     async def messages(self) -> AsyncIterator[bytes]:
-        """Every message, whole, until the end."""
+        """Every whole message, until the end."""
         with contextlib.suppress(asyncio.IncompleteReadError):
             while True:
                 head = await self._reader.readexactly(5)
@@ -152,12 +152,12 @@ class Side:
                 yield head + await self._reader.readexactly(length - 4)
 
     async def send(self, message: bytes) -> None:
-        """Send, and wait while the other end takes nothing."""
+        """Sends, and waits while the other end takes nothing."""
         self._writer.write(message)
         await self._writer.drain()
 
     def cut(self) -> None:
-        """Cut the connection."""
+        """Cuts the connection."""
         self._writer.transport.abort()
 
 
@@ -170,11 +170,11 @@ class Session:
         self._rules = rules
         self._asked: tuple[Commit, Fault] | None = None
         self._pumps: list[asyncio.Task[None]] = []
-        # What a fault does is done to its end, even if it is what makes a side go away.
+        # A fault runs to its end, even if it makes a side close.
         self._acting = asyncio.Lock()
 
     async def run(self) -> None:
-        """Pass messages on until either side goes or a fault cuts both."""
+        """Passes messages on until either side closes or a fault cuts both."""
         try:
             if await self._open():
                 self._pumps = [asyncio.create_task(self._up()), asyncio.create_task(self._down())]
@@ -184,18 +184,18 @@ class Session:
             await asyncio.gather(*self._pumps, return_exceptions=True)
 
     def cut(self) -> None:
-        """Cut both connections, which ends `run` when nothing is held."""
+        """Cuts both connections, which ends `run` unless a fault holds it."""
         self._client.cut()
         self._server.cut()
 
     def end(self) -> None:
-        """Cut both connections, and give up whatever is held."""
+        """Cuts both connections, and cancels everything held."""
         self.cut()
         for pump in self._pumps:
             pump.cancel()
 
     async def _open(self) -> bool:
-        """Pass the startup message on; false if this was no session but a request to cancel."""
+        """Passes the startup message on; False for a request to cancel, which is no session."""
         while True:
             code, message = await self._client.opening()
             if code in (SSL_REQUEST, ENCRYPTION_REQUEST):
@@ -215,7 +215,7 @@ class Session:
             pass
 
     async def _ask(self, commit: Commit) -> bool:
-        """Let happen what befalls a commit on its way; false if it goes no further."""
+        """Applies the faults of a commit; False if it is not passed on."""
         fault = self._rules.meet(commit)
         async with self._acting:
             await fault.before()

@@ -1,7 +1,7 @@
-"""What KubeRay's operator makes of a RayCluster, as functions of values: pods, services and status.
+"""The objects that KubeRay's operator makes from a RayCluster, as functions of values: pods, services and status.
 
-With KubeRay's labels, owner references, injected containers and sticky "ready". Part of the stand-in for that
-operator (`testbed.kuberay`), which watches and writes.
+They have KubeRay's labels, owner references, injected containers and sticky "ready". `testbed.kuberay` watches and
+writes.
 """
 
 import json
@@ -27,7 +27,7 @@ FINISHED = ("Succeeded", "Failed")
 
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """A place for one pod; replica and host are told apart only in groups of several hosts per replica."""
+    """A place for one pod; replica and host differ only in groups with several hosts for each replica."""
 
     group: str
     replica: int
@@ -36,14 +36,14 @@ class Slot:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do so that the pods become those of the RayCluster."""
+    """The changes after which the pods are those of the RayCluster."""
 
     create: tuple[Slot, ...] = ()
     delete: tuple[str, ...] = ()
 
 
 def problem_with(cluster: Json) -> str | None:
-    """Say why KubeRay would refuse this spec, or None."""
+    """Why KubeRay would refuse this spec; None if it would not."""
     spec = cluster.get("spec") or {}
     if len(cluster["metadata"]["name"]) > LONGEST_NAME:
         return f"the name is longer than {LONGEST_NAME} characters"
@@ -58,7 +58,7 @@ def problem_with(cluster: Json) -> str | None:
 
 
 def make_refusal(cluster: Json, problem: str) -> Json:
-    """Build the Event by which KubeRay says that it leaves a RayCluster alone."""
+    """The Event by which KubeRay reports that it ignores a RayCluster."""
     metadata = cluster["metadata"]
     namespace, name = metadata["namespace"], metadata["name"]
     told = {"kind": "RayCluster", "namespace": namespace, "name": name, "uid": metadata["uid"]}
@@ -75,7 +75,7 @@ def make_refusal(cluster: Json, problem: str) -> Json:
 
 
 def desired_slots(spec: Json) -> tuple[Slot, ...]:
-    """List the places of all pods: the head's first, then those of the groups in their order."""
+    """The places of all pods: the head's first, then those of the groups in their order."""
     workers = (
         Slot(group["groupName"], replica, host)
         for group in _groups(spec)
@@ -86,10 +86,10 @@ def desired_slots(spec: Json) -> tuple[Slot, ...]:
 
 
 def plan_pods(cluster: Json, pods: Sequence[Json]) -> Plan:
-    """Compare the pods of a RayCluster with those it should have.
+    """The changes that turn the present pods of a RayCluster into the desired ones.
 
-    Finished pods are deleted and made anew, a head only once the old one is gone; pods that somebody is
-    deleting keep their place until they are gone.
+    Finished pods are deleted and created again, a head only once the old one is gone. Pods in deletion keep their place
+    until they are gone.
     """
     spec = cluster["spec"]
     if spec.get("suspend"):
@@ -109,7 +109,7 @@ def plan_pods(cluster: Json, pods: Sequence[Json]) -> Plan:
 
 
 def make_pod(cluster: Json, slot: Slot) -> Json:
-    """Build the pod for a place, with what KubeRay adds to its template."""
+    """The pod for a place, with KubeRay's additions to its template."""
     spec, name = cluster["spec"], cluster["metadata"]["name"]
     is_head = slot.group == HEAD_GROUP
     group = _head(spec) if is_head else next(one for one in _groups(spec) if one["groupName"] == slot.group)
@@ -138,7 +138,7 @@ def make_pod(cluster: Json, slot: Slot) -> Json:
 
 
 def make_services(cluster: Json) -> list[Json]:
-    """Build the head's service, and one more for the hosts where a replica has several."""
+    """The head's service, and one more for the hosts if a replica has several."""
     spec, name = cluster["spec"], cluster["metadata"]["name"]
     head = _service(cluster, f"{name}-head-svc", {CLUSTER_LABEL: name, TYPE_LABEL: "head"}, _head_ports(spec))
     if all(_hosts(group) == 1 for group in _groups(spec)):
@@ -147,7 +147,7 @@ def make_services(cluster: Json) -> list[Json]:
 
 
 def make_status(cluster: Json, pods: Sequence[Json], failure: str | None, now: str) -> Json:
-    """Project the pods on the status; `ready` and RayClusterProvisioned stay true, as in KubeRay."""
+    """The status, projected from the pods; `ready` and RayClusterProvisioned stay true, as in KubeRay."""
     spec, old = cluster["spec"], cluster.get("status") or {}
     slots = desired_slots(spec)
     heads = [pod for pod in pods if _group_of(pod) == HEAD_GROUP]
@@ -190,7 +190,7 @@ def make_status(cluster: Json, pods: Sequence[Json], failure: str | None, now: s
 
 
 def patch_for(old: Json, new: Json, now: str) -> Json | None:
-    """Return the merge patch that makes one status of the other, or None if it says the same already."""
+    """The merge patch from one status to the other; None if they are equal."""
     changed = {key: value for key, value in new.items() if old.get(key) != value}
     return {**changed, "lastUpdateTime": now} if changed else None
 
@@ -223,7 +223,7 @@ def _hosts(group: Json) -> int:
 
 
 def _by_group(spec: Json, pods: Iterable[Json]) -> dict[str, list[Slot]]:
-    """Sort the places by group; a group that only has pods left has none."""
+    """The places by group; a group without desired pods has none."""
     groups: dict[str, list[Slot]] = {_group_of(pod): [] for pod in pods}
     for slot in desired_slots(spec):
         groups.setdefault(slot.group, []).append(slot)
@@ -231,7 +231,7 @@ def _by_group(spec: Json, pods: Iterable[Json]) -> dict[str, list[Slot]]:
 
 
 def _compare(slots: list[Slot], pods: list[Json], unwanted: set[str]) -> tuple[list[Slot], list[Json]]:
-    """Return the places without a pod and the pods without a place; unwanted pods have none."""
+    """The places without a pod and the pods without a place; unwanted pods have none."""
     free = list(slots)
     surplus = []
     for pod in sorted(
@@ -404,7 +404,7 @@ def _was(status: Json, condition_type: str) -> bool:
 
 
 def _conditions(old: list[Json], facts: Mapping[str, _Fact], now: str) -> list[Json]:
-    """Bring the list up to date; what was never true needs no entry, but for the two that always have one."""
+    """The updated list; a condition that was never true is absent, except for the two that are always present."""
     before = {one["type"]: one for one in old}
     always = ("HeadPodReady", "RayClusterProvisioned")
     return [

@@ -1,8 +1,8 @@
-"""What there is to see in a small cluster at one moment: values in, a table's cells out, no I/O.
+"""The visible state of a small cluster at one moment: values in, a table's cells out, no I/O.
 
-A scene is made of what the API server lists and of who waits by the database. It does not ask the dispatcher
-what it made, but looks for anything that bears an AppWrapper's name, so that it can tell when there is
-something that should not be.
+A scene is made from lists of the API server and from the queue in the database. It does not ask the dispatcher which
+objects it created, but looks for every object with an AppWrapper's name, so it also finds objects that should not
+exist.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Json = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Lists:
-    """What was read, one list a kind."""
+    """The objects that were read, one list for each kind."""
 
     appwrappers: Sequence[Json] = ()
     nodes: Sequence[Json] = ()
@@ -33,7 +33,7 @@ class Lists:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One AppWrapper; `exists` names everything there is of it."""
+    """One AppWrapper; `exists` names every object of it."""
 
     name: str
     position: int | None
@@ -45,7 +45,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Scene:
-    """All AppWrappers of the story so far, and the GPUs they compete for."""
+    """All AppWrappers so far, and the GPUs that they compete for."""
 
     rows: tuple[Row, ...]
     free_gpus: int
@@ -53,19 +53,19 @@ class Scene:
 
     @classmethod
     def of(cls, names: Sequence[str], lists: Lists, positions: Mapping[str, int | None]) -> Self:
-        """Put together what was read about the AppWrappers of these names."""
+        """The scene of the AppWrappers with these names."""
         gpus = sum(gpus_of_node(each) for each in lists.nodes)
         held = sum(gpus_of_pod(each) for each in lists.pods)
         rows = tuple(row_of(each, lists, positions.get(each)) for each in names)
         return cls(rows, gpus - held, gpus)
 
     def row(self, name: str) -> Row:
-        """Return one AppWrapper's row; raises `StopIteration` if it is not in the story yet."""
+        """The row of one AppWrapper; raises `StopIteration` if it does not exist yet."""
         return next(each for each in self.rows if each.name == name)
 
 
 def row_of(name: str, lists: Lists, position: int | None) -> Row:
-    """Describe one AppWrapper."""
+    """The row of one AppWrapper."""
     found = next((each for each in lists.appwrappers if name_of(each) == name), None)
     status = {} if found is None else found.get("status", {})
     uid = name if found is None else found["metadata"]["uid"]
@@ -80,27 +80,27 @@ def row_of(name: str, lists: Lists, position: int | None) -> Row:
 
 
 def reason_of(status: Json) -> str:
-    """Why it waits, else the reason of the condition it is in."""
+    """Why it waits, else the reason of its present condition."""
     waiting = status.get("waiting", {}).get("message")
     reasons = {each["type"]: each.get("reason", "") for each in status.get("conditions", ())}
     return str(waiting or reasons.get(status.get("queuejobstate"), ""))
 
 
 def pods_of(pods: Sequence[Json]) -> str:
-    """Count pods by what they are doing: `2 running`."""
+    """The counts of pods by state: `2 running`."""
     counts = Counter(doing(each) for each in pods)
     return ", ".join(f"{count} {word}" for word, count in sorted(counts.items())) or "none"
 
 
 def doing(pod: Json) -> str:
-    """Say what a pod does, in one word."""
+    """The state of a pod, in one word."""
     if "deletionTimestamp" in pod["metadata"]:
         return "ending"
     return str(pod.get("status", {}).get("phase", "Pending")).lower()
 
 
 def exists_of(names: Set[str], lists: Lists) -> tuple[str, ...]:
-    """Name what there is in the cluster that bears one of these names."""
+    """The objects in the cluster with one of these names."""
     kinds = {"RayCluster": lists.rayclusters, "Pod": lists.pods, "Service": lists.services}
     return tuple(
         f"{kind} {name_of(each)}"
@@ -111,22 +111,22 @@ def exists_of(names: Set[str], lists: Lists) -> tuple[str, ...]:
 
 
 def names_of(thing: Json) -> Set[str]:
-    """Return what an object goes by: its name and all its labels say, which is how its owner is found."""
+    """The names that lead to an object's owner: its own name and the values of its labels."""
     return {name_of(thing), *thing["metadata"].get("labels", {}).values()}
 
 
 def name_of(thing: Json) -> str:
-    """Return the name of an object."""
+    """The name of an object."""
     return str(thing["metadata"]["name"])
 
 
 def gpus_of_node(node: Json) -> int:
-    """Count what a node offers."""
+    """The number of GPUs of a node."""
     return int(node["status"]["allocatable"].get(GPU, 0))
 
 
 def gpus_of_pod(pod: Json) -> int:
-    """Count what a pod on a node holds, which it does until it has finished or is gone."""
+    """The number of GPUs that a pod on a node holds, until it has finished or is gone."""
     if not pod["spec"].get("nodeName") or pod["status"]["phase"] in FINISHED:
         return 0
     return sum(

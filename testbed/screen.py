@@ -1,4 +1,4 @@
-"""Where a demo is watched: what is said stays, and below it what there is to see is kept up to date."""
+"""The output of a demo: printed lines stay, and a table below them is kept up to date."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ T = TypeVar("T")
 
 
 class Screen(Generic[T]):
-    """A terminal, with a table that is redrawn in place; or a pipe, with what is new whenever something changed.
+    """A terminal with a table that is redrawn in place; on a pipe, the changes are printed instead.
 
-    `tell_news` has the lines that say what is new since the last look, of which there was none at first; without it,
-    a pipe gets the whole table again.
+    `tell_news` returns the lines that describe the change since the last scene, None at first; without it, a pipe gets
+    the whole table again.
     """
 
     def __init__(
@@ -46,19 +46,19 @@ class Screen(Generic[T]):
             self._live = None
 
     def say(self, text: str) -> None:
-        """Print a line, above the table if there is one."""
+        """Prints a line, above the table if there is one."""
         self._console.print(text)
 
     def say_part(self, part: str) -> None:
-        """Print that a part is there, and when."""
+        """Prints that a part is ready, with the time."""
         self.say(f"  {time.monotonic() - self._began:5.1f} s  {part}")
 
     def print_table(self, table: RenderableType) -> None:
-        """Print a table that stays."""
+        """Prints a table that stays."""
         self._console.print(table)
 
     def show(self, seen: T) -> None:
-        """Show what there is to see now."""
+        """Shows the present scene."""
         if seen == self._shown:
             return
         before, self._shown = self._shown, seen

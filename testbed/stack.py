@@ -1,8 +1,8 @@
 """One whole stack: a hub, perhaps members, Postgres, the dispatcher, and stand-ins for KubeRay's operator.
 
-The demo and `make dev` start the same one, and `make demo-hub` one with members. Every part is a process of
-its own under the caller's supervisor, is given all it needs to know, and sees nothing of the user's KUBECONFIG or
-DISPATCHER_… variables.
+The demo and `make dev` start the same stack, `make demo-hub` one with members. Every part is a process under the
+caller's supervisor. It gets all its settings explicitly, and sees nothing of the user's KUBECONFIG or DISPATCHER_…
+variables.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from testbed.processes import Ending, Process, ProcessDied, Supervisor
 ROOT: Final = Path(__file__).resolve().parent.parent
 CRDS: Final = (*sorted((ROOT / "crds").glob("*.yaml")), *sorted((ROOT / "testbed" / "crds").glob("*.yaml")))
 POLICIES: Final = tuple(ROOT / "manifests" / f"{each}-policy.yaml" for each in ("admission", "author"))
-"""What an operator applies on the hub; the API server enforces it some seconds later."""
+"""The policies that an operator applies on the hub; the API server enforces them some seconds later."""
 NAMESPACE: Final = "appwrapper-dispatcher"
-"""The dispatcher's own, as in those: it has the kubeconfigs of members, and no AppWrappers."""
+"""The dispatcher's own namespace in these policies: it has the kubeconfigs of members, and no AppWrappers."""
 NODES: Final = 3
 GPU_NODE: Final = Shape(cpu="8", memory="61Gi", gpu=1)
-"""One example gang of two GPUs fits on three of these; two gangs do not."""
+"""One example gang of two GPUs fits on three of these nodes; two gangs do not."""
 
 HUB: Final = "hub"
 READY_SECONDS: Final = 60.0
@@ -50,7 +50,7 @@ Say = Callable[[str], None]
 
 
 class Dispatcher:
-    """One `dispatcher run`, with probes on a port the system chose."""
+    """One `dispatcher run`, with probes on a port that the system chooses."""
 
     def __init__(self, supervisor: Supervisor, environment: Mapping[str, str]) -> None:
         self.process: Process = supervisor.start(
@@ -72,7 +72,7 @@ class Dispatcher:
         return None
 
     def wait_until_ready(self, timeout: float = READY_SECONDS) -> None:
-        """Return when it leads; raises `ProcessDied` or `NotReady`."""
+        """Returns when it leads; raises `ProcessDied` or `NotReady`."""
         deadline = time.monotonic() + timeout
         while not self._is_ready():
             self.process.check()
@@ -96,7 +96,7 @@ class Dispatcher:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a stack consists of; members by name. `settings` are the dispatcher's, by their variables' names."""
+    """The parts of a stack; members by name. `settings` are the dispatcher's, by the names of their variables."""
 
     hub: Wanted = field(default_factory=lambda: Wanted(NODES, GPU_NODE, CRDS))
     members: Mapping[str, Wanted] = field(default_factory=dict)
@@ -104,9 +104,9 @@ class Setting:
 
 
 class Stack:
-    """Everything the dispatcher needs, and a dispatcher. `down` is to be called whatever became of `up`.
+    """A dispatcher and everything that it needs. Call `down` even if `up` failed.
 
-    Members run, and are not declared to the hub. It owns its supervisor's folder: what earlier runs logged there is
+    Members run, but are not declared to the hub. The stack owns its supervisor's folder: logs of earlier runs are
     removed.
     """
 
@@ -126,7 +126,7 @@ class Stack:
         self._parts = contextlib.ExitStack()
 
     def up(self, say: Say) -> None:
-        """Start everything, tell `say` of each part as it is ready, and return when the dispatcher leads.
+        """Starts everything, reports each part to `say` when it is ready, and returns when the dispatcher leads.
 
         Raises `NoPostgres`, `ProcessDied`, `NotReady`.
         """
@@ -152,27 +152,27 @@ class Stack:
         say(f"the dispatcher: {self.dispatcher.probes}/readyz")
 
     def down(self) -> None:
-        """End everything, first whoever would miss the rest. Safe to repeat."""
+        """Ends everything, dependent parts first. Safe to repeat."""
         self._parts.close()
 
     def check(self) -> None:
-        """Raise `ProcessDied` if any part has ended that nobody ended on purpose."""
+        """Raises `ProcessDied` if any part has ended unexpectedly."""
         for process in self._supervisor.processes:
             process.check()
 
     def lose(self, name: str) -> None:
-        """End a member at once, and the operator that would run there; what etcd has written is kept."""
+        """Ends a member at once, with the operator that runs there; etcd keeps its data."""
         asyncio.run(crash(self.members[name]))
         self._supervisor.stop(self._operators.pop(name))
 
     def bring_back(self, name: str) -> None:
-        """Undo `lose`, and return when the member answers."""
+        """Undoes `lose`, and returns when the member answers."""
         asyncio.run(recover(self.members[name]))
         self._start_operator(self.members[name])
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the `dispatcher` command needs to know to mean this stack, and nothing of the user's."""
+        """The environment with which the `dispatcher` command uses this stack, without the user's variables."""
         return {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": str(self.folder),
@@ -182,7 +182,7 @@ class Stack:
         }
 
     def write_exports(self) -> Path:
-        """Write a file for a shell to source, and return its path; `exports` says what is in it."""
+        """Writes a file for a shell to source, and returns its path; `exports` has its contents."""
         folder = self.folder / "bin"
         folder.mkdir(exist_ok=True)
         for name, program in self._programs().items():
@@ -194,14 +194,14 @@ class Stack:
         return path
 
     def exports(self) -> list[str]:
-        """Lines that make a shell mean this stack; the folder put on its PATH has kubectl and psql."""
+        """Lines that make a shell use this stack; the folder on its PATH has kubectl and psql."""
         own = {"DISPATCHER_DATABASE_URL": self.database_url, "DISPATCHER_NAMESPACE": NAMESPACE}
         values = {**self.plane.environment, **own}
         lines = [f"export {name}={shlex.quote(value)}" for name, value in values.items()]
         return [*lines, f'export PATH={shlex.quote(str(self.folder / "bin"))}:"$PATH"']
 
     def _programs(self) -> dict[str, Path]:
-        """By name: the cluster's kubectl, the psql that comes with the server, and our own command."""
+        """By name: the cluster's kubectl, the server's psql, and the dispatcher's command."""
         found = {
             "kubectl": self._binaries.kubectl,
             "psql": server_binaries() / "psql",
@@ -227,7 +227,7 @@ class Stack:
 
 
 def apply(plane: Plane, manifests: Sequence[Path]) -> None:
-    """Apply manifests as an operator does; raises `NotReady` with what kubectl says if it refuses."""
+    """Applies manifests as an operator does; raises `NotReady` with kubectl's message if it refuses."""
     files = [argument for path in manifests for argument in ("-f", str(path))]
     done = subprocess.run([str(plane.kubectl), "apply", *files], capture_output=True, text=True, check=False)
     if done.returncode:
@@ -235,23 +235,23 @@ def apply(plane: Plane, manifests: Sequence[Path]) -> None:
 
 
 async def crash(plane: Plane) -> None:
-    """End all of a cluster but etcd: nobody answers, and nobody acts."""
+    """Ends all processes of a cluster but etcd."""
     await plane.kill_apiserver()
     for name in COMPONENTS:
         await plane.kill_component(name)
 
 
 async def recover(plane: Plane) -> None:
-    """Undo `crash`, and return when the API server is ready; the rest follows at once."""
+    """Undoes `crash`, and returns when the API server is ready; the rest follows at once."""
     await plane.start_apiserver()
-    # Another KWOK than before plays a node only once the lease of the one before has run out.
+    # A new KWOK manages a node only once the lease of the previous one has expired.
     await asyncio.to_thread(plane.client.request, "DELETE", NODE_LEASES)
     for name in COMPONENTS:
         await asyncio.to_thread(plane.start_component, name)
 
 
 def describe(wanted: Wanted) -> str:
-    """Say what a cluster has to offer."""
+    """The capacity of a cluster, in words."""
     shape = wanted.shape
     if not wanted.nodes:
         return "no nodes"
@@ -259,6 +259,6 @@ def describe(wanted: Wanted) -> str:
 
 
 def ignore_signals() -> None:
-    """Let nothing cut short the ending that has begun."""
+    """Lets no signal interrupt the shutdown."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)

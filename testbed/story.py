@@ -1,4 +1,4 @@
-"""What the demos have in common: how one is begun and ended, what its user does, how it waits for what comes of it."""
+"""The common parts of the demos: start and end, the user's actions, and waiting for their results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 
 class StoryFailed(Exception):
-    """What should have happened did not; the message says what was seen instead."""
+    """An expected step did not happen; the message describes the actual state."""
 
 
 WENT_WRONG: Final = (
@@ -42,11 +42,11 @@ WENT_WRONG: Final = (
     psycopg.Error,
     subprocess.SubprocessError,
 )
-"""What ends the story before its time."""
+"""The errors that end a demo early."""
 
 
 def command_line(module: str, about: str | None, state: Path) -> argparse.ArgumentParser:
-    """Return the command line of a demo that keeps what it needs in a folder."""
+    """The command line of a demo with a state folder."""
     top = argparse.ArgumentParser(prog=f"python -m {module}", description=about)
     top.add_argument(
         "--state", type=Path, default=state, metavar="FOLDER", help="kubeconfig, logs, data (%(default)s)"
@@ -55,7 +55,7 @@ def command_line(module: str, about: str | None, state: Path) -> argparse.Argume
 
 
 def exit_code_of(name: str, run: Callable[[], None]) -> int:
-    """Run a demo; 0 if its story happened, 1 if not, 128 and more if a signal ended it."""
+    """Runs a demo; 0 if every step happened, 1 if not, 128 and more if a signal ended it."""
     raise_on_signals()
     try:
         run()
@@ -71,7 +71,7 @@ def exit_code_of(name: str, run: Callable[[], None]) -> int:
 
 @contextlib.contextmanager
 def stage(folder: Path, screen: Screen[T], setting: Setting | None = None) -> Iterator[Stack]:
-    """Set the stage, and clear everything away in the end."""
+    """Starts the stack, and removes everything at the end."""
     binaries = build.ensure()
     with Supervisor(folder) as supervisor:
         stack = Stack(supervisor, binaries, setting)
@@ -86,7 +86,7 @@ def stage(folder: Path, screen: Screen[T], setting: Setting | None = None) -> It
 
 @contextlib.contextmanager
 def explained(stack: Stack, last_seen: Callable[[], object]) -> Iterator[None]:
-    """Make `StoryFailed`, with what was seen and logged last, of whatever goes wrong inside."""
+    """Turns errors inside into `StoryFailed`, with the last scene and the last log lines."""
     try:
         yield
     except WENT_WRONG as error:
@@ -98,7 +98,7 @@ def explained(stack: Stack, last_seen: Callable[[], object]) -> Iterator[None]:
 
 
 class Player(Generic[T]):
-    """Does what a user does, and looks at what comes of it; `look_at` is how, and the screen shows each look."""
+    """Acts as a user and observes the results; `look_at` reads a scene, which the screen then shows."""
 
     def __init__(self, stack: Stack, screen: Screen[T], look_at: Callable[[], T]) -> None:
         self._stack = stack
@@ -107,14 +107,14 @@ class Player(Generic[T]):
         self.last: T | None = None
 
     def look(self) -> T:
-        """Look now; raises `ProcessDied` if a part has ended that should not."""
+        """Looks now; raises `ProcessDied` if a part has ended unexpectedly."""
         self._stack.check()
         self.last = self._look_at()
         self._screen.show(self.last)
         return self.last
 
     def until(self, what: str, has_come: Callable[[T], bool]) -> None:
-        """Look until it is so; raises `StoryFailed` if that takes too long."""
+        """Looks until the condition holds; raises `StoryFailed` if that takes too long."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not has_come(self.look()):
             if time.monotonic() > deadline:
@@ -122,7 +122,7 @@ class Player(Generic[T]):
             time.sleep(LOOK_SECONDS)
 
     def kubectl(self, *arguments: str) -> None:
-        """Type a kubectl command, at the hub."""
+        """Runs a kubectl command, at the hub."""
         self.type("kubectl", *arguments, program=[str(self._stack.plane.kubectl)])
 
     def type(
@@ -132,7 +132,7 @@ class Player(Generic[T]):
         program: Sequence[str],
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        """Show a command, run it, and show what it says; raises `StoryFailed` if it fails."""
+        """Shows a command, runs it, and shows its output; raises `StoryFailed` if it fails."""
         self._screen.say(f"$ {name} {' '.join(arguments)}")
         done = subprocess.run(
             [*program, *arguments],
