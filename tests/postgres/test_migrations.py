@@ -17,7 +17,7 @@ from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Attempt, ObjectRef, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.errors import DataRefused, SchemaMismatch, StoreUnavailable
-from dispatcher.store import migrate, revision
+from dispatcher.store import migrate, reader, revision
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import QueueStore
@@ -236,7 +236,7 @@ def test_migrations_started_at_once_run_one_after_the_other(empty_url: str) -> N
 def test_a_migration_gives_up_on_another_that_does_not_end(
     empty_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(migrate, "LOCK_TIMEOUT", "100ms")
+    monkeypatch.setattr(reader, "LOCK_TIMEOUT", "100ms")
     with psycopg.connect(empty_url) as other:
         other.execute("SELECT pg_advisory_lock(%s)", [migrate.LOCK])
         with pytest.raises(StoreUnavailable, match="lock timeout"):
