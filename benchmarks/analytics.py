@@ -1,4 +1,4 @@
-"""`python -m benchmarks.analytics`: how soon history answers, and what asking it costs dispatch."""
+"""`python -m benchmarks.analytics`: the speed of queries on history, and their cost for dispatch."""
 
 from __future__ import annotations
 
@@ -57,17 +57,17 @@ ANSWERS: Final = "answers"
 
 @dataclass(slots=True)
 class Results:
-    """What was measured; floors in gangs per second."""
+    """The measured figures; floors in gangs per second."""
 
     generating: float = 0.0
-    """Seconds for which the past was being written."""
+    """Seconds in which the past was written."""
     floors: list[float] = field(default_factory=list)
     phases: list[Phase] = field(default_factory=list)
     answers: list[Answered] = field(default_factory=list)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure as the command line says, print the tables, and return the exit code."""
+    """Measures by the command line, prints the tables, and returns the exit code."""
     options = parser().parse_args(arguments)
     results = measured(lambda folder: Benchmark(options, folder).run())
     write(options.output, as_json(results, options))
@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line."""
+    """The command line."""
     top = argparse.ArgumentParser(
         prog="python -m benchmarks.analytics",
         description=ABOUT,
@@ -103,7 +103,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def as_json(results: Results, options: argparse.Namespace) -> dict[str, object]:
-    """Everything that was measured, and under which conditions."""
+    """All figures and their conditions."""
     return {
         "benchmark": "analytics",
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -136,7 +136,7 @@ class Benchmark:
         self._results = Results()
 
     async def run(self) -> Results:
-        """Measure everything that was asked for."""
+        """Runs the requested measurements."""
         if self._options.only == ANSWERS:
             with EmbeddedPostgres(database="dispatcher") as postgres:
                 await self._with_past(postgres.url)

@@ -1,4 +1,4 @@
-"""What analytics cost dispatch, and how soon history answers, as tables; the arithmetic of both."""
+"""Tables of the cost of analytics for dispatch and of the speed of queries on history, with their arithmetic."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from benchmarks.answers import Answered
 from benchmarks.beside import Company, Phase
 
 LIMIT_SECONDS: Final = 30
-"""What the role dispatcher_reader is allowed."""
+"""The statement timeout of the role dispatcher_reader."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Dispatched per second in company, by the mean of what was dispatched alone before and after."""
+    """Dispatches per second with company, as parts of the mean of the trials alone before and after."""
 
     analysts: float
     strangers: float
 
     @property
     def of_the_database(self) -> float:
-        """What is left beside strangers who are as busy: 1 if asking the database costs nothing but the processor."""
+        """The part of the rate with equally busy strangers; 1 if queries cost nothing but processor time."""
         return self.analysts / self.strangers
 
 
 def costs(phases: Sequence[Phase]) -> list[Cost]:
-    """One for each round: nobody, analysts, strangers, nobody."""
+    """One for each round of four trials: alone, analysts, strangers, alone."""
     found = []
     for before, observed, crowded, after in _rounds(phases):
         alone = statistics.mean((before.per_second, after.per_second))
@@ -37,13 +37,13 @@ def costs(phases: Sequence[Phase]) -> list[Cost]:
 
 
 def spread_alone(phases: Sequence[Phase]) -> float:
-    """How far the trials alone lie apart, as a part of their mean: less than that is noise."""
+    """The range of the trials alone as a part of their mean; smaller differences are noise."""
     alone = [each.per_second for each in phases if each.company is Company.NOBODY]
     return (max(alone) - min(alone)) / statistics.mean(alone)
 
 
 def dispatch_table(phases: Sequence[Phase], floors: Sequence[float]) -> str:
-    """A column for each trial, a line for each figure; then what it comes to."""
+    """A column for each trial and a line for each figure, followed by the conclusions."""
     rows = [_column(each) for each in phases]
     lines = [f"{name:<44}" + "".join(f"{row[name]:>11}" for row in rows) for name in rows[0]]
     return "\n".join([*lines, "", *_conclusions(phases, floors)])

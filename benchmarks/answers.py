@@ -1,4 +1,4 @@
-"""How long each question about history takes, asked as a person's account is let in, and how it is answered."""
+"""The time of each question about history, asked through a reader's account, and its query plan."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from dispatcher.store.reports import Reports, reports
 
 REPEATS: Final = 3
 LONG_SECONDS: Final = 5.0
-"""What takes longer is asked once."""
+"""Questions that take longer are asked once."""
 MOST: Final = timedelta(minutes=2)
-"""Four times what the role allows: how much too long something takes is a figure, too."""
+"""Four times the limit of the role, so that the figure shows by how much a question exceeds it."""
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """The median time in seconds, how many rows, and how each table is read; `failure` says why there are none."""
+    """The median time in seconds, the number of rows, and the access to each table; `failure` explains missing rows."""
 
     name: str
     seconds: float
@@ -39,21 +39,21 @@ class Answered:
 
 
 def subject_of(url: str) -> Subject:
-    """One of long ago that was dispatched twice."""
+    """An old AppWrapper that was dispatched twice."""
     with psycopg.connect(url) as connection:
         found = connection.execute(_SUBJECT).fetchone()
     return Subject(*found) if found else Subject("", "", "")
 
 
 async def ask_commands(url: str, commands: Sequence[Command], subject: Subject, say: Say) -> list[Answered]:
-    """Ask what each command asks, by its own way; a plan is that of all its queries together."""
+    """Asks the questions of each command through its own code; the plan covers all its queries."""
     async with reports(as_reader(url), MOST) as there:
         with psycopg.connect(as_reader(url), autocommit=True) as connection:
             return [await _command(each, there, subject, connection, say) for each in commands]
 
 
 def ask_questions(url: str, questions: Sequence[Question], subject: Subject, say: Say) -> list[Answered]:
-    """Ask every question."""
+    """Asks every question."""
     with psycopg.connect(as_reader(url), autocommit=True) as connection:
         connection.execute(f"SET statement_timeout = {MOST // timedelta(milliseconds=1)}".encode())
         return [_question(connection, each, subject, say) for each in questions]

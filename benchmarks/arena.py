@@ -1,4 +1,4 @@
-"""A fresh control plane for one measurement, and one only: an API server grows with what it has seen.
+"""A new control plane for each measurement, because an API server grows with the objects that it has seen.
 
 No operator runs on it, so RayClusters stay as they are created and no pod exists. It has room for every gang.
 """
@@ -26,13 +26,13 @@ NODES: Final = 10
 ACCOUNT: Final = "dispatcher"
 WRITES: Final = "writes-of-the-dispatcher"
 EVENTS: Final = "events-of-the-dispatcher"
-"""The flow schemas by which the API server counts what the dispatcher sends."""
+"""The flow schemas by which the API server counts the dispatcher's requests."""
 FLOW_SCHEMAS: Final = "/apis/flowcontrol.apiserver.k8s.io/v1/flowschemas"
 PAGE: Final = "500"
 
 
 class Arena:
-    """One control plane while it is up."""
+    """One running control plane."""
 
     def __init__(self, supervisor: Supervisor, plane: Plane, client: ClusterClient) -> None:
         self.supervisor = supervisor
@@ -40,7 +40,7 @@ class Arena:
         self.client = client
 
     async def metrics(self) -> str:
-        """What the API server counts, as text."""
+        """The API server's metrics, as text."""
         answer = await asyncio.to_thread(self.plane.client.get, "/metrics")
         return str(answer["text"])
 
@@ -57,7 +57,7 @@ class Arena:
             query = {"limit": PAGE, "continue": token}
 
     async def dispatcher_kubeconfig(self) -> Path:
-        """An identity for the dispatcher alone, whose writes the API server counts apart; Events by themselves."""
+        """An identity for the dispatcher alone: the API server counts its Events and its other writes separately."""
         anything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
         path = await asyncio.to_thread(
             self.plane.service_account_kubeconfig, gangs.NAMESPACE, ACCOUNT, [anything]
@@ -72,9 +72,9 @@ class Arena:
 async def fresh_arena(
     folder: Path, room_for: int, connections: int, say: Callable[[str], None]
 ) -> AsyncIterator[Arena]:
-    """A control plane that has come to rest, with `connections` connections open to it.
+    """A control plane at rest, with `connections` connections open to it.
 
-    The folder must be new; whatever is started by the arena's supervisor ends with the arena.
+    The folder must be new; all processes of the arena's supervisor end with the arena.
     """
     with Supervisor(folder) as supervisor:
         plane = Plane(supervisor, build.ensure(), "hub", wanted(room_for))
@@ -87,7 +87,7 @@ async def fresh_arena(
 
 
 def wanted(room_for: int) -> Wanted:
-    """What a control plane should hold, with room for so many gangs."""
+    """The contents of a control plane with room for `room_for` gangs."""
     pods = gangs.PODS * -(-room_for // NODES)
     shape = Shape(cpu=str(gangs.CPU * pods), memory=f"{gangs.MEMORY_GI * pods}Gi", gpu=gangs.GPU * pods)
     crds = sorted([*CHECKOUT.glob("crds/*.yaml"), *CHECKOUT.glob("testbed/crds/*.yaml")])
@@ -95,7 +95,7 @@ def wanted(room_for: int) -> Wanted:
 
 
 async def spread(items: Iterable[T], connections: int, work: Callable[[T], Awaitable[object]]) -> None:
-    """Do the work for every item, `connections` of them at a time."""
+    """Does the work for every item, `connections` of them at a time."""
     left = iter(items)
 
     async def worker() -> None:
@@ -108,7 +108,7 @@ async def spread(items: Iterable[T], connections: int, work: Callable[[T], Await
 
 
 def _flow_schema(name: str, precedence: int, resources: list[str]) -> Json:
-    """Counts the dispatcher's writes of some resources; they are served like any service account's."""
+    """Counts the dispatcher's writes of some resources, which are served like those of any service account."""
     account = {"kind": "ServiceAccount", "serviceAccount": {"namespace": gangs.NAMESPACE, "name": ACCOUNT}}
     every_write = {
         "verbs": ["create", "update", "patch", "delete", "deletecollection"],

@@ -1,8 +1,8 @@
-"""One long queue in front of a full cluster: the dispatcher's own parts on a real Postgres, without an API server.
+"""One long queue before a full cluster: the dispatcher's own parts on a real Postgres, without an API server.
 
-Each life is a process of its own, so that its memory is its own: the first takes in and plans everything, the
-next starts on what the first has left. It is put together as `app` does it; what watches would tell is told to
-the ledger directly, and nothing is ever written to an API server, so none is there.
+Each life is a process, so that its memory is measured alone: the first takes in and evaluates everything, the next
+loads the database of the first. The parts are composed as in `app`. The ledger gets its events directly instead of from
+watches, and nothing is ever written to an API server, so there is none.
 """
 
 from __future__ import annotations
@@ -60,14 +60,14 @@ TICK_SECONDS: Final = 0.001
 GI: Final = 2**30
 NODE: Final = Resources({"cpu": 64_000, "memory": 256 * GI, "nvidia.com/gpu": 8})
 CRUMB: Final = Pod("crumb", Resources({"memory": GI}), "node-0", PodPhase.RUNNING)
-"""Comes and goes without making room for anybody."""
+"""A pod that comes and goes without making room for a gang."""
 GPU_TAINT: Final = Taint("nvidia.com/gpu", "present", "NoSchedule")
 GPU_TOLERATION: Final = Toleration("nvidia.com/gpu", "Exists")
 CREATED: Final = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Mix(StrEnum):
-    """What is queued."""
+    """The kind of gangs in the queue."""
 
     SHARED = "300 shapes"
     DISTINCT = "all distinct"
@@ -77,7 +77,7 @@ class Mix(StrEnum):
 
 
 class Life(StrEnum):
-    """Which life of the dispatcher."""
+    """The first life of the dispatcher, or the next."""
 
     FIRST = "first"
     RESTART = "restart"
@@ -85,38 +85,38 @@ class Life(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """How much of what."""
+    """The sizes of the queue and of the clusters."""
 
     queued: int
     nodes: int
     mix: Mix
     repeats: int = 9
     clusters: int = 0
-    """Member clusters, each with so many nodes; none is the hub alone."""
+    """The member clusters with the nodes of each; without members, only the hub."""
     namespaces: int = 20
 
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """Seconds by the wall and by this process's processor; the longest for which nothing else was served.
+    """Seconds of wall time and of this process's processor time, and the longest block of the event loop.
 
-    Also that by both: by the wall, others on the machine count, too.
+    `longest_stretch` is that block in processor time, because wall time includes other processes on the machine.
     """
 
     wall: float
     cpu: float
     longest_block: float
     longest_stretch: float = 0.0
-    """Seconds of processor time between two chances of the event loop, at most."""
+    """The longest processor time between two turns of the event loop, in seconds."""
     committing: float = 0.0
-    """Seconds by the wall, of them, in which the database was being waited for."""
+    """The part of the wall seconds that was spent in waits for the database."""
 
 
-# --- what there is -----------------------------------------------------------------------------------
+# --- queue and clusters --------------------------------------------------------------------------------
 
 
 def shape(number: int, mix: Mix) -> Gang:
-    """The gang of the AppWrapper of that number; every third asks for GPUs. None fits a full cluster."""
+    """The gang of the AppWrapper of that number; every third requests GPUs. None fits a full cluster."""
     kind = number * 7919 % {Mix.SIZES: SIZES}.get(mix, SHAPES)
     if mix in {Mix.DISTINCT, Mix.DISTINCT_SLOPED}:
         kind = number
@@ -126,7 +126,7 @@ def shape(number: int, mix: Mix) -> Gang:
 
 
 def submission(number: int, mix: Mix, now: datetime, namespaces: int = 20) -> Change:
-    """An AppWrapper taken in; priorities from 0 to 9, one created each second."""
+    """A valid AppWrapper; priorities are from 0 to 9, and one is created each second."""
     spec = b'{"shape": %d}' % number
     namespace = f"team-{number % namespaces}"
     newcomer = Newcomer(
@@ -145,7 +145,7 @@ def submission(number: int, mix: Mix, now: datetime, namespaces: int = 20) -> Ch
 
 
 def full_cluster(nodes: int) -> CapacityLedger:
-    """So many nodes, every fourth with GPUs for those who tolerate it, and nothing free on any."""
+    """A cluster without free capacity; every fourth node has GPUs for gangs that tolerate its taint."""
     ledger = CapacityLedger()
     for number in range(nodes):
         name, gpus = f"node-{number}", number % 4 == 0
@@ -157,32 +157,32 @@ def full_cluster(nodes: int) -> CapacityLedger:
 
 
 class HubAlone:
-    """What is known where no member is declared; the hub was listed."""
+    """The clusters without members; the hub was listed."""
 
     def __init__(self, ledger: CapacityLedger) -> None:
         self._ledger = ledger
 
     async def get_ready(self, _wheres: Iterable[ClusterRequirements]) -> None:
-        """Nothing has to be asked."""
+        """Does nothing: no request is needed."""
 
     def snapshots(self, _wheres: Iterable[ClusterRequirements]) -> Mapping[str, ClusterSnapshot]:
-        """The hub, as it is now."""
+        """The hub at this moment."""
         return {HUB_CLUSTER: ClusterSnapshot(HUB_CLUSTER, self._ledger.snapshot())}
 
 
 class Members:
-    """What is known of members that were listed, each with all namespaces; the API servers alone are missing."""
+    """Listed members, each with all namespaces; only the API servers are missing."""
 
     def __init__(self, ledgers: Mapping[str, CapacityLedger], namespaces: int) -> None:
         self._ledgers = ledgers
         self._namespaces = {name: {f"team-{each}" for each in range(namespaces)} for name in ledgers}
 
     async def get_ready(self, requirements: Iterable[ClusterRequirements]) -> None:
-        """Every kind was asked for before."""
+        """Does nothing: every kind is known already."""
         required_kinds(set(requirements))
 
     def snapshots(self, requirements: Iterable[ClusterRequirements]) -> Mapping[str, ClusterSnapshot]:
-        """Each member, as it is now."""
+        """Each member at this moment."""
         asked = set(requirements)
         kinds, namespaces = required_kinds(asked), frozenset(each.namespace for each in asked)
         return {
@@ -201,12 +201,12 @@ class Members:
 
 
 class TimedStore(QueueStore):
-    """Knows how long it was waited for."""
+    """Measures the time of its calls."""
 
     committing = 0.0
 
     async def commit(self, changes: Sequence[Change]) -> CommitResult:
-        """As the store does."""
+        """Commits as the store does."""
         started = time.perf_counter()
         try:
             return await super().commit(changes)
@@ -215,7 +215,7 @@ class TimedStore(QueueStore):
 
 
 class Meter:
-    """Measures what is awaited, while a ticker notes for how long the event loop serves nobody else."""
+    """Measures an awaitable, while a ticker records the longest block of the event loop."""
 
     def __init__(self, store: TimedStore) -> None:
         self._store = store
@@ -223,7 +223,7 @@ class Meter:
         self._longest_stretch = 0.0
 
     async def measure(self, work: Awaitable[object]) -> Taken:
-        """Await it."""
+        """Awaits it and returns its time."""
         self._longest = self._longest_stretch = 0.0
         ticker = asyncio.create_task(self._tick())
         await asyncio.sleep(2 * TICK_SECONDS)
@@ -245,7 +245,7 @@ class Meter:
 
 
 def median(taken: Sequence[Taken]) -> Taken:
-    """The one in the middle by processor time, with the longest block of all."""
+    """The median by processor time, with the longest block of all."""
     middle = sorted(taken, key=lambda each: each.cpu)[len(taken) // 2]
     return replace(
         middle,
@@ -264,7 +264,7 @@ def memory() -> int:
 
 
 class Bench:
-    """The parts, put together."""
+    """The composed parts."""
 
     def __init__(self, client: ClusterClient, store: TimedStore, backlog: Backlog) -> None:
         self._backlog = backlog
@@ -283,14 +283,14 @@ class Bench:
         )
 
     async def first_life(self) -> dict[str, Taken]:
-        """Everything is taken in and evaluated for the first time."""
+        """Takes in and evaluates everything for the first time."""
         return {
             "taking in": await self._meter.measure(self._take_in(range(self._backlog.queued))),
             "full plan": await self._meter.measure(self._dispatch.cycle()),
         }
 
     async def restart(self) -> dict[str, Taken]:
-        """What the life before has left is loaded, and looked at."""
+        """Loads the records of the earlier life, and evaluates them."""
         figures = {
             "loading": await self._meter.measure(self._load()),
             "first cycle": await self._meter.measure(self._dispatch.cycle()),
@@ -300,7 +300,7 @@ class Bench:
         return figures
 
     async def cycles(self) -> dict[str, Taken]:
-        """Cycles in which nobody fits, by what woke them."""
+        """Cycles in which no gang fits, by the event that woke them."""
         return {
             "cycle, nothing changed": await self._repeat(lambda _: None),
             "cycle, capacity changed": await self._repeat(self._touch_capacity),
@@ -311,7 +311,7 @@ class Bench:
         for start in range(0, len(numbers), ADMITTED_AT_ONCE):
             batch = numbers[start : start + ADMITTED_AT_ONCE]
             changes, slices = [], Slices(time.monotonic)
-            for each in batch:  # in the controller each is made by itself
+            for each in batch:  # the controller makes each one separately
                 changes.append(self._submission(each))
                 await slices.give_way()
             await self.committer.commit_all(changes)
@@ -346,7 +346,7 @@ class Bench:
 
 
 async def live(url: str, life: Life, backlog: Backlog) -> dict[str, Any]:
-    """One life on that database; its figures."""
+    """Runs one life on that database; returns its figures."""
     before = memory()
     with short_collections(time.monotonic):
         return await _measured(url, life, backlog, before)
@@ -408,7 +408,7 @@ def _now() -> datetime:
 
 
 def main() -> None:
-    """Live once as standard input says; the figures go to standard output, the log to standard error."""
+    """Runs the life that standard input describes; writes figures to standard output, the log to standard error."""
     asked = orjson.loads(sys.stdin.buffer.read())
     log.configure("info", "json")
     backlog = Backlog(**{**asked["backlog"], "mix": Mix(asked["backlog"]["mix"])})

@@ -1,8 +1,8 @@
-"""Dispatch while others are busy on the same machine: nobody, analysts in its database, or strangers as busy as they.
+"""Dispatch beside other load on the same machine: none, analysts in its database, or equally busy strangers.
 
 One dispatcher works through the same load again and again, on one control plane that is emptied in between and one
-database that is not: its history and what it leaves behind grow, as in life. Every trial in company stands between
-two without.
+database that is not: its history and its dead rows grow, as in production. Every trial in company is between two trials
+alone.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ HOT: Final = ("appwrapper", "attempt", "attempt_object", "spec_blob", "leader_le
 
 
 class Company(StrEnum):
-    """Who is busy on the machine beside the dispatcher."""
+    """The other load on the machine."""
 
     NOBODY = "nobody"
     ANALYSTS = "analysts"
@@ -42,7 +42,7 @@ class Company(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """The tables of the queue after a trial: rows nobody can see any more and nobody could clear up yet, and bytes."""
+    """The tables of the queue after a trial: dead rows that vacuum could not remove yet, and bytes."""
 
     dead_rows: int
     bytes: int
@@ -50,7 +50,7 @@ class Tables:
 
 @dataclass(frozen=True, slots=True)
 class Phase:
-    """One trial in that company, which used so many cores while the load was dispatched."""
+    """One trial in that company, which used `cores` cores while the load was dispatched."""
 
     company: Company
     trial: Trial
@@ -60,13 +60,13 @@ class Phase:
 
     @property
     def per_second(self) -> float:
-        """Dispatched under load."""
+        """Dispatches per second under load."""
         return self.trial.load.per_second
 
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How much is dispatched in a trial."""
+    """The size of a trial."""
 
     count: int
     singles: int
@@ -90,7 +90,7 @@ class Beside:
         self._phases: list[Phase] = []
 
     async def run(self, rounds: int) -> list[Phase]:
-        """Nobody, analysts, strangers; and so on; nobody."""
+        """Alone, with analysts and with strangers in turns; at the end alone."""
         alone = await self._alone()
         for _ in range(rounds):
             observed = await self._with_analysts(alone)
@@ -105,7 +105,7 @@ class Beside:
     async def _with_analysts(self, alone: Phase) -> Phase:
         async with analysts(self._database_url, LONG) as asked:
             trial, tables = await self._trial(float("inf"))
-        # What Postgres uses for such a load by itself is not theirs.
+        # The processor time of Postgres for the load alone is not the analysts'.
         theirs = trial.load.used.seconds[POSTGRES] - alone.trial.load.used.seconds[POSTGRES]
         cores = max(0.0, theirs / trial.load.used.elapsed)
         return await self._ended(Phase(Company.ANALYSTS, trial, cores, tuple(asked), tables))
@@ -140,7 +140,7 @@ class Beside:
         return trial, await asyncio.to_thread(_tables, self._database_url)
 
     async def _clear(self) -> None:
-        """Delete every AppWrapper, and return when nothing is left of them, here and for the dispatcher."""
+        """Deletes every AppWrapper, and returns when nothing of them is left, also for the dispatcher."""
         await clear(self._arena, self._size.connections)
         deadline = time.monotonic() + CLEAR_SECONDS
         while await asyncio.to_thread(_count, self._database_url, _LIVE):
@@ -150,7 +150,7 @@ class Beside:
 
 
 async def clear(arena: Arena, connections: int) -> None:
-    """Delete every AppWrapper, and return when the API server has neither them nor their RayClusters."""
+    """Deletes every AppWrapper, and returns when the API server has neither them nor their RayClusters."""
 
     async def delete(metadata: Json) -> None:
         await arena.client.delete(f"{APPWRAPPERS}/{metadata['name']}", metadata["uid"])

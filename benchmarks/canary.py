@@ -1,4 +1,4 @@
-"""`python -m benchmarks.canary`: how soon the next is served when many that fit nowhere are deleted at once."""
+"""`python -m benchmarks.canary`: the latency of one gang while many unfittable gangs are deleted at once."""
 
 from __future__ import annotations
 
@@ -38,25 +38,25 @@ Measures, on a real control plane of its own, what MCAD needed 23 minutes for.
 
 @dataclass(frozen=True, slots=True)
 class Canary:
-    """Seconds; `noise` is how many cores others used from the first deletion to the end."""
+    """Seconds; `noise` is the number of cores that other processes used from the first deletion to the end."""
 
     count: int
     told: float
-    """From the first submission until the database had an answer for each."""
+    """From the first submission until the database has a pending reason for each."""
     before: float
-    """From a canary's create to Dispatched while all were queued."""
+    """From the create of a canary to Dispatched while all are queued."""
     deleting: float
-    """From the first deletion sent to the last answered."""
+    """From the first request to delete to the last answer."""
     after: float
-    """From a canary's create, at that moment, to Dispatched."""
+    """From the create of a canary, after the last of these answers, to Dispatched."""
     forgotten: float
-    """From the last deletion answered until no row was left queued."""
+    """From the last of these answers until no row is queued."""
     dispatcher_cpu: float
     noise: float
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure as the command line says, print the table, and return the exit code."""
+    """Measures by the command line, prints the table, and returns the exit code."""
     options = parser().parse_args(arguments)
     rounds = measured(lambda folder: _rounds(options.count, options.repeat, folder))
     write(
@@ -72,7 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line."""
+    """The command line."""
     top = argparse.ArgumentParser(
         prog="python -m benchmarks.canary",
         description=ABOUT,
@@ -129,7 +129,7 @@ class _MassDeletion:
         self._watcher = watcher
 
     async def run(self, count: int, canaries: Sequence[Gang]) -> Canary:
-        """Submit, delete, and see how soon a canary goes."""
+        """Submits and deletes, and measures a canary."""
         _say(f"submitting {count} AppWrappers that fit nowhere")
         began = time.monotonic()
         await spread(range(count), CONNECTIONS, self._submit)
@@ -191,7 +191,7 @@ _HELD: Final = "SELECT count(*) FROM attempt WHERE ended_at IS NULL"
 
 
 def _unfittable(name: str) -> Json:
-    """One pod of a thousand nodes' cpus: more than there is."""
+    """One pod with the cpus of a thousand nodes: more than there are."""
     container = {"name": "main", "image": "none", "resources": {"requests": {"cpu": "100000"}}}
     job = {
         "apiVersion": "batch/v1",

@@ -1,11 +1,11 @@
-"""Who is busy beside the dispatcher: analysts who ask long questions of its database, or just as busy strangers.
+"""Load beside the dispatcher: analysts with long queries in its database, or equally busy strangers.
 
-An analyst stays in one transaction, with its one snapshot, for as long as it is there: that is how Postgres sees a
-single query of that length, which keeps it from clearing up what the dispatcher leaves behind. The limits of the role
-are lifted for that: its thirty seconds would end such a query.
+An analyst stays in one transaction, with one snapshot, all the time. To Postgres this equals a single query of that
+length, which keeps it from removing the dispatcher's dead rows. The timeouts of the role are lifted, because its thirty
+seconds would end such a query.
 
-Strangers use as much of the processor as the analysts did, scanning memory of their own, and touch no database.
-What they cost the dispatcher, the machine costs it.
+Strangers use as much of the processor as the analysts did, by scans of their own memory, and touch no database. Their
+cost for the dispatcher is a cost of the machine, not of the database.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from testbed.processes import Process, Supervisor
 
 READER: Final = "dispatcher_reader"
 STRANGER: Final = "stranger"
-"""What each of their processes is called, before its number."""
+"""The name of each of their processes, before its number."""
 FIRST_SECONDS: Final = 2.0
-"""For so long they are there before anything is measured."""
+"""The time that they run before anything is measured."""
 
 _MEMORY: Final = 64 * 2**20
 _STRETCH: Final = 8 * 2**20
@@ -39,21 +39,21 @@ _LIMITS: Final = ("statement_timeout", "idle_in_transaction_session_timeout")
 
 @dataclass(slots=True)
 class Asked:
-    """How long each answer to one question took, in seconds."""
+    """The times of the answers to one question, in seconds."""
 
     name: str
     seconds: list[float] = field(default_factory=list)
 
 
 def as_reader(url: str) -> str:
-    """The same database for the role of people who only read, as a server lets it in that asks for no password."""
+    """The same database for the reader role, if the server requires no password."""
     scheme, _, rest = url.partition("://")
     return f"{scheme}://{READER}@{rest.partition('@')[2]}"
 
 
 @asynccontextmanager
 async def analysts(url: str, questions: Sequence[Question]) -> AsyncIterator[list[Asked]]:
-    """One analyst for each question, who asks it again and again; yields what was answered so far."""
+    """One analyst for each question, who repeats it; yields the answers so far."""
     asked = [Asked(each.name) for each in questions]
     async with asyncio.TaskGroup() as tasks:
         there = [
@@ -81,7 +81,7 @@ async def _ask(url: str, question: Question, answers: Asked) -> None:
 
 @asynccontextmanager
 async def strangers(supervisor: Supervisor, count: int, cores: float) -> AsyncIterator[list[str]]:
-    """So many processes that use so many cores together, if the machine lets them; yields what they are called."""
+    """`count` processes that use `cores` cores together, if the machine permits; yields their names."""
     started: list[Process] = []
     try:
         for number in range(count):
@@ -100,7 +100,7 @@ async def strangers(supervisor: Supervisor, count: int, cores: float) -> AsyncIt
 
 
 def _be_busy(share: float) -> None:
-    """Use that part of a core for ever; what the machine withheld is made up for within a second, or let go."""
+    """Uses that share of a core for ever; catches up with at most a second of withheld time."""
     memory = memoryview(bytearray(_MEMORY))
     owed, before = 0.0, (time.monotonic(), time.process_time())
     while True:

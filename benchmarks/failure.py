@@ -1,7 +1,7 @@
-"""The way in which a benchmark ends without a figure."""
+"""The error of a benchmark without a figure."""
 
 from __future__ import annotations
 
 
 class BenchmarkFailed(Exception):
-    """There is no honest figure; the message says why."""
+    """There is no valid figure; the message says why."""

@@ -1,4 +1,4 @@
-"""Arithmetic on what was measured, and nothing else: counts out of Prometheus text, percentiles, differences."""
+"""Arithmetic on measurements: counts from Prometheus text, percentiles, differences."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _LABEL: Final = re.compile(r'(\w+)="([^"]*)"')
 
 
 def writes(metrics: str) -> Counter[str]:
-    """Writes an API server has handled since it started, by `VERB resource`; dry runs are none."""
+    """The writes that an API server has handled since its start, by `VERB resource`, without dry runs."""
     found: Counter[str] = Counter()
     for labels, value in _samples(metrics, "apiserver_request_total"):
         if labels["verb"] in WRITE_VERBS and not labels["dry_run"]:
@@ -25,19 +25,19 @@ def writes(metrics: str) -> Counter[str]:
 
 
 def requests_of_flow(metrics: str, flow_schema: str) -> int:
-    """Requests an API server has let through by that flow schema since it started."""
+    """The requests that an API server has served under that flow schema since its start."""
     samples = _samples(metrics, "apiserver_flowcontrol_dispatched_requests_total")
     return sum(value for labels, value in samples if labels["flow_schema"] == flow_schema)
 
 
 def difference(after: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
-    """How much each grew; what did not is left out."""
+    """The growth of each count; unchanged counts are left out."""
     grown = {key: value - before.get(key, 0) for key, value in sorted(after.items())}
     return {key: value for key, value in grown.items() if value}
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """The smallest value that `percent` of them do not exceed (nearest rank)."""
+    """The smallest value that at least `percent` of the values do not exceed (nearest rank)."""
     rank = math.ceil(len(values) * percent / 100)
     return sorted(values)[max(rank, 1) - 1]
 

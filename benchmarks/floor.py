@@ -1,8 +1,8 @@
-"""The bare floor: what a client reaches that decides nothing and writes everything itself.
+"""The bare floor: the rate of a client that makes no decisions and writes everything itself.
 
-For each gang four writes, one after the other as they depend on each other: AppWrapper, RayCluster (which
-needs the AppWrapper's uid), and two status patches. The same objects as the dispatcher's, over as many
-connections as the AppWrappers are submitted over.
+Each gang takes four writes, one after the other as they depend on each other: AppWrapper, RayCluster (which needs the
+AppWrapper's uid), and two status patches. The objects are the dispatcher's, over as many connections as the
+AppWrappers are submitted over.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dispatcher.kube.client import ClusterClient
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """What the bare client reached; `used` is who used the processor meanwhile."""
+    """The result of the bare client; `used` is the processor time of all meanwhile."""
 
     count: int
     seconds: float
@@ -35,7 +35,7 @@ class Floor:
 async def measure_floor(
     arena: Arena, warm_up: Sequence[Gang], measured: Sequence[Gang], connections: int
 ) -> Floor:
-    """Write all gangs, those to warm up before the clock starts, and see that all are there."""
+    """Writes all gangs, the warm-up ones before the clock starts, and checks that all exist."""
     writer = Writer(arena.client)
     await spread(warm_up, connections, writer.write)
     usage, started = Usage.now(arena.supervisor), time.monotonic()
@@ -47,14 +47,14 @@ async def measure_floor(
 
 
 class Writer:
-    """Writes what belongs to one gang."""
+    """Writes the objects of one gang."""
 
     def __init__(self, client: ClusterClient) -> None:
         self._client = client
         self._statuses = gangs.statuses()
 
     async def write(self, gang: Gang) -> None:
-        """Four writes, each after the answer to the one before."""
+        """Four writes, each after the answer to the previous one."""
         made = await self._client.create(APPWRAPPERS, gang.appwrapper)
         uid = made["metadata"]["uid"]
         await self._client.create(RAYCLUSTERS, gang.raycluster(uid))
@@ -63,9 +63,9 @@ class Writer:
 
 
 async def verified_sizes(arena: Arena, count: int) -> dict[str, int]:
-    """The mean size of the objects in bytes; fails unless there are `count` gangs, each one whole.
+    """The mean size of the objects in bytes; fails unless there are `count` whole gangs.
 
-    Whole is: the AppWrapper is Dispatched, and exactly one RayCluster is owned by it.
+    A gang is whole if the AppWrapper is Dispatched and owns exactly one RayCluster.
     """
     appwrappers = await arena.list(APPWRAPPERS)
     rayclusters = await arena.list(RAYCLUSTERS)

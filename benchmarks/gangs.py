@@ -1,7 +1,7 @@
-"""What is submitted: the gang of the blog, again and again under other names; and what a bare client writes for it.
+"""The submitted gangs: the gang of the blog under many names; and the objects that a bare client writes for it.
 
-The bare client writes the very objects the dispatcher writes: RayCluster and statuses come from the
-dispatcher's own core, and are made before the clock starts, so that the client has nothing to do but write.
+The bare client writes the same objects as the dispatcher: RayCluster and statuses come from the dispatcher's own core
+and are made before the clock starts, so that the client only writes.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ PODS: Final = 2
 CPU: Final = 3
 MEMORY_GI: Final = 15
 GPU: Final = 1
-"""What a pod of the example asks for: 16G are just under 15Gi."""
+"""The requests of a pod of the example: 16G are just under 15Gi."""
 
 _SOME_UID: Final = "00000000-0000-4000-8000-000000000000"
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """One AppWrapper as a user submits it, and the RayCluster in it as the dispatcher creates it."""
+    """One AppWrapper as a user submits it, and its RayCluster as the dispatcher creates it."""
 
     name: str
     appwrapper: Json
@@ -57,14 +57,14 @@ class Gang:
 
 
 def make_gangs(prefix: str, count: int) -> list[Gang]:
-    """So many gangs, alike but for their names."""
+    """Gangs that differ only by name."""
     text = EXAMPLE.read_text()
     example = yaml.safe_load(text)
     return [_gang(example, f"{prefix}-{number:05d}") for number in range(count)]
 
 
 def statuses() -> tuple[Json, Json]:
-    """The status of an AppWrapper at the head of the queue, and when it was dispatched."""
+    """The status of an AppWrapper at the head of the queue, and the status after its dispatch."""
     now = datetime.now(UTC)
     spec = yaml.safe_load(EXAMPLE.read_text())["spec"]
     submitted = first_steps.submit(_newcomer(now), gang_of(parse_spec(spec, namespace=NAMESPACE)), now).after
@@ -73,7 +73,7 @@ def statuses() -> tuple[Json, Json]:
 
 
 def is_dispatched(appwrapper: Mapping[str, Any]) -> bool:
-    """Whether its condition Dispatched is True."""
+    """True if its condition Dispatched is True."""
     conditions: Sequence[Mapping[str, Any]] = (appwrapper.get("status") or {}).get("conditions") or ()
     return any(each["type"] == "Dispatched" and each["status"] == "True" for each in conditions)
 
@@ -81,7 +81,7 @@ def is_dispatched(appwrapper: Mapping[str, Any]) -> bool:
 def _gang(example: Json, name: str) -> Gang:
     appwrapper: Json = _renamed(example, name)
     appwrapper["metadata"]["namespace"] = NAMESPACE
-    # Nothing here makes pods of a RayCluster, and a gang that shows none is queued again after a minute.
+    # No operator makes pods here, and by default a gang without pods is requeued after a minute.
     appwrapper["metadata"]["annotations"] = {ADMISSION_GRACE: "1h"}
     wrapped = parse_spec(appwrapper["spec"], namespace=NAMESPACE).wrapped[0]
     owner = Owner(_SOME_UID, WORKLOAD_GROUP, APPWRAPPER_VERSION, NAMESPACE, name, 1, _SOME_UID[::-1])
@@ -89,7 +89,7 @@ def _gang(example: Json, name: str) -> Gang:
 
 
 def _renamed(value: Any, name: str) -> Any:  # noqa: ANN401  # any JSON
-    """A copy of `value` in which whatever is called as the example is called `name`."""
+    """A copy of `value` in which `name` replaces the name of the example."""
     if isinstance(value, dict):
         return {key: _renamed(entry, name) for key, entry in value.items()}
     if isinstance(value, list):
