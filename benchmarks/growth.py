@@ -1,4 +1,4 @@
-"""`python -m benchmarks.growth`: what a long queue costs, and how that grows with the queue and the nodes."""
+"""`python -m benchmarks.growth`: the cost of a long queue, and its growth with the queue and the nodes."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ CROWD_PARTS: Final = (
     *(("restart", name) for name in CYCLES),
 )
 LONGEST_STRETCH_SECONDS: Final = 0.05
-"""The aim: no part of a crowd keeps others from the event loop for longer, in seconds of processor time."""
+"""The aim: the longest block of the event loop by any part of a crowd, in seconds of processor time."""
 LIFE_SECONDS: Final = 900
 
 Figures = dict[str, Any]
@@ -75,7 +75,7 @@ Figures = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Both lives of one backlog; `load` is the machine's load average when it began."""
+    """Both lives of one backlog; `load` is the machine's load average at the start."""
 
     backlog: Backlog
     first: Figures
@@ -84,16 +84,16 @@ class Measured:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure as the command line says, print the tables, and return the exit code."""
+    """Measures by the command line, prints the tables, and returns the exit code."""
     options = parser().parse_args(arguments)
-    # The way out is the same for both: everything we started is ended in order.
+    # Both end in the same way: every started process is ended in order.
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     measured: list[Measured] = []
     failed = False
     try:
         with EmbeddedPostgres() as postgres:
             wanted = backlogs(options.queued, options.nodes, options.mix)
-            # One by one: what was measured before a failure is shown nevertheless.
+            # One by one, so that figures from before a failure are shown.
             wanted += crowds(max(options.queued), options.crowd)
             measured.extend(measure(postgres.url, each) for each in wanted)
     except KeyboardInterrupt:
@@ -111,7 +111,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line."""
+    """The command line."""
     top = argparse.ArgumentParser(
         prog="python -m benchmarks.growth",
         description=ABOUT,
@@ -135,7 +135,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def backlogs(queued: Sequence[int], nodes: Sequence[int], mixes: Sequence[Mix]) -> list[Backlog]:
-    """Every queue on the fewest nodes, and of the first mix the longest on more: each step changes one thing."""
+    """Every queue on the fewest nodes, and the longest of the first mix on more: each step changes one thing."""
     few, *more = sorted(nodes)
     sizes = [(each, few) for each in sorted(queued)]
     larger = [(max(queued), each) for each in more]
@@ -147,12 +147,12 @@ def backlogs(queued: Sequence[int], nodes: Sequence[int], mixes: Sequence[Mix]) 
 
 
 def crowds(queued: int, mixes: Sequence[Mix]) -> list[Backlog]:
-    """The longest queue over many namespaces, in front of many clusters."""
+    """The longest queue over many namespaces, before many clusters."""
     return [Backlog(queued, mix=mix, **CROWD) for mix in mixes]
 
 
 def measure(server_url: str, backlog: Backlog) -> Measured:
-    """Both lives on a database of their own."""
+    """Runs both lives on a new database."""
     name, load = f"growth_{backlog.queued}_{backlog.nodes}", os.getloadavg()[0]
     url = clone_template(server_url, migrated_template(server_url), name)
     try:
@@ -183,11 +183,11 @@ def _live(url: str, life: Life, backlog: Backlog) -> Figures:
     return figures
 
 
-# --- what is shown -----------------------------------------------------------------------------------
+# --- output ------------------------------------------------------------------------------------------
 
 
 def as_json(measured: Sequence[Measured]) -> dict[str, Any]:
-    """Everything that was measured."""
+    """All figures."""
     return {
         "benchmark": "growth",
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -197,7 +197,7 @@ def as_json(measured: Sequence[Measured]) -> dict[str, Any]:
 
 
 def as_tables(measured: Sequence[Measured]) -> str:
-    """A table for each mix, a column for each size, and how the columns grow from the first."""
+    """A table for each mix with a column for each size and their growth from the first."""
     alone = [each for each in measured if not each.backlog.clusters]
     mixes = list(dict.fromkeys(each.backlog.mix for each in alone))
     tables = [_table(mix, [each for each in alone if each.backlog.mix is mix]) for mix in mixes]
@@ -206,7 +206,7 @@ def as_tables(measured: Sequence[Measured]) -> str:
 
 
 def crowd_table(measured: Sequence[Measured]) -> str:
-    """A column for each mix: longest stretch, and the processor time of all of it, in milliseconds."""
+    """A column for each mix: the longest stretch and the processor time in all, in milliseconds."""
     first = measured[0].backlog
     about = f"{first.queued} queued, {first.clusters} clusters, {first.namespaces} namespaces"
     lines = [f"{about}: longest stretch ms / CPU ms", _line("", [each.backlog.mix for each in measured])]
@@ -244,7 +244,7 @@ def _table(mix: Mix, measured: Sequence[Measured]) -> str:
 
 
 def rows(measured: Measured) -> dict[str, float]:
-    """The figures of one backlog by what they are called: milliseconds and MiB."""
+    """The figures of one backlog by name: milliseconds and MiB."""
     first, restart = measured.first["taken"], measured.restart["taken"]
     plan, loading, cycle = first["full plan"], restart["loading"], restart["first cycle"]
     found = {

@@ -1,8 +1,8 @@
-"""`python -m benchmarks.largest`: what the largest AppWrappers cost those that wait beside them.
+"""`python -m benchmarks.largest`: the cost of the largest AppWrappers for others that wait beside them.
 
-An API server that is nothing but a list and a watch, in a process of its own, has a hundred AppWrappers as large as may
-be, and sixty that are too large and too intricate to be read. They are listed, and taken in while a watch shows them
-again, as the leader does it, on a real Postgres; a ticker notes for how long the event loop served nobody else.
+An API server with only a list and a watch, in a process of its own, has a hundred AppWrappers of the largest permitted
+size, and sixty that are too large and too intricate to be parsed. The intake reads them as in a leader, by a list and
+then a watch, on a real Postgres; a ticker records the longest block of the event loop.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Json = dict[str, Any]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure, print what was measured, and return the exit code."""
+    """Measures, prints the figures, and returns the exit code."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.largest", description=__doc__)
     parser.parse_args(arguments)
     context = multiprocessing.get_context("spawn")
@@ -74,7 +74,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def serve(port: Any) -> None:  # noqa: ANN401  # a queue of multiprocessing has no type
-    """Be an API server that has all of them when it is asked for a list, and shows all of them again in a watch."""
+    """Runs an API server that lists all of them, and shows all of them again in a watch."""
     asyncio.run(_serve(port.put))
 
 
@@ -115,7 +115,7 @@ async def _list(request: web.BaseRequest, written: list[bytes]) -> web.StreamRes
 
 
 async def _watch(request: web.BaseRequest, written: list[bytes]) -> web.StreamResponse:
-    """Shows each again, changed: as a new version."""
+    """Sends each again as a new version."""
     response = web.StreamResponse()
     await response.prepare(request)
     for text in written:
@@ -126,7 +126,7 @@ async def _watch(request: web.BaseRequest, written: list[bytes]) -> web.StreamRe
 
 
 def acceptable(number: int) -> Json:
-    """As large as may be: of many small parts, all of which have to be understood."""
+    """An AppWrapper of the largest permitted size, in many small parts that all must be parsed."""
     containers = [
         {"name": f"c{index}", "image": "i", "env": [], "resources": {"requests": {"cpu": "1m"}}}
         for index in range(MOST_CONTAINERS // 5)
@@ -173,12 +173,12 @@ def _appwrapper(name: str, template: Json) -> Json:
     }
 
 
-# --- what is measured ---------------------------------------------------------------------------------------------
+# --- the leader ---------------------------------------------------------------------------------------------------
 
 
 @dataclass
 class Leader:
-    """What takes AppWrappers in, put together as `app` does it."""
+    """The intake, composed as in `app`."""
 
     client: ClusterClient
     store: TimedStore
@@ -192,25 +192,25 @@ class Leader:
         self.intake = Intake(attempts, self.cache, self.committer, lambda _record: None, self.failed.append)
 
     def is_known(self, uid: str) -> bool:
-        """True once it was taken in."""
+        """True after its intake."""
         return self.cache.get(uid) is not None
 
     def note(self, _uid: str) -> None:
-        """One was shown."""
+        """Does nothing: `take_in` reads the views."""
 
     async def list_all(self) -> None:
-        """Return once all were listed; they are watched from then on."""
+        """Returns after the list; the watch continues."""
         await self.hub.wait_until_listed()
 
     async def take_in(self) -> None:
-        """Have all of them taken in."""
+        """Runs the intake of all of them."""
         for view in self.hub.views():
             self.intake.add(view.uid)
         await self.intake.take_in_all()
 
 
 async def measure(server: str, url: str) -> None:
-    """List them, take them in, and say what that cost."""
+    """Lists them, takes them in, and returns the costs."""
     database = Database(url, idle_timeout=timedelta(seconds=60))
     leadership = Leadership(database, holder="benchmark", lease=timedelta(seconds=300))
     lease = await leadership.acquire()

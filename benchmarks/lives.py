@@ -1,7 +1,7 @@
-"""Whole lives of AppWrappers as the dispatcher's own core makes them: patterns for as many as a history needs.
+"""Whole lives of AppWrappers as the dispatcher's own core makes them: patterns for a history of any length.
 
-What a step writes is taken from the core and the store, so that generated events look as real ones do and are as
-large. Of a pattern only times, clusters and what was asked for are replaced; `benchmarks.past` does that in SQL.
+The core and the store make the rows of each step, so generated events have the form and the size of real ones. Of a
+pattern, only times, clusters and demands are replaced; `benchmarks.past` does that in SQL.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from dispatcher.store import mapping
 
 FIRST: Final = "CLUSTER-1"
 SECOND: Final = "CLUSTER-2"
-"""Where the first attempt is, and where the second; replaced by names of clusters."""
+"""The placeholders for the clusters of the first and the second attempt."""
 AT: Final = "@"
-"""Stands in a pattern for the time of its step."""
+"""The placeholder for the time of a step."""
 
 _ISO: Final = re.compile(r"\d{4}-\d\d-\d\dT[\d:.]+(?:Z|[+-]\d\d:\d\d)")
 _BEGINNING: Final = datetime(2000, 1, 1, tzinfo=UTC)
@@ -45,7 +45,7 @@ Act = Callable[[Record, datetime], Change | None]
 
 
 class Moment(IntEnum):
-    """When something happens to an AppWrapper, in order; what a life has no use for takes no time."""
+    """The moments of an AppWrapper, in order; a life that lacks a moment spends no time on it."""
 
     SUBMITTED = 1
     TOLD = 2
@@ -65,7 +65,7 @@ class Moment(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Life:
-    """The steps of one AppWrapper; `share` of all that ever were have lived like that, in hundredths."""
+    """The steps of one AppWrapper; `share` is the part of all AppWrappers with this life, in hundredths."""
 
     name: str
     share: int
@@ -73,12 +73,12 @@ class Life:
 
     @property
     def moments(self) -> frozenset[Moment]:
-        """When something happens in it."""
+        """The moments of its steps."""
         return frozenset(moment for moment, _ in self.steps)
 
     @property
     def end(self) -> Record:
-        """What it comes to."""
+        """The record after the last step."""
         return self.steps[-1][1].after
 
 
@@ -95,7 +95,7 @@ def step_rows(life: Life) -> list[dict[str, Any]]:
 
 
 def attempt_rows(life: Life) -> list[dict[str, Any]]:
-    """Every attempt of a life as it ended, with numbers of moments for times."""
+    """Every attempt of a life after its end, with numbers of moments for times."""
     last: dict[object, mapping.Row] = {}
     for _, change in life.steps:
         last |= {each["number"]: each for each in mapping.attempt_rows(change)}
@@ -112,7 +112,7 @@ def attempt_rows(life: Life) -> list[dict[str, Any]]:
 
 
 def end_row(life: Life) -> dict[str, Any]:
-    """The row of an AppWrapper at the end of a life, and the numbers of the moments in it that tables know of."""
+    """The row of an AppWrapper at the end of a life, and the numbers of its moments in the tables."""
     queued = [moment for moment, change in life.steps if change.after.phase == "Queued"]
     ended = [each for each in life.steps if each[1].after.phase in {"Completed", "Failed", "Deleted"}]
     return {
@@ -271,8 +271,8 @@ LIVES: Final[Sequence[Life]] = (
     ),
     _live("rejected", 1, _rejected(), ((Moment.DELETED, removal_steps.delete),)),
 )
-"""How all have lived that are no more."""
+"""The lives of finished AppWrappers."""
 
 WAITING: Final = _live("waiting", 100, _submitted(), (_WAITED,))
 RUNNING: Final = _live("running", 100, _submitted(), (_WAITED, *_ONCE))
-"""How those live that are still there."""
+"""The lives of AppWrappers that wait or run now."""

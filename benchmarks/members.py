@@ -1,4 +1,4 @@
-"""`python -m benchmarks.members`: what member clusters cost, and what one that hangs costs the others."""
+"""`python -m benchmarks.members`: the cost of member clusters, and the cost of a hanging member for the others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dispatcher.api.names import HUB_CLUSTER
 from testbed.postgres import EmbeddedPostgres
 
 OF_ITS_OWN: Final = 100
-"""Three times as many as are reconciled at once for one cluster."""
+"""Three times the number of AppWrappers that are reconciled at once for one cluster."""
 SINGLES: Final = 20
 
 ABOUT = """\
@@ -63,7 +63,7 @@ class Results:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure as the command line says, print the tables, and return the exit code."""
+    """Measures by the command line, prints the tables, and returns the exit code."""
     options = parser().parse_args(arguments)
     results = measured(lambda folder: Benchmark(options, folder).run())
     write(
@@ -80,7 +80,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line."""
+    """The command line."""
     top = argparse.ArgumentParser(
         prog="python -m benchmarks.members",
         description=ABOUT,
@@ -99,13 +99,13 @@ def parser() -> argparse.ArgumentParser:
 
 
 def scaling(rest: float) -> list[Scenario]:
-    """With no member, and with 1, 2 and 4; the rest is in the last."""
+    """No member, and 1, 2 and 4 members; the last also measures rest."""
     alone = Scenario("hub alone", 0, (HUB_CLUSTER,))
     return [alone, *(_with(number, rest if number == len(MEMBERS) else 0.0) for number in (1, 2, 4))]
 
 
 def hanging() -> list[Scenario]:
-    """With two, of which the second answers, or hangs in one of three ways."""
+    """Two members; the second answers, or hangs in one of three ways."""
     named = {
         "all answer": Silence.NEVER,
         "one stops": Silence.AT_THE_LOAD,
@@ -140,7 +140,7 @@ class Benchmark:
         self._trials = 0
 
     async def run(self) -> Results:
-        """Measure everything that was asked for."""
+        """Runs the requested measurements."""
         options = self._options
         room_for = options.count + OF_ITS_OWN + SINGLES + 2 * WARM_UP
         members = MEMBERS if options.only != "hanging" else MEMBERS[:2]
@@ -200,7 +200,7 @@ async def _postgres(clusters: Clusters) -> AsyncIterator[EmbeddedPostgres]:
 
 
 def _new_database(url: str, name: str) -> str:
-    """Make an empty database beside the one of that URL, and return its own."""
+    """Creates an empty database on the server of that URL; returns its URL."""
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}".encode())
     return url.replace("/dispatcher?", f"/{name}?")

@@ -1,7 +1,7 @@
-"""A hub and its members, each a control plane of its own on this machine, and what their operator does with them.
+"""A hub and its members, each with its own control plane on this machine, and the acts of their operator.
 
-They are used for many trials, one after the other. Between two of them everything is taken away again, by the API
-servers themselves, so that a dispatcher with an empty database finds nothing.
+They serve many trials, one after the other. Between two trials everything is deleted through the API servers, so that a
+dispatcher with an empty database finds nothing.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from testbed.proxy import ApiProxy, Fault, Gate
 
 MEMBERS: Final = ("east", "west", "north", "south")
 LABEL: Final = "cluster"
-"""By which gangs name the member that they are for."""
+"""The label by which gangs select their member."""
 SECRETS: Final = "/api/v1/namespaces/default/secrets"
 ANCHORS: Final = f"/api/v1/namespaces/{gangs.NAMESPACE}/configmaps"
 GIVEN: Final = {"kube-root-ca.crt"}
-"""What a namespace has by itself."""
+"""Objects that every namespace has."""
 CALM_CORES: Final = 0.3
-"""Five control planes at rest use half of this."""
+"""Twice the processor use of five control planes at rest."""
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What the dispatcher has written to one cluster: by its identity, Events apart; and, by whomever, by resource."""
+    """The dispatcher's writes to one cluster: by its identity, without Events; and all clients' writes by resource."""
 
     writes: int
     events: int
     by_resource: Mapping[str, int]
 
     def since(self, earlier: Written) -> Written:
-        """What was written since then."""
+        """The writes since then."""
         return Written(
             self.writes - earlier.writes,
             self.events - earlier.events,
@@ -59,7 +59,7 @@ class Written:
 
 
 class Clusters:
-    """All of them while they are up; `kubeconfigs` are the dispatcher's, by cluster."""
+    """The running clusters; `kubeconfigs` are the dispatcher's, by cluster."""
 
     def __init__(
         self, supervisor: Supervisor, arenas: Mapping[str, Arena], kubeconfigs: Mapping[str, Path]
@@ -70,7 +70,7 @@ class Clusters:
         self._arenas = arenas
 
     async def declare(self, name: str, server: str = "") -> None:
-        """Make a member known to the hub, by another address than its own if there is a proxy before it."""
+        """Declares a member on the hub, with another address if there is a proxy before it."""
         plane, kubeconfig = self._arenas[name].plane, self.kubeconfigs[name].read_text()
         told = kubeconfig.replace(plane.url, server or plane.url).encode()
         secret = {
@@ -89,7 +89,7 @@ class Clusters:
         await self.hub.client.create(MEMBERS_PATH, member)
 
     async def written(self) -> dict[str, Written]:
-        """What was written to each until now."""
+        """The writes to each cluster up to now."""
         told = {name: await arena.metrics() for name, arena in self._arenas.items()}
         return {name: _written(metrics) for name, metrics in told.items()}
 
@@ -100,19 +100,19 @@ class Clusters:
 
     @asynccontextmanager
     async def behind_proxy(self, name: str) -> AsyncIterator[ApiProxy]:
-        """A proxy before one of them; when it goes, what it holds is cut and never reaches the cluster."""
+        """A proxy before one of them; at its end held requests are cut and never reach the cluster."""
         async with ApiProxy.of(self._arenas[name].plane) as proxy:
             yield proxy
 
     async def wipe(self, connections: int) -> None:
-        """Take away all that a trial has left: nobody may be running who would make it again."""
+        """Deletes everything that a trial left; no process that would create it again may run."""
         for arena, path in self._left_behind():
             found = [each["metadata"] for each in await arena.list(path)]
             ours = [each for each in found if each["name"] not in GIVEN]
             await spread(ours, connections, partial(_take_away, arena.client, path))
 
     def _left_behind(self) -> Iterator[tuple[Arena, str]]:
-        """Where there may be something of a trial, first what would make the rest anew."""
+        """The paths with objects of a trial, in order: first the objects from which others would be created again."""
         for path in (MEMBERS_PATH, SECRETS, APPWRAPPERS):
             yield self.hub, path
         for arena in self._arenas.values():
@@ -120,12 +120,12 @@ class Clusters:
             yield arena, ANCHORS
 
     async def rest(self, say: Say) -> None:
-        """Return when all of them have come to rest."""
+        """Returns when all of them are at rest."""
         await wait_for_calm(self.supervisor, say, CALM_CORES)
 
 
 def fall_silent(proxy: ApiProxy) -> None:
-    """From now on every request is taken and none is answered; watches stay as they are, and tell nothing."""
+    """Makes the proxy take every request and answer none; watches stay open without events."""
     proxy.rules.on(lambda _: True, Fault(before=Gate()), times=sys.maxsize)
 
 
@@ -133,7 +133,7 @@ def fall_silent(proxy: ApiProxy) -> None:
 async def fresh_clusters(
     folder: Path, members: Sequence[str], room_for: int, connections: int, say: Say
 ) -> AsyncIterator[Clusters]:
-    """A hub and members that have come to rest, each with room for so many gangs; the folder must be new."""
+    """A hub and members at rest, each with room for `room_for` gangs; the folder must be new."""
     with Supervisor(folder) as supervisor:
         binaries = build.ensure()
         names = (HUB_CLUSTER, *members)
@@ -154,9 +154,9 @@ async def fresh_clusters(
 
 
 async def _take_away(client: ClusterClient, path: str, metadata: Json) -> None:
-    """Delete an object, whoever holds it."""
+    """Deletes an object and its finalizers."""
     where = f"{path}/{metadata['name']}"
-    with suppress(errors.NotFound, errors.Conflict):  # its owner went first
+    with suppress(errors.NotFound, errors.Conflict):  # it was deleted with its owner
         if metadata.get("finalizers"):
             await client.patch(where, {"metadata": {"finalizers": None}}, MERGE_PATCH)
         await client.delete(where, metadata["uid"])

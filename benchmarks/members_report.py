@@ -1,4 +1,4 @@
-"""The figures of many trials beside each other: each against the trial of the same round that it is compared with."""
+"""The figures of many trials side by side, each relative to a trial of the same round."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ PARTS: Final = (
 )
 
 Round = Mapping[str, Outcome]
-"""What came of each scenario, by its name."""
+"""The outcome of each scenario, by its name."""
 
 
 def scaling_table(rounds: Sequence[Round], names: Sequence[str]) -> str:
-    """A column for each number of members; the first is what the others are compared with."""
+    """A column for each number of members; the first is the reference."""
     cells = {name: [each[name] for each in rounds] for name in names}
     rows = [
         ("dispatched, gangs/s", lambda name: _spread([each.per_second for each in cells[name]], "{:.1f}")),
@@ -54,7 +54,7 @@ def scaling_table(rounds: Sequence[Round], names: Sequence[str]) -> str:
 
 
 def hanging_table(rounds: Sequence[Round], names: Sequence[str]) -> str:
-    """A column for each way in which a member hangs; the first is what the others are compared with."""
+    """A column for each way in which a member hangs; the first is the reference."""
     cells = {name: [each[name] for each in rounds] for name in names}
     rows = [
         (
@@ -84,12 +84,12 @@ def hanging_table(rounds: Sequence[Round], names: Sequence[str]) -> str:
 
 
 def ratios(rounds: Sequence[Round], name: str, base: str) -> list[float]:
-    """Gangs per second as a part of those of another scenario, round by round."""
+    """Gangs per second relative to another scenario, round by round."""
     return [each[name].per_second / each[base].per_second for each in rounds]
 
 
 def by_part(seconds: Mapping[str, float]) -> dict[str, float]:
-    """Processor seconds of our processes by what they are part of; `others`, who are not ours, are left out."""
+    """Processor seconds of the benchmark's processes by part; `others`, which are foreign, are left out."""
     found = dict.fromkeys(PARTS, 0.0)
     for process, used in seconds.items():
         if process != OTHERS:
@@ -105,12 +105,12 @@ def writes_per_appwrapper(written: Mapping[str, Written], count: int) -> tuple[f
 
 
 def cores_busy(outcome: Outcome) -> float:
-    """How many cores we and all others used on average."""
+    """Cores that the benchmark and all others used on average."""
     return sum(outcome.used.seconds.values()) / outcome.used.elapsed
 
 
 def dispatcher_cores(outcome: Outcome) -> float:
-    """How much of a core the dispatcher used on average: it has one thread."""
+    """The part of a core that the dispatcher used on average: it has one thread."""
     return outcome.used.seconds[DISPATCHER] / outcome.used.elapsed
 
 
@@ -146,7 +146,7 @@ def _median(outcomes: Sequence[Outcome], figure: Callable[[Outcome], float]) -> 
 
 
 def _spread(values: Sequence[float], form: str) -> str:
-    """The median, and from where to where the values go if there are several."""
+    """The median, and the range if there are several values."""
     said = form.format(statistics.median(values))
     around = f" ({form} to {form})".format(min(values), max(values))
     return said + around if len(values) > 1 else said

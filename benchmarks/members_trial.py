@@ -1,4 +1,4 @@
-"""One dispatcher with its members: started anew on an empty database, measured, and taken away with all it made."""
+"""One dispatcher with its members: started on an empty database, measured, and removed with everything it created."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from dispatcher.store import migrate
 from testbed.proxy import ApiProxy
 
 WARM_UP: Final = 8
-"""Gangs for each cluster before anything is measured."""
+"""Gangs for each cluster before the measurement."""
 PAUSE_SECONDS: Final = 0.2
 SETTLE_SECONDS: Final = 6.0
-"""More than the time between two reports of how a member is."""
+"""More than the time between two status reports of a member."""
 STALLED_SECONDS: Final = 60.0
 POLL_SECONDS: Final = 0.1
 DECIDED: Final = "SELECT count(*) FROM appwrapper WHERE phase <> 'Queued' OR pending_reason IS NOT NULL"
@@ -45,10 +45,10 @@ class Silence(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is measured: so many `members` are declared, and the load is for `targets`, one after the other.
+    """A measurement with `members` declared members and a load for `targets` in turns.
 
-    The last of the declared gets `of_its_own` gangs before the load. `singles` are submitted one at a time after
-    it. With `rest`, nothing is submitted for so many seconds before it.
+    The last declared member gets `of_its_own` gangs before the load. `singles` are submitted one at a time after it.
+    Before it, nothing is submitted for `rest` seconds.
     """
 
     name: str
@@ -67,11 +67,10 @@ class Scenario:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one trial; times in seconds, `latencies` in milliseconds.
+    """The figures of one trial; times in seconds, `latencies` in milliseconds.
 
-    `first` is from the dispatcher's start until the first of all was seen Dispatched, `pause` the longest time under
-    load in which none was. `written` are the writes of
-    the load by cluster, `at_rest` those of the time of rest.
+    `first` is from the dispatcher's start until the first gang was seen Dispatched, `pause` the longest time under load
+    without a dispatch. `written` are the writes of the load by cluster, `at_rest` the writes of the time of rest.
     """
 
     scenario: str
@@ -89,7 +88,7 @@ class Outcome:
 
 
 class Trial:
-    """Runs one scenario on clusters that are as new."""
+    """Runs one scenario on clean clusters."""
 
     def __init__(
         self, clusters: Clusters, scenario: Scenario, database_url: str, connections: int, say: Say
@@ -104,7 +103,7 @@ class Trial:
         self._bound: dict[str, set[str]] = {}
 
     async def run(self, count: int) -> Outcome:
-        """All of it, with a load of so many gangs; the clusters are wiped in the end."""
+        """Runs the whole trial with a load of `count` gangs; wipes the clusters at the end."""
         await asyncio.to_thread(migrate.migrate, self._database_url)
         try:
             async with AsyncExitStack() as stack:
@@ -119,7 +118,7 @@ class Trial:
         return outcome
 
     async def _declare(self, stack: AsyncExitStack) -> ApiProxy | None:
-        """Declare the members; the last stands behind a proxy if it is one that may fall silent."""
+        """Declares the members; the last has a proxy before it if it may fall silent."""
         scenario, proxy = self._scenario, None
         for name in scenario.declared:
             if scenario.of_its_own and name == scenario.declared[-1]:
@@ -129,7 +128,7 @@ class Trial:
 
     @asynccontextmanager
     async def _dispatcher(self) -> AsyncIterator[float]:
-        """A dispatcher that leads, and when it was started."""
+        """A dispatcher that leads, and the time of its start."""
         clusters, started = self._clusters, time.monotonic()
         kubeconfig = clusters.kubeconfigs[HUB_CLUSTER]
         with running_dispatcher(clusters.supervisor, kubeconfig, self._database_url, "") as process:
@@ -141,7 +140,7 @@ class Trial:
                 process.check()
             finally:
                 watching.cancel()
-        process.log.unlink()  # the next would append to it, and be taken for this one
+        process.log.unlink()  # otherwise the next dispatcher appends to it, and is mistaken for this one
 
     async def _measure(self, count: int, proxy: ApiProxy | None, started: float) -> Outcome:
         scenario = self._scenario
@@ -168,7 +167,7 @@ class Trial:
         await self._watcher.wait_for(len(self._submitted))
 
     async def _submit_its_own(self) -> None:
-        """Return when each has been decided about, and was created where its member answers."""
+        """Returns when each has a decision, and is created if its member answers."""
         scenario = self._scenario
         if not scenario.of_its_own:
             return
@@ -201,7 +200,7 @@ class Trial:
         )
 
     async def _rest(self, seconds: float) -> dict[str, Written]:
-        """What is written though nothing goes on."""
+        """The writes of a time without submissions."""
         deadline = time.monotonic() + STALLED_SECONDS
         before = await self._clusters.written()
         while True:
@@ -216,7 +215,7 @@ class Trial:
         return _grown(after, await self._clusters.written())
 
     async def _singles(self) -> tuple[float, ...]:
-        """One AppWrapper at a time: milliseconds from sending its create until it was seen Dispatched."""
+        """One AppWrapper at a time: milliseconds from its request to create until it was seen Dispatched."""
         found = []
         for gang in spread_over(make_gangs("single", self._scenario.singles), self._scenario.targets):
             await asyncio.sleep(PAUSE_SECONDS)
@@ -245,7 +244,7 @@ class Trial:
                 await asyncio.sleep(POLL_SECONDS)
 
     async def _verify(self) -> None:
-        """Fail unless each gang is where it was meant for, once; of one that is silent nothing is asked."""
+        """Fails unless each gang is once in its target; a silent cluster is not asked."""
         silent = {self._scenario.declared[-1]} if self._scenario.silence is not Silence.NEVER else set()
         made = await self._clusters.gangs_made()
         wrong = {
@@ -258,24 +257,24 @@ class Trial:
 
 
 def longest_pause(moments: Sequence[float]) -> float:
-    """The longest time between two of the moments that follow each other, given in any order."""
+    """The longest time between two successive moments, given in any order."""
     ordered = sorted(moments)
     return max(later - earlier for earlier, later in pairwise(ordered))
 
 
 def spread_over(gangs: Sequence[Gang], targets: Sequence[str]) -> list[Gang]:
-    """The gangs, each for the next of the targets."""
+    """The gangs, distributed over the targets in turns."""
     bound = [bound_for(name, gangs[start :: len(targets)]) for start, name in enumerate(targets)]
     return [bound[index % len(targets)][index // len(targets)] for index in range(len(gangs))]
 
 
 def bound_for(cluster: str, gangs: Sequence[Gang]) -> list[Gang]:
-    """The gangs, each asking for that member by its selector; for the hub there is nothing to ask for."""
+    """The gangs, each with a selector for that member; none for the hub."""
     return [each if cluster == HUB_CLUSTER else _bound(each, cluster) for each in gangs]
 
 
 def target_of(gang: Gang) -> str:
-    """The cluster that a gang is meant for."""
+    """The target cluster of a gang."""
     selector = gang.appwrapper["metadata"]["annotations"].get(CLUSTER_SELECTOR)
     return selector.partition("=")[2] if selector else HUB_CLUSTER
 

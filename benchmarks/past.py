@@ -1,10 +1,10 @@
-"""A past for the dispatcher: as many AppWrappers as one likes, over more than a year, written straight by SQL.
+"""A past for the dispatcher: any number of AppWrappers over more than a year, written directly by SQL.
 
-The tables, their partitions and indexes are the product's own, and so is how what is over leaves the tables of the
-queue. Lives are those of `benchmarks.lives`, in fixed shares. Everything that differs between two AppWrappers
-follows from its number by a hash, so the same call writes the same past.
+The tables, partitions and indexes are the product's own, and so are the statements that move finished rows out of the
+queue's tables. Lives come from `benchmarks.lives`, in fixed shares. All differences between two AppWrappers follow from
+their numbers by a hash, so the same call writes the same past.
 
-Who waits, waits as in a queue: about as long as who came at the same hour. A tenth of the hours are busy.
+Waits are like those of a queue: about equal for AppWrappers of the same hour. A tenth of the hours are busy.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from dispatcher.store import mapping
 from dispatcher.store.partitions import PARTITIONED
 
 CHUNK: Final = 25_000
-"""AppWrappers in a transaction."""
+"""AppWrappers of one transaction."""
 LONGEST: Final = timedelta(days=1)
-"""No life is as long."""
+"""Longer than every life."""
 OF_THE_PRESENT: Final = 1_000_000_000
-"""The number of the first of those who are still there."""
+"""The number of the first AppWrapper that waits or runs now."""
 CLUSTERS: Final = ("hub", "east", "north", "west")
 
 Say = Callable[[str], None]
@@ -37,24 +37,24 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """How much there was, for how long until when; and who is still there, of whom nobody is in a cluster."""
+    """The size of a past: AppWrappers, days, and time between samples."""
 
     appwrappers: int
     days: int = 400
     sample_seconds: int = 300
     until: datetime | None = None
-    """The time of the last; None is now."""
+    """The time of the last AppWrapper; None is now."""
 
 
 def write_past(url: str, past: Past, say: Say = lambda _: None) -> None:
-    """Write it into a migrated database in which no AppWrapper ever was; all of them are deleted by now."""
+    """Writes it into a migrated database without AppWrappers; all of them are deleted by `until`."""
     until = (past.until or datetime.now(UTC)).replace(microsecond=0)
     begin, started = until - timedelta(days=past.days), time.monotonic()
     with psycopg.connect(url, autocommit=True) as connection:
         _prepare(connection, begin, until, lives.LIVES)
-        # Who came last has lived to the end, too.
+        # The last AppWrapper has ended by then, too.
         every = (until - timedelta(days=1) - begin) / past.appwrappers
-        # All of the first are due, so that what is moved leaves an empty table; of the others some, as in life.
+        # All rows of the first chunks are due, so their move empties the tables. Of the others some are.
         due = max(0, int((until - DELETED_FOR - LONGEST - begin) / every))
         for numbers in (*_chunks(1, due), *_chunks(due + 1, past.appwrappers)):
             _write_chunk(connection, numbers, begin + every * (numbers[0] - 1), every)
@@ -66,7 +66,7 @@ def write_past(url: str, past: Past, say: Say = lambda _: None) -> None:
 
 
 def write_present(url: str, waiting: int, running: int, now: datetime | None = None) -> None:
-    """Add AppWrappers that wait and run now; no cluster has any of them, so no dispatcher may be started on it."""
+    """Adds AppWrappers that wait and run now; no cluster has them, so no dispatcher may start on this database."""
     now, following = (now or datetime.now(UTC)).replace(microsecond=0), OF_THE_PRESENT
     with psycopg.connect(url, autocommit=True) as connection:
         for life, count in ((lives.WAITING, waiting), (lives.RUNNING, running)):
@@ -99,7 +99,7 @@ def _prepare(
 
 
 def make_partition(connection: psycopg.Connection, table: str, month: datetime) -> None:
-    """Make the partition of a month, if it is not there."""
+    """Creates the partition of a month, if it does not exist."""
     connection.execute(
         f"CREATE TABLE IF NOT EXISTS {table}_{month:%Y_%m} PARTITION OF {table} "
         f"FOR VALUES FROM ('{month.isoformat()}') TO ('{_next_month(month).isoformat()}')".encode()
@@ -149,9 +149,9 @@ def _write_chunk(connection: psycopg.Connection, numbers: range, begin: datetime
 
 
 def _move(connection: psycopg.Connection, before: datetime) -> None:
-    """Move to the past as the leader does; a chunk of which nobody is left leaves no dead rows behind."""
+    """Moves rows to the past as the leader does; if no row of the chunk remains, the tables have no dead rows."""
     with connection.transaction():
-        # They were empty a moment ago, and may be known as such.
+        # The tables were empty a moment ago, and their statistics may still say so.
         connection.execute("ANALYZE appwrapper (uid, phase, phase_since), attempt (uid)")
         connection.execute(_MOVE_APPWRAPPERS, [before])
         connection.execute(_MOVE_ATTEMPTS, [before])
@@ -175,7 +175,7 @@ CREATE TEMP TABLE pattern_attempt (life text, number int, cluster text, decided_
 CREATE TEMP TABLE share (hundredth int, life text)
 """
 
-# Gaps are seconds before a moment, by its number; one that a life has no use for is none.
+# Gaps are seconds before a moment, by its number; 0 for a moment that a life lacks.
 _CHUNK: Final = f"""
 CREATE TEMP TABLE chunk AS
 WITH drawn AS (

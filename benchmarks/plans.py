@@ -1,6 +1,6 @@
-"""How Postgres means to answer a query: which tables it reads by an index, and which it reads whole.
+"""The plans by which Postgres answers a query: the tables that it reads by an index, and those that it reads whole.
 
-Partitions count for their table. What is next to empty is read whole in any case, and is left out.
+Partitions count for their table. Nearly empty tables are read whole in any case, and are left out.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from unittest.mock import patch
 import psycopg
 
 CHEAP: Final = 25.0
-"""A scan of so little cost says nothing: where there is next to nothing, an index would save nothing."""
+"""Scans below this cost are left out: an index would save nothing."""
 
 _PARTITION: Final = re.compile(r"_(\d{4}_\d\d|default)$")
 
@@ -26,7 +26,7 @@ Cursor = psycopg.AsyncCursor[Any]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How many partitions (or the one table) are read by an index, and how many whole."""
+    """The number of partitions (or of the one table) that are read by an index, and whole."""
 
     by_index: int = 0
     whole: int = 0
@@ -37,7 +37,7 @@ class Access:
 
 
 def explain(connection: psycopg.Connection, query: str, values: Values) -> Node:
-    """The plan of a query, which is not run."""
+    """The plan of a query, which does not run."""
     found = connection.execute(f"EXPLAIN (FORMAT JSON) {query}".encode(), values).fetchone()
     assert found is not None  # noqa: S101 - EXPLAIN answers with one row
     plan: Node = found[0][0]["Plan"]
@@ -46,7 +46,7 @@ def explain(connection: psycopg.Connection, query: str, values: Values) -> Node:
 
 @contextmanager
 def recorded() -> Iterator[dict[str, Values]]:
-    """Yields what is sent to any database meanwhile, with what was bound to it the last time."""
+    """Yields the queries to any database meanwhile, with their last parameters."""
     sent: dict[str, Values] = {}
     execute = psycopg.AsyncCursor.execute
 
@@ -61,14 +61,14 @@ def recorded() -> Iterator[dict[str, Values]]:
 
 
 def queries(sent: Mapping[str, Values]) -> dict[str, Values]:
-    """Those of them that read."""
+    """The queries among them that read."""
     return {
         statement: values for statement, values in sent.items() if statement.startswith(("SELECT", "WITH"))
     }
 
 
 def accesses(*plans: Node) -> dict[str, Access]:
-    """Every table that plans read, by name."""
+    """The access to every table in these plans, by name."""
     found: dict[str, Access] = {}
     for node in (node for plan in plans for node in nodes(plan)):
         table, kind = node.get("Relation Name"), node["Node Type"]
@@ -82,12 +82,12 @@ def accesses(*plans: Node) -> dict[str, Access]:
 
 
 def relations(plan: Node) -> set[str]:
-    """Every table and partition that a plan reads, by name."""
+    """The names of the tables and partitions that a plan reads."""
     return {node["Relation Name"] for node in nodes(plan) if "Relation Name" in node}
 
 
 def nodes(plan: Node) -> Iterator[Node]:
-    """A plan's nodes, from the top."""
+    """The nodes of a plan, from the top."""
     yield plan
     for each in plan.get("Plans", ()):
         yield from nodes(each)

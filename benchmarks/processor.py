@@ -1,6 +1,6 @@
-"""Who used the processor, and how much memory: read from /proc, in seconds and bytes.
+"""Processor time and memory of each process, read from /proc, in seconds and bytes.
 
-On a machine that others use as well, what *they* took during a phase says how far its figure can be trusted.
+The processor time of foreign processes during a phase shows how far its figure can be trusted.
 """
 
 from __future__ import annotations
@@ -29,32 +29,32 @@ _MACHINE: Final = "machine"
 
 @dataclass(frozen=True, slots=True)
 class Used:
-    """Processor seconds used within `elapsed` seconds, by name; `others` is what we did not start."""
+    """Processor seconds within `elapsed` seconds, by name; `others` are foreign processes."""
 
     elapsed: float
     seconds: Mapping[str, float]
 
     @property
     def ours(self) -> float:
-        """What we and all that we started used."""
+        """Processor seconds of the benchmark and the processes that it started."""
         return sum(value for name, value in self.seconds.items() if name != OTHERS)
 
     @property
     def noise(self) -> float:
-        """How many cores others used on average."""
+        """Cores that foreign processes used on average."""
         return self.seconds[OTHERS] / self.elapsed
 
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Processor seconds since their start, by the name of each of our processes; and of the whole machine."""
+    """Processor seconds since the start of each process of the benchmark, by name; and of the whole machine."""
 
     at: float
     seconds: Mapping[str, float]
 
     @classmethod
     def now(cls, supervisor: Supervisor) -> Usage:
-        """What all have used up to now; children count for who started them."""
+        """The processor time up to now; children count for their parent."""
         ours = {process.pid: process.name for process in supervisor.processes} | {os.getpid(): CLIENT}
         seconds = dict.fromkeys(ours.values(), 0.0)
         for folder in Path("/proc").glob("[0-9]*"):
@@ -62,12 +62,12 @@ class Usage:
                 pid, parent, used, used_by_ended = _process(folder)
                 name = ours.get(pid) or (ours.get(parent) if parent != os.getpid() else None)
                 if name is not None:
-                    # What we started is counted by itself; workers of Postgres come and go with their queries.
+                    # Started processes count separately; workers of Postgres come and go with their queries.
                     seconds[name] += used if pid == os.getpid() else used + used_by_ended
         return cls(time.monotonic(), {**seconds, _MACHINE: _machine_seconds()})
 
     def since(self, earlier: Usage) -> Used:
-        """What was used since then."""
+        """The processor time since then."""
         used = {name: value - earlier.seconds.get(name, 0.0) for name, value in self.seconds.items()}
         machine = used.pop(_MACHINE)
         used[OTHERS] = max(0.0, machine - sum(used.values()))
@@ -77,9 +77,9 @@ class Usage:
 async def wait_for_calm(
     supervisor: Supervisor, say: Callable[[str], None], cores: float = CALM_CORES
 ) -> None:
-    """Return when what we started has come to rest: a fresh control plane is busy with itself for some seconds.
+    """Returns when the started processes are at rest: a new control plane is busy for some seconds.
 
-    At rest all together use less than so many cores: the more control planes, the more.
+    At rest all together use less than `cores` cores, which grows with the number of control planes.
     """
     calm = 0
     for _ in range(MOST_CALM_ROUNDS):
@@ -93,20 +93,20 @@ async def wait_for_calm(
 
 
 def cpu_seconds(pid: int) -> float:
-    """What one process has used, without its children."""
+    """Processor seconds of one process, without its children."""
     return _process(Path(f"/proc/{pid}"))[2]
 
 
 def peak_memory(pid: int) -> int:
-    """The most resident memory a process ever had, in bytes."""
+    """The peak resident memory of a process, in bytes."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     kilobytes = next(line.split()[1] for line in lines if line.startswith("VmHWM:"))
     return int(kilobytes) * 1024
 
 
 def _process(folder: Path) -> tuple[int, int, float, float]:
-    """Pid, parent's pid, the seconds it has used, and those that its children had used which have ended."""
-    # The name, in parentheses, may hold spaces and parentheses; the fields after it may not.
+    """Pid, parent's pid, the processor seconds of the process, and those of its ended children."""
+    # The name, in parentheses, may contain spaces and parentheses; the fields after it do not.
     fields = (folder / "stat").read_text().rpartition(")")[2].split()
     user, system, user_of_ended, system_of_ended = map(int, fields[11:15])
     return (

@@ -1,4 +1,4 @@
-"""What people ask of history: as the commands do, of the views for some days, and of all there ever was."""
+"""Questions about history: the queries of the commands, and queries of the views over some days and over everything."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ VIEWS: Final = (
     "cluster_events",
     "timeline",
 )
-"""Those that may be read whole; `overtakes` has a row for each two who met in a queue."""
+"""The views that may be read whole; `overtakes` has a row for each pair that met in a queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The AppWrapper that is asked about."""
+    """The AppWrapper of the questions."""
 
     namespace: str
     name: str
@@ -41,7 +41,7 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One command of `kubectl aw`, as it asks the store; answers with how many rows."""
+    """One command of `kubectl aw`, by its calls of the store; returns the number of rows."""
 
     name: str
     ask: Callable[[Reports, Subject], Awaitable[int]]
@@ -49,9 +49,9 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """One query over the views, about the last so many days if it says `days`, or the AppWrapper of a `uid`.
+    """One query over the views, about the last `days` days or the AppWrapper of a `uid`, if it has these parameters.
 
-    Views are named as whoever logs in as the reader finds them. Of a count, the one row is the number of rows.
+    The names of views are those for a session of the reader. The one row of a count is the number of rows.
     """
 
     name: str
@@ -60,17 +60,17 @@ class Question:
     is_count: bool = False
 
     def parameters(self, uid: str = "") -> Mapping[str, object]:
-        """What is bound."""
+        """The parameters of the query."""
         return {"days": self.days, "uid": uid}
 
 
 def last(days: int) -> Window:
-    """The time up to now."""
+    """The window of the last `days` days."""
     now = datetime.now(UTC)
     return Window(now - timedelta(days=days), now)
 
 
-# --- as the commands ask -----------------------------------------------------------------------------
+# --- by the commands ---------------------------------------------------------------------------------
 
 
 async def _queue(reports: Reports, _: Subject) -> int:
@@ -121,7 +121,7 @@ COMMANDS: Final[Sequence[Command]] = (
 )
 
 
-# --- as people ask who write SQL ---------------------------------------------------------------------
+# --- in SQL ------------------------------------------------------------------------------------------
 
 SINCE: Final = "now() - make_interval(days => %(days)s)"
 
@@ -150,7 +150,7 @@ FILTERED: Final[Sequence[Question]] = (
 )
 
 UNFILTERED: Final[Sequence[Question]] = tuple(
-    # The whole row, so that no column is left uncounted.
+    # The whole row, so that every column is computed.
     Question(f"{view}, all of it", f"SELECT count(every) FROM {view} AS every", is_count=True)
     for view in VIEWS
 )
@@ -175,4 +175,4 @@ LONG: Final[Sequence[Question]] = (
         "FROM state_intervals GROUP BY state, cluster, queue",
     ),
 )
-"""What analysts ask who stay for minutes."""
+"""Questions of analysts, which take minutes."""

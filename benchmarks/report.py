@@ -1,4 +1,4 @@
-"""Figures as JSON, and as a table that is read at a glance."""
+"""The figures as JSON and as a table."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from benchmarks.subject import DISPATCHER
 from benchmarks.trial import Trial
 
 NOISE: Final = 0.2
-"""Cores used by others beyond which a figure is not to be trusted."""
+"""Cores of foreign processes above which a figure is not reliable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,17 +29,17 @@ class Round:
 
     @property
     def ratio(self) -> float:
-        """Dispatched per second as a part of the mean floor."""
+        """Dispatches per second relative to the mean floor."""
         return self.trial.load.per_second / statistics.mean((self.before.per_second, self.after.per_second))
 
     @property
     def noise(self) -> float:
-        """The most cores that others used while something was measured."""
+        """The most cores that foreign processes used during a measurement."""
         return max(each.used.noise for each in (self.before, self.trial.load, self.after))
 
 
 def as_json(rounds: Sequence[Round], conditions: dict[str, Any]) -> dict[str, Any]:
-    """Everything that was measured, and under which conditions."""
+    """All figures and their conditions."""
     return {
         "benchmark": "throughput",
         "at": datetime.now(UTC).isoformat(timespec="seconds"),

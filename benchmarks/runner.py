@@ -28,7 +28,7 @@ Figures = TypeVar("Figures")
 
 
 def measured(measure: Callable[[Path], Coroutine[Any, Any, Figures]]) -> Figures:
-    """Return the figures of a measurement in a temporary folder.
+    """The figures of a measurement in a temporary folder.
 
     Raises `SystemExit` with 1 for one of `EXPECTED`, also inside groups of exceptions, and with 130 after SIGINT,
     SIGTERM or SIGHUP.
@@ -51,13 +51,13 @@ def measured(measure: Callable[[Path], Coroutine[Any, Any, Figures]]) -> Figures
 
 
 def write(path: str | None, figures: object) -> None:
-    """Write figures as JSON to the file of `--output`, if there is one."""
+    """Writes figures as JSON to the file of `--output`, if there is one."""
     if path:
         Path(path).write_bytes(orjson.dumps(figures, option=orjson.OPT_INDENT_2))
 
 
 def progress() -> Callable[[str], None]:
-    """Return a function that prints a line to stderr after the seconds since now."""
+    """A function that prints a line to stderr after the seconds since now."""
     began = time.monotonic()
 
     def say(line: str) -> None:
@@ -67,7 +67,7 @@ def progress() -> Callable[[str], None]:
 
 
 def _first(error: BaseException) -> BaseException:
-    """Return the first exception inside groups of exceptions, in which tasks wrap it."""
+    """The first exception inside groups of exceptions, in which tasks wrap it."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error

@@ -55,7 +55,7 @@ class Start:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure as the command line says, print the table, and return the exit code."""
+    """Measures by the command line, prints the table, and returns the exit code."""
     options = parser().parse_args(arguments)
     starts = measured(lambda folder: _measure(options.repeat, folder))
     write(
@@ -71,7 +71,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line."""
+    """The command line."""
     top = argparse.ArgumentParser(
         prog="python -m benchmarks.start",
         description=ABOUT,
@@ -115,7 +115,7 @@ def _commands(repeat: int, url: str) -> list[Start]:
 
 
 def _once(arguments: Sequence[str], url: str) -> tuple[float, float]:
-    """The processor time of one command, and what it took."""
+    """The processor time and the wall time of one command."""
     environment = {"PATH": os.environ.get("PATH", os.defpath), "DISPATCHER_DATABASE_URL": url}
     before, began = os.times(), time.monotonic()
     done = subprocess.run(
@@ -134,7 +134,7 @@ def _once(arguments: Sequence[str], url: str) -> tuple[float, float]:
 
 
 async def _run(folder: Path, kubeconfig: Path, url: str) -> tuple[float, float]:
-    """The processor time of a dispatcher until it leads, and how long that took; each has a log of its own."""
+    """The processor time and the wall time of a dispatcher until it leads; each has its own log."""
     began = time.monotonic()
     with Supervisor(folder) as supervisor, running_dispatcher(supervisor, kubeconfig, url, "") as process:
         await wait_until_ready(process)

@@ -1,4 +1,4 @@
-"""The dispatcher under measurement: its own process, as a user would start it, and a watch on what it does."""
+"""The measured dispatcher: its own process, started as by a user, and a watch on its results."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dispatcher.kube.client import ClusterClient
 from testbed.processes import Ending, Process, Supervisor
 
 DISPATCHER: Final = "dispatcher"
-"""What its process is called."""
+"""The name of its process."""
 READY_SECONDS: Final = 60.0
 STALLED_SECONDS: Final = 60.0
 WATCH_SECONDS: Final = 3600
@@ -30,7 +30,7 @@ WATCH_SECONDS: Final = 3600
 def running_dispatcher(
     supervisor: Supervisor, kubeconfig: Path, database_url: str, profile: str
 ) -> Iterator[Process]:
-    """A dispatcher that was just started; `profile` is where cProfile writes, empty for none."""
+    """A dispatcher that was just started; `profile` is the file for cProfile, empty for none."""
     profiler = ["-m", "cProfile", "-o", str(Path(profile).absolute())] if profile else []
     process = supervisor.start(
         DISPATCHER,
@@ -51,7 +51,7 @@ def running_dispatcher(
 
 
 async def wait_until_ready(process: Process) -> None:
-    """Return when it leads and sees the cluster, by its own word."""
+    """Returns when its readiness probe says that it leads and sees the cluster."""
     deadline = time.monotonic() + READY_SECONDS
     async with aiohttp.ClientSession() as session:
         while not await _says_it_leads(session, process):
@@ -62,24 +62,24 @@ async def wait_until_ready(process: Process) -> None:
 
 
 class Watcher:
-    """Notes when each AppWrapper is first seen Dispatched, by one watch; reads no more than it must."""
+    """Records by one watch when each AppWrapper is first seen Dispatched; reads no more than necessary."""
 
     def __init__(self, client: ClusterClient) -> None:
         self.dispatched: dict[str, float] = {}
-        """By name, in seconds of the monotonic clock."""
+        """Times by name, in seconds of the monotonic clock."""
         self.interruptions = 0
-        """How often the API server ended the watch: it does so to those who cannot keep up."""
+        """The times that the API server ended the watch, as it does if the client is too slow."""
         self._client = client
         self._version = ""
         self._news = asyncio.Event()
 
     async def run(self, version: str) -> None:
-        """Watch from a resource version on until cancelled; a watch that the server ends is taken up again."""
+        """Watches from a resource version on until cancelled; renews a watch that the server ends."""
         self._version = version
         while True:
             query = {"watch": "true", "resourceVersion": self._version, "timeoutSeconds": str(WATCH_SECONDS)}
             async for line in self._client.watch(APPWRAPPERS, query, idle_timeout=WATCH_SECONDS):
-                # Most events are of AppWrappers that are not there yet: telling so must cost next to nothing.
+                # Most events are of AppWrappers that are not dispatched yet: to skip them must cost almost nothing.
                 if b'"Dispatched"' in line:
                     self._note(line, time.monotonic())
                 elif line.startswith(b'{"type":"ERROR"'):
@@ -87,12 +87,12 @@ class Watcher:
             self.interruptions += 1
 
     async def wait_for(self, count: int) -> None:
-        """Return when so many were seen Dispatched in all."""
+        """Returns when `count` AppWrappers were seen Dispatched in all."""
         while len(self.dispatched) < count:
             await self._wait(f"{len(self.dispatched)} of {count} AppWrappers are Dispatched")
 
     async def wait_for_name(self, name: str) -> float:
-        """When that one was seen Dispatched."""
+        """The time at which this AppWrapper was seen Dispatched."""
         while name not in self.dispatched:
             await self._wait(f"{name} is not Dispatched")
         return self.dispatched[name]
@@ -121,7 +121,7 @@ async def _says_it_leads(session: aiohttp.ClientSession, process: Process) -> bo
 
 
 def _probes(process: Process) -> str | None:
-    """Where it serves its probes: it says so in its log."""
+    """The address of its probes, from its log."""
     for line in process.log.read_bytes().splitlines():
         if b'"probes"' in line:
             return str(orjson.loads(line)["probes"])

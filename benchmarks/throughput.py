@@ -1,4 +1,4 @@
-"""`python -m benchmarks.throughput`: how fast the dispatcher is, beside what the same API server can do at all."""
+"""`python -m benchmarks.throughput`: the dispatcher's rate, beside the highest rate of the same API server."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ examples:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure as the command line says, print the table, and return the exit code."""
+    """Measures by the command line, prints the table, and returns the exit code."""
     options = parser().parse_args(arguments)
     if options.database_url and options.repeat > 1:
         print("benchmark: a database of yours is empty only once: leave out --repeat", file=sys.stderr)
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Return the command line."""
+    """The command line."""
     top = argparse.ArgumentParser(
         prog="python -m benchmarks.throughput",
         description=ABOUT,
@@ -104,14 +104,14 @@ def parser() -> argparse.ArgumentParser:
 
 
 def at_least_one(text: str) -> int:
-    """The number in an argument; refuses what cannot be counted by."""
+    """The number in an argument; rejects numbers below 1."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
     return int(text)
 
 
 class Benchmark:
-    """Rounds: a floor, and then again and again a dispatcher and a floor."""
+    """Rounds: a floor, then a dispatcher and a floor in turns."""
 
     def __init__(self, options: argparse.Namespace, folder: Path) -> None:
         self._options = options
@@ -125,7 +125,7 @@ class Benchmark:
         }
 
     async def run(self) -> tuple[list[Round], dict[str, Any]]:
-        """Every round, and what they were measured under."""
+        """Every round, and the conditions of the measurement."""
         floor, rounds = await self._floor("floor-0"), []
         for number in range(1, self._options.repeat + 1):
             trial = await self._trial(f"dispatcher-{number}")
@@ -181,7 +181,7 @@ class Benchmark:
 
 
 def _durability(database_url: str) -> dict[str, str]:
-    """What the server promises about a commit; not what a careful owner would set, unless it is theirs."""
+    """The server's durability settings; an embedded server's are laxer than those of production."""
     settings = ("server_version", "fsync", "synchronous_commit", "full_page_writes")
     with psycopg.connect(database_url) as connection:
         rows = [connection.execute(f"SHOW {each}").fetchone() for each in settings]

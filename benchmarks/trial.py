@@ -20,20 +20,20 @@ from testbed.processes import Process
 
 PROGRESS_SECONDS: Final = 2.0
 SETTLE_SECONDS: Final = 3.0
-"""Without a write for so long, the dispatcher has done what there was to do: status, counts, Events."""
+"""Seconds without a write after which the dispatcher has finished: status, counts, Events."""
 MOST_SETTLE_SECONDS: Final = 90.0
 PAUSE_SECONDS: Final = 0.2
-"""Between two AppWrappers alone: what the one before has set off is over."""
+"""Seconds between two single AppWrappers, so that the effects of the first are over."""
 
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """All at once. Times in seconds.
+    """All gangs at once. Times in seconds.
 
-    Writes are the dispatcher's as the API server counted them, until it came to rest: by its identity, Events
-    apart, and once more by resource, whoever wrote (nodes and our own creates left out).
+    Writes are the dispatcher's as the API server counted them, until it came to rest: by its identity, without Events;
+    and once more by resource for all clients, without nodes and the benchmark's own creates.
     """
 
     count: int
@@ -52,18 +52,18 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """Nothing going on; `all_writes` are everybody's, such as the nodes' leases."""
+    """No load; `all_writes` are those of all clients, such as the nodes' leases."""
 
     seconds: float
     writes: int
-    """The dispatcher's, Events included."""
+    """The dispatcher's writes, Events included."""
     all_writes: dict[str, int]
     cpu_seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """One at a time, in milliseconds: to Dispatched as a watch shows it, since the create was sent or answered."""
+    """Single AppWrappers, in milliseconds to Dispatched in a watch, since the create was sent or answered."""
 
     count: int
     p50: float
@@ -75,7 +75,7 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Everything about one dispatcher; memory in bytes."""
+    """All figures of one dispatcher; memory in bytes."""
 
     load: Load
     rest: Rest
@@ -86,7 +86,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What is submitted, and how."""
+    """The submitted gangs, and the connections."""
 
     warm_up: Sequence[Gang]
     load: Sequence[Gang]
@@ -98,7 +98,7 @@ class Work:
 class Trials:
     """Measures one dispatcher on one arena, in the order of the methods.
 
-    What is at rest uses less than `calm_cores`; who is in company is never that calm.
+    At rest all processes use less than `calm_cores`; with company they never do.
     """
 
     def __init__(
@@ -112,7 +112,7 @@ class Trials:
         self._submitted: dict[str, tuple[float, float]] = {}
 
     async def run(self, work: Work) -> Trial:
-        """All of it."""
+        """Runs all measurements."""
         await self._submit(work.warm_up, work.connections)
         await self._watcher.wait_for(len(work.warm_up))
         await self._settle()
@@ -203,7 +203,7 @@ class Trials:
         self._submitted[gang.name] = sent, time.monotonic()
 
     async def _settle(self) -> None:
-        """Return when the dispatcher has stopped writing, and all else has come to rest."""
+        """Returns when the dispatcher has stopped writing, and all other processes are at rest."""
         deadline = time.monotonic() + MOST_SETTLE_SECONDS
         written = -1
         while (now_written := _of_dispatcher(await self._arena.metrics())) != written:
@@ -215,7 +215,7 @@ class Trials:
 
     @asynccontextmanager
     async def _progress(self, total: int) -> AsyncIterator[None]:
-        """Say every now and then how far it is."""
+        """Reports the progress now and then."""
         before, started = len(self._watcher.dispatched), time.monotonic()
 
         async def tell() -> None:
@@ -237,7 +237,7 @@ def _of_dispatcher(metrics: str) -> int:
 
 
 def _without_ours(grown: dict[str, int], created: int) -> dict[str, int]:
-    """Without the AppWrappers we created, and without what the nodes write whether or not anything goes on."""
+    """The counts without the benchmark's own AppWrappers and without the periodic writes of nodes."""
     left = {**grown, "POST appwrappers": grown["POST appwrappers"] - created}
     return {
         key: value for key, value in left.items() if value and not key.endswith((" leases", " nodes/status"))
