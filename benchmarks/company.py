@@ -53,7 +53,7 @@ def as_reader(url: str) -> str:
 
 @asynccontextmanager
 async def analysts(url: str, questions: Sequence[Question]) -> AsyncIterator[list[Asked]]:
-    """One analyst for each question, who repeats it; yields the answers so far."""
+    """One analyst for each question, which it repeats; yields the answers so far."""
     asked = [Asked(each.name) for each in questions]
     async with asyncio.TaskGroup() as tasks:
         there = [

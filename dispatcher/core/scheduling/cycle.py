@@ -104,8 +104,8 @@ def plan(
 ) -> list[Outcome]:
     """One outcome for each record of `queue`, which is in order; `starved` are the uids past the starvation bound.
 
-    `reservations` are their backfill reservations by uid; without the argument, new ones begin now. Placed gangs use up
-    the `snapshots`, which are by name.
+    `reservations` are their backfill reservations by uid; without the argument, new ones begin now. The demand of
+    placed gangs is taken from `snapshots`, which are by name.
     """
     planning = CycleState(snapshots, lambda record: class_of(record, snapshots))
     records = list(queue)
@@ -137,9 +137,9 @@ def not_evaluated(record: Record, head: Record) -> NotEvaluated:
 class CycleState:
     """The placements and backfill reservations of one cycle so far.
 
-    `remembered` are the refusals of an earlier cycle with the same clusters and the same reservations that placed
-    nothing; they hold until this cycle places a gang. Gangs of one equivalence class share a refusal; `classify`
-    returns the class of a record.
+    `remembered` are the refusals of an earlier cycle that placed nothing, with the same clusters and reservations; they
+    hold until this cycle places a gang. Gangs of one equivalence class share a refusal; `classify` returns the class of
+    a record.
     """
 
     def __init__(
@@ -397,7 +397,7 @@ def _pending(rejections: Iterable[Rejection], has_members: bool) -> Pending:
 
 
 def _distance(reason: str) -> int:
-    """The distance from a dispatch there: first other gangs have to end, then operators to act; last, neither helps."""
+    """The distance from a dispatch there: 0 if other gangs must end, 1 if operators must act, more if neither helps."""
     return _DISTANCES.get(reason, 1)
 
 

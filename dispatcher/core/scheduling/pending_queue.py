@@ -134,7 +134,7 @@ class PendingQueue:
         """The outcomes of a cycle that change a record, in queue order.
 
         The cycle decides on the queue of this moment, even if records are put or removed before its last step. All
-        steps must run, and one cycle at a time. `bound` is the starvation bound. Placed gangs use up the snapshots.
+        steps must run, one cycle at a time. `bound` is the starvation bound. Placed gangs reduce the snapshots.
         """
         self._take_due(now)
         inbox, self._inbox = self._inbox, {}
