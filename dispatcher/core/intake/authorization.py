@@ -56,7 +56,7 @@ class Access(NamedTuple):
 
     @property
     def groups(self) -> tuple[str, ...]:
-        """The groups of the author, with the one that all have who were authenticated."""
+        """The groups of the author, with `system:authenticated` unless the author is anonymous."""
         groups = self.submitter.groups
         return groups if {AUTHENTICATED, UNAUTHENTICATED} & set(groups) else (*groups, AUTHENTICATED)
 
@@ -93,7 +93,7 @@ def check_namespace(namespace: str, denied: frozenset[str]) -> None:
 
 
 def check_known(submitter: Submitter) -> None:
-    """Raise `SpecError` if nobody knows who submitted an AppWrapper."""
+    """Raise `SpecError` if the submitter of an AppWrapper is unknown."""
     if not submitter.user:
         raise SpecError(
             f"metadata.annotations[{USER_ANNOTATION}]",

@@ -20,7 +20,7 @@ Age: TypeAlias = tuple[datetime, int]
 """When an AppWrapper was created, and the API server's own order within that second."""
 
 _SPARE: Final = 64
-"""Entries of those that are gone may stay until there are so many more of them than of the others."""
+"""The surplus of entries of deleted AppWrappers, over the other entries, at which the heap is rebuilt."""
 
 
 def status(namespace: str, most: int, *, has_components: bool = False) -> dict[str, Any]:

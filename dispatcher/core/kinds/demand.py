@@ -31,7 +31,7 @@ _MOST_NAMED: Final = 8
 """Resources that a warning names."""
 _REMEDY_FOR_PATH: Final = "Name where the pod template is, beginning with `template` for the wrapped object"
 _MOST_POD_SETS: Final = 8
-"""Of one component; the upstream of v1beta2 takes no more either, because Kueue does not."""
+"""The most pod sets of one component; v1beta2 and Kueue have the same bound."""
 
 
 class DemandError(SpecError):

@@ -1,6 +1,6 @@
-"""Policy of ending an attempt: whom to ask first, and what to commit once the suspicion is confirmed.
+"""Policy of ending an attempt: the evidence to read first, and the change to commit once it confirms the health issue.
 
-A health issue that the watches show is a suspicion. The API server is asked before an attempt ends for it.
+The watches may lag: the reconciler reads the API server before it ends an attempt for a health issue.
 """
 
 from __future__ import annotations

@@ -100,18 +100,18 @@ class Step(StrEnum):
     LOSE = "lose"
     """Commit that it failed with the cluster."""
     EXPIRE = "expire"
-    """Delete what was kept after its end, and commit once that is gone."""
+    """Delete the objects kept after its end, and commit once they are gone."""
     REMOVE_FINALIZER = "remove-finalizer"
-    """Let the API server delete the AppWrapper: no cluster has anything of it."""
+    """Let the API server delete the AppWrapper: no cluster has objects of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The step, and what it needs to know.
+    """The next step, with its arguments.
 
-    `reason` and `message` say why, `detail` what MCAD would not have said; `done` are the items known to be done,
-    or, where it leaves its cluster, those that need not be done again; `until` is when to look again though nothing
-    happens, None for never.
+    `reason` and `message` are the cause, `detail` an addition that MCAD's message does not have. `done` are the items
+    known to be done; if the gang leaves its cluster, the items that the next attempt does not repeat. `until` is the
+    time of the next look without an event, None for never.
     """
 
     step: Step

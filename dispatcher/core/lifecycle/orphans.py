@@ -22,7 +22,7 @@ CLOCKS_APART: Final = timedelta(minutes=5)
 
 
 class Standing(StrEnum):
-    """What an anchor stands for."""
+    """Whether the attempt of an anchor goes on, is over, or is not in the database."""
 
     LIVE = "live"
     OVER = "over"
@@ -46,7 +46,7 @@ def standing(attempt: int, record: Record | None, *, may_come: bool) -> Standing
 
 
 def is_small_share(unknown: int, anchors: int) -> bool:
-    """True if so many unknown ones among all `anchors` of a cluster may be removed."""
+    """True if this number of unknown anchors, among all `anchors` of a cluster, may be removed."""
     return unknown <= max(FEW, anchors * LARGEST_SHARE // 100)
 
 

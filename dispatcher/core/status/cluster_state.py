@@ -23,12 +23,12 @@ class ClusterEvent(StrEnum):
     """It is declared no longer."""
     CORDONED = "cordoned"
     UNCORDONED = "uncordoned"
-    """It takes gangs again: it is neither cordoned nor being emptied."""
+    """The cluster takes gangs again: it is neither cordoned nor draining."""
     DRAINING = "draining"
     CLOSED = "closed"
-    """Nothing goes there, for what is wrong with the connection."""
+    """The cluster takes no gangs, because of a problem of its connection."""
     OPENED = "opened"
-    """Nothing is wrong with the connection any more."""
+    """The connection has no problem any more."""
     UNREACHABLE = "unreachable"
     REACHABLE = "reachable"
     CREDENTIALS_ROTATED = "credentials-rotated"
@@ -36,11 +36,10 @@ class ClusterEvent(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """How a cluster stands; equal if nothing differs that history tells, however it is put in words.
+    """The state of a cluster; two states are equal if history records no difference, whatever their messages.
 
-    `closed_reason` is a reason of `core.scheduling.cluster_filters`, empty if its connection is well, and None if that
-    cannot be told now.
-    `said` is why its operator closed it, `closed_message` what is wrong with the connection.
+    `closed_reason` is a reason of `core.scheduling.cluster_filters`, empty if the connection has no problem, None if
+    that is not known now. `said` is the operator's reason for a cordon, `closed_message` the problem of the connection.
     """
 
     is_declared: bool = True
@@ -51,7 +50,7 @@ class ClusterState:
     closed_message: str = field(default="", compare=False)
 
     def following(self, before: ClusterState) -> ClusterState:
-        """The same, where what cannot be told now is as it was before."""
+        """The same state, with an unknown `closed_reason` taken from the state before."""
         return replace(self, closed_reason=before.closed_reason) if self.closed_reason is None else self
 
 
@@ -65,7 +64,7 @@ class ClusterChange:
 
 
 def changes(before: ClusterState, after: ClusterState) -> list[ClusterChange]:
-    """Tell what has changed, in the order in which it is to be read; one that is removed is told to be nothing else."""
+    """The changes between two states, in reading order; a removed cluster has no other change."""
     if not after.is_declared:
         return [ClusterChange(ClusterEvent.REMOVED)] if before.is_declared else []
     changes = [] if before.is_declared else [ClusterChange(ClusterEvent.DECLARED)]
