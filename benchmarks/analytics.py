@@ -31,11 +31,11 @@ from testbed.postgres import EmbeddedPostgres
 ABOUT = """\
 Measures history beside dispatch, on a database with a generated past of many AppWrappers.
 
-  dispatch  N AppWrappers, the same as in `python -m benchmarks.throughput`, are dispatched by one dispatcher again and
-            again: alone; beside three analysts, each with a long question over all there ever was, asked again and
-            again in one transaction as the role dispatcher_reader with its limits lifted; beside three strangers,
-            who use as much of the processor as the analysts did and touch no database; and alone again. After each
-            load, one AppWrapper at a time. What analysts cost more than strangers, the database's work costs.
+  dispatch  One dispatcher dispatches N AppWrappers, the same as in `python -m benchmarks.throughput`, four times:
+            alone; beside three analysts, each of which repeats a long query over all of history in one transaction,
+            as the role dispatcher_reader with its limits lifted; beside three processes that use as much processor
+            time as the analysts and no database; and alone again. After each load come single AppWrappers. The
+            difference between the second and the third time is the cost of the database's work.
   answers   How long each command takes to ask, some questions of one's own, and each view read whole, as
             dispatcher_reader, with AppWrappers waiting and running; and which tables are read by an index or
             whole, counted in partitions. More than that role's 30 seconds is marked by "!".
@@ -89,7 +89,7 @@ def parser() -> argparse.ArgumentParser:
         "--count": (1000, "AppWrappers submitted at once"),
         "--singles": (100, "AppWrappers one at a time"),
         "--rounds": (3, "of analysts and strangers"),
-        "--connections": (32, "of whoever submits"),
+        "--connections": (32, "of the submitter"),
         "--waiting": (10_000, "AppWrappers that wait while questions are answered"),
         "--running": (1000, "AppWrappers that run meanwhile"),
     }

@@ -29,10 +29,10 @@ SETTLE_SECONDS: Final = 300.0
 ABOUT = """\
 Measures, on a real control plane of its own, what MCAD needed 23 minutes for.
 
-  N AppWrappers that fit nowhere are submitted; when each was told so, all are deleted, as fast as the API
-  server answers. At the last answer a canary that fits is created. What counts is the time from then until
-  a watch shows it Dispatched, beside what a canary needed before, with all of them queued. In the end every
-  row must be Deleted but the canaries', and nothing held by anybody else, or there is no result.
+  The benchmark submits N AppWrappers that fit no cluster. Once each has its pending reason, it deletes all of
+  them as fast as the API server answers, and then creates a canary that fits. The result is the time until a
+  watch shows the canary Dispatched, beside the same time before, with all N queued. In the end every row but
+  the canaries' must be Deleted, and only the canaries may hold capacity, or there is no result.
 """
 
 

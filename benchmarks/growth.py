@@ -23,17 +23,16 @@ from testbed.postgres import EmbeddedPostgres, NoPostgres, clone_template, drop_
 from testbed.processes import ProcessDied
 
 ABOUT = """\
-Measures core and store with a long queue, on a real Postgres and without an API server. Nobody fits.
+Measures core and store with a long queue, on a real Postgres and without an API server. No gang fits.
 
   taking in     Every AppWrapper is committed as queued, 200 at a time.
-  full plan     Everything is evaluated for the first time and told so; "commit" is the part of it in which
-                the database was waited for.
+  full plan     A cycle evaluates every AppWrapper for the first time and commits the pending reasons;
+                "commit" is the wait for the database in it.
   restart       A new process loads what is queued, orders it, and runs its first cycle.
-  cycle         One look at the queue that finds nobody to dispatch: what a wake-up costs. It is woken by
-                nothing at all, by capacity that changed (no gang fits it), or by one AppWrapper that arrived
-                and does not fit, whose commit is in it.
-  block         The longest time for which the event loop served nobody else.
-  memory        Resident, of the process that was restarted, after its first cycle.
+  cycle         A cycle that dispatches no gang: the cost of a wake-up. It is woken without any change, by
+                changed capacity (no gang fits), or by a new AppWrapper that does not fit; its commit counts.
+  block         The longest time for which the event loop ran no other task.
+  memory        Resident memory of the restarted process, after its first cycle.
 
 The mixes: 300 distinct gangs, as in a real cluster; the worst case of all distinct; and 300 where every
 AppWrapper has a priority slope, so that their order changes with time.

@@ -31,14 +31,14 @@ SINGLES: Final = 20
 ABOUT = """\
 Measures the dispatcher with member clusters, each a control plane of its own; all of them run on this machine.
 
-  members     N AppWrappers, the same as in `python -m benchmarks.throughput`, are submitted at once with no member
-              declared, and with 1, 2 and 4; each asks for one of them, in turn. The clock runs from the first
-              submit until a watch has shown the last Dispatched. Writes are counted by the API servers, processor
-              time by the kernel. Once, nothing is submitted for a while: then nobody must be written to.
-  hanging     Two members are declared, and the N AppWrappers are for the one. The other, which has 100 of its own,
-              answers; or stops answering when the load begins; or before its own are submitted, so that all of
-              those hang; or before the dispatcher starts. It goes on to take connections and requests. Then one
-              AppWrapper at a time, while it still hangs.
+  members     The benchmark submits N AppWrappers, the same as in `python -m benchmarks.throughput`, at once: with no
+              member declared, and with 1, 2 and 4 members; each AppWrapper selects one of them, in turn. The time
+              runs from the first submit until a watch shows the last Dispatched. The API servers count writes, the
+              kernel processor time. In a pause without submissions no API server may be written to.
+  hanging     Two members are declared, and the N AppWrappers select the first. The second, which has 100 AppWrappers
+              of its own, answers; or stops answering when the load begins; or before its own AppWrappers are
+              submitted, so that all of them hang; or before the dispatcher starts. It still takes connections and
+              requests. Then come single AppWrappers, while the second still hangs.
 
 Every trial has a dispatcher of its own, just started, on an empty database, and clusters from which everything was
 taken away. The trials of a round follow each other, and ratios are within a round. The floor, a client that writes the
@@ -92,7 +92,7 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--repeat", type=at_least_one, default=2, help="rounds (default: %(default)s)")
     top.add_argument("--only", choices=("members", "hanging"), help="one of the two parts; default: both")
-    top.add_argument("--connections", type=at_least_one, default=32, help="of whoever submits")
+    top.add_argument("--connections", type=at_least_one, default=32, help="of the submitter")
     top.add_argument("--rest", type=float, default=20.0, help="seconds of rest (default: %(default)s)")
     top.add_argument("--output", metavar="FILE.json", help="write every figure there as JSON")
     return top

@@ -81,7 +81,7 @@ def parser() -> argparse.ArgumentParser:
         "--connections",
         type=int,
         default=32,
-        help="of whoever submits, and of the floor (default: %(default)s)",
+        help="of the submitter, and of the floor (default: %(default)s)",
     )
     top.add_argument(
         "--repeat", type=at_least_one, default=1, help="rounds; the median counts (default: %(default)s)"
