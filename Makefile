@@ -56,7 +56,8 @@ test: control-plane codeflare-sdk ## The tests, and today's part of the sweeps, 
 
 .PHONY: test-all
 test-all: control-plane codeflare-sdk ## All tests, also the exhaustive ones; run it once before an issue is called resolved
-	$(PYTEST) --durations=30
+	$(PYTEST) -m "not alone" --durations=30
+	$(BIN)/pytest -m alone
 
 .PHONY: test-unit
 test-unit: $(READY) ## The tests that need neither

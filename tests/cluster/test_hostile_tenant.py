@@ -280,6 +280,7 @@ async def test_dispatcher_leads_on_whatever_a_tenant_tries(world: World, tenant:
 
 @LARGE_BODIES
 @pytest.mark.exhaustive
+@pytest.mark.alone
 @pytest.mark.timeout(2400)
 async def test_no_canary_waits_a_second_longer_for_a_hostile_tenant(world: World, tenant: World) -> None:
     trials, _ = await try_all(world, tenant, acts(ALL_ACTS))
