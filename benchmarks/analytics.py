@@ -32,8 +32,8 @@ ABOUT = """\
 Measures history beside dispatch, on a database with a generated past of many AppWrappers.
 
   dispatch  One dispatcher dispatches N AppWrappers, the same as in `python -m benchmarks.throughput`, four times:
-            alone; beside three analysts, each of which repeats a long query over all of history in one transaction,
-            as the role dispatcher_reader with its limits lifted; beside three processes that use as much processor
+            alone; beside three analysts, which repeat long queries over all of history, each in one transaction
+            and as the role dispatcher_reader without its limits; beside three processes that use as much processor
             time as the analysts and no database; and alone again. After each load come single AppWrappers. The
             difference between the second and the third time is the cost of the database's work.
   answers   How long each command takes to ask, some questions of one's own, and each view read whole, as

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import orjson
 
 from benchmarks.failure import BenchmarkFailed
-from dispatcher.errors import ClusterError, StoreError
+from dispatcher.errors import ClusterError, StoreError, innermost
 from testbed.build import BuildFailed
 from testbed.plane import NotReady
 from testbed.postgres import NoPostgres
@@ -43,7 +43,7 @@ def measured(measure: Callable[[Path], Coroutine[Any, Any, Figures]]) -> Figures
     except KeyboardInterrupt:
         raise SystemExit(INTERRUPTED) from None
     except (*EXPECTED, ExceptionGroup) as error:
-        first = _first(error)
+        first = innermost(error)
         if not isinstance(first, EXPECTED):
             raise
         print(f"benchmark: {first}", file=sys.stderr)
@@ -64,10 +64,3 @@ def progress() -> Callable[[str], None]:
         print(f"[{time.monotonic() - began:6.1f} s] {line}", file=sys.stderr, flush=True)
 
     return say
-
-
-def _first(error: BaseException) -> BaseException:
-    """The first exception inside groups of exceptions, in which tasks wrap it."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -193,7 +193,7 @@ async def until_over(
     try:
         await lead()
     except* (errors.StoreError, errors.ClusterError) as group:
-        ended = _innermost(group)
+        ended = errors.innermost(group)
     if is_stopping():
         raise asyncio.CancelledError
     return ended
@@ -205,10 +205,3 @@ def retry_pause(failed_terms: int) -> float:
     In the pause another replica takes the lease, if there is one.
     """
     return min(LONGEST_RETRY_SECONDS, RETRY_SECONDS * 2.0 ** min(failed_terms, 10))
-
-
-def _innermost(error: BaseException) -> BaseException:
-    """The first error behind the groups that tasks wrap it in."""
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -146,3 +146,10 @@ class Expired(Refused):
 
 class Invalid(Refused):
     """400, 413, 415 or 422: the object itself is wrong and will stay so."""
+
+
+def innermost(error: BaseException) -> BaseException:
+    """The first error behind the groups that tasks wrap it in; the error itself if it is no group."""
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

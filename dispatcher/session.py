@@ -168,9 +168,9 @@ class Session:
             self._attempts,
             self._cache,
             self._limits,
+            self._pacing,
             self._members,
             self._restore_recovery.is_in_doubt,
-            self._pacing,
         )
         self._scheduler = self._make_scheduler()
         self._reconciler = self._make_reconciler()
@@ -311,7 +311,7 @@ class Session:
         tasks.create_task(self._informer.run(), name="informer")
         tasks.create_task(self._namespaces.run(), name="namespaces")
         tasks.create_task(self._fleet.run(), name="fleet")
-        tasks.create_task(self._cluster_loader.run(), name="cluster_loader")
+        tasks.create_task(self._cluster_loader.run(), name="cluster-loader")
         await wait_for_lists(self._first_lists, self._process.settings.unlisted_seconds)
         await self._fleet.wait_for_members()
         await self._cluster_loader.wait_until_done()

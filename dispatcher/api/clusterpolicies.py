@@ -9,7 +9,7 @@ from enum import StrEnum
 
 
 class NamespacePolicy(StrEnum):
-    """What the dispatcher does if a cluster lacks an AppWrapper's namespace."""
+    """The policy for a cluster that lacks the namespace of an AppWrapper."""
 
     REQUIRE = "Require"
     CREATE = "Create"
@@ -24,7 +24,7 @@ class AcceptedNamespaces(StrEnum):
 
 
 class OnClusterLost(StrEnum):
-    """What the dispatcher does with the AppWrappers of a cluster that stays unreachable."""
+    """The policy for the AppWrappers of a cluster that stays unreachable."""
 
     WAIT = "wait"
     REQUEUE = "requeue"

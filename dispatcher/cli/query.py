@@ -62,7 +62,7 @@ def _checked_url(url: str) -> str:
 
 
 def check_way(url: str) -> None:
-    """Raise `CommandFailed` for a database on another host whose TLS is not verified, unless the operator allows it."""
+    """Raise `CommandFailed` if a database on another host has no verified TLS and the setting does not allow that."""
     match os.environ.get("DISPATCHER_DATABASE_TLS", "verified"):
         case "unverified":
             return

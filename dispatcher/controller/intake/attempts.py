@@ -1,4 +1,4 @@
-"""What the reconcile steps know of a gang's current attempt: its cluster, its objects, their owner and its policy."""
+"""The current attempt of a gang: its cluster, its objects, their owner and the lifecycle policy of the gang."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _ignore(_cluster: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """What the fleet knows of clusters, by name; without members the defaults hold."""
+    """The state of clusters in the fleet, by name; the defaults are those of a hub without members."""
 
     is_connecting: Callable[[str], bool] = _is_connected
     loss_of: Callable[[str], Loss | None] = _is_not_lost
@@ -56,8 +56,7 @@ class Attempts:
         """The cluster that has objects of the AppWrapper; None if none has, or it is not connected."""
         if record is None or record.attempt is None:
             return None
-        exists = record.holds_capacity or record.kept_until is not None
-        return self.clusters.get(record.attempt.cluster) if exists else None
+        return self.clusters.get(record.attempt.cluster) if record.has_objects else None
 
     def owner_of(self, record: Record) -> Owner:
         """The owner that the objects of the attempt bear."""

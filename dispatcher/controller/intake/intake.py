@@ -43,7 +43,7 @@ from dispatcher.text import name_of, text_of
 
 LARGEST_BATCH = 200
 AT_ONCE: Final = 8
-"""Newcomers whose objects are looked for on the hub at the same time."""
+"""How many newcomers' objects intake reads from the hub at the same time."""
 SEARCH_PAUSE_SECONDS: Final = 1.0
 """The shortest pause between two searches; each search lists the anchors of every member."""
 FOUND_AT_ONCE: Final = 32
@@ -56,7 +56,7 @@ _log = log.get("intake")
 
 @dataclass(frozen=True, slots=True)
 class IntakeRules:
-    """What intake checks of a newcomer.
+    """The rules by which intake checks a newcomer.
 
     `authors`, if there are, say whether an author may create what is wrapped. `believes_stamps` says that only a policy
     of the API server can have written who submitted an AppWrapper. Nothing is dispatched in `denied_namespaces`.
@@ -285,7 +285,7 @@ class Intake:
         self._note_found(views, gone)
 
     def _note_found(self, views: list[AppWrapperView], gone: set[str]) -> None:
-        """Let deleted newcomers go whose objects were found, or were found not to exist."""
+        """Have each deleted newcomer reconciled, once a search has found its objects, or found that it has none."""
         for view in views:
             if view.uid in self._unsure and view.uid not in self._failed:
                 self._unsure.discard(view.uid)

@@ -28,7 +28,7 @@ class _Limited:
 
 
 class Namespaces:
-    """Ceilings by namespace; calls `on_change` with the name of each namespace whose ceiling changed."""
+    """Ceilings by namespace; calls `on_change` with a namespace's name when the ceiling of that namespace changes."""
 
     def __init__(self, client: ClusterClient, default: Ceiling, on_change: Callable[[str], None]) -> None:
         self._default = default

@@ -54,7 +54,7 @@ def _unknown(_appwrapper: str) -> str | None:
 
 
 class Cluster:
-    """A cluster and its watches; the hub is the cluster named `hub`. `on_pods` gets each AppWrapper whose pods changed.
+    """A cluster and its watches; the hub is the cluster named `hub`. A changed pod calls `on_pods` with its AppWrapper.
 
     `namespace_of` gives the namespace of an AppWrapper by uid, None while the AppWrapper is unknown; pods in other
     namespaces do not count. `recount_claims_of` must be called for each AppWrapper that becomes known later.
@@ -304,7 +304,7 @@ class Cluster:
             _discard(self._unknown_claims, named, uid)
 
     def _owner_resolved(self, controller: str) -> None:
-        """Recount the pods of a controller whose AppWrapper is resolved now."""
+        """Recount the pods of a controller, once the AppWrapper of that controller is resolved."""
         for uid in self._unresolved_pods.pop(controller, ()):
             self._recount(uid)
 

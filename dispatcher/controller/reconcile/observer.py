@@ -31,9 +31,9 @@ class Observer:
         attempts: Attempts,
         cache: Cache,
         limits: Limits,
+        pacing: Pacing,
         members: Members | None = None,
         is_in_doubt: Callable[[str], bool] = _is_recovered,
-        pacing: Pacing | None = None,
     ) -> None:
         self._attempts = attempts
         self._informer = attempts.informer
@@ -41,7 +41,7 @@ class Observer:
         self._limits = limits
         self._members = members or Members()
         self._is_in_doubt = is_in_doubt
-        self._pacing = pacing or Pacing()
+        self._pacing = pacing
 
     def is_newcomer(self, uid: str) -> bool:
         """True of an AppWrapper that intake has not queued or rejected yet."""
@@ -114,7 +114,7 @@ class Observer:
     async def _observe_objects(self, record: Record | None) -> tuple[LifecyclePolicy, ObservedObjects]:
         """The policy of a dispatched gang, and what the watches of its cluster show."""
         cluster = self._attempts.cluster_of(record)
-        if record is None or record.attempt is None or cluster is None or record.phase not in ACTIVE:
+        if record is None or cluster is None or record.phase not in ACTIVE:
             return LifecyclePolicy(), ObservedObjects()
         policy = await self._attempts.policy_of(record)
         return policy, _objects_of(record, policy, cluster, drift_of(self._attempts, record, cluster))

@@ -124,8 +124,7 @@ class StatusWriter:
 
     def _status(self, record: Record, view: AppWrapperView) -> Status:
         attempt = record.attempt
-        exists = record.holds_capacity or record.kept_until is not None
-        cluster = self._clusters.get(attempt.cluster) if attempt and exists else None
+        cluster = self._clusters.get(attempt.cluster) if attempt and record.has_objects else None
         if cluster is None:
             return project(record, Shown(has_components=view.has_components))
         pods, waiting = cluster.pod_counts(record.uid), cluster.pending_pods(record.uid)

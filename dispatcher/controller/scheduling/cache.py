@@ -90,8 +90,7 @@ class Cache:
         record = self._records.get(uid)
         if record is None or record.attempt is None:
             return HUB_CLUSTER
-        exists = record.holds_capacity or record.kept_until is not None
-        return record.attempt.cluster if exists else HUB_CLUSTER
+        return record.attempt.cluster if record.has_objects else HUB_CLUSTER
 
     def uids(self) -> list[str]:
         """The uids of all records."""

@@ -42,7 +42,7 @@ def standing(attempt: int, record: Record | None, *, may_come: bool) -> Standing
     # Only the number counts: the cluster may have another name since the dispatch.
     if record.attempt is None or record.attempt.number != attempt:
         return Standing.OVER
-    return Standing.LIVE if record.holds_capacity or record.kept_until else Standing.OVER
+    return Standing.LIVE if record.has_objects else Standing.OVER
 
 
 def is_small_share(unknown: int, anchors: int) -> bool:

@@ -210,6 +210,11 @@ class Record:
         """True while the demand is charged to the attempt's cluster."""
         return self.phase in HOLDING
 
+    @property
+    def has_objects(self) -> bool:
+        """True while the attempt's cluster may have objects of it: it holds capacity, or its objects are kept."""
+        return self.holds_capacity or self.kept_until is not None
+
     def condition(self, type_: ConditionType) -> Condition | None:
         """The condition of that type; None if it was never set."""
         return next((entry for entry in self.conditions if entry.type == type_), None)

@@ -125,7 +125,7 @@ class World:
         """The reconciler of this leader, or with other `specs` that of one after it."""
         attempts = replace(self.attempts, specs=specs or self.specs)
         creator = Creator(attempts, self.cache, self.queue.failures)
-        observer = Observer(attempts, self.cache, self.limits, is_in_doubt=is_in_doubt)
+        observer = Observer(attempts, self.cache, self.limits, self.pacing, is_in_doubt=is_in_doubt)
         acts = Acts(attempts, self.intake, creator, self.limits, self.pacing)
         return Reconciler(observer, acts, self.results, self.status_writer, self.queue)
 
