@@ -38,11 +38,12 @@ from dispatcher.controller.upkeep.takeover import load
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.lifecycle import first_steps
 from dispatcher.core.lifecycle.first_steps import Newcomer
-from dispatcher.core.model.gang import Gang, PodSet, Taint, Toleration
+from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.record import Change
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodPhase
+from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.events import EventRecorder

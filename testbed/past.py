@@ -29,11 +29,12 @@ from dispatcher.core.lifecycle import creation_steps, first_steps, removal_steps
 from dispatcher.core.lifecycle.first_steps import Newcomer
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling import cluster_filters
-from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodPhase
+from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Policy
 from dispatcher.core.scheduling.pending_queue import PendingQueue

@@ -21,11 +21,12 @@ from dispatcher.core.lifecycle.first_steps import Newcomer
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import KEPT, LifecyclePolicy
 from dispatcher.core.lifecycle.record_change import EvictionReason
-from dispatcher.core.model.gang import Gang, PodSet, Taint, Toleration
+from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import ObjectRef, Pending, Phase, Record
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot, Node
+from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 
 Json = dict[str, Any]

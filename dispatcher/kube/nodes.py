@@ -12,11 +12,11 @@ from dispatcher.core.kinds.manifest import controller_of
 from dispatcher.core.kinds.object_status import End
 from dispatcher.core.kinds.pod_requests import pod_requests
 from dispatcher.core.kinds.registry import state_of
-from dispatcher.core.model.gang import Taint
+from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.quantity import QuantityError, amount
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity import Node, Pod, PodPhase, PodReason, Unscheduled
+from dispatcher.core.scheduling.capacity import Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.kube.client import Json
 from dispatcher.kube.owner_resolver import controller_ref
 from dispatcher.text import name_of, one_line
@@ -56,6 +56,7 @@ def decode_node(raw: Json) -> Node:
         usable=ready and not spec.get("unschedulable"),
         taints=tuple(_taint(taint) for taint in spec.get("taints") or ()),
         ready=ready,
+        labels=_labels(raw["metadata"].get("labels") or {}),
     )
 
 
@@ -173,6 +174,11 @@ def _condition(status: Mapping[str, Any], type_: str) -> Mapping[str, Any]:
     """The condition of that type; empty if there is none."""
     found = (each for each in status.get("conditions") or () if each.get("type") == type_)
     return next(found, {})
+
+
+def _labels(raw: Mapping[str, Any]) -> Mapping[str, str]:
+    """The labels; interned, because nodes of one sort have the same ones."""
+    return {intern(name_of(key)): intern(name_of(value)) for key, value in raw.items()}
 
 
 def _taint(raw: Mapping[str, Any]) -> Taint:

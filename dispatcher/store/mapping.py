@@ -19,7 +19,14 @@ import orjson
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.selector import parse_selector
 from dispatcher.api.submitter import submitter
-from dispatcher.core.model.gang import Gang, PodSet, Toleration
+from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.nodes import (
+    LabelRequirement,
+    NodeOperator,
+    NodeRequirements,
+    NodeTerm,
+    Toleration,
+)
 from dispatcher.core.model.record import (
     Attempt,
     Change,
@@ -245,10 +252,19 @@ def _state(record: Record) -> Row:
 
 
 def _pod_set_row(pod_set: PodSet) -> Row:
+    """A pod set as JSON; fields that most pod sets lack are left out when they are empty."""
+    rare = {
+        "selector": pod_set.nodes.selector,
+        "terms": pod_set.nodes.terms,
+        "apart": pod_set.apart,
+        "together": pod_set.together,
+        "path": pod_set.path,
+    }
     return {
         "count": pod_set.count,
         "requests": dict(pod_set.requests),
         "tolerations": pod_set.tolerations,
+        **{name: value for name, value in rare.items() if value},
     }
 
 
@@ -343,8 +359,26 @@ def _noted_issue_of(row: Mapping[Any, Any]) -> NotedIssue | None:
 
 
 def _pod_set_of(value: Mapping[str, Any]) -> PodSet:
-    tolerations = tuple(Toleration(**each) for each in value["tolerations"])
-    return PodSet(count=value["count"], requests=Resources(value["requests"]), tolerations=tolerations)
+    selector = tuple((key, wanted) for key, wanted in value.get("selector", ()))
+    return PodSet(
+        count=value["count"],
+        requests=Resources(value["requests"]),
+        tolerations=tuple(Toleration(**each) for each in value["tolerations"]),
+        nodes=NodeRequirements(selector, tuple(map(_node_term_of, value.get("terms", ())))),
+        apart=tuple(value.get("apart", ())),
+        together=tuple(value.get("together", ())),
+        path=value.get("path", ""),
+    )
+
+
+def _node_term_of(value: Mapping[str, Any]) -> NodeTerm:
+    return NodeTerm(
+        tuple(map(_label_requirement_of, value["labels"])), tuple(map(_label_requirement_of, value["names"]))
+    )
+
+
+def _label_requirement_of(value: Mapping[str, Any]) -> LabelRequirement:
+    return LabelRequirement(value["key"], NodeOperator(value["operator"]), tuple(value["values"]))
 
 
 def _condition_of(value: Mapping[str, Any]) -> Condition:

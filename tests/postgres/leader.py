@@ -27,10 +27,11 @@ from dispatcher.core.lifecycle.decision import (
 from dispatcher.core.lifecycle.health import ObservedObjects, keeps_what_ended
 from dispatcher.core.lifecycle.policy import LifecyclePolicy
 from dispatcher.core.lifecycle.transitions import TRANSITIONS, Cause
+from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import ACTIVE, Change, Condition, ObjectRef, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodPhase
+from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Policy
 from dispatcher.store.database import Database

@@ -12,10 +12,11 @@ from dispatcher.api import names
 from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.controller.members.first_lists import FirstLists
 from dispatcher.controller.members.kind_survey import KindSurvey
+from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import ObjectRef, Record
 from dispatcher.core.model.requirements import Kind
-from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Unscheduled
+from dispatcher.core.scheduling.capacity import CapacityLedger, Unscheduled
 from dispatcher.kube.anchors import Anchors
 from dispatcher.kube.client import ClusterClient, Json
 from dispatcher.kube.discovery import Discovery

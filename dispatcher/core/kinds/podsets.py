@@ -15,7 +15,8 @@ from typing import Any, Final, TypeAlias
 
 from dispatcher.api.spec_errors import quoted
 from dispatcher.core.kinds.pod_requests import PodSpecError, pod_requests
-from dispatcher.core.model.gang import PodSet, Toleration
+from dispatcher.core.model.gang import PodSet
+from dispatcher.core.model.nodes import Toleration
 
 LARGEST_COUNT: Final = 2**31 - 1
 """Replicas and the like are int32 in every kind."""

@@ -2,53 +2,34 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from dispatcher.core.model.nodes import ANY_NODE, NodeRequirements, Taint, Toleration
 from dispatcher.core.model.resources import NOTHING, Resources
 
 
 @dataclass(frozen=True, slots=True)
-class Taint:
-    """A node's taint; `effect` is NoSchedule, NoExecute or PreferNoSchedule."""
-
-    key: str
-    value: str
-    effect: str
-
-
-@dataclass(frozen=True, slots=True)
-class Toleration:
-    """A pod's toleration; empty strings mean any key (with Exists) or any effect, as in Kubernetes."""
-
-    key: str = ""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
-
-    def covers(self, taint: Taint) -> bool:
-        """True if a pod with this toleration may be placed on a node with `taint`."""
-        if self.effect and self.effect != taint.effect:
-            return False
-        if not self.key:
-            return self.operator == "Exists"
-        if self.key != taint.key:
-            return False
-        return self.operator == "Exists" or (self.operator == "Equal" and self.value == taint.value)
-
-
-@dataclass(frozen=True, slots=True)
 class PodSet:
-    """`count` equal pods; `requests` is per pod."""
+    """`count` equal pods; `requests` is per pod.
+
+    `nodes` is what the pods require of a node's labels. `apart` are labels of nodes: no two pods of the set may be on
+    nodes with the same value of one of them (required pod anti-affinity among themselves). `together` are labels of
+    nodes that must have one value for all pods of the set (required pod affinity among themselves). `path` is where
+    the template is inside the wrapped object, for messages.
+    """
 
     count: int
     requests: Resources
     tolerations: tuple[Toleration, ...] = ()
+    nodes: NodeRequirements = ANY_NODE
+    apart: tuple[str, ...] = ()
+    together: tuple[str, ...] = ()
+    path: str = field(default="", compare=False)
 
     def tolerates(self, taints: tuple[Taint, ...]) -> bool:
         """True if these pods tolerate every scheduling taint of `taints`."""
         return all(
-            taint.effect == "PreferNoSchedule" or any(t.covers(taint) for t in self.tolerations)
-            for taint in taints
+            not taint.keeps_away or any(each.covers(taint) for each in self.tolerations) for taint in taints
         )
 
 
@@ -67,5 +48,5 @@ class Gang:
     def tolerates(self, taints: tuple[Taint, ...]) -> bool:
         """True if every pod set tolerates `taints`; a gang without pod sets tolerates none."""
         if not self.pod_sets:
-            return not any(taint.effect != "PreferNoSchedule" for taint in taints)
+            return not any(taint.keeps_away for taint in taints)
         return all(pod_set.tolerates(taints) for pod_set in self.pod_sets)

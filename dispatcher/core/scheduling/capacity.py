@@ -30,7 +30,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
-from dispatcher.core.model.gang import Gang, Taint, Toleration
+from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.resources import NOTHING, Resources
 
@@ -67,17 +68,6 @@ class Unscheduled:
     pod: str
     message: str = ""
     since: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class Node:
-    """The capacity of a node; `usable` means Ready and not cordoned, `ready` only Ready."""
-
-    name: str
-    allocatable: Resources
-    usable: bool = True
-    taints: tuple[Taint, ...] = ()
-    ready: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -491,7 +481,7 @@ def _scheduling_taints(node: Node) -> tuple[Taint, ...]:
     """The taints that keep pods away, sorted, so that equal nodes share a pool."""
     if not node.taints:
         return ()
-    keeping_away = {taint for taint in node.taints if taint.effect != "PreferNoSchedule"}
+    keeping_away = {taint for taint in node.taints if taint.keeps_away}
     return tuple(sorted(keeping_away, key=lambda taint: (taint.key, taint.value, taint.effect)))
 
 

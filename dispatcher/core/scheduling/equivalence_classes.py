@@ -16,8 +16,9 @@ from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from dispatcher.api.names import HUB_CLUSTER
-from dispatcher.core.model.gang import Gang, Taint
+from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.incremental import Steps
+from dispatcher.core.model.nodes import Taint
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ClusterRequirements, Kind, Rejection
 from dispatcher.core.model.resources import Resources

@@ -14,7 +14,8 @@ from structlog.testing import capture_logs
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import LARGEST_BATCH, LARGEST_BATCH_BYTES, Committer
 from dispatcher.core.lifecycle import first_steps, queue_steps, removal_steps
-from dispatcher.core.model.gang import Gang, PodSet, Toleration
+from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.nodes import Toleration
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.resources import NOTHING
 from dispatcher.errors import Fenced

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from dispatcher.api.names import UID_LABEL
-from dispatcher.core.model.gang import Taint
+from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.record import ObjectRef
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity import Node, Pod, PodPhase, PodReason, Unscheduled
+from dispatcher.core.scheduling.capacity import Pod, PodPhase, PodReason, Unscheduled
 from dispatcher.kube.nodes import LONGEST_MESSAGE, PodView, decode_node, decode_pod
 from tests.builders import make_node, make_pod
 

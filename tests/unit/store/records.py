@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from hypothesis import strategies as st
 
 from dispatcher.api.conditions import ConditionType
-from dispatcher.core.model.gang import Gang, PodSet, Toleration
+from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.nodes import LabelRequirement, NodeOperator, NodeRequirements, NodeTerm, Toleration
 from dispatcher.core.model.record import Attempt, Condition, NotedIssue, ObjectRef, Pending, Phase, Record
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 
@@ -18,7 +19,24 @@ resources = st.builds(
     Resources, st.dictionaries(texts, st.integers(-LARGEST_AMOUNT, LARGEST_AMOUNT), max_size=4)
 )
 tolerations = st.builds(Toleration, key=texts, operator=texts, value=texts, effect=texts)
-pod_sets = st.builds(PodSet, small, resources, st.lists(tolerations, max_size=2).map(tuple))
+words = st.lists(texts, max_size=2).map(tuple)
+label_requirements = st.builds(LabelRequirement, texts, st.sampled_from(NodeOperator), words)
+conditions_on_nodes = st.lists(label_requirements, max_size=2).map(tuple)
+node_requirements = st.builds(
+    NodeRequirements,
+    st.lists(st.tuples(texts, texts), max_size=2).map(tuple),
+    st.lists(st.builds(NodeTerm, conditions_on_nodes, conditions_on_nodes), max_size=2).map(tuple),
+)
+pod_sets = st.builds(
+    PodSet,
+    small,
+    resources,
+    st.lists(tolerations, max_size=2).map(tuple),
+    node_requirements,
+    words,
+    words,
+    texts,
+)
 gangs = st.builds(Gang, resources, st.integers(0, 2**62), st.lists(pod_sets, max_size=3).map(tuple))
 conditions = st.builds(
     Condition, st.sampled_from(ConditionType), st.booleans(), moments, moments, texts, texts

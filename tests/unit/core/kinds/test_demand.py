@@ -8,7 +8,8 @@ import pytest
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, WrappedObject, parse_spec
 from dispatcher.core.kinds.demand import Charge, DemandError, Rule, charge_of, gang_of
 from dispatcher.core.kinds.registry import KINDS
-from dispatcher.core.model.gang import Gang, PodSet, Toleration
+from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.nodes import Toleration
 from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources
 
 CPU = Resources({"cpu": 1000})

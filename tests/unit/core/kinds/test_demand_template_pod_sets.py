@@ -9,7 +9,8 @@ import pytest
 
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.core.kinds.demand import DemandError, gang_of
-from dispatcher.core.model.gang import Gang, PodSet, Toleration
+from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.nodes import Toleration
 from dispatcher.core.model.resources import Resources
 
 CPU = Resources({"cpu": 1000})

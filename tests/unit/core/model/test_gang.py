@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.core.model.gang import Gang, PodSet, Taint, Toleration
+from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.nodes import Taint, Toleration
 from dispatcher.core.model.resources import Resources
 
 GPU = Taint("nvidia.com/gpu", "present", "NoSchedule")

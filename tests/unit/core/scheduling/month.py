@@ -12,10 +12,11 @@ from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import removal_steps
 from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.backfill import Bounds
-from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodPhase
+from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase
 from dispatcher.core.scheduling.cycle import Placed, Policy
 from tests.builders import at, make_gang, make_record, make_snapshots
 

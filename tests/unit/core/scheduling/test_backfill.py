@@ -10,6 +10,7 @@ import pytest
 
 from dispatcher.api.selector import parse_selector
 from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
@@ -29,7 +30,7 @@ from dispatcher.core.scheduling.backfill import (
     rest_after,
     soonest,
 )
-from dispatcher.core.scheduling.capacity import CapacityLedger, Node
+from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, plan
 from tests.builders import at, make_gang, make_record, make_snapshot, make_snapshots

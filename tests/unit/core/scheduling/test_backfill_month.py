@@ -7,9 +7,9 @@ from datetime import timedelta
 
 import pytest
 
+from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.backfill import Bounds
-from dispatcher.core.scheduling.capacity import Node
 from dispatcher.core.scheduling.cycle import Policy
 from tests.builders import at, make_gang
 from tests.unit.core.scheduling.month import FOREVER, HOUR, MINUTE, STARVATION, World, make_cluster, stream

@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 import pytest
 
-from dispatcher.core.model.gang import Gang, PodSet, Taint, Toleration
+from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodPhase, account
+from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase, account
 
 GPU_TAINT = Taint("gpu", "", "NoSchedule")
 

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodPhase, account
+from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase, account
 
 NODE = Node("n1", Resources({"cpu": 10}))
 

@@ -8,12 +8,12 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from dispatcher.core.model.gang import Gang, PodSet, Taint, Toleration
+from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity import (
     CapacityLedger,
-    Node,
     Pod,
     PodPhase,
     PodReason,

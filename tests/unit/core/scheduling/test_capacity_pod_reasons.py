@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
+from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodPhase, PodReason, Unscheduled
+from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase, PodReason, Unscheduled
 
 AWAY = Node("away", NOTHING, usable=False, ready=False)
 CORDONED = Node("cordoned", NOTHING, usable=False, ready=True)

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 
 import pytest
 
-from dispatcher.core.model.gang import Gang, Taint, Toleration
+from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.nodes import Taint, Toleration
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import Rejection

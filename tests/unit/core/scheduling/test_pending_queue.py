@@ -13,8 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from dispatcher.api.selector import parse_selector
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import queue_steps
-from dispatcher.core.model.gang import Gang, PodSet, Taint, Toleration
+from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.incremental import run
+from dispatcher.core.model.nodes import Taint, Toleration
 from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources

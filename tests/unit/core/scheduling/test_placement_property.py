@@ -9,11 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from dispatcher.core.model.gang import Gang, PodSet, Taint, Toleration
+from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ANYWHERE
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodPhase, account
+from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase, account
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, Score, score
 from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, plan
 from tests.builders import make_record, make_snapshots

@@ -9,9 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, Node
+from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Placed, Policy, Waiting, plan
 from dispatcher.core.scheduling.ordering import in_order, starved
 from tests.builders import at, make_gang, make_record, make_snapshot, make_snapshots

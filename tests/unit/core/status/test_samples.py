@@ -11,9 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import HOLDING, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, Node, Pod, PodPhase, account
+from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase, account
 from dispatcher.core.status.samples import (
     AT_ONCE,
     CapacitySample,

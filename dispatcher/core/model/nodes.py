@@ -1,0 +1,172 @@
+"""Nodes and what pods require of them: taints and tolerations, labels and node affinity, as in Kubernetes.
+
+Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/ and
+https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+
+from dispatcher.core.model.resources import Resources
+
+HOSTNAME: Final = "kubernetes.io/hostname"
+"""The label whose value differs on every node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taint:
+    """A node's taint; `effect` is NoSchedule, NoExecute or PreferNoSchedule."""
+
+    key: str
+    value: str
+    effect: str
+
+    @property
+    def keeps_away(self) -> bool:
+        """True if a pod without a toleration may not be placed on the node."""
+        return self.effect != "PreferNoSchedule"
+
+    def __str__(self) -> str:
+        """The taint as `kubectl taint` takes it, without the effect."""
+        return f"{self.key}={self.value}" if self.value else self.key
+
+
+@dataclass(frozen=True, slots=True)
+class Toleration:
+    """A pod's toleration; empty strings mean any key (with Exists) or any effect, as in Kubernetes."""
+
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+    def covers(self, taint: Taint) -> bool:
+        """True if a pod with this toleration may be placed on a node with `taint`."""
+        if self.effect and self.effect != taint.effect:
+            return False
+        if not self.key:
+            return self.operator == "Exists"
+        if self.key != taint.key:
+            return False
+        return self.operator == "Exists" or (self.operator == "Equal" and self.value == taint.value)
+
+
+class NodeOperator(StrEnum):
+    """The comparison of a node affinity with a label, as Kubernetes spells it."""
+
+    IN = "In"
+    NOT_IN = "NotIn"
+    EXISTS = "Exists"
+    DOES_NOT_EXIST = "DoesNotExist"
+    GT = "Gt"
+    LT = "Lt"
+
+
+@dataclass(frozen=True, slots=True)
+class LabelRequirement:
+    """A condition on one label; `values` are the operands, one whole number for GT and LT."""
+
+    key: str
+    operator: NodeOperator
+    values: tuple[str, ...] = ()
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        """True if the labels satisfy the condition; a label that is absent satisfies NOT_IN."""
+        value = labels.get(self.key)
+        match self.operator:
+            case NodeOperator.IN:
+                return value is not None and value in self.values
+            case NodeOperator.NOT_IN:
+                return value is None or value not in self.values
+            case NodeOperator.EXISTS:
+                return value is not None
+            case NodeOperator.DOES_NOT_EXIST:
+                return value is None
+            case NodeOperator.GT | NodeOperator.LT:
+                return self._compares(value)
+
+    def _compares(self, value: str | None) -> bool:
+        try:
+            number, bound = int(value or ""), int(self.values[0])
+        except ValueError:
+            return False
+        return number > bound if self.operator is NodeOperator.GT else number < bound
+
+    def __str__(self) -> str:
+        """The condition in words."""
+        values = ", ".join(self.values)
+        match self.operator:
+            case NodeOperator.IN if len(self.values) == 1:
+                return f"{self.key}={values}"
+            case NodeOperator.IN:
+                return f"{self.key} in ({values})"
+            case NodeOperator.NOT_IN:
+                return f"{self.key} not in ({values})"
+            case NodeOperator.EXISTS:
+                return self.key
+            case NodeOperator.DOES_NOT_EXIST:
+                return f"no {self.key}"
+            case NodeOperator.GT:
+                return f"{self.key} > {values}"
+            case NodeOperator.LT:
+                return f"{self.key} < {values}"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTerm:
+    """A term of a required node affinity: all conditions on labels and on the name must hold.
+
+    A term without any condition matches no node. The conditions in `names` are about the node's name; their key says
+    `metadata.name`.
+    """
+
+    labels: tuple[LabelRequirement, ...] = ()
+    names: tuple[LabelRequirement, ...] = ()
+
+    def matches(self, name: str, labels: Mapping[str, str]) -> bool:
+        """True if a node with this name and these labels satisfies every condition."""
+        if not self.labels and not self.names:
+            return False
+        by_labels = all(each.matches(labels) for each in self.labels)
+        return by_labels and all(each.matches({each.key: name}) for each in self.names)
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, (*self.labels, *self.names)))
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRequirements:
+    """What the pods of a set require of a node's labels: all of `selector`, and one of `terms` if there are any."""
+
+    selector: tuple[tuple[str, str], ...] = ()
+    terms: tuple[NodeTerm, ...] = ()
+
+    def matches(self, name: str, labels: Mapping[str, str]) -> bool:
+        """True if pods with these requirements may be placed on a node with this name and these labels."""
+        if any(labels.get(key) != value for key, value in self.selector):
+            return False
+        return not self.terms or any(term.matches(name, labels) for term in self.terms)
+
+    def __str__(self) -> str:
+        """The requirements in words; empty if there are none."""
+        selector = ", ".join(f"{key}={value}" for key, value in self.selector)
+        return "; ".join(filter(None, (selector, " or ".join(map(str, self.terms)))))
+
+
+ANY_NODE: Final = NodeRequirements()
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """The capacity of a node; `usable` means Ready and not cordoned, `ready` only Ready."""
+
+    name: str
+    allocatable: Resources
+    usable: bool = True
+    taints: tuple[Taint, ...] = ()
+    ready: bool = True
+    labels: Mapping[str, str] = field(default_factory=dict, hash=False)

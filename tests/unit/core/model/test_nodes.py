@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import pytest
+
+from dispatcher.core.model.nodes import LabelRequirement, NodeOperator, NodeRequirements, NodeTerm
+
+LABELS = {"gpu": "a100", "zone": "west", "cores": "64", "empty": ""}
+
+
+@pytest.mark.parametrize(
+    ("requirement", "matches"),
+    [
+        pytest.param(LabelRequirement("gpu", NodeOperator.IN, ("h100", "a100")), True, id="in"),
+        pytest.param(LabelRequirement("gpu", NodeOperator.IN, ("h100",)), False, id="in-another-value"),
+        pytest.param(LabelRequirement("rack", NodeOperator.IN, ("",)), False, id="absent-is-not-empty"),
+        pytest.param(LabelRequirement("empty", NodeOperator.IN, ("",)), True, id="in-the-empty-value"),
+        pytest.param(LabelRequirement("gpu", NodeOperator.NOT_IN, ("a100",)), False, id="not-in"),
+        pytest.param(
+            LabelRequirement("rack", NodeOperator.NOT_IN, ("a100",)), True, id="not-in-of-an-absent-label"
+        ),
+        pytest.param(LabelRequirement("empty", NodeOperator.EXISTS), True, id="exists"),
+        pytest.param(LabelRequirement("rack", NodeOperator.EXISTS), False, id="does-not-exist"),
+        pytest.param(LabelRequirement("rack", NodeOperator.DOES_NOT_EXIST), True, id="absent"),
+        pytest.param(LabelRequirement("gpu", NodeOperator.DOES_NOT_EXIST), False, id="present"),
+        pytest.param(LabelRequirement("cores", NodeOperator.GT, ("63",)), True, id="greater"),
+        pytest.param(LabelRequirement("cores", NodeOperator.GT, ("64",)), False, id="equal-is-not-greater"),
+        pytest.param(LabelRequirement("cores", NodeOperator.LT, ("65",)), True, id="less"),
+        pytest.param(LabelRequirement("gpu", NodeOperator.LT, ("65",)), False, id="no-number"),
+        pytest.param(LabelRequirement("rack", NodeOperator.GT, ("0",)), False, id="absent-number"),
+    ],
+)
+def test_label_requirement_matches_as_kubernetes_says(requirement: LabelRequirement, matches: bool) -> None:
+    assert requirement.matches(LABELS) is matches
+
+
+IN_WEST = LabelRequirement("zone", NodeOperator.IN, ("west",))
+NAMED = LabelRequirement("metadata.name", NodeOperator.IN, ("n1",))
+
+
+@pytest.mark.parametrize(
+    ("requirements", "matches"),
+    [
+        pytest.param(NodeRequirements(), True, id="nothing"),
+        pytest.param(NodeRequirements((("gpu", "a100"), ("zone", "west"))), True, id="all-of-a-selector"),
+        pytest.param(NodeRequirements((("gpu", "a100"), ("zone", "east"))), False, id="one-of-a-selector"),
+        pytest.param(NodeRequirements(terms=(NodeTerm((IN_WEST,)),)), True, id="term"),
+        pytest.param(NodeRequirements(terms=(NodeTerm(), NodeTerm((IN_WEST,)))), True, id="second-term"),
+        pytest.param(NodeRequirements(terms=(NodeTerm(),)), False, id="empty-term-matches-nothing"),
+        pytest.param(NodeRequirements(terms=(NodeTerm((IN_WEST,), (NAMED,)),)), True, id="label-and-name"),
+        pytest.param(
+            NodeRequirements((("zone", "east"),), (NodeTerm((IN_WEST,)),)), False, id="both-must-hold"
+        ),
+    ],
+)
+def test_node_requirements_are_a_selector_and_one_of_the_terms(
+    requirements: NodeRequirements, matches: bool
+) -> None:
+    assert requirements.matches("n1", LABELS) is matches
+
+
+def test_term_about_another_name_does_not_match() -> None:
+    assert not NodeTerm(names=(NAMED,)).matches("n2", LABELS)
+
+
+def test_requirements_in_words() -> None:
+    requirements = NodeRequirements(
+        (("gpu", "a100"),), (NodeTerm((IN_WEST,)), NodeTerm((LabelRequirement("spot", NodeOperator.EXISTS),)))
+    )
+    assert str(requirements) == "gpu=a100; zone=west or spot"
