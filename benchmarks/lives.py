@@ -24,7 +24,7 @@ from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.record import Change, ObjectRef, Pending, Record
 from dispatcher.core.model.requirements import ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.cycle import INSUFFICIENT
+from dispatcher.core.scheduling.explain import INSUFFICIENT
 from dispatcher.store import mapping
 
 FIRST: Final = "CLUSTER-1"

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 from rich.table import Table
 
 from dispatcher.core.scheduling.cluster_filters import UNREACHABLE
-from dispatcher.core.scheduling.cycle import INSUFFICIENT, LARGER_THAN_CLUSTER
+from dispatcher.core.scheduling.explain import INSUFFICIENT, LARGER_THAN_CLUSTER
 from testbed.gangs import Gang
 from testbed.scene import GONE, GPU, UNSEEN, Json, name_of
 

@@ -410,7 +410,7 @@ class Story:
         for each in self.clusters.values():
             each.ledger.release(record.uid)
         if record.holds_capacity:
-            self.clusters[_cluster_of(record)].ledger.reserve(record.uid, record.gang.demand)
+            self.clusters[_cluster_of(record)].ledger.reserve(record.uid, record.gang)
         return record
 
 

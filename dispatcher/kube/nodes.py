@@ -50,13 +50,16 @@ def decode_node(raw: Json) -> Node:
     spec = raw.get("spec") or {}
     status = raw.get("status") or {}
     ready = _condition(status, "Ready").get("status") == "True"
+    written = status.get("allocatable") or {}
+    allocatable = _amounts(written)
     return Node(
         name=intern(name_of(raw["metadata"]["name"])),
-        allocatable=_amounts(status.get("allocatable") or {}),
+        allocatable=allocatable,
         usable=ready and not spec.get("unschedulable"),
         taints=tuple(_taint(taint) for taint in spec.get("taints") or ()),
         ready=ready,
         labels=_labels(raw["metadata"].get("labels") or {}),
+        most_pods=allocatable["pods"] if "pods" in written else None,
     )
 
 

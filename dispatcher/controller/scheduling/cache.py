@@ -189,5 +189,5 @@ class Cache:
                 self._ledgers[charged].release(record.uid)
             del self._charged[record.uid]
         if cluster is not None and cluster in self._ledgers:
-            self._ledgers[cluster].reserve(record.uid, record.gang.demand)
+            self._ledgers[cluster].reserve(record.uid, record.gang)
             self._charged[record.uid] = cluster

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from dispatcher.core.model.nodes import ANY_NODE, NodeRequirements, Taint, Toleration
 from dispatcher.core.model.resources import NOTHING, Resources
+
+Constraint = tuple[tuple[Toleration, ...], NodeRequirements]
+"""What decides which nodes a pod may use, apart from what is free there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +30,11 @@ class PodSet:
     together: tuple[str, ...] = ()
     path: str = field(default="", compare=False)
 
+    @property
+    def constraint(self) -> Constraint:
+        """What decides which nodes these pods may use."""
+        return self.tolerations, self.nodes
+
     def tolerates(self, taints: tuple[Taint, ...]) -> bool:
         """True if these pods tolerate every scheduling taint of `taints`."""
         return all(
@@ -44,9 +53,35 @@ class Gang:
     demand: Resources = NOTHING
     pods: int = 0
     pod_sets: tuple[PodSet, ...] = ()
+    constraints: frozenset[Constraint] = field(init=False, repr=False, compare=False, default=frozenset())
+    """The distinct constraints of its pod sets; kept, because every cycle asks for them."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "constraints", frozenset(each.constraint for each in self.pod_sets))
 
     def tolerates(self, taints: tuple[Taint, ...]) -> bool:
         """True if every pod set tolerates `taints`; a gang without pod sets tolerates none."""
         if not self.pod_sets:
             return not any(taint.keeps_away for taint in taints)
         return all(pod_set.tolerates(taints) for pod_set in self.pod_sets)
+
+
+Places = tuple[tuple[str, int], ...]
+"""Names of nodes, and how many pods each takes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """Where the pods of a gang go: for each pod set, in the order of the gang's, its places; empty if unknown."""
+
+    places: tuple[Places, ...] = ()
+
+    def requests(self, gang: Gang) -> Resources:
+        """The requests of all pods that have a place."""
+        total = NOTHING
+        for pod_set, places in zip(gang.pod_sets, self.places, strict=False):
+            total += pod_set.requests * sum(pods for _, pods in places)
+        return total
+
+
+ASSIGNED_NOWHERE: Final = Assignment()

@@ -162,7 +162,10 @@ ANY_NODE: Final = NodeRequirements()
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """The capacity of a node; `usable` means Ready and not cordoned, `ready` only Ready."""
+    """The capacity of a node; `usable` means Ready and not cordoned, `ready` only Ready.
+
+    `most_pods` is how many pods the node takes, whatever they request; None without a limit.
+    """
 
     name: str
     allocatable: Resources
@@ -170,3 +173,4 @@ class Node:
     taints: tuple[Taint, ...] = ()
     ready: bool = True
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
+    most_pods: int | None = None

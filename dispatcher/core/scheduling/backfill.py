@@ -40,11 +40,13 @@ from typing import Final, NamedTuple
 
 from dispatcher.api import names
 from dispatcher.core.model import incremental
+from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import ACTIVE, RESERVATION, Pending, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, rejection
+from dispatcher.core.scheduling.fit import fits, fits_in_empty
 
 MOST_DOUBLINGS: Final = 4
 """How often a bound, or a pause, doubles: by default to 16 days, longer than all but a few runs."""
@@ -96,6 +98,7 @@ class Reservation:
     doublings: int = 0
     fruitless: int = 0
     waits: bool = False
+    assignment: Assignment = ASSIGNED_NOWHERE
 
     @property
     def is_resting(self) -> bool:
@@ -171,7 +174,7 @@ def soonest(demand: Resources, free: Resources, ends: Iterable[End], now: dateti
 def may_keep(record: Record, snapshot: ClusterSnapshot, has_members: bool) -> bool:
     """True if the cluster accepts the gang, and the gang fits there beside the pods that never end."""
     is_open = not has_members or rejection(record.requirements, snapshot) is None
-    return is_open and record.gang.demand.fits_in(snapshot.capacity.attainable_for(record.gang))
+    return is_open and fits_in_empty(record.gang, snapshot.capacity)
 
 
 class Option(NamedTuple):
@@ -424,9 +427,8 @@ def _fits(
 def _fitting(record: Record, clusters: Iterable[str], snapshots: Mapping[str, ClusterSnapshot]) -> str | None:
     """The first of these clusters that the gang fits now; None if it fits none."""
     for snapshot in (snapshots[name] for name in clusters if name in snapshots):
-        if may_keep(record, snapshot, _has_members(snapshots)) and record.gang.demand.fits_in(
-            snapshot.capacity.free_for(record.gang)
-        ):
+        may_fit = may_keep(record, snapshot, _has_members(snapshots))
+        if may_fit and fits(record.gang, snapshot.capacity):
             return snapshot.name
     return None
 

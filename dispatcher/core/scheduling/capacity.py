@@ -20,6 +20,9 @@ costs O(resource names). The special cases:
   compared with the allocatable of the nodes less the declarations of other AppWrappers.
 
 Amounts are signed: a node whose requests exceed its allocatable is a debt of its pool.
+
+Where gangs are placed on nodes (`FitMode.NODE`), `node_capacity` keeps the free amounts of each node beside these
+sums. A gang then sees the nodes that at least one of its pods may use, and a reservation has places on nodes.
 """
 
 from __future__ import annotations
@@ -30,10 +33,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, TypeVar
 
-from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.scheduling.node_capacity import Load, NodeLedger, NodeSnapshot
 
 
 class PodPhase(StrEnum):
@@ -143,16 +147,33 @@ def count_pods(pods: Iterable[Pod], is_down: Callable[[str], bool]) -> PodCounts
     return tally.pod_counts(lost)
 
 
-class CapacitySnapshot:
-    """The capacity of a cluster at one moment; a cycle takes the demand of placed gangs from it."""
+class FitMode(StrEnum):
+    """How a gang is compared with a cluster."""
 
-    __slots__ = ("_free", "_pools", "_reservations", "_reserve", "_views")
+    NODE = "node"
+    """Every pod must have a node, and the demand must fit the sums."""
+    AGGREGATE = "aggregate"
+    """The demand must fit the sums over the nodes, as in MCAD."""
+
+
+class CapacitySnapshot:
+    """The capacity of a cluster at one moment; a cycle takes the demand of placed gangs from it.
+
+    `nodes` has the free amounts of each node; None where gangs fit by sums.
+    """
+
+    __slots__ = ("_free", "_pools", "_reservations", "_reserve", "_views", "nodes")
 
     def __init__(
-        self, pools: Iterable[Pool] = (), charged: Resources = NOTHING, reserve: Resources = NOTHING
+        self,
+        pools: Iterable[Pool] = (),
+        reserved: Resources = NOTHING,
+        reserve: Resources = NOTHING,
+        nodes: NodeSnapshot | None = None,
     ) -> None:
+        self.nodes = nodes
         self._pools = tuple(pools)
-        self._reservations = charged
+        self._reservations = reserved
         self._reserve = reserve
         # By tolerations: many gangs have few different ones.
         self._views: dict[Tolerations, _View] = {}
@@ -162,6 +183,8 @@ class CapacitySnapshot:
         """True if both give every gang the same capacity."""
         if not isinstance(other, CapacitySnapshot):
             return NotImplemented
+        if self.nodes is not None or other.nodes is not None:
+            return self.nodes == other.nodes
         mine, theirs = (self._reservations, self._reserve), (other._reservations, other._reserve)
         return mine == theirs and self._pools == other._pools
 
@@ -169,6 +192,8 @@ class CapacitySnapshot:
 
     def free_for(self, gang: Gang | None) -> Resources:
         """The free capacity for `gang` (None: of every usable node); negative amounts are debts."""
+        if self.nodes is not None:
+            return self.nodes.free_for(gang)
         tolerations = tolerations_of(gang)
         free = self._free.get(tolerations)
         if free is None:
@@ -177,20 +202,28 @@ class CapacitySnapshot:
 
     def total_for(self, gang: Gang | None) -> Resources:
         """The capacity for `gang` if the cluster had no pods."""
+        if self.nodes is not None:
+            return self.nodes.total_for(gang)
         return self._view(gang, tolerations_of(gang)).total
 
     def permanent_for(self, gang: Gang | None) -> Resources:
         """The part of the total that is taken by pods that never end."""
+        if self.nodes is not None:
+            return self.nodes.total_for(gang) - self.nodes.attainable_for(gang)
         return self._view(gang, tolerations_of(gang)).permanent
 
     def attainable_for(self, gang: Gang | None) -> Resources:
         """The capacity for `gang` once all pods that end have ended: the total less the permanent part."""
+        if self.nodes is not None:
+            return self.nodes.attainable_for(gang)
         return self._view(gang, tolerations_of(gang)).attainable
 
-    def take(self, demand: Resources) -> None:
-        """Charges `demand` to every view from now on, as the ledger does once the demand is reserved."""
-        self._reservations += demand
+    def take(self, gang: Gang, assignment: Assignment = ASSIGNED_NOWHERE) -> None:
+        """Charges the demand of `gang` from now on, as the ledger does once it is reserved."""
+        self._reservations += gang.demand
         self._free.clear()
+        if self.nodes is not None:
+            self.nodes.take(gang, assignment)
 
     @property
     def taints(self) -> frozenset[tuple[Taint, ...]]:
@@ -199,11 +232,13 @@ class CapacitySnapshot:
 
     def copy(self) -> CapacitySnapshot:
         """A copy; taking from it does not change this snapshot."""
-        return CapacitySnapshot(self._pools, self._reservations, self._reserve)
+        nodes = None if self.nodes is None else self.nodes.copy()
+        return CapacitySnapshot(self._pools, self._reservations, self._reserve, nodes)
 
     def without(self, reserve: Resources) -> CapacitySnapshot:
         """A copy in which `reserve` is neither free nor part of the total, for any gang."""
-        return CapacitySnapshot(self._pools, self._reservations, self._reserve + reserve)
+        nodes = None if self.nodes is None else self.nodes.without(reserve)
+        return CapacitySnapshot(self._pools, self._reservations, self._reserve + reserve, nodes)
 
     def _view(self, gang: Gang | None, tolerations: Tolerations) -> _View:
         """The view of gangs with these tolerations, less the reserve."""
@@ -224,11 +259,14 @@ class CapacityLedger:
     Events may come in any order: pods before their nodes, reservations before or after their pods.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, fit: FitMode = FitMode.AGGREGATE) -> None:
+        self._by_node = NodeLedger() if fit is FitMode.NODE else None
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}
         self._used: dict[str, Resources] = {}
         self._permanent: dict[str, Resources] = {}
+        self._occupants: Counter[str] = Counter()
+        self._permanent_occupants: Counter[str] = Counter()
         self._owners: dict[str, Counter[str]] = {}
         self._pools: dict[tuple[Taint, ...], Pool] = {}
         self._shares: dict[str, _Share] = {}
@@ -243,6 +281,8 @@ class CapacityLedger:
             self._count_node(known, -1)
         self._nodes[node.name] = node
         self._count_node(node, +1)
+        if self._by_node is not None:
+            self._by_node.set_node(node, self._load_of(node.name))
 
     def remove_node(self, name: str) -> None:
         """Removes a node; pods that are bound to it still count for their AppWrappers."""
@@ -250,6 +290,8 @@ class CapacityLedger:
         if known is not None:
             self._count_node(known, -1)
             del self._nodes[name]
+            if self._by_node is not None:
+                self._by_node.remove_node(name)
 
     def is_down(self, node: str) -> bool:
         """True if that node is known and not Ready."""
@@ -276,14 +318,18 @@ class CapacityLedger:
         if known is not None:
             self._count_pod(known, -1)
 
-    def reserve(self, appwrapper: str, demand: Resources) -> None:
+    def reserve(self, appwrapper: str, gang: Gang, assignment: Assignment = ASSIGNED_NOWHERE) -> None:
         """Charges the demand of an active AppWrapper (by uid), in place of its previous charge."""
-        self._set_demand(appwrapper, demand)
+        self._set_demand(appwrapper, gang.demand)
+        if self._by_node is not None:
+            self._by_node.reserve(appwrapper, gang, assignment)
 
     def release(self, appwrapper: str) -> None:
         """Ends the charge of an AppWrapper; its live pods are then charged like foreign pods."""
         if appwrapper in self._shares:
             self._set_demand(appwrapper, None)
+        if self._by_node is not None:
+            self._by_node.release(appwrapper)
 
     def free(self, gang: Gang | None = None) -> Resources:
         """The free capacity for `gang` (None: of every usable node); equals `account`."""
@@ -294,8 +340,9 @@ class CapacityLedger:
         return self.snapshot().total_for(gang)
 
     def snapshot(self) -> CapacitySnapshot:
-        """The capacity at this moment; costs O(node pools)."""
-        return CapacitySnapshot(self._pools.values(), self._reserved)
+        """The capacity at this moment; costs O(node pools), on nodes what `node_capacity` says."""
+        nodes = None if self._by_node is None else self._by_node.snapshot()
+        return CapacitySnapshot(self._pools.values(), self._reserved, nodes=nodes)
 
     def pods(self) -> list[Pod]:
         """Every pod that is known at this moment, in no order."""
@@ -333,8 +380,11 @@ class CapacityLedger:
 
     def _count_pod(self, pod: Pod, sign: int) -> None:
         taken = pod.requests * sign if pod.occupies_node else NOTHING
-        if taken:
-            self._use_node(pod.node, taken, is_permanent=pod.is_permanent)
+        if pod.occupies_node:
+            self._use_node(pod.node, taken, sign, is_permanent=pod.is_permanent)
+            uid = pod.owner or pod.claim
+            if self._by_node is not None and uid is not None:
+                self._by_node.count_bound(uid, pod.requests, pod.node, sign)
         if pod.owner is not None:
             share = self._shares.setdefault(pod.owner, _Share())
             share.count(pod, sign)
@@ -355,14 +405,27 @@ class CapacityLedger:
         if not owners:
             del self._owners[node]
 
-    def _use_node(self, name: str, taken: Resources, *, is_permanent: bool) -> None:
+    def _use_node(self, name: str, taken: Resources, sign: int, *, is_permanent: bool) -> None:
         permanent = taken if is_permanent else NOTHING
         _add_amounts(self._used, name, taken)
         _add_amounts(self._permanent, name, permanent)
+        _add(self._occupants, name, sign)
+        if is_permanent:
+            _add(self._permanent_occupants, name, sign)
+        if self._by_node is not None:
+            self._by_node.load_node(name, self._load_of(name))
         node = self._nodes.get(name)
         if node is not None and node.usable:
             taints = _scheduling_taints(node)
             self._pools[taints] = self._pools[taints].changed(0, NOTHING, taken * -1, permanent)
+
+    def _load_of(self, node: str) -> Load:
+        return Load(
+            self._used.get(node, NOTHING),
+            self._occupants[node],
+            self._permanent.get(node, NOTHING),
+            self._permanent_occupants[node],
+        )
 
     def _set_demand(self, appwrapper: str, demand: Resources | None) -> None:
         share = self._shares.setdefault(appwrapper, _Share())

@@ -1,9 +1,9 @@
 """Equivalence classes of pending gangs: gangs of one class are refused alike, so one of them is evaluated for all.
 
-A class is defined by facts that some cluster distinguishes: the demand, the node taints of the clusters that the gang
-tolerates, and the clusters that reject its requirements, with the reasons. Thousands of namespaces are one class if
-every cluster has all of them. A preference matters only among clusters that a gang fits. A closed cluster is closed for
-every gang, so closures are no part of a class.
+A class is defined by facts that some cluster distinguishes: the demand, the pod sets, the node taints of the clusters
+that each pod set tolerates, and the clusters that reject its requirements, with the reasons. Thousands of namespaces
+are one class if every cluster has all of them. A preference matters only among clusters that a gang fits. A closed
+cluster is closed for every gang, so closures are no part of a class.
 
 If facts of the clusters change, only the gangs to which they matter change their class.
 """
@@ -26,6 +26,10 @@ from dispatcher.core.scheduling.capacity import Tolerations, tolerations_of
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, rejection
 
 Taints = tuple[Taint, ...]
+Tolerated = tuple[frozenset[Taints], ...]
+"""The present taints that each pod set tolerates."""
+Pods = tuple[tuple[object, ...], ...]
+"""The pod sets without their tolerations."""
 AT_ONCE: Final = 50
 """Requirements that one step compares with every changed cluster."""
 
@@ -43,7 +47,8 @@ class ClassKey(NamedTuple):
     """Gangs with equal keys are refused alike in every cycle."""
 
     demand: Resources
-    tolerated: frozenset[Taints]
+    pods: Pods
+    tolerated: Tolerated
     clearance: Clearance
 
 
@@ -71,7 +76,7 @@ class _Tolerating:
     """The gangs (by uid) with equal tolerations, and the present taints that they tolerate."""
 
     gang: Gang
-    tolerated: frozenset[Taints]
+    tolerated: Tolerated
     uids: dict[str, None] = field(default_factory=dict)
 
 
@@ -82,7 +87,7 @@ def class_of(record: Record, snapshots: Mapping[str, ClusterSnapshot]) -> tuple[
     rejections = tuple(
         answer for snapshot in opened if (answer := rejection(record.requirements, snapshot)) is not None
     )
-    return record.gang.demand, frozenset(filter(record.gang.tolerates, taints)), rejections
+    return record.gang.demand, _pods(record.gang), _tolerated(record.gang, taints), rejections
 
 
 class Classes:
@@ -105,10 +110,10 @@ class Classes:
         tolerations = tolerations_of(record.gang)
         tolerating = self._tolerating.get(tolerations)
         if tolerating is None:
-            tolerating = _Tolerating(record.gang, self._tolerated(record.gang))
+            tolerating = _Tolerating(record.gang, _tolerated(record.gang, self._taints))
             self._tolerating[tolerations] = tolerating
         tolerating.uids[record.uid] = None
-        return ClassKey(record.gang.demand, tolerating.tolerated, requiring.clearance)
+        return ClassKey(record.gang.demand, _pods(record.gang), tolerating.tolerated, requiring.clearance)
 
     def remove(self, record: Record) -> None:
         """Removes a record that was added."""
@@ -123,10 +128,11 @@ class Classes:
 
     def key(self, record: Record) -> ClassKey:
         """The class of a record that was added."""
-        tolerating = self._tolerating[tolerations_of(record.gang)]
-        return ClassKey(
-            record.gang.demand, tolerating.tolerated, self._requiring[record.requirements].clearance
+        tolerating, requiring = (
+            self._tolerating[tolerations_of(record.gang)],
+            self._requiring[record.requirements],
         )
+        return ClassKey(record.gang.demand, _pods(record.gang), tolerating.tolerated, requiring.clearance)
 
     def follow(self, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[list[str]]:
         """Updates the classes to these clusters; returns the uids of the gangs whose class changed."""
@@ -175,7 +181,7 @@ class Classes:
         for done, tolerating in enumerate(self._tolerating.values()):
             if done % AT_ONCE == 0:
                 yield
-            tolerated = self._tolerated(tolerating.gang)
+            tolerated = _tolerated(tolerating.gang, self._taints)
             if tolerated != tolerating.tolerated:
                 tolerating.tolerated = tolerated
                 moved += tolerating.uids
@@ -192,8 +198,13 @@ class Classes:
             known = self._clearances[by_name] = Clearance(by_name)
         return known
 
-    def _tolerated(self, gang: Gang) -> frozenset[Taints]:
-        return frozenset(taints for taints in self._taints if gang.tolerates(taints))
+
+def _pods(gang: Gang) -> Pods:
+    return tuple((each.count, each.requests, each.nodes, each.apart, each.together) for each in gang.pod_sets)
+
+
+def _tolerated(gang: Gang, taints: frozenset[Taints]) -> Tolerated:
+    return tuple(frozenset(filter(pod_set.tolerates, taints)) for pod_set in gang.pod_sets)
 
 
 def _chosen_from(snapshots: Mapping[str, ClusterSnapshot]) -> Mapping[str, ClusterSnapshot]:

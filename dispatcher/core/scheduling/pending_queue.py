@@ -35,10 +35,11 @@ from dispatcher.core.scheduling.cycle import (
     Outcome,
     Placed,
     Policy,
-    Refused,
     not_evaluated,
+    refusal,
 )
 from dispatcher.core.scheduling.equivalence_classes import Asked, Classes, ClassKey
+from dispatcher.core.scheduling.explain import Refused
 from dispatcher.core.scheduling.ordering import Rank, rank, starved
 
 Key = tuple[Rank, str]
@@ -58,7 +59,7 @@ class Unplaced:
 
     def outcome(self) -> Outcome:
         """The outcome of the cycle for the record."""
-        return self.refused.of(self.record, is_head=self.is_head)
+        return refusal(self.record, self.refused, is_head=self.is_head)
 
 
 NewOutcome = Placed | Unplaced | NotEvaluated

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.requirements import ANYWHERE
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, rejection
 from dispatcher.core.scheduling.cycle import Placed
+from dispatcher.core.scheduling.fit import fit
 
 
 def still_fitting(placed: Iterable[Placed], snapshots: Mapping[str, ClusterSnapshot]) -> list[Placed]:
-    """The placements that still fit their clusters, in order; their demand is taken from `snapshots`.
+    """The placements that still fit their clusters, in order, with their present assignments.
 
-    The next cycle decides on the other gangs. On the hub alone, cluster requirements do not count.
+    Their demand is taken from `snapshots`. The next cycle decides on the other gangs. On the hub alone, cluster
+    requirements do not count.
     """
     found = []
     for each in placed:
@@ -21,7 +25,8 @@ def still_fitting(placed: Iterable[Placed], snapshots: Mapping[str, ClusterSnaps
         requirements = each.record.requirements if snapshots.keys() != {HUB_CLUSTER} else ANYWHERE
         if snapshot is None or rejection(requirements, snapshot) is not None:
             continue
-        if gang.demand.fits_in(snapshot.capacity.free_for(gang)):
-            snapshot.capacity.take(gang.demand)
-            found.append(each)
+        assignment = fit(gang, snapshot.capacity)
+        if isinstance(assignment, Assignment):
+            snapshot.capacity.take(gang, assignment)
+            found.append(replace(each, assignment=assignment))
     return found

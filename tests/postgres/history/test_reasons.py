@@ -8,17 +8,17 @@ from datetime import timedelta
 from dispatcher.core.lifecycle import creation_steps, queue_steps
 from dispatcher.core.model.record import Pending, Phase
 from dispatcher.core.model.requirements import Rejection
-from dispatcher.core.scheduling import cluster_filters, cycle
+from dispatcher.core.scheduling import cluster_filters, explain
 from dispatcher.store.queue import QueueStore
 from tests.postgres.changes import LATER, NOW, make_submit, rows_of
 
-ROOM = {cycle.INSUFFICIENT, cycle.RESERVED, cycle.LARGER_THAN_CLUSTER}
-CLUSTERS = {cycle.NO_CLUSTER} | {
+ROOM = {explain.INSUFFICIENT, explain.RESERVED, explain.LARGER_THAN_CLUSTER}
+CLUSTERS = {explain.NO_CLUSTER} | {
     value
     for name, value in vars(cluster_filters).items()
     if name.isupper() and isinstance(value, str) and not name.startswith("_")
 }
-NEITHER = {cycle.NOT_EVALUATED, creation_steps.CREATION_POSTPONED}
+NEITHER = {explain.NOT_EVALUATED, creation_steps.CREATION_POSTPONED}
 
 
 async def test_who_lacks_room_is_backfilled_and_who_may_not_go_there_fits_elsewhere(
@@ -43,9 +43,9 @@ async def test_what_was_told_of_that_very_cluster_counts_rather_than_what_came_n
     (waiting,) = (await queue.commit([make_submit("told")])).accepted
     rejections = (
         Rejection("hub", cluster_filters.NOT_SELECTED, "its labels do not match"),
-        Rejection("west", cycle.INSUFFICIENT, "it is full"),
+        Rejection("west", explain.INSUFFICIENT, "it is full"),
     )
-    pending = Pending(cycle.INSUFFICIENT, "it is full", "cpu", "west", rejections)
+    pending = Pending(explain.INSUFFICIENT, "it is full", "cpu", "west", rejections)
     blocked = queue_steps.block(waiting, pending, LATER)
     assert blocked is not None
     await queue.commit([blocked])

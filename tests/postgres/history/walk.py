@@ -26,7 +26,7 @@ from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling import cluster_filters, cycle
+from dispatcher.core.scheduling import cluster_filters, explain
 from dispatcher.store.queue import QueueStore
 from tests.postgres.history.facts import Life, note
 
@@ -36,9 +36,9 @@ CLUSTERS: Final = ("east", "hub", "west")
 TICKS: Final = 260
 LIVES: Final = 80
 REASONS: Final = (
-    cycle.INSUFFICIENT,
-    cycle.RESERVED,
-    cycle.NOT_EVALUATED,
+    explain.INSUFFICIENT,
+    explain.RESERVED,
+    explain.NOT_EVALUATED,
     cluster_filters.NOT_SELECTED,
     cluster_filters.CORDONED,
 )
@@ -152,7 +152,7 @@ def _block(record: Record, chance: Random, now: datetime) -> Change | None:
 
 
 def _line_up(record: Record, chance: Random, now: datetime) -> Change | None:
-    return queue_steps.note_not_evaluated(record, Pending(cycle.NOT_EVALUATED, "behind another"), now)
+    return queue_steps.note_not_evaluated(record, Pending(explain.NOT_EVALUATED, "behind another"), now)
 
 
 def _reprioritise(record: Record, chance: Random, now: datetime) -> Change:

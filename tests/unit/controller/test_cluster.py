@@ -188,7 +188,7 @@ async def test_pod_with_a_false_claim_counts_for_no_appwrapper(
     has(server, "nodes", make_node("n1", cpu="8"))
     has(server, "pods", make_pod("forged", cpu="2", of=AW))
     async with running(client) as it:
-        it.ledger.reserve(AW, make_record().gang.demand)
+        it.ledger.reserve(AW, make_record().gang)
         await it.cluster.wait_until_listed()
         assert it.cluster.pod_counts(AW) == PodCounts()
         assert it.ledger.free()["cpu"] == 8000 - 2000 - 1000

@@ -33,7 +33,7 @@ async def test_pod_of_another_namespace_does_not_count_for_an_appwrapper_or_wake
     has(server, "nodes", make_node("n1", cpu="8"))
     has(server, "pods", make_pod("forged", cpu="1", of=AW, controller=controller, namespace="evil"))
     async with running(client) as it:
-        it.ledger.reserve(AW, make_record().gang.demand)
+        it.ledger.reserve(AW, make_record().gang)
         await it.cluster.wait_until_listed()
         await asyncio.sleep(1)  # virtual
         assert it.cluster.pod_counts(AW) == PodCounts()
@@ -49,7 +49,7 @@ async def test_pod_in_the_namespace_reduces_the_demand_while_its_owner_is_resolv
     has(server, "nodes", make_node("n1", cpu="8"))
     has(server, "pods", make_pod("fine", cpu="1", of=AW, controller=REPLICASET))
     async with running(client) as it:
-        it.ledger.reserve(AW, make_record().gang.demand)
+        it.ledger.reserve(AW, make_record().gang)
         await it.cluster.wait_until_listed()
         assert it.ledger.free()["cpu"] == 8000 - 1000
 
@@ -63,7 +63,7 @@ async def test_pod_of_another_namespace_does_not_reduce_the_demand_while_another
     forged = make_pod("forged", cpu="1", of=AW, controller=REPLICASET, namespace="evil")
     has(server, "pods", fine, forged)
     async with running(client) as it:
-        it.ledger.reserve(AW, make_record().gang.demand)
+        it.ledger.reserve(AW, make_record().gang)
         await it.cluster.wait_until_listed()
         assert it.ledger.free()["cpu"] == 8000 - 1000 - 1000
 

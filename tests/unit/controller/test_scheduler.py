@@ -232,7 +232,7 @@ class Shrinking(HubAlone):
     def snapshots(self, requirements: Iterable[ClusterRequirements]) -> dict[str, ClusterSnapshot]:
         self.looks += 1
         if self.looks == 2:
-            self._world.ledger.reserve("another", make_gang(cpu=6000).demand)
+            self._world.ledger.reserve("another", make_gang(cpu=6000))
         return super().snapshots(requirements)
 
 

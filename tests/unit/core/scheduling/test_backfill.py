@@ -10,6 +10,7 @@ import pytest
 
 from dispatcher.api.selector import parse_selector
 from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements, Rejection
@@ -161,7 +162,7 @@ def busy(cpu: int = 8000, free: int = 0) -> CapacityLedger:
     """A cluster of so many cpus, of which `free` are left by what runs."""
     ledger = CapacityLedger()
     ledger.set_node(Node("n1", Resources({"cpu": cpu})))
-    ledger.reserve("running", Resources({"cpu": cpu - free}))
+    ledger.reserve("running", Gang(Resources({"cpu": cpu - free})))
     return ledger
 
 

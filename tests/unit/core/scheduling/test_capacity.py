@@ -46,7 +46,7 @@ def ledger_of(*seen: Node | Pod, **reservations: int) -> CapacityLedger:
         else:
             ledger.set_pod(one)
     for appwrapper, cpu in reservations.items():
-        ledger.reserve(appwrapper, cpus(cpu))
+        ledger.reserve(appwrapper, Gang(cpus(cpu)))
     return ledger
 
 
@@ -119,9 +119,9 @@ def test_free_counts_every_appwrapper_once(ledger: CapacityLedger, free: int) ->
             lambda ledger: ledger.set_pod(pod("p1", 3, phase=PodPhase.FAILED)), 6, id="foreign-pod-fails"
         ),
         pytest.param(lambda ledger: ledger.set_pod(pod("p2", 9, owner="a")), -2, id="own-pod-is-resized"),
-        pytest.param(lambda ledger: ledger.reserve("a", cpus(4)), 3, id="reserved-again"),
-        pytest.param(lambda ledger: ledger.reserve("a", cpus(6)), 1, id="more-is-reserved"),
-        pytest.param(lambda ledger: ledger.reserve("a", NOTHING), 5, id="nothing-is-reserved"),
+        pytest.param(lambda ledger: ledger.reserve("a", Gang(cpus(4))), 3, id="reserved-again"),
+        pytest.param(lambda ledger: ledger.reserve("a", Gang(cpus(6))), 1, id="more-is-reserved"),
+        pytest.param(lambda ledger: ledger.reserve("a", Gang(NOTHING)), 5, id="nothing-is-reserved"),
         pytest.param(lambda ledger: ledger.release("a"), 5, id="released-while-a-pod-lives"),
         pytest.param(lambda ledger: ledger.release("b"), 3, id="released-what-was-never-reserved"),
     ],
@@ -140,7 +140,7 @@ def test_resources_are_counted_by_name_and_debts_do_not_mix() -> None:
     ledger = CapacityLedger()
     ledger.set_node(Node("n1", Resources({"cpu": 10, "gpu": 1})))
     ledger.set_pod(Pod("p1", Resources({"cpu": 1, "gpu": 2}), "n1"))
-    ledger.reserve("a", Resources({"cpu": 2, "fpga": 1}))
+    ledger.reserve("a", Gang(Resources({"cpu": 2, "fpga": 1})))
     assert ledger.free() == Resources({"cpu": 7, "gpu": -1, "fpga": -1})
     assert ledger.total() == Resources({"cpu": 10, "gpu": 1})
 
@@ -199,7 +199,7 @@ def test_snapshot_is_taken_from_without_touching_the_ledger_or_its_copies() -> N
     ledger = ledger_of(node(), node("n2", 5, taints=(GPU_TAINT,)), a=3)
     snapshot = ledger.snapshot()
     copy = snapshot.copy()
-    snapshot.take(cpus(4))
+    snapshot.take(Gang(cpus(4)))
     assert snapshot.free_for(PLAIN_GANG) == cpus(3)
     assert snapshot.free_for(tolerant_gang()) == cpus(8)
     assert snapshot.total_for(tolerant_gang()) == cpus(15)
@@ -210,15 +210,15 @@ def test_snapshot_does_not_follow_the_ledger() -> None:
     ledger = ledger_of(node())
     snapshot = ledger.snapshot()
     ledger.set_pod(pod(cpu=4))
-    ledger.reserve("a", cpus(1))
+    ledger.reserve("a", Gang(cpus(1)))
     assert snapshot.free_for(None) == cpus(10)
 
 
 def test_what_was_taken_from_the_snapshot_is_what_the_ledger_charges_once_reserved() -> None:
     ledger = ledger_of(node(), pod(cpu=1, owner="a"), a=3)
     snapshot = ledger.snapshot()
-    snapshot.take(cpus(5))
-    ledger.reserve("b", cpus(5))
+    snapshot.take(Gang(cpus(5)))
+    ledger.reserve("b", Gang(cpus(5)))
     assert snapshot.free_for(None) == ledger.free() == cpus(2)
 
 

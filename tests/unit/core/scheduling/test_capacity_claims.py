@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase, account
@@ -33,7 +34,7 @@ def pod(
 def test_claim_lessens_what_is_outstanding_until_it_is_decided(seen: list[Pod], free: int) -> None:
     ledger = CapacityLedger()
     ledger.set_node(NODE)
-    ledger.reserve("a", Resources({"cpu": 4}))
+    ledger.reserve("a", Gang(Resources({"cpu": 4})))
 
     for each in seen:
         ledger.set_pod(each)
@@ -43,7 +44,7 @@ def test_claim_lessens_what_is_outstanding_until_it_is_decided(seen: list[Pod], 
 
 def test_claim_makes_no_pod_of_the_one_it_names() -> None:
     ledger = CapacityLedger()
-    ledger.reserve("a", Resources({"cpu": 4}))
+    ledger.reserve("a", Gang(Resources({"cpu": 4})))
     ledger.set_pod(pod(claim="a"))
 
     assert ledger.pod_counts("a").live == 0
@@ -79,6 +80,6 @@ def test_ledger_agrees_with_the_definition(told: list[Pod | tuple[str, int | Non
                 ledger.release(name)
             case (name, cpu):
                 demands[name] = Resources({"cpu": cpu or 0})
-                ledger.reserve(name, demands[name])
+                ledger.reserve(name, Gang(demands[name]))
 
     assert ledger.free() == account([NODE], list(seen.values()), demands)

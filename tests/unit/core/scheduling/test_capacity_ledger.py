@@ -117,7 +117,7 @@ class LedgerAgainstDefinition(RuleBasedStateMachine):
     @rule(appwrapper=APPWRAPPERS, demand=AMOUNTS)
     def an_appwrapper_is_active(self, appwrapper: str, demand: Resources) -> None:
         self.reservations[appwrapper] = demand
-        self.ledger.reserve(appwrapper, demand)
+        self.ledger.reserve(appwrapper, Gang(demand))
 
     @rule(appwrapper=APPWRAPPERS)
     def an_appwrapper_is_over(self, appwrapper: str) -> None:

@@ -246,7 +246,7 @@ def test_what_is_kept_in_reserve_is_neither_free_nor_part_of_the_total() -> None
     snapshot = idle.without(Resources({"cpu": 1000}))
     gang = make_gang()
     assert snapshot.total_for(gang) == Resources({"cpu": 7000, "nvidia.com/gpu": 2})
-    snapshot.take(gang.demand)
+    snapshot.take(gang)
     assert snapshot.free_for(gang) == Resources({"cpu": 6000, "nvidia.com/gpu": 2})
     assert snapshot.copy() == snapshot
     assert idle.free_for(gang) == Resources({"cpu": 8000, "nvidia.com/gpu": 2})

@@ -13,7 +13,9 @@ from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.capacity import CapacitySnapshot
-from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, explain, plan
+from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Waiting, plan
+from dispatcher.core.scheduling.explain import Shortage, rejection_of
+from dispatcher.core.scheduling.fit import Shortfall
 from tests.builders import make_core_node, make_gang, make_record, make_snapshot, make_snapshots
 
 GPU_ONLY = Taint("gpu", "", "NoSchedule")
@@ -122,7 +124,7 @@ def test_gang_sees_only_nodes_whose_taints_it_tolerates(gang: Gang, expected: st
 
 def test_debt_of_a_resource_keeps_out_only_those_who_ask_for_it() -> None:
     snapshot = make_snapshot(cpu=4000, gpu=1)
-    snapshot.take(Resources({"nvidia.com/gpu": 3}))
+    snapshot.take(Gang(Resources({"nvidia.com/gpu": 3})))
     queue = queue_of(make_gang(cpu=1000), make_gang(cpu=1000, gpu=1))
 
     outcomes = plan(queue, make_snapshots(hub=snapshot))
@@ -161,7 +163,7 @@ def test_hub_alone_says_the_same_of_what_is_larger_than_it() -> None:
 def test_what_waits_is_told_about_a_cluster_it_would_fit_when_empty() -> None:
     (record,) = queue = queue_of(make_gang(cpu=8000))
     west = make_snapshot(cpu=8000)
-    west.take(Resources({"cpu": 500}))
+    west.take(Gang(Resources({"cpu": 500})))
     expected = Pending(
         "InsufficientResources",
         "west (cpu: needs 8, 7500m free), east (cpu: needs 8, 4 in all of it)",
@@ -196,7 +198,9 @@ def test_what_waits_is_told_about_a_cluster_it_would_fit_when_empty() -> None:
     ],
 )
 def test_explanation(demand: dict[str, int], available: dict[str, int], resource: str, message: str) -> None:
-    said = explain("InsufficientResources", Gang(Resources(demand)), "hub", Resources(available))
+    gang, free = Gang(Resources(demand)), Resources(available)
+    short = Shortage("hub", "InsufficientResources", Shortfall(gang.demand.shortfall(free)), free)
+    said = rejection_of(gang, short)
     assert said == Rejection("hub", "InsufficientResources", message, resource)
 
 

@@ -28,10 +28,10 @@ from dispatcher.core.scheduling.cycle import (
     Outcome,
     Placed,
     Policy,
-    Refused,
     Waiting,
     plan,
 )
+from dispatcher.core.scheduling.explain import Refused
 from dispatcher.core.scheduling.ordering import in_order, next_eligible, starved
 from dispatcher.core.scheduling.pending_queue import PendingQueue, outcome_of
 from tests.builders import at, make_core_node, make_gang, make_record, make_snapshot, make_snapshots
@@ -80,7 +80,7 @@ class SameAsFromScratch(RuleBasedStateMachine):
         for ledger, cpu in zip(self.ledgers.values(), cpus, strict=True):
             node = make_core_node("n1")
             ledger.set_node(replace(node, allocatable=Resources({"cpu": 5, "gpu": 2})))
-            ledger.reserve("others", Resources({"cpu": cpu}))
+            ledger.reserve("others", Gang(Resources({"cpu": cpu})))
         for gang, requirements in starving:
             self.arrived += 1
             name = f"aw-{self.arrived}"
@@ -151,7 +151,7 @@ class SameAsFromScratch(RuleBasedStateMachine):
 
     @rule(cluster=st.sampled_from(["east", "west"]), cpu=st.integers(0, 5))
     def others_take_more_or_less(self, cluster: str, cpu: int) -> None:
-        self.ledgers[cluster].reserve("others", Resources({"cpu": cpu}))
+        self.ledgers[cluster].reserve("others", Gang(Resources({"cpu": cpu})))
 
     @rule(cluster=st.sampled_from(["east", "west"]), known=KNOWN)
     def a_cluster_changes(self, cluster: str, known: Known) -> None:
@@ -220,7 +220,7 @@ class SameAsFromScratch(RuleBasedStateMachine):
             assert after.attempt is not None
             del self.records[after.uid]
             self.line.remove(after.uid)
-            self.ledgers[after.attempt.cluster].reserve(after.uid, after.gang.demand)
+            self.ledgers[after.attempt.cluster].reserve(after.uid, after.gang)
             self.running[after.attempt.cluster].append(after)
 
     def put(self, record: Record) -> None:
@@ -281,7 +281,7 @@ def short_ledger() -> CapacityLedger:
     """Free are 4 cpus and 2 GPUs of 9 each: a gang of 4 and 4 is short of GPUs, until somebody takes the cpus."""
     ledger = CapacityLedger()
     ledger.set_node(make_core_node("n1", cpu=9000, gpu=9))
-    ledger.reserve("others", Resources({"cpu": 5000, "nvidia.com/gpu": 7}))
+    ledger.reserve("others", Gang(Resources({"cpu": 5000, "nvidia.com/gpu": 7})))
     return ledger
 
 
@@ -292,7 +292,7 @@ def pass_over(line: PendingQueue, ledger: CapacityLedger) -> list[tuple[str, str
         record = outcome.record
         if isinstance(outcome, Placed):
             line.remove(record.uid)
-            ledger.reserve(record.uid, record.gang.demand)
+            ledger.reserve(record.uid, record.gang)
             news.append((record.name, "placed"))
         else:
             change = change_of(outcome, at(1))
@@ -412,7 +412,7 @@ def few(count: int, cpu: int) -> dict[str, ClusterSnapshot]:
     """So many clusters with so much in use of 9 cpus that `cpu` is free."""
     snapshots = {f"c{number}": make_snapshot(cpu=9000) for number in range(count)}
     for snapshot in snapshots.values():
-        snapshot.take(Resources({"cpu": 9000 - cpu}))
+        snapshot.take(Gang(Resources({"cpu": 9000 - cpu})))
     return make_snapshots(**snapshots)
 
 
@@ -451,7 +451,7 @@ def test_cluster_that_a_protected_gang_was_directed_away_from_is_open_to_others_
         snapshots = {
             name: replace(snapshot, labels={"name": name}) for name, snapshot in few(2, 2000).items()
         }
-        snapshots["c1"].capacity.take(Resources({"cpu": 2000}))
+        snapshots["c1"].capacity.take(Gang(Resources({"cpu": 2000})))
         found = line.plan(snapshots, Policy.BEST_EFFORT_FIFO, BOUND, at(second))
         tell(line, found)
         return [

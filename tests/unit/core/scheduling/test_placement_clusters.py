@@ -26,7 +26,7 @@ EU = ClusterRequirements(selector=parse_selector("region=eu", ""))
 def make_snapshot_of(name: str, cpu: int = 8000, taken: int = 0, **known: Any) -> ClusterSnapshot:  # noqa: ANN401
     """A cluster of so many cpus, of which so many are taken."""
     snapshot = make_snapshot(cpu=cpu, gpu=known.pop("gpu", 0))
-    snapshot.take(Resources({"cpu": taken}))
+    snapshot.take(Gang(Resources({"cpu": taken})))
     return ClusterSnapshot(name, snapshot, **known)
 
 
@@ -309,7 +309,7 @@ def snapshots_of(drawn: dict[str, tuple[Resources, Resources, Known]]) -> dict[s
     snapshots = {}
     for name, (total, taken, known) in drawn.items():
         snapshot = make_snapshot(**total)
-        snapshot.take(taken)
+        snapshot.take(Gang(taken))
         snapshots[name] = ClusterSnapshot(name, snapshot, **known)
     return snapshots
 
@@ -339,7 +339,7 @@ def test_best_of_those_that_take_it_gets_the_whole_gang(
         else:
             assert isinstance(outcome, Placed)
             assert outcome.cluster == best.name
-            snapshots[best.name].capacity.take(gang.demand)
+            snapshots[best.name].capacity.take(gang)
 
 
 @settings(max_examples=80, deadline=None)

@@ -50,7 +50,7 @@ def test_strict_queue_on_eight_cpus(cpus: list[int], expected: list[str]) -> Non
 def test_one_behind_is_told_behind_whom() -> None:
     queue = queue_of(make_gang(cpu=8000), make_gang(cpu=1000))
     snapshot = make_snapshot(cpu=8000)
-    snapshot.take(Resources({"cpu": 1}))
+    snapshot.take(Gang(Resources({"cpu": 1})))
     not_evaluated = Pending("AwaitingHeadOfLine", "behind default/aw-0, which waits")
     assert plan(queue, make_snapshots(hub=snapshot), STRICT)[1] == NotEvaluated(queue[1], not_evaluated)
 
@@ -95,14 +95,14 @@ def test_others_get_what_is_free_less_what_a_starved_gang_needs(
 ) -> None:
     queue = queue_of(make_gang(cpu=8000), *others)
     snapshot = make_snapshot(cpu=8000, memory=10**4, gpu=2)
-    snapshot.take(Resources({"cpu": 4000}))
+    snapshot.take(Gang(Resources({"cpu": 4000})))
     assert places(plan(queue, make_snapshots(hub=snapshot), starved={"uid-of-aw-0"}))[1:] == expected
 
 
 def test_others_may_take_what_a_starved_gang_leaves() -> None:
     queue = queue_of(make_gang(1, cpu=2000, gpu=2), make_gang(cpu=6000), make_gang(cpu=1000))
     snapshot = make_snapshot(cpu=8000, gpu=2)
-    snapshot.take(Resources({"nvidia.com/gpu": 1}))
+    snapshot.take(Gang(Resources({"nvidia.com/gpu": 1})))
     assert places(plan(queue, make_snapshots(hub=snapshot), starved={"uid-of-aw-0"})) == [
         "Waiting",
         "hub",
@@ -113,7 +113,7 @@ def test_others_may_take_what_a_starved_gang_leaves() -> None:
 def test_one_that_is_kept_out_is_told_for_whom() -> None:
     queue = queue_of(make_gang(cpu=8000), make_gang(cpu=1000))
     snapshot = make_snapshot(cpu=8000)
-    snapshot.take(Resources({"cpu": 4000}))
+    snapshot.take(Gang(Resources({"cpu": 4000})))
     kept = Pending(
         "ReservedForAnother",
         "cluster hub: what is free there is kept for default/aw-0, which has waited too long",
@@ -127,7 +127,7 @@ def test_one_gang_a_cluster_is_protected_and_other_clusters_stay_open() -> None:
     queue = queue_of(big, small)
     clusters = {name: make_snapshot(cpu=4000) for name in ("east", "west")}
     for cluster in clusters.values():
-        cluster.take(Resources({"cpu": 2000}))
+        cluster.take(Gang(Resources({"cpu": 2000})))
     assert places(plan(queue, make_snapshots(**clusters), starved={"uid-of-aw-0"})) == ["Waiting", "west"]
 
 
@@ -135,7 +135,7 @@ def test_second_starved_gang_is_protected_on_the_next_cluster() -> None:
     queue = queue_of(*[make_gang(cpu=4000)] * 2, make_gang(cpu=1000))
     clusters = {name: make_snapshot(cpu=4000) for name in ("east", "west")}
     for cluster in clusters.values():
-        cluster.take(Resources({"cpu": 2000}))
+        cluster.take(Gang(Resources({"cpu": 2000})))
     outcomes = plan(queue, make_snapshots(**clusters), starved={"uid-of-aw-0", "uid-of-aw-1"})
     assert places(outcomes) == ["Waiting", "Waiting", "Waiting"]
 
@@ -170,7 +170,7 @@ def test_whatever_the_policy_capacity_is_never_exceeded_and_the_first_starved_lo
     queue, uids = queue_of(*gangs), {f"uid-of-aw-{index}" for index in starving}
     free = {name: make_snapshot(**dict(total)) for name, (total, _) in clusters.items()}
     for name, (_, taken) in clusters.items():
-        free[name].take(taken)
+        free[name].take(Gang(taken))
     before = {name: snapshot.free_for(None) for name, snapshot in free.items()}
 
     outcomes = plan(queue, make_snapshots(**free), policy, uids)

@@ -39,7 +39,7 @@ class World:
         for pod in self.pods:
             ledger.set_pod(pod)
         for uid, demand in self.reservations.items():
-            ledger.reserve(uid, demand)
+            ledger.reserve(uid, Gang(demand))
         return ledger
 
 
@@ -158,7 +158,7 @@ def one_by_one(queue: list[Record], worlds: dict[str, World]) -> list[tuple[str,
         fits.sort(key=rated)
         hopes = [name for name in sorted(free) if gang.demand.fits_in(free[name].total_for(gang))]
         if fits:
-            free[fits[0]].take(gang.demand)
+            free[fits[0]].take(gang)
         kind = "Placed" if fits else "Waiting" if hopes or not free else "Impossible"
         decisions.append((kind, next(iter([*fits, *hopes, *sorted(free)]), "")))
     return decisions
@@ -193,7 +193,7 @@ class ManyCycles(RuleBasedStateMachine):
         for outcome in outcomes:
             if isinstance(outcome, Placed):
                 record = outcome.record
-                self.ledgers[outcome.cluster].reserve(record.uid, record.gang.demand)
+                self.ledgers[outcome.cluster].reserve(record.uid, record.gang)
                 self.active[record.uid] = outcome
         self.queue = [record for record in self.queue if record.uid not in self.active]
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
@@ -28,7 +29,7 @@ def test_first_that_does_not_fit_is_the_head_and_only_that_one() -> None:
     )
     ledger = CapacityLedger()
     ledger.set_node(Node("n1", Resources({"cpu": 4000})))
-    ledger.reserve("somebody", Resources({"cpu": 2000}))
+    ledger.reserve("somebody", Gang(Resources({"cpu": 2000})))
 
     outcomes = plan([large, larger, small], make_snapshots(hub=ledger.snapshot()))
 
@@ -44,7 +45,7 @@ def test_strict_queue_looks_at_nobody_behind_one_that_waits() -> None:
     )
     ledger = CapacityLedger()
     ledger.set_node(Node("n1", Resources({"cpu": 8000, "nvidia.com/gpu": 1})))
-    ledger.reserve("somebody", Resources({"nvidia.com/gpu": 1}))
+    ledger.reserve("somebody", Gang(Resources({"nvidia.com/gpu": 1})))
 
     outcomes = plan(
         [impossible, head, not_evaluated], make_snapshots(hub=ledger.snapshot()), Policy.STRICT_FIFO
@@ -63,7 +64,7 @@ def test_what_is_kept_for_the_starved_is_its_demand_and_no_more() -> None:
     other_resource = make_record(name="other-resource", gang=make_gang(gpu=1))
     ledger = CapacityLedger()
     ledger.set_node(Node("n1", Resources({"cpu": 12000, "nvidia.com/gpu": 1})))
-    ledger.reserve("somebody", Resources({"cpu": 7000}))
+    ledger.reserve("somebody", Gang(Resources({"cpu": 7000})))
     queue = [would_take_it, fits_beside, starving, other_resource]
 
     outcomes = plan(queue, make_snapshots(hub=ledger.snapshot()), starved=starved(queue, at(601), BOUND))
@@ -94,7 +95,7 @@ def test_starved_keeps_one_cluster_and_leaves_the_others_open() -> None:
     for name in ("a", "b"):
         ledger = CapacityLedger()
         ledger.set_node(Node("n1", Resources({"cpu": 8000})))
-        ledger.reserve("somebody", Resources({"cpu": 4000}))
+        ledger.reserve("somebody", Gang(Resources({"cpu": 4000})))
         clusters[name] = ledger.snapshot()
     queue = [starving, small]
 
@@ -151,7 +152,7 @@ class _Life:
         self._queue[record.uid] = replace(record, enqueue_seq=tick, created_at=at(tick))
         self._lengths[record.uid] = ticks
         if busy:
-            self._ledger.reserve("earlier", Resources({"cpu": 1000}))
+            self._ledger.reserve("earlier", Gang(Resources({"cpu": 1000})))
             self._ends["earlier"] = 3
 
     def step(self, tick: int) -> None:
@@ -166,7 +167,7 @@ class _Life:
     def _carry_out(self, outcome: object, tick: int) -> None:
         match outcome:
             case Placed(record, _):
-                self._ledger.reserve(record.uid, record.gang.demand)
+                self._ledger.reserve(record.uid, record.gang)
                 self._ends[record.uid] = tick + self._lengths[record.uid]
                 self.started[record.name] = tick
                 del self._queue[record.uid]

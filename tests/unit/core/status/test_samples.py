@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.core.lifecycle import queue_steps
+from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import HOLDING, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
@@ -82,7 +83,7 @@ def test_amount_is_held_or_others_or_free(
             ledger.set_node(each)
         else:
             ledger.set_pod(each)
-    ledger.reserve(OURS, Resources({"cpu": 4}))
+    ledger.reserve(OURS, Gang(Resources({"cpu": 4})))
     moment = counted([dispatched()], {"east": reading_of(ledger)})
     assert moment.capacities() == [CapacitySample("east", "cpu", capacity, 4, other, free)]
 

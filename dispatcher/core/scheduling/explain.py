@@ -1,0 +1,295 @@
+"""Why no cluster takes a gang now: the shortage on each cluster, the nearest of them, and sentences about it.
+
+A shortage is found with the decision. Its sentences are made on demand: most refusals change no record, and a message
+takes longer than the decision. So a shortage keeps immutable values of that moment.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from copy import copy
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.quantity import in_words
+from dispatcher.core.model.record import Pending, Record
+from dispatcher.core.model.requirements import Rejection
+from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.scheduling.backfill import Reservation, noted
+from dispatcher.core.scheduling.capacity import CapacitySnapshot
+from dispatcher.core.scheduling.cluster_filters import NOT_SELECTED
+from dispatcher.core.scheduling.fit import Shortfall, fit, fit_in_empty
+from dispatcher.core.scheduling.node_capacity import Traits
+
+INSUFFICIENT: Final = "InsufficientResources"
+"""The gang would fit the empty cluster, but does not fit its free capacity."""
+RESERVED: Final = "ReservedForAnother"
+"""The gang would fit the free capacity, but that is reserved for a gang past the starvation bound."""
+LARGER_THAN_CLUSTER: Final = "LargerThanCluster"
+"""The gang would not fit the cluster even after all pods that end there have ended."""
+NO_CLUSTER: Final = "NoCluster"
+"""No cluster has reported its capacity yet."""
+NOT_EVALUATED: Final = "AwaitingHeadOfLine"
+"""StrictFIFO: the cycle stopped at an earlier gang."""
+
+MOST_NAMED: Final = 5
+"""Clusters that a message names; the others are counted."""
+_MOST_EXCLUSIONS: Final = 3
+"""Reasons for the exclusion of nodes that a message names; the others are counted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Shortage:
+    """Why the capacity of `cluster` is too small for a gang: `shortfall`, of the `available` capacity.
+
+    For LARGER_THAN_CLUSTER, `available` is the capacity without pods that end, and `permanent` the requests of the
+    others. For RESERVED, `keeper` is the gang that the capacity is kept for. `traits` are the nodes, where gangs are
+    placed on nodes.
+    """
+
+    cluster: str
+    reason: str
+    shortfall: Shortfall
+    available: Resources = NOTHING
+    permanent: Resources = NOTHING
+    keeper: str = ""
+    traits: Traits | None = None
+
+    def resource(self, gang: Gang) -> str:
+        """The scarcest resource; empty if the capacity is only kept for another."""
+        if self.reason == RESERVED:
+            return ""
+        return self.shortfall.resource or scarcest(gang, self.shortfall.missing)
+
+
+def shortage(
+    cluster: str, gang: Gang, capacity: CapacitySnapshot, keeper: Record | None, shortfall: Shortfall
+) -> Shortage:
+    """The shortage of a gang on a cluster whose available capacity it does not fit, by `shortfall`.
+
+    `capacity` is the free capacity, also that which is kept for `keeper`.
+    """
+    traits = None if capacity.nodes is None else capacity.nodes.traits
+    in_empty = fit_in_empty(gang, capacity)
+    if isinstance(in_empty, Shortfall):
+        attainable, permanent = capacity.attainable_for(gang), capacity.permanent_for(gang)
+        return Shortage(cluster, LARGER_THAN_CLUSTER, in_empty, attainable, permanent, traits=traits)
+    if keeper is not None:
+        without_keeper = fit(gang, capacity)
+        if not isinstance(without_keeper, Shortfall):
+            return Shortage(cluster, RESERVED, shortfall, keeper=keeper.key)
+        shortfall = without_keeper
+    return Shortage(cluster, INSUFFICIENT, shortfall, capacity.free_for(gang), traits=traits)
+
+
+class Nearest(NamedTuple):
+    """The subject of a refusal: the rejection by the cluster that comes nearest to taking the gang."""
+
+    reason: str
+    resource: str
+    cluster: str
+
+
+class Refused:
+    """No cluster takes a gang now. `nearest` is known at once, the message on demand."""
+
+    __slots__ = (
+        "_gang",
+        "_has_clusters",
+        "_has_members",
+        "_pending",
+        "_rejections",
+        "_shortages",
+        "may_fit_later",
+        "nearest",
+        "reservation",
+    )
+
+    def __init__(
+        self,
+        gang: Gang,
+        rejections: Sequence[Rejection],
+        shortages: Sequence[Shortage],
+        *,
+        has_clusters: bool,
+        has_members: bool,
+    ) -> None:
+        self._gang = gang
+        self._rejections = rejections
+        self._shortages = shortages
+        self._has_clusters = has_clusters
+        self._has_members = has_members
+        self._pending: Pending | None = None
+        self.reservation: Reservation | None = None
+        """The backfill reservation of the gang; None if a class shares the refusal."""
+        self.may_fit_later = not has_clusters or any(each.reason != LARGER_THAN_CLUSTER for each in shortages)
+        """True if the gang would fit a cluster once all pods that end there have ended, or if there is no cluster."""
+        self.nearest = self._find_nearest()
+
+    @property
+    def may_be_head(self) -> bool:
+        """True if the gang waits; False while its reservation rests, so that the next gang can be the head."""
+        return self.may_fit_later and not (self.reservation and self.reservation.is_resting)
+
+    @property
+    def pending(self) -> Pending:
+        """The pending reason with its message."""
+        if self._pending is None:
+            self._pending = self._explain()
+        return noted(self._pending, self.reservation) if self.reservation else self._pending
+
+    def reserved(self, reservation: Reservation) -> Refused:
+        """A copy with this reservation, for one gang only."""
+        alone = copy(self)
+        alone.reservation = reservation
+        return alone
+
+    def _find_nearest(self) -> Nearest:
+        if not self._has_clusters:
+            return Nearest(NO_CLUSTER, "", "")
+        rejected = [(_distance(each.reason), each.cluster, each.reason, "") for each in self._rejections]
+        short = [
+            (_distance(each.reason), each.cluster, each.reason, each.resource(self._gang))
+            for each in self._shortages
+        ]
+        _, cluster, reason, resource = min([*rejected, *short])
+        return Nearest(reason, resource, cluster)
+
+    def _explain(self) -> Pending:
+        if not self._has_clusters:
+            return Pending(NO_CLUSTER, "no cluster has reported its capacity yet")
+        short = [rejection_of(self._gang, each) for each in self._shortages]
+        return _pending([*self._rejections, *short], self._has_members)
+
+
+def why_no_other(
+    gang: Gang,
+    best: str,
+    fitting: Iterable[str],
+    rejections: Sequence[Rejection],
+    shortages: Sequence[Shortage],
+) -> str:
+    """Why no other cluster was chosen: its score is worse, it rejects the gang, or its capacity is too small."""
+    also = [f"it fits {cluster}, too" for cluster in fitting if cluster != best]
+    refused = sorted(
+        [*rejections, *(rejection_of(gang, each) for each in shortages)], key=lambda each: each.cluster
+    )
+    return "; ".join([*also[:MOST_NAMED], *([_in_short(refused)] if refused else ())])
+
+
+def rejection_of(gang: Gang, short: Shortage) -> Rejection:
+    """The rejection by a cluster whose capacity is too small, with its message."""
+    if short.reason == RESERVED:
+        message = f"what is free there is kept for {short.keeper}, which has waited too long"
+        return Rejection(short.cluster, RESERVED, message)
+    parts = [_fragmented(gang, short)] if short.shortfall.is_fragmented else _missing(gang, short)
+    message = "; ".join([*parts, *_exclusions(gang, short.traits)])
+    return Rejection(short.cluster, short.reason, message, short.resource(gang))
+
+
+def _missing(gang: Gang, short: Shortage) -> list[str]:
+    what = "free" if short.reason == INSUFFICIENT else "in all of it"
+    return [
+        f"{name}: needs {in_words(name, gang.demand[name])}, {in_words(name, short.available[name])} {what}"
+        f"{_taken_for_ever(name, short.available[name], short.permanent[name])}"
+        for name in sorted(short.shortfall.missing)
+    ]
+
+
+def _taken_for_ever(resource: str, available: int, permanent: int) -> str:
+    if not permanent:
+        return ""
+    taken, total = in_words(resource, permanent), in_words(resource, available + permanent)
+    return f" (of {total}, {taken} are taken by DaemonSets and static pods)"
+
+
+def _fragmented(gang: Gang, short: Shortage) -> str:
+    """The sentence about a gang whose demand fits the sums, but whose pods have no nodes."""
+    shortfall, resource = short.shortfall, short.shortfall.resource
+    what = "free" if short.reason == INSUFFICIENT else "in all of it"
+    available = in_words(resource, short.available[resource])
+    largest = in_words(resource, shortfall.largest)
+    facts = f"{resource}: {available} {what}, at most {largest} on one node"
+    if shortfall.pod_set is None:
+        return f"{facts}; the pods of each pod set have nodes, but not all {_count(gang)} pods at once"
+    pod_set = gang.pod_sets[shortfall.pod_set]
+    each = in_words(resource, pod_set.requests[resource])
+    if pod_set.count == 1:
+        return f"{facts}, and the pod requests {each}"
+    return (
+        f"{facts}, and each of {pod_set.count} pods requests {each}: {shortfall.fitting} of them have a node"
+    )
+
+
+def _count(gang: Gang) -> int:
+    return sum(pod_set.count for pod_set in gang.pod_sets)
+
+
+def _exclusions(gang: Gang, traits: Traits | None) -> list[str]:
+    """How many nodes no pod of the gang may use, and why."""
+    if traits is None:
+        return []
+    nodes = [node for node in traits.nodes if node is not None]
+    reasons = Counter(reason for node in nodes if (reason := _why_excluded(gang, node)))
+    if not reasons:
+        return []
+    ordered = sorted(reasons.items(), key=lambda each: (-each[1], each[0]))
+    named = [f"{count} {reason}" for reason, count in ordered[:_MOST_EXCLUSIONS]]
+    others = sum(count for _, count in ordered[_MOST_EXCLUSIONS:])
+    also = [f"{others} for other reasons"] if others else []
+    return [f"{reasons.total()} of {len(nodes)} nodes excluded: {', '.join([*named, *also])}"]
+
+
+def _why_excluded(gang: Gang, node: Node) -> str:
+    """Why no pod of the gang may use a node; empty if one may."""
+    if not node.usable:
+        return "cordoned" if node.ready else "not ready"
+    answers = [_why_not_for(each, node) for each in gang.pod_sets or (PodSet(1, NOTHING),)]
+    return answers[0] if all(answers) else ""
+
+
+def _why_not_for(pod_set: PodSet, node: Node) -> str:
+    for taint in node.taints:
+        if not pod_set.tolerates((taint,)):
+            return f"with taint {taint} not tolerated"
+    return "" if pod_set.nodes.matches(node.name, node.labels) else "not selected by its pods"
+
+
+def scarcest(gang: Gang, missing: Resources) -> str:
+    """The resource with the relatively largest shortfall for `gang`; the first by name if there are several."""
+    return max(sorted(missing), key=lambda name: missing[name] * 10**6 // gang.demand[name], default="")
+
+
+def _pending(rejections: Iterable[Rejection], has_members: bool) -> Pending:
+    """The pending reason about the nearest rejection; the message names the nearest rejections first."""
+    by_name = sorted(rejections, key=lambda each: each.cluster)
+    by_hope = sorted(by_name, key=lambda each: _distance(each.reason))
+    nearest = by_hope[0]
+    if not has_members:
+        message = f"cluster {nearest.cluster}: {nearest.message}"
+        return Pending(nearest.reason, message, nearest.resource, nearest.cluster)
+    return Pending(
+        nearest.reason, _in_short(by_hope), nearest.resource, nearest.cluster, clusters=tuple(by_name)
+    )
+
+
+def _distance(reason: str) -> int:
+    """The distance from a dispatch there: 0 if other gangs must end, 1 if operators must act, more if neither helps."""
+    return _DISTANCES.get(reason, 1)
+
+
+_DISTANCES: Final = {
+    INSUFFICIENT: 0,
+    RESERVED: 0,
+    LARGER_THAN_CLUSTER: 2,
+    NOT_SELECTED: 3,
+}
+
+
+def _in_short(rejections: Sequence[Rejection]) -> str:
+    named = [f"{each.cluster} ({each.message})" for each in rejections[:MOST_NAMED]]
+    more = len(rejections) - len(named)
+    return ", ".join(named) + (f" and {more} more" if more else "")

@@ -1,0 +1,690 @@
+"""The capacity of each node of one cluster, for gangs that are placed on nodes.
+
+`NodeLedger` keeps arrays current by events; `CapacityLedger` feeds it. A `NodeSnapshot` is the state at one moment.
+
+The unbound pods of an active AppWrapper hold their places: on the nodes of its assignment as long as they fit there,
+else on other nodes. What has no place, because no node takes the pod or because the AppWrapper declares more than its
+pods request, is charged to every view of the cluster, like all reservations are where gangs fit by sums.
+
+A pod that is bound takes the place of an unbound pod with the same requests: of one planned for the same node if there
+is one. The pods of an AppWrapper that request something else than its pod sets take a place each of the smallest pod
+set that covers them.
+
+Growth: an event costs O(resources); a change of a node's labels or taints O(distinct requirements of pods); a snapshot
+costs one copy of the arrays, and O(pod sets x nodes) for each AppWrapper whose pods or assignment changed.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Constraint, Gang, PodSet
+from dispatcher.core.model.nodes import Node, Taint
+from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.scheduling.placement import (
+    LARGEST,
+    UNLIMITED,
+    Amounts,
+    Mask,
+    Placement,
+    Room,
+    Terrain,
+    Unplaceable,
+    is_device,
+    place,
+)
+
+_PODS: Final = "pods"
+_MOST_MASKS: Final = 2000
+"""Distinct constraints whose nodes are remembered when a node changes; beyond that, all are found anew."""
+_MOST_EMPTY_FITS: Final = 20_000
+"""Distinct pod sets whose placement in the empty cluster is remembered."""
+
+
+class Traits:
+    """The nodes without their free amounts: whether they are usable, their taints and labels; immutable.
+
+    The nodes of each constraint are found once, and carried over to the next traits but for the changed node.
+    """
+
+    def __init__(self, nodes: tuple[Node | None, ...] = (), rows: Mapping[str, int] | None = None) -> None:
+        self.nodes = nodes
+        self.rows = rows or {}
+        """The place of each node in the arrays, by name."""
+        self._masks: dict[Constraint | None, Mask] = {}
+        self._domains: dict[str, Amounts] = {}
+
+    def changed(self, row: int, node: Node | None) -> Traits:
+        """The traits with another node in this row."""
+        nodes, rows = list(self.nodes), self.rows
+        nodes.extend([None] * (row + 1 - len(nodes)))
+        before, nodes[row] = nodes[row], node
+        names = (before and before.name, node and node.name)
+        if names[0] != names[1]:
+            rows = {name: at for name, at in rows.items() if name != names[0]}
+            if node is not None:
+                rows[node.name] = row
+        following = Traits(tuple(nodes), rows)
+        if len(self._masks) < _MOST_MASKS:
+            following._masks = {  # its own
+                constraint: following._amended(constraint, mask, row)
+                for constraint, mask in self._masks.items()
+            }
+        return following
+
+    def usable(self) -> Mask:
+        """The usable nodes."""
+        return self._mask(None)
+
+    def usable_by(self, pod_set: PodSet) -> Mask:
+        """The nodes that the pods of a set may use."""
+        return self._mask(pod_set.constraint)
+
+    def domains(self, label: str) -> Amounts:
+        """The number of each node's value of a label; -1 where the node lacks the label."""
+        known = self._domains.get(label)
+        if known is None:
+            numbers: dict[str, int] = {}
+            values = [None if node is None else node.labels.get(label) for node in self.nodes]
+            found = [-1 if value is None else numbers.setdefault(value, len(numbers)) for value in values]
+            known = self._domains[label] = np.array(found, dtype=np.int64)
+        return known
+
+    @property
+    def terrain(self) -> Terrain:
+        """The nodes as `place` asks for them."""
+        return Terrain(self.usable_by, self.domains)
+
+    def _mask(self, constraint: Constraint | None) -> Mask:
+        known = self._masks.get(constraint)
+        if known is None:
+            tolerated: dict[tuple[Taint, ...], bool] = {}
+            found = (_may_use(node, constraint, tolerated) for node in self.nodes)
+            known = self._masks[constraint] = np.fromiter(found, np.bool_, len(self.nodes))
+        return known
+
+    def _amended(self, constraint: Constraint | None, mask: Mask, row: int) -> Mask:
+        amended = np.zeros(len(self.nodes), np.bool_)
+        amended[: mask.size] = mask
+        amended[row] = _may_use(self.nodes[row], constraint, {})
+        return amended
+
+
+def _may_use(
+    node: Node | None, constraint: Constraint | None, tolerated: dict[tuple[Taint, ...], bool]
+) -> bool:
+    if node is None or not node.usable:
+        return False
+    if constraint is None:
+        return True
+    tolerations, requirements = constraint
+    tolerates = tolerated.get(node.taints)
+    if tolerates is None:
+        tolerates = tolerated[node.taints] = PodSet(1, NOTHING, tolerations).tolerates(node.taints)
+    return tolerates and requirements.matches(node.name, node.labels)
+
+
+class Place(NamedTuple):
+    """Pods with equal requests on one node."""
+
+    node: str
+    requests: Resources
+    pods: int
+
+
+class Use(NamedTuple):
+    """What one AppWrapper uses of a cluster: its bound pods, the places held for others, and demand without a place."""
+
+    bound: tuple[Place, ...] = ()
+    held: tuple[Place, ...] = ()
+    beyond: Resources = NOTHING
+
+
+class Load(NamedTuple):
+    """What the pods of a node take; `permanent` is the part of pods that never end."""
+
+    used: Resources = NOTHING
+    pods: int = 0
+    permanent: Resources = NOTHING
+    permanent_pods: int = 0
+
+
+EmptyFits = dict[tuple[PodSet, ...], Placement | Unplaceable]
+"""Placements on the nodes without pods that end, by pod sets."""
+
+
+@dataclass(slots=True)
+class _Share:
+    """One AppWrapper: its gang and assignment while it is active, its bound pods by requests and node, its places."""
+
+    gang: Gang | None = None
+    assignment: Assignment = ASSIGNED_NOWHERE
+    bound: Counter[tuple[Resources, str]] = field(default_factory=Counter)
+    held: tuple[Place, ...] = ()
+    beyond: Resources = NOTHING
+    is_unplaced: bool = False
+
+
+@dataclass(slots=True)
+class _OnNode:
+    """One node, what its pods take, and what is held there for unbound pods."""
+
+    node: Node
+    load: Load
+    held: Resources = NOTHING
+    held_pods: int = 0
+
+    @property
+    def slots(self) -> int:
+        """The pods that the node takes."""
+        return UNLIMITED if self.node.most_pods is None else self.node.most_pods
+
+    @property
+    def free_slots(self) -> int:
+        """The pods that the node takes beside those that are bound or have a place there."""
+        return self.slots - self.load.pods - self.held_pods
+
+
+class NodeSnapshot:
+    """The free amounts of each node at one moment; a cycle takes the places of placed gangs from it."""
+
+    def __init__(
+        self,
+        traits: Traits,
+        room: Room,
+        allocatable: Room,
+        lasting: Room,
+        beyond: Resources,
+        uses: Mapping[str, Use],
+        generation: object,
+        empty_fits: EmptyFits,
+        reserve: Resources = NOTHING,
+    ) -> None:
+        self.traits = traits
+        self.generation = generation
+        self.beyond = beyond
+        self._room = room
+        self._allocatable = allocatable
+        self._lasting = lasting
+        self._uses = uses
+        self._empty_fits = empty_fits
+        self._reserve = reserve
+        self._free: dict[frozenset[Constraint] | None, Resources] = {}
+        self._totals: dict[frozenset[Constraint] | None, Resources] = {}
+        self._attainable: dict[frozenset[Constraint] | None, Resources] = {}
+
+    def __eq__(self, other: object) -> bool:
+        """True if both are of one generation, so that they give every gang the same capacity."""
+        if not isinstance(other, NodeSnapshot):
+            return NotImplemented
+        return (self.generation, self._reserve) == (other.generation, other._reserve)
+
+    __hash__ = None  # type: ignore[assignment]  # `take` changes it
+
+    def is_like(self, other: NodeSnapshot) -> bool:
+        """True if both give every gang the same capacity, by content."""
+        return (
+            self.traits is other.traits
+            and self.beyond == other.beyond
+            and self._room.equals(other._room)
+            and self._allocatable.equals(other._allocatable)
+            and self._lasting.equals(other._lasting)
+        )
+
+    def copy(self) -> NodeSnapshot:
+        """A copy; taking from it does not change this snapshot, which it no longer equals."""
+        return self._with(self._room.copy(), object(), self._reserve)
+
+    def without(self, reserve: Resources) -> NodeSnapshot:
+        """A copy in which `reserve` is neither free nor part of the total, for any gang."""
+        return self._with(self._room.copy(), self.generation, self._reserve + reserve)
+
+    def without_gangs(self, uids: Iterable[str]) -> NodeSnapshot:
+        """A copy as it would be without these AppWrappers: their pods are gone, their places free."""
+        found = self.copy()
+        for uid in uids:
+            use = self._uses.get(uid)
+            if use is None:
+                continue
+            for node, requests, pods in (*use.bound, *use.held):
+                found._take_on(node, requests, -pods)  # noqa: SLF001  # its own
+            found.beyond -= use.beyond
+        return found
+
+    def holds(self, uid: str) -> bool:
+        """True if the AppWrapper has pods or places here."""
+        return uid in self._uses
+
+    def free_for(self, gang: Gang | None) -> Resources:
+        """The free amounts of all nodes that some pod of `gang` may use (None: of every usable node)."""
+        key = _view(gang)
+        known = self._free.get(key)
+        if known is None:
+            known = self._free[key] = self._sum(self._room, gang) - self.beyond - self._reserve
+        return known
+
+    def total_for(self, gang: Gang | None) -> Resources:
+        """The amounts of all nodes that some pod of `gang` may use, if the cluster had no pods."""
+        key = _view(gang)
+        known = self._totals.get(key)
+        if known is None:
+            known = self._totals[key] = self._sum(self._allocatable, gang) - self._reserve
+        return known
+
+    def attainable_for(self, gang: Gang | None) -> Resources:
+        """The amounts of those nodes once all pods that end have ended."""
+        key = _view(gang)
+        known = self._attainable.get(key)
+        if known is None:
+            known = self._attainable[key] = self._sum(self._lasting, gang) - self._reserve
+        return known
+
+    def place(self, gang: Gang) -> Placement | Unplaceable:
+        """The nodes for all pods of `gang` now."""
+        return place(gang.pod_sets, self._room, self.traits.terrain)
+
+    def place_in_empty(self, gang: Gang) -> Placement | Unplaceable:
+        """The nodes for all pods of `gang` once all pods that end have ended."""
+        known = self._empty_fits.get(gang.pod_sets)
+        if known is None:
+            known = place(gang.pod_sets, self._lasting, self.traits.terrain)
+            if len(self._empty_fits) >= _MOST_EMPTY_FITS:
+                self._empty_fits.clear()
+            self._empty_fits[gang.pod_sets] = known
+        return known
+
+    def take(self, gang: Gang, assignment: Assignment) -> None:
+        """Take the places of a gang, and its demand beyond the requests of its pods, from now on."""
+        for pod_set, places in zip(gang.pod_sets, assignment.places, strict=False):
+            for node, pods in places:
+                self._take_on(node, pod_set.requests, pods)
+        self.beyond += (gang.demand - assignment.requests(gang)).positive_part()
+        self._free.clear()
+        self.generation = object()
+
+    def scarcest(self, pod_set: PodSet, *, is_empty: bool) -> tuple[str, int]:
+        """The resource of which the fewest of these pods find enough on nodes, and the most of it on one node."""
+        room, mask = self._lasting if is_empty else self._room, self.traits.usable_by(pod_set)
+        found: list[tuple[int, bool, str, int]] = []
+        for name, amount in pod_set.requests.items():
+            row = room.columns.get(name)
+            free = room.free[row][mask] if row is not None and mask.any() else np.zeros(1, np.int64)
+            if amount > 0:
+                pods = int(np.maximum(free // min(amount, LARGEST), 0).sum())
+                found.append((pods, not is_device(name), name, max(0, int(free.max()))))
+        if not found:
+            return "", 0
+        _, _, resource, largest = min(found)
+        return resource, largest
+
+    def assignment(self, placement: Placement) -> Assignment:
+        """A placement by the names of nodes."""
+        return Assignment(tuple(tuple(self._named(pods)) for pods in placement))
+
+    def _named(self, pods: Amounts) -> Iterator[tuple[str, int]]:
+        for row in np.flatnonzero(pods):
+            node = self.traits.nodes[row]
+            if node is not None:
+                yield node.name, int(pods[row])
+
+    def _take_on(self, name: str, requests: Resources, pods: int) -> None:
+        row = self.traits.rows.get(name)
+        if row is None:
+            return
+        for resource, amount in requests.items():
+            column = self._room.columns.get(resource)
+            if column is not None:
+                self._room.free[column][row] -= min(amount, LARGEST) * pods
+        self._room.slots[row] -= pods
+
+    def _sum(self, room: Room, gang: Gang | None) -> Resources:
+        mask = self._nodes_of(gang)
+        sums = room.free[:, mask].sum(axis=1)
+        return Resources({name: int(sums[row]) for name, row in room.columns.items()})
+
+    def _nodes_of(self, gang: Gang | None) -> Mask:
+        if gang is None:
+            return self.traits.usable()
+        if not gang.pod_sets:
+            return self.traits.usable_by(_PLAIN)
+        found = self.traits.usable_by(gang.pod_sets[0])
+        for pod_set in gang.pod_sets[1:]:
+            found = found | self.traits.usable_by(pod_set)
+        return found
+
+    def _with(self, room: Room, generation: object, reserve: Resources) -> NodeSnapshot:
+        return NodeSnapshot(
+            self.traits,
+            room,
+            self._allocatable,
+            self._lasting,
+            self.beyond,
+            self._uses,
+            generation,
+            self._empty_fits,
+            reserve,
+        )
+
+
+_PLAIN: Final = PodSet(1, NOTHING)
+_PLAIN_ONLY: Final = frozenset({_PLAIN.constraint})
+
+
+def _view(gang: Gang | None) -> frozenset[Constraint] | None:
+    """The key of the nodes that some pod of a gang may use."""
+    return None if gang is None else gang.constraints or _PLAIN_ONLY
+
+
+class NodeLedger:
+    """The capacity of each node, kept current by events; `CapacityLedger` says what is used on a node."""
+
+    def __init__(self) -> None:
+        self._traits = Traits()
+        self._columns: dict[str, int] = {}
+        self._on_nodes: dict[str, _OnNode] = {}
+        self._vacant: list[int] = []
+        self._free, self._allocatable, self._lasting = _Table(), _Table(), _Table()
+        self._shares: dict[str, _Share] = {}
+        self._holders: dict[str, dict[str, None]] = {}
+        self._uses: dict[str, Use] = {}
+        self._beyond = NOTHING
+        self._empty_fits: EmptyFits = {}
+        # Since the last snapshot: AppWrappers whose use may have changed, and nodes where less may be free.
+        self._unsettled: dict[str, None] = {}
+        self._touched: dict[str, None] = {}
+        self._has_changed = True
+        self._last: NodeSnapshot | None = None
+
+    # --- events ------------------------------------------------------------------------------------------------
+
+    def set_node(self, node: Node, load: Load) -> None:
+        """Add a node or replace its last state; `load` is what its pods take."""
+        for name in node.allocatable:
+            self._columns.setdefault(name, len(self._columns))
+        known = self._on_nodes.get(node.name)
+        if known is None:
+            row = self._vacant.pop() if self._vacant else len(self._traits.nodes)
+            self._on_nodes[node.name] = _OnNode(node, load)
+            self._traits = self._traits.changed(row, node)
+        else:
+            before, known.node, known.load = known.node, node, load
+            if _traits_of(before) != _traits_of(node):
+                self._traits = self._traits.changed(self._traits.rows[node.name], node)
+        self._empty_fits = {}
+        self._write(node.name)
+
+    def remove_node(self, name: str) -> None:
+        """Remove a node; the pods that hold a place there get another one."""
+        if self._on_nodes.pop(name, None) is None:
+            return
+        row = self._traits.rows[name]
+        self._vacant.append(row)
+        self._traits = self._traits.changed(row, None)
+        self._empty_fits = {}
+        for table in (self._free, self._allocatable, self._lasting):
+            table.write(row, self._columns, NOTHING, 0)
+        for uid in self._holders.pop(name, {}):
+            share = self._shares[uid]
+            share.held = tuple(each for each in share.held if each.node != name)
+            self._unsettle(uid)
+        self._has_changed = True
+
+    def load_node(self, name: str, load: Load) -> None:
+        """Replace what the pods of a node take; safe for a node that is not known."""
+        known = self._on_nodes.get(name)
+        if known is not None:
+            if known.load.permanent != load.permanent or known.load.permanent_pods != load.permanent_pods:
+                self._empty_fits = {}
+            known.load = load
+            self._write(name)
+
+    def count_bound(self, appwrapper: str, requests: Resources, node: str, sign: int) -> None:
+        """Count one bound pod of an AppWrapper, or uncount it."""
+        bound = self._shares.setdefault(appwrapper, _Share()).bound
+        bound[requests, node] += sign
+        if not bound[requests, node]:
+            del bound[requests, node]
+        self._unsettle(appwrapper)
+
+    def reserve(self, appwrapper: str, gang: Gang, assignment: Assignment) -> None:
+        """Hold places for the unbound pods of an active AppWrapper; those of its assignment, where they fit."""
+        share = self._shares.setdefault(appwrapper, _Share())
+        share.gang, share.assignment = gang, assignment
+        self._unsettle(appwrapper)
+
+    def release(self, appwrapper: str) -> None:
+        """Hold no places for an AppWrapper any more."""
+        share = self._shares.get(appwrapper)
+        if share is not None:
+            share.gang, share.assignment = None, ASSIGNED_NOWHERE
+            self._unsettle(appwrapper)
+
+    # --- the snapshot ------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> NodeSnapshot:
+        """The capacity at this moment, of the generation of the last one if nothing differs."""
+        if self._last is None or self._has_changed:
+            self._settle()
+            self._last = self._following(self._last)
+            self._has_changed = False
+        return self._last.without(NOTHING)
+
+    def _following(self, last: NodeSnapshot | None) -> NodeSnapshot:
+        size = len(self._traits.nodes)
+        found = NodeSnapshot(
+            self._traits,
+            self._free.room(self._columns, size),
+            self._allocatable.room(self._columns, size),
+            self._lasting.room(self._columns, size),
+            self._beyond,
+            dict(self._uses),
+            object(),
+            self._empty_fits,
+        )
+        if last is not None and found.is_like(last):
+            found.generation = last.generation
+        return found
+
+    # --- places ------------------------------------------------------------------------------------------------
+
+    def _unsettle(self, appwrapper: str) -> None:
+        self._unsettled[appwrapper] = None
+        self._has_changed = True
+
+    def _settle(self) -> None:
+        """Give the unbound pods their places: planned ones first, then, where these do not fit, any."""
+        for name in self._touched:
+            if self._is_crowded(name):
+                self._unsettled.update(self._holders.get(name, {}))
+        self._touched.clear()
+        self._unsettled.update({uid: None for uid, share in self._shares.items() if share.is_unplaced})
+        changed, self._unsettled = self._unsettled, {}
+        for uid in changed:
+            self._hold(uid, ())
+        for uid in changed:
+            share = self._shares[uid]
+            if share.gang is not None:
+                self._hold(uid, self._places(share.gang, share))
+            self._note_use(uid, share)
+
+    def _is_crowded(self, name: str) -> bool:
+        """True if the places that are held on a node are not there: it is unusable or too full."""
+        known = self._on_nodes.get(name)
+        return known is not None and (
+            not known.node.usable or self._free.is_negative(self._traits.rows[name])
+        )
+
+    def _places(self, gang: Gang, share: _Share) -> tuple[Place, ...]:
+        """The places of the unbound pods of an active AppWrapper."""
+        unbound, planned = _unbound(gang, share)
+        places: list[Place] = []
+        for pod_set, plan in zip(gang.pod_sets, planned, strict=True):
+            places += [Place(node, pod_set.requests, pods) for node, pods in plan if pods]
+        if self._takes(places):
+            missing = [
+                count - sum(pods for _, pods in plan) for count, plan in zip(unbound, planned, strict=True)
+            ]
+        else:
+            places, missing = [], unbound
+        share.is_unplaced = False
+        if any(missing):
+            others = self._anywhere(gang, missing, places)
+            share.is_unplaced = not others
+            places += others
+        return tuple(places)
+
+    def _anywhere(self, gang: Gang, missing: Sequence[int], beside: Sequence[Place]) -> list[Place]:
+        """Places for the pods that are missing; none if they do not all fit."""
+        room = self._free.room(self._columns, len(self._traits.nodes))
+        for each in beside:
+            pods = np.zeros_like(room.slots)
+            pods[self._traits.rows[each.node]] = each.pods
+            room.take(each.requests, pods)
+        found = place(gang.pod_sets, room, self._traits.terrain, missing)
+        if isinstance(found, Unplaceable):
+            return []
+        return [
+            Place(node.name, pod_set.requests, int(pods[row]))
+            for pod_set, pods in zip(gang.pod_sets, found, strict=True)
+            for row in np.flatnonzero(pods)
+            if (node := self._traits.nodes[row]) is not None
+        ]
+
+    def _takes(self, places: Iterable[Place]) -> bool:
+        """True if every node takes all of its places."""
+        by_node: dict[str, list[Place]] = {}
+        for each in places:
+            by_node.setdefault(each.node, []).append(each)
+        for node, here in by_node.items():
+            known = self._on_nodes.get(node)
+            if known is None or not known.node.usable:
+                return False
+            free = known.node.allocatable - known.load.used - known.held
+            if not _total(here).fits_in(free) or sum(each.pods for each in here) > known.free_slots:
+                return False
+        return True
+
+    def _hold(self, uid: str, places: tuple[Place, ...]) -> None:
+        """Replace the places that an AppWrapper holds."""
+        share = self._shares[uid]
+        for each, sign in (*((each, -1) for each in share.held), *((each, +1) for each in places)):
+            known = self._on_nodes.get(each.node)
+            if known is None:
+                continue
+            known.held += each.requests * (each.pods * sign)
+            known.held_pods += each.pods * sign
+            self._write(each.node)
+            holders = self._holders.setdefault(each.node, {})
+            if sign > 0:
+                holders[uid] = None
+            else:
+                holders.pop(uid, None)
+        share.held = places
+
+    def _note_use(self, uid: str, share: _Share) -> None:
+        """Keep the use of an AppWrapper for snapshots, and its demand that has no place."""
+        self._beyond -= share.beyond
+        share.beyond = NOTHING
+        bound = tuple(Place(node, requests, pods) for (requests, node), pods in share.bound.items())
+        if share.gang is not None:
+            share.beyond = (share.gang.demand - _total(bound) - _total(share.held)).positive_part()
+            self._beyond += share.beyond
+        if share.gang is None and not bound:
+            del self._shares[uid]
+            self._uses.pop(uid, None)
+        else:
+            self._uses[uid] = Use(bound, share.held, share.beyond)
+
+    def _write(self, name: str) -> None:
+        """Write the amounts of a node into the arrays."""
+        known, row = self._on_nodes[name], self._traits.rows[name]
+        allocatable, load = known.node.allocatable, known.load
+        self._allocatable.write(row, self._columns, allocatable, known.slots)
+        lasting = allocatable - load.permanent if load.permanent else allocatable
+        self._lasting.write(row, self._columns, lasting, known.slots - load.permanent_pods)
+        self._free.write(row, self._columns, allocatable - load.used - known.held, known.free_slots)
+        self._touched[name] = None
+        self._has_changed = True
+
+
+def _unbound(gang: Gang, share: _Share) -> tuple[list[int], list[list[tuple[str, int]]]]:
+    """How many pods of each pod set are not bound, and the planned places that are left to them.
+
+    A bound pod takes the place of a pod with equal requests, planned for its node if there is one, else for another
+    node; a pod that equals none takes one of the first pod set with places left.
+    """
+    left = [pod_set.count for pod_set in gang.pod_sets]
+    plans = [dict(places) for places in share.assignment.places] or [{} for _ in left]
+    by_requests: dict[Resources, list[int]] = {}
+    for index, pod_set in enumerate(gang.pod_sets):
+        by_requests.setdefault(pod_set.requests, []).append(index)
+    for (requests, node), pods in sorted(share.bound.items(), key=lambda each: each[0][1]):
+        for index in (*by_requests.get(requests, ()), *range(len(left))):
+            taken = min(pods, left[index])
+            left[index] -= taken
+            pods -= taken
+            here = min(taken, plans[index].get(node, 0))
+            if here:
+                plans[index][node] -= here
+    for count, plan in zip(left, plans, strict=True):
+        spare = sum(plan.values()) - count
+        for node in sorted(plan, reverse=True):
+            if spare <= 0:
+                break
+            cut = min(spare, plan[node])
+            plan[node] -= cut
+            spare -= cut
+    return left, [list(plan.items()) for plan in plans]
+
+
+def _total(places: Iterable[Place]) -> Resources:
+    total = NOTHING
+    for each in places:
+        total += each.requests * each.pods
+    return total
+
+
+def _traits_of(node: Node) -> tuple[object, ...]:
+    return node.name, node.usable, node.taints, node.labels
+
+
+class _Table:
+    """Amounts by resource and node, and pods by node; grows as nodes and resources come."""
+
+    def __init__(self) -> None:
+        self._amounts = np.zeros((8, 64), np.int64)
+        self._slots = np.zeros(64, np.int64)
+
+    def write(self, row: int, columns: Mapping[str, int], amounts: Resources, slots: int) -> None:
+        """Replace the amounts of one node; a resource that no node lists is left out."""
+        self._grow(len(columns), row + 1)
+        self._amounts[:, row] = 0
+        for name, amount in amounts.items():
+            column = columns.get(name)
+            if column is not None:
+                self._amounts[column, row] = max(-LARGEST, min(LARGEST, amount))
+        self._slots[row] = max(-UNLIMITED, min(UNLIMITED, slots))
+
+    def is_negative(self, row: int) -> bool:
+        """True if a node owes something."""
+        return bool(self._slots[row] < 0 or (self._amounts[:, row] < 0).any())
+
+    def room(self, columns: Mapping[str, int], nodes: int) -> Room:
+        """A copy of the amounts of the first `nodes` nodes."""
+        self._grow(len(columns), nodes)
+        return Room(dict(columns), self._amounts[: len(columns), :nodes].copy(), self._slots[:nodes].copy())
+
+    def _grow(self, columns: int, nodes: int) -> None:
+        had = self._amounts.shape
+        if columns <= had[0] and nodes <= had[1]:
+            return
+        size = max(had[0], 2 * columns * (columns > had[0])), max(had[1], 2 * nodes * (nodes > had[1]))
+        amounts, slots = np.zeros(size, np.int64), np.zeros(size[1], np.int64)
+        amounts[: had[0], : had[1]] = self._amounts
+        slots[: had[1]] = self._slots
+        self._amounts, self._slots = amounts, slots

@@ -1,0 +1,269 @@
+"""Whether a gang fits a cluster on nodes, where its pods go, and why it does not fit."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dispatcher.core.model.gang import Assignment, Gang, PodSet
+from dispatcher.core.model.nodes import (
+    LabelRequirement,
+    Node,
+    NodeOperator,
+    NodeRequirements,
+    NodeTerm,
+    Taint,
+    Toleration,
+)
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Pod, PodPhase
+from dispatcher.core.scheduling.fit import Shortfall, fit, fit_in_empty
+
+GPU = "nvidia.com/gpu"
+RESERVED = Taint("team", "a", "NoSchedule")
+TOLERATED = (Toleration("team", value="a"),)
+A100 = NodeRequirements((("gpu", "a100"),))
+
+
+def node(
+    name: str,
+    *taints: Taint,
+    most_pods: int | None = None,
+    labels: dict[str, str] | None = None,
+    **amounts: int,
+) -> Node:
+    return Node(name, amounts_of(amounts), taints=taints, labels=labels or {}, most_pods=most_pods)
+
+
+def amounts_of(amounts: dict[str, int]) -> Resources:
+    return Resources({GPU if name == "gpu" else name: amount for name, amount in amounts.items()})
+
+
+def pods(count: int, **fields: object) -> PodSet:
+    requests = {name: amount for name, amount in fields.items() if isinstance(amount, int)}
+    others = {name: value for name, value in fields.items() if name not in requests}
+    return PodSet(count, amounts_of(requests), **others)  # type: ignore[arg-type]
+
+
+def gang(*pod_sets: PodSet, **beyond: int) -> Gang:
+    demand = amounts_of(beyond)
+    for pod_set in pod_sets:
+        demand += pod_set.requests * pod_set.count
+    return Gang(demand, sum(pod_set.count for pod_set in pod_sets), pod_sets)
+
+
+def ledger_of(*nodes: Node, bound: tuple[Pod, ...] = ()) -> CapacityLedger:
+    ledger = CapacityLedger(FitMode.NODE)
+    for each in nodes:
+        ledger.set_node(each)
+    for pod in bound:
+        ledger.set_pod(pod)
+    return ledger
+
+
+TWO_EIGHTS = (node("n1", cpu=8), node("n2", cpu=8))
+
+
+@pytest.mark.parametrize(
+    ("nodes", "asked", "places"),
+    [
+        pytest.param(TWO_EIGHTS, gang(pods(2, cpu=8)), [{"n1": 1, "n2": 1}], id="a-node-for-each-pod"),
+        pytest.param(TWO_EIGHTS, gang(pods(1, cpu=9)), None, id="no-pod-spans-nodes"),
+        pytest.param(TWO_EIGHTS, gang(pods(3, cpu=5)), None, id="fragments-are-no-place"),
+        pytest.param(
+            TWO_EIGHTS, gang(pods(8, cpu=1), pods(1, cpu=8)), [{"n2": 8}, {"n1": 1}], id="large-pods-first"
+        ),
+        pytest.param(
+            TWO_EIGHTS, gang(pods(1, cpu=8), cpu=8), [{"n1": 1}], id="demand-beyond-the-pods-has-room"
+        ),
+        pytest.param(TWO_EIGHTS, gang(pods(1, cpu=8), cpu=9), None, id="demand-beyond-the-pods-has-no-room"),
+        pytest.param(
+            (node("n1", cpu=8, most_pods=2),), gang(pods(3, cpu=1)), None, id="pods-of-a-node-are-limited"
+        ),
+        pytest.param(
+            (node("n1", cpu=8, most_pods=2),),
+            gang(pods(2, cpu=1)),
+            [{"n1": 2}],
+            id="as-many-pods-as-a-node-takes",
+        ),
+        pytest.param((node("n1", cpu=8),), gang(pods(1, fpga=1)), None, id="resource-that-no-node-has"),
+        pytest.param((node("n1", cpu=8),), gang(pods(3)), [{"n1": 3}], id="pods-without-requests"),
+        pytest.param((node("n1", RESERVED, cpu=8),), gang(pods(1, cpu=1)), None, id="taint-not-tolerated"),
+        pytest.param(
+            (node("n1", RESERVED, cpu=8), node("n2", cpu=4)),
+            gang(pods(1, cpu=4), pods(1, cpu=8, tolerations=TOLERATED)),
+            [{"n2": 1}, {"n1": 1}],
+            id="each-pod-set-by-its-own-tolerations",
+        ),
+        pytest.param((replace(node("n1", cpu=8), usable=False),), gang(pods(1, cpu=1)), None, id="cordoned"),
+        pytest.param(
+            (node("n1", cpu=8), node("n2", cpu=8, labels={"gpu": "a100"})),
+            gang(pods(1, cpu=1, nodes=A100)),
+            [{"n2": 1}],
+            id="node-selector",
+        ),
+        pytest.param(
+            (node("n1", cpu=8), node("n2", cpu=8)),
+            gang(
+                pods(
+                    1,
+                    cpu=1,
+                    nodes=NodeRequirements(
+                        terms=(
+                            NodeTerm(names=(LabelRequirement("metadata.name", NodeOperator.IN, ("n2",)),)),
+                        )
+                    ),
+                )
+            ),
+            [{"n2": 1}],
+            id="required-affinity-to-a-name",
+        ),
+        pytest.param(
+            (node("n1", cpu=8, gpu=1), node("n2", cpu=8)),
+            gang(pods(1, cpu=4)),
+            [{"n2": 1}],
+            id="pods-without-devices-keep-off-nodes-with-devices",
+        ),
+        pytest.param(
+            (node("n1", cpu=8, gpu=8), node("n2", cpu=8, gpu=2)),
+            gang(pods(1, gpu=2)),
+            [{"n2": 1}],
+            id="few-devices-of-a-node-are-used-up-first",
+        ),
+    ],
+)
+def test_fit_gives_every_pod_a_node_or_nothing(
+    nodes: tuple[Node, ...], asked: Gang, places: list[dict[str, int]] | None
+) -> None:
+    found = fit(asked, ledger_of(*nodes).snapshot())
+    if places is None:
+        assert isinstance(found, Shortfall)
+    else:
+        assert isinstance(found, Assignment)
+        assert [dict(each) for each in found.places] == places
+
+
+ZONES = tuple(node(f"n{at}", cpu=4, labels={"zone": zone, "host": f"n{at}"}) for at, zone in enumerate("aab"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_placed"),
+    [
+        pytest.param(pods(3, cpu=1, apart=("host",)), True, id="one-pod-on-each-node"),
+        pytest.param(pods(4, cpu=1, apart=("host",)), False, id="more-pods-than-nodes"),
+        pytest.param(pods(2, cpu=1, apart=("zone",)), True, id="one-pod-in-each-zone"),
+        pytest.param(pods(3, cpu=1, apart=("zone",)), False, id="more-pods-than-zones"),
+        pytest.param(pods(8, cpu=1, together=("zone",)), True, id="all-pods-in-the-larger-zone"),
+        pytest.param(pods(9, cpu=1, together=("zone",)), False, id="no-zone-has-room-for-all"),
+        pytest.param(pods(2, cpu=1, together=("rack",)), False, id="no-node-has-the-label"),
+        pytest.param(pods(3, cpu=1, together=("zone",), apart=("host",)), False, id="together-and-apart"),
+        pytest.param(
+            pods(2, cpu=1, together=("zone",), apart=("host",)), True, id="in-one-zone-on-two-nodes"
+        ),
+    ],
+)
+def test_pods_that_repel_or_attract_each_other(asked: PodSet, is_placed: bool) -> None:
+    assert isinstance(fit(gang(asked), ledger_of(*ZONES).snapshot()), Assignment) is is_placed
+
+
+@pytest.mark.parametrize(
+    ("nodes", "asked", "shortfall"),
+    [
+        pytest.param(TWO_EIGHTS, gang(pods(3, cpu=8)), Shortfall(Resources({"cpu": 8})), id="sum"),
+        pytest.param(
+            TWO_EIGHTS,
+            gang(pods(3, cpu=5)),
+            Shortfall(pod_set=0, fitting=2, resource="cpu", largest=8),
+            id="pod-set-alone",
+        ),
+        pytest.param(
+            TWO_EIGHTS,
+            gang(pods(2, cpu=5), pods(1, cpu=4)),
+            Shortfall(resource="cpu", largest=8),
+            id="pod-sets-only-together",
+        ),
+    ],
+)
+def test_shortfall_names_the_sum_or_the_nodes(
+    nodes: tuple[Node, ...], asked: Gang, shortfall: Shortfall
+) -> None:
+    snapshot = ledger_of(*nodes).snapshot()
+    assert fit(asked, snapshot) == fit_in_empty(asked, snapshot) == shortfall
+
+
+def test_live_pods_take_their_node_and_ending_ones_leave_it_in_the_empty_cluster() -> None:
+    busy = Pod("p", Resources({"cpu": 5}), "n1", PodPhase.RUNNING)
+    daemon = Pod("d", Resources({"cpu": 1}), "n2", PodPhase.RUNNING, never_ends=True)
+    snapshot = ledger_of(*TWO_EIGHTS, bound=(busy, daemon)).snapshot()
+    assert fit(gang(pods(1, cpu=7)), snapshot) == Assignment(((("n2", 1),),))
+    assert isinstance(fit(gang(pods(1, cpu=8)), snapshot), Shortfall)
+    assert fit_in_empty(gang(pods(1, cpu=8)), snapshot) == Assignment(((("n1", 1),),))
+    assert isinstance(fit_in_empty(gang(pods(2, cpu=8)), snapshot), Shortfall)
+
+
+def test_gang_that_is_placed_takes_its_nodes_from_the_snapshot() -> None:
+    snapshot = ledger_of(*TWO_EIGHTS).snapshot()
+    asked = gang(pods(1, cpu=5))
+    for _ in range(2):
+        found = fit(asked, snapshot)
+        assert isinstance(found, Assignment)
+        snapshot.take(asked, found)
+    assert snapshot.free_for(None) == Resources({"cpu": 6})
+    assert fit(asked, snapshot) == Shortfall(pod_set=0, fitting=0, resource="cpu", largest=3)
+
+
+def test_reservation_holds_the_assigned_nodes_until_pods_are_bound_there() -> None:
+    ledger, asked = ledger_of(*TWO_EIGHTS), gang(pods(2, cpu=3))
+    ledger.reserve("a", asked, Assignment(((("n2", 2),),)))
+    assert fit(gang(pods(1, cpu=8)), ledger.snapshot()) == Assignment(((("n1", 1),),))
+    ledger.set_pod(Pod("a-1", Resources({"cpu": 3}), "n2", PodPhase.RUNNING, owner="a"))
+    assert fit(gang(pods(1, cpu=8)), ledger.snapshot()) == Assignment(((("n1", 1),),))
+    assert ledger.free() == Resources({"cpu": 10})
+
+
+def test_pod_that_binds_elsewhere_takes_a_place_of_its_gang() -> None:
+    ledger, asked = ledger_of(*TWO_EIGHTS), gang(pods(2, cpu=3))
+    ledger.reserve("a", asked, Assignment(((("n2", 2),),)))
+    ledger.set_pod(Pod("a-1", Resources({"cpu": 3}), "n1", PodPhase.RUNNING, owner="a"))
+    assert fit(gang(pods(2, cpu=5)), ledger.snapshot()) == Assignment(((("n1", 1), ("n2", 1)),))
+    assert isinstance(fit(gang(pods(1, cpu=6)), ledger.snapshot()), Shortfall)
+
+
+def test_places_move_when_their_node_cannot_take_them_any_more() -> None:
+    ledger, asked = ledger_of(*TWO_EIGHTS), gang(pods(2, cpu=3))
+    ledger.reserve("a", asked, Assignment(((("n2", 2),),)))
+    assert ledger.snapshot().free_for(None) == Resources({"cpu": 10})
+    ledger.set_node(replace(TWO_EIGHTS[1], usable=False))
+    assert fit(gang(pods(1, cpu=2)), ledger.snapshot()) == Assignment(((("n1", 1),),))
+    assert isinstance(fit(gang(pods(1, cpu=3)), ledger.snapshot()), Shortfall)
+    ledger.remove_node("n1")
+    assert ledger.snapshot().free_for(None) == Resources({"cpu": -6})
+    ledger.set_node(TWO_EIGHTS[0])
+    ledger.set_node(TWO_EIGHTS[1])
+    ledger.release("a")
+    assert isinstance(fit(gang(pods(2, cpu=8)), ledger.snapshot()), Assignment)
+
+
+def test_reservation_without_an_assignment_gets_nodes() -> None:
+    ledger = ledger_of(*TWO_EIGHTS)
+    ledger.reserve("a", gang(pods(1, cpu=5)))
+    ledger.reserve("b", gang(pods(1, cpu=5)))
+    assert fit(gang(pods(1, cpu=4)), ledger.snapshot()) == Shortfall(
+        pod_set=0, fitting=0, resource="cpu", largest=3
+    )
+
+
+def test_snapshots_are_equal_while_nothing_that_counts_has_changed() -> None:
+    ledger = ledger_of(*TWO_EIGHTS)
+    first = ledger.snapshot()
+    assert ledger.snapshot() == first
+    ledger.set_pod(Pod("p", Resources({"cpu": 5}), "n1", PodPhase.RUNNING))
+    busy = ledger.snapshot()
+    assert busy != first
+    ledger.set_pod(Pod("p", Resources({"cpu": 5}), "n1", PodPhase.UNKNOWN))
+    assert ledger.snapshot() == busy
+    ledger.remove_pod("p")
+    assert fit(gang(pods(2, cpu=8)), ledger.snapshot()) == fit(gang(pods(2, cpu=8)), first)
+    assert busy.without(Resources({"cpu": 1})) != busy
+    assert busy.without(Resources({"cpu": 1})) == busy.without(Resources({"cpu": 1}))
