@@ -52,7 +52,7 @@ from dispatcher.core.kinds.demand import Rule
 from dispatcher.core.model.clock import Clock
 from dispatcher.core.model.record import ACTIVE
 from dispatcher.core.scheduling.backfill import Bounds
-from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cycle import Policy
 from dispatcher.kube.access_reviews import is_allowed, is_author_policy_bound
 from dispatcher.kube.client import POD_NAMESPACE, ClusterClient, own_namespace, pod_namespace
@@ -178,9 +178,8 @@ class Session:
     # --- its parts ---------------------------------------------------------------------------------------------
 
     def _make_cluster(self, name: str, client: ClusterClient) -> Cluster:
-        return Cluster(
-            name, client, CapacityLedger(), self._wake_scheduler, self._queue.add, self._namespace_of
-        )
+        ledger = CapacityLedger(FitMode(self._process.settings.fit))
+        return Cluster(name, client, ledger, self._wake_scheduler, self._queue.add, self._namespace_of)
 
     def _make_fleet(self, hub_uid: str) -> Fleet:
         process, settings = self._process, self._process.settings

@@ -64,6 +64,10 @@ class Settings(BaseModel):
     each resource, or what is declared alone, as MCAD did. The larger, so that nobody gets what he does not declare, and
     a kind that makes no pods holds nothing."""
 
+    fit: Literal["node", "aggregate"] = "node"
+    """Where a gang fits: `node` gives every pod a node before the dispatch; `aggregate` compares the gang's demand with
+    the sums over the nodes, as MCAD did. `node`, because a gang that fits by sums may have a pod that no node takes."""
+
     max_priority: Annotated[int, Field(ge=-(2**31), lt=2**31)] | None = None
     """The highest priority that counts, in namespaces whose annotation `dispatcher.codeflare.dev/max-priority` says
     nothing else. No bound, as in MCAD: which priorities are in use is not ours to know."""

@@ -19,7 +19,7 @@ import orjson
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.selector import parse_selector
 from dispatcher.api.submitter import submitter
-from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import (
     LabelRequirement,
     NodeOperator,
@@ -111,7 +111,7 @@ def _prefixed(prefix: str) -> Fields:
 _RENAMED: Final = {"api_group": "group", "user_name": "user", "user_groups": "groups"}
 _NEW: Final = Fields(same(filter(IDENTITY.__contains__, NEW_COLUMNS), Record) | _RENAMED)
 _STATE: Final = Fields(same((name for name in STATE_COLUMNS if name != "attempt"), Record))
-_ATTEMPT: Final = Fields(same(ATTEMPT_COLUMNS, Attempt))
+_ATTEMPT: Final = Fields(same((name for name in ATTEMPT_COLUMNS if name != "assignment"), Attempt))
 _OBJECT: Final = Fields(
     same((name for name in OBJECT_COLUMNS if name != "uid"), ObjectRef) | {"object_uid": "uid"}
 )
@@ -174,6 +174,7 @@ def attempt_rows(change: Change) -> list[Row]:
             "uid": change.after.uid,
             "reason": _why_it_ended(change.after),
             "demand": dict(change.after.gang.demand),
+            "assignment": new.assignment.places,
         }
     ]
 
@@ -331,7 +332,12 @@ def record_of(row: Mapping[Any, Any], attempt: Attempt | None) -> Record:
 
 def attempt_of(row: Mapping[Any, Any], objects: Iterable[ObjectRef]) -> Attempt:
     """The attempt for a row, with its objects in the order of their items."""
-    return Attempt(**_ATTEMPT.arguments(row), objects=tuple(sorted(objects, key=lambda each: each.item)))
+    places = (tuple((node, pods) for node, pods in each) for each in row["assignment"])
+    return Attempt(
+        **_ATTEMPT.arguments(row),
+        objects=tuple(sorted(objects, key=lambda each: each.item)),
+        assignment=Assignment(tuple(places)),
+    )
 
 
 def object_of(row: Mapping[Any, Any]) -> ObjectRef:

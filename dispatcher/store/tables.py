@@ -192,6 +192,7 @@ attempt: Final = Table(
     _text("outcome"),
     Column("demand", JSONB, nullable=False),
     _text("reason"),
+    Column("assignment", JSONB, nullable=False, server_default=text("'[]'")),
     PrimaryKeyConstraint("uid", "number"),
     Index("uq_attempt_live", "uid", unique=True, postgresql_where=text("ended_at IS NULL")),
     postgresql_with=_HOT,

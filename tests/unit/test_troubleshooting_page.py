@@ -14,7 +14,7 @@ from dispatcher.api.conditions import ComponentsCondition, ConditionType
 from dispatcher.core.lifecycle import removal_steps
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.record import Phase
-from dispatcher.core.scheduling import cluster_filters, cycle
+from dispatcher.core.scheduling import cluster_filters, explain
 from dispatcher.probes import Metrics, Role
 from tests.builders import NOW, make_evicted, make_record
 
@@ -57,7 +57,7 @@ def missing(wanted: set[str], form: str = "`{}`") -> list[str]:
 
 
 WAITS_FOR = (
-    constants(cycle)
+    constants(explain)
     | constants(cluster_filters)
     | first_words("Pending")
     | {words.PREEMPTION_TRIGGERED, "CreationPostponed", words.CLUSTER_LOST, words.NAMESPACE_QUEUE_FULL}

@@ -188,6 +188,6 @@ class Cache:
             if charged in self._ledgers:
                 self._ledgers[charged].release(record.uid)
             del self._charged[record.uid]
-        if cluster is not None and cluster in self._ledgers:
-            self._ledgers[cluster].reserve(record.uid, record.gang)
+        if cluster is not None and cluster in self._ledgers and record.attempt is not None:
+            self._ledgers[cluster].reserve(record.uid, record.gang, record.attempt.assignment)
             self._charged[record.uid] = cluster

@@ -216,8 +216,8 @@ def _change_safely(news: NewOutcome, now: datetime) -> Change | None:
 def change_of(outcome: Outcome, now: datetime) -> Change | None:
     """The change that an outcome makes; None if the record already says it."""
     match outcome:
-        case Placed(record, cluster, message):
-            return queue_steps.dispatch(record, cluster, now, message)
+        case Placed(record, cluster, message, assignment):
+            return queue_steps.dispatch(record, cluster, now, message, assignment)
         case Waiting(record, pending, is_head):
             return queue_steps.block(record, pending, now, is_head=is_head)
         case Impossible(record, pending):

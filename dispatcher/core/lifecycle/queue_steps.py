@@ -19,6 +19,7 @@ from dispatcher.core.lifecycle.condition_updates import (
 )
 from dispatcher.core.lifecycle.record_change import at_latest_time, change_by, live_attempt, with_finished
 from dispatcher.core.lifecycle.transitions import Cause
+from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
 from dispatcher.core.model.record import Attempt, Change, Condition, ObjectRef, Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 
@@ -115,12 +116,16 @@ def _in_words(selector: Selector) -> str:
 
 
 @at_latest_time
-def dispatch(record: Record, cluster: str, now: datetime, why: str = "") -> Change:
+def dispatch(
+    record: Record, cluster: str, now: datetime, why: str = "", assignment: Assignment = ASSIGNED_NOWHERE
+) -> Change:
     """Dispatches the gang to `cluster`, which is charged with its demand from now on; `why` explains the choice.
 
+    `assignment` is where its pods have places there.
     The change lists no objects: `spec_hash` names what will be created, item by item.
     """
-    return begin_attempt(record, Cause.DISPATCHED, cluster, record.attempts + 1, record.conditions, now, why)
+    number = record.attempts + 1
+    return begin_attempt(record, Cause.DISPATCHED, cluster, number, record.conditions, now, why, assignment)
 
 
 def begin_attempt(
@@ -131,6 +136,7 @@ def begin_attempt(
     conditions: tuple[Condition, ...],
     now: datetime,
     why: str = "",
+    assignment: Assignment = ASSIGNED_NOWHERE,
 ) -> Change:
     """Starts attempt `number` in `cluster`."""
     conditions = with_true(conditions, ConditionType.HEAD_OF_LINE, now, words.FRONT_OF_QUEUE)
@@ -148,7 +154,9 @@ def begin_attempt(
         reason="",
         message="",
         attempts=number,
-        attempt=Attempt(number, cluster, now, objects=_carried(record.attempt, cluster)),
+        attempt=Attempt(
+            number, cluster, now, objects=_carried(record.attempt, cluster), assignment=assignment
+        ),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Final
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ComponentsCondition, ConditionType
 from dispatcher.api.names import DEFAULT_QUEUE
-from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Rejection
 
 
@@ -136,7 +136,10 @@ class ObjectRef:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One dispatch of one AppWrapper to one cluster, which is charged until `ended_at`."""
+    """One dispatch of one AppWrapper to one cluster, which is charged until `ended_at`.
+
+    `assignment` is where its pods had places at the dispatch.
+    """
 
     number: int
     cluster: str
@@ -146,6 +149,7 @@ class Attempt:
     started_at: datetime | None = None
     ended_at: datetime | None = None
     outcome: str = ""
+    assignment: Assignment = ASSIGNED_NOWHERE
 
 
 Shape = tuple[Gang, ClusterRequirements]

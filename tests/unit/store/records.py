@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from hypothesis import strategies as st
 
 from dispatcher.api.conditions import ConditionType
-from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import LabelRequirement, NodeOperator, NodeRequirements, NodeTerm, Toleration
 from dispatcher.core.model.record import Attempt, Condition, NotedIssue, ObjectRef, Pending, Phase, Record
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
@@ -56,6 +56,9 @@ attempts = st.builds(
     started_at=st.none() | moments,
     ended_at=st.none() | moments,
     outcome=texts,
+    assignment=st.lists(st.lists(st.tuples(texts, small), max_size=2).map(tuple), max_size=2)
+    .map(tuple)
+    .map(Assignment),
 )
 records = st.builds(
     Record,
