@@ -1,0 +1,226 @@
+"""One scheduling cycle over given facts: clusters with their nodes, running gangs and pending gangs, without a hub.
+
+A `World` is a value. `plan` runs one cycle over it and decides as the dispatcher does; the edits return another world,
+for the question what would happen if a node were added, a gang removed or a taint taken away.
+
+The pods of a running gang are on nodes. Where the world does not name the nodes, `bound_pods` chooses them before each
+cycle: first the pods with a named node are bound, then the others in order, each to the first node that takes it. So
+an edit may move pods whose nodes are not named, exactly as the same edit of a scenario file does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from dispatcher.api.names import HUB_CLUSTER
+from dispatcher.core.model.gang import PodSet
+from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.record import RESERVATION, Record
+from dispatcher.core.model.requirements import ANYWHERE
+from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.scheduling import cycle, ordering
+from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase
+from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot, rejection
+from dispatcher.core.scheduling.cycle import Outcome, Placed, Policy
+
+SOME_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
+"""The present of a world that names no other; only differences of times matter."""
+
+PODS: Final = "pods"
+"""The node resource that bounds the number of pods on a node."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A cluster: its usable nodes, in order; `closed` is the reason why it takes no gang, empty if it is open."""
+
+    name: str
+    nodes: tuple[Node, ...] = ()
+    labels: Mapping[str, str] = field(default_factory=dict)
+    closed: str = ""
+    reserve: Resources = NOTHING
+
+
+@dataclass(frozen=True, slots=True)
+class RunningPods:
+    """The pods of one set of a running gang; `nodes` has the node of each, or is empty if the world chooses them."""
+
+    pods: PodSet
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunningGang:
+    """A gang that holds capacity of a cluster; its demand beyond its pods is taken from the sum over the nodes."""
+
+    name: str
+    cluster: str
+    demand: Resources
+    pods: tuple[RunningPods, ...] = ()
+
+
+class NoNode(ValueError):
+    """No node takes a pod of a running gang; the indices are those of the gang and of its pod set."""
+
+    def __init__(self, gang: int, pod_set: int) -> None:
+        super().__init__(f"no node takes a pod of running gang {gang}, pod set {pod_set}")
+        self.gang = gang
+        self.pod_set = pod_set
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """The facts of one cycle. `pending` is in the order of arrival; names of gangs, clusters and nodes are unique."""
+
+    clusters: tuple[Cluster, ...] = ()
+    running: tuple[RunningGang, ...] = ()
+    pending: tuple[Record, ...] = ()
+    now: datetime = SOME_TIME
+    policy: Policy = Policy.BEST_EFFORT_FIFO
+    starvation_bound: timedelta = timedelta(minutes=10)
+
+    def plan(self) -> tuple[Outcome, ...]:
+        """The outcome of each pending gang, in the order in which they are decided. Raises `NoNode`."""
+        queue = ordering.in_order(self.pending, self.now)
+        starved = ordering.starved(queue, self.now, self.starvation_bound)
+        outcomes = cycle.plan(queue, self._snapshots(), self.policy, starved)
+        decided_first = starved if self.policy is Policy.BEST_EFFORT_FIFO else frozenset()
+        outcomes.sort(key=lambda outcome: outcome.record.uid not in decided_first)
+        return tuple(map(_timeless, outcomes))
+
+    def bound_pods(self) -> dict[str, list[Pod]]:
+        """The pods of the running gangs, on nodes, by the name of their cluster. Raises `NoNode`."""
+        nodes = {cluster.name: _FreeNodes(cluster.nodes) for cluster in self.clusters}
+        pods: dict[str, list[Pod]] = {cluster.name: [] for cluster in self.clusters}
+        for _, number, gang, running in self._pod_sets():
+            if running.nodes:
+                nodes[gang.cluster].bind(running.pods, running.nodes)
+                pods[gang.cluster] += _pods(gang, number, running.pods, running.nodes)
+        for index, number, gang, running in self._pod_sets():
+            if not running.nodes:
+                found = nodes[gang.cluster].first_for(running.pods)
+                if found is None:
+                    raise NoNode(index, number)
+                pods[gang.cluster] += _pods(gang, number, running.pods, found)
+        return pods
+
+    def accepts(self, cluster: Cluster, record: Record) -> bool:
+        """True if the cluster takes the gang but for its capacity. On the hub alone, selectors do not count."""
+        is_hub_alone = [each.name for each in self.clusters] == [HUB_CLUSTER]
+        requirements = ANYWHERE if is_hub_alone else record.requirements
+        return rejection(requirements, _snapshot(cluster, CapacityLedger())) is None
+
+    def with_nodes(self, cluster: str, nodes: Iterable[Node]) -> World:
+        """The world with more nodes at the end of a cluster's."""
+        added = tuple(nodes)
+        return self._changed(cluster, lambda each: replace(each, nodes=each.nodes + added))
+
+    def without_gangs(self, names: Collection[str]) -> World:
+        """The world without these running gangs."""
+        return replace(self, running=tuple(each for each in self.running if each.name not in names))
+
+    def without_taints(self, cluster: str, nodes: Collection[str]) -> World:
+        """The world in which these nodes of a cluster have no taints."""
+        return self._changed(
+            cluster,
+            lambda each: replace(
+                each,
+                nodes=tuple(replace(node, taints=()) if node.name in nodes else node for node in each.nodes),
+            ),
+        )
+
+    def _changed(self, name: str, change: Callable[[Cluster], Cluster]) -> World:
+        clusters = tuple(change(each) if each.name == name else each for each in self.clusters)
+        return replace(self, clusters=clusters)
+
+    def _pod_sets(self) -> Iterator[tuple[int, int, RunningGang, RunningPods]]:
+        for index, gang in enumerate(self.running):
+            for number, running in enumerate(gang.pods):
+                yield index, number, gang, running
+
+    def _snapshots(self) -> dict[str, ClusterSnapshot]:
+        pods = self.bound_pods()
+        ledgers = {cluster.name: _ledger(cluster, pods[cluster.name]) for cluster in self.clusters}
+        for gang in self.running:
+            ledgers[gang.cluster].reserve(gang.name, gang.demand)
+        return {cluster.name: _snapshot(cluster, ledgers[cluster.name]) for cluster in self.clusters}
+
+
+def _ledger(cluster: Cluster, pods: Iterable[Pod]) -> CapacityLedger:
+    ledger = CapacityLedger()
+    for node in cluster.nodes:
+        ledger.set_node(node)
+    for pod in pods:
+        ledger.set_pod(pod)
+    return ledger
+
+
+def _snapshot(cluster: Cluster, ledger: CapacityLedger) -> ClusterSnapshot:
+    closed = Closed(cluster.closed, f"it is closed: {cluster.closed}") if cluster.closed else None
+    capacity = ledger.snapshot().without(cluster.reserve)
+    return ClusterSnapshot(cluster.name, capacity, cluster.labels, closed)
+
+
+def _pods(gang: RunningGang, number: int, pods: PodSet, nodes: Sequence[str]) -> Iterator[Pod]:
+    for index, node in enumerate(nodes):
+        uid = f"{gang.name}/{number}/{index}"
+        yield Pod(uid, pods.requests, node, PodPhase.RUNNING, owner=gang.name)
+
+
+def _timeless(outcome: Outcome) -> Outcome:
+    """The outcome without the end of a backfill reservation: a world has no calendar."""
+    if isinstance(outcome, Placed) or not outcome.pending.reservation:
+        return outcome
+    pending = outcome.pending
+    before, _, _ = pending.message.partition(RESERVATION)
+    message = f"{before}{RESERVATION}keeps capacity for it on {pending.cluster}"
+    return replace(outcome, pending=replace(pending, message=message))
+
+
+class _FreeNodes:
+    """What is left of the nodes of one cluster while pods are bound to them."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
+        self._index = {node.name: index for index, node in enumerate(nodes)}
+        self._free = [node.allocatable for node in nodes]
+        # Nodes only fill up, so a node that did not take a pod of a shape never will.
+        self._starts: dict[PodSet, int] = {}
+
+    def bind(self, pods: PodSet, nodes: Iterable[str]) -> None:
+        """Binds one pod to each of these nodes, whether it fits or not."""
+        for name in nodes:
+            self._take(self._index[name], pods)
+
+    def first_for(self, pods: PodSet) -> list[str] | None:
+        """Binds each pod to the first node that takes it, and returns the nodes; None if no node takes one."""
+        shape = replace(pods, count=1)
+        index = self._starts.get(shape, 0)
+        found: list[str] = []
+        while len(found) < pods.count:
+            while index < len(self._nodes) and not self._takes(index, pods):
+                index += 1
+            if index == len(self._nodes):
+                return None
+            self._take(index, pods)
+            found.append(self._nodes[index].name)
+        self._starts[shape] = index
+        return found
+
+    def _takes(self, index: int, pods: PodSet) -> bool:
+        node, free = self._nodes[index], self._free[index]
+        if not pods.tolerates(node.taints) or not pods.nodes.matches(node.name, node.labels):
+            return False
+        has_place = PODS not in node.allocatable or free[PODS] > 0
+        return has_place and pods.requests.fits_in(free)
+
+    def _take(self, index: int, pods: PodSet) -> None:
+        self._free[index] -= pods.requests
+        if PODS in self._nodes[index].allocatable:
+            self._free[index] -= _ONE_POD
+
+
+_ONE_POD: Final = Resources({PODS: 1})
