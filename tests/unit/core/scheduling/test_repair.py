@@ -1,0 +1,229 @@
+"""Repairs of waiting gangs: each suffices, one less does not, and the fewest changes come first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from itertools import combinations
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dispatcher.core.scheduling import repair
+from dispatcher.core.scheduling.cycle import Placed
+from dispatcher.core.scheduling.repair import Advice, advise
+from dispatcher.core.scheduling.scenario import ScenarioError, parse_scenario
+from tests.unit.core.scheduling.scenarios import documents, repaired, with_one_less
+
+Json = dict[str, Any]
+
+
+def advice_on(document: Json) -> Mapping[str, Advice]:
+    world = parse_scenario(document)
+    return advise(world, world.plan())
+
+
+def goes(document: Json, gang: str) -> bool:
+    """True if the gang is placed; a document that cannot be read places no gang."""
+    try:
+        outcomes = parse_scenario(document).plan()
+    except ScenarioError:
+        return False
+    return any(isinstance(each, Placed) and each.record.name == gang for each in outcomes)
+
+
+def check(document: Json) -> None:
+    """Applies every repair to the document itself, as anybody can who has the answer and the file."""
+    for gang, advice in advice_on(document).items():
+        written = json.loads(json.dumps([each.as_document() for each in advice.repairs]))
+        assert len(written) <= repair.MOST_REPAIRS
+        for each in written:
+            assert all(goes(repaired(document, each, name), gang) for name in ("aa", "more", "zz"))
+            assert not any(goes(repaired(document, less), gang) for less in with_one_less(each))
+        sizes = [each.changes for each in advice.repairs]
+        assert sizes == sorted(sizes)
+        check_holders(document, gang, advice)
+        if not written and not advice.message:
+            world = parse_scenario(document)
+            record = next(each for each in world.pending if each.name == gang)
+            assert not any(world.accepts(cluster, record) for cluster in world.clusters)
+
+
+def check_holders(document: Json, gang: str, advice: Advice) -> None:
+    """Holders are the fewest gangs that can be removed: in small documents the smallest set is found."""
+    names = [each["name"] for each in document["running"]]
+    if advice.holders:
+        assert goes(repaired(document, {"remove": list(advice.holders)}), gang)
+    world = parse_scenario(document)
+    record = next(each for each in world.pending if each.name == gang)
+    if any(world.accepts(cluster, record) for cluster in world.clusters):
+        smaller = range(1, len(advice.holders) if advice.holders else len(names) + 1)
+        fewer = [each for size in smaller for each in combinations(names, size)]
+        assert not any(goes(repaired(document, {"remove": each}), gang) for each in fewer)
+
+
+@settings(max_examples=60)
+@given(documents())
+def test_each_repair_suffices_and_one_less_does_not(document: Json) -> None:
+    check(document)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(600)
+@settings(max_examples=3000)
+@given(documents())
+def test_each_repair_of_many_documents_suffices_and_one_less_does_not(document: Json) -> None:
+    check(document)
+
+
+@settings(max_examples=40)
+@given(documents(), st.integers(1, 40))
+def test_a_search_that_is_cut_short_returns_nothing_wrong(document: Json, work: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(repair, "MOST_PLANS", work)
+        found = advice_on(document)
+    for gang, advice in found.items():
+        for each in advice.repairs:
+            assert goes(repaired(document, each.as_document()), gang)
+            assert not any(goes(repaired(document, less), gang) for less in with_one_less(each.as_document()))
+
+
+def document(text: str) -> Json:
+    loaded: Json = yaml.safe_load(text)
+    return loaded
+
+
+def repairs_of(text: str, gang: str = "p") -> list[Json]:
+    return [each.as_document() for each in advice_on(document(text))[gang].repairs]
+
+
+BUSY = """
+clusters:
+- name: hub
+  nodes:
+  - {name: n, count: 2, allocatable: {cpu: 1500m, memory: 61Gi}, labels: {zone: a}}
+  - {name: t, count: 2, allocatable: {cpu: 4}, taints: [{key: gpu, effect: NoSchedule}]}
+running: [{name: r, cluster: hub, demand: {cpu: 1}}, {name: s, cluster: hub, demand: {cpu: 1}}]
+pending: [{name: p, demand: {cpu: 1500m}}]
+"""
+
+
+def test_repairs_are_in_the_terms_of_the_file_the_fewest_changes_first() -> None:
+    assert repairs_of(BUSY) == [
+        {"untaint": {"cluster": "hub", "nodes": ["t-0"]}},
+        {
+            "add_nodes": {
+                "cluster": "hub",
+                "count": 1,
+                "allocatable": {"cpu": "1500m", "memory": "61Gi"},
+                "labels": {"zone": "a"},
+            }
+        },
+        {"remove": ["r"]},
+    ]
+
+
+def test_more_nodes_are_added_than_the_gangs_ahead_take() -> None:
+    ahead = BUSY.replace(
+        "pending: [", "pending: [{name: a, demand: {cpu: 1500m}}, {name: b, demand: {cpu: 1500m}}, "
+    )
+    added = [each["add_nodes"] for each in repairs_of(ahead) if "add_nodes" in each]
+    assert [each["count"] for each in added] == [3]
+
+
+def test_a_node_of_the_pods_own_size_is_added_where_no_shape_of_the_cluster_does() -> None:
+    text = """
+clusters: [{name: hub, nodes: [{name: n, allocatable: {cpu: 4}}]}]
+pending:
+- name: p
+  demand: {cpu: 4, memory: 1Gi}
+  pods: [{requests: {cpu: 1, nvidia.com/gpu: 8}, nodeSelector: {gpu: h100}}, {requests: {cpu: 2}}]
+"""
+    (added,) = repairs_of(text)
+    assert added == {
+        "add_nodes": {
+            "cluster": "hub",
+            "count": 1,
+            "allocatable": {"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "8"},
+            "labels": {"gpu": "h100"},
+        }
+    }
+
+
+def test_a_cluster_without_nodes_gets_nodes_of_the_pods_own_size() -> None:
+    text = "{clusters: [{name: hub}], pending: [{name: p, pods: [{count: 3, requests: {cpu: 2}}]}]}"
+    assert repairs_of(text) == [{"add_nodes": {"cluster": "hub", "count": 3, "allocatable": {"cpu": "2"}}}]
+
+
+def test_a_host_name_is_no_part_of_a_shape() -> None:
+    labels = "labels: {kubernetes.io/hostname: n, zone: a}"
+    text = f"""
+clusters: [{{name: hub, nodes: [{{name: n, allocatable: {{cpu: 1}}, {labels}}}]}}]
+pending: [{{name: p, demand: {{cpu: 2}}}}]
+"""
+    (added,) = repairs_of(text)
+    assert added["add_nodes"]["labels"] == {"zone": "a"}
+
+
+CLOSED = """
+clusters:
+- {name: east, closed: ClusterCordoned, nodes: [{name: n, allocatable: {cpu: 4}}]}
+- {name: west, labels: {gpu: h100}, nodes: [{name: n, allocatable: {cpu: 4}}]}
+running: [{name: r, cluster: east, demand: {cpu: 4}}, {name: s, cluster: west, demand: {cpu: 4}}]
+pending: [{name: p, clusterSelector: gpu!=h100, demand: {cpu: 1}}, {name: q, demand: {cpu: 4}}]
+"""
+
+
+def test_no_repair_is_sought_in_clusters_that_refuse_the_gang() -> None:
+    found = advice_on(document(CLOSED))
+    assert found["p"] == Advice()
+    assert [each.as_document() for each in found["q"].repairs] == [
+        {"add_nodes": {"cluster": "west", "count": 1, "allocatable": {"cpu": "4"}}},
+        {"remove": ["s"]},
+    ]
+    assert found["q"].holders == ("s",)
+
+
+def test_where_nothing_helps_the_message_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repair, "MOST", 100)
+    text = """
+clusters: [{name: hub, reserve: {cpu: 200}, nodes: [{name: n, allocatable: {cpu: 1}}]}]
+pending: [{name: p, demand: {cpu: 1}}]
+"""
+    assert advice_on(document(text)) == {
+        "p": Advice(
+            message="no repair was found: no more nodes of one shape, no fewer taints and no fewer gangs let it go"
+        )
+    }
+
+
+def many(count: int, cpu: int) -> Json:
+    """One cluster full of small gangs, too many to try every set of them, and one that wants `cpu`."""
+    nodes = [{"name": "n", "count": count, "allocatable": {"cpu": 2}}]
+    running = [
+        {"name": f"r{index}", "cluster": "hub", "demand": {"cpu": 1 + index % 2}} for index in range(count)
+    ]
+    pods = [{"count": cpu, "requests": {"cpu": 1}}]
+    return {
+        "clusters": [{"name": "hub", "nodes": nodes}],
+        "running": running,
+        "pending": [{"name": "p", "pods": pods}],
+    }
+
+
+def test_of_many_gangs_the_fewest_are_removed() -> None:
+    scenario = many(40, 30)
+    holders = advice_on(scenario)["p"].holders
+    assert len(holders) == 5  # 10 cpu are missing, and half of the gangs hold 2 each
+    assert goes(repaired(scenario, {"remove": list(holders)}), "p")
+    assert not any(goes(repaired(scenario, less), "p") for less in with_one_less({"remove": list(holders)}))
+
+
+def test_a_search_that_is_too_long_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(repair, "MOST_WORK", 100)
+    assert advice_on(many(40, 30))["p"] == Advice(
+        message="the search for repairs was cut short, because the scenario is large"
+    )
