@@ -182,7 +182,9 @@ class _OnNode:
     @property
     def slots(self) -> int:
         """The pods that the node takes."""
-        return UNLIMITED if self.node.most_pods is None else self.node.most_pods
+        if self.node.most_pods is not None:
+            return self.node.most_pods
+        return self.node.allocatable[_PODS] or UNLIMITED
 
     @property
     def free_slots(self) -> int:

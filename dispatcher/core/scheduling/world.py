@@ -16,13 +16,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from dispatcher.api.names import HUB_CLUSTER
-from dispatcher.core.model.gang import PodSet
+from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import RESERVATION, Record
 from dispatcher.core.model.requirements import ANYWHERE
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling import cycle, ordering
-from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase
+from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Pod, PodPhase
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot, rejection
 from dispatcher.core.scheduling.cycle import Outcome, Placed, Policy
 
@@ -80,6 +80,7 @@ class World:
     pending: tuple[Record, ...] = ()
     now: datetime = SOME_TIME
     policy: Policy = Policy.BEST_EFFORT_FIFO
+    fit: FitMode = FitMode.NODE
     starvation_bound: timedelta = timedelta(minutes=10)
 
     def plan(self) -> tuple[Outcome, ...]:
@@ -143,14 +144,15 @@ class World:
 
     def _snapshots(self) -> dict[str, ClusterSnapshot]:
         pods = self.bound_pods()
-        ledgers = {cluster.name: _ledger(cluster, pods[cluster.name]) for cluster in self.clusters}
+        ledgers = {cluster.name: _ledger(cluster, pods[cluster.name], self.fit) for cluster in self.clusters}
         for gang in self.running:
-            ledgers[gang.cluster].reserve(gang.name, gang.demand)
+            pod_sets = tuple(each.pods for each in gang.pods)
+            ledgers[gang.cluster].reserve(gang.name, Gang(gang.demand, pod_sets=pod_sets))
         return {cluster.name: _snapshot(cluster, ledgers[cluster.name]) for cluster in self.clusters}
 
 
-def _ledger(cluster: Cluster, pods: Iterable[Pod]) -> CapacityLedger:
-    ledger = CapacityLedger()
+def _ledger(cluster: Cluster, pods: Iterable[Pod], fit: FitMode) -> CapacityLedger:
+    ledger = CapacityLedger(fit)
     for node in cluster.nodes:
         ledger.set_node(node)
     for pod in pods:
