@@ -1,0 +1,64 @@
+"""The placer against a complete search: it never places what does not fit, and refuses little of what does."""
+
+from __future__ import annotations
+
+import random
+
+from dispatcher.core.model.gang import Assignment, Gang, PodSet
+from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleration
+from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode
+from dispatcher.core.scheduling.fit import fit
+from tests.unit.core.scheduling.exact import FreeNode, can_place, free_node, is_placement
+
+INSTANCES = 1500
+TAINT = Taint("team", "a", "NoSchedule")
+
+
+def random_node(chance: random.Random, at: int) -> Node:
+    return Node(
+        f"n{at}",
+        Resources({"cpu": chance.choice([2, 4, 8]), "nvidia.com/gpu": chance.choice([0, 0, 1, 2, 4])}),
+        taints=chance.choice([(), (), (), (TAINT,)]),
+        labels={"zone": chance.choice("ab"), "host": f"n{at}"},
+        most_pods=chance.choice([None, None, 2, 4]),
+    )
+
+
+def random_pod_set(chance: random.Random) -> PodSet:
+    requests = {"cpu": chance.choice([0, 1, 1, 2, 3, 4, 8]), "nvidia.com/gpu": chance.choice([0, 0, 0, 1, 2])}
+    return PodSet(
+        chance.randint(1, 4),
+        Resources(requests),
+        tolerations=chance.choice([(), (Toleration("team", "Exists"),)]),
+        nodes=chance.choice([NodeRequirements(), NodeRequirements(), NodeRequirements((("zone", "a"),))]),
+        apart=chance.choice([(), (), (), ("host",), ("zone",)]),
+        together=chance.choice([(), (), (), (), ("zone",)]),
+    )
+
+
+def limited(node: Node) -> FreeNode:
+    return FreeNode(node, node.allocatable, node.most_pods)
+
+
+def test_placements_hold_and_at_most_one_in_a_hundred_is_missed() -> None:
+    chance = random.Random(15)  # noqa: S311  # repeatable
+    possible = missed = 0
+    for _ in range(INSTANCES):
+        nodes = [random_node(chance, at) for at in range(chance.randint(2, 6))]
+        pod_sets = tuple(random_pod_set(chance) for _ in range(chance.randint(1, 3)))
+        ledger = CapacityLedger(FitMode.NODE)
+        for node in nodes:
+            ledger.set_node(node)
+        demand = sum((each.requests * each.count for each in pod_sets), start=NOTHING)
+        found = fit(Gang(demand, 0, pod_sets), ledger.snapshot())
+        free = [free_node(node) if node.most_pods is None else limited(node) for node in nodes]
+        if isinstance(found, Assignment):
+            placement = [tuple(name for name, pods in places for _ in range(pods)) for places in found.places]
+            assert is_placement(free, pod_sets, placement)
+            possible += 1
+        elif can_place(free, pod_sets):
+            possible += 1
+            missed += 1
+    assert possible > INSTANCES / 4
+    assert missed * 100 <= possible
