@@ -19,7 +19,8 @@ from typing import Final
 
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, TemplatePodSet, WrappedObject
 from dispatcher.api.spec_errors import SpecError, quoted
-from dispatcher.core.kinds.podsets import Kind, Pods, TemplateError, is_template_of, pod_set_at, pods_of
+from dispatcher.core.kinds.fields import TemplateError
+from dispatcher.core.kinds.podsets import Kind, Pods, is_template_of, pod_set_at, pods_of
 from dispatcher.core.kinds.registry import KINDS, UNDERIVABLE, may_make_pods
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.quantity import QuantityError, in_words, resource_amounts

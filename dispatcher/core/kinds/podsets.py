@@ -1,149 +1,21 @@
 """The pod sets of the known kinds, read from their templates.
 
 A `Kind` says where the pod templates of a kind are and how many pods are made of each; `registry` maps kinds to rows. A
-kind with no rules makes no pods; a kind that is not in the registry may make any number. `template_at` finds a template
-by a path that the author wrote. Templates have not passed the API server: defaults are absent, and a field may be
-missing, null or of another type; `TemplateError` names that field.
+kind with no rules makes no pods; a kind that is not in the registry may make any number. Templates have not passed the
+API server: `core.kinds.fields` reads them, and `TemplateError` names the field that is malformed.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
-from dispatcher.api.spec_errors import quoted
+from dispatcher.core.kinds.affinity import placement_of
+from dispatcher.core.kinds.fields import LARGEST_COUNT, Field, TemplateError, template_at
 from dispatcher.core.kinds.pod_requests import PodSpecError, pod_requests
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.nodes import Toleration
-
-LARGEST_COUNT: Final = 2**31 - 1
-"""Replicas and the like are int32 in every kind."""
-
-
-class TemplateError(ValueError):
-    """The pods of a wrapped object cannot be derived; `path` is inside the object."""
-
-    def __init__(self, path: str, problem: str) -> None:
-        super().__init__(f"{path}: {problem}")
-        self.path = path
-        self.problem = problem
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A value inside a wrapped object, with its path for error messages; absent and null are both None.
-
-    `key` is the last step to it, empty for the object itself and in lists.
-    """
-
-    value: object
-    path: str = ""
-    key: str = ""
-
-    def at(self, path: str) -> Field:
-        """Find the value at a dotted path below this one; it is None where any step is missing."""
-        field = self
-        for key in filter(None, path.split(".")):
-            field = field.child(key)
-        return field
-
-    def each(self, path: str) -> Iterator[Field]:
-        """Find the values at a dotted path, in which `*` stands for every element of a list or an object."""
-        before, star, after = path.partition("*")
-        start = self.at(before)
-        if not star:
-            yield start
-            return
-        for element in start.elements():
-            yield from element.each(after)
-
-    def integer(self, default: int) -> int:
-        """Read a count, at least 0 and at most what Kubernetes can store."""
-        if self.value is None:
-            return default
-        if isinstance(self.value, bool) or not isinstance(self.value, int):
-            raise TemplateError(self.path, "must be a whole number")
-        if not 0 <= self.value <= LARGEST_COUNT:
-            raise TemplateError(self.path, f"must be between 0 and {LARGEST_COUNT}")
-        return self.value
-
-    def flag(self) -> bool:
-        """Read a boolean; false if absent."""
-        if self.value is None or isinstance(self.value, bool):
-            return bool(self.value)
-        raise TemplateError(self.path, "must be true or false")
-
-    def text(self, default: str = "") -> str:
-        """Read a string that can be printed: the API server checks no template, and no database takes a NUL."""
-        if self.value is None:
-            return default
-        if not isinstance(self.value, str):
-            raise TemplateError(self.path, "must be a string")
-        if not self.value.isprintable():
-            raise TemplateError(self.path, "must have no control characters")
-        return self.value
-
-    def mapping(self) -> Mapping[str, Any]:
-        """Read an object; empty if absent."""
-        if self.value is None:
-            return {}
-        if not isinstance(self.value, Mapping):
-            raise TemplateError(self.path, "must be an object")
-        return self.value
-
-    def child(self, key: str) -> Field:
-        """Find the value of one key, which may contain dots."""
-        return Field(self.mapping().get(key), f"{self.path}.{key}" if self.path else key, key)
-
-    def elements(self) -> Iterator[Field]:
-        """Go through a list or an object; nothing if absent."""
-        if isinstance(self.value, list | tuple):
-            for index, value in enumerate(self.value):
-                yield Field(value, f"{self.path}[{index}]")
-        else:
-            for key in self.mapping():
-                yield Field(self.mapping()[key], f"{self.path}[{key[:60]!r}]", key)
-
-
-_STEP: Final = r"\.([^.\[\]]+)|\[([0-9]{1,9})\]"
-_PATH: Final = re.compile(rf"template(?:{_STEP})*")
-
-
-def template_at(wrapped: Mapping[str, Any], path: str) -> Field:
-    """Find the pod template at a path such as `template.spec.workerGroupSpecs[0].template`.
-
-    The leading `template` is the wrapped object itself, and the whole path for a bare Pod. Raises `TemplateError` if
-    the path is malformed or has no pod template.
-    """
-    if not _PATH.fullmatch(path):
-        raise TemplateError(path, "is no path such as template.spec.groups[0].template")
-    field = Field(wrapped)
-    for key, index in re.findall(_STEP, path):
-        field = _step(field, key, index)
-        if field.value is None:
-            raise TemplateError(path, f"leads to nothing at {quoted(key or int(index))}")
-    if not _is_pod_template(field):
-        raise TemplateError(path, "leads to something that is no pod template with containers")
-    return field
-
-
-def _step(field: Field, key: str, index: str) -> Field:
-    match field.value:
-        case Mapping() if key:
-            return field.child(key)
-        case list() | tuple() if index and int(index) < len(field.value):
-            return Field(field.value[int(index)], f"{field.path}[{index}]")
-    return Field(None)
-
-
-def _is_pod_template(field: Field) -> bool:
-    match field.value:
-        case {"spec": {"containers": [_, *_]}}:
-            return True
-    return False
-
 
 PodSpec: TypeAlias = Mapping[str, Any]
 Injection: TypeAlias = Callable[[PodSpec, Field, Field], PodSpec]
@@ -224,7 +96,7 @@ def is_template_of(kind: Kind, wrapped: Mapping[str, Any], path: str) -> bool:
 def pod_set_at(wrapped: Mapping[str, Any], path: str, count: int) -> PodSet:
     """The pod set of `count` pods of the template at this path; raises `TemplateError` if there is none."""
     template = template_at(wrapped, path)
-    return _shape(template.at("spec"), template.at("spec").mapping(), count)
+    return _shape(template, template.at("spec").mapping(), count, Field(wrapped))
 
 
 def _groups(rule: PodRule, root: Field) -> tuple[Field, ...]:
@@ -247,14 +119,25 @@ def _pod_set(rule: PodRule, group: Field, root: Field) -> PodSet:
     injected = pod_spec.mapping()
     for inject in rule.injections:
         injected = inject(injected, group, root)
-    return _shape(pod_spec, injected, rule.count(group))
+    return _shape(template, injected, rule.count(group), root)
 
 
-def _shape(pod_spec: Field, injected: PodSpec, count: int) -> PodSet:
+def _shape(template: Field, injected: PodSpec, count: int, root: Field) -> PodSet:
+    pod_spec = template.at("spec")
     try:
-        return PodSet(count, pod_requests(injected), _tolerations(pod_spec))
+        requests = pod_requests(injected)
     except PodSpecError as error:
         raise TemplateError(pod_spec.path, str(error)) from error
+    placement = placement_of(template, root)
+    return PodSet(
+        count,
+        requests,
+        _tolerations(pod_spec),
+        nodes=placement.nodes,
+        apart=placement.apart,
+        together=placement.together,
+        path=template.path,
+    )
 
 
 def _tolerations(pod_spec: Field) -> tuple[Toleration, ...]:

@@ -26,14 +26,43 @@ CONTAINER = {
     "restartPolicy": "Always",
     "resources": {"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"cpu": 2, "nvidia.com/gpu": 1}},
 }
-POD_TEMPLATE = {
+CONDITIONS = {"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["a100"]}]}
+POD_TERMS = [
+    {
+        "topologyKey": "kubernetes.io/hostname",
+        "labelSelector": {"matchLabels": {"app": "train"}, **CONDITIONS},
+        "namespaces": ["default"],
+        "namespaceSelector": CONDITIONS,
+        "matchLabelKeys": ["app"],
+        "mismatchLabelKeys": ["app"],
+    }
+]
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+AFFINITY = {
+    "nodeAffinity": {
+        REQUIRED: {
+            "nodeSelectorTerms": [
+                {
+                    **CONDITIONS,
+                    "matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}],
+                }
+            ]
+        }
+    },
+    "podAffinity": {REQUIRED: POD_TERMS},
+    "podAntiAffinity": {REQUIRED: POD_TERMS},
+}
+POD_TEMPLATE: dict[str, Any] = {
+    "metadata": {"labels": {"app": "train", "gpu": "a100"}},
     "spec": {
         "containers": [CONTAINER],
         "initContainers": [CONTAINER],
         "resources": {"requests": {"cpu": 1}, "limits": {"memory": "1Gi"}},
         "overhead": {"cpu": 1},
+        "nodeSelector": {"zone": "west"},
+        "affinity": AFFINITY,
         "tolerations": [{"key": "a", "operator": "Equal", "value": "b", "effect": "NoSchedule"}],
-    }
+    },
 }
 WORKERS = {"replicas": 2, "minReplicas": 1, "maxReplicas": 3, "numOfHosts": 2, "suspend": False}
 REPLICATED = {"replicas": 2, "template": POD_TEMPLATE}
@@ -44,6 +73,7 @@ RAY = {
     "autoscalerOptions": {"resources": {"requests": {"cpu": 1}}},
 }
 OBJECT = {
+    "metadata": {"name": "x", "namespace": "default", "labels": {"app": "train", "gpu": "a100"}},
     "spec": {
         **POD_TEMPLATE["spec"],
         "suspend": False,
@@ -69,7 +99,7 @@ OBJECT = {
             f"{framework}ReplicaSpecs": {"Master": REPLICATED, "Worker": REPLICATED}
             for framework in ("jax", "mpi", "paddle", "pytorch", "tf", "xgb")
         },
-    }
+    },
 }
 """Every field that any kind reads, in one object."""
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from dispatcher.core.kinds.podsets import Field, Pods, TemplateError, pods_of, template_at
+from dispatcher.core.kinds.fields import Field, TemplateError, template_at
+from dispatcher.core.kinds.podsets import Pods, pods_of
 from dispatcher.core.kinds.registry import KINDS
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.resources import Resources
@@ -140,7 +141,7 @@ def test_volcano_job_makes_the_replicas_of_its_tasks_which_have_no_default() -> 
             "kubeflow.org",
             "TFJob",
             {"tfReplicaSpecs": {"Worker": {"template": template(), "replicas": "2"}}},
-            "spec.tfReplicaSpecs['Worker'].replicas: must be a whole number",
+            "spec.tfReplicaSpecs.Worker.replicas: must be a whole number",
         ),
         (
             "leaderworkerset.x-k8s.io",

@@ -1,0 +1,232 @@
+"""What the pods of a template require of nodes and of each other: node selector, affinity and anti-affinity.
+
+Only required terms are read. Required pod affinity and anti-affinity count where the pods of the set match the term
+themselves, by the labels in their template. Not considered: terms about other pods, and about labels that are added at
+the creation of pods; host ports; volumes; topology spread. kube-scheduler checks them once the pods exist.
+A term that the API server would refuse raises `TemplateError`.
+Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/ and `ValidateNodeSelector`,
+`validatePodAffinityTerms` in Kubernetes' pkg/apis/core/validation.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from dispatcher.api.spec_errors import quoted
+from dispatcher.api.syntax import LONGEST_SUBDOMAIN, is_qualified_name
+from dispatcher.core.kinds.fields import Field, TemplateError
+from dispatcher.core.model.nodes import ANY_NODE, LabelRequirement, NodeOperator, NodeRequirements, NodeTerm
+
+MOST_TERMS: Final = 64
+"""Entries of one list of terms, and keys of one node selector.
+
+Like the other bounds: nodes are compared with every term, condition and value of a pod set, again for each gang with
+other requirements. People write a handful; tools that exclude nodes by name write some hundred values.
+"""
+MOST_CONDITIONS: Final = 256
+"""Conditions of all node terms of a template, and of one label selector."""
+MOST_VALUES: Final = 1024
+"""Values of all node terms of a template, and of one label selector."""
+LONGEST_VALUE: Final = LONGEST_SUBDOMAIN
+"""Characters of a value, which is a label's (at most 63) or the name of a node."""
+
+_REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
+_NAME: Final = "metadata.name"
+"""The only field of a node that `matchFields` takes."""
+_ON_PODS: Final = frozenset(NodeOperator) - {NodeOperator.GT, NodeOperator.LT}
+_ON_NAMES: Final = frozenset({NodeOperator.IN, NodeOperator.NOT_IN})
+_WHOLE_NUMBER: Final = re.compile("[+-]?[0-9]{1,19}")
+_INT64: Final = range(-(2**63), 2**63)
+_OF_ONE_TEMPLATE: Final = frozenset({"pod-template-hash", "controller-revision-hash"})
+"""Labels that controllers add with one value for all pods of a template."""
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """The fields of a `PodSet` that say on which nodes its pods may be; equal requirements are equal values."""
+
+    nodes: NodeRequirements = ANY_NODE
+    apart: tuple[str, ...] = ()
+    together: tuple[str, ...] = ()
+
+
+def placement_of(template: Field, wrapped: Field) -> Placement:
+    """Read the placement of a pod template in a wrapped object; raises `TemplateError` if a field is malformed."""
+    spec = template.at("spec")
+    affinity = spec.at("affinity")
+    pods = _Pods(template, wrapped)
+    return Placement(
+        nodes=NodeRequirements(
+            _selector(spec.at("nodeSelector")), _node_terms(affinity.at(f"nodeAffinity.{_REQUIRED}"))
+        ),
+        apart=pods.topologies(affinity.at(f"podAntiAffinity.{_REQUIRED}")),
+        together=pods.topologies(affinity.at(f"podAffinity.{_REQUIRED}")),
+    )
+
+
+def _selector(written: Field) -> tuple[tuple[str, str], ...]:
+    """The conditions of a node selector, sorted by key."""
+    labels = _labels(written)
+    if len(labels) > MOST_TERMS:
+        raise TemplateError(written.path, f"has {len(labels)} keys, and at most {MOST_TERMS} are taken")
+    return tuple(sorted(labels.items()))
+
+
+def _labels(written: Field) -> Mapping[str, str]:
+    for key in written.mapping():
+        _check_label_key(key, written.path)
+    return {key: _value(written.child(key)) for key in written.mapping()}
+
+
+def _node_terms(written: Field) -> tuple[NodeTerm, ...]:
+    """The terms of a required node affinity, of which one must hold; the API server requires at least one."""
+    if written.value is None:
+        return ()
+    listed = written.at("nodeSelectorTerms")
+    terms = {_node_term(each) for each in listed.entries(MOST_TERMS)}
+    if not terms:
+        raise TemplateError(listed.path, "must have at least one term")
+    conditions = [each for term in terms for each in (*term.labels, *term.names)]
+    _check_bounds(conditions, listed)
+    return tuple(sorted(terms, key=lambda term: (_order(term.labels), _order(term.names))))
+
+
+def _node_term(written: Field) -> NodeTerm:
+    """A term; without any condition it matches no node."""
+    by_labels = [_condition(each) for each in written.at("matchExpressions").entries(MOST_CONDITIONS)]
+    by_name = [_name_condition(each) for each in written.at("matchFields").entries(MOST_CONDITIONS)]
+    return NodeTerm(_distinct(by_labels), _distinct(by_name))
+
+
+def _name_condition(written: Field) -> LabelRequirement:
+    if written.at("key").text() != _NAME:
+        raise TemplateError(written.at("key").path, f"must be {_NAME}, the only field of nodes to match")
+    condition = _condition(written, _ON_NAMES)
+    if len(condition.values) != 1:
+        raise TemplateError(written.at("values").path, "must have exactly one name")
+    return condition
+
+
+def _condition(
+    written: Field, operators: frozenset[NodeOperator] = frozenset(NodeOperator)
+) -> LabelRequirement:
+    key = written.at("key").text()
+    _check_label_key(key, written.at("key").path)
+    operator = _operator(written.at("operator"), operators)
+    listed = written.at("values")
+    values = {_value(each) for each in listed.entries(MOST_VALUES)}
+    match operator:
+        case NodeOperator.IN | NodeOperator.NOT_IN if not values:
+            raise TemplateError(listed.path, f"must have a value for {operator}")
+        case NodeOperator.EXISTS | NodeOperator.DOES_NOT_EXIST if values:
+            raise TemplateError(listed.path, f"must be absent for {operator}")
+        case NodeOperator.GT | NodeOperator.LT:
+            return LabelRequirement(key, operator, (_whole_number(listed, operator),))
+    return LabelRequirement(key, operator, tuple(sorted(values)))
+
+
+def _operator(written: Field, operators: frozenset[NodeOperator]) -> NodeOperator:
+    text = written.text()
+    if text not in operators:
+        raise TemplateError(written.path, f"is none of {', '.join(sorted(operators))}: {quoted(text)}")
+    return NodeOperator(text)
+
+
+def _whole_number(listed: Field, operator: NodeOperator) -> str:
+    """The one operand of Gt or Lt, in its shortest spelling."""
+    values = [each.text() for each in listed.entries(MOST_VALUES)]
+    if len(values) == 1 and _WHOLE_NUMBER.fullmatch(values[0]) and int(values[0]) in _INT64:
+        return str(int(values[0]))
+    raise TemplateError(listed.path, f"must be one whole number in quotes for {operator}")
+
+
+def _value(written: Field) -> str:
+    text = written.text()
+    if len(text) > LONGEST_VALUE:
+        raise TemplateError(written.path, f"must be at most {LONGEST_VALUE} characters long")
+    return text
+
+
+def _check_label_key(key: str, path: str) -> None:
+    if not is_qualified_name(key):
+        raise TemplateError(path, f"must be a label's key such as example.com/gpu, not {quoted(key)}")
+
+
+def _check_bounds(conditions: Iterable[LabelRequirement], written: Field) -> None:
+    sizes = [len(each.values) for each in conditions]
+    if len(sizes) > MOST_CONDITIONS:
+        problem = f"has {len(sizes)} conditions, and at most {MOST_CONDITIONS} are taken"
+        raise TemplateError(written.path, problem)
+    if sum(sizes) > MOST_VALUES:
+        raise TemplateError(written.path, f"has {sum(sizes)} values, and at most {MOST_VALUES} are taken")
+
+
+def _distinct(conditions: Iterable[LabelRequirement]) -> tuple[LabelRequirement, ...]:
+    """The conditions sorted and each once: all must hold, so their order means nothing."""
+    return tuple(sorted(set(conditions), key=_order_of_condition))
+
+
+def _order(conditions: Iterable[LabelRequirement]) -> tuple[tuple[str, str, tuple[str, ...]], ...]:
+    return tuple(map(_order_of_condition, conditions))
+
+
+def _order_of_condition(condition: LabelRequirement) -> tuple[str, str, tuple[str, ...]]:
+    return condition.key, condition.operator, condition.values
+
+
+@dataclass(frozen=True, slots=True)
+class _Pods:
+    """The pods of one template: their own labels and namespace, by which terms about pods select them."""
+
+    template: Field
+    wrapped: Field
+
+    def topologies(self, written: Field) -> tuple[str, ...]:
+        """The topology keys of the terms that select these pods themselves; every term is checked."""
+        found = [(_topology(term), self._are_selected_by(term)) for term in written.entries(MOST_TERMS)]
+        return tuple(sorted({topology for topology, is_own in found if is_own}))
+
+    def _are_selected_by(self, term: Field) -> bool:
+        selector = term.at("labelSelector")
+        if selector.value is None:
+            return False  # no selector selects no pod, an empty one every pod
+        conditions = _label_conditions(selector)
+        labels = _labels(self.template.at("metadata.labels"))
+        by_labels = all(condition.matches(labels) for condition in conditions)
+        return by_labels and self._share_keys(term, labels) and self._are_in_namespace_of(term)
+
+    def _share_keys(self, term: Field, labels: Mapping[str, str]) -> bool:
+        """True if the term's `matchLabelKeys` have one value for all these pods, and no key must differ."""
+        same = {each.text() for each in term.at("matchLabelKeys").entries(MOST_CONDITIONS)}
+        differing = term.at("mismatchLabelKeys").entries(MOST_CONDITIONS)
+        return same <= {*labels, *_OF_ONE_TEMPLATE} and not differing
+
+    def _are_in_namespace_of(self, term: Field) -> bool:
+        """True if the term is about the pods' own namespace, as far as the object says which that is."""
+        own = self.wrapped.at("metadata.namespace").text()
+        listed = {each.text() for each in term.at("namespaces").entries(MOST_CONDITIONS)}
+        selector = term.at("namespaceSelector")
+        is_listed = bool(own) and own in listed
+        if selector.value is None:
+            return is_listed or not listed
+        selects_every_namespace = not _label_conditions(selector)
+        return is_listed or selects_every_namespace
+
+
+def _topology(term: Field) -> str:
+    key = term.at("topologyKey")
+    _check_label_key(key.text(), key.path)
+    return key.text()
+
+
+def _label_conditions(selector: Field) -> tuple[LabelRequirement, ...]:
+    """The conditions of a label selector."""
+    labels = _labels(selector.at("matchLabels"))
+    listed = selector.at("matchExpressions")
+    conditions = [_condition(each, _ON_PODS) for each in listed.entries(MOST_CONDITIONS)]
+    _check_bounds(conditions, listed)
+    exact = [LabelRequirement(key, NodeOperator.IN, (value,)) for key, value in labels.items()]
+    return (*exact, *conditions)
