@@ -3,7 +3,8 @@
 DispatcherError
 ├── SettingsError           what the operator configured cannot work
 ├── CommandFailed           what a person asked for on the command line was not done
-│   └── TryAgain            it may be done in a moment
+│   ├── TryAgain            it may be done in a moment
+│   └── InvalidManifest     a file cannot be read, or an object in it
 ├── StoreError              Postgres
 │   ├── Fenced              this process is no longer the leader: nothing was written
 │   ├── StoreUnavailable    the database did not answer; the outcome of a write is unknown
@@ -52,6 +53,12 @@ class TryAgain(CommandFailed):
     """The database could not be reached or took too long; the same command may work later."""
 
     exit_code = 3
+
+
+class InvalidManifest(CommandFailed):
+    """A file with manifests is malformed; the message names the file, the object and the field."""
+
+    exit_code = 2
 
 
 class IllegalTransition(DispatcherError):

@@ -19,7 +19,7 @@ from typing import Final
 
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, TemplatePodSet, WrappedObject
 from dispatcher.api.spec_errors import SpecError, quoted
-from dispatcher.core.kinds.fields import TemplateError
+from dispatcher.core.kinds.fields import Field, TemplateError, template_at
 from dispatcher.core.kinds.podsets import Kind, Pods, is_template_of, pod_set_at, pods_of
 from dispatcher.core.kinds.registry import KINDS, UNDERIVABLE, may_make_pods
 from dispatcher.core.model.gang import Gang, PodSet
@@ -57,12 +57,16 @@ class Charge:
 
 
 @dataclass(frozen=True, slots=True)
-class _Part:
-    """The part of one wrapped object; `claimed` is its declared total, charged or not."""
+class Part:
+    """The part of one wrapped object in a gang; `claimed` is its declared total, charged or not.
+
+    `templates` are the templates of the pod sets; there are none where the declaration takes their place.
+    """
 
     gang: Gang
     claimed: Resources = NOTHING
     warning: str = ""
+    templates: tuple[Field, ...] = ()
 
 
 def gang_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER) -> Gang:
@@ -72,13 +76,18 @@ def gang_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER) -> Gang:
 
 def charge_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER) -> Charge:
     """The charge of a gang by `rule`; raises `DemandError` if the demand cannot be derived."""
-    parts = [_part(wrapped, spec, rule) for wrapped in spec.wrapped]
+    parts = parts_of(spec, rule)
     gangs = [part.gang for part in parts]
     demand = _total((gang.demand, 1) for gang in gangs)
     pods = spec.min_available or sum(gang.pods for gang in gangs)
     _check_sizes(demand.highest(_total((part.claimed, 1) for part in parts)), pods)
     gang = Gang(demand, pods, tuple(pod_set for gang in gangs for pod_set in gang.pod_sets))
     return Charge(gang, tuple(part.warning for part in parts if part.warning))
+
+
+def parts_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER) -> tuple[Part, ...]:
+    """The part of each wrapped object, in their order; raises `DemandError` as `charge_of` does."""
+    return tuple(_part(wrapped, spec, rule) for wrapped in spec.wrapped)
 
 
 def pods_by_item(spec: AppWrapperSpec) -> tuple[int, ...]:
@@ -93,18 +102,22 @@ def _pods_or_none(wrapped: WrappedObject, spec: AppWrapperSpec) -> int:
         return 0  # admitted by an earlier release
 
 
-def _part(wrapped: WrappedObject, spec: AppWrapperSpec, rule: Rule) -> _Part:
+def _part(wrapped: WrappedObject, spec: AppWrapperSpec, rule: Rule) -> Part:
     """The part of one wrapped object."""
     if wrapped.pod_sets:
-        return _Part(_gang(_pointed_out(wrapped, spec)))
+        return _of_pods(_pointed_out(wrapped, spec))
     if wrapped.declared is None:
-        return _Part(_gang(_derived(wrapped, spec)))
+        return _of_pods(_derived(wrapped, spec))
     if not wrapped.declared and rule is Rule.TRUSTED:
-        return _Part(Gang())
+        return Part(Gang())
     return _declared_part(wrapped, spec, rule)
 
 
-def _declared_part(wrapped: WrappedObject, spec: AppWrapperSpec, rule: Rule) -> _Part:
+def _of_pods(pods: Pods) -> Part:
+    return Part(_gang(pods), templates=pods.templates)
+
+
+def _declared_part(wrapped: WrappedObject, spec: AppWrapperSpec, rule: Rule) -> Part:
     """The part of an object with a declaration, compared with its template."""
     path = f"{spec.path_of(wrapped)}.custompodresources"
     declared = tuple(_declared(one, f"{path}[{index}]") for index, one in enumerate(wrapped.declared or ()))
@@ -112,7 +125,7 @@ def _declared_part(wrapped: WrappedObject, spec: AppWrapperSpec, rule: Rule) -> 
     found = _found(wrapped, declared, spec)
     if found is None:
         stand_ins = tuple(pod_set for pod_set in declared if pod_set.count)
-        return _Part(_gang(_all_members(stand_ins)), claimed)
+        return Part(_gang(_all_members(stand_ins)), claimed)
     derived, makes_pods = _gang(found).demand, may_make_pods(wrapped.group, wrapped.kind)
     larger = claimed.highest(derived) if makes_pods else NOTHING
     charged = claimed if rule is Rule.TRUSTED else larger
@@ -121,7 +134,7 @@ def _declared_part(wrapped: WrappedObject, spec: AppWrapperSpec, rule: Rule) -> 
         warning = f"{path}: a {wrapped.kind} makes no pods, so nothing is charged for it"
     elif derived and claimed != derived:  # a suspended object may declare its later demand
         warning = f"{path}: {_differing(claimed, derived)}; {_HOW_CHARGED[rule]} is charged"
-    return _Part(Gang(charged, found.members, found.sets), claimed, warning)
+    return Part(Gang(charged, found.members, found.sets), claimed, warning, found.templates)
 
 
 _HOW_CHARGED: Final = {Rule.LARGER: "the larger", Rule.TRUSTED: "what is declared"}
@@ -158,8 +171,8 @@ def _gang(pods: Pods) -> Gang:
     return Gang(demand, pods.members, pods.sets)
 
 
-def _all_members(pod_sets: tuple[PodSet, ...]) -> Pods:
-    return Pods(pod_sets, sum(pod_set.count for pod_set in pod_sets))
+def _all_members(pod_sets: tuple[PodSet, ...], templates: tuple[Field, ...] = ()) -> Pods:
+    return Pods(pod_sets, sum(pod_set.count for pod_set in pod_sets), templates)
 
 
 def _derived(wrapped: WrappedObject, spec: AppWrapperSpec) -> Pods:
@@ -184,7 +197,8 @@ def _pointed_out(wrapped: WrappedObject, spec: AppWrapperSpec) -> Pods:
         problem = f"has {len(wrapped.pod_sets)} entries, and at most {_MOST_POD_SETS} are taken"
         raise DemandError(path, problem, "Spread them over several components")
     pod_sets = tuple(_at(one, wrapped, f"{path}[{index}]") for index, one in enumerate(wrapped.pod_sets))
-    declared = _all_members(tuple(pod_set for pod_set in pod_sets if pod_set.count))
+    templates = tuple(template_at(wrapped.template, one.path) for one in wrapped.pod_sets if one.replicas)
+    declared = _all_members(tuple(pod_set for pod_set in pod_sets if pod_set.count), templates)
     kind = KINDS.get((wrapped.group, wrapped.kind))
     if kind is None:
         return declared
@@ -220,7 +234,7 @@ def _agreed(declared: Pods, kind: Kind, wrapped: WrappedObject, spec: AppWrapper
     """The derived pods, which must equal the declared ones; a suspended object reserves the declared ones."""
     found = _derived(wrapped, spec)
     if kind.is_suspended(wrapped.template):
-        return Pods(declared.sets)
+        return Pods(declared.sets, templates=declared.templates)
     if declared.members not in {found.members, sum(pod_set.count for pod_set in found.sets)}:
         problem = (
             f"counts {declared.members} pods, but {_named(wrapped)} written like this makes {found.members}"

@@ -8,7 +8,7 @@ API server: `core.kinds.fields` reads them, and `TemplateError` names the field 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from dispatcher.core.kinds.affinity import placement_of
@@ -63,10 +63,11 @@ class Kind:
 
 @dataclass(frozen=True, slots=True)
 class Pods:
-    """The pods of one wrapped object: its pod sets, and how many of the pods the gang waits for."""
+    """The pods of one wrapped object: its pod sets, how many of the pods the gang waits for, and their templates."""
 
     sets: tuple[PodSet, ...] = ()
     members: int = 0
+    templates: tuple[Field, ...] = field(default=(), compare=False)
 
 
 def pods_of(kind: Kind, wrapped: Mapping[str, Any]) -> Pods:
@@ -74,10 +75,16 @@ def pods_of(kind: Kind, wrapped: Mapping[str, Any]) -> Pods:
     if kind.is_suspended(wrapped):
         return Pods()
     root = Field(wrapped)
-    found = [(rule, _pod_set(rule, group, root)) for rule in kind.rules for group in _groups(rule, root)]
+    found = [
+        (rule, template, _pod_set(rule, template, group, root))
+        for rule in kind.rules
+        for group in _groups(rule, root)
+        for template in (_template(rule, group),)
+    ]
     return Pods(
-        sets=tuple(pod_set for _, pod_set in found if pod_set.count),
-        members=sum(pod_set.count for rule, pod_set in found if rule.members),
+        sets=tuple(pod_set for *_, pod_set in found if pod_set.count),
+        members=sum(pod_set.count for rule, _, pod_set in found if rule.members),
+        templates=tuple(template for _, template, pod_set in found if pod_set.count),
     )
 
 
@@ -108,10 +115,12 @@ def _groups(rule: PodRule, root: Field) -> tuple[Field, ...]:
     return groups
 
 
-def _pod_set(rule: PodRule, group: Field, root: Field) -> PodSet:
+def _template(rule: PodRule, group: Field) -> Field:
     template = group.at(rule.template)
-    if template.value is None and rule.otherwise:
-        template = rule.otherwise(group)
+    return rule.otherwise(group) if template.value is None and rule.otherwise else template
+
+
+def _pod_set(rule: PodRule, template: Field, group: Field, root: Field) -> PodSet:
     pod_spec = template.at("spec")
     containers = pod_spec.at("containers")
     if not (isinstance(containers.value, list | tuple) and containers.value):

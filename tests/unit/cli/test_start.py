@@ -58,6 +58,11 @@ def test_command_that_needs_no_cluster_imports_nothing_for_one(words: list[str])
     assert imported(PARSED.format(words=", ".join(map(repr, words)))) == TYPER
 
 
+def test_demand_imports_only_what_reads_a_file() -> None:
+    words = ["demand", "-f", "/dev/null"]
+    assert imported(PARSED.format(words=", ".join(map(repr, words)))) == {*TYPER, "yaml"}
+
+
 def test_help_imports_none_of_them() -> None:
     assert imported(PARSED.format(words="'--help'")) == set()
 

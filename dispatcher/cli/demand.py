@@ -1,0 +1,151 @@
+"""`dispatcher demand`: what the pods of manifests will request, from the files alone.
+
+Neither a cluster nor the database is asked. All files are read before anything is printed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from dispatcher.cli.examples import examples
+from dispatcher.cli.options import Format, Output
+from dispatcher.cli.tables import table
+
+if TYPE_CHECKING:
+    from dispatcher.core.kinds.breakdown import Breakdown
+    from dispatcher.core.model.gang import PodSet
+    from dispatcher.core.model.resources import Resources
+
+commands = typer.Typer()
+
+_HEADINGS: Final = ("OBJECT", "POD SET", "PODS", "REQUESTS PER POD", "NODES")
+"""The last is shown in wide output."""
+_EXIT_CODES: Final = "\n".join(
+    (
+        "\b",
+        "Exit codes:",
+        "  0  the demand of every object is known",
+        "  2  wrong usage, or a file with an object whose demand cannot be derived; nothing is printed then",
+        "",
+    )
+)
+
+Files = Annotated[
+    list[typer.FileBinaryRead],
+    typer.Option(
+        "--filename",
+        "-f",
+        metavar="FILE",
+        help="YAML or JSON with AppWrappers or with objects that they wrap; - reads stdin. Repeatable.",
+        show_default=False,
+    ),
+]
+
+
+@commands.command(
+    epilog="\n".join(
+        (
+            examples(
+                "dispatcher demand -f train.yaml",
+                "kubectl get rayjob train -o yaml | kubectl aw demand -f -",
+                "dispatcher demand -f train.yaml -o json | jq '.[].total.requests'",
+            ),
+            _EXIT_CODES,
+        )
+    )
+)
+def demand(filename: Files, output: Format = None) -> None:
+    """Show what the pods of AppWrappers, jobs and clusters will request, pod set by pod set, with the total.
+
+    Only the files are read: no cluster, no database. Containers that operators add are counted. What depends on a
+    cluster is named on stderr: the overhead of a RuntimeClass, the defaults of a LimitRange, the devices of resource
+    claims. In JSON cpu is in milli-units, everything else in base units. docs/demand.md has the rules.
+    """
+    from dispatcher.cli.manifests import LARGEST_FILE, objects_in
+    from dispatcher.cli.query import note
+
+    found = []
+    for file in filename:
+        name = getattr(file, "name", "<stdin>")
+        found += [_breakdown(name, raw) for raw in objects_in(name, file.read(LARGEST_FILE + 1))]
+    if output is Output.JSON:
+        from dispatcher.cli.output import dumped
+
+        typer.echo(dumped([_as_value(each) for each in found]))
+        return
+    typer.echo(_as_table(found, is_wide=output is Output.WIDE))
+    for each in found:
+        for sentence in (*each.warnings, *each.unknown):
+            note(f"{each.kind}/{each.name}: {sentence}")
+
+
+def _breakdown(file: str, raw: dict[str, Any]) -> Breakdown:
+    from dispatcher.api.spec_errors import SpecError
+    from dispatcher.core.kinds.breakdown import breakdown_of
+    from dispatcher.errors import InvalidManifest
+    from dispatcher.text import name_of, one_line
+
+    try:
+        return breakdown_of(raw)
+    except SpecError as error:
+        metadata = raw.get("metadata")
+        name = name_of(metadata.get("name")) if isinstance(metadata, dict) else ""
+        title = f"{name_of(raw.get('kind')) or 'an object without a kind'}{name and f'/{name}'}"
+        raise InvalidManifest(one_line(f"{file}: {title}: {error}")) from error
+
+
+def _as_value(found: Breakdown) -> dict[str, Any]:
+    return {
+        "kind": found.kind,
+        "name": found.name,
+        "podSets": [_pod_set_as_value(each) for each in found.pod_sets],
+        "total": {"pods": found.pods, "requests": dict(found.demand)},
+        "warnings": list(found.warnings),
+        "unknown": list(found.unknown),
+    }
+
+
+def _pod_set_as_value(pod_set: PodSet) -> dict[str, Any]:
+    constraints = {
+        "nodes": str(pod_set.nodes),
+        "apart": list(pod_set.apart),
+        "together": list(pod_set.together),
+    }
+    return {
+        "path": pod_set.path,
+        "count": pod_set.count,
+        "requests": dict(pod_set.requests),
+        **{key: value for key, value in constraints.items() if value},
+    }
+
+
+def _as_table(found: list[Breakdown], *, is_wide: bool) -> str:
+    columns = len(_HEADINGS) if is_wide else len(_HEADINGS) - 1
+    rows = [row[:columns] for each in found for row in _rows(each)]
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() and not is_wide else None
+    return table(_HEADINGS[:columns], rows, width)
+
+
+def _rows(found: Breakdown) -> list[tuple[str, ...]]:
+    title = f"{found.kind}/{found.name}"
+    pod_sets = [
+        (title, each.path, str(each.count), _in_words(each.requests), _constraints(each))
+        for each in found.pod_sets
+    ]
+    return [*pod_sets, (title, "total", str(found.pods), _in_words(found.demand), "")]
+
+
+def _in_words(requests: Resources) -> str:
+    from dispatcher.core.model.quantity import in_words
+
+    return ", ".join(f"{name}: {in_words(name, amount)}" for name, amount in sorted(requests.items()))
+
+
+def _constraints(pod_set: PodSet) -> str:
+    apart = f"apart by {', '.join(pod_set.apart)}" if pod_set.apart else ""
+    together = f"together by {', '.join(pod_set.together)}" if pod_set.together else ""
+    return "; ".join(filter(None, (str(pod_set.nodes), apart, together)))

@@ -1,0 +1,162 @@
+"""The demand of one manifest, pod set by pod set: of an AppWrapper, or of a single object that one could wrap.
+
+Needs no cluster and no queue. `unknown` names the requests that depend on a cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from dispatcher.api.appwrapper import AppWrapperSpec, WrappedObject, parse_spec
+from dispatcher.api.names import APPWRAPPER_KIND, PLURALS
+from dispatcher.api.spec_errors import SpecError, quoted
+from dispatcher.api.validation import check_template
+from dispatcher.core.kinds.demand import Part, charge_of, parts_of
+from dispatcher.core.kinds.fields import Field, TemplateError
+from dispatcher.core.kinds.registry import KINDS
+from dispatcher.core.kinds.uncounted import unknowns
+from dispatcher.core.model.gang import PodSet
+from dispatcher.core.model.resources import Resources
+
+_DEFAULT_NAMESPACE: Final = "default"
+_OF_OBJECTS: Final = ("metadata.namespace",)
+_OF_APPWRAPPERS: Final = (
+    *_OF_OBJECTS,
+    "spec.resources.GenericItems.*.generictemplate.metadata.namespace",
+    "spec.components.*.template.metadata.namespace",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Breakdown:
+    """The pod sets of a manifest and their total; `demand` is what is charged.
+
+    `pods` counts all pods, also those that the gang does not wait for. In an AppWrapper the path of a pod set begins
+    with the wrapped object, such as `RayCluster/train:spec.headGroupSpec.template`. `warnings` are sentences about
+    the manifest, `unknown` about requests that depend on a cluster.
+    """
+
+    kind: str
+    name: str
+    pod_sets: tuple[PodSet, ...]
+    demand: Resources
+    warnings: tuple[str, ...] = ()
+    unknown: tuple[str, ...] = ()
+
+    @property
+    def pods(self) -> int:
+        """The number of pods of all pod sets."""
+        return sum(pod_set.count for pod_set in self.pod_sets)
+
+
+def is_appwrapper(raw: Mapping[str, Any]) -> bool:
+    """True for an AppWrapper, in any group and version."""
+    group = str(raw.get("apiVersion")).partition("/")[0]
+    return raw.get("kind") == APPWRAPPER_KIND and group in PLURALS
+
+
+def breakdown_of(raw: Mapping[str, Any]) -> Breakdown:
+    """The breakdown of a manifest; raises `SpecError` with a path inside it if the demand cannot be derived."""
+    return _of_appwrapper(raw) if is_appwrapper(raw) else _of_single(raw)
+
+
+def _of_appwrapper(raw: Mapping[str, Any]) -> Breakdown:
+    name = _name(_object(raw, "metadata"))
+    spec = parse_spec(_object(raw, "spec"), namespace=_namespace(raw, _OF_APPWRAPPERS))
+    parts, charge = parts_of(spec), charge_of(spec)
+    wrapped_parts = list(zip(spec.wrapped, parts, strict=True))
+    return Breakdown(
+        APPWRAPPER_KIND,
+        name,
+        tuple(_named(each, wrapped) for wrapped, part in wrapped_parts for each in part.gang.pod_sets),
+        charge.gang.demand,
+        warnings=(
+            *charge.warnings,
+            *(f"{_title(each)} {_IS_SUSPENDED}" for each in spec.wrapped if _is_suspended(each)),
+        ),
+        unknown=tuple(
+            f"{_title(wrapped)}:{each}" for wrapped, part in wrapped_parts for each in _unknowns(part)
+        ),
+    )
+
+
+def _of_single(raw: Mapping[str, Any]) -> Breakdown:
+    """The breakdown of an object as if it were wrapped; its paths begin at the object."""
+    try:
+        check_template(raw, "", _namespace(raw, _OF_OBJECTS))
+    except SpecError as error:
+        raise SpecError(error.path.lstrip("."), error.problem, error.remedy) from error
+    single = WrappedObject(0, raw)
+    if (single.group, single.kind) not in KINDS:
+        raise SpecError("kind", f"{_UNKNOWN} {quoted(single.kind)}", _DECLARE)
+    spec = AppWrapperSpec((single,))
+    try:
+        (part,), charge = parts_of(spec), charge_of(spec)
+    except SpecError as error:
+        path = error.path.removeprefix(f"{spec.template_path_of(single)}.")
+        raise SpecError(path, error.problem, "Correct the template") from error
+    return Breakdown(
+        single.kind,
+        single.name or f"{single.generate_name}*",
+        charge.gang.pod_sets,
+        charge.gang.demand,
+        warnings=(f"it {_IS_SUSPENDED}",) if _is_suspended(single) else (),
+        unknown=tuple(_unknowns(part)),
+    )
+
+
+_UNKNOWN: Final = "no template says what the pods ask for of a"
+_DECLARE: Final = "Wrap it in an AppWrapper that declares its pods"
+_IS_SUSPENDED: Final = "is suspended: it makes no pods until it is resumed"
+
+
+def _named(pod_set: PodSet, wrapped: WrappedObject) -> PodSet:
+    """The pod set with the wrapped object in its path."""
+    return replace(pod_set, path=":".join(filter(None, (_title(wrapped), pod_set.path))))
+
+
+def _title(wrapped: WrappedObject) -> str:
+    return f"{wrapped.kind}/{wrapped.name or f'{wrapped.generate_name}*'}"
+
+
+def _unknowns(part: Part) -> Iterator[str]:
+    for template in part.templates:
+        yield from unknowns(template)
+
+
+def _is_suspended(wrapped: WrappedObject) -> bool:
+    kind = KINDS.get((wrapped.group, wrapped.kind))
+    try:
+        return kind is not None and kind.is_suspended(wrapped.template)
+    except TemplateError:
+        return False  # its declaration takes the place of the template
+
+
+def _namespace(raw: Mapping[str, Any], paths: tuple[str, ...]) -> str:
+    """The namespace that the manifest names first; people also give it on the command line of kubectl."""
+    for path in paths:
+        try:
+            named = next(filter(None, (each.text() for each in Field(raw).each(path))), "")
+        except TemplateError:
+            continue  # the parser refuses it with its path
+        if named:
+            return named
+    return _DEFAULT_NAMESPACE
+
+
+def _object(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = raw.get(key)
+    if not isinstance(value, Mapping):
+        raise SpecError(key, f"must be an object, not {quoted(value)}", "Write an AppWrapper")
+    return value
+
+
+def _name(metadata: Mapping[str, Any]) -> str:
+    name = metadata.get("name") or f"{metadata.get('generateName') or ''}*"
+    if not isinstance(name, str) or not name.isprintable() or name == "*":
+        raise SpecError(
+            "metadata.name", f"is not a name: {quoted(metadata.get('name'))}", "Name the AppWrapper"
+        )
+    return name

@@ -1,0 +1,463 @@
+"""`dispatcher demand`: totals of KubeRay's samples, the form of its output, and how it refuses a file."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from dispatcher.__main__ import plugin
+from tests.commands import Ran, Run, runner
+
+GIB = 2**30
+MIB = 2**20
+
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def demand(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `dispatcher demand …`."""
+    return runner(monkeypatch, capsys, "demand")
+
+
+@pytest.fixture(autouse=True)
+def _no_database(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("DISPATCHER_DATABASE_URL", raising=False)
+
+
+def template(*requests: Json, **spec: object) -> Json:
+    containers = [
+        {"name": f"c{index}", "resources": {"requests": each}} for index, each in enumerate(requests)
+    ]
+    return {"spec": {"containers": containers, **spec}}
+
+
+def group(requests: Json, **fields: object) -> Json:
+    return {"groupName": "small", "template": template(requests), **fields}
+
+
+def cluster(head: Json, *groups: Json, **fields: object) -> Json:
+    return {"headGroupSpec": {"template": head}, "workerGroupSpecs": list(groups), **fields}
+
+
+def obj(api_version: str, kind: str, spec: object, name: str = "x", **metadata: object) -> Json:
+    return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
+
+
+def ray_cluster(head: Json, *groups: Json, **fields: object) -> Json:
+    return obj("ray.io/v1", "RayCluster", cluster(head, *groups, **fields))
+
+
+def ray_job(ray_cluster_spec: Json, **fields: object) -> Json:
+    return obj("ray.io/v1", "RayJob", {"rayClusterSpec": ray_cluster_spec, **fields})
+
+
+def ray_service(config: Json) -> Json:
+    return obj("ray.io/v1", "RayService", {"rayClusterConfig": config})
+
+
+def job(name: str = "train", requests: Json | None = None, **spec: object) -> Json:
+    own = {"cpu": 1, "memory": "1Gi"} if requests is None else requests
+    return obj("batch/v1", "Job", {"template": template(own), **spec}, name)
+
+
+def appwrapper(*items: Json, name: str = "gang", **metadata: object) -> Json:
+    spec = {"resources": {"GenericItems": list(items)}}
+    return obj("workload.codeflare.dev/v1beta1", "AppWrapper", spec, name, **metadata)
+
+
+def item(wrapped: Json, *declared: Json) -> Json:
+    return {"generictemplate": wrapped, **({"custompodresources": list(declared)} if declared else {})}
+
+
+async def shown(demand: Run, *documents: object) -> Any:  # noqa: ANN401  # JSON
+    ran = await demand("-f", "-", "-o", "json", stdin=yaml.safe_dump_all(documents))
+    assert (ran.code, ran.err) == (0, "")
+    return json.loads(ran.out)
+
+
+HEAD = template({"cpu": 1, "memory": "2Gi"})
+WORKER = {"cpu": 1, "memory": "1Gi"}
+TPU_HEAD = template({"cpu": "8", "ephemeral-storage": "10Gi", "memory": "40G"})
+TPU = {"cpu": "1", "ephemeral-storage": "10Gi", "google.com/tpu": "4", "memory": "40G"}
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "pods", "requests"),
+    [
+        pytest.param(
+            ray_cluster(template({"cpu": 1, "memory": "5Gi"}), group(WORKER, replicas=1, minReplicas=1)),
+            2,
+            {"cpu": 2000, "memory": 6442450944},
+            id="ray-cluster.sample",
+        ),
+        pytest.param(
+            ray_cluster(HEAD, group(WORKER, replicas=0, maxReplicas=10), enableInTreeAutoscaling=True),
+            1,
+            {"cpu": 1500, "memory": 2684354560},
+            id="ray-cluster.autoscaler",
+        ),
+        pytest.param(
+            ray_cluster(template({"cpu": 1, "memory": "2Gi"}, {"cpu": "100m", "memory": "128Mi"})),
+            1,
+            {"cpu": 1100, "memory": 2281701376},
+            id="ray-cluster.fluentbit",
+        ),
+        pytest.param(
+            ray_cluster(HEAD, group(WORKER, replicas=1, minReplicas=0, maxReplicas=10)),
+            2,
+            {"cpu": 2000, "memory": 3221225472},
+            id="ray-cluster.overwrite-command",
+        ),
+        pytest.param(
+            ray_cluster(TPU_HEAD, group(TPU, replicas=1, minReplicas=1, maxReplicas=1, numOfHosts=2)),
+            3,
+            {"cpu": 10000, "memory": 120000000000, "google.com/tpu": 8, "ephemeral-storage": 32212254720},
+            id="ray-cluster.tpu-v4-multihost",
+        ),
+        pytest.param(
+            ray_job(cluster(HEAD, group({"cpu": "200m"}, replicas=1, minReplicas=1, maxReplicas=5))),
+            3,
+            {"cpu": 1700, "memory": 2625634304},
+            id="ray-job.sample",
+        ),
+        pytest.param(
+            ray_job(cluster(HEAD, group(WORKER, replicas=1)), submissionMode="InteractiveMode"),
+            2,
+            {"cpu": 2000, "memory": 3221225472},
+            id="ray-job.interactive-mode",
+        ),
+        pytest.param(
+            ray_job(
+                cluster(
+                    template({"cpu": 1, "memory": "4Gi"}),
+                    group({"cpu": 3, "memory": "4Gi"}, replicas=2, minReplicas=1, maxReplicas=5),
+                )
+            ),
+            4,
+            {"cpu": 7500, "memory": 13094617088},
+            id="ray-job.pytorch-mnist",
+        ),
+        pytest.param(
+            ray_service(
+                cluster(
+                    template({"cpu": 2, "memory": "32Gi"}),
+                    group({"cpu": 24, "memory": "500Gi", "nvidia.com/gpu": 8}, replicas=2, minReplicas=2),
+                )
+            ),
+            3,
+            {"cpu": 50000, "memory": 1108101562368, "nvidia.com/gpu": 16},
+            id="ray-service.deepseek",
+        ),
+        pytest.param(
+            ray_service(
+                cluster(HEAD, group(WORKER, minReplicas=0, maxReplicas=4), enableInTreeAutoscaling=True)
+            ),
+            1,
+            {"cpu": 1500, "memory": 2684354560},
+            id="ray-service.incremental-upgrade",
+        ),
+        pytest.param(
+            ray_cluster(HEAD, group(WORKER, replicas=7, maxReplicas=2, numOfHosts=3)),
+            7,
+            {"cpu": 7000, "memory": 8 * GIB},
+            id="replicas-between-the-bounds-times-hosts",
+        ),
+        pytest.param(
+            ray_cluster(
+                HEAD,
+                enableInTreeAutoscaling=True,
+                autoscalerOptions={"resources": {"requests": {"cpu": "100m"}}},
+            ),
+            1,
+            {"cpu": 1100, "memory": 2 * GIB},
+            id="resources-of-the-autoscaler-replaced",
+        ),
+        pytest.param(
+            ray_job(cluster(HEAD), submissionMode="SidecarMode"),
+            1,
+            {"cpu": 1500, "memory": 2 * GIB + 200 * MIB},
+            id="submitter-in-the-head",
+        ),
+        pytest.param(
+            ray_job(cluster(HEAD), submitterPodTemplate=template({"cpu": 2})),
+            2,
+            {"cpu": 3000, "memory": 2 * GIB},
+            id="submitter-of-the-author",
+        ),
+        pytest.param(
+            ray_cluster(HEAD, gcsFaultToleranceOptions={"redisAddress": "redis:6379"}),
+            1,
+            {"cpu": 1000, "memory": 2 * GIB},
+            id="redis-cleanup-starts-when-the-cluster-is-gone",
+        ),
+    ],
+)
+async def test_total_is_that_of_the_pods_that_kuberay_makes(
+    demand: Run, wrapped: Json, pods: int, requests: Json
+) -> None:
+    (single, wrapping) = await shown(demand, wrapped, appwrapper(item(wrapped)))
+    assert single["total"] == wrapping["total"] == {"pods": pods, "requests": requests}
+
+
+async def test_json_has_an_entry_for_each_object(demand: Run) -> None:
+    worker = group(WORKER, replicas=2)
+    worker["template"]["spec"] |= {"nodeSelector": {"gpu": "a100"}, "runtimeClassName": "kata"}
+    found = await shown(demand, ray_cluster(HEAD, worker), obj("v1", "ConfigMap", None, "settings"))
+    assert found == [
+        {
+            "kind": "RayCluster",
+            "name": "x",
+            "podSets": [
+                {
+                    "path": "spec.headGroupSpec.template",
+                    "count": 1,
+                    "requests": {"cpu": 1000, "memory": 2 * GIB},
+                },
+                {
+                    "path": "spec.workerGroupSpecs[0].template",
+                    "count": 2,
+                    "requests": {"cpu": 1000, "memory": GIB},
+                    "nodes": "gpu=a100",
+                },
+            ],
+            "total": {"pods": 3, "requests": {"cpu": 3000, "memory": 4 * GIB}},
+            "warnings": [],
+            "unknown": [
+                'spec.workerGroupSpecs[0].template.spec.runtimeClassName: the RuntimeClass "kata" may add its '
+                "overhead to every pod"
+            ],
+        },
+        {
+            "kind": "ConfigMap",
+            "name": "settings",
+            "podSets": [],
+            "total": {"pods": 0, "requests": {}},
+            "warnings": [],
+            "unknown": [],
+        },
+    ]
+
+
+async def test_paths_in_an_appwrapper_name_the_wrapped_object(demand: Run) -> None:
+    pod = {**obj("v1", "Pod", None), **template({"cpu": 1, "memory": 1})}
+    generated = job()
+    generated["metadata"] = {"generateName": "run-", "namespace": "team-a"}
+    (found,) = await shown(demand, appwrapper(item(generated), item(pod), namespace="team-a"))
+    assert [each["path"] for each in found["podSets"]] == ["Job/run-*:spec.template", "Pod/x"]
+    assert found["kind"], found["name"] == ("AppWrapper", "gang")
+
+
+async def test_v1beta2_is_read_like_v1beta1(demand: Run) -> None:
+    unknown = obj("example.com/v1", "Simulation", {"worker": template(WORKER)})
+    component = {"template": unknown, "podSets": [{"path": "template.spec.worker", "replicas": 3}]}
+    wrapping = obj("workload.codeflare.dev/v1beta2", "AppWrapper", {"components": [component]})
+    (found,) = await shown(demand, wrapping)
+    assert found["podSets"][0]["path"] == "Simulation/x:spec.worker"
+    assert found["total"] == {"pods": 3, "requests": {"cpu": 3000, "memory": 3 * GIB}}
+
+
+async def test_namespace_may_be_left_to_kubectl(demand: Run) -> None:
+    wrapped = job()
+    wrapped["metadata"]["namespace"] = "team-a"
+    (found,) = await shown(demand, appwrapper(item(wrapped)))
+    assert found["total"]["pods"] == 1
+
+
+async def test_larger_declaration_is_the_total_with_a_warning(demand: Run) -> None:
+    (found,) = await shown(demand, appwrapper(item(job(), {"replicas": 1, "requests": {"cpu": 4}})))
+    assert found["podSets"][0]["requests"] == {"cpu": 1000, "memory": GIB}
+    assert found["total"] == {"pods": 1, "requests": {"cpu": 4000, "memory": GIB}}
+    assert found["warnings"] == [
+        "spec.resources.GenericItems[0].custompodresources: cpu: 4 declared, 1 by the template, memory: 0 "
+        "declared, 1Gi by the template; the larger is charged"
+    ]
+
+
+async def test_declaration_takes_the_place_of_a_template_that_cannot_be_read(demand: Run) -> None:
+    odd = job(suspend="no")
+    (found,) = await shown(demand, appwrapper(item(odd, {"replicas": 2, "requests": {"cpu": 4}})))
+    assert found["podSets"] == [{"path": "Job/train", "count": 2, "requests": {"cpu": 4000}}]
+    assert (found["warnings"], found["unknown"]) == ([], [])
+
+
+async def test_suspended_object_is_named(demand: Run) -> None:
+    single, wrapping = await shown(demand, job(suspend=True), appwrapper(item(job(suspend=True))))
+    assert single["total"] == wrapping["total"] == {"pods": 0, "requests": {}}
+    assert single["warnings"] == ["it is suspended: it makes no pods until it is resumed"]
+    assert wrapping["warnings"] == ["Job/train is suspended: it makes no pods until it is resumed"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "unknown"),
+    [
+        pytest.param(template(WORKER)["spec"], [], id="all-known"),
+        pytest.param(
+            template({"cpu": 1}, {}, runtimeClassName="kata", overhead={"cpu": "100m"})["spec"],
+            [
+                "containers[0]: has no request of memory; a LimitRange of the namespace may add one",
+                "containers[1]: has no request of cpu and memory; a LimitRange of the namespace may add one",
+            ],
+            id="requests-missing",
+        ),
+        pytest.param(
+            template({"cpu": 1}, resources={"requests": {"memory": "1Gi"}})["spec"], [], id="of-the-whole-pod"
+        ),
+        pytest.param(
+            {**template(WORKER)["spec"], "initContainers": [{"name": "i"}]},
+            [
+                "initContainers[0]: has no request of cpu and memory; a LimitRange of the namespace may add one"
+            ],
+            id="init-container",
+        ),
+        pytest.param(
+            template(WORKER, resourceClaims=[{"name": "gpu"}])["spec"],
+            ["resourceClaims: the devices of resource claims are not counted"],
+            id="device-claims",
+        ),
+    ],
+)
+async def test_what_only_a_cluster_knows_is_named(demand: Run, spec: Json, unknown: list[str]) -> None:
+    pod = {**obj("v1", "Pod", None), "spec": spec}
+    single, wrapping = await shown(demand, pod, appwrapper(item(pod)))
+    assert single["unknown"] == [f"spec.{each}" for each in unknown]
+    assert wrapping["unknown"] == [f"Pod/x:spec.{each}" for each in unknown]
+
+
+async def test_table_is_for_people_and_its_notes_are_on_stderr(demand: Run, tmp_path: Path) -> None:
+    path = tmp_path / "gang.yaml"
+    spread = {"topologyKey": "kubernetes.io/hostname", "labelSelector": {}}
+    apart = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [spread]}}
+    wrapped = job(parallelism=2, template=template(WORKER, affinity=apart, resourceClaims=[{"name": "a"}]))
+    path.write_text(yaml.safe_dump(appwrapper(item(wrapped))))
+    ran = await demand("-f", str(path))
+    assert ran == Ran(
+        0,
+        "OBJECT           POD SET                  PODS  REQUESTS PER POD\n"
+        "AppWrapper/gang  Job/train:spec.template  2     cpu: 1, memory: 1Gi\n"
+        "AppWrapper/gang  total                    2     cpu: 2, memory: 2Gi\n",
+        "AppWrapper/gang: Job/train:spec.template.spec.resourceClaims: the devices of resource claims are not "
+        "counted\n",
+    )
+    wide = await demand("-f", str(path), "-o", "wide")
+    assert wide.out.splitlines()[1].endswith("memory: 1Gi  apart by kubernetes.io/hostname")
+
+
+async def test_several_files_are_read_in_order(demand: Run, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name).write_text(json.dumps(job(name)))
+    ran = await demand("-f", str(tmp_path / "b"), "-f", str(tmp_path / "a"), "-o", "json")
+    assert [each["name"] for each in json.loads(ran.out)] == ["b", "a"]
+
+
+async def test_lists_are_taken_apart_and_empty_documents_skipped(demand: Run) -> None:
+    listed = {"apiVersion": "v1", "kind": "List", "items": [job("a"), job("b")]}
+    of_one_kind = {"apiVersion": "batch/v1", "kind": "JobList", "items": [job("c")]}
+    del of_one_kind["items"][0]["kind"], of_one_kind["items"][0]["apiVersion"]  # type: ignore[index]
+    found = await shown(demand, None, listed, of_one_kind, None)
+    assert [(each["kind"], each["name"]) for each in found] == [("Job", "a"), ("Job", "b"), ("Job", "c")]
+
+
+ALIASES = "a: &a [x]\n" + "".join(
+    f"{after}: &{after} [{', '.join([f'*{before}'] * 10)}]\n"
+    for before, after in zip("abcdefgh", "bcdefghi", strict=True)
+)
+GOOD = yaml.safe_dump(job("good"))
+
+
+@pytest.mark.parametrize(
+    ("written", "problem"),
+    [
+        pytest.param("", "<stdin>: has no Kubernetes object", id="empty"),
+        pytest.param("a: [", "<stdin>: line 2: did not find expected node content", id="no-yaml"),
+        pytest.param("\x00", "<stdin>: ", id="nul"),
+        pytest.param(GOOD + "---\n[]", "<stdin>: document 2: is no Kubernetes object, but a list", id="list"),
+        pytest.param(
+            "kind: List\nitems: [7]", "<stdin>: document 1: items[0]: is no Kubernetes object", id="item"
+        ),
+        pytest.param("a: !!set {b}", "<stdin>: has a value that JSON lacks: a set", id="set"),
+        pytest.param("? [a]\n: b", "<stdin>: ", id="list-as-a-key"),
+        pytest.param("a: !!python/object:os.system {}", "<stdin>: line 1: could not determine", id="python"),
+        pytest.param("[" * 5000, "<stdin>: ", id="deep"),
+        pytest.param(
+            "{a: " * 700 + "}" * 700, "<stdin>: is nested more than 200 levels", id="deeper-than-json"
+        ),
+        pytest.param(ALIASES, "<stdin>: has more than 1000000 values", id="aliases"),
+        pytest.param("&a [*a]", "<stdin>: is nested more than 200 levels", id="alias-of-itself"),
+        pytest.param("kind: Job", "<stdin>: Job: apiVersion: is not an API version: null", id="no-version"),
+        pytest.param("{}", "<stdin>: an object without a kind: apiVersion:", id="nothing"),
+        pytest.param(
+            yaml.safe_dump(job("\x1b[2J")),
+            '<stdin>: Job/\\x1b[2J: metadata.name: "\\u001b[2J" is not',
+            id="name",
+        ),
+        pytest.param(
+            GOOD + "---\n" + yaml.safe_dump(job("bad", parallelism="2")),
+            "<stdin>: Job/bad: spec.parallelism: must be a whole number. Correct the template.",
+            id="field",
+        ),
+        pytest.param(
+            yaml.safe_dump(job(requests={"cpu": "two"})),
+            "<stdin>: Job/train: spec.template.spec: containers[0].resources.requests: cpu: 'two' is not a quantity",
+            id="quantity",
+        ),
+        pytest.param(
+            yaml.safe_dump(obj("example.com/v1", "Simulation", {})),
+            '<stdin>: Simulation/x: kind: no template says what the pods ask for of a "Simulation"',
+            id="unknown-kind",
+        ),
+        pytest.param(
+            yaml.safe_dump(job(requests={"cpu": 2**60}, parallelism=2000)),
+            "<stdin>: Job/train: ",
+            id="too-much",
+        ),
+        pytest.param(
+            yaml.safe_dump(appwrapper(item(job()), item(job("bad", parallelism=-1)))),
+            "<stdin>: AppWrapper/gang: spec.resources.GenericItems[1].generictemplate.spec.parallelism: must be "
+            "between 0 and 2147483647. Correct the template",
+            id="field-of-a-wrapped-object",
+        ),
+        pytest.param(
+            yaml.safe_dump(obj("workload.codeflare.dev/v1beta1", "AppWrapper", "x")),
+            '<stdin>: AppWrapper/x: spec: must be an object, not "x"',
+            id="spec-of-an-appwrapper",
+        ),
+        pytest.param(
+            "apiVersion: mcad.ibm.com/v1beta1\nkind: AppWrapper\nmetadata: {}\nspec: {}",
+            "<stdin>: AppWrapper: metadata.name: is not a name: null",
+            id="appwrapper-without-a-name",
+        ),
+    ],
+)
+async def test_file_that_cannot_be_read_is_refused_in_one_line(
+    demand: Run, written: str, problem: str
+) -> None:
+    ran = await demand("-f", "-", stdin=written)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(f"dispatcher: {problem}")
+    assert ran.err.count("\n") == 1
+    assert ran.err.strip().isprintable()
+
+
+async def test_file_that_is_missing_is_wrong_usage(demand: Run, tmp_path: Path) -> None:
+    ran = await demand("-f", str(tmp_path / "nothing"))
+    assert (ran.code, ran.out) == (2, "")
+    assert "No such file" in ran.err
+
+
+async def test_dates_and_keys_are_read_as_kubectl_reads_them(demand: Run) -> None:
+    dated = yaml.safe_dump(job()).replace("name: train", "name: train\n  labels: {day: 2026-11-20}")
+    numbered = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: x}\ndata: {1: a, true: b}\n"
+    ran = await demand("-f", "-", stdin=f"{dated}---\n{numbered}")
+    assert (ran.code, ran.err) == (0, "")
+
+
+def test_kubectl_plugin_has_the_command_with_examples() -> None:
+    shown_help = CliRunner().invoke(plugin, ["demand", "--help"])
+    assert shown_help.exit_code == 0
+    assert "Examples:\n    dispatcher demand -f train.yaml" in shown_help.output
