@@ -10,7 +10,7 @@ from typing import Any, Final
 from dispatcher.api import names
 from dispatcher.core.kinds.manifest import controller_of
 from dispatcher.core.kinds.object_status import End
-from dispatcher.core.kinds.pod_requests import pod_requests
+from dispatcher.core.kinds.pod_requests import live_pod_requests
 from dispatcher.core.kinds.registry import state_of
 from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.quantity import QuantityError, amount
@@ -76,7 +76,7 @@ def decode_pod(raw: Json) -> PodView:
     return PodView(
         pod=Pod(
             uid=metadata["uid"],
-            requests=pod_requests(spec, limits_are_defaults=False),
+            requests=live_pod_requests(spec, status),
             node=node,
             phase=phase,
             reason=PodReason.UNSCHEDULABLE if unscheduled else _pod_reason(raw, status, phase, node),

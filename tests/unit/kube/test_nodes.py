@@ -68,6 +68,13 @@ def test_foreign_pod_that_is_just_created_claims_nothing() -> None:
     assert decode_pod(raw) == PodView(Pod("p", Resources()), claimed_by=None, controller=None)
 
 
+def test_resized_pod_requests_what_its_node_still_grants_it() -> None:
+    raw = make_pod("p", cpu="1", node="n1")
+    name = raw["spec"]["containers"][0].setdefault("name", "main")
+    raw["status"]["containerStatuses"] = [{"name": name, "resources": {"requests": {"cpu": "4"}}}]
+    assert decode_pod(raw).pod.requests == Resources({"cpu": 4000})
+
+
 @pytest.mark.parametrize(
     ("raw", "never_ends"),
     [

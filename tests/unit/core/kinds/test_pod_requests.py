@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.core.kinds.pod_requests import PodSpecError, pod_requests
+from dispatcher.core.kinds.pod_requests import PodSpecError, live_pod_requests, pod_requests
 from dispatcher.core.model.resources import NOTHING, Resources
 
 
@@ -188,3 +188,107 @@ def as_admitted(pod_spec: Mapping[str, Any]) -> dict[str, Any]:
 
 def defaulted(resources: Mapping[str, Any]) -> dict[str, Any]:
     return {**resources["limits"], **resources["requests"]}
+
+
+def granted(name: str, effective: object = None, allocated: object = None) -> dict[str, Any]:
+    resources = None if effective is None else {"requests": {"cpu": effective}}
+    return {"name": name, "resources": resources, "allocatedResources": allocated and {"cpu": allocated}}
+
+
+def named(name: str, cpu: object, **more: object) -> dict[str, Any]:
+    return {**container(cpu, **more), "name": name}
+
+
+PENDING = {"type": "PodResizePending", "status": "True"}
+INFEASIBLE = [{"type": "Ready"}, {**PENDING, "reason": "Infeasible"}]
+TWO = {"containers": [named("a", 1), named("b", 2)]}
+WHOLE_POD = {"containers": [named("a", 1)], "resources": {"requests": {"cpu": 4}}, "overhead": {"cpu": 1}}
+
+
+@pytest.mark.parametrize(
+    ("pod_spec", "status", "milli_cpu"),
+    [
+        pytest.param(TWO, {}, 3000, id="pod-without-a-status"),
+        pytest.param(TWO, {"containerStatuses": None}, 3000, id="null-status"),
+        pytest.param(TWO, {"containerStatuses": [{"name": "a"}]}, 3000, id="container-that-has-not-started"),
+        pytest.param(
+            TWO, {"containerStatuses": [granted("b", 2, 2), granted("a", 1, 1)]}, 3000, id="as-asked"
+        ),
+        pytest.param(
+            TWO, {"containerStatuses": [granted("a", 1, 5)]}, 7000, id="allocated-and-not-yet-in-effect"
+        ),
+        pytest.param(TWO, {"containerStatuses": [granted("a", 5, 1)]}, 7000, id="in-effect-and-shrinking"),
+        pytest.param(TWO, {"containerStatuses": [granted("a", 5)]}, 7000, id="without-allocated-resources"),
+        pytest.param(
+            TWO,
+            {"containerStatuses": [granted("b", "500m", "500m")]},
+            3000,
+            id="growing-counts-what-is-asked",
+        ),
+        pytest.param(
+            TWO,
+            {"containerStatuses": [granted("a", "500m", "250m")], "conditions": INFEASIBLE},
+            2500,
+            id="infeasible-resize-counts-what-is-granted",
+        ),
+        pytest.param(
+            TWO,
+            {"containerStatuses": [granted("a", "500m")], "conditions": [{**PENDING, "reason": "Deferred"}]},
+            3000,
+            id="deferred-resize-counts-what-is-asked",
+        ),
+        pytest.param(
+            TWO, {"containerStatuses": [granted("c", 9, 9)]}, 3000, id="container-of-no-name-we-know"
+        ),
+        pytest.param(
+            {"containers": [named("a", 1)], "initContainers": [named("s", 1, restartPolicy="Always")]},
+            {"initContainerStatuses": [granted("s", 3, 3)], "containerStatuses": [granted("a", 1, 1)]},
+            4000,
+            id="sidecar",
+        ),
+        pytest.param(
+            {"containers": [named("a", None)]},
+            {"containerStatuses": [granted("a", 2)]},
+            2000,
+            id="asked-nothing",
+        ),
+        pytest.param(WHOLE_POD, {}, 5000, id="pod-level"),
+        pytest.param(
+            WHOLE_POD, {"resources": {"requests": {"cpu": 9}}}, 9000, id="pod-level-in-effect-with-overhead"
+        ),
+        pytest.param(WHOLE_POD, {"allocatedResources": {"cpu": 8}}, 8000, id="pod-level-allocated"),
+        pytest.param(
+            WHOLE_POD,
+            {"allocatedResources": {"cpu": 3}, "conditions": INFEASIBLE},
+            3000,
+            id="pod-level-infeasible",
+        ),
+        pytest.param(
+            {"containers": [named("a", 1)], "resources": {"limits": {"cpu": 4}}},
+            {"resources": {"requests": {"cpu": 9}}},
+            1000,
+            id="pod-level-limit-alone-requests-nothing",
+        ),
+    ],
+)
+def test_live_pod_requests_the_larger_of_asked_and_granted(
+    pod_spec: Mapping[str, Any], status: Mapping[str, Any], milli_cpu: int
+) -> None:
+    assert live_pod_requests(pod_spec, status) == Resources({"cpu": milli_cpu})
+
+
+def test_each_resource_of_a_resized_pod_counts_on_its_own() -> None:
+    asked = {"cpu": "2", "memory": "1Gi", "nvidia.com/gpu": "1"}
+    given = {"cpu": "1", "memory": "2Gi", "nvidia.com/gpu": "1"}
+    spec = {"containers": [{"name": "a", "resources": {"requests": asked}}]}
+    status = {"containerStatuses": [{"name": "a", "resources": {"requests": given}}]}
+    assert live_pod_requests(spec, status) == Resources(
+        {"cpu": 2000, "memory": 2 * 2**30, "nvidia.com/gpu": 1}
+    )
+
+
+def test_live_pod_is_read_without_its_limits_also_when_it_was_resized() -> None:
+    status = {"containerStatuses": [granted("b", 5)]}
+    assert live_pod_requests({"containers": [named("a", None, limit=2), named("b", 1)]}, status) == Resources(
+        {"cpu": 5000}
+    )
