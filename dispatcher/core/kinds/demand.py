@@ -18,12 +18,14 @@ from enum import StrEnum
 from typing import Final
 
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, TemplatePodSet, WrappedObject
-from dispatcher.api.spec_errors import SpecError, quoted
-from dispatcher.core.kinds.fields import Field, TemplateError, template_at
+from dispatcher.api.spec_errors import SpecError, one_line, quoted
+from dispatcher.core.kinds.fields import ConstraintError, Field, TemplateError, template_at
 from dispatcher.core.kinds.podsets import Kind, Pods, is_template_of, pod_set_at, pods_of
 from dispatcher.core.kinds.registry import KINDS, UNDERIVABLE, may_make_pods
+from dispatcher.core.kinds.uncounted import device_claims, device_claims_anywhere
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.quantity import QuantityError, in_words, resource_amounts
+from dispatcher.core.model.record import Pending
 from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources
 
 _DECLARATION: Final = "custompodresources: [{replicas: 2, requests: {cpu: 1, memory: 2Gi}}]"
@@ -50,10 +52,33 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """The gang as it is charged, and a sentence for each declaration that differs from its template."""
+    """The gang as it is charged, and a sentence for each declaration that differs from its template.
+
+    `device_claims` are the paths of resource claims whose devices nothing counts: see `hold`.
+    """
 
     gang: Gang
     warnings: tuple[str, ...] = ()
+    device_claims: tuple[str, ...] = ()
+
+    def hold(self) -> Pending | None:
+        """The pending reason of a gang that may not be dispatched although it may fit; None for all others.
+
+        Devices of resource claims are no resource of nodes or pods, so a gang that claims them would always fit.
+        """
+        if not self.device_claims:
+            return None
+        paths = ", ".join(self.device_claims[:_MOST_NAMED])
+        more = len(self.device_claims) - _MOST_NAMED
+        named = f"{paths} and {more} more" if more > 0 else paths
+        return Pending(DEVICE_CLAIMS_NOT_COUNTED, one_line(f"{named}: {_NOT_COUNTED}"))
+
+
+DEVICE_CLAIMS_NOT_COUNTED: Final = "DeviceClaimsNotCounted"
+_NOT_COUNTED: Final = (
+    "the devices of resource claims are not counted. Request devices as a resource such as nvidia.com/gpu, or declare "
+    "custompodresources where the operator trusts declarations"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +107,29 @@ def charge_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER) -> Charge:
     pods = spec.min_available or sum(gang.pods for gang in gangs)
     _check_sizes(demand.highest(_total((part.claimed, 1) for part in parts)), pods)
     gang = Gang(demand, pods, tuple(pod_set for gang in gangs for pod_set in gang.pod_sets))
-    return Charge(gang, tuple(part.warning for part in parts if part.warning))
+    return Charge(
+        gang,
+        tuple(part.warning for part in parts if part.warning),
+        tuple(
+            f"{spec.template_path_of(wrapped)}.{path}"
+            for wrapped, part in zip(spec.wrapped, parts, strict=True)
+            if not (wrapped.declared and rule is Rule.TRUSTED)
+            for path in _device_claims(wrapped, part)
+        ),
+    )
+
+
+def _device_claims(wrapped: WrappedObject, part: Part) -> tuple[str, ...]:
+    """The paths of the resource claims of all pods, or of all pod templates where these cannot be told apart."""
+    templates, kind = part.templates, KINDS.get((wrapped.group, wrapped.kind))
+    try:
+        if not templates and kind is not None:
+            templates = pods_of(kind, wrapped.template).templates  # a declaration took their place
+    except TemplateError:
+        kind = None
+    if kind is None:
+        return device_claims_anywhere(Field(wrapped.template))
+    return tuple(path for template in templates for path in device_claims(template))
 
 
 def parts_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER) -> tuple[Part, ...]:
@@ -143,7 +190,8 @@ _HOW_CHARGED: Final = {Rule.LARGER: "the larger", Rule.TRUSTED: "what is declare
 def _found(wrapped: WrappedObject, declared: tuple[PodSet, ...], spec: AppWrapperSpec) -> Pods | None:
     """The pods that the template derives; None where it cannot be read and the declaration takes its place.
 
-    An empty declaration does not take its place: an unreadable template would be free of charge.
+    An empty declaration does not take its place: an unreadable template would be free of charge. Nor does any where
+    only a constraint is unreadable: the API server may take it, and the pods then request what the template says.
     """
     kind = KINDS.get((wrapped.group, wrapped.kind))
     if kind is None:
@@ -151,7 +199,7 @@ def _found(wrapped: WrappedObject, declared: tuple[PodSet, ...], spec: AppWrappe
     try:
         return pods_of(kind, wrapped.template)
     except TemplateError as error:
-        if declared:
+        if declared and not isinstance(error, ConstraintError):
             return None
         raise _unreadable(wrapped, spec, error) from error
 
@@ -187,7 +235,9 @@ def _derived(wrapped: WrappedObject, spec: AppWrapperSpec) -> Pods:
 
 def _unreadable(wrapped: WrappedObject, spec: AppWrapperSpec, error: TemplateError) -> DemandError:
     path = f"{spec.template_path_of(wrapped)}.{error.path}"
-    return DemandError(path, error.problem, _remedy_for_unreadable(spec))
+    is_constraint = isinstance(error, ConstraintError)
+    remedy = "Correct the template" if is_constraint else _remedy_for_unreadable(spec)
+    return DemandError(path, error.problem, remedy)
 
 
 def _pointed_out(wrapped: WrappedObject, spec: AppWrapperSpec) -> Pods:

@@ -27,6 +27,13 @@ class TemplateError(ValueError):
         self.problem = problem
 
 
+class ConstraintError(TemplateError):
+    """A constraint of pods on nodes cannot be read. No declaration takes its place, unlike that of other fields.
+
+    The API server takes some constraints that are refused here, such as a longer list of terms.
+    """
+
+
 @dataclass(frozen=True, slots=True)
 class Field:
     """A value inside a wrapped object, with its path for error messages; absent and null are both None.
@@ -118,7 +125,9 @@ _PLAIN_KEY: Final = re.compile("[A-Za-z][A-Za-z0-9_-]{0,59}")
 
 def _joined(path: str, key: str) -> str:
     """Extend a path by a key; an odd key is escaped and cut, and stands in brackets."""
-    return f"{path}.{key}" if _PLAIN_KEY.fullmatch(key) else f"{path}[{key[:60]!r}]"
+    if not _PLAIN_KEY.fullmatch(key):
+        return f"{path}[{key[:60]!r}]"
+    return f"{path}.{key}" if path else key
 
 
 _STEP: Final = r"\.([^.\[\]]+)|\[([0-9]{1,9})\]"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from dispatcher.core.kinds.affinity import placement_of
-from dispatcher.core.kinds.fields import LARGEST_COUNT, Field, TemplateError, template_at
+from dispatcher.core.kinds.fields import LARGEST_COUNT, ConstraintError, Field, TemplateError, template_at
 from dispatcher.core.kinds.pod_requests import PodSpecError, pod_requests
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.nodes import Toleration
@@ -137,7 +137,10 @@ def _shape(template: Field, injected: PodSpec, count: int, root: Field) -> PodSe
         requests = pod_requests(injected)
     except PodSpecError as error:
         raise TemplateError(pod_spec.path, str(error)) from error
-    placement = placement_of(template, root)
+    try:
+        placement = placement_of(template, root)
+    except TemplateError as error:
+        raise ConstraintError(error.path, error.problem) from error
     return PodSet(
         count,
         requests,

@@ -9,11 +9,12 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/dynamic-resource-allocat
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from dispatcher.api.spec_errors import quoted
 from dispatcher.core.kinds.fields import Field
+from dispatcher.core.kinds.server_fields import is_pod_template
 
 _DEFAULTED: Final = ("cpu", "memory")
 """The resources for which LimitRanges usually have defaults."""
@@ -33,13 +34,27 @@ def unknowns(template: Field) -> Iterator[str]:
         if missing:
             names = " and ".join(missing)
             yield f"{container.path}: has no request of {names}; a LimitRange of the namespace may add one"
-    if claims_devices(template):
-        yield f"{spec.at('resourceClaims').path}: the devices of resource claims are not counted"
+    for path in device_claims(template):
+        yield f"{path}: the devices of resource claims are not counted"
 
 
-def claims_devices(template: Field) -> bool:
-    """True if pods of this template claim devices, or have claims that cannot be read."""
-    return bool(template.at("spec.resourceClaims").value)
+def device_claims(template: Field) -> tuple[str, ...]:
+    """The path of the claims by which pods of this template get devices, readable or not; empty without claims."""
+    claims = template.at("spec.resourceClaims")
+    return (claims.path,) if claims.value else ()
+
+
+def device_claims_anywhere(wrapped: Field) -> tuple[str, ...]:
+    """The paths of resource claims in all pod templates of an object, wherever these are."""
+    found: list[str] = []
+    left = [wrapped]
+    while left:
+        field = left.pop()
+        if isinstance(field.value, Mapping | list | tuple):
+            left += field.elements()
+        if isinstance(field.value, Mapping) and is_pod_template(field.value):
+            found += device_claims(field)
+    return tuple(sorted(found))
 
 
 def _has_request(parent: Field, resource: str) -> bool:

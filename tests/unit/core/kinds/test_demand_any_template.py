@@ -16,7 +16,7 @@ from dispatcher.api.appwrapper import (
     TemplatePodSet,
     WrappedObject,
 )
-from dispatcher.core.kinds.demand import DemandError, gang_of
+from dispatcher.core.kinds.demand import DemandError, charge_of, gang_of
 from dispatcher.core.kinds.registry import KINDS
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.resources import LARGEST_AMOUNT
@@ -60,6 +60,7 @@ POD_TEMPLATE: dict[str, Any] = {
         "resources": {"requests": {"cpu": 1}, "limits": {"memory": "1Gi"}},
         "overhead": {"cpu": 1},
         "nodeSelector": {"zone": "west"},
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "gpu"}],
         "affinity": AFFINITY,
         "tolerations": [{"key": "a", "operator": "Equal", "value": "b", "effect": "NoSchedule"}],
     },
@@ -159,7 +160,10 @@ def test_any_template_makes_a_gang_or_a_refusal(
     wrapped = WrappedObject(0, raw, declared, pod_sets=pod_sets)
     gang, message = Gang(), ""
     try:
-        gang = gang_of(AppWrapperSpec((wrapped,), spelling=spelling))
+        charge = charge_of(AppWrapperSpec((wrapped,), spelling=spelling))
+        gang = charge.gang
+        hold = charge.hold()
+        message = hold.message if hold else ""
     except DemandError as error:
         message = str(error)
     assert message.isprintable()
