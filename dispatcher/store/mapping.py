@@ -260,6 +260,7 @@ def _pod_set_row(pod_set: PodSet) -> Row:
         "apart": pod_set.apart,
         "together": pod_set.together,
         "path": pod_set.path,
+        "item": pod_set.item,
     }
     return {
         "count": pod_set.count,
@@ -374,6 +375,7 @@ def _pod_set_of(value: Mapping[str, Any]) -> PodSet:
         apart=tuple(value.get("apart", ())),
         together=tuple(value.get("together", ())),
         path=value.get("path", ""),
+        item=value.get("item", 0),
     )
 
 

@@ -64,6 +64,10 @@ class CommitResult:
         )
 
 
+Templates = tuple[tuple[int, str], ...]
+"""The item and the path of each pod set: equal gangs may have other templates."""
+
+
 class QueueStore:
     """The queue, for the leader; `lease` returns the lease to write under, or raises `Fenced`."""
 
@@ -88,11 +92,13 @@ class QueueStore:
 
     async def load_live(self) -> list[Record]:
         """Every record that is not Deleted, with its current attempt, in the order of intake."""
-        records, gangs, last = list[Record](), dict[Gang, Gang](), ""
+        records, gangs, last = list[Record](), dict[tuple[Gang, Templates], Gang](), ""
         # A page at a time: a transaction has a deadline.
         while page := await self._load_page(last):
             for record in page:
-                records.append(replace(record, gang=gangs.setdefault(record.gang, record.gang)))
+                templates = tuple((each.item, each.path) for each in record.gang.pod_sets)
+                shared = gangs.setdefault((record.gang, templates), record.gang)
+                records.append(replace(record, gang=shared))
             last = page[-1].uid
         return await _by_age(records)
 

@@ -17,7 +17,7 @@ from dispatcher import log
 from dispatcher.api.annotations import FaultTolerance
 from dispatcher.api.appwrapper import AppWrapperSpec, parse_spec
 from dispatcher.api.names import APPWRAPPER_VERSION
-from dispatcher.core.kinds.manifest import Owner
+from dispatcher.core.kinds.manifest import NodeHint, Owner
 from dispatcher.core.lifecycle.policy import KEPT, LifecyclePolicy, policy_of
 from dispatcher.core.model.record import Record
 from dispatcher.kube.appwrappers import AppWrapperView
@@ -142,6 +142,18 @@ def owner_of(record: Record, hub_id: str) -> Owner:
         name=record.name,
         attempt=record.attempts,
         hub_id=hub_id,
+        hints=_hints(record),
+    )
+
+
+def _hints(record: Record) -> tuple[NodeHint, ...]:
+    """The nodes on which the pods of the record's current attempt have places, for each template."""
+    if record.attempt is None:
+        return ()
+    places = zip(record.gang.pod_sets, record.attempt.assignment.places, strict=False)
+    return tuple(
+        NodeHint(pod_set.item, pod_set.path, tuple(sorted(node for node, _ in each)))
+        for pod_set, each in places
     )
 
 

@@ -13,7 +13,7 @@ unknown kinds need them, and for known kinds they must agree with the derived po
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
@@ -106,7 +106,12 @@ def charge_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER) -> Charge:
     demand = _total((gang.demand, 1) for gang in gangs)
     pods = spec.min_available or sum(gang.pods for gang in gangs)
     _check_sizes(demand.highest(_total((part.claimed, 1) for part in parts)), pods)
-    gang = Gang(demand, pods, tuple(pod_set for gang in gangs for pod_set in gang.pod_sets))
+    pod_sets = [
+        replace(pod_set, item=wrapped.index)
+        for wrapped, gang in zip(spec.wrapped, gangs, strict=True)
+        for pod_set in gang.pod_sets
+    ]
+    gang = Gang(demand, pods, tuple(pod_sets))
     return Charge(
         gang,
         tuple(part.warning for part in parts if part.warning),

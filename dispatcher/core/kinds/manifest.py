@@ -30,6 +30,9 @@ Json = dict[str, Any]
 
 _LONGEST_GENERATED_NAME: Final = 63  # as the API server's own: Services, Jobs and others take no longer ones
 _HASH_LENGTH: Final = 10
+MOST_HINTED_NODES: Final = 32
+"""The most nodes that a template prefers; a pod set on more nodes leaves few others to go to."""
+_PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 _ROOT: Final = "template"
 """The name of the wrapped object itself in the path of a pod set."""
 
@@ -43,10 +46,20 @@ class Anchor:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeHint:
+    """The nodes on which the pods of one template have places; `path` is inside the wrapped object."""
+
+    item: int
+    path: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Owner:
     """The AppWrapper that an object is created for, its attempt and its hub.
 
-    In a member cluster there is no AppWrapper: `anchor` is the ConfigMap there of this attempt.
+    In a member cluster there is no AppWrapper: `anchor` is the ConfigMap there of this attempt. `hints` are the places
+    of the gang's pods at its dispatch.
     """
 
     uid: str
@@ -57,6 +70,7 @@ class Owner:
     attempt: int
     hub_id: str
     anchor: Anchor | None = None
+    hints: tuple[NodeHint, ...] = ()
 
     def reference(self) -> Json:
         """The owner reference by which Kubernetes deletes the object with its owner."""
@@ -241,18 +255,20 @@ def _annotations(wrapped: WrappedObject, owner: Owner) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class _PodMarks:
-    """Additions to the pod templates of one object: labels to all, `infos` by path."""
+    """Additions to the pod templates of one object: labels to all, `infos` and hinted nodes by path."""
 
     labels: Mapping[str, str]
     infos: Mapping[str, Mapping[str, Any]]
+    hints: Mapping[str, tuple[str, ...]]
 
     @classmethod
     def of(cls, wrapped: WrappedObject, owner: Owner) -> _PodMarks:
         labels = _labels(wrapped, owner) | {names.ITEM_LABEL: str(wrapped.index)}
-        return cls(labels, {pod_set.path: pod_set.info for pod_set in wrapped.pod_sets})
+        hints = {_path(each): each.nodes for each in owner.hints if each.item == wrapped.index}
+        return cls(labels, {pod_set.path: pod_set.info for pod_set in wrapped.pod_sets}, hints)
 
     def put_on(self, template: Json, path: str) -> Json:
-        informed = _informed(template, self.infos.get(path, {}))
+        informed = _hinted(_informed(template, self.infos.get(path, {})), self.hints.get(path, ()))
         metadata = without_server_fields(informed.get("metadata") or {})
         metadata["labels"] = _labelled(metadata.get("labels"), self.labels)
         return {**{key: value for key, value in informed.items() if key != STATUS}, "metadata": metadata}
@@ -278,6 +294,36 @@ def _informed(template: Json, info: Mapping[str, Any]) -> Json:
     for key in ("tolerations", "schedulingGates"):
         _append(spec, key, info.get(key))
     return {**template, "metadata": metadata, "spec": spec}
+
+
+def _path(hint: NodeHint) -> str:
+    """The path of a hinted template as `_with_pods_marked` writes it."""
+    plain = re.sub(r"\['([^']*)'\]", r".\1", hint.path)
+    return f"{_ROOT}.{plain}" if plain else _ROOT
+
+
+def _hinted(template: Json, nodes: tuple[str, ...]) -> Json:
+    """A pod template whose pods prefer these nodes; the user's preferences stay beside it.
+
+    kube-scheduler spreads pods, and could so leave a large pod of the gang without a node. The preference is soft: a
+    pod still goes elsewhere if its place is taken. Source:
+    https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#node-affinity
+    """
+    if not nodes or len(nodes) > MOST_HINTED_NODES:
+        return template
+    spec = dict(template["spec"])
+    affinity = spec.get("affinity") or {}
+    by_node = affinity.get("nodeAffinity") or {} if isinstance(affinity, dict) else None
+    own = by_node.get(_PREFERRED) or [] if isinstance(by_node, dict) else None
+    if not isinstance(affinity, dict) or not isinstance(by_node, dict) or not isinstance(own, list):
+        return template  # the API server refuses it
+    preferred = [*own, *({"weight": 100, "preference": _named(node)} for node in nodes)]
+    spec["affinity"] = {**affinity, "nodeAffinity": {**by_node, _PREFERRED: preferred}}
+    return {**template, "spec": spec}
+
+
+def _named(node: str) -> Json:
+    return {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
 
 
 def _add_keys(part: Json, key: str, added: object) -> None:

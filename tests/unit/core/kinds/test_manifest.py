@@ -11,7 +11,9 @@ from dispatcher.api.appwrapper import TemplatePodSet, WrappedObject
 from dispatcher.api.syntax import is_qualified_name
 from dispatcher.core.kinds.drift import differences
 from dispatcher.core.kinds.manifest import (
+    MOST_HINTED_NODES,
     Anchor,
+    NodeHint,
     Owner,
     Whose,
     adoption,
@@ -663,3 +665,82 @@ def test_what_is_built_in_a_member_is_recognised_there_also_by_a_hub_that_lost_i
         Whose.EARLIER_ATTEMPT,
         Whose.THIS_ATTEMPT,
     ]
+
+
+def preferred(*nodes: str) -> list[Json]:
+    """Terms for nodes by name, as kube-scheduler takes them."""
+    return [
+        {
+            "weight": 100,
+            "preference": {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]},
+        }
+        for node in nodes
+    ]
+
+
+@pytest.mark.parametrize(
+    ("template", "path", "at"),
+    [
+        pytest.param({"kind": "Pod", "spec": POD_SPEC}, "", (), id="pod"),
+        pytest.param(
+            {"kind": "Job", "spec": {"template": pod_template()}},
+            "spec.template",
+            ("spec", "template"),
+            id="job",
+        ),
+        pytest.param(
+            {"kind": "PyTorchJob", "spec": {"pytorchReplicaSpecs": {"Worker": {"template": pod_template()}}}},
+            "spec.pytorchReplicaSpecs['Worker'].template",
+            ("spec", "pytorchReplicaSpecs", "Worker", "template"),
+            id="replica-spec",
+        ),
+        pytest.param(
+            {"kind": "RayCluster", "spec": {"workerGroupSpecs": [{"template": pod_template()}]}},
+            "spec.workerGroupSpecs[0].template",
+            ("spec", "workerGroupSpecs", 0, "template"),
+            id="worker-group",
+        ),
+    ],
+)
+def test_pods_prefer_the_nodes_where_they_have_places(
+    template: Json, path: str, at: tuple[str | int, ...]
+) -> None:
+    owner = make_owner(hints=(NodeHint(0, path, ("n1", "n2")), NodeHint(1, path, ("n3",))))
+    built: Any = build(make_wrapped({"apiVersion": "v1", "metadata": {"name": "x"}, **template}), owner)
+    for key in at:
+        built = built[key]
+    assert built["spec"]["affinity"] == {
+        "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred("n1", "n2")}
+    }
+
+
+def test_preferences_of_the_user_stay_beside_ours() -> None:
+    own = {"weight": 1, "preference": {"matchExpressions": [{"key": "zone", "operator": "Exists"}]}}
+    key = "preferredDuringSchedulingIgnoredDuringExecution"
+    affinity = {"podAffinity": {"x": 1}, "nodeAffinity": {key: [own], "y": 2}}
+    template = {**make_template(name="x"), "spec": {**POD_SPEC, "affinity": affinity}}
+    built = build(make_wrapped(template), make_owner(hints=(NodeHint(0, "", ("n1",)),)))
+    assert built["spec"]["affinity"] == {
+        "podAffinity": {"x": 1},
+        "nodeAffinity": {key: [own, *preferred("n1")], "y": 2},
+    }
+
+
+@pytest.mark.parametrize(
+    "affinity",
+    [
+        "all",
+        {"nodeAffinity": "all"},
+        {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": "x"}},
+    ],
+)
+def test_malformed_affinity_stays_for_the_api_server_to_refuse(affinity: object) -> None:
+    template = {**make_template(name="x"), "spec": {**POD_SPEC, "affinity": affinity}}
+    built = build(make_wrapped(template), make_owner(hints=(NodeHint(0, "", ("n1",)),)))
+    assert built["spec"]["affinity"] == affinity
+
+
+def test_pods_on_many_nodes_prefer_none() -> None:
+    nodes = tuple(f"n{at}" for at in range(MOST_HINTED_NODES + 1))
+    built = build(make_wrapped(make_template(name="x")), make_owner(hints=(NodeHint(0, "", nodes),)))
+    assert "affinity" not in built["spec"]
