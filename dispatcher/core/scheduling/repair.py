@@ -5,12 +5,13 @@ search knows no rule of scheduling. It applies a change, plans the world again a
 it is right for every rule, and for gangs ahead that take what was meant for another. For each returned repair it has
 seen that the repair alone suffices, and that one node, gang or taint less does not.
 
-How the search grows: one plan serves all waiting gangs. For n gangs, c clusters (at most `MOST_CLUSTERS` for a gang), s
-shapes of nodes (at most `MOST_SHAPES` for a cluster) and k nodes to add, there are up to c·s·log(k) plans for all
-gangs, and log(k) more for each shape that does the size of a gang's own pods. Sets of gangs or of tainted nodes are
-tried by size while there are at most `MOST_SETS`, so the smallest is found. Beyond that, some orders are cut where they
-begin to help, and what is not needed is left out: a minimal set, maybe not the smallest. Each search makes at most
-`MOST_PLANS` plans, and all searches together those that `MOST_WORK` allows; a search that is cut short returns nothing.
+How the search grows: one plan serves all waiting gangs. For each of at most `MOST_CLUSTERS` clusters and `MOST_SHAPES`
+shapes of nodes that take a pod of the gang, it makes O(log k) plans to find that k nodes are needed; the gangs share
+many of them. Sets of gangs or of tainted nodes are tried by size while there are at most `MOST_SETS` (fewer in a large
+world), so the smallest is found. Beyond that, some orders are cut where they begin to help, and what is not needed is
+left out, in O(set) plans or a few times as many: a minimal set, maybe not the smallest. Each search makes at most
+`MOST_PLANS` plans, and all searches of one kind together those that `MOST_WORK` allows, for the gangs decided first.
+A search that is cut short returns nothing, and the advice says so.
 """
 
 from __future__ import annotations
@@ -29,17 +30,21 @@ from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.cycle import Outcome, Placed
 from dispatcher.core.scheduling.scenario import MOST, write_amounts
-from dispatcher.core.scheduling.world import Cluster, NoNode, RunningGang, World
+from dispatcher.core.scheduling.world import Cluster, KnownSnapshots, NoNode, RunningGang, World
 
 MOST_REPAIRS: Final = 5
 """Repairs of one gang."""
 
 MOST_CLUSTERS: Final = 8
 MOST_SHAPES: Final = 16
-MOST_SETS: Final = 256
+MOST_SETS: Final = 1024
 MOST_PLANS: Final = 1024
-MOST_WORK: Final = 3_000_000
-"""Nodes, running pods and pending gangs, over all plans of all searches."""
+MOST_WORK: Final = 500_000
+"""Nodes, running pods and gangs, over all plans of the searches of one kind: about ten seconds."""
+MOST_WORK_ON_SETS: Final = 50_000
+"""The same, over the plans of all sets by size."""
+MOST_ORDERS: Final = 2
+"""Orders whose beginnings are made minimal, those with the shortest."""
 
 _NAMES: Final = ("!added", "~added")
 """Names of added nodes that come before and after nearly every other: a repair must not depend on the name."""
@@ -121,15 +126,19 @@ class Advice:
     message: str = ""
 
 
-def advise(world: World, outcomes: Iterable[Outcome]) -> dict[str, Advice]:
+def advise(world: World, outcomes: Sequence[Outcome]) -> dict[str, Advice]:
     """The advice for each waiting gang, by its name; `outcomes` are those of `world.plan()`."""
     trials = _Trials(world)
-    searches = [_Search(trials, each.record) for each in outcomes if not isinstance(each, Placed)]
-    for search in searches:
-        search.add_nodes()  # first for all gangs, because they share nearly all of these plans
-    for search in searches:
-        search.remove_taints()
-        search.remove_gangs()
+    records = [each.record for each in outcomes]
+    searches = [
+        _Search(trials, each.record, records[:index])
+        for index, each in enumerate(outcomes)
+        if not isinstance(each, Placed)
+    ]
+    for search_of in (_Search.add_nodes, _Search.remove_taints, _Search.remove_gangs):
+        trials.begin_kind()
+        for search in searches:
+            search_of(search)
     return {search.record.name: search.advice() for search in searches}
 
 
@@ -154,9 +163,19 @@ class _Trials:
 
     def __init__(self, world: World) -> None:
         self.world = world
+        self._known = KnownSnapshots(world)
         self._placed: dict[tuple[Repair, str], frozenset[str]] = {}
         self._work = 0
         self._plans = 0
+
+    @property
+    def size(self) -> int:
+        """The size of the world: a plan costs about so much."""
+        return _size(self.world)
+
+    def begin_kind(self) -> None:
+        """Allows plans of `MOST_WORK` from now on."""
+        self._work = 0
 
     def begin(self) -> None:
         """Allows `MOST_PLANS` new plans from now on."""
@@ -175,7 +194,7 @@ class _Trials:
         if self._plans > MOST_PLANS or self._work > MOST_WORK:
             raise _Spent
         try:
-            return frozenset(each.record.name for each in world.plan() if isinstance(each, Placed))
+            return frozenset(each.record.name for each in world.plan(self._known) if isinstance(each, Placed))
         except NoNode:
             return frozenset()  # without named nodes, the pods of another running gang would have no place
 
@@ -189,8 +208,9 @@ def _size(world: World) -> int:
 class _Search:
     """The searches for one waiting gang."""
 
-    def __init__(self, trials: _Trials, record: Record) -> None:
+    def __init__(self, trials: _Trials, record: Record, ahead: Sequence[Record]) -> None:
         self.record = record
+        self._served = (*ahead, record)
         self._trials = trials
         self._world = trials.world
         accepting = [each for each in self._world.clusters if self._world.accepts(each, record)]
@@ -210,7 +230,8 @@ class _Search:
     def add_nodes(self) -> None:
         """Searches for nodes to add, for each cluster of the shape of which the fewest do."""
         for cluster in self._clusters:
-            known = self._fewest_of(cluster, _shapes(cluster.nodes))
+            shapes = [each for each in _shapes(cluster.nodes) if _has_use_for(self.record.gang, each)]
+            known = self._fewest_of(cluster, shapes)
             own = known or self._fewest_of(cluster, _own_shapes(self.record.gang))
             self._repairs += own[:1]
 
@@ -256,12 +277,12 @@ class _Search:
         return AddNodes(cluster.name, suffices, shape) if is_the_same else None
 
     def _most_needed(self, cluster: Cluster, shape: Node) -> int:
-        """A number of nodes with room for every pending gang, one pod on each, and for all that is owed."""
-        pods = sum(each.gang.pods for each in self._world.pending)
+        """A number of nodes with room for it and all gangs ahead, one pod on each, and for all that is owed."""
+        pods = sum(each.gang.pods for each in self._served)
         owed = cluster.reserve
         for gang in self._world.running:
             owed += gang.demand if gang.cluster == cluster.name else NOTHING
-        for record in self._world.pending:
+        for record in self._served:
             owed += record.gang.demand
         by_amount = [-(-owed[name] // amount) for name, amount in shape.allocatable.items() if amount > 0]
         most = MOST - sum(len(each.nodes) for each in self._world.clusters)
@@ -299,10 +320,13 @@ class _Search:
         def goes(names: Iterable[str]) -> bool:
             return self._goes(change(tuple(sorted(names, key=place.__getitem__))))
 
-        size, found = self._bounded(_smallest_by_size, items, goes) or (0, ())
+        most = min(MOST_SETS, MOST_WORK_ON_SETS // max(1, self._trials.size))
+        size, found = self._bounded(_smallest_by_size, items, goes, most) or (0, ())
         if found or size == len(items):
             return found
-        minimal = [self._bounded(_minimal, order, goes) for order in orders]
+        begun = [self._bounded(_beginning, order, goes) for order in orders]
+        shortest = sorted(filter(None, begun), key=len)[:MOST_ORDERS]
+        minimal = [self._bounded(_minimal, each, goes) for each in shortest]
         least = min(filter(None, minimal), key=len, default=())
         return tuple(sorted(least, key=place.__getitem__))
 
@@ -348,13 +372,16 @@ def _boundary(low: int, high: int, goes: Callable[[int], bool]) -> tuple[int, in
 
 
 def _smallest_by_size(
-    items: Sequence[str], goes: Callable[[Iterable[str]], bool]
+    items: Sequence[str], goes: Callable[[Iterable[str]], bool], most: int
 ) -> tuple[int, tuple[str, ...]]:
-    """The size up to which all sets were tried, and the first of them that goes; empty if none does."""
+    """The size up to which all sets were tried, and the first of them that goes; empty if none does.
+
+    At most `most` sets are tried.
+    """
     tried = 0
     for size in range(1, len(items) + 1):
         tried += comb(len(items), size)
-        if tried > MOST_SETS:
+        if tried > most:
             return size - 1, ()
         for each in combinations(items, size):
             if goes(each):
@@ -362,23 +389,26 @@ def _smallest_by_size(
     return len(items), ()
 
 
-def _minimal(order: Sequence[str], goes: Callable[[Iterable[str]], bool]) -> tuple[str, ...] | None:
-    """A set that goes, of which no item can be left out; None if no beginning of the order goes."""
-    bounds = _first_that_goes(len(order), lambda count: goes(order[:count]))
+def _beginning(order: Sequence[str], goes: Callable[[Iterable[str]], bool]) -> list[str]:
+    """A beginning of the order that goes where one item less does not; empty if none is found."""
+    bounds = _first_that_goes(len(order), lambda count: goes(order[:count])) if order else None
     if bounds is None:
-        return None
+        return []
     _, length = _boundary(*bounds, lambda count: goes(order[:count]))
-    left = list(order[:length])
-    index = 0
-    kept = 0
-    while kept < len(left):
+    return list(order[:length])
+
+
+def _minimal(items: Sequence[str], goes: Callable[[Iterable[str]], bool]) -> list[str]:
+    """What is left of a set that goes once no single item can be left out."""
+    left, index, needed = list(items), 0, 0
+    while needed < len(left):
         fewer = [*left[:index], *left[index + 1 :]]
         if fewer and goes(fewer):
-            left, kept = fewer, 0
+            left, needed = fewer, 0
         else:
-            index, kept = index + 1, kept + 1
-        index = index % len(left)
-    return tuple(left)
+            index, needed = index + 1, needed + 1
+        index %= len(left)
+    return left
 
 
 # --- shapes of nodes ------------------------------------------------------------------------------------------
@@ -394,6 +424,19 @@ def _shapes(nodes: Iterable[Node]) -> list[Node]:
         _shape(allocatable, dict(labels), taints)
         for (allocatable, taints, labels), _ in counts.most_common(MOST_SHAPES)
     ]
+
+
+def _has_use_for(gang: Gang, shape: Node) -> bool:
+    """True if a node of this shape takes a pod of the gang; for a gang without pods, if it has what is demanded."""
+    if not any(each.count for each in gang.pod_sets):
+        return any(name in shape.allocatable for name in gang.demand)
+    return any(
+        each.count
+        and each.requests.fits_in(shape.allocatable)
+        and each.tolerates(shape.taints)
+        and each.nodes.matches(shape.name, shape.labels)
+        for each in gang.pod_sets
+    )
 
 
 def _own_shapes(gang: Gang) -> list[Node]:

@@ -83,30 +83,30 @@ class World:
     fit: FitMode = FitMode.NODE
     starvation_bound: timedelta = timedelta(minutes=10)
 
-    def plan(self) -> tuple[Outcome, ...]:
-        """The outcome of each pending gang, in the order in which they are decided. Raises `NoNode`."""
+    def plan(self, known: KnownSnapshots | None = None) -> tuple[Outcome, ...]:
+        """The outcome of each pending gang, in the order in which they are decided. Raises `NoNode`.
+
+        `known` are snapshots of a world that this one was made from, to save time.
+        """
         queue = ordering.in_order(self.pending, self.now)
         starved = ordering.starved(queue, self.now, self.starvation_bound)
-        outcomes = cycle.plan(queue, self._snapshots(), self.policy, starved)
+        snapshots = (known or KnownSnapshots()).of(self)
+        outcomes = cycle.plan(queue, snapshots, self.policy, starved)
         decided_first = starved if self.policy is Policy.BEST_EFFORT_FIFO else frozenset()
         outcomes.sort(key=lambda outcome: outcome.record.uid not in decided_first)
         return tuple(map(_timeless, outcomes))
 
     def bound_pods(self) -> dict[str, list[Pod]]:
         """The pods of the running gangs, on nodes, by the name of their cluster. Raises `NoNode`."""
-        nodes = {cluster.name: _FreeNodes(cluster.nodes) for cluster in self.clusters}
-        pods: dict[str, list[Pod]] = {cluster.name: [] for cluster in self.clusters}
-        for _, number, gang, running in self._pod_sets():
-            if running.nodes:
-                nodes[gang.cluster].bind(running.pods, running.nodes)
-                pods[gang.cluster] += _pods(gang, number, running.pods, running.nodes)
-        for index, number, gang, running in self._pod_sets():
-            if not running.nodes:
-                found = nodes[gang.cluster].first_for(running.pods)
-                if found is None:
-                    raise NoNode(index, number)
-                pods[gang.cluster] += _pods(gang, number, running.pods, found)
-        return pods
+        there = self.running_by_cluster()
+        return {cluster.name: _bound(cluster, there[cluster.name]) for cluster in self.clusters}
+
+    def running_by_cluster(self) -> dict[str, list[tuple[int, RunningGang]]]:
+        """The running gangs with their indices, by the name of their cluster."""
+        there: dict[str, list[tuple[int, RunningGang]]] = {cluster.name: [] for cluster in self.clusters}
+        for index, gang in enumerate(self.running):
+            there[gang.cluster].append((index, gang))
+        return there
 
     def accepts(self, cluster: Cluster, record: Record) -> bool:
         """True if the cluster takes the gang but for its capacity. On the hub alone, selectors do not count."""
@@ -137,27 +137,69 @@ class World:
         clusters = tuple(change(each) if each.name == name else each for each in self.clusters)
         return replace(self, clusters=clusters)
 
-    def _pod_sets(self) -> Iterator[tuple[int, int, RunningGang, RunningPods]]:
-        for index, gang in enumerate(self.running):
-            for number, running in enumerate(gang.pods):
-                yield index, number, gang, running
 
-    def _snapshots(self) -> dict[str, ClusterSnapshot]:
-        pods = self.bound_pods()
-        ledgers = {cluster.name: _ledger(cluster, pods[cluster.name], self.fit) for cluster in self.clusters}
-        for gang in self.running:
-            pod_sets = tuple(each.pods for each in gang.pods)
-            ledgers[gang.cluster].reserve(gang.name, Gang(gang.demand, pod_sets=pod_sets))
-        return {cluster.name: _snapshot(cluster, ledgers[cluster.name]) for cluster in self.clusters}
+class KnownSnapshots:
+    """The cluster snapshots of a world, for the plans of worlds that are made from it by edits.
+
+    A cluster that no edit has touched is not built again. Without a world nothing is known.
+    """
+
+    def __init__(self, world: World | None = None) -> None:
+        self._world = world  # its values live on, so their ids stay theirs
+        self._known: dict[tuple[int, ...], ClusterSnapshot] = {}
+        if world is not None:
+            there = world.running_by_cluster()
+            for cluster in world.clusters:
+                gangs = there[cluster.name]
+                self._known[_identity(cluster, gangs)] = _filled(cluster, gangs, world.fit)
+
+    def of(self, world: World) -> dict[str, ClusterSnapshot]:
+        """The cluster snapshots of a world, by name, for one cycle. Raises `NoNode`."""
+        there = world.running_by_cluster()
+        return {each.name: self._snapshot(each, there[each.name], world.fit) for each in world.clusters}
+
+    def _snapshot(
+        self, cluster: Cluster, gangs: Sequence[tuple[int, RunningGang]], fit: FitMode
+    ) -> ClusterSnapshot:
+        known = self._known.get(_identity(cluster, gangs)) if self._known else None
+        return (
+            _filled(cluster, gangs, fit) if known is None else replace(known, capacity=known.capacity.copy())
+        )
 
 
-def _ledger(cluster: Cluster, pods: Iterable[Pod], fit: FitMode) -> CapacityLedger:
+def _identity(cluster: Cluster, gangs: Iterable[tuple[int, RunningGang]]) -> tuple[int, ...]:
+    return id(cluster), *(id(gang) for _, gang in gangs)
+
+
+def _filled(cluster: Cluster, gangs: Sequence[tuple[int, RunningGang]], fit: FitMode) -> ClusterSnapshot:
+    """The snapshot of a cluster with its running gangs."""
     ledger = CapacityLedger(fit)
     for node in cluster.nodes:
         ledger.set_node(node)
-    for pod in pods:
+    for pod in _bound(cluster, gangs):
         ledger.set_pod(pod)
-    return ledger
+    for _, gang in gangs:
+        ledger.reserve(gang.name, Gang(gang.demand, pod_sets=tuple(each.pods for each in gang.pods)))
+    return _snapshot(cluster, ledger)
+
+
+def _bound(cluster: Cluster, gangs: Sequence[tuple[int, RunningGang]]) -> list[Pod]:
+    """The pods of the running gangs of one cluster, on nodes."""
+    nodes = _FreeNodes(cluster.nodes)
+    pods: list[Pod] = []
+    for _, gang in gangs:
+        for number, running in enumerate(gang.pods):
+            if running.nodes:
+                nodes.bind(running.pods, running.nodes)
+                pods += _pods(gang, number, running.pods, running.nodes)
+    for index, gang in gangs:
+        for number, running in enumerate(gang.pods):
+            if not running.nodes:
+                found = nodes.first_for(running.pods)
+                if found is None:
+                    raise NoNode(index, number)
+                pods += _pods(gang, number, running.pods, found)
+    return pods
 
 
 def _snapshot(cluster: Cluster, ledger: CapacityLedger) -> ClusterSnapshot:

@@ -162,9 +162,10 @@ def test_a_host_name_is_no_part_of_a_shape() -> None:
     labels = "labels: {kubernetes.io/hostname: n, zone: a}"
     text = f"""
 clusters: [{{name: hub, nodes: [{{name: n, allocatable: {{cpu: 1}}, {labels}}}]}}]
-pending: [{{name: p, demand: {{cpu: 2}}}}]
+running: [{{name: r, cluster: hub, demand: {{cpu: 1}}, pods: []}}]
+pending: [{{name: p, demand: {{cpu: 1}}}}]
 """
-    (added,) = repairs_of(text)
+    added, _ = repairs_of(text)
     assert added["add_nodes"]["labels"] == {"zone": "a"}
 
 
