@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dispatcher import errors
-from dispatcher.cli import clusters, completion, demand, history
+from dispatcher.cli import clusters, completion, demand, history, plan
 from dispatcher.cli.query import EXIT_CODES
 from dispatcher.store.tls import check_verified
 
@@ -31,6 +31,7 @@ commands = typer.Typer(
 commands.add_typer(clusters.commands)
 commands.add_typer(history.commands)
 commands.add_typer(demand.commands)
+commands.add_typer(plan.commands)
 
 plugin = typer.Typer(
     name="kubectl aw",
@@ -44,6 +45,7 @@ plugin = typer.Typer(
 plugin.add_typer(history.commands)
 plugin.add_typer(clusters.commands)
 plugin.add_typer(demand.commands)
+plugin.add_typer(plan.commands)
 
 DatabaseUrl = Annotated[
     str | None,

@@ -114,7 +114,7 @@ def test_the_plugin_of_kubectl_speaks_in_its_own_name(
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ([""], [*COMMANDS, "demand"]),
+        ([""], [*COMMANDS, "demand", "plan"]),
         (["wa"], ["waits"]),
         (["usage", "--by", ""], ["namespace", "user", "queue", "cluster"]),
         (["queue", "-o", "c"], ["csv"]),

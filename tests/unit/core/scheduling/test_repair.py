@@ -73,7 +73,7 @@ def test_each_repair_suffices_and_one_less_does_not(document: Json) -> None:
 
 @pytest.mark.exhaustive
 @pytest.mark.timeout(600)
-@settings(max_examples=3000)
+@settings(max_examples=1500)
 @given(documents())
 def test_each_repair_of_many_documents_suffices_and_one_less_does_not(document: Json) -> None:
     check(document)

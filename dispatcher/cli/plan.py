@@ -1,0 +1,125 @@
+"""`dispatcher plan` and `kubectl aw plan`: one scheduling cycle over a scenario file, without a cluster and a database.
+
+The file is read here, and `core.scheduling` decides. A wrong file ends with exit code 2 and one line that names the
+place.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+
+from dispatcher.cli.examples import examples
+from dispatcher.errors import CommandFailed
+from dispatcher.text import one_line
+
+commands = typer.Typer()
+
+STDIN: Final = "-"
+
+_EXAMPLE: Final = (
+    "clusters:",
+    "- name: east",
+    "  labels: {gpu: a100}",
+    "  nodes:",
+    "  - {name: node, count: 2, allocatable: {cpu: 8, nvidia.com/gpu: 1}}",
+    "running:",
+    "- {name: r, cluster: east, pods: [{requests: {cpu: 6}, nodes: [node-0]}]}",
+    "pending:",
+    "- {name: p, pods: [{count: 2, requests: {cpu: 1}}]}",
+    "- {name: s, priority: -1, clusterSelector: gpu=a100, demand: {cpu: 9}}",
+)
+_HELP_END: Final = "\n".join(
+    (
+        examples("kubectl aw plan -f scenario.yaml", "kubectl aw plan -f - -o json < scenario.yaml"),
+        "\b",
+        "A scenario:",
+        *(f"  {line}" for line in _EXAMPLE),
+        "",
+        "\b",
+        "Exit codes:",
+        "  0  planned, even if gangs wait",
+        "  2  wrong usage, or a wrong file",
+        "",
+    )
+)
+
+
+class Output(StrEnum):
+    """How the plan is shown, if not for people."""
+
+    JSON = "json"
+
+
+class WrongFile(CommandFailed):
+    """The file cannot be read, or is no scenario; the message names the place."""
+
+    exit_code = 2
+
+
+@commands.command("plan", epilog=_HELP_END)
+def plan(
+    file: Annotated[
+        str,
+        typer.Option(
+            "--file",
+            "-f",
+            metavar="FILE",
+            help="Scenario in YAML or JSON; - reads it from stdin.",
+            show_default=False,
+        ),
+    ],
+    output: Annotated[
+        Output | None, typer.Option("--output", "-o", metavar="FORMAT", help="json.", show_default=False)
+    ] = None,
+    repairs: Annotated[
+        bool, typer.Option(help="Search for holders and repairs; takes up to a minute for large files.")
+    ] = True,
+) -> None:
+    """Plan one scheduling cycle over a file, without a cluster and a database.
+
+    The file has clusters with their nodes, running gangs and pending gangs. The answer is the decision for each
+    pending gang, in the order of the decisions. For each gang that waits it names holders, the running gangs without
+    which the gang would be dispatched, and repairs: the smallest changes of the file, any one of which suffices.
+    """
+    # Imported here, because other commands do not need it and importing takes most of their time.
+    from dispatcher.cli.plan_report import as_document, as_text
+    from dispatcher.core.scheduling.repair import advise
+    from dispatcher.core.scheduling.scenario import ScenarioError, parse_scenario
+
+    try:
+        world = parse_scenario(_document(file))
+    except ScenarioError as error:
+        raise WrongFile(str(error)) from error
+    outcomes = world.plan()
+    advice = advise(world, outcomes) if repairs else {}
+    if output is Output.JSON:
+        print(json.dumps(as_document(outcomes, advice), indent=2))
+    else:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        print(as_text(outcomes, advice, width))
+
+
+def _document(file: str) -> object:
+    """The document in a file. Raises `WrongFile`."""
+    import yaml  # as in `plan`
+
+    try:
+        content = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
+        return yaml.safe_load(content)
+    except OSError as error:
+        raise WrongFile(f"{file}: {error.strerror}") from error
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark
+        place = f"{file}: line {mark.line + 1}, column {mark.column + 1}" if mark else file
+        raise WrongFile(one_line(f"{place}: {error.problem}")) from error
+    except RecursionError as error:
+        raise WrongFile(f"{file}: is nested too deeply") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise WrongFile(one_line(f"{file}: {error}")) from error

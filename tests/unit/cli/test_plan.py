@@ -1,0 +1,151 @@
+"""`dispatcher plan` and `kubectl aw plan`: the answer, and how a wrong file is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from dispatcher.__main__ import kubectl_plugin
+from tests.commands import Ran, Run, runner
+
+SCENARIO = """
+clusters:
+- name: east
+  nodes:
+  - {name: node, count: 2, allocatable: {cpu: 8, nvidia.com/gpu: 1}, labels: {zone: a}}
+  - {name: t, allocatable: {cpu: 16}, taints: [{key: team, value: a, effect: NoSchedule}]}
+- {name: west, closed: ClusterCordoned, nodes: []}
+running:
+- {name: r, cluster: east, pods: [{requests: {cpu: 6}, nodes: [node-0]}]}
+pending:
+- {name: p, pods: [{count: 2, requests: {cpu: 1}}]}
+- {name: s, age: 1, priority: -1, pods: [{count: 2, requests: {cpu: 5}}]}
+"""
+WAITS = (
+    "east (cpu: needs 10, 8 free; 1 of 3 nodes excluded: 1 with taint team=a not tolerated), "
+    "west (it is closed: ClusterCordoned)"
+)
+
+
+@pytest.fixture
+def plan(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `dispatcher plan …`."""
+    return runner(monkeypatch, capsys, "plan")
+
+
+async def test_the_answer_for_programs(plan: Run) -> None:
+    ran = await plan("-f", "-", "-o", "json", stdin=SCENARIO)
+    assert (ran.code, ran.err) == (0, "")
+    shape = {"allocatable": {"cpu": "8", "nvidia.com/gpu": "1"}, "labels": {"zone": "a"}}
+    assert json.loads(ran.out) == {
+        "decisions": [
+            {"dispatch": "p", "cluster": "east", "message": "west (it is closed: ClusterCordoned)"},
+            {
+                "waiting": "s",
+                "reason": "InsufficientResources",
+                "message": WAITS,
+                "holders": ["r"],
+                "repair": [
+                    {"untaint": {"cluster": "east", "nodes": ["t"]}},
+                    {"add_nodes": {"cluster": "east", "count": 1, **shape}},
+                    {"remove": ["r"]},
+                ],
+            },
+        ],
+        "queues": {},
+    }
+
+
+async def test_the_answer_for_people(plan: Run, tmp_path: Path) -> None:
+    file = tmp_path / "scenario.yaml"
+    file.write_text(SCENARIO)
+    ran = await plan("--file", str(file))
+    assert ran == Ran(
+        0,
+        f"""\
+GANG  DECISION  CLUSTER  REASON
+p     dispatch  east     -
+s     waiting   -        InsufficientResources
+
+s waits: {WAITS}
+  its capacity is held by r
+  it goes without the taints of t in east
+  it goes with 1 more node in east (cpu 8, nvidia.com/gpu 1; labels zone=a)
+  it goes without r
+""",
+    )
+
+
+async def test_without_repairs_there_are_only_decisions(plan: Run) -> None:
+    ran = await plan("-f", "-", "-o", "json", "--no-repairs", stdin=SCENARIO)
+    assert json.loads(ran.out)["decisions"][1] == {
+        "waiting": "s",
+        "reason": "InsufficientResources",
+        "message": WAITS,
+    }
+
+
+async def test_the_file_of_the_documentation_is_a_scenario(plan: Run) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "plan.md").read_text()
+    ran = await plan("-f", "-", stdin=page.partition("```yaml\n")[2].partition("```")[0])
+    assert (ran.code, ran.err) == (0, "")
+    assert "p     waiting   -        ClusterCordoned" in ran.out
+
+
+async def test_json_is_read_as_well(plan: Run) -> None:
+    ran = await plan("-f", "-", stdin=json.dumps({"clusters": [{"name": "hub"}], "pending": []}))
+    assert ran == Ran(0, "No gang is pending.\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "clusters: [{name: hub}]\npending: [{name: p, demand: {cpu: -1}}]",
+            "pending[0].demand.cpu: -1 is negative; ",
+        ),
+        (
+            "clusters: [{name: hub}]\nqueues: [{name: a}]",
+            "queues: queues are not supported by this version yet\n",
+        ),
+        ("", "document: must be an object, not null\n"),
+        ("a: [", "-: line 1, column 5: expected the node content, but found '<stream end>'\n"),
+        ("a: 1\n---\nb: 1", "-: line 2, column 1: but found another document\n"),
+        ("a: !!python/name:os.system", "-: line 1, column 4: could not determine a constructor for the tag "),
+        ("a: 2026-99-99", "-: month must be in 1..12\n"),
+        ("[" * 5000, "-: is nested too deeply\n"),
+        ("\x00a", "-: unacceptable character #x0000: "),
+    ],
+)
+async def test_a_wrong_file_is_refused_in_one_line(plan: Run, text: str, line: str) -> None:
+    ran = await plan("-f", "-", stdin=text)
+    assert (ran.code, ran.out) == (2, "")
+    assert ran.err.startswith(f"dispatcher: {line}")
+    assert ran.err.count("\n") == 1
+
+
+async def test_a_file_that_is_not_there_is_refused(plan: Run, tmp_path: Path) -> None:
+    ran = await plan("-f", str(tmp_path / "nothing"))
+    assert ran == Ran(2, "", f"dispatcher: {tmp_path / 'nothing'}: No such file or directory\n")
+
+
+def test_kubectl_plans_the_example_of_its_help(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def run(*arguments: str) -> str:
+        monkeypatch.setattr(sys, "argv", ["kubectl-aw", "plan", *arguments])
+        with pytest.raises(SystemExit) as ended:
+            kubectl_plugin()
+        assert ended.value.code == 0
+        return capsys.readouterr().out
+
+    shown = run("--help")
+    assert "Examples:\n    kubectl aw plan" in shown
+    example = shown.partition("A scenario:\n")[2].partition("\n\n")[0]
+    file = tmp_path / "scenario.yaml"
+    file.write_text(example)
+    decisions = json.loads(run("-f", str(file), "-o", "json"))["decisions"]
+    assert [sorted(each)[0:1] for each in decisions] == [["cluster"], ["holders"]]
