@@ -57,13 +57,15 @@ def placement_of(template: Field, wrapped: Field) -> Placement:
     """Read the placement of a pod template in a wrapped object; raises `TemplateError` if a field is malformed."""
     spec = template.at("spec")
     affinity = spec.at("affinity")
-    pods = _Pods(template, wrapped)
+    apart, together = affinity.at(f"podAntiAffinity.{_REQUIRED}"), affinity.at(f"podAffinity.{_REQUIRED}")
+    about_pods = apart.entries(MOST_TERMS) or together.entries(MOST_TERMS)
+    pods = _Pods(_labels(template.at("metadata.labels")) if about_pods else {}, wrapped)
     return Placement(
         nodes=NodeRequirements(
             _selector(spec.at("nodeSelector")), _node_terms(affinity.at(f"nodeAffinity.{_REQUIRED}"))
         ),
-        apart=pods.topologies(affinity.at(f"podAntiAffinity.{_REQUIRED}")),
-        together=pods.topologies(affinity.at(f"podAffinity.{_REQUIRED}")),
+        apart=pods.topologies(apart),
+        together=pods.topologies(together),
     )
 
 
@@ -179,9 +181,9 @@ def _order_of_condition(condition: LabelRequirement) -> tuple[str, str, tuple[st
 
 @dataclass(frozen=True, slots=True)
 class _Pods:
-    """The pods of one template: their own labels and namespace, by which terms about pods select them."""
+    """The pods of one template: their labels and their object's namespace, by which terms about pods select them."""
 
-    template: Field
+    labels: Mapping[str, str]
     wrapped: Field
 
     def topologies(self, written: Field) -> tuple[str, ...]:
@@ -193,16 +195,14 @@ class _Pods:
         selector = term.at("labelSelector")
         if selector.value is None:
             return False  # no selector selects no pod, an empty one every pod
-        conditions = _label_conditions(selector)
-        labels = _labels(self.template.at("metadata.labels"))
-        by_labels = all(condition.matches(labels) for condition in conditions)
-        return by_labels and self._share_keys(term, labels) and self._are_in_namespace_of(term)
+        by_labels = all(condition.matches(self.labels) for condition in _label_conditions(selector))
+        return by_labels and self._share_keys(term) and self._are_in_namespace_of(term)
 
-    def _share_keys(self, term: Field, labels: Mapping[str, str]) -> bool:
+    def _share_keys(self, term: Field) -> bool:
         """True if the term's `matchLabelKeys` have one value for all these pods, and no key must differ."""
         same = {each.text() for each in term.at("matchLabelKeys").entries(MOST_CONDITIONS)}
         differing = term.at("mismatchLabelKeys").entries(MOST_CONDITIONS)
-        return same <= {*labels, *_OF_ONE_TEMPLATE} and not differing
+        return all(key in self.labels or key in _OF_ONE_TEMPLATE for key in same) and not differing
 
     def _are_in_namespace_of(self, term: Field) -> bool:
         """True if the term is about the pods' own namespace, as far as the object says which that is."""
@@ -225,8 +225,8 @@ def _topology(term: Field) -> str:
 def _label_conditions(selector: Field) -> tuple[LabelRequirement, ...]:
     """The conditions of a label selector."""
     labels = _labels(selector.at("matchLabels"))
-    listed = selector.at("matchExpressions")
-    conditions = [_condition(each, _ON_PODS) for each in listed.entries(MOST_CONDITIONS)]
-    _check_bounds(conditions, listed)
     exact = [LabelRequirement(key, NodeOperator.IN, (value,)) for key, value in labels.items()]
-    return (*exact, *conditions)
+    listed = selector.at("matchExpressions").entries(MOST_CONDITIONS)
+    conditions = (*exact, *(_condition(each, _ON_PODS) for each in listed))
+    _check_bounds(conditions, selector)
+    return conditions

@@ -360,6 +360,16 @@ POD_TERMS = f"affinity.podAntiAffinity.{REQUIRED}"
             "must be an object",
             id="labels-list",
         ),
+        pytest.param(
+            {
+                "affinity": anti(
+                    topologyKey="a", labelSelector={"matchLabels": {f"k{index}": "" for index in range(257)}}
+                )
+            },
+            f"{POD_TERMS}[0].labelSelector",
+            f"has 257 conditions, and at most {MOST_CONDITIONS}",
+            id="too-many-labels",
+        ),
     ],
 )
 def test_malformed_constraint_is_refused_by_field(spec: Mapping[str, Any], path: str, problem: str) -> None:
