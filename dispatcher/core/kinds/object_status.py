@@ -107,6 +107,17 @@ def condition_ends(success: str) -> Rule:
     return lambda status: _SUCCEEDED if status.true(success) else _OPEN
 
 
+def conditions_end(succeeded: tuple[str, ...], failed: tuple[str, ...]) -> Rule:
+    """The rule of kinds that end with one of these conditions; a failure counts before a success."""
+
+    def ending(status: _Status) -> _Ending:
+        for condition in filter(None, map(status.true, failed)):
+            return End.FAILED, condition.text
+        return _SUCCEEDED if any(map(status.true, succeeded)) else _OPEN
+
+    return ending
+
+
 def pod_ends(status: _Status) -> _Ending:
     """The rule of a bare Pod, which its node may evict."""
     match status.text("phase"):
