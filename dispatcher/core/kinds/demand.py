@@ -20,6 +20,7 @@ from typing import Final
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, TemplatePodSet, WrappedObject
 from dispatcher.api.spec_errors import SpecError, one_line, quoted
 from dispatcher.core.kinds.fields import ConstraintError, Field, TemplateError, template_at
+from dispatcher.core.kinds.manifest import with_infos
 from dispatcher.core.kinds.podsets import Kind, Pods, is_template_of, pod_set_at, pods_of
 from dispatcher.core.kinds.registry import KINDS, UNDERIVABLE, may_make_pods
 from dispatcher.core.kinds.uncounted import device_claims, device_claims_anywhere
@@ -157,7 +158,7 @@ def _pods_or_none(wrapped: WrappedObject, spec: AppWrapperSpec) -> int:
 def _part(wrapped: WrappedObject, spec: AppWrapperSpec, rule: Rule) -> Part:
     """The part of one wrapped object."""
     if wrapped.pod_sets:
-        return _of_pods(_pointed_out(wrapped, spec))
+        return _of_pods(_pointed_out(with_infos(wrapped), spec))
     if wrapped.declared is None:
         return _of_pods(_derived(wrapped, spec))
     if not wrapped.declared and rule is Rule.TRUSTED:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -159,6 +159,14 @@ def build(wrapped: WrappedObject, owner: Owner) -> Json:
     metadata["annotations"] = {**(metadata.get("annotations") or {}), **_annotations(wrapped, owner)}
     built["metadata"] = metadata
     return built
+
+
+def with_infos(wrapped: WrappedObject) -> WrappedObject:
+    """The wrapped object with the additions of a quota manager in its pod templates, as they are created."""
+    infos = {pod_set.path: pod_set.info for pod_set in wrapped.pod_sets if pod_set.info}
+    if not infos:
+        return wrapped
+    return replace(wrapped, template=_with_pods_marked(wrapped.template, _ROOT, _PodMarks({}, infos)))
 
 
 def adoption(found: Mapping[str, Any], wrapped: WrappedObject, owner: Owner) -> Json | None:

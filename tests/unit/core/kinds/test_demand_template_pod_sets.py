@@ -10,7 +10,7 @@ import pytest
 from dispatcher.api.appwrapper import parse_spec
 from dispatcher.core.kinds.demand import DemandError, gang_of
 from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.nodes import Toleration
+from dispatcher.core.model.nodes import NodeRequirements, Toleration
 from dispatcher.core.model.resources import Resources
 
 CPU = Resources({"cpu": 1000})
@@ -186,3 +186,48 @@ def test_pod_set_whose_path_is_not_where_a_kind_we_know_has_pods_is_refused(
 def test_pod_sets_name_templates_by_key_as_well() -> None:
     path = "template.spec.pytorchReplicaSpecs.Worker.template"
     assert gang(KUBEFLOW_JOB, at(path)) == gang(KUBEFLOW_JOB)
+
+
+INFO = {
+    "labels": {"flavor": "spot"},
+    "nodeSelector": {"gpu": "a100", "zone": "east"},
+    "tolerations": [{"key": "spot", "operator": "Exists"}],
+    "schedulingGates": [{"name": "quota"}],
+}
+
+
+@pytest.mark.parametrize(
+    ("wrapped", "path"),
+    [
+        pytest.param(
+            obj("example.com/v1", "Simulation", worker=template()), "template.spec.worker", id="unknown-kind"
+        ),
+        pytest.param(obj("batch/v1", "Job", template=template()), "template.spec.template", id="known-kind"),
+        pytest.param({**obj("v1", "Pod"), **template()}, "template", id="pod"),
+    ],
+)
+def test_additions_of_a_quota_manager_constrain_the_pods(wrapped: dict[str, Any], path: str) -> None:
+    component = {"template": wrapped, "podSets": [at(path)], "podSetInfos": [INFO]}
+    (found,) = gang_of(parse_spec({"components": [component]}, namespace="default")).pod_sets
+    assert found == PodSet(
+        1,
+        CPU,
+        (Toleration("spot", "Exists"),),
+        nodes=NodeRequirements((("gpu", "a100"), ("zone", "east"))),
+    )
+    assert found.path == path.removeprefix("template").removeprefix(".")
+
+
+def test_own_constraint_stays_where_a_quota_manager_has_another() -> None:
+    wrapped = obj("batch/v1", "Job", template=template(nodeSelector={"zone": "west"}))
+    component = {"template": wrapped, "podSets": [at("template.spec.template")], "podSetInfos": [INFO]}
+    (found,) = gang_of(parse_spec({"components": [component]}, namespace="default")).pod_sets
+    assert found.nodes == NodeRequirements((("gpu", "a100"), ("zone", "west")))
+
+
+def test_addition_that_no_api_server_takes_is_refused_by_field() -> None:
+    wrapped = obj("batch/v1", "Job", template=template())
+    info = {"nodeSelector": {"gpu": 7}}
+    component = {"template": wrapped, "podSets": [at("template.spec.template")], "podSetInfos": [info]}
+    with pytest.raises(DemandError, match=r"spec.nodeSelector.gpu: must be a string"):
+        gang_of(parse_spec({"components": [component]}, namespace="default"))
