@@ -1,8 +1,8 @@
 """What the pods of a template require of nodes and of each other: node selector, affinity and anti-affinity.
 
 Only required terms are read. Required pod affinity and anti-affinity count where the pods of the set match the term
-themselves, by the labels in their template. Not considered: terms about other pods, and about labels that are added at
-the creation of pods; host ports; volumes; topology spread. kube-scheduler checks them once the pods exist.
+themselves, by the labels of their template and those that the known operators add. Not considered: terms about other
+pods; host ports; volumes; topology spread. kube-scheduler checks them once the pods exist.
 A term that the API server would refuse raises `TemplateError`.
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/ and `ValidateNodeSelector`,
 `validatePodAffinityTerms` in Kubernetes' pkg/apis/core/validation.
@@ -53,13 +53,17 @@ class Placement:
     together: tuple[str, ...] = ()
 
 
-def placement_of(template: Field, wrapped: Field) -> Placement:
-    """Read the placement of a pod template in a wrapped object; raises `TemplateError` if a field is malformed."""
+def placement_of(template: Field, wrapped: Field, added_labels: Mapping[str, str]) -> Placement:
+    """Read the placement of a pod template in a wrapped object; raises `TemplateError` if a field is malformed.
+
+    `added_labels` are those that an operator adds to the labels of the template, in place of the author's.
+    """
     spec = template.at("spec")
     affinity = spec.at("affinity")
     apart, together = affinity.at(f"podAntiAffinity.{_REQUIRED}"), affinity.at(f"podAffinity.{_REQUIRED}")
     about_pods = apart.entries(MOST_TERMS) or together.entries(MOST_TERMS)
-    pods = _Pods(_labels(template.at("metadata.labels")) if about_pods else {}, wrapped)
+    own_labels = _labels(template.at("metadata.labels")) if about_pods else {}
+    pods = _Pods({**own_labels, **added_labels}, wrapped)
     return Placement(
         nodes=NodeRequirements(
             _selector(spec.at("nodeSelector")), _node_terms(affinity.at(f"nodeAffinity.{_REQUIRED}"))

@@ -22,6 +22,14 @@ Injection: TypeAlias = Callable[[PodSpec, Field, Field], PodSpec]
 """Adds an operator's containers to a pod spec, given the group of the template and the whole object."""
 
 
+Labels: TypeAlias = Callable[[Field, Field], Mapping[str, str]]
+"""The labels that an operator adds to the pods of a template, given its group and the whole object."""
+
+
+def _no_labels(_: Field, __: Field) -> Mapping[str, str]:
+    return {}
+
+
 def _always(_: Field) -> bool:
     return True
 
@@ -33,7 +41,7 @@ class PodRule:
     Every object at `groups` (`*` for every element) has a pod template at `template` below it, or else the template
     that `otherwise` returns; `count` returns the number of its pods. At least one group is required unless the rule is
     `optional` or does not apply (`applies`). Pods that are no `members` need room, but start too late for the gang to
-    wait for them.
+    wait for them. By the `labels` that the operator adds, pods may repel or attract each other.
     """
 
     groups: str
@@ -44,6 +52,7 @@ class PodRule:
     applies: Callable[[Field], bool] = _always
     optional: bool = False
     members: bool = True
+    labels: Labels = _no_labels
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +112,7 @@ def is_template_of(kind: Kind, wrapped: Mapping[str, Any], path: str) -> bool:
 def pod_set_at(wrapped: Mapping[str, Any], path: str, count: int) -> PodSet:
     """The pod set of `count` pods of the template at this path; raises `TemplateError` if there is none."""
     template = template_at(wrapped, path)
-    return _shape(template, template.at("spec").mapping(), count, Field(wrapped))
+    return _shape(template, template.at("spec").mapping(), count, Field(wrapped), {})
 
 
 def _groups(rule: PodRule, root: Field) -> tuple[Field, ...]:
@@ -128,17 +137,19 @@ def _pod_set(rule: PodRule, template: Field, group: Field, root: Field) -> PodSe
     injected = pod_spec.mapping()
     for inject in rule.injections:
         injected = inject(injected, group, root)
-    return _shape(template, injected, rule.count(group), root)
+    return _shape(template, injected, rule.count(group), root, rule.labels(group, root))
 
 
-def _shape(template: Field, injected: PodSpec, count: int, root: Field) -> PodSet:
+def _shape(
+    template: Field, injected: PodSpec, count: int, root: Field, added_labels: Mapping[str, str]
+) -> PodSet:
     pod_spec = template.at("spec")
     try:
         requests = pod_requests(injected)
     except PodSpecError as error:
         raise TemplateError(pod_spec.path, str(error)) from error
     try:
-        placement = placement_of(template, root)
+        placement = placement_of(template, root, added_labels)
     except TemplateError as error:
         raise ConstraintError(error.path, error.problem) from error
     return PodSet(
@@ -205,6 +216,44 @@ def _workers_of_leaders(spec: Field) -> int:
 
 def _worker_template(spec: Field) -> Field:
     return spec.at("leaderWorkerTemplate.workerTemplate")
+
+
+def _labels_of_ray(role: str) -> Labels:
+    """The labels by which KubeRay finds pods; only a RayCluster has the name that its pods carry."""
+
+    def labels(group: Field, root: Field) -> Mapping[str, str]:
+        name = _name(root) if root.at("kind").text() == "RayCluster" else ""
+        group_name = "headgroup" if role == "head" else group.at("groupName").text()
+        return {
+            "ray.io/is-ray-node": "yes",
+            "ray.io/node-type": role,
+            "ray.io/group": group_name,
+            **({"ray.io/cluster": name, "ray.io/identifier": f"{name}-{role}"} if name else {}),
+        }
+
+    return labels
+
+
+def _labels_of_job(_: Field, root: Field) -> Mapping[str, str]:
+    name = _name(root)
+    return {"batch.kubernetes.io/job-name": name, "job-name": name} if name else {}
+
+
+def _labels_of_kubeflow(group: Field, root: Field) -> Mapping[str, str]:
+    name = _name(root)
+    replica_type = {"training.kubeflow.org/replica-type": group.key.lower()}
+    return {**replica_type, **({"training.kubeflow.org/job-name": name} if name else {})}
+
+
+def _labels_of_job_set(replicated: Field, root: Field) -> Mapping[str, str]:
+    name = _name(root)
+    replicated_job = {"jobset.sigs.k8s.io/replicatedjob-name": replicated.at("name").text()}
+    return {**replicated_job, **({"jobset.sigs.k8s.io/jobset-name": name} if name else {})}
+
+
+def _name(root: Field) -> str:
+    """The name of the object; empty if it is made at the creation."""
+    return root.at("metadata.name").text()
 
 
 def _container(name: str, cpu: str, memory: str) -> Mapping[str, Any]:
@@ -282,6 +331,7 @@ def _ray_cluster(
             count=_one,
             injections=(_with_autoscaler(spec), *of_the_head),
             applies=applies,
+            labels=_labels_of_ray("head"),
         ),
         PodRule(
             groups=f"{spec}.workerGroupSpecs.*",
@@ -290,6 +340,7 @@ def _ray_cluster(
             injections=(_with_wait_gcs_ready,),
             applies=applies,
             optional=True,
+            labels=_labels_of_ray("worker"),
         ),
     )
 
@@ -319,17 +370,18 @@ LEADER_WORKER_SET: Final = Kind(
 
 def kubeflow_job(replica_specs: str, *injections: Injection) -> Kind:
     """A kind of the Kubeflow training operator whose pod templates are below `spec.<replica_specs>`."""
-    rule = PodRule(f"spec.{replica_specs}.*", "template", _replicas, injections)
+    rule = PodRule(f"spec.{replica_specs}.*", "template", _replicas, injections, labels=_labels_of_kubeflow)
     return Kind((rule,), suspend="spec.runPolicy.suspend")
 
 
 REPLICATED: Final = Kind((PodRule("spec", "template", _replicas),))
 NO_PODS: Final = Kind()
 POD: Final = Kind((PodRule("", "", _one),))
-JOB: Final = Kind((PodRule("spec", "template", _job_pods),), suspend="spec.suspend")
+JOB: Final = Kind((PodRule("spec", "template", _job_pods, labels=_labels_of_job),), suspend="spec.suspend")
 VOLCANO_JOB: Final = Kind((PodRule("spec.tasks.*", "template", _replicas_if_written),))
 JOB_SET: Final = Kind(
-    (PodRule("spec.replicatedJobs.*", "template.spec.template", _job_set_pods),), suspend="spec.suspend"
+    (PodRule("spec.replicatedJobs.*", "template.spec.template", _job_set_pods, labels=_labels_of_job_set),),
+    suspend="spec.suspend",
 )
 RAY_CLUSTER: Final = Kind(_ray_cluster("spec"), suspend="spec.suspend")
 RAY_SERVICE: Final = Kind(_ray_cluster("spec.rayClusterConfig"))

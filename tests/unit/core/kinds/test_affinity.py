@@ -198,6 +198,98 @@ def test_topologies_are_sorted_and_named_once() -> None:
     assert placement(template(affinity={"podAntiAffinity": {REQUIRED: terms}})).apart == (HOSTNAME, ZONE)
 
 
+def spread_by(key: str, value: str) -> dict[str, Any]:
+    selector = {"matchLabels": {key: value}}
+    return template(affinity=anti(topologyKey=HOSTNAME, labelSelector=selector))
+
+
+def ray_cluster(head: Mapping[str, Any], worker: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "headGroupSpec": {"template": head},
+        "workerGroupSpecs": [{"groupName": "gpus", "replicas": 2, "template": worker}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "apart"),
+    [
+        pytest.param(("batch", "Job"), {"template": spread_by("job-name", "x")}, [True], id="job"),
+        pytest.param(("batch", "Job"), {"template": spread_by("job-name", "y")}, [False], id="another-job"),
+        pytest.param(
+            ("batch", "Job"),
+            {"template": spread_by("batch.kubernetes.io/job-name", "x")},
+            [True],
+            id="job-label",
+        ),
+        pytest.param(
+            ("ray.io", "RayCluster"),
+            ray_cluster(spread_by("ray.io/group", "gpus"), spread_by("ray.io/group", "gpus")),
+            [False, True],
+            id="ray-group",
+        ),
+        pytest.param(
+            ("ray.io", "RayCluster"),
+            ray_cluster(spread_by("ray.io/node-type", "head"), spread_by("ray.io/cluster", "x")),
+            [True, True],
+            id="ray-cluster",
+        ),
+        pytest.param(
+            ("ray.io", "RayJob"),
+            {
+                "submissionMode": "HTTPMode",
+                "rayClusterSpec": ray_cluster(
+                    spread_by("ray.io/cluster", "x"), spread_by("ray.io/node-type", "worker")
+                ),
+            },
+            [False, True],
+            id="ray-job-whose-cluster-has-another-name",
+        ),
+        pytest.param(
+            ("kubeflow.org", "PyTorchJob"),
+            {
+                "pytorchReplicaSpecs": {
+                    "Master": {"template": spread_by("training.kubeflow.org/job-name", "x")},
+                    "Worker": {"template": spread_by("training.kubeflow.org/replica-type", "worker")},
+                }
+            },
+            [True, True],
+            id="kubeflow",
+        ),
+        pytest.param(
+            ("jobset.x-k8s.io", "JobSet"),
+            {
+                "replicatedJobs": [
+                    {
+                        "name": "a",
+                        "template": {
+                            "spec": {"template": spread_by("jobset.sigs.k8s.io/replicatedjob-name", "a")}
+                        },
+                    },
+                    {
+                        "name": "b",
+                        "template": {"spec": {"template": spread_by("jobset.sigs.k8s.io/jobset-name", "y")}},
+                    },
+                ]
+            },
+            [True, False],
+            id="job-set",
+        ),
+    ],
+)
+def test_labels_that_operators_add_select_the_pods(
+    kind: tuple[str, str], spec: Mapping[str, Any], apart: list[bool]
+) -> None:
+    wrapped = {"kind": kind[1], "metadata": {"name": "x"}, "spec": spec}
+    assert [bool(one.apart) for one in pods_of(KINDS[kind], wrapped).sets] == apart
+
+
+def test_label_of_an_operator_goes_before_the_authors() -> None:
+    worker = spread_by("ray.io/group", "mine")
+    worker["metadata"] = {"labels": {"ray.io/group": "mine"}}
+    wrapped = {"kind": "RayCluster", "metadata": {"name": "x"}, "spec": ray_cluster(template(), worker)}
+    assert [one.apart for one in pods_of(KINDS["ray.io", "RayCluster"], wrapped).sets] == [(), ()]
+
+
 def test_path_leads_to_the_template_of_each_pod_set() -> None:
     groups = [{"template": template(), "replicas": 2}, {"template": template(), "replicas": 1}]
     cluster = {"spec": {"headGroupSpec": {"template": template()}, "workerGroupSpecs": groups}}
