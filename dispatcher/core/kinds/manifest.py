@@ -166,7 +166,7 @@ def with_infos(wrapped: WrappedObject) -> WrappedObject:
     infos = {pod_set.path: pod_set.info for pod_set in wrapped.pod_sets if pod_set.info}
     if not infos:
         return wrapped
-    return replace(wrapped, template=_with_pods_marked(wrapped.template, _ROOT, _PodMarks({}, infos)))
+    return replace(wrapped, template=_with_pods_marked(wrapped.template, _ROOT, _PodMarks({}, infos, {})))
 
 
 def adoption(found: Mapping[str, Any], wrapped: WrappedObject, owner: Owner) -> Json | None:

@@ -14,7 +14,7 @@ from testbed.nodes import Shape
 from testbed.plane import Plane, Wanted
 from testbed.processes import Supervisor
 from tests.cluster.conftest import CHECKOUT, CRDS
-from tests.cluster.mcad.suite import OFTEN, Suite
+from tests.cluster.mcad.suite import AS_MCAD, OFTEN, Suite
 from tests.cluster.world import World
 
 MCAD_NODES = Wanted(nodes=2, shape=Shape(cpu="975m", memory="8Gi", gpu=8), crds=CRDS)
@@ -34,7 +34,7 @@ def plane(supervisor: Supervisor) -> Iterator[Plane]:
 async def suite(request: pytest.FixtureRequest, world: World) -> Suite:
     """A running dispatcher, with settings of the test's if it has any, and what MCAD's suite does with it."""
     settings: dict[str, str] = getattr(request, "param", {})
-    return Suite(world, await world.start_dispatcher(**OFTEN, **settings))
+    return Suite(world, await world.start_dispatcher(**OFTEN, **AS_MCAD, **settings))
 
 
 @pytest.fixture

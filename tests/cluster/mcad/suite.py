@@ -23,6 +23,9 @@ MCAD_NAME_LABEL = "appwrapper.mcad.ibm.com"
 OFTEN = {"poll_seconds": "0.1"}
 """Cycles come often, so that they can be counted."""
 
+AS_MCAD = {"fit": "aggregate"}
+"""Gangs fit by sums, as in MCAD: some of its cases rely on pods that no node takes."""
+
 TRUSTING = pytest.mark.parametrize("suite", [{"declared_demand": "trusted"}], indirect=True, ids=["trusting"])
 """For cases of MCAD's that declare less than their templates ask for: the dispatcher believes them, as MCAD did."""
 
