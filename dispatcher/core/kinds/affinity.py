@@ -11,7 +11,7 @@ Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -53,17 +53,20 @@ class Placement:
     together: tuple[str, ...] = ()
 
 
-def placement_of(template: Field, wrapped: Field, added_labels: Mapping[str, str]) -> Placement:
+def placement_of(template: Field, wrapped: Field, added_labels: Callable[[], Mapping[str, str]]) -> Placement:
     """Read the placement of a pod template in a wrapped object; raises `TemplateError` if a field is malformed.
 
-    `added_labels` are those that an operator adds to the labels of the template, in place of the author's.
+    `added_labels` returns the labels that an operator adds to those of the template, in place of the author's. It is
+    called only for a template with terms about pods.
     """
     spec = template.at("spec")
-    affinity = spec.at("affinity")
+    affinity = spec.child("affinity")
+    if affinity.value is None:  # as in most templates
+        return Placement(NodeRequirements(_selector(spec.child("nodeSelector"))))
     apart, together = affinity.at(f"podAntiAffinity.{_REQUIRED}"), affinity.at(f"podAffinity.{_REQUIRED}")
     about_pods = apart.entries(MOST_TERMS) or together.entries(MOST_TERMS)
-    own_labels = _labels(template.at("metadata.labels")) if about_pods else {}
-    pods = _Pods({**own_labels, **added_labels}, wrapped)
+    labels = {**_labels(template.at("metadata.labels")), **added_labels()} if about_pods else {}
+    pods = _Pods(labels, wrapped)
     return Placement(
         nodes=NodeRequirements(
             _selector(spec.at("nodeSelector")), _node_terms(affinity.at(f"nodeAffinity.{_REQUIRED}"))
@@ -75,6 +78,8 @@ def placement_of(template: Field, wrapped: Field, added_labels: Mapping[str, str
 
 def _selector(written: Field) -> tuple[tuple[str, str], ...]:
     """The conditions of a node selector, sorted by key."""
+    if written.value is None:
+        return ()
     labels = _labels(written)
     if len(labels) > MOST_TERMS:
         raise TemplateError(written.path, f"has {len(labels)} keys, and at most {MOST_TERMS} are taken")

@@ -112,7 +112,7 @@ def is_template_of(kind: Kind, wrapped: Mapping[str, Any], path: str) -> bool:
 def pod_set_at(wrapped: Mapping[str, Any], path: str, count: int) -> PodSet:
     """The pod set of `count` pods of the template at this path; raises `TemplateError` if there is none."""
     template = template_at(wrapped, path)
-    return _shape(template, template.at("spec").mapping(), count, Field(wrapped), {})
+    return _shape(template, template.at("spec").mapping(), count, Field(wrapped), dict)
 
 
 def _groups(rule: PodRule, root: Field) -> tuple[Field, ...]:
@@ -137,11 +137,15 @@ def _pod_set(rule: PodRule, template: Field, group: Field, root: Field) -> PodSe
     injected = pod_spec.mapping()
     for inject in rule.injections:
         injected = inject(injected, group, root)
-    return _shape(template, injected, rule.count(group), root, rule.labels(group, root))
+    return _shape(template, injected, rule.count(group), root, lambda: rule.labels(group, root))
 
 
 def _shape(
-    template: Field, injected: PodSpec, count: int, root: Field, added_labels: Mapping[str, str]
+    template: Field,
+    injected: PodSpec,
+    count: int,
+    root: Field,
+    added_labels: Callable[[], Mapping[str, str]],
 ) -> PodSet:
     pod_spec = template.at("spec")
     try:
