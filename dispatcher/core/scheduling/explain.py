@@ -12,8 +12,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import Rejection
@@ -21,7 +20,7 @@ from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.backfill import Reservation, noted
 from dispatcher.core.scheduling.capacity import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import NOT_SELECTED
-from dispatcher.core.scheduling.fit import Shortfall, fit, fit_in_empty
+from dispatcher.core.scheduling.fit import Shortfall, fit, shortfall_in_empty
 from dispatcher.core.scheduling.node_capacity import Traits
 
 INSUFFICIENT: Final = "InsufficientResources"
@@ -62,7 +61,7 @@ class Shortage:
         """The scarcest resource; empty if the capacity is only kept for another."""
         if self.reason == RESERVED:
             return ""
-        return self.shortfall.resource or scarcest(gang, self.shortfall.missing)
+        return self.shortfall.scarcest(gang)[0]
 
 
 def shortage(
@@ -73,8 +72,8 @@ def shortage(
     `capacity` is the free capacity, also that which is kept for `keeper`.
     """
     traits = None if capacity.nodes is None else capacity.nodes.traits
-    in_empty = fit_in_empty(gang, capacity)
-    if isinstance(in_empty, Shortfall):
+    in_empty = shortfall_in_empty(gang, capacity)
+    if in_empty is not None:
         attainable, permanent = capacity.attainable_for(gang), capacity.permanent_for(gang)
         return Shortage(cluster, LARGER_THAN_CLUSTER, in_empty, attainable, permanent, traits=traits)
     if keeper is not None:
@@ -150,13 +149,10 @@ class Refused:
     def _find_nearest(self) -> Nearest:
         if not self._has_clusters:
             return Nearest(NO_CLUSTER, "", "")
-        rejected = [(_distance(each.reason), each.cluster, each.reason, "") for each in self._rejections]
-        short = [
-            (_distance(each.reason), each.cluster, each.reason, each.resource(self._gang))
-            for each in self._shortages
-        ]
-        _, cluster, reason, resource = min([*rejected, *short])
-        return Nearest(reason, resource, cluster)
+        found: list[Rejection | Shortage] = [*self._rejections, *self._shortages]
+        nearest = min(found, key=lambda each: (_distance(each.reason), each.cluster))
+        resource = nearest.resource(self._gang) if isinstance(nearest, Shortage) else ""
+        return Nearest(nearest.reason, resource, nearest.cluster)
 
     def _explain(self) -> Pending:
         if not self._has_clusters:
@@ -185,7 +181,7 @@ def rejection_of(gang: Gang, short: Shortage) -> Rejection:
     if short.reason == RESERVED:
         message = f"what is free there is kept for {short.keeper}, which has waited too long"
         return Rejection(short.cluster, RESERVED, message)
-    parts = [_fragmented(gang, short)] if short.shortfall.is_fragmented else _missing(gang, short)
+    parts = _missing(gang, short) if short.shortfall.missing else [_fragmented(gang, short)]
     message = "; ".join([*parts, *_exclusions(gang, short.traits)])
     return Rejection(short.cluster, short.reason, message, short.resource(gang))
 
@@ -208,10 +204,11 @@ def _taken_for_ever(resource: str, available: int, permanent: int) -> str:
 
 def _fragmented(gang: Gang, short: Shortage) -> str:
     """The sentence about a gang whose demand fits the sums, but whose pods have no nodes."""
-    shortfall, resource = short.shortfall, short.shortfall.resource
+    shortfall = short.shortfall
+    resource, most = shortfall.scarcest(gang)
     what = "free" if short.reason == INSUFFICIENT else "in all of it"
     available = in_words(resource, short.available[resource])
-    largest = in_words(resource, shortfall.largest)
+    largest = in_words(resource, most)
     facts = f"{resource}: {available} {what}, at most {largest} on one node"
     if shortfall.pod_set is None:
         return f"{facts}; the pods of each pod set have nodes, but not all {_count(gang)} pods at once"
@@ -230,37 +227,14 @@ def _count(gang: Gang) -> int:
 
 def _exclusions(gang: Gang, traits: Traits | None) -> list[str]:
     """How many nodes no pod of the gang may use, and why."""
-    if traits is None:
-        return []
-    nodes = [node for node in traits.nodes if node is not None]
-    reasons = Counter(reason for node in nodes if (reason := _why_excluded(gang, node)))
-    if not reasons:
+    reasons = traits.exclusions(gang) if traits is not None else Counter[str]()
+    if traits is None or not reasons:
         return []
     ordered = sorted(reasons.items(), key=lambda each: (-each[1], each[0]))
     named = [f"{count} {reason}" for reason, count in ordered[:_MOST_EXCLUSIONS]]
     others = sum(count for _, count in ordered[_MOST_EXCLUSIONS:])
     also = [f"{others} for other reasons"] if others else []
-    return [f"{reasons.total()} of {len(nodes)} nodes excluded: {', '.join([*named, *also])}"]
-
-
-def _why_excluded(gang: Gang, node: Node) -> str:
-    """Why no pod of the gang may use a node; empty if one may."""
-    if not node.usable:
-        return "cordoned" if node.ready else "not ready"
-    answers = [_why_not_for(each, node) for each in gang.pod_sets or (PodSet(1, NOTHING),)]
-    return answers[0] if all(answers) else ""
-
-
-def _why_not_for(pod_set: PodSet, node: Node) -> str:
-    for taint in node.taints:
-        if not pod_set.tolerates((taint,)):
-            return f"with taint {taint} not tolerated"
-    return "" if pod_set.nodes.matches(node.name, node.labels) else "not selected by its pods"
-
-
-def scarcest(gang: Gang, missing: Resources) -> str:
-    """The resource with the relatively largest shortfall for `gang`; the first by name if there are several."""
-    return max(sorted(missing), key=lambda name: missing[name] * 10**6 // gang.demand[name], default="")
+    return [f"{reasons.total()} of {len(traits.rows)} nodes excluded: {', '.join([*named, *also])}"]
 
 
 def _pending(rejections: Iterable[Rejection], has_members: bool) -> Pending:

@@ -6,13 +6,13 @@ pod has a node. Placing, explaining, reserving and every "what if" ask this ques
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity import CapacitySnapshot
 from dispatcher.core.scheduling.node_capacity import NodeSnapshot
-from dispatcher.core.scheduling.placement import Placement, Unplaceable, is_device
+from dispatcher.core.scheduling.placement import NodeGroups, Unplaceable, is_device
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,20 +20,23 @@ class Shortfall:
     """Why a gang does not fit a cluster.
 
     `missing` is what the sums lack. If they lack nothing, the nodes are the reason: of `pod_set`, by its index, only
-    `fitting` pods have a node; None if the pods of each pod set have nodes, but not all at once. `resource` is then the
-    scarcest on nodes, and `largest` the most of it that one node has for those pods.
+    `fitting` pods have a node; None if the pods of each pod set have nodes, but not all at once. `groups` are then the
+    nodes of that pod set, or of the one with the largest pods.
     """
 
     missing: Resources = NOTHING
     pod_set: int | None = None
     fitting: int = 0
-    resource: str = ""
-    largest: int = 0
+    groups: NodeGroups | None = field(default=None, compare=False, repr=False)
 
-    @property
-    def is_fragmented(self) -> bool:
-        """True if the sums suffice and the nodes do not."""
-        return not self.missing
+    def scarcest(self, gang: Gang) -> tuple[str, int]:
+        """The scarcest resource; for a shortfall on nodes, also the most of it that one node has for those pods."""
+        if self.groups is None:
+            missing = sorted(self.missing)
+            return max(
+                missing, key=lambda name: self.missing[name] * 10**6 // gang.demand[name], default=""
+            ), 0
+        return self.groups.scarcest(_subject(gang, self.pod_set))
 
 
 Fit = Assignment | Shortfall
@@ -46,17 +49,21 @@ def fit(gang: Gang, capacity: CapacitySnapshot) -> Fit:
         return Shortfall(gang.demand.shortfall(free))
     if capacity.nodes is None or not gang.pod_sets:
         return ASSIGNED_NOWHERE
-    return _on_nodes(gang, capacity.nodes, capacity.nodes.place(gang), is_empty=False)
+    found = capacity.nodes.place(gang)
+    if isinstance(found, Unplaceable):
+        return _shortfall(gang, capacity.nodes, found, is_empty=False)
+    return capacity.nodes.assignment(found)
 
 
-def fit_in_empty(gang: Gang, capacity: CapacitySnapshot) -> Fit:
-    """The assignment of a gang that fits once all pods that end have ended, or its shortfall."""
+def shortfall_in_empty(gang: Gang, capacity: CapacitySnapshot) -> Shortfall | None:
+    """Why a gang does not fit even once all pods that end have ended; None if it then fits."""
     attainable = capacity.attainable_for(gang)
     if not gang.demand.fits_in(attainable):
         return Shortfall(gang.demand.shortfall(attainable))
     if capacity.nodes is None or not gang.pod_sets:
-        return ASSIGNED_NOWHERE
-    return _on_nodes(gang, capacity.nodes, capacity.nodes.place_in_empty(gang), is_empty=True)
+        return None
+    found = capacity.nodes.find_unplaceable_in_empty(gang)
+    return None if found is None else _shortfall(gang, capacity.nodes, found, is_empty=True)
 
 
 def fits(gang: Gang, capacity: CapacitySnapshot) -> bool:
@@ -66,15 +73,17 @@ def fits(gang: Gang, capacity: CapacitySnapshot) -> bool:
 
 def fits_in_empty(gang: Gang, capacity: CapacitySnapshot) -> bool:
     """True if a gang fits once all pods that end have ended."""
-    return isinstance(fit_in_empty(gang, capacity), Assignment)
+    return shortfall_in_empty(gang, capacity) is None
 
 
-def _on_nodes(gang: Gang, nodes: NodeSnapshot, found: Placement | Unplaceable, *, is_empty: bool) -> Fit:
-    if not isinstance(found, Unplaceable):
-        return nodes.assignment(found)
-    pod_set = _hardest(gang) if found.index is None else gang.pod_sets[found.index]
-    resource, largest = nodes.scarcest(pod_set, is_empty=is_empty)
-    return Shortfall(pod_set=found.index, fitting=found.fitting, resource=resource, largest=largest)
+def _shortfall(gang: Gang, nodes: NodeSnapshot, found: Unplaceable, *, is_empty: bool) -> Shortfall:
+    groups = nodes.groups(_subject(gang, found.index), is_empty=is_empty)
+    return Shortfall(pod_set=found.index, fitting=found.fitting, groups=groups)
+
+
+def _subject(gang: Gang, index: int | None) -> PodSet:
+    """The pod set that a shortfall on nodes is about."""
+    return _hardest(gang) if index is None else gang.pod_sets[index]
 
 
 def _hardest(gang: Gang) -> PodSet:

@@ -31,17 +31,19 @@ from dispatcher.core.scheduling.placement import (
     UNLIMITED,
     Amounts,
     Mask,
+    NodeGroups,
     Placement,
     Room,
     Terrain,
     Unplaceable,
-    is_device,
     place,
 )
 
 _PODS: Final = "pods"
 _MOST_MASKS: Final = 2000
-"""Distinct constraints whose nodes are remembered when a node changes; beyond that, all are found anew."""
+"""Nodes that are compared with constraints at once after a change; beyond that, the nodes of each are found anew."""
+_QUESTIONS: Final = 20
+"""Questions after a change until nodes are grouped again: grouping costs as much as some of them."""
 _MOST_EMPTY_FITS: Final = 20_000
 """Distinct pod sets whose placement in the empty cluster is remembered."""
 
@@ -58,21 +60,21 @@ class Traits:
         """The place of each node in the arrays, by name."""
         self._masks: dict[Constraint | None, Mask] = {}
         self._domains: dict[str, Amounts] = {}
+        self._exclusions: dict[frozenset[Constraint], Counter[str]] = {}
 
-    def changed(self, row: int, node: Node | None) -> Traits:
-        """The traits with another node in this row."""
+    def changed(self, changes: Mapping[int, Node | None]) -> Traits:
+        """The traits with other nodes in these rows."""
         nodes, rows = list(self.nodes), self.rows
-        nodes.extend([None] * (row + 1 - len(nodes)))
-        before, nodes[row] = nodes[row], node
-        names = (before and before.name, node and node.name)
-        if names[0] != names[1]:
-            rows = {name: at for name, at in rows.items() if name != names[0]}
-            if node is not None:
-                rows[node.name] = row
+        nodes.extend([None] * (max(changes) + 1 - len(nodes)))
+        before = {row: nodes[row] for row in changes}
+        for row, node in changes.items():
+            nodes[row] = node
+        if any(_name_of(before[row]) != _name_of(node) for row, node in changes.items()):
+            rows = {node.name: row for row, node in enumerate(nodes) if node is not None}
         following = Traits(tuple(nodes), rows)
-        if len(self._masks) < _MOST_MASKS:
+        if len(self._masks) * len(changes) < _MOST_MASKS:
             following._masks = {  # its own
-                constraint: following._amended(constraint, mask, row)
+                constraint: following._amended(constraint, mask, changes)
                 for constraint, mask in self._masks.items()
             }
         return following
@@ -95,6 +97,15 @@ class Traits:
             known = self._domains[label] = np.array(found, dtype=np.int64)
         return known
 
+    def exclusions(self, gang: Gang) -> Counter[str]:
+        """How many nodes no pod of the gang may use, by the reason in words."""
+        known = self._exclusions.get(gang.constraints)
+        if known is None:
+            pod_sets = gang.pod_sets or (_PLAIN,)
+            answers = (_why_excluded(pod_sets, node) for node in self.nodes if node is not None)
+            known = self._exclusions[gang.constraints] = Counter(filter(None, answers))
+        return known
+
     @property
     def terrain(self) -> Terrain:
         """The nodes as `place` asks for them."""
@@ -108,11 +119,31 @@ class Traits:
             known = self._masks[constraint] = np.fromiter(found, np.bool_, len(self.nodes))
         return known
 
-    def _amended(self, constraint: Constraint | None, mask: Mask, row: int) -> Mask:
+    def _amended(self, constraint: Constraint | None, mask: Mask, rows: Iterable[int]) -> Mask:
         amended = np.zeros(len(self.nodes), np.bool_)
         amended[: mask.size] = mask
-        amended[row] = _may_use(self.nodes[row], constraint, {})
+        for row in rows:
+            amended[row] = _may_use(self.nodes[row], constraint, {})
         return amended
+
+
+def _why_excluded(pod_sets: Sequence[PodSet], node: Node) -> str:
+    """Why no pod of these sets may use a node; empty if one may."""
+    if not node.usable:
+        return "cordoned" if node.ready else "not ready"
+    answers = [_why_not_for(each, node) for each in pod_sets]
+    return answers[0] if all(answers) else ""
+
+
+def _why_not_for(pod_set: PodSet, node: Node) -> str:
+    for taint in node.taints:
+        if not pod_set.tolerates((taint,)):
+            return f"with taint {taint} not tolerated"
+    return "" if pod_set.nodes.matches(node.name, node.labels) else "not selected by its pods"
+
+
+def _name_of(node: Node | None) -> str:
+    return "" if node is None else node.name
 
 
 def _may_use(
@@ -154,8 +185,88 @@ class Load(NamedTuple):
     permanent_pods: int = 0
 
 
-EmptyFits = dict[tuple[PodSet, ...], Placement | Unplaceable]
-"""Placements on the nodes without pods that end, by pod sets."""
+class _Grouped:
+    """The nodes of each constraint, grouped by what is free on them; groups are made once for many questions.
+
+    After a change the groups are wrong. New ones are made once `_QUESTIONS` questions have come, or one needs them.
+    """
+
+    def __init__(self, room: Room, traits: Traits) -> None:
+        self._room = room
+        self._traits = traits
+        self._groups: dict[Constraint, NodeGroups] = {}
+        self._questions = _QUESTIONS
+
+    def forget(self) -> None:
+        """The free amounts have changed."""
+        self._groups.clear()
+        self._questions = 0
+
+    def of(self, pod_set: PodSet) -> NodeGroups | None:
+        """The groups of the nodes that the pods of a set may use; None soon after a change."""
+        self._questions += 1
+        if self._questions < _QUESTIONS and pod_set.constraint not in self._groups:
+            return None
+        return self.surely_of(pod_set)
+
+    def surely_of(self, pod_set: PodSet) -> NodeGroups:
+        """The groups of the nodes that the pods of a set may use."""
+        known = self._groups.get(pod_set.constraint)
+        if known is None:
+            known = NodeGroups.of(self._room, self._traits.usable_by(pod_set))
+            self._groups[pod_set.constraint] = known
+        return known
+
+
+class EmptyCluster:
+    """The nodes once all pods that end have ended, and the pod sets that were placed there."""
+
+    def __init__(self, room: Room, traits: Traits) -> None:
+        self.room = room
+        self.grouped = _Grouped(room, traits)
+        self._terrain = traits.terrain
+        self._known: dict[tuple[PodSet, ...], Unplaceable | None] = {}
+
+    def find_unplaceable(self, gang: Gang) -> Unplaceable | None:
+        """Why there are no nodes for all pods of `gang`; None if there are."""
+        if gang.pod_sets not in self._known:
+            if len(self._known) >= _MOST_EMPTY_FITS:
+                self._known.clear()
+            self._known[gang.pod_sets] = self._find(gang.pod_sets)
+        return self._known[gang.pod_sets]
+
+    def _find(self, pod_sets: tuple[PodSet, ...]) -> Unplaceable | None:
+        refused = _unplaceable_alone(pod_sets, self.grouped)
+        if refused is not None or self._is_surely_placed(pod_sets):
+            return refused
+        found = place(pod_sets, self.room, self._terrain)
+        return found if isinstance(found, Unplaceable) else None
+
+    def _is_surely_placed(self, pod_sets: tuple[PodSet, ...]) -> bool:
+        """True if each pod has a node of its own, or the only pod set fits; False if that is not known.
+
+        The pod set with the fewest nodes chooses first; the pods before it took at most a node each.
+        """
+        if any(each.apart or each.together for each in pod_sets):
+            return False
+        if len(pod_sets) == 1:
+            return True
+        pods = 0
+        nodes = [(self.grouped.surely_of(each).taking(each), each.count) for each in pod_sets]
+        for taking, count in sorted(nodes):
+            pods += count
+            if pods > taking:
+                return False
+        return True
+
+
+def _unplaceable_alone(pod_sets: Sequence[PodSet], grouped: _Grouped) -> Unplaceable | None:
+    """The first pod set that has too few nodes, even without its rules about other pods; None if it is not known."""
+    for index, pod_set in enumerate(pod_sets):
+        groups = None if pod_set.apart or pod_set.together else grouped.of(pod_set)
+        if groups is not None and (fitting := groups.fitting(pod_set)) < pod_set.count:
+            return Unplaceable(index, fitting)
+    return None
 
 
 @dataclass(slots=True)
@@ -187,6 +298,11 @@ class _OnNode:
         return self.node.allocatable[_PODS] or UNLIMITED
 
     @property
+    def free(self) -> Resources:
+        """What the node has beside its pods and those that have a place there."""
+        return self.node.allocatable - self.load.used - self.held
+
+    @property
     def free_slots(self) -> int:
         """The pods that the node takes beside those that are bound or have a place there."""
         return self.slots - self.load.pods - self.held_pods
@@ -200,11 +316,10 @@ class NodeSnapshot:
         traits: Traits,
         room: Room,
         allocatable: Room,
-        lasting: Room,
+        empty: EmptyCluster,
         beyond: Resources,
         uses: Mapping[str, Use],
         generation: object,
-        empty_fits: EmptyFits,
         reserve: Resources = NOTHING,
     ) -> None:
         self.traits = traits
@@ -212,9 +327,9 @@ class NodeSnapshot:
         self.beyond = beyond
         self._room = room
         self._allocatable = allocatable
-        self._lasting = lasting
+        self.empty = empty
+        self._grouped = _Grouped(room, traits)
         self._uses = uses
-        self._empty_fits = empty_fits
         self._reserve = reserve
         self._free: dict[frozenset[Constraint] | None, Resources] = {}
         self._totals: dict[frozenset[Constraint] | None, Resources] = {}
@@ -235,7 +350,7 @@ class NodeSnapshot:
             and self.beyond == other.beyond
             and self._room.equals(other._room)
             and self._allocatable.equals(other._allocatable)
-            and self._lasting.equals(other._lasting)
+            and self.empty.room.equals(other.empty.room)
         )
 
     def copy(self) -> NodeSnapshot:
@@ -283,22 +398,17 @@ class NodeSnapshot:
         key = _view(gang)
         known = self._attainable.get(key)
         if known is None:
-            known = self._attainable[key] = self._sum(self._lasting, gang) - self._reserve
+            known = self._attainable[key] = self._sum(self.empty.room, gang) - self._reserve
         return known
 
     def place(self, gang: Gang) -> Placement | Unplaceable:
         """The nodes for all pods of `gang` now."""
-        return place(gang.pod_sets, self._room, self.traits.terrain)
+        refused = _unplaceable_alone(gang.pod_sets, self._grouped)
+        return refused or place(gang.pod_sets, self._room, self.traits.terrain)
 
-    def place_in_empty(self, gang: Gang) -> Placement | Unplaceable:
-        """The nodes for all pods of `gang` once all pods that end have ended."""
-        known = self._empty_fits.get(gang.pod_sets)
-        if known is None:
-            known = place(gang.pod_sets, self._lasting, self.traits.terrain)
-            if len(self._empty_fits) >= _MOST_EMPTY_FITS:
-                self._empty_fits.clear()
-            self._empty_fits[gang.pod_sets] = known
-        return known
+    def find_unplaceable_in_empty(self, gang: Gang) -> Unplaceable | None:
+        """Why there are no nodes for all pods of `gang` once all pods that end have ended; None if there are."""
+        return self.empty.find_unplaceable(gang)
 
     def take(self, gang: Gang, assignment: Assignment) -> None:
         """Take the places of a gang, and its demand beyond the requests of its pods, from now on."""
@@ -307,22 +417,12 @@ class NodeSnapshot:
                 self._take_on(node, pod_set.requests, pods)
         self.beyond += (gang.demand - assignment.requests(gang)).positive_part()
         self._free.clear()
+        self._grouped.forget()
         self.generation = object()
 
-    def scarcest(self, pod_set: PodSet, *, is_empty: bool) -> tuple[str, int]:
-        """The resource of which the fewest of these pods find enough on nodes, and the most of it on one node."""
-        room, mask = self._lasting if is_empty else self._room, self.traits.usable_by(pod_set)
-        found: list[tuple[int, bool, str, int]] = []
-        for name, amount in pod_set.requests.items():
-            row = room.columns.get(name)
-            free = room.free[row][mask] if row is not None and mask.any() else np.zeros(1, np.int64)
-            if amount > 0:
-                pods = int(np.maximum(free // min(amount, LARGEST), 0).sum())
-                found.append((pods, not is_device(name), name, max(0, int(free.max()))))
-        if not found:
-            return "", 0
-        _, _, resource, largest = min(found)
-        return resource, largest
+    def groups(self, pod_set: PodSet, *, is_empty: bool) -> NodeGroups:
+        """The nodes that the pods of a set may use, now or once all pods that end have ended."""
+        return (self.empty.grouped if is_empty else self._grouped).surely_of(pod_set)
 
     def assignment(self, placement: Placement) -> Assignment:
         """A placement by the names of nodes."""
@@ -364,11 +464,10 @@ class NodeSnapshot:
             self.traits,
             room,
             self._allocatable,
-            self._lasting,
+            self.empty,
             self.beyond,
             self._uses,
             generation,
-            self._empty_fits,
             reserve,
         )
 
@@ -389,16 +488,17 @@ class NodeLedger:
         self._traits = Traits()
         self._columns: dict[str, int] = {}
         self._on_nodes: dict[str, _OnNode] = {}
+        self._rows: dict[str, int] = {}
         self._vacant: list[int] = []
         self._free, self._allocatable, self._lasting = _Table(), _Table(), _Table()
         self._shares: dict[str, _Share] = {}
         self._holders: dict[str, dict[str, None]] = {}
         self._uses: dict[str, Use] = {}
         self._beyond = NOTHING
-        self._empty_fits: EmptyFits = {}
-        # Since the last snapshot: AppWrappers whose use may have changed, and nodes where less may be free.
+        # Since the last snapshot: AppWrappers whose use may have changed, nodes to write, rows with other traits.
         self._unsettled: dict[str, None] = {}
-        self._touched: dict[str, None] = {}
+        self._unwritten: dict[str, None] = {}
+        self._retraited: dict[int, Node | None] = {}
         self._has_changed = True
         self._last: NodeSnapshot | None = None
 
@@ -410,24 +510,23 @@ class NodeLedger:
             self._columns.setdefault(name, len(self._columns))
         known = self._on_nodes.get(node.name)
         if known is None:
-            row = self._vacant.pop() if self._vacant else len(self._traits.nodes)
-            self._on_nodes[node.name] = _OnNode(node, load)
-            self._traits = self._traits.changed(row, node)
+            row = self._vacant.pop() if self._vacant else len(self._rows)
+            self._on_nodes[node.name], self._rows[node.name] = _OnNode(node, load), row
+            self._retraited[row] = node
         else:
             before, known.node, known.load = known.node, node, load
             if _traits_of(before) != _traits_of(node):
-                self._traits = self._traits.changed(self._traits.rows[node.name], node)
-        self._empty_fits = {}
-        self._write(node.name)
+                self._retraited[self._rows[node.name]] = node
+        self._touch(node.name)
 
     def remove_node(self, name: str) -> None:
         """Remove a node; the pods that hold a place there get another one."""
         if self._on_nodes.pop(name, None) is None:
             return
-        row = self._traits.rows[name]
+        row = self._rows.pop(name)
         self._vacant.append(row)
-        self._traits = self._traits.changed(row, None)
-        self._empty_fits = {}
+        self._retraited[row] = None
+        self._unwritten.pop(name, None)
         for table in (self._free, self._allocatable, self._lasting):
             table.write(row, self._columns, NOTHING, 0)
         for uid in self._holders.pop(name, {}):
@@ -440,10 +539,8 @@ class NodeLedger:
         """Replace what the pods of a node take; safe for a node that is not known."""
         known = self._on_nodes.get(name)
         if known is not None:
-            if known.load.permanent != load.permanent or known.load.permanent_pods != load.permanent_pods:
-                self._empty_fits = {}
             known.load = load
-            self._write(name)
+            self._touch(name)
 
     def count_bound(self, appwrapper: str, requests: Resources, node: str, sign: int) -> None:
         """Count one bound pod of an AppWrapper, or uncount it."""
@@ -471,7 +568,11 @@ class NodeLedger:
     def snapshot(self) -> NodeSnapshot:
         """The capacity at this moment, of the generation of the last one if nothing differs."""
         if self._last is None or self._has_changed:
+            if self._retraited:
+                self._traits = self._traits.changed(self._retraited)
+                self._retraited = {}
             self._settle()
+            self._write()
             self._last = self._following(self._last)
             self._has_changed = False
         return self._last.without(NOTHING)
@@ -482,15 +583,21 @@ class NodeLedger:
             self._traits,
             self._free.room(self._columns, size),
             self._allocatable.room(self._columns, size),
-            self._lasting.room(self._columns, size),
+            self._empty_cluster(size, last),
             self._beyond,
             dict(self._uses),
             object(),
-            self._empty_fits,
         )
         if last is not None and found.is_like(last):
             found.generation = last.generation
         return found
+
+    def _empty_cluster(self, size: int, last: NodeSnapshot | None) -> EmptyCluster:
+        """The empty cluster; that of the last snapshot as long as it is the same, because it remembers placements."""
+        lasting = self._lasting.room(self._columns, size)
+        if last is not None and last.traits is self._traits and last.empty.room.equals(lasting):
+            return last.empty
+        return EmptyCluster(lasting, self._traits)
 
     # --- places ------------------------------------------------------------------------------------------------
 
@@ -500,10 +607,9 @@ class NodeLedger:
 
     def _settle(self) -> None:
         """Give the unbound pods their places: planned ones first, then, where these do not fit, any."""
-        for name in self._touched:
-            if self._is_crowded(name):
-                self._unsettled.update(self._holders.get(name, {}))
-        self._touched.clear()
+        for name in self._unwritten:
+            if name in self._holders and self._is_crowded(name):
+                self._unsettled.update(self._holders[name])
         self._unsettled.update({uid: None for uid, share in self._shares.items() if share.is_unplaced})
         changed, self._unsettled = self._unsettled, {}
         for uid in changed:
@@ -516,10 +622,9 @@ class NodeLedger:
 
     def _is_crowded(self, name: str) -> bool:
         """True if the places that are held on a node are not there: it is unusable or too full."""
-        known = self._on_nodes.get(name)
-        return known is not None and (
-            not known.node.usable or self._free.is_negative(self._traits.rows[name])
-        )
+        known = self._on_nodes[name]
+        free = known.free
+        return not known.node.usable or known.free_slots < 0 or any(free[each] < 0 for each in free)
 
     def _places(self, gang: Gang, share: _Share) -> tuple[Place, ...]:
         """The places of the unbound pods of an active AppWrapper."""
@@ -542,10 +647,11 @@ class NodeLedger:
 
     def _anywhere(self, gang: Gang, missing: Sequence[int], beside: Sequence[Place]) -> list[Place]:
         """Places for the pods that are missing; none if they do not all fit."""
+        self._write()
         room = self._free.room(self._columns, len(self._traits.nodes))
         for each in beside:
             pods = np.zeros_like(room.slots)
-            pods[self._traits.rows[each.node]] = each.pods
+            pods[self._rows[each.node]] = each.pods
             room.take(each.requests, pods)
         found = place(gang.pod_sets, room, self._traits.terrain, missing)
         if isinstance(found, Unplaceable):
@@ -566,8 +672,7 @@ class NodeLedger:
             known = self._on_nodes.get(node)
             if known is None or not known.node.usable:
                 return False
-            free = known.node.allocatable - known.load.used - known.held
-            if not _total(here).fits_in(free) or sum(each.pods for each in here) > known.free_slots:
+            if not _total(here).fits_in(known.free) or sum(each.pods for each in here) > known.free_slots:
                 return False
         return True
 
@@ -580,7 +685,7 @@ class NodeLedger:
                 continue
             known.held += each.requests * (each.pods * sign)
             known.held_pods += each.pods * sign
-            self._write(each.node)
+            self._touch(each.node)
             holders = self._holders.setdefault(each.node, {})
             if sign > 0:
                 holders[uid] = None
@@ -602,16 +707,20 @@ class NodeLedger:
         else:
             self._uses[uid] = Use(bound, share.held, share.beyond)
 
-    def _write(self, name: str) -> None:
-        """Write the amounts of a node into the arrays."""
-        known, row = self._on_nodes[name], self._traits.rows[name]
-        allocatable, load = known.node.allocatable, known.load
-        self._allocatable.write(row, self._columns, allocatable, known.slots)
-        lasting = allocatable - load.permanent if load.permanent else allocatable
-        self._lasting.write(row, self._columns, lasting, known.slots - load.permanent_pods)
-        self._free.write(row, self._columns, allocatable - load.used - known.held, known.free_slots)
-        self._touched[name] = None
+    def _touch(self, name: str) -> None:
+        self._unwritten[name] = None
         self._has_changed = True
+
+    def _write(self) -> None:
+        """Write the amounts of changed nodes into the arrays."""
+        for name in self._unwritten:
+            known, row = self._on_nodes[name], self._rows[name]
+            allocatable, load = known.node.allocatable, known.load
+            self._allocatable.write(row, self._columns, allocatable, known.slots)
+            lasting = allocatable - load.permanent if load.permanent else allocatable
+            self._lasting.write(row, self._columns, lasting, known.slots - load.permanent_pods)
+            self._free.write(row, self._columns, known.free, known.free_slots)
+        self._unwritten.clear()
 
 
 def _unbound(gang: Gang, share: _Share) -> tuple[list[int], list[list[tuple[str, int]]]]:
@@ -671,10 +780,6 @@ class _Table:
             if column is not None:
                 self._amounts[column, row] = max(-LARGEST, min(LARGEST, amount))
         self._slots[row] = max(-UNLIMITED, min(UNLIMITED, slots))
-
-    def is_negative(self, row: int) -> bool:
-        """True if a node owes something."""
-        return bool(self._slots[row] < 0 or (self._amounts[:, row] < 0).any())
 
     def room(self, columns: Mapping[str, int], nodes: int) -> Room:
         """A copy of the amounts of the first `nodes` nodes."""

@@ -17,8 +17,8 @@ from dispatcher.core.model.nodes import (
     Toleration,
 )
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Pod, PodPhase
-from dispatcher.core.scheduling.fit import Shortfall, fit, fit_in_empty
+from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot, FitMode, Pod, PodPhase
+from dispatcher.core.scheduling.fit import Shortfall, fit, fits_in_empty, shortfall_in_empty
 
 GPU = "nvidia.com/gpu"
 RESERVED = Taint("team", "a", "NoSchedule")
@@ -60,6 +60,12 @@ def ledger_of(*nodes: Node, bound: tuple[Pod, ...] = ()) -> CapacityLedger:
     for pod in bound:
         ledger.set_pod(pod)
     return ledger
+
+
+def shortfall_of(asked: Gang, snapshot: CapacitySnapshot) -> tuple[Shortfall, tuple[str, int]]:
+    found = fit(asked, snapshot)
+    assert isinstance(found, Shortfall)
+    return found, found.scarcest(asked)
 
 
 TWO_EIGHTS = (node("n1", cpu=8), node("n2", cpu=8))
@@ -170,26 +176,30 @@ def test_pods_that_repel_or_attract_each_other(asked: PodSet, is_placed: bool) -
 @pytest.mark.parametrize(
     ("nodes", "asked", "shortfall"),
     [
-        pytest.param(TWO_EIGHTS, gang(pods(3, cpu=8)), Shortfall(Resources({"cpu": 8})), id="sum"),
+        pytest.param(
+            TWO_EIGHTS, gang(pods(3, cpu=8)), (Shortfall(Resources({"cpu": 8})), ("cpu", 0)), id="sum"
+        ),
         pytest.param(
             TWO_EIGHTS,
             gang(pods(3, cpu=5)),
-            Shortfall(pod_set=0, fitting=2, resource="cpu", largest=8),
+            (Shortfall(pod_set=0, fitting=2), ("cpu", 8)),
             id="pod-set-alone",
         ),
         pytest.param(
             TWO_EIGHTS,
             gang(pods(2, cpu=5), pods(1, cpu=4)),
-            Shortfall(resource="cpu", largest=8),
+            (Shortfall(), ("cpu", 8)),
             id="pod-sets-only-together",
         ),
     ],
 )
 def test_shortfall_names_the_sum_or_the_nodes(
-    nodes: tuple[Node, ...], asked: Gang, shortfall: Shortfall
+    nodes: tuple[Node, ...], asked: Gang, shortfall: tuple[Shortfall, tuple[str, int]]
 ) -> None:
     snapshot = ledger_of(*nodes).snapshot()
-    assert fit(asked, snapshot) == fit_in_empty(asked, snapshot) == shortfall
+    for found in (fit(asked, snapshot), shortfall_in_empty(asked, snapshot)):
+        assert isinstance(found, Shortfall)
+        assert (found, found.scarcest(asked)) == shortfall
 
 
 def test_live_pods_take_their_node_and_ending_ones_leave_it_in_the_empty_cluster() -> None:
@@ -198,8 +208,8 @@ def test_live_pods_take_their_node_and_ending_ones_leave_it_in_the_empty_cluster
     snapshot = ledger_of(*TWO_EIGHTS, bound=(busy, daemon)).snapshot()
     assert fit(gang(pods(1, cpu=7)), snapshot) == Assignment(((("n2", 1),),))
     assert isinstance(fit(gang(pods(1, cpu=8)), snapshot), Shortfall)
-    assert fit_in_empty(gang(pods(1, cpu=8)), snapshot) == Assignment(((("n1", 1),),))
-    assert isinstance(fit_in_empty(gang(pods(2, cpu=8)), snapshot), Shortfall)
+    assert fits_in_empty(gang(pods(1, cpu=8)), snapshot)
+    assert not fits_in_empty(gang(pods(2, cpu=8)), snapshot)
 
 
 def test_gang_that_is_placed_takes_its_nodes_from_the_snapshot() -> None:
@@ -210,7 +220,7 @@ def test_gang_that_is_placed_takes_its_nodes_from_the_snapshot() -> None:
         assert isinstance(found, Assignment)
         snapshot.take(asked, found)
     assert snapshot.free_for(None) == Resources({"cpu": 6})
-    assert fit(asked, snapshot) == Shortfall(pod_set=0, fitting=0, resource="cpu", largest=3)
+    assert shortfall_of(asked, snapshot) == (Shortfall(pod_set=0, fitting=0), ("cpu", 3))
 
 
 def test_reservation_holds_the_assigned_nodes_until_pods_are_bound_there() -> None:
@@ -249,8 +259,9 @@ def test_reservation_without_an_assignment_gets_nodes() -> None:
     ledger = ledger_of(*TWO_EIGHTS)
     ledger.reserve("a", gang(pods(1, cpu=5)))
     ledger.reserve("b", gang(pods(1, cpu=5)))
-    assert fit(gang(pods(1, cpu=4)), ledger.snapshot()) == Shortfall(
-        pod_set=0, fitting=0, resource="cpu", largest=3
+    assert shortfall_of(gang(pods(1, cpu=4)), ledger.snapshot()) == (
+        Shortfall(pod_set=0, fitting=0),
+        ("cpu", 3),
     )
 
 
