@@ -10,7 +10,7 @@ Queues do not exist yet: a document that declares or names one is refused.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any, Final, NoReturn
 
@@ -146,12 +146,13 @@ def _nodes(entries: _Entry) -> Iterator[Node]:
     taken: set[str] = set()
     for entry in entries.elements():
         entry.check_keys(_NODE)
-        name, count = entry.child("name"), entry.child("count")
+        name, count, allocatable = (entry.child(key) for key in ("name", "count", "allocatable"))
         known = Node(
             name.name(),
-            entry.child("allocatable").amounts(),
+            allocatable.amounts(),
             taints=tuple(map(_taint, entry.child("taints").elements())),
             labels=entry.child("labels").labels(),
+            most_pods=allocatable.amounts()[PODS] if allocatable.child(PODS).value is not None else None,
         )
         written = [known.name]
         if count.value is not None:
@@ -160,7 +161,7 @@ def _nodes(entries: _Entry) -> Iterator[Node]:
             if each in taken:
                 name.fail(f"another node is named {quoted(each)}")
             taken.add(each)
-            yield Node(each, known.allocatable, taints=known.taints, labels=known.labels)
+            yield replace(known, name=each)
 
 
 def _taint(entry: _Entry) -> Taint:

@@ -231,6 +231,7 @@ class _FreeNodes:
         self._nodes = nodes
         self._index = {node.name: index for index, node in enumerate(nodes)}
         self._free = [node.allocatable for node in nodes]
+        self._places = [_most_pods(node) for node in nodes]
         # Nodes only fill up, so a node that did not take a pod of a shape never will.
         self._starts: dict[PodSet, int] = {}
 
@@ -258,13 +259,15 @@ class _FreeNodes:
         node, free = self._nodes[index], self._free[index]
         if not pods.tolerates(node.taints) or not pods.nodes.matches(node.name, node.labels):
             return False
-        has_place = PODS not in node.allocatable or free[PODS] > 0
-        return has_place and pods.requests.fits_in(free)
+        places = self._places[index]
+        return (places is None or places > 0) and pods.requests.fits_in(free)
 
     def _take(self, index: int, pods: PodSet) -> None:
         self._free[index] -= pods.requests
-        if PODS in self._nodes[index].allocatable:
-            self._free[index] -= _ONE_POD
+        places = self._places[index]
+        self._places[index] = None if places is None else places - 1
 
 
-_ONE_POD: Final = Resources({PODS: 1})
+def _most_pods(node: Node) -> int | None:
+    """The pods that a node takes; None without a limit."""
+    return node.most_pods if node.most_pods is not None else node.allocatable[PODS] or None

@@ -123,6 +123,18 @@ def test_without_a_demand_the_sum_of_the_pods_is_charged() -> None:
     assert world.pending[0].gang.pods == 4
 
 
+def test_a_node_for_no_pods_takes_none() -> None:
+    nodes = [
+        {"name": "none", "allocatable": {"cpu": 4, "pods": 0}},
+        {"name": "one", "allocatable": {"cpu": 4, "pods": 1}},
+    ]
+    clusters = [{"name": "hub", "nodes": nodes}]
+    running = [{"name": "r", "cluster": "hub", "demand": {"cpu": 1}}]
+    world = parse_scenario(document(clusters=clusters, running=running))
+    assert [each.most_pods for each in world.clusters[0].nodes] == [0, 1]
+    assert [pod.node for pod in world.bound_pods()["hub"]] == ["one"]
+
+
 def document(**changes: object) -> Json:
     nodes = [{"name": "n", "count": 2, "allocatable": {"cpu": 4}}]
     return {"clusters": [{"name": "hub", "nodes": nodes}], **changes}
