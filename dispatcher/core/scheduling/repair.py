@@ -39,7 +39,7 @@ MOST_CLUSTERS: Final = 8
 MOST_SHAPES: Final = 16
 MOST_SETS: Final = 1024
 MOST_PLANS: Final = 1024
-MOST_WORK: Final = 500_000
+MOST_WORK: Final = 300_000
 """Nodes, running pods and gangs, over all plans of the searches of one kind: about ten seconds."""
 MOST_WORK_ON_SETS: Final = 50_000
 """The same, over the plans of all sets by size."""

@@ -12,10 +12,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling import repair
 from dispatcher.core.scheduling.cycle import Placed
 from dispatcher.core.scheduling.repair import Advice, advise
 from dispatcher.core.scheduling.scenario import ScenarioError, parse_scenario
+from dispatcher.core.scheduling.world import KnownSnapshots, NoNode, World
 from tests.unit.core.scheduling.scenarios import documents, repaired, with_one_less
 
 Json = dict[str, Any]
@@ -89,6 +92,38 @@ def test_a_search_that_is_cut_short_returns_nothing_wrong(document: Json, work: 
         for each in advice.repairs:
             assert goes(repaired(document, each.as_document()), gang)
             assert not any(goes(repaired(document, less), gang) for less in with_one_less(each.as_document()))
+
+
+@settings(max_examples=60)
+@given(documents(), st.data())
+def test_a_plan_with_known_snapshots_is_the_plan_without(scenario: Json, data: st.DataObject) -> None:
+    world = parse_scenario(scenario)
+    known = KnownSnapshots(world)
+    for edited in data.draw(st.lists(_edits(world), max_size=4)):
+        try:
+            expected = edited.plan()
+        except NoNode:
+            with pytest.raises(NoNode):
+                edited.plan(known)
+        else:
+            assert edited.plan(known) == expected
+    assert world.plan(known) == world.plan()
+
+
+def _edits(world: World) -> st.SearchStrategy[World]:
+    names = st.lists(st.sampled_from([each.name for each in world.running] or [""]), max_size=3)
+    clusters = st.sampled_from(world.clusters)
+    return st.one_of(
+        names.map(lambda gangs: world.without_gangs(frozenset(gangs))),
+        st.tuples(clusters, st.integers(0, 2)).map(
+            lambda each: world.with_nodes(
+                each[0].name, [Node(f"a{index}", Resources({"cpu": 2000})) for index in range(each[1])]
+            ).without_gangs(frozenset(["r0"] * (each[1] % 2)))
+        ),
+        clusters.map(
+            lambda each: world.without_taints(each.name, frozenset(node.name for node in each.nodes))
+        ),
+    )
 
 
 def document(text: str) -> Json:
