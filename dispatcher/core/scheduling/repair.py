@@ -17,7 +17,7 @@ A search that is cut short returns nothing, and the advice says so.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
@@ -131,14 +131,19 @@ def advise(world: World, outcomes: Sequence[Outcome]) -> dict[str, Advice]:
     trials = _Trials(world)
     records = [each.record for each in outcomes]
     searches = [
-        _Search(trials, each.record, records[:index])
+        _Search(trials, records[: index + 1], each.pending.cluster)
         for index, each in enumerate(outcomes)
         if not isinstance(each, Placed)
     ]
-    for search_of in (_Search.add_nodes, _Search.remove_taints, _Search.remove_gangs):
+    for search_in in (_Search.add_nodes, _Search.remove_taints):
         trials.begin_kind()
-        for search in searches:
-            search_of(search)
+        for turn in range(MOST_CLUSTERS):  # every gang in its nearest cluster first
+            for search in searches:
+                for cluster in search.clusters[turn : turn + 1]:
+                    search_in(search, cluster)
+    trials.begin_kind()
+    for search in searches:
+        search.remove_gangs()
     return {search.record.name: search.advice() for search in searches}
 
 
@@ -164,6 +169,7 @@ class _Trials:
     def __init__(self, world: World) -> None:
         self.world = world
         self._known = KnownSnapshots(world)
+        self._counts: dict[tuple[str, Node], set[int]] = {}
         self._placed: dict[tuple[Repair, str], frozenset[str]] = {}
         self._work = 0
         self._plans = 0
@@ -181,11 +187,17 @@ class _Trials:
         """Allows `MOST_PLANS` new plans from now on."""
         self._plans = 0
 
+    def counts_of(self, cluster: str, shape: Node) -> list[int]:
+        """The numbers of nodes of a shape that were added to a cluster in some plan, ascending."""
+        return sorted(self._counts.get((cluster, shape), ()))
+
     def goes(self, gang: str, repair: Repair, name: str = _NAMES[0]) -> bool:
         """True if the gang is placed after the repair. Raises `_Spent`."""
         placed = self._placed.get((repair, name))
         if placed is None:
             placed = self._placed[repair, name] = self._plan(apply(self.world, repair, name))
+            if isinstance(repair, AddNodes):
+                self._counts.setdefault((repair.cluster, repair.node), set()).add(repair.count)
         return gang in placed
 
     def _plan(self, world: World) -> frozenset[str]:
@@ -208,13 +220,14 @@ def _size(world: World) -> int:
 class _Search:
     """The searches for one waiting gang."""
 
-    def __init__(self, trials: _Trials, record: Record, ahead: Sequence[Record]) -> None:
-        self.record = record
-        self._served = (*ahead, record)
+    def __init__(self, trials: _Trials, served: Sequence[Record], nearest: str) -> None:
+        self.record = served[-1]
+        self._served = served
         self._trials = trials
         self._world = trials.world
-        accepting = [each for each in self._world.clusters if self._world.accepts(each, record)]
-        self._clusters = accepting[:MOST_CLUSTERS]
+        accepting = [each for each in self._world.clusters if self._world.accepts(each, self.record)]
+        accepting.sort(key=lambda each: each.name != nearest)
+        self.clusters = accepting[:MOST_CLUSTERS]
         self._is_cut_short = len(accepting) > MOST_CLUSTERS
         self._repairs: list[Repair] = []
         self._holders: tuple[str, ...] = ()
@@ -222,29 +235,27 @@ class _Search:
     def advice(self) -> Advice:
         """The result of the searches so far."""
         repairs = sorted(self._repairs, key=lambda repair: (repair.changes, _KINDS.index(type(repair))))
-        message = "" if repairs or not self._clusters else _NO_REPAIR
+        message = "" if repairs or not self.clusters else _NO_REPAIR
         if self._is_cut_short and not (repairs and self._holders):
             message = _CUT_SHORT
         return Advice(self._holders, tuple(repairs[:MOST_REPAIRS]), message)
 
-    def add_nodes(self) -> None:
-        """Searches for nodes to add, for each cluster of the shape of which the fewest do."""
-        for cluster in self._clusters:
-            shapes = [each for each in _shapes(cluster.nodes) if _has_use_for(self.record.gang, each)]
-            known = self._fewest_of(cluster, shapes)
-            own = known or self._fewest_of(cluster, _own_shapes(self.record.gang))
-            self._repairs += own[:1]
+    def add_nodes(self, cluster: Cluster) -> None:
+        """Searches for nodes to add to a cluster, of the shape of which the fewest do."""
+        shapes = [each for each in _shapes(cluster.nodes) if _has_use_for(self.record.gang, each)]
+        known = self._fewest_of(cluster, shapes)
+        own = known or self._fewest_of(cluster, _own_shapes(self.record.gang))
+        self._repairs += own[:1]
 
-    def remove_taints(self) -> None:
-        """Searches for nodes to take the taints from, for each cluster."""
-        for cluster in self._clusters:
-            nodes = [node.name for node in cluster.nodes if self._is_kept_from(node)]
-            found = self._smallest(nodes, [nodes], partial(RemoveTaints, cluster.name))
-            self._repairs += [RemoveTaints(cluster.name, found)] if found else []
+    def remove_taints(self, cluster: Cluster) -> None:
+        """Searches for nodes of a cluster to take the taints from."""
+        nodes = [node.name for node in cluster.nodes if self._is_kept_from(node)]
+        found = self._smallest(nodes, [nodes], partial(RemoveTaints, cluster.name))
+        self._repairs += [RemoveTaints(cluster.name, found)] if found else []
 
     def remove_gangs(self) -> None:
         """Searches for running gangs to remove."""
-        if not self._clusters:
+        if not self.clusters:
             return
         gangs = [each.name for each in self._world.running]
         found = self._smallest(gangs, list(self._orders()), RemoveGangs)
@@ -272,7 +283,7 @@ class _Search:
         bounds = _first_that_goes(most, goes)
         if bounds is None:
             return None
-        fails, suffices = _boundary(*bounds, goes)
+        fails, suffices = _boundary(*bounds, goes, self._trials.counts_of(cluster.name, shape))
         is_the_same = goes(suffices, _NAMES[1]) and not (fails and goes(fails, _NAMES[1]))
         return AddNodes(cluster.name, suffices, shape) if is_the_same else None
 
@@ -291,7 +302,7 @@ class _Search:
     def _orders(self) -> Iterator[list[str]]:
         """Orders of running gangs in which the first may be holders: by cluster the largest, and node by node."""
         bound = self._world.bound_pods()
-        for cluster in self._clusters:
+        for cluster in self.clusters:
             there = [each for each in self._world.running if each.cluster == cluster.name]
             others = [each.name for each in self._world.running if each.cluster != cluster.name]
             by_size = sorted(there, key=lambda each: -self._share_of(each))
@@ -363,10 +374,17 @@ def _first_that_goes(most: int, goes: Callable[[int], bool]) -> tuple[int, int] 
     return low, high
 
 
-def _boundary(low: int, high: int, goes: Callable[[int], bool]) -> tuple[int, int]:
-    """Neighbours between `low`, which fails, and `high`, which goes, of which the same is true."""
+def _boundary(
+    low: int, high: int, goes: Callable[[int], bool], cheap: Collection[int] = ()
+) -> tuple[int, int]:
+    """Neighbours between `low`, which fails, and `high`, which goes, of which the same is true.
+
+    The numbers in `cheap` are tried first, because their plans are known.
+    """
     while high - low > 1:
-        middle = (low + high) // 2
+        half = (low + high) // 2
+        within = [each for each in cheap if low < each < high]
+        middle = min(within, key=lambda each: abs(2 * each - low - high), default=half)
         low, high = (low, middle) if goes(middle) else (middle, high)
     return low, high
 

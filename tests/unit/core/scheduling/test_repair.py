@@ -68,7 +68,7 @@ def check_holders(document: Json, gang: str, advice: Advice) -> None:
         assert not any(goes(repaired(document, {"remove": each}), gang) for each in fewer)
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(documents())
 def test_each_repair_suffices_and_one_less_does_not(document: Json) -> None:
     check(document)
@@ -82,7 +82,7 @@ def test_each_repair_of_many_documents_suffices_and_one_less_does_not(document: 
     check(document)
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(documents(), st.integers(1, 40))
 def test_a_search_that_is_cut_short_returns_nothing_wrong(document: Json, work: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -94,7 +94,7 @@ def test_a_search_that_is_cut_short_returns_nothing_wrong(document: Json, work: 
             assert not any(goes(repaired(document, less), gang) for less in with_one_less(each.as_document()))
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(documents(), st.data())
 def test_a_plan_with_known_snapshots_is_the_plan_without(scenario: Json, data: st.DataObject) -> None:
     world = parse_scenario(scenario)
