@@ -259,6 +259,7 @@ def _pod_set_row(pod_set: PodSet) -> Row:
         "terms": pod_set.nodes.terms,
         "apart": pod_set.apart,
         "together": pod_set.together,
+        "claims": pod_set.claims,
         "path": pod_set.path,
         "item": pod_set.item,
     }
@@ -374,6 +375,7 @@ def _pod_set_of(value: Mapping[str, Any]) -> PodSet:
         nodes=NodeRequirements(selector, tuple(map(_node_term_of, value.get("terms", ())))),
         apart=tuple(value.get("apart", ())),
         together=tuple(value.get("together", ())),
+        claims=tuple(value.get("claims", ())),
         path=value.get("path", ""),
         item=value.get("item", 0),
     )

@@ -18,7 +18,7 @@ from enum import StrEnum
 from typing import Final
 
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, TemplatePodSet, WrappedObject
-from dispatcher.api.spec_errors import SpecError, one_line, quoted
+from dispatcher.api.spec_errors import SpecError, quoted
 from dispatcher.core.kinds.fields import ConstraintError, Field, TemplateError, template_at
 from dispatcher.core.kinds.manifest import with_infos
 from dispatcher.core.kinds.podsets import Kind, Pods, is_template_of, pod_set_at, pods_of
@@ -26,7 +26,6 @@ from dispatcher.core.kinds.registry import KINDS, UNDERIVABLE, may_make_pods
 from dispatcher.core.kinds.uncounted import device_claims, device_claims_anywhere
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.quantity import QuantityError, in_words, resource_amounts
-from dispatcher.core.model.record import Pending
 from dispatcher.core.model.resources import LARGEST_AMOUNT, NOTHING, Resources
 
 _DECLARATION: Final = "custompodresources: [{replicas: 2, requests: {cpu: 1, memory: 2Gi}}]"
@@ -53,33 +52,10 @@ class Rule(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """The gang as it is charged, and a sentence for each declaration that differs from its template.
-
-    `device_claims` are the paths of resource claims whose devices nothing counts: see `hold`.
-    """
+    """The gang as it is charged, and a sentence for each declaration that differs from its template."""
 
     gang: Gang
     warnings: tuple[str, ...] = ()
-    device_claims: tuple[str, ...] = ()
-
-    def hold(self) -> Pending | None:
-        """The pending reason of a gang that may not be dispatched although it may fit; None for all others.
-
-        Devices of resource claims are no resource of nodes or pods, so a gang that claims them would always fit.
-        """
-        if not self.device_claims:
-            return None
-        paths = ", ".join(self.device_claims[:_MOST_NAMED])
-        more = len(self.device_claims) - _MOST_NAMED
-        named = f"{paths} and {more} more" if more > 0 else paths
-        return Pending(DEVICE_CLAIMS_NOT_COUNTED, one_line(f"{named}: {_NOT_COUNTED}"))
-
-
-DEVICE_CLAIMS_NOT_COUNTED: Final = "DeviceClaimsNotCounted"
-_NOT_COUNTED: Final = (
-    "the devices of resource claims are not counted. Request devices as a resource such as nvidia.com/gpu, or declare "
-    "custompodresources where the operator trusts declarations"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,21 +84,24 @@ def charge_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER) -> Charge:
     pods = spec.min_available or sum(gang.pods for gang in gangs)
     _check_sizes(demand.highest(_total((part.claimed, 1) for part in parts)), pods)
     pod_sets = [
-        replace(pod_set, item=wrapped.index)
-        for wrapped, gang in zip(spec.wrapped, gangs, strict=True)
-        for pod_set in gang.pod_sets
+        pod_set
+        for wrapped, part in zip(spec.wrapped, parts, strict=True)
+        for pod_set in _pod_sets(wrapped, part, spec, rule)
     ]
     gang = Gang(demand, pods, tuple(pod_sets))
-    return Charge(
-        gang,
-        tuple(part.warning for part in parts if part.warning),
-        tuple(
-            f"{spec.template_path_of(wrapped)}.{path}"
-            for wrapped, part in zip(spec.wrapped, parts, strict=True)
-            if not (wrapped.declared and rule is Rule.TRUSTED)
-            for path in _device_claims(wrapped, part)
-        ),
-    )
+    return Charge(gang, tuple(part.warning for part in parts if part.warning))
+
+
+def _pod_sets(wrapped: WrappedObject, part: Part, spec: AppWrapperSpec, rule: Rule) -> list[PodSet]:
+    """The pod sets of one wrapped object; the first has its resource claims, if nothing counts their devices."""
+    pod_sets = [replace(pod_set, item=wrapped.index) for pod_set in part.gang.pod_sets]
+    if wrapped.declared and rule is Rule.TRUSTED:
+        return pod_sets
+    claims = tuple(f"{spec.template_path_of(wrapped)}.{path}" for path in _device_claims(wrapped, part))
+    if claims:
+        first = pod_sets[0] if pod_sets else PodSet(0, NOTHING, item=wrapped.index)
+        pod_sets[:1] = [replace(first, claims=claims)]
+    return pod_sets
 
 
 def _device_claims(wrapped: WrappedObject, part: Part) -> tuple[str, ...]:

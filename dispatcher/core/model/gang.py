@@ -19,7 +19,8 @@ class PodSet:
     `nodes` is what the pods require of a node's labels. `apart` are labels of nodes: no two pods of the set may be on
     nodes with the same value of one of them (required pod anti-affinity among themselves). `together` are labels of
     nodes that must have one value for all pods of the set (required pod affinity among themselves). `path` is where
-    the template is inside the wrapped object, whose index in the AppWrapper is `item`.
+    the template is inside the wrapped object, whose index in the AppWrapper is `item`. `claims` are the paths of
+    resource claims of that object whose devices nothing counts.
     """
 
     count: int
@@ -28,6 +29,7 @@ class PodSet:
     nodes: NodeRequirements = ANY_NODE
     apart: tuple[str, ...] = ()
     together: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()
     path: str = field(default="", compare=False)
     item: int = field(default=0, compare=False)
 

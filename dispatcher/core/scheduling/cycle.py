@@ -27,7 +27,14 @@ from dispatcher.core.scheduling.backfill import LONG_AGO, Backfill, Reservation
 from dispatcher.core.scheduling.capacity import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, rejection, score
 from dispatcher.core.scheduling.equivalence_classes import class_of
-from dispatcher.core.scheduling.explain import NOT_EVALUATED, Refused, Shortage, shortage, why_no_other
+from dispatcher.core.scheduling.explain import (
+    NOT_EVALUATED,
+    Refused,
+    Shortage,
+    shortage,
+    uncounted_claims,
+    why_no_other,
+)
 from dispatcher.core.scheduling.fit import Fit, Shortfall, fit
 
 
@@ -182,6 +189,9 @@ class CycleState:
 
     def _place(self, record: Record) -> Placed | Refused:
         gang, allowed = record.gang, self._allow(record.requirements)
+        uncounted = [uncounted_claims(gang, snapshot.name) for snapshot in allowed.snapshots]
+        if any(uncounted):
+            allowed = _Allowed((), (*allowed.rejections, *filter(None, uncounted)))
         answers = [(snapshot, fit(gang, self._available(snapshot))) for snapshot in allowed.snapshots]
         fitting = {each.name: found for each, found in answers if isinstance(found, Assignment)}
         if not fitting:

@@ -200,7 +200,10 @@ class Classes:
 
 
 def _pods(gang: Gang) -> Pods:
-    return tuple((each.count, each.requests, each.nodes, each.apart, each.together) for each in gang.pod_sets)
+    return tuple(
+        (each.count, each.requests, each.nodes, each.apart, each.together, each.claims)
+        for each in gang.pod_sets
+    )
 
 
 def _tolerated(gang: Gang, taints: frozenset[Taints]) -> Tolerated:

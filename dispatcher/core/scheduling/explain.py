@@ -22,6 +22,7 @@ from dispatcher.core.scheduling.capacity import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import NOT_SELECTED
 from dispatcher.core.scheduling.fit import Shortfall, fit, shortfall_in_empty
 from dispatcher.core.scheduling.node_capacity import Traits
+from dispatcher.text import one_line
 
 INSUFFICIENT: Final = "InsufficientResources"
 """The gang would fit the empty cluster, but does not fit its free capacity."""
@@ -33,6 +34,9 @@ NO_CLUSTER: Final = "NoCluster"
 """No cluster has reported its capacity yet."""
 NOT_EVALUATED: Final = "AwaitingHeadOfLine"
 """StrictFIFO: the cycle stopped at an earlier gang."""
+
+DEVICE_CLAIMS_NOT_COUNTED: Final = "DeviceClaimsNotCounted"
+"""Its pods have resource claims: their devices are no resource of nodes or pods, so the gang would always fit."""
 
 MOST_NAMED: Final = 5
 """Clusters that a message names; the others are counted."""
@@ -159,6 +163,22 @@ class Refused:
             return Pending(NO_CLUSTER, "no cluster has reported its capacity yet")
         short = [rejection_of(self._gang, each) for each in self._shortages]
         return _pending([*self._rejections, *short], self._has_members)
+
+
+def uncounted_claims(gang: Gang, cluster: str) -> Rejection | None:
+    """The rejection of a gang with resource claims that nothing counts, by any cluster; None for all other gangs."""
+    paths = [path for pod_set in gang.pod_sets for path in pod_set.claims]
+    if not paths:
+        return None
+    more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
+    message = f"{', '.join(paths[:MOST_NAMED])}{more}: {_NOT_COUNTED}"
+    return Rejection(cluster, DEVICE_CLAIMS_NOT_COUNTED, one_line(message))
+
+
+_NOT_COUNTED: Final = (
+    "the devices of resource claims are not counted. Request devices as a resource such as nvidia.com/gpu, or declare "
+    "custompodresources where the operator trusts declarations"
+)
 
 
 def why_no_other(

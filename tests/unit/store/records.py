@@ -35,6 +35,7 @@ pod_sets = st.builds(
     node_requirements,
     words,
     words,
+    words,
     texts,
 )
 gangs = st.builds(Gang, resources, st.integers(0, 2**62), st.lists(pod_sets, max_size=3).map(tuple))

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, TemplatePodSet, WrappedObject
-from dispatcher.core.kinds.demand import DEVICE_CLAIMS_NOT_COUNTED, Charge, DemandError, Rule, charge_of
-from dispatcher.core.model.record import Pending
+from dispatcher.core.kinds.demand import Charge, DemandError, Rule, charge_of
 
 CLAIMS = [{"name": "gpu", "resourceClaimTemplateName": "one-gpu"}]
 DECLARED = (DeclaredPodSet(2, {"cpu": 1, "nvidia.com/gpu": 1}, {}),)
@@ -36,6 +35,10 @@ def charge(
     wrapped: dict[str, Any], declared: tuple[DeclaredPodSet, ...] | None = None, rule: Rule = Rule.LARGER
 ) -> Charge:
     return charge_of(AppWrapperSpec((WrappedObject(0, wrapped, declared),)), rule)
+
+
+def claims_of(charge: Charge) -> tuple[str, ...]:
+    return tuple(path for pod_set in charge.gang.pod_sets for path in pod_set.claims)
 
 
 ITEM = "spec.resources.GenericItems[0].generictemplate"
@@ -81,28 +84,12 @@ OF_JOB = (f"{ITEM}.spec.template.spec.resourceClaims",)
 def test_claims_are_counted_only_where_a_trusted_declaration_stands_for_them(
     wrapped: dict[str, Any], declared: tuple[DeclaredPodSet, ...] | None, rule: Rule, claims: tuple[str, ...]
 ) -> None:
-    found = charge(wrapped, declared, rule)
-    assert found.device_claims == claims
-    assert (found.hold() is None) is (not claims)
+    assert claims_of(charge(wrapped, declared, rule)) == claims
 
 
 def test_empty_declaration_that_is_trusted_does_not_stand_for_devices() -> None:
-    assert charge(unknown(worker=template(resourceClaims=CLAIMS)), (), Rule.TRUSTED).hold() is not None
-    assert charge(CLAIMING, (), Rule.TRUSTED).hold() is not None
-
-
-def test_hold_names_the_claims_and_the_remedy() -> None:
-    assert charge(CLAIMING).hold() == Pending(
-        DEVICE_CLAIMS_NOT_COUNTED,
-        f"{OF_JOB[0]}: the devices of resource claims are not counted. Request devices as a resource such as "
-        "nvidia.com/gpu, or declare custompodresources where the operator trusts declarations",
-    )
-
-
-def test_hold_names_at_most_eight_claims() -> None:
-    hold = Charge(charge(job(template())).gang, device_claims=tuple(map(str, range(11)))).hold()
-    assert hold is not None
-    assert hold.message.startswith("0, 1, 2, 3, 4, 5, 6, 7 and 3 more: the devices")
+    assert claims_of(charge(unknown(worker=template(resourceClaims=CLAIMS)), (), Rule.TRUSTED))
+    assert claims_of(charge(CLAIMING, (), Rule.TRUSTED))
 
 
 def test_template_that_pod_sets_point_out_is_looked_at() -> None:
@@ -112,7 +99,7 @@ def test_template_that_pod_sets_point_out_is_looked_at() -> None:
         pod_sets=(TemplatePodSet("template.spec.worker", 2),),
     )
     found = charge_of(AppWrapperSpec((component,), spelling="v1beta2"))
-    assert found.device_claims == ("spec.components[0].template.spec.worker.spec.resourceClaims",)
+    assert claims_of(found) == ("spec.components[0].template.spec.worker.spec.resourceClaims",)
 
 
 def test_declaration_does_not_take_the_place_of_a_constraint_we_cannot_read() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Taint, Toleration
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Pending, Record
@@ -236,3 +236,23 @@ def test_snapshot_that_was_not_used_stays_as_it_was() -> None:
     copy: CapacitySnapshot = snapshot.copy()
     plan(queue_of(make_gang(cpu=4000)), make_snapshots(hub=copy))
     assert snapshot.free_for(None) == Resources({"cpu": 4000})
+
+
+@pytest.mark.parametrize(
+    ("count", "named"),
+    [
+        pytest.param(1, "path-0: the devices", id="one"),
+        pytest.param(7, "path-0, path-1, path-2, path-3, path-4 and 2 more: the devices", id="many"),
+    ],
+)
+def test_gang_with_uncounted_devices_waits_and_blocks_nobody(count: int, named: str) -> None:
+    claims = tuple(f"path-{at}" for at in range(count))
+    claiming = make_record(
+        name="a", gang=Gang(Resources({"cpu": 1}), 1, (PodSet(1, Resources({"cpu": 1}), claims=claims),))
+    )
+    other = make_record(name="b", gang=make_gang(cpu=1))
+    first, second = plan([claiming, other], make_snapshots(hub=make_snapshot(cpu=4)))
+    assert isinstance(first, Impossible)
+    assert (first.pending.reason, first.pending.cluster) == ("DeviceClaimsNotCounted", "hub")
+    assert first.pending.message.startswith(f"cluster hub: {named}")
+    assert isinstance(second, Placed)
