@@ -79,6 +79,11 @@ class Assignment:
 
     places: tuple[Places, ...] = ()
 
+    @property
+    def nodes(self) -> frozenset[str]:
+        """The names of the nodes."""
+        return frozenset(node for each in self.places for node, _ in each)
+
     def requests(self, gang: Gang) -> Resources:
         """The requests of all pods that have a place."""
         total = NOTHING

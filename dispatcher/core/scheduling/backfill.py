@@ -32,21 +32,25 @@ starts without them.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from operator import itemgetter
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from dispatcher.api import names
 from dispatcher.core.model import incremental
-from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
+from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import ACTIVE, RESERVATION, Pending, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling import cluster_filters
+from dispatcher.core.scheduling.capacity import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, rejection
 from dispatcher.core.scheduling.fit import fits, fits_in_empty
+from dispatcher.core.scheduling.node_capacity import NodeSnapshot
+from dispatcher.core.scheduling.placement import Unplaceable
 
 MOST_DOUBLINGS: Final = 4
 """How often a bound, or a pause, doubles: by default to 16 days, longer than all but a few runs."""
@@ -59,8 +63,14 @@ LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 _TRANSIENT: Final = frozenset({cluster_filters.NOT_REPORTED, cluster_filters.UNREACHABLE})
 """Reasons for a closed cluster that may soon be open again; meanwhile no gang takes the reserved capacity."""
 
-End = tuple[datetime, Resources]
-"""The time at which capacity becomes free, and its amount."""
+
+class End(NamedTuple):
+    """The time at which an AppWrapper (by uid) is estimated to release its capacity, and the amount."""
+
+    at: datetime
+    released: Resources
+    appwrapper: str = ""
+
 
 _RUNS: Final = ACTIVE | {Phase.DISPATCHING}
 
@@ -81,6 +91,8 @@ class Bounds:
 @dataclass(frozen=True, slots=True)
 class Reservation:
     """Capacity of `cluster` kept for one gang from `since` to `until`. Without a cluster, the gang rests.
+
+    Where gangs are placed on nodes, `assignment` has the nodes on which places are kept for its pods.
 
     A gang rests after a round, or within a round while it `waits` for its turn: its possible clusters have reservations
     of other gangs, or rest. `tried` are the clusters of this round, in order. `began` is the start of the round, moved
@@ -161,7 +173,7 @@ def soonest(demand: Resources, free: Resources, ends: Iterable[End], now: dateti
     missing = dict(demand.shortfall(free))
     if not missing:
         return now
-    for when, ended in ends:
+    for when, ended, _ in ends:
         for name in missing.keys() & ended.keys():
             missing[name] -= ended[name]
             if missing[name] <= 0:
@@ -169,6 +181,46 @@ def soonest(demand: Resources, free: Resources, ends: Iterable[End], now: dateti
         if not missing:
             return when
     return LAST_RESORT
+
+
+class Soonest(NamedTuple):
+    """The time at which a gang is estimated to fit a cluster, and the places of its pods then."""
+
+    at: datetime
+    assignment: Assignment = ASSIGNED_NOWHERE
+
+
+def soonest_on(gang: Gang, capacity: CapacitySnapshot, ends: Sequence[End], now: datetime) -> Soonest:
+    """The time at which `gang` fits the capacity once AppWrappers end in the order of `ends`; else LAST_RESORT.
+
+    On nodes it is found by bisection: each AppWrapper that ends only adds to what is free.
+    """
+    by_sums = soonest(gang.demand, capacity.free_for(gang), ends, now)
+    if capacity.nodes is None or not gang.pod_sets:
+        return Soonest(by_sums)
+    first, last = 0 if by_sums <= now else bisect_left(ends, by_sums, key=lambda end: end.at) + 1, len(ends)
+    found = _places_after(gang, capacity.nodes, ends[:last])
+    if by_sums == LAST_RESORT or found is None:
+        return Soonest(LAST_RESORT, _places_in_empty(gang, capacity.nodes))
+    while first < last:
+        middle = (first + last) // 2
+        places = _places_after(gang, capacity.nodes, ends[:middle])
+        if places is None:
+            first = middle + 1
+        else:
+            last, found = middle, places
+    return Soonest(ends[last - 1].at if last else now, found)
+
+
+def _places_after(gang: Gang, nodes: NodeSnapshot, ends: Iterable[End]) -> Assignment | None:
+    then = nodes.without_gangs(end.appwrapper for end in ends)
+    found = then.place(gang)
+    return None if isinstance(found, Unplaceable) else then.assignment(found)
+
+
+def _places_in_empty(gang: Gang, nodes: NodeSnapshot) -> Assignment:
+    found = nodes.place_in_empty(gang)
+    return ASSIGNED_NOWHERE if isinstance(found, Unplaceable) else nodes.assignment(found)
 
 
 def may_keep(record: Record, snapshot: ClusterSnapshot, has_members: bool) -> bool:
@@ -182,6 +234,7 @@ class Option(NamedTuple):
 
     fits_at: datetime
     cluster: str
+    assignment: Assignment = ASSIGNED_NOWHERE
 
 
 def rest_after(kept: Reservation, before: Rest | None, now: datetime, bounds: Bounds) -> Rest:
@@ -235,6 +288,7 @@ def _keep(round_: Reservation, option: Option, now: datetime, bounds: Bounds) ->
         tried=(*round_.tried, option.cluster),
         is_hopeful=round_.is_hopeful or _is_hopeful(option, now, bounds),
         waits=False,
+        assignment=option.assignment,
     )
 
 
@@ -295,9 +349,12 @@ class Running:
         """The estimated end of each AppWrapper in a cluster and the capacity that it frees, the earliest first."""
         ends: list[End] = []
         for part in incremental.in_parts(list(self.in_cluster(cluster))):
-            ends += [(estimated_end(each, self.limit_of(each), now), each.gang.demand) for each in part]
+            ends += [
+                End(estimated_end(each, self.limit_of(each), now), each.gang.demand, each.uid)
+                for each in part
+            ]
             yield
-        ends.sort(key=itemgetter(0))
+        ends.sort(key=attrgetter("at"))
         return ends
 
 
@@ -327,7 +384,7 @@ def renewed(
     capacity that a reservation has accumulated. New ones begin in the order in which their gangs began to wait.
     """
     reservations = {
-        record.uid: known.reservations[record.uid]
+        record.uid: _on_present_nodes(known.reservations[record.uid], record, snapshots)
         for record in starved
         if record.uid in known.reservations
         and _stands(known.reservations[record.uid], record, snapshots, now)
@@ -357,8 +414,8 @@ def renewed(
                 continue
             if snapshot.name not in ends:
                 ends[snapshot.name] = yield from running.ends(snapshot.name, now)
-            free = snapshot.capacity.free_for(record.gang)
-            option = Option(soonest(record.gang.demand, free, ends[snapshot.name], now), snapshot.name)
+            estimate = soonest_on(record.gang, snapshot.capacity, ends[snapshot.name], now)
+            option = Option(estimate.at, snapshot.name, estimate.assignment)
             if rest is None or now >= rest.until_without_hope or _is_hopeful(option, now, bounds):
                 options.append(option)
             else:
@@ -373,6 +430,17 @@ def renewed(
                 taken[begun.cluster] = begun.until
         yield
     return State(reservations, rests, _fits(reservations, starved, snapshots))
+
+
+def _on_present_nodes(
+    reservation: Reservation, record: Record, snapshots: Mapping[str, ClusterSnapshot]
+) -> Reservation:
+    """The reservation with other places if one of its nodes is gone or takes no pods any more."""
+    snapshot = snapshots.get(reservation.cluster)
+    nodes = snapshot.capacity.nodes if snapshot is not None else None
+    if nodes is None or all(map(nodes.is_usable, reservation.assignment.nodes)):
+        return reservation
+    return replace(reservation, assignment=_places_in_empty(record.gang, nodes))
 
 
 def _turn(record: Record, before: Reservation | None, now: datetime) -> datetime:

@@ -329,7 +329,7 @@ class NodeSnapshot:
         self._allocatable = allocatable
         self.empty = empty
         self._grouped = _Grouped(room, traits)
-        self._uses = uses
+        self.uses = uses
         self._reserve = reserve
         self._free: dict[frozenset[Constraint] | None, Resources] = {}
         self._totals: dict[frozenset[Constraint] | None, Resources] = {}
@@ -365,7 +365,7 @@ class NodeSnapshot:
         """A copy as it would be without these AppWrappers: their pods are gone, their places free."""
         found = self.copy()
         for uid in uids:
-            use = self._uses.get(uid)
+            use = self.uses.get(uid)
             if use is None:
                 continue
             for node, requests, pods in (*use.bound, *use.held):
@@ -375,10 +375,13 @@ class NodeSnapshot:
 
     def holds(self, uid: str) -> bool:
         """True if the AppWrapper has pods or places here."""
-        return uid in self._uses
+        return uid in self.uses
 
     def free_for(self, gang: Gang | None) -> Resources:
-        """The free amounts of all nodes that some pod of `gang` may use (None: of every usable node)."""
+        """The free amounts of all nodes that some pod of `gang` may use (None: of every usable node).
+
+        A node that owes something has nothing free, and takes nothing from the others. Demand without a place does.
+        """
         key = _view(gang)
         known = self._free.get(key)
         if known is None:
@@ -405,6 +408,15 @@ class NodeSnapshot:
         """The nodes for all pods of `gang` now."""
         refused = _unplaceable_alone(gang.pod_sets, self._grouped)
         return refused or place(gang.pod_sets, self._room, self.traits.terrain)
+
+    def place_in_empty(self, gang: Gang) -> Placement | Unplaceable:
+        """The nodes for all pods of `gang` once all pods that end have ended."""
+        return place(gang.pod_sets, self.empty.room, self.traits.terrain)
+
+    def is_usable(self, node: str) -> bool:
+        """True if a node is there, Ready and not cordoned."""
+        row = self.traits.rows.get(node)
+        return row is not None and bool(self.traits.usable()[row])
 
     def find_unplaceable_in_empty(self, gang: Gang) -> Unplaceable | None:
         """Why there are no nodes for all pods of `gang` once all pods that end have ended; None if there are."""
@@ -446,7 +458,7 @@ class NodeSnapshot:
 
     def _sum(self, room: Room, gang: Gang | None) -> Resources:
         mask = self._nodes_of(gang)
-        sums = room.free[:, mask].sum(axis=1)
+        sums = np.maximum(room.free[:, mask], 0).sum(axis=1)  # what one node owes, no other has to give
         return Resources({name: int(sums[row]) for name, row in room.columns.items()})
 
     def _nodes_of(self, gang: Gang | None) -> Mask:
@@ -466,7 +478,7 @@ class NodeSnapshot:
             self._allocatable,
             self.empty,
             self.beyond,
-            self._uses,
+            self.uses,
             generation,
             reserve,
         )

@@ -41,7 +41,8 @@ MOST_DOMAINS: Final = 64
 MOST_STEPS: Final = 2000
 """Steps of the search for a placement that no order finds; some ten milliseconds."""
 MOST_SEARCHED_NODES: Final = 24
-"""Nodes that some pod set could use, beyond which there is no search: in a large cluster, orders find placements."""
+MOST_SEARCHED_PODS: Final = 64
+"""Nodes that some pod set could use, and pods, beyond which there is no search: orders then find placements."""
 
 _PODS: Final = "pods"
 """Every pod takes one from the pods of its node, whether or not it requests that resource."""
@@ -387,6 +388,8 @@ class _Search:
             if self.run(at, node + 1, left - pods):
                 return True
             self._take(at, node, -pods)
+            if self.steps < 0:
+                return False
         self.failed.add(state)
         return False
 
@@ -420,7 +423,7 @@ def _search(wanted: Sequence[_Wanted], room: Room, terrain: Terrain) -> dict[int
     for each in wanted:
         could |= _allowed(each, room, terrain) > 0
     nodes = np.flatnonzero(could)
-    if nodes.size > MOST_SEARCHED_NODES:
+    if nodes.size > MOST_SEARCHED_NODES or sum(each.count for each in wanted) > MOST_SEARCHED_PODS:
         return None
     ordered = next(_orders(wanted, room))
     search = _Search(

@@ -20,6 +20,7 @@ from dispatcher.core.scheduling.backfill import (
     Awaited,
     Backfill,
     Bounds,
+    End,
     Option,
     Reservation,
     Rest,
@@ -90,7 +91,7 @@ def test_gang_that_is_being_removed_ends_now_and_one_whose_clock_is_ahead_too() 
     ],
 )
 def test_gang_fits_once_enough_has_ended_in_the_order_of_the_ends(demand: int, fits_at: datetime) -> None:
-    ends = [(at(5), cpus(1)), (at(9), cpus(2))]
+    ends = [End(at(5), cpus(1)), End(at(9), cpus(2))]
     assert soonest(cpus(demand), cpus(2), ends, at(0)) == fits_at
 
 

@@ -278,3 +278,30 @@ def test_snapshots_are_equal_while_nothing_that_counts_has_changed() -> None:
     assert fit(gang(pods(2, cpu=8)), ledger.snapshot()) == fit(gang(pods(2, cpu=8)), first)
     assert busy.without(Resources({"cpu": 1})) != busy
     assert busy.without(Resources({"cpu": 1})) == busy.without(Resources({"cpu": 1}))
+
+
+@pytest.mark.parametrize(
+    ("pod_sets", "is_placed"),
+    [
+        pytest.param((pods(10_000, cpu=1), pods(1, cpu=8)), False, id="ten-thousand-pods"),
+        pytest.param((pods(2**31 - 1), pods(1, cpu=8)), False, id="more-pods-than-nodes-take"),
+        pytest.param(tuple(pods(1, cpu=cpu % 3 + 2) for cpu in range(60)), False, id="sixty-pod-sets"),
+        pytest.param(
+            tuple(pods(1, cpu=cpu % 3 + 1) for cpu in range(30)), True, id="thirty-pod-sets-that-fit"
+        ),
+    ],
+)
+def test_large_gangs_get_an_answer(pod_sets: tuple[PodSet, ...], is_placed: bool) -> None:
+    nodes = [node(f"n{at}", cpu=8, most_pods=110) for at in range(20)]
+    asked = replace(gang(*pod_sets), demand=Resources({"cpu": 1}))
+    assert isinstance(fit(asked, ledger_of(*nodes).snapshot()), Assignment) is is_placed
+
+
+def test_largest_amounts_are_compared_without_an_overflow() -> None:
+    nodes = [
+        replace(node("n1", cpu=8), allocatable=Resources({"cpu": 2**63 - 1, "memory": -5})) for _ in range(3)
+    ]
+    snapshot = ledger_of(*(replace(each, name=f"n{at}") for at, each in enumerate(nodes))).snapshot()
+    assert isinstance(fit(gang(pods(3, cpu=2**40)), snapshot), Assignment)
+    assert isinstance(fit(gang(pods(1, cpu=2**62)), snapshot), Shortfall)
+    assert isinstance(fit(gang(pods(1, memory=1)), snapshot), Shortfall)

@@ -1,0 +1,167 @@
+"""The node ledger under events in any order: every unbound pod has a place or is charged, and no node is oversold."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from dispatcher.core.model.gang import Assignment, Gang, PodSet
+from dispatcher.core.model.nodes import Node, Taint, Toleration
+from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Pod, PodPhase
+from dispatcher.core.scheduling.fit import fit
+
+NODE_NAMES = st.sampled_from(["n1", "n2", "n3"])
+APPWRAPPERS = st.sampled_from(["a", "b", "c"])
+TAINT = Taint("gpu", "", "NoSchedule")
+NODES = st.builds(
+    Node,
+    name=NODE_NAMES,
+    allocatable=st.builds(
+        lambda cpu, gpu: Resources({"cpu": cpu, "gpu": gpu}), st.integers(0, 8), st.integers(0, 2)
+    ),
+    usable=st.sampled_from([True, True, True, False]),
+    taints=st.sampled_from([(), (), (TAINT,)]),
+    most_pods=st.sampled_from([None, None, 3]),
+)
+POD_SETS = st.builds(
+    PodSet,
+    st.integers(1, 3),
+    st.builds(lambda cpu, gpu: Resources({"cpu": cpu, "gpu": gpu}), st.integers(1, 4), st.integers(0, 1)),
+    st.sampled_from([(), (Toleration("gpu", "Exists"),)]),
+)
+
+
+def gang_of(pod_sets: list[PodSet]) -> Gang:
+    demand = sum((each.requests * each.count for each in pod_sets), start=NOTHING)
+    return Gang(demand, sum(each.count for each in pod_sets), tuple(pod_sets))
+
+
+GANGS = st.lists(POD_SETS, min_size=1, max_size=2, unique_by=lambda each: each.requests).map(gang_of)
+
+
+class NodesUnderEvents(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.ledger = CapacityLedger(FitMode.NODE)
+        self.nodes: dict[str, Node] = {}
+        self.active: dict[str, Gang] = {}
+        self.bound: dict[str, Pod] = {}
+        self.made = 0
+
+    @rule(node=NODES)
+    def a_node_is_there(self, node: Node) -> None:
+        self.nodes[node.name] = node
+        self.ledger.set_node(node)
+
+    @rule(name=NODE_NAMES)
+    def a_node_is_gone(self, name: str) -> None:
+        self.nodes.pop(name, None)
+        self.ledger.remove_node(name)
+
+    @rule(name=NODE_NAMES, cpu=st.integers(0, 4))
+    def a_foreign_pod_is_bound(self, name: str, cpu: int) -> None:
+        self.bind(Pod(f"p{self.made}", Resources({"cpu": cpu}), name, PodPhase.RUNNING))
+
+    @rule(uid=APPWRAPPERS, gang=GANGS)
+    def a_gang_that_fits_is_dispatched(self, uid: str, gang: Gang) -> None:
+        found = fit(gang, self.ledger.snapshot())
+        if uid not in self.active and isinstance(found, Assignment):
+            self.active[uid] = gang
+            self.ledger.reserve(uid, gang, found)
+
+    @rule(uid=APPWRAPPERS, gang=GANGS)
+    def a_gang_of_an_earlier_release_is_loaded(self, uid: str, gang: Gang) -> None:
+        if uid not in self.active:
+            self.active[uid] = gang
+            self.ledger.reserve(uid, gang)
+
+    @rule(uid=APPWRAPPERS, name=NODE_NAMES, data=st.data())
+    def a_pod_of_a_gang_is_bound_anywhere(self, uid: str, name: str, data: st.DataObject) -> None:
+        if uid in self.active:
+            missing = [each for each in self.active[uid].pod_sets if self.unbound(uid)[each.requests]]
+            if missing:
+                requests = data.draw(st.sampled_from(missing)).requests
+                self.bind(Pod(f"p{self.made}", requests, name, PodPhase.RUNNING, owner=uid))
+
+    @rule(data=st.data())
+    def a_pod_is_gone(self, data: st.DataObject) -> None:
+        if self.bound:
+            uid = data.draw(st.sampled_from(sorted(self.bound)))
+            del self.bound[uid]
+            self.ledger.remove_pod(uid)
+
+    @rule(uid=APPWRAPPERS)
+    def a_gang_is_over(self, uid: str) -> None:
+        self.active.pop(uid, None)
+        self.ledger.release(uid)
+        for each in [pod for pod in self.bound.values() if pod.owner == uid]:
+            del self.bound[each.uid]
+            self.ledger.remove_pod(each.uid)
+
+    def bind(self, pod: Pod) -> None:
+        self.made += 1
+        self.bound[pod.uid] = pod
+        self.ledger.set_pod(pod)
+
+    def unbound(self, uid: str) -> Counter[Resources]:
+        """The unbound pods of an active AppWrapper by their requests."""
+        left = Counter({each.requests: each.count for each in self.active[uid].pod_sets})
+        left.subtract(pod.requests for pod in self.bound.values() if pod.owner == uid)
+        return left
+
+    @invariant()
+    def every_unbound_pod_has_a_place_or_is_charged(self) -> None:
+        uses = self.uses()
+        for uid in self.active:
+            places, beyond = uses[uid]
+            held = Counter[Resources]()
+            for _, requests, pods in places:
+                held[requests] += pods
+            if held:
+                assert held == +self.unbound(uid)
+                assert not beyond
+            else:
+                owed = sum((requests * pods for requests, pods in self.unbound(uid).items()), start=NOTHING)
+                assert beyond == owed
+
+    @invariant()
+    def places_are_on_usable_nodes_that_have_room_for_them(self) -> None:
+        held: dict[str, Resources] = {}
+        pods: Counter[str] = Counter()
+        for places, _ in self.uses().values():
+            for name, requests, count in places:
+                held[name] = held.get(name, NOTHING) + requests * count
+                pods[name] += count
+        for name, amounts in held.items():
+            node, there = self.nodes[name], [pod for pod in self.bound.values() if pod.node == name]
+            used = sum((pod.requests for pod in there), start=NOTHING)
+            assert node.usable
+            assert amounts.fits_in(node.allocatable - used)
+            assert node.most_pods is None or pods[name] + len(there) <= node.most_pods
+
+    @invariant()
+    def without_the_gangs_only_the_pods_of_others_take_capacity(self) -> None:
+        mine = self.ledger.snapshot().nodes
+        assert mine is not None
+        without = mine.without_gangs(self.active)
+        others = CapacityLedger(FitMode.NODE)
+        for node in self.nodes.values():
+            others.set_node(node)
+        for pod in self.bound.values():
+            if pod.owner is None:
+                others.set_pod(pod)
+        assert without.free_for(None) == others.snapshot().free_for(None)
+        assert self.ledger.snapshot() == self.ledger.snapshot()
+
+    def uses(self) -> dict[str, tuple[tuple[tuple[str, Resources, int], ...], Resources]]:
+        snapshot = self.ledger.snapshot().nodes
+        assert snapshot is not None
+        return {uid: (use.held, use.beyond) for uid, use in snapshot.uses.items() if uid in self.active}
+
+
+NodesUnderEvents.TestCase.settings = settings(max_examples=30, stateful_step_count=20, deadline=None)
+TestNodesUnderEvents = NodesUnderEvents.TestCase
