@@ -43,7 +43,7 @@ from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.record import Change
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase
+from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Pod, PodPhase
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.kube.client import ClusterClient
 from dispatcher.kube.events import EventRecorder
@@ -60,6 +60,7 @@ ADMITTED_AT_ONCE: Final = 200
 TICK_SECONDS: Final = 0.001
 GI: Final = 2**30
 NODE: Final = Resources({"cpu": 64_000, "memory": 256 * GI, "nvidia.com/gpu": 8})
+FRAGMENT: Final = Resources({"cpu": 500, "memory": 100 * GI, "nvidia.com/gpu": 8})
 CRUMB: Final = Pod("crumb", Resources({"memory": GI}), "node-0", PodPhase.RUNNING)
 """A pod that comes and goes without making room for a gang."""
 GPU_TAINT: Final = Taint("nvidia.com/gpu", "present", "NoSchedule")
@@ -146,12 +147,15 @@ def submission(number: int, mix: Mix, now: datetime, namespaces: int = 20) -> Ch
 
 
 def full_cluster(nodes: int) -> CapacityLedger:
-    """A cluster without free capacity; every fourth node has GPUs for gangs that tolerate its taint."""
-    ledger = CapacityLedger()
+    """A cluster in which no pod has a node; every fourth node has GPUs for gangs that tolerate its taint.
+
+    Each node has half a CPU free and much of the rest, so with many nodes the gangs fit by sums, and nodes decide.
+    """
+    ledger = CapacityLedger(FitMode.NODE)
     for number in range(nodes):
         name, gpus = f"node-{number}", number % 4 == 0
         ledger.set_node(Node(name, NODE, taints=(GPU_TAINT,) if gpus else ()))
-        used = NODE - CRUMB.requests if number == 0 else NODE
+        used = NODE - FRAGMENT - (CRUMB.requests if number == 0 else NOTHING)
         ledger.set_pod(Pod(f"pod-{number}", used, name, PodPhase.RUNNING))
     ledger.set_pod(CRUMB)
     return ledger

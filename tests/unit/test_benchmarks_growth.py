@@ -11,6 +11,7 @@ import pytest
 from benchmarks import growth
 from benchmarks.backlog import Backlog, Mix, Taken, full_cluster, median, shape, submission
 from benchmarks.growth import CROWD_PARTS, Measured, as_tables, backlogs, crowds, stretches_above
+from dispatcher.core.scheduling.fit import fits
 from tests.builders import NOW
 
 TAKEN = {"wall": 0.002, "cpu": 0.001, "longest_block": 0.003, "committing": 0.0005}
@@ -29,8 +30,10 @@ def test_shapes_are_few_or_all_distinct_as_the_mix_says() -> None:
 def test_nothing_that_is_submitted_fits_the_full_cluster_but_all_of_it_would_fit_an_empty_one() -> None:
     ledger = full_cluster(100)
     gangs = [submission(number, Mix.DISTINCT, NOW).after.gang for number in range(500)]
-    assert not any(gang.demand.fits_in(ledger.free(gang)) for gang in gangs)
-    assert all(gang.demand.fits_in(ledger.total(gang)) for gang in gangs)
+    snapshot = ledger.snapshot()
+    assert any(gang.demand.fits_in(snapshot.free_for(gang)) for gang in gangs)
+    assert not any(fits(gang, snapshot) for gang in gangs)
+    assert all(gang.demand.fits_in(snapshot.total_for(gang)) for gang in gangs)
 
 
 def test_median_is_by_processor_time_and_keeps_the_longest_block_of_all() -> None:
