@@ -1,0 +1,60 @@
+"""Gangs on nodes: free amounts that are scattered do not count, and a tight gang is bound as it was planned."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from testbed import nodes
+from testbed.nodes import Shape
+from tests.cluster.manifests import appwrapper, item, job
+from tests.cluster.outcomes import delete_all
+from tests.cluster.world import World
+
+Json = dict[str, Any]
+
+LARGE_NODE = 91
+
+
+async def nodes_by_pod(world: World) -> dict[str, str]:
+    return {
+        pod["metadata"]["labels"]["batch.kubernetes.io/job-name"] + "/" + pod["metadata"]["name"]: pod[
+            "spec"
+        ].get("nodeName", "")
+        for pod in await world.every("Pod")
+    }
+
+
+async def test_gang_whose_pods_no_node_takes_waits_with_the_reason_and_goes_when_a_node_joins(
+    world: World,
+) -> None:
+    await world.start_dispatcher()
+    for name in ("one", "two", "three"):
+        await world.create(appwrapper(name, item(job(name, cpu="5"))))
+        await world.until_state(name, "Running")
+    await world.create(appwrapper("large", item(job("large", cpu="8"))))
+    waiting = (await world.until_state("large", "Backoff"))["waiting"]
+    assert waiting["reason"] == "InsufficientResources"
+    assert waiting["resource"] == "cpu"
+    assert waiting["message"] == "cluster hub: cpu: 9 free, at most 3 on one node, and the pod requests 8"
+    assert await world.names("Job") == {"one", "two", "three"}
+
+    await nodes.add(world.plane.client, Shape(cpu="8", memory="61Gi"), [LARGE_NODE])
+    try:
+        await world.until_state("large", "Running")
+        placed = {pod.partition("/")[0]: node for pod, node in (await nodes_by_pod(world)).items()}
+        assert placed["large"] == nodes.name_of(LARGE_NODE)
+    finally:
+        await delete_all(world)
+        await nodes.remove(world.plane.client, nodes.name_of(LARGE_NODE))
+
+
+async def test_gang_that_fills_every_node_is_bound_where_it_was_planned(world: World) -> None:
+    await world.start_dispatcher()
+    small, large = job("small", 16, cpu="1"), job("large", cpu="8")
+    await world.create(appwrapper("tight", item(small), item(large)))
+    await world.until_state("tight", "Running")
+
+    by_node: dict[str, list[str]] = {}
+    for pod, node in (await nodes_by_pod(world)).items():
+        by_node.setdefault(node, []).append(pod.partition("/")[0])
+    assert sorted(map(sorted, by_node.values())) == [["large"], ["small"] * 8, ["small"] * 8]
