@@ -44,6 +44,8 @@ _MOST_MASKS: Final = 2000
 """Nodes that are compared with constraints at once after a change; beyond that, the nodes of each are found anew."""
 _QUESTIONS: Final = 20
 """Questions after a change until nodes are grouped again: grouping costs as much as some of them."""
+_WRITTEN_AT_ONCE: Final = 200
+"""Changed nodes that are written into the arrays before the next snapshot; each takes some ten microseconds."""
 _MOST_EMPTY_FITS: Final = 20_000
 """Distinct pod sets whose placement in the empty cluster is remembered."""
 
@@ -507,8 +509,9 @@ class NodeLedger:
         self._holders: dict[str, dict[str, None]] = {}
         self._uses: dict[str, Use] = {}
         self._beyond = NOTHING
-        # Since the last snapshot: AppWrappers whose use may have changed, nodes to write, rows with other traits.
+        # Since the last snapshot: AppWrappers whose use may have changed, changed nodes, rows with other traits.
         self._unsettled: dict[str, None] = {}
+        self._touched: dict[str, None] = {}
         self._unwritten: dict[str, None] = {}
         self._retraited: dict[int, Node | None] = {}
         self._has_changed = True
@@ -538,6 +541,7 @@ class NodeLedger:
         row = self._rows.pop(name)
         self._vacant.append(row)
         self._retraited[row] = None
+        self._touched.pop(name, None)
         self._unwritten.pop(name, None)
         for table in (self._free, self._allocatable, self._lasting):
             table.write(row, self._columns, NOTHING, 0)
@@ -619,10 +623,11 @@ class NodeLedger:
 
     def _settle(self) -> None:
         """Give the unbound pods their places: planned ones first, then, where these do not fit, any."""
-        for name in self._unwritten:
+        for name in self._touched:
             if name in self._holders and self._is_crowded(name):
                 self._unsettled.update(self._holders[name])
         self._unsettled.update({uid: None for uid, share in self._shares.items() if share.is_unplaced})
+        self._touched.clear()
         changed, self._unsettled = self._unsettled, {}
         for uid in changed:
             self._hold(uid, ())
@@ -720,8 +725,10 @@ class NodeLedger:
             self._uses[uid] = Use(bound, share.held, share.beyond)
 
     def _touch(self, name: str) -> None:
-        self._unwritten[name] = None
+        self._touched[name] = self._unwritten[name] = None
         self._has_changed = True
+        if len(self._unwritten) >= _WRITTEN_AT_ONCE:
+            self._write()
 
     def _write(self) -> None:
         """Write the amounts of changed nodes into the arrays."""

@@ -14,7 +14,7 @@ at most `MOST_ORDERS` times two, then at most `MOST_STEPS` steps of the search.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice, permutations, product
 from typing import Final
 
@@ -106,6 +106,12 @@ class NodeGroups:
 
     room: Room
     counts: Amounts
+    largest: Mapping[str, int] = field(init=False)
+    """The most of each resource that one node has."""
+
+    def __post_init__(self) -> None:
+        most = self.room.free.max(axis=1, initial=-LARGEST)
+        object.__setattr__(self, "largest", {name: int(most[row]) for name, row in self.room.columns.items()})
 
     @classmethod
     def of(cls, room: Room, mask: Mask) -> NodeGroups:
@@ -128,6 +134,9 @@ class NodeGroups:
 
     def fitting(self, pod_set: PodSet) -> int:
         """How many pods of the set fit, each of them alone."""
+        for name, amount in pod_set.requests.items():
+            if amount > self.largest.get(name, 0) and name != _PODS:
+                return 0  # no node has enough: the usual answer of a full cluster
         everywhere = np.ones_like(self.counts, dtype=np.bool_)
         return int(self.room.fitting(pod_set.requests, pod_set.count, everywhere) @ self.counts)
 
