@@ -20,7 +20,7 @@ from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.backfill import Backfill, Bounds, Running
-from dispatcher.core.scheduling.capacity import CapacityLedger
+from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
 from dispatcher.core.scheduling.cycle import (
     CycleState,
@@ -50,11 +50,13 @@ GANGS = st.builds(
 
 
 class SameAsFromScratch(RuleBasedStateMachine):
+    fit = FitMode.AGGREGATE
+
     """A queue that lives: what comes, goes, is told and changes around it."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.ledgers = {"east": CapacityLedger(), "west": CapacityLedger()}
+        self.ledgers = {"east": CapacityLedger(self.fit), "west": CapacityLedger(self.fit)}
         self.known: dict[str, Known] = {}
         self.running: dict[str, list[Record]] = {"east": [], "west": []}
         self.line, self.backfill = PendingQueue(self.make_backfill()), self.make_backfill()
@@ -220,7 +222,7 @@ class SameAsFromScratch(RuleBasedStateMachine):
             assert after.attempt is not None
             del self.records[after.uid]
             self.line.remove(after.uid)
-            self.ledgers[after.attempt.cluster].reserve(after.uid, after.gang)
+            self.ledgers[after.attempt.cluster].reserve(after.uid, after.gang, after.attempt.assignment)
             self.running[after.attempt.cluster].append(after)
 
     def put(self, record: Record) -> None:
@@ -230,6 +232,14 @@ class SameAsFromScratch(RuleBasedStateMachine):
 
 TestSameAsFromScratch = SameAsFromScratch.TestCase
 TestSameAsFromScratch.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)
+
+
+class SameAsFromScratchOnNodes(SameAsFromScratch):
+    fit = FitMode.NODE
+
+
+TestSameAsFromScratchOnNodes = SameAsFromScratchOnNodes.TestCase
+TestSameAsFromScratchOnNodes.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
 
 
 def plan_of(line: PendingQueue, cpu: int) -> list[Outcome]:
