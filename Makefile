@@ -118,6 +118,10 @@ bench-start: control-plane ## Measure the processor time of commands, and of a d
 bench-members: control-plane ## Measure 1, 2 and 4 members, and what one that hangs costs the others (six minutes)
 	$(BIN)/python -m benchmarks.members
 
+.PHONY: bench-binding
+bench-binding: control-plane ## Count gangs of which kube-scheduler leaves a pod Pending, on a full cluster (twenty minutes)
+	$(BIN)/python -m benchmarks.binding
+
 # The tests' own output hides how a build goes, and their time limits would end it.
 .PHONY: control-plane
 control-plane: $(READY)

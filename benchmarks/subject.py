@@ -6,7 +6,7 @@ import asyncio
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
@@ -28,18 +28,28 @@ WATCH_SECONDS: Final = 3600
 
 @contextmanager
 def running_dispatcher(
-    supervisor: Supervisor, kubeconfig: Path, database_url: str, profile: str
+    supervisor: Supervisor,
+    kubeconfig: Path,
+    database_url: str,
+    profile: str,
+    *,
+    settings: Mapping[str, str] = {},
+    module: str = "dispatcher",
 ) -> Iterator[Process]:
-    """A dispatcher that was just started; `profile` is the file for cProfile, empty for none."""
+    """A dispatcher that was just started; `profile` is the file for cProfile, empty for none.
+
+    `settings` are further ones, by the names of their variables; `module` is run instead of the dispatcher's own.
+    """
     profiler = ["-m", "cProfile", "-o", str(Path(profile).absolute())] if profile else []
     process = supervisor.start(
         DISPATCHER,
-        [sys.executable, *profiler, "-m", "dispatcher", "run"],
+        [sys.executable, *profiler, "-m", module, "run"],
         env={
             "PATH": os.environ.get("PATH", os.defpath),
             "DISPATCHER_DATABASE_URL": database_url,
             "DISPATCHER_LISTEN_PORT": "0",
             "KUBECONFIG": str(kubeconfig),
+            **settings,
         },
         cwd=CHECKOUT,
         ending=Ending(grace=30.0),

@@ -1,0 +1,228 @@
+"""The nodes and gangs of the benchmark of binding: mixed, random, and the same for the same seed.
+
+Each gang fits the empty cluster, so that every setting can dispatch it. The check is a first fit by whole pods, the
+largest first. It does not use the dispatcher's own placement.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from benchmarks.gangs import NAMESPACE
+from dispatcher.api.annotations import RETRY_LIMIT, RETRY_PAUSE, WARMUP_GRACE
+from dispatcher.api.names import APPWRAPPER_KIND, APPWRAPPER_VERSION, WORKLOAD_GROUP
+from testbed.nodes import Shape
+
+Json = dict[str, Any]
+
+MODEL: Final = "gpu-model"
+MODELS: Final = ("a100", "t4", "v100")
+TAINT: Final = {"key": "dedicated", "value": "research", "effect": "NoSchedule"}
+TOLERATION: Final = {"key": "dedicated", "operator": "Equal", "value": "research", "effect": "NoSchedule"}
+TAINTED: Final = 0.2
+"""The share of the nodes that are tainted."""
+
+MOST_BARE_PODS: Final = 3
+"""The largest pod set that is wrapped as pods; each is an item of its own."""
+SECONDS: Final = (6.0, 14.0)
+"""The bounds of a gang's run, from the moment that all of its pods are bound."""
+FAULT_TOLERANCE: Final = {WARMUP_GRACE: "30s", RETRY_PAUSE: "5s", RETRY_LIMIT: "1000"}
+"""A gang that does not start within the grace is requeued. The defaults, five minutes, would take hours."""
+RUN_FOR: Final = {"testbed.dispatcher.codeflare.dev/run-for": "forever"}
+
+
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """What a pod requests, or a node has: CPUs, GiB of memory, GPUs."""
+
+    cpu: int
+    memory: int
+    gpu: int
+
+    def fits_in(self, free: Amounts) -> bool:
+        """True if there is enough of each."""
+        return self.cpu <= free.cpu and self.memory <= free.memory and self.gpu <= free.gpu
+
+    def less(self, other: Amounts) -> Amounts:
+        """The difference."""
+        return Amounts(self.cpu - other.cpu, self.memory - other.memory, self.gpu - other.gpu)
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A node: its amounts, its model of GPU, and whether it is tainted."""
+
+    name: str
+    amounts: Amounts
+    model: str
+    is_tainted: bool
+
+    def shape(self) -> Shape:
+        """The node for the testbed."""
+        amounts = self.amounts
+        return Shape(
+            cpu=str(amounts.cpu),
+            memory=f"{amounts.memory}Gi",
+            gpu=amounts.gpu,
+            labels={MODEL: self.model},
+            taints=[TAINT] if self.is_tainted else [],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Pods:
+    """Equal pods of a gang; an empty `model` accepts every node."""
+
+    count: int
+    requests: Amounts
+    model: str = ""
+    tolerates: bool = False
+
+    def may_use(self, machine: Machine) -> bool:
+        """True if selector and tolerations permit the node."""
+        return self.model in {"", machine.model} and (self.tolerates or not machine.is_tainted)
+
+
+@dataclass(frozen=True, slots=True)
+class Gang:
+    """Pod sets, each wrapped as a Job or (`is_bare`) as pods; `seconds` is how long the gang runs."""
+
+    name: str
+    pods: tuple[Pods, ...]
+    is_bare: bool
+    seconds: float
+
+    @property
+    def size(self) -> int:
+        """The number of its pods."""
+        return sum(each.count for each in self.pods)
+
+    @property
+    def has_one_shape(self) -> bool:
+        """True if all of its pods are equal."""
+        return len(self.pods) == 1
+
+    def appwrapper(self) -> Json:
+        """The AppWrapper as a user submits it."""
+        items = [{"generictemplate": each} for each in self._wrapped()]
+        return {
+            "apiVersion": f"{WORKLOAD_GROUP}/{APPWRAPPER_VERSION}",
+            "kind": APPWRAPPER_KIND,
+            "metadata": {"name": self.name, "namespace": NAMESPACE, "annotations": FAULT_TOLERANCE},
+            "spec": {"resources": {"GenericItems": items}},
+        }
+
+    def _wrapped(self) -> Iterator[Json]:
+        for at, pods in enumerate(self.pods):
+            name = f"{self.name}-{at}"
+            if self.is_bare:
+                for number in range(pods.count):
+                    metadata = {"name": f"{name}-{number}", "annotations": RUN_FOR}
+                    yield {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": _pod_spec(pods)}
+            else:
+                yield _job(name, pods)
+
+
+def make_machines(count: int, seed: int) -> list[Machine]:
+    """Nodes with 1 to 8 GPUs of three models, different CPUs and memory; about a fifth are tainted."""
+    chance = random.Random(f"nodes {seed}")  # noqa: S311  # repeatable
+    return [_machine(f"node-{number}", chance) for number in range(count)]
+
+
+def make_gangs(count: int, machines: Sequence[Machine], seed: int) -> list[Gang]:
+    """Gangs of 1 to 3 pod sets, each of which fits the empty cluster."""
+    chance = random.Random(f"gangs {seed}")  # noqa: S311  # repeatable
+    found: list[Gang] = []
+    while len(found) < count:
+        gang = _gang(f"gang-{len(found):04d}", chance)
+        if fits_empty(gang, machines):
+            found.append(gang)
+    return found
+
+
+def fits_empty(gang: Gang, machines: Sequence[Machine]) -> bool:
+    """True if a first fit finds nodes for all pods, the pods with the most GPUs first; the smallest nodes first."""
+    free = {each: each.amounts for each in sorted(machines, key=lambda each: _rank(each.amounts))}
+    for pods in sorted(gang.pods, key=lambda each: _rank(each.requests), reverse=True):
+        for _ in range(pods.count):
+            node = next(
+                (each for each in free if pods.may_use(each) and pods.requests.fits_in(free[each])), None
+            )
+            if node is None:
+                return False
+            free[node] = free[node].less(pods.requests)
+    return True
+
+
+def gpus_of(machines: Sequence[Machine]) -> int:
+    """The GPUs of all nodes."""
+    return sum(each.amounts.gpu for each in machines)
+
+
+def pod_sets_by_item(gang: Gang) -> Mapping[int, int]:
+    """The pod set that each wrapped object, by its index, belongs to."""
+    if not gang.is_bare:
+        return {at: at for at in range(len(gang.pods))}
+    owners = [at for at, pods in enumerate(gang.pods) for _ in range(pods.count)]
+    return dict(enumerate(owners))
+
+
+def _machine(name: str, chance: random.Random) -> Machine:
+    gpu = chance.choices((1, 2, 4, 8), weights=(3, 3, 3, 2))[0]
+    cpu = max(8, gpu * chance.choice((4, 6, 8)))
+    amounts = Amounts(cpu, cpu * chance.choice((4, 8)), gpu)
+    return Machine(name, amounts, chance.choice(MODELS), chance.random() < TAINTED)
+
+
+def _gang(name: str, chance: random.Random) -> Gang:
+    pods = tuple(_pods(chance) for _ in range(chance.choices((1, 2, 3), weights=(2, 2, 1))[0]))
+    is_bare = all(each.count <= MOST_BARE_PODS for each in pods) and chance.random() < 0.5
+    return Gang(name, pods, is_bare, round(chance.uniform(*SECONDS), 1))
+
+
+def _pods(chance: random.Random) -> Pods:
+    gpu = chance.choices((0, 1, 2, 3, 4, 8), weights=(3, 4, 3, 1, 2, 1))[0]
+    count = chance.randint(1, 2) if gpu >= 4 else chance.randint(1, 5)
+    cpu = chance.randint(1, 16)
+    requests = Amounts(cpu, cpu * chance.choice((1, 2, 4)), gpu)
+    model = chance.choice(MODELS) if chance.random() < 0.35 else ""
+    return Pods(count, requests, model, tolerates=chance.random() < 0.4)
+
+
+def _rank(amounts: Amounts) -> tuple[int, int, int]:
+    return amounts.gpu, amounts.cpu, amounts.memory
+
+
+def _job(name: str, pods: Pods) -> Json:
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": name},
+        "spec": {
+            "parallelism": pods.count,
+            "completions": pods.count,
+            "template": {"metadata": {"annotations": RUN_FOR}, "spec": _pod_spec(pods)},
+        },
+    }
+
+
+def _pod_spec(pods: Pods) -> Json:
+    requests = {"cpu": str(pods.requests.cpu), "memory": f"{pods.requests.memory}Gi"}
+    if pods.requests.gpu:
+        requests["nvidia.com/gpu"] = str(pods.requests.gpu)
+    return {
+        "restartPolicy": "Never",
+        "terminationGracePeriodSeconds": 1,
+        **({"nodeSelector": {MODEL: pods.model}} if pods.model else {}),
+        **({"tolerations": [TOLERATION]} if pods.tolerates else {}),
+        "containers": [
+            {
+                "name": "work",
+                "image": "example.com/work",
+                "resources": {"requests": requests, "limits": requests},
+            }
+        ],
+    }

@@ -1,0 +1,207 @@
+"""One run of the benchmark of binding: a fresh control plane, its nodes, a dispatcher, and all gangs at once."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+import psycopg
+
+from benchmarks.arena import Arena, spread
+from benchmarks.binding_book import Book, Counts, Dispatch, Plan
+from benchmarks.binding_gangs import Gang, Machine, gpus_of
+from benchmarks.failure import BenchmarkFailed
+from benchmarks.gangs import APPWRAPPERS, CHECKOUT, NAMESPACE
+from benchmarks.subject import WATCH_SECONDS, running_dispatcher, wait_until_ready
+from dispatcher.kube.client import ClusterClient
+from dispatcher.store import migrate
+from testbed import build, nodes
+from testbed.plane import Plane, Wanted
+from testbed.postgres import EmbeddedPostgres
+from testbed.processes import Process, Supervisor
+
+PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
+CONNECTIONS: Final = 8
+LOOK_SECONDS: Final = 0.5
+TELL_SECONDS: Final = 15.0
+STALLED_SECONDS: Final = 180.0
+MOST_EXAMPLES: Final = 20
+
+Json = dict[str, Any]
+Say = Callable[[str], None]
+Plans = dict[tuple[str, int], Plan]
+"""By name of the gang and number of the attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A way to run the dispatcher: its setting `fit`, and whether pods prefer the nodes of their places."""
+
+    name: str
+    fit: str
+    has_hints: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """The nodes and gangs of every run; a pod may be pending for `settling` seconds."""
+
+    machines: Sequence[Machine]
+    gangs: Sequence[Gang]
+    settling: float
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The figures of one run, and dispatches that left a pod pending, as they were then."""
+
+    setting: str
+    counts: Counts
+    examples: list[Json]
+
+
+async def run(folder: Path, setting: Setting, load: Load, say: Say) -> Outcome:
+    """Runs all gangs of the load to their ends on a fresh cluster."""
+    say(f"{setting.name}: starting a control plane, Postgres and the dispatcher")
+    async with _cluster(folder, load.machines) as arena:
+        with EmbeddedPostgres(arena.supervisor, database="dispatcher") as postgres:
+            await asyncio.to_thread(migrate.migrate, postgres.url)
+            kubeconfig = await arena.dispatcher_kubeconfig()
+            settings = {"DISPATCHER_FIT": setting.fit}
+            module = "dispatcher" if setting.has_hints else "benchmarks.unhinted"
+            with running_dispatcher(
+                arena.supervisor, kubeconfig, postgres.url, "", settings=settings, module=module
+            ) as process:
+                await wait_until_ready(process)
+                return await Trial(arena, process, postgres.url, load, say).run(setting)
+
+
+class Trial:
+    """Submits the gangs, ends each after its time, and notes every event of their pods."""
+
+    def __init__(self, arena: Arena, process: Process, database_url: str, load: Load, say: Say) -> None:
+        self._arena = arena
+        self._process = process
+        self._database_url = database_url
+        self._load = load
+        self._say = say
+        self._book = Book(load.gangs)
+        self._uids: dict[str, str] = {}
+        self._ended: set[str] = set()
+        self._last_event = time.monotonic()
+        self._examples: dict[tuple[str, int], Json] = {}
+
+    async def run(self, setting: Setting) -> Outcome:
+        """Runs the load; returns when every pod is gone."""
+        version = (await self._arena.client.get(PODS))["metadata"]["resourceVersion"]
+        async with asyncio.TaskGroup() as tasks:
+            watching = tasks.create_task(self._watch(version, tasks))
+            began = time.monotonic()
+            await spread(self._load.gangs, CONNECTIONS, self._submit)
+            self._say(f"{setting.name}: submitted {len(self._load.gangs)} gangs")
+            await self._until_all_ended(setting)
+            watching.cancel()
+        plans = await asyncio.to_thread(self._plans)
+        span = began, self._last_event
+        counts = self._book.count(plans, gpus_of(self._load.machines), span, self._load.settling)
+        return Outcome(setting.name, counts, list(self._examples.values()))
+
+    async def _submit(self, gang: Gang) -> None:
+        made = await self._arena.client.create(APPWRAPPERS, gang.appwrapper())
+        self._uids[gang.name] = made["metadata"]["uid"]
+
+    async def _watch(self, version: str, tasks: asyncio.TaskGroup) -> None:
+        """Notes every event from a resource version on; renews a watch that the server ends."""
+        while True:
+            query = {"watch": "true", "resourceVersion": version, "timeoutSeconds": str(WATCH_SECONDS)}
+            async for line in self._arena.client.watch(PODS, query, idle_timeout=WATCH_SECONDS):
+                event = orjson.loads(line)
+                if event["type"] == "ERROR":
+                    raise BenchmarkFailed(f"the watch on pods: {line.decode()}")
+                version = event["object"]["metadata"]["resourceVersion"]
+                self._last_event = time.monotonic()
+                whole = self._book.note(event["type"], event["object"], self._last_event)
+                if whole:
+                    tasks.create_task(self._end(whole.gang))
+
+    async def _end(self, gang: Gang) -> None:
+        """Deletes a gang that has run for its time."""
+        await asyncio.sleep(gang.seconds)
+        if gang.name not in self._ended:
+            self._ended.add(gang.name)
+            await self._arena.client.delete(f"{APPWRAPPERS}/{gang.name}", self._uids[gang.name])
+
+    async def _until_all_ended(self, setting: Setting) -> None:
+        told = time.monotonic()
+        while len(self._ended) < len(self._load.gangs) or self._book.on_nodes():
+            await asyncio.sleep(LOOK_SECONDS)
+            self._process.check()
+            now = time.monotonic()
+            await self._note_examples(now)
+            if now - self._last_event > STALLED_SECONDS:
+                raise BenchmarkFailed(f"{len(self._ended)} gangs ended, and no pod changed for so long")
+            if now - told > TELL_SECONDS:
+                told = now
+                stuck = len(self._book.stuck(now, self._load.settling))
+                seen = len(self._book.dispatches)
+                self._say(f"{setting.name}: {len(self._ended)} ended, {seen} dispatches, {stuck} stuck")
+
+    async def _note_examples(self, now: float) -> None:
+        for dispatch in self._book.stuck(now, self._load.settling):
+            place = (dispatch.gang.name, dispatch.number)
+            if place not in self._examples and len(self._examples) < MOST_EXAMPLES:
+                plans = await asyncio.to_thread(self._plans)
+                self._examples[place] = self._example(dispatch, plans, now)
+
+    def _example(self, dispatch: Dispatch, plans: Plans, now: float) -> Json:
+        """A dispatch with a pending pod: its plan, its pods, all pods by node, and running pods that left a plan."""
+        off_plan = {
+            f"{name}, attempt {number}": {"plan": plans[name, number], "pods": strays}
+            for (name, number), each in self._book.dispatches.items()
+            if (
+                strays := [
+                    f"{pod.name} on {pod.node}"
+                    for pod in each.off_plan(plans.get((name, number), ()))
+                    if pod.gone is None and plans.get((name, number))
+                ]
+            )
+        }
+        return {
+            "gang": asdict(dispatch.gang),
+            "attempt": dispatch.number,
+            "seconds since its first pod": now - dispatch.seen,
+            "plan": plans.get((dispatch.gang.name, dispatch.number), ()),
+            "off plan": off_plan,
+            "pods": [{**asdict(each), "since": now - (each.bound or now)} for each in dispatch.pods.values()],
+            "nodes": self._book.on_nodes(),
+        }
+
+    def _plans(self) -> Plans:
+        """The assignment of each attempt, as the dispatcher recorded it, by gang and number."""
+        names = {uid: name for name, uid in self._uids.items()}
+        with psycopg.connect(self._database_url) as connection:
+            rows = connection.execute("SELECT uid, number, assignment FROM attempt").fetchall()
+        return {
+            (names[uid], number): [dict(places) for places in assignment]
+            for uid, number, assignment in rows
+            if uid in names
+        }
+
+
+@asynccontextmanager
+async def _cluster(folder: Path, machines: Sequence[Machine]) -> AsyncIterator[Arena]:
+    crds = sorted(CHECKOUT.glob("crds/*.yaml"))
+    with Supervisor(folder) as supervisor:
+        plane = Plane(supervisor, build.ensure(), "hub", Wanted(nodes=0, crds=crds))
+        await asyncio.to_thread(plane.up)
+        for number, machine in enumerate(machines):
+            await nodes.add(plane.client, machine.shape(), [number])
+        await plane.create_namespace(NAMESPACE)
+        async with await ClusterClient.connect(str(plane.kubeconfig), write_timeout=30) as client:
+            yield Arena(supervisor, plane, client)
