@@ -37,6 +37,11 @@ class Pod:
     message: str = ""
     gone: float | None = None
 
+    @property
+    def is_on_node(self) -> bool:
+        """True if it is bound and has not ended."""
+        return self.bound is not None and self.gone is None
+
     def pending_seconds(self, now: float) -> float:
         """How long it was pending, up to `now`."""
         if self.unschedulable is None:
@@ -140,13 +145,18 @@ class Book:
         """The dispatches of which a pod is, or was, pending for longer than `settling` seconds."""
         return [each for each in self.dispatches.values() if each.pending_seconds(now) > settling]
 
-    def on_nodes(self) -> dict[str, list[str]]:
-        """The pods on each node now, as `GPUs x name`."""
+    def is_empty(self) -> bool:
+        """True if no pod is on a node."""
+        return not any(pod.is_on_node for each in self.dispatches.values() for pod in each.pods.values())
+
+    def on_nodes(self, now: float) -> dict[str, list[str]]:
+        """The pods on each node, with their GPUs and the time since they were bound."""
         found: dict[str, list[str]] = {}
         for dispatch in self.dispatches.values():
             for pod in dispatch.pods.values():
-                if pod.node and pod.gone is None:
-                    found.setdefault(pod.node, []).append(f"{pod.gpus} x {pod.name}")
+                if pod.is_on_node and pod.bound is not None:
+                    told = f"{pod.name}, {pod.gpus} GPUs, for {now - pod.bound:.1f} s"
+                    found.setdefault(pod.node, []).append(told)
         return found
 
     def count(

@@ -139,7 +139,7 @@ class Trial:
 
     async def _until_all_ended(self, setting: Setting) -> None:
         told = time.monotonic()
-        while len(self._ended) < len(self._load.gangs) or self._book.on_nodes():
+        while len(self._ended) < len(self._load.gangs) or not self._book.is_empty():
             await asyncio.sleep(LOOK_SECONDS)
             self._process.check()
             now = time.monotonic()
@@ -160,33 +160,42 @@ class Trial:
                 self._examples[place] = self._example(dispatch, plans, now)
 
     def _example(self, dispatch: Dispatch, plans: Plans, now: float) -> Json:
-        """A dispatch with a pending pod: its plan, its pods, all pods by node, and running pods that left a plan."""
-        off_plan = {
-            f"{name}, attempt {number}": {"plan": plans[name, number], "pods": strays}
-            for (name, number), each in self._book.dispatches.items()
-            if (
-                strays := [
-                    f"{pod.name} on {pod.node}"
-                    for pod in each.off_plan(plans.get((name, number), ()))
-                    if pod.gone is None and plans.get((name, number))
-                ]
-            )
-        }
+        """A dispatch with a pending pod, the other dispatches that are not over, and all pods by node."""
+        place = (dispatch.gang.name, dispatch.number)
+        others = [
+            self._described(each, plans, now)
+            for each in self._book.dispatches.values()
+            if any(pod.gone is None for pod in each.pods.values())
+        ]
         return {
-            "gang": asdict(dispatch.gang),
+            "gang": place,
+            "since": now - dispatch.seen,
+            "shapes": [asdict(each) for each in dispatch.gang.pods],
+            "decided": [f"{name}, attempt {number}" for name, number in plans],
+            "dispatches": others,
+            "nodes": self._book.on_nodes(now),
+        }
+
+    def _described(self, dispatch: Dispatch, plans: Plans, now: float) -> Json:
+        plan = plans.get((dispatch.gang.name, dispatch.number), ())
+        return {
+            "gang": dispatch.gang.name,
             "attempt": dispatch.number,
-            "seconds since its first pod": now - dispatch.seen,
-            "plan": plans.get((dispatch.gang.name, dispatch.number), ()),
-            "off plan": off_plan,
-            "pods": [{**asdict(each), "since": now - (each.bound or now)} for each in dispatch.pods.values()],
-            "nodes": self._book.on_nodes(),
+            "first pod seen": now - dispatch.seen,
+            "is being deleted": dispatch.gang.name in self._ended,
+            "plan": plan,
+            "off plan": [each.name for each in dispatch.off_plan(plan)],
+            "pods": {
+                each.name: f"{each.item} {each.node or each.message}" for each in dispatch.pods.values()
+            },
         }
 
     def _plans(self) -> Plans:
-        """The assignment of each attempt, as the dispatcher recorded it, by gang and number."""
+        """The assignment of each attempt, as the dispatcher recorded it, in the order of the decisions."""
         names = {uid: name for name, uid in self._uids.items()}
         with psycopg.connect(self._database_url) as connection:
-            rows = connection.execute("SELECT uid, number, assignment FROM attempt").fetchall()
+            query = "SELECT uid, number, assignment FROM attempt ORDER BY decided_at"
+            rows = connection.execute(query).fetchall()
         return {
             (names[uid], number): [dict(places) for places in assignment]
             for uid, number, assignment in rows

@@ -200,7 +200,10 @@ def test_pods_are_on_their_nodes_until_they_end() -> None:
         (1.0, "MODIFIED", make_pod("b", node="m")),
         (2.0, "MODIFIED", make_pod("b", node="m", phase="Failed")),
     )
-    assert book.on_nodes() == {"n": ["1 x a"]}
+    assert book.on_nodes(3.0) == {"n": ["a, 1 GPUs, for 2.0 s"]}
+    assert not book.is_empty()
+    book.note("DELETED", make_pod("a", node="n"), 4.0)
+    assert book.is_empty()
 
 
 def test_pods_are_off_plan_on_other_nodes_and_where_a_node_has_too_many_of_their_item() -> None:
@@ -289,7 +292,7 @@ def test_table_has_a_column_for_each_setting() -> None:
     lines = as_table([Outcome("node", counts, []), Outcome("aggregate", counts, [])]).splitlines()
     assert lines[0].split() == ["node", "aggregate"]
     shown = {line[:48].strip(): line[64:].strip() for line in lines}
-    assert shown["in % of the dispatches"] == "4.9"
+    assert shown["the same in %"] == "4.9"
     assert shown["pods not on the node of their place"] == "10 of 277"
     assert shown["GPUs allocated, %"] == "47.9"
     assert shown["makespan, s"] == "139"
