@@ -119,7 +119,7 @@ bench-members: control-plane ## Measure 1, 2 and 4 members, and what one that ha
 	$(BIN)/python -m benchmarks.members
 
 .PHONY: bench-binding
-bench-binding: control-plane ## Count gangs of which kube-scheduler leaves a pod Pending, on a full cluster (twenty minutes)
+bench-binding: control-plane ## Count gangs of which kube-scheduler leaves a pod Pending, on a full cluster (25 minutes)
 	$(BIN)/python -m benchmarks.binding
 
 # The tests' own output hides how a build goes, and their time limits would end it.

@@ -38,7 +38,7 @@ settling time count: kube-scheduler tries a pod again after 1 to 2 s, and may se
 
 EXAMPLES = """\
 examples:
-  python -m benchmarks.binding                                         about twenty minutes
+  python -m benchmarks.binding                                         about 25 minutes
   python -m benchmarks.binding --gangs 60 --fit node --hints on
   python -m benchmarks.binding --seed 2 --output out.json              also the state around each pending pod
 """
