@@ -152,8 +152,7 @@ def _hints(record: Record) -> tuple[NodeHint, ...]:
         return ()
     places = zip(record.gang.pod_sets, record.attempt.assignment.places, strict=False)
     return tuple(
-        NodeHint(pod_set.item, pod_set.path, tuple(sorted(node for node, _ in each)))
-        for pod_set, each in places
+        NodeHint(pod_set.item, pod_set.path, tuple(node for node, _ in each)) for pod_set, each in places
     )
 
 

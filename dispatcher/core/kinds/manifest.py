@@ -47,7 +47,10 @@ class Anchor:
 
 @dataclass(frozen=True, slots=True)
 class NodeHint:
-    """The nodes on which the pods of one template have places; `path` is inside the wrapped object."""
+    """The nodes on which the pods of one template have places, the most preferred first.
+
+    `path` is inside the wrapped object.
+    """
 
     item: int
     path: str
@@ -314,7 +317,9 @@ def _hinted(template: Json, nodes: tuple[str, ...]) -> Json:
     """A pod template whose pods prefer these nodes; the user's preferences stay beside it.
 
     kube-scheduler spreads pods, and could so leave a large pod of the gang without a node. The preference is soft: a
-    pod still goes elsewhere if its place is taken. Source:
+    pod still goes elsewhere if its place is taken. It cannot say how many pods go to a node, so the weights fall: the
+    nodes that take no more of these pods than planned fill up first, and the one that could take more comes last.
+    Source:
     https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#node-affinity
     """
     if not nodes or len(nodes) > MOST_HINTED_NODES:
@@ -325,9 +330,20 @@ def _hinted(template: Json, nodes: tuple[str, ...]) -> Json:
     own = by_node.get(_PREFERRED) or [] if isinstance(by_node, dict) else None
     if not isinstance(affinity, dict) or not isinstance(by_node, dict) or not isinstance(own, list):
         return template  # the API server refuses it
-    preferred = [*own, *({"weight": 100, "preference": _named(node)} for node in nodes)]
+    weights = _weights(len(nodes))
+    ours = [
+        {"weight": weight, "preference": _named(node)} for weight, node in zip(weights, nodes, strict=True)
+    ]
+    preferred = [*own, *ours]
     spec["affinity"] = {**affinity, "nodeAffinity": {**by_node, _PREFERRED: preferred}}
     return {**template, "spec": spec}
+
+
+def _weights(count: int) -> list[int]:
+    """Falling weights for so many nodes, far apart at the last; kube-scheduler's own scores decide among equal ones."""
+    if count == 1:
+        return [100]
+    return [*(100 - 40 * at // max(1, count - 2) for at in range(count - 1)), 10]
 
 
 def _named(node: str) -> Json:

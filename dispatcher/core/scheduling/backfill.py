@@ -215,12 +215,12 @@ def soonest_on(gang: Gang, capacity: CapacitySnapshot, ends: Sequence[End], now:
 def _places_after(gang: Gang, nodes: NodeSnapshot, ends: Iterable[End]) -> Assignment | None:
     then = nodes.without_gangs(end.appwrapper for end in ends)
     found = then.place(gang)
-    return None if isinstance(found, Unplaceable) else then.assignment(found)
+    return None if isinstance(found, Unplaceable) else then.assignment(gang, found)
 
 
 def _places_in_empty(gang: Gang, nodes: NodeSnapshot) -> Assignment:
     found = nodes.place_in_empty(gang)
-    return ASSIGNED_NOWHERE if isinstance(found, Unplaceable) else nodes.assignment(found)
+    return ASSIGNED_NOWHERE if isinstance(found, Unplaceable) else nodes.assignment(gang, found)
 
 
 def may_keep(record: Record, snapshot: ClusterSnapshot, has_members: bool) -> bool:

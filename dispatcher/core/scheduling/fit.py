@@ -52,7 +52,7 @@ def fit(gang: Gang, capacity: CapacitySnapshot) -> Fit:
     found = capacity.nodes.place(gang)
     if isinstance(found, Unplaceable):
         return _shortfall(gang, capacity.nodes, found, is_empty=False)
-    return capacity.nodes.assignment(found)
+    return capacity.nodes.assignment(gang, found)
 
 
 def shortfall_in_empty(gang: Gang, capacity: CapacitySnapshot) -> Shortfall | None:

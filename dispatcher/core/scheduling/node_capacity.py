@@ -278,7 +278,7 @@ class _Share:
     gang: Gang | None = None
     assignment: Assignment = ASSIGNED_NOWHERE
     bound: Counter[tuple[Resources, str]] = field(default_factory=Counter)
-    held: tuple[Place, ...] = ()
+    held: list[Place] = field(default_factory=list)
     beyond: Resources = NOTHING
     is_unplaced: bool = False
 
@@ -438,12 +438,21 @@ class NodeSnapshot:
         """The nodes that the pods of a set may use, now or once all pods that end have ended."""
         return (self.empty.grouped if is_empty else self._grouped).surely_of(pod_set)
 
-    def assignment(self, placement: Placement) -> Assignment:
-        """A placement by the names of nodes."""
-        return Assignment(tuple(tuple(self._named(pods)) for pods in placement))
+    def assignment(self, gang: Gang, placement: Placement) -> Assignment:
+        """A placement by the names of nodes; for each pod set, first the nodes that take no more of its pods."""
+        return Assignment(
+            tuple(
+                tuple(self._named(pod_set, pods))
+                for pod_set, pods in zip(gang.pod_sets, placement, strict=True)
+            )
+        )
 
-    def _named(self, pods: Amounts) -> Iterator[tuple[str, int]]:
-        for row in np.flatnonzero(pods):
+    def _named(self, pod_set: PodSet, pods: Amounts) -> Iterator[tuple[str, int]]:
+        rows = np.flatnonzero(pods)
+        mask = np.zeros(pods.size, np.bool_)
+        mask[rows] = True
+        spare = self._room.fitting(pod_set.requests, UNLIMITED, mask)[rows] - pods[rows]
+        for row in rows[np.argsort(spare, kind="stable")]:
             node = self.traits.nodes[row]
             if node is not None:
                 yield node.name, int(pods[row])
@@ -547,7 +556,7 @@ class NodeLedger:
             table.write(row, self._columns, NOTHING, 0)
         for uid in self._holders.pop(name, {}):
             share = self._shares[uid]
-            share.held = tuple(each for each in share.held if each.node != name)
+            share.held = [each for each in share.held if each.node != name]
             self._unsettle(uid)
         self._has_changed = True
 
@@ -630,12 +639,13 @@ class NodeLedger:
         self._touched.clear()
         changed, self._unsettled = self._unsettled, {}
         for uid in changed:
-            self._hold(uid, ())
+            self._release_places(uid)
+        # Plans first, for all: a gang that needs other places must not take those of a plan.
+        missing = {uid: self._hold_planned(uid, gang) for uid in changed if (gang := self._shares[uid].gang)}
+        for uid, counts in missing.items():
+            self._hold_elsewhere(uid, counts)
         for uid in changed:
-            share = self._shares[uid]
-            if share.gang is not None:
-                self._hold(uid, self._places(share.gang, share))
-            self._note_use(uid, share)
+            self._note_use(uid, self._shares[uid])
 
     def _is_crowded(self, name: str) -> bool:
         """True if the places that are held on a node are not there: it is unusable or too full."""
@@ -643,33 +653,40 @@ class NodeLedger:
         free = known.free
         return not known.node.usable or known.free_slots < 0 or any(free[each] < 0 for each in free)
 
-    def _places(self, gang: Gang, share: _Share) -> tuple[Place, ...]:
-        """The places of the unbound pods of an active AppWrapper."""
-        unbound, planned = _unbound(gang, share)
-        places: list[Place] = []
-        for pod_set, plan in zip(gang.pod_sets, planned, strict=True):
-            places += [Place(node, pod_set.requests, pods) for node, pods in plan if pods]
-        if self._takes(places):
-            missing = [
-                count - sum(pods for _, pods in plan) for count, plan in zip(unbound, planned, strict=True)
-            ]
-        else:
-            places, missing = [], unbound
-        share.is_unplaced = False
-        if any(missing):
-            others = self._anywhere(gang, missing, places)
-            share.is_unplaced = not others
-            places += others
-        return tuple(places)
+    def _hold_planned(self, uid: str, gang: Gang) -> list[int]:
+        """Hold the planned places that are there; return how many pods of each pod set have none."""
+        missing, planned = _unbound(gang, self._shares[uid])
+        for index, (pod_set, plan) in enumerate(zip(gang.pod_sets, planned, strict=True)):
+            for node, pods in plan:
+                found = self._fitting(node, pod_set.requests, pods)
+                if found:
+                    self._hold(uid, Place(node, pod_set.requests, found))
+                    missing[index] -= found
+        return missing
 
-    def _anywhere(self, gang: Gang, missing: Sequence[int], beside: Sequence[Place]) -> list[Place]:
+    def _hold_elsewhere(self, uid: str, missing: Sequence[int]) -> None:
+        """Hold places on any nodes for the pods without a planned one, if they all fit."""
+        share = self._shares[uid]
+        share.is_unplaced = False
+        if share.gang is not None and any(missing):
+            others = self._anywhere(share.gang, missing)
+            share.is_unplaced = not others
+            for each in others:
+                self._hold(uid, each)
+
+    def _fitting(self, node: str, requests: Resources, pods: int) -> int:
+        """How many of `pods` pods fit on a node beside all that is there and held."""
+        known = self._on_nodes.get(node)
+        if known is None or not known.node.usable:
+            return 0
+        free = known.free
+        most = [free[name] // amount for name, amount in requests.items() if amount > 0 and name != _PODS]
+        return max(0, min(pods, known.free_slots, *most))
+
+    def _anywhere(self, gang: Gang, missing: Sequence[int]) -> list[Place]:
         """Places for the pods that are missing; none if they do not all fit."""
         self._write()
         room = self._free.room(self._columns, len(self._traits.nodes))
-        for each in beside:
-            pods = np.zeros_like(room.slots)
-            pods[self._rows[each.node]] = each.pods
-            room.take(each.requests, pods)
         found = place(gang.pod_sets, room, self._traits.terrain, missing)
         if isinstance(found, Unplaceable):
             return []
@@ -680,35 +697,25 @@ class NodeLedger:
             if (node := self._traits.nodes[row]) is not None
         ]
 
-    def _takes(self, places: Iterable[Place]) -> bool:
-        """True if every node takes all of its places."""
-        by_node: dict[str, list[Place]] = {}
-        for each in places:
-            by_node.setdefault(each.node, []).append(each)
-        for node, here in by_node.items():
-            known = self._on_nodes.get(node)
-            if known is None or not known.node.usable:
-                return False
-            if not _total(here).fits_in(known.free) or sum(each.pods for each in here) > known.free_slots:
-                return False
-        return True
+    def _hold(self, uid: str, each: Place) -> None:
+        """Hold one more place for an AppWrapper."""
+        self._shares[uid].held.append(each)
+        self._holders.setdefault(each.node, {})[uid] = None
+        self._count_place(each, +1)
 
-    def _hold(self, uid: str, places: tuple[Place, ...]) -> None:
-        """Replace the places that an AppWrapper holds."""
+    def _release_places(self, uid: str) -> None:
+        """Hold no places for an AppWrapper."""
         share = self._shares[uid]
-        for each, sign in (*((each, -1) for each in share.held), *((each, +1) for each in places)):
-            known = self._on_nodes.get(each.node)
-            if known is None:
-                continue
-            known.held += each.requests * (each.pods * sign)
-            known.held_pods += each.pods * sign
-            self._touch(each.node)
-            holders = self._holders.setdefault(each.node, {})
-            if sign > 0:
-                holders[uid] = None
-            else:
-                holders.pop(uid, None)
-        share.held = places
+        for each in share.held:
+            self._holders.get(each.node, {}).pop(uid, None)
+            self._count_place(each, -1)
+        share.held = []
+
+    def _count_place(self, each: Place, sign: int) -> None:
+        known = self._on_nodes[each.node]  # the places on a node are dropped with it
+        known.held += each.requests * (each.pods * sign)
+        known.held_pods += each.pods * sign
+        self._touch(each.node)
 
     def _note_use(self, uid: str, share: _Share) -> None:
         """Keep the use of an AppWrapper for snapshots, and its demand that has no place."""
@@ -722,7 +729,7 @@ class NodeLedger:
             del self._shares[uid]
             self._uses.pop(uid, None)
         else:
-            self._uses[uid] = Use(bound, share.held, share.beyond)
+            self._uses[uid] = Use(bound, tuple(share.held), share.beyond)
 
     def _touch(self, name: str) -> None:
         self._touched[name] = self._unwritten[name] = None

@@ -667,14 +667,14 @@ def test_what_is_built_in_a_member_is_recognised_there_also_by_a_hub_that_lost_i
     ]
 
 
-def preferred(*nodes: str) -> list[Json]:
+def preferred(**weights: int) -> list[Json]:
     """Terms for nodes by name, as kube-scheduler takes them."""
     return [
         {
-            "weight": 100,
+            "weight": weight,
             "preference": {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]},
         }
-        for node in nodes
+        for node, weight in weights.items()
     ]
 
 
@@ -710,7 +710,7 @@ def test_pods_prefer_the_nodes_where_they_have_places(
     for key in at:
         built = built[key]
     assert built["spec"]["affinity"] == {
-        "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred("n1", "n2")}
+        "nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred(n1=100, n2=10)}
     }
 
 
@@ -722,7 +722,7 @@ def test_preferences_of_the_user_stay_beside_ours() -> None:
     built = build(make_wrapped(template), make_owner(hints=(NodeHint(0, "", ("n1",)),)))
     assert built["spec"]["affinity"] == {
         "podAffinity": {"x": 1},
-        "nodeAffinity": {key: [own, *preferred("n1")], "y": 2},
+        "nodeAffinity": {key: [own, *preferred(n1=100)], "y": 2},
     }
 
 
@@ -744,3 +744,11 @@ def test_pods_on_many_nodes_prefer_none() -> None:
     nodes = tuple(f"n{at}" for at in range(MOST_HINTED_NODES + 1))
     built = build(make_wrapped(make_template(name="x")), make_owner(hints=(NodeHint(0, "", nodes),)))
     assert "affinity" not in built["spec"]
+
+
+def test_nodes_that_fill_up_are_preferred_to_the_one_that_could_take_more() -> None:
+    nodes = ("full-1", "full-2", "full-3", "spare")
+    built = build(make_wrapped(make_template(name="x")), make_owner(hints=(NodeHint(0, "", nodes),)))
+    key = "preferredDuringSchedulingIgnoredDuringExecution"
+    weights = [each["weight"] for each in built["spec"]["affinity"]["nodeAffinity"][key]]
+    assert weights == [100, 80, 60, 10]

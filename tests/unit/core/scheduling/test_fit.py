@@ -305,3 +305,31 @@ def test_largest_amounts_are_compared_without_an_overflow() -> None:
     assert isinstance(fit(gang(pods(3, cpu=2**40)), snapshot), Assignment)
     assert isinstance(fit(gang(pods(1, cpu=2**62)), snapshot), Shortfall)
     assert isinstance(fit(gang(pods(1, memory=1)), snapshot), Shortfall)
+
+
+def held_by(ledger: CapacityLedger, uid: str) -> dict[str, int]:
+    nodes = ledger.snapshot().nodes
+    assert nodes is not None
+    return {each.node: each.pods for each in nodes.uses[uid].held}
+
+
+def test_gang_that_loses_one_planned_place_keeps_the_others() -> None:
+    ledger = ledger_of(*TWO_EIGHTS)
+    ledger.reserve("a", gang(pods(2, cpu=8)), Assignment(((("n1", 1), ("n2", 1)),)))
+    ledger.set_pod(Pod("p", Resources({"cpu": 1}), "n1", PodPhase.RUNNING))
+    assert held_by(ledger, "a") == {"n2": 1}
+    assert ledger.snapshot().free_for(None) == Resources({"cpu": 7 - 8})
+
+
+def test_gang_without_a_plan_takes_no_place_that_another_has_planned() -> None:
+    ledger = ledger_of(*TWO_EIGHTS)
+    ledger.reserve("a", gang(pods(1, cpu=5)))
+    ledger.reserve("b", gang(pods(1, cpu=5)), Assignment(((("n1", 1),),)))
+    assert (held_by(ledger, "a"), held_by(ledger, "b")) == ({"n2": 1}, {"n1": 1})
+
+
+def test_nodes_that_take_no_more_of_the_pods_come_first_in_an_assignment() -> None:
+    nodes = (node("n1", cpu=3), node("n2", cpu=2), node("n3", cpu=2))
+    assert fit(gang(pods(5, cpu=1)), ledger_of(*nodes).snapshot()) == Assignment(
+        ((("n2", 2), ("n3", 2), ("n1", 1)),)
+    )
