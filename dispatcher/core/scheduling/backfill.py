@@ -49,7 +49,7 @@ from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.capacity import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, rejection
 from dispatcher.core.scheduling.fit import fits, fits_in_empty
-from dispatcher.core.scheduling.node_capacity import NodeSnapshot
+from dispatcher.core.scheduling.node_snapshot import NodeSnapshot
 from dispatcher.core.scheduling.placement import Unplaceable
 
 MOST_DOUBLINGS: Final = 4

@@ -21,7 +21,7 @@ costs O(resource names). The special cases:
 
 Amounts are signed: a node whose requests exceed its allocatable is a debt of its pool.
 
-Where gangs are placed on nodes (`FitMode.NODE`), `node_capacity` keeps the free amounts of each node beside these
+Where gangs are placed on nodes (`FitMode.NODE`), `node_ledger` keeps the free amounts of each node beside these
 sums. A gang then sees the nodes that at least one of its pods may use, and a reservation has places on nodes.
 """
 
@@ -37,7 +37,8 @@ from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.node_capacity import Load, NodeLedger, NodeSnapshot
+from dispatcher.core.scheduling.node_ledger import Load, NodeLedger
+from dispatcher.core.scheduling.node_snapshot import NodeSnapshot
 
 
 class PodPhase(StrEnum):
@@ -340,7 +341,7 @@ class CapacityLedger:
         return self.snapshot().total_for(gang)
 
     def snapshot(self) -> CapacitySnapshot:
-        """The capacity at this moment; costs O(node pools), on nodes what `node_capacity` says."""
+        """The capacity at this moment; costs O(node pools), on nodes what `node_snapshot` says."""
         nodes = None if self._by_node is None else self._by_node.snapshot()
         return CapacitySnapshot(self._pools.values(), self._reserved, nodes=nodes)
 

@@ -21,7 +21,7 @@ from dispatcher.core.scheduling.backfill import Reservation, noted
 from dispatcher.core.scheduling.capacity import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import NOT_SELECTED
 from dispatcher.core.scheduling.fit import Shortfall, fit, shortfall_in_empty
-from dispatcher.core.scheduling.node_capacity import Traits
+from dispatcher.core.scheduling.node_traits import Traits
 from dispatcher.text import one_line
 
 INSUFFICIENT: Final = "InsufficientResources"

@@ -1,0 +1,404 @@
+"""The capacity of each node of one cluster, kept current by events, for gangs that are placed on nodes.
+
+`CapacityLedger` feeds a `NodeLedger`, which takes a `NodeSnapshot` of itself for each cycle.
+
+The unbound pods of an active AppWrapper hold their places: on the nodes of its assignment as long as they fit there,
+else on other nodes. Demand without a place, because no node takes the pod or because the AppWrapper declares more than
+its pods request, is charged to every view of the cluster, like all reservations are where gangs fit by sums.
+
+Growth: an event costs O(resources); a change of a node's labels or taints O(distinct constraints of pods); a snapshot
+costs one copy of the arrays, and O(pod sets x nodes) for each AppWrapper whose pods have lost their places.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
+from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.scheduling.node_snapshot import EmptyCluster, NodeSnapshot, Place, Use
+from dispatcher.core.scheduling.node_traits import Traits
+from dispatcher.core.scheduling.placement import (
+    LARGEST,
+    UNLIMITED,
+    Room,
+    Unplaceable,
+    place,
+)
+
+_PODS: Final = "pods"
+_WRITTEN_AT_ONCE: Final = 200
+"""Changed nodes that are written into the arrays before the next snapshot; each takes some ten microseconds."""
+
+
+class Load(NamedTuple):
+    """What the pods of a node take; `permanent` is the part of pods that never end."""
+
+    used: Resources = NOTHING
+    pods: int = 0
+    permanent: Resources = NOTHING
+    permanent_pods: int = 0
+
+
+@dataclass(slots=True)
+class _Share:
+    """One AppWrapper: its gang and assignment while it is active, its bound pods by requests and node, its places."""
+
+    gang: Gang | None = None
+    assignment: Assignment = ASSIGNED_NOWHERE
+    bound: Counter[tuple[Resources, str]] = field(default_factory=Counter)
+    held: list[Place] = field(default_factory=list)
+    beyond: Resources = NOTHING
+    is_unplaced: bool = False
+
+
+@dataclass(slots=True)
+class _OnNode:
+    """One node, what its pods take, and what is held there for unbound pods."""
+
+    node: Node
+    load: Load
+    held: Resources = NOTHING
+    held_pods: int = 0
+
+    @property
+    def slots(self) -> int:
+        """The pods that the node takes."""
+        if self.node.most_pods is not None:
+            return self.node.most_pods
+        return self.node.allocatable[_PODS] or UNLIMITED
+
+    @property
+    def free(self) -> Resources:
+        """What the node has beside its pods and those that have a place there."""
+        return self.node.allocatable - self.load.used - self.held
+
+    @property
+    def free_slots(self) -> int:
+        """The pods that the node takes beside those that are bound or have a place there."""
+        return self.slots - self.load.pods - self.held_pods
+
+
+class NodeLedger:
+    """The capacity of each node, kept current by events; `CapacityLedger` says what is used on a node."""
+
+    def __init__(self) -> None:
+        self._traits = Traits()
+        self._columns: dict[str, int] = {}
+        self._on_nodes: dict[str, _OnNode] = {}
+        self._rows: dict[str, int] = {}
+        self._vacant: list[int] = []
+        self._free, self._allocatable, self._lasting = _Table(), _Table(), _Table()
+        self._shares: dict[str, _Share] = {}
+        self._holders: dict[str, dict[str, None]] = {}
+        self._uses: dict[str, Use] = {}
+        self._beyond = NOTHING
+        # Since the last snapshot: AppWrappers whose use may have changed, changed nodes, rows with other traits.
+        self._unsettled: dict[str, None] = {}
+        self._touched: dict[str, None] = {}
+        self._unwritten: dict[str, None] = {}
+        self._retraited: dict[int, Node | None] = {}
+        self._has_changed = True
+        self._last: NodeSnapshot | None = None
+
+    # --- events ------------------------------------------------------------------------------------------------
+
+    def set_node(self, node: Node, load: Load) -> None:
+        """Add a node or replace its last state; `load` is what its pods take."""
+        for name in node.allocatable:
+            self._columns.setdefault(name, len(self._columns))
+        known = self._on_nodes.get(node.name)
+        if known is None:
+            row = self._vacant.pop() if self._vacant else len(self._rows)
+            self._on_nodes[node.name], self._rows[node.name] = _OnNode(node, load), row
+            self._retraited[row] = node
+        else:
+            before, known.node, known.load = known.node, node, load
+            if _traits_of(before) != _traits_of(node):
+                self._retraited[self._rows[node.name]] = node
+        self._touch(node.name)
+
+    def remove_node(self, name: str) -> None:
+        """Remove a node; the pods that hold a place there get another one."""
+        if self._on_nodes.pop(name, None) is None:
+            return
+        row = self._rows.pop(name)
+        self._vacant.append(row)
+        self._retraited[row] = None
+        self._touched.pop(name, None)
+        self._unwritten.pop(name, None)
+        for table in (self._free, self._allocatable, self._lasting):
+            table.write(row, self._columns, NOTHING, 0)
+        for uid in self._holders.pop(name, {}):
+            share = self._shares[uid]
+            share.held = [each for each in share.held if each.node != name]
+            self._unsettle(uid)
+        self._has_changed = True
+
+    def load_node(self, name: str, load: Load) -> None:
+        """Replace what the pods of a node take; safe for a node that is not known."""
+        known = self._on_nodes.get(name)
+        if known is not None:
+            known.load = load
+            self._touch(name)
+
+    def count_bound(self, appwrapper: str, requests: Resources, node: str, sign: int) -> None:
+        """Count one bound pod of an AppWrapper, or uncount it."""
+        bound = self._shares.setdefault(appwrapper, _Share()).bound
+        bound[requests, node] += sign
+        if not bound[requests, node]:
+            del bound[requests, node]
+        self._unsettle(appwrapper)
+
+    def reserve(self, appwrapper: str, gang: Gang, assignment: Assignment) -> None:
+        """Hold places for the unbound pods of an active AppWrapper; those of its assignment, where they fit."""
+        share = self._shares.setdefault(appwrapper, _Share())
+        share.gang, share.assignment = gang, assignment
+        self._unsettle(appwrapper)
+
+    def release(self, appwrapper: str) -> None:
+        """Hold no places for an AppWrapper any more."""
+        share = self._shares.get(appwrapper)
+        if share is not None:
+            share.gang, share.assignment = None, ASSIGNED_NOWHERE
+            self._unsettle(appwrapper)
+
+    # --- the snapshot ------------------------------------------------------------------------------------------
+
+    def snapshot(self) -> NodeSnapshot:
+        """The capacity at this moment, of the generation of the last one if nothing differs."""
+        if self._last is None or self._has_changed:
+            if self._retraited:
+                self._traits = self._traits.changed(self._retraited)
+                self._retraited = {}
+            self._settle()
+            self._write()
+            self._last = self._following(self._last)
+            self._has_changed = False
+        return self._last.without(NOTHING)
+
+    def _following(self, last: NodeSnapshot | None) -> NodeSnapshot:
+        size = len(self._traits.nodes)
+        found = NodeSnapshot(
+            self._traits,
+            self._free.room(self._columns, size),
+            self._allocatable.room(self._columns, size),
+            self._empty_cluster(size, last),
+            self._beyond,
+            dict(self._uses),
+            object(),
+        )
+        if last is not None and found.is_like(last):
+            found.generation = last.generation
+        return found
+
+    def _empty_cluster(self, size: int, last: NodeSnapshot | None) -> EmptyCluster:
+        """The empty cluster; that of the last snapshot as long as it is the same, because it remembers placements."""
+        lasting = self._lasting.room(self._columns, size)
+        if last is not None and last.traits is self._traits and last.empty.room.equals(lasting):
+            return last.empty
+        return EmptyCluster(lasting, self._traits)
+
+    # --- places ------------------------------------------------------------------------------------------------
+
+    def _unsettle(self, appwrapper: str) -> None:
+        self._unsettled[appwrapper] = None
+        self._has_changed = True
+
+    def _settle(self) -> None:
+        """Give the unbound pods their places: planned ones first, then, where these do not fit, any."""
+        for name in self._touched:
+            if name in self._holders and self._is_crowded(name):
+                self._unsettled.update(self._holders[name])
+        self._unsettled.update({uid: None for uid, share in self._shares.items() if share.is_unplaced})
+        self._touched.clear()
+        changed, self._unsettled = self._unsettled, {}
+        for uid in changed:
+            self._release_places(uid)
+        # Plans first, for all: a gang that needs other places must not take those of a plan.
+        missing = {uid: self._hold_planned(uid, gang) for uid in changed if (gang := self._shares[uid].gang)}
+        for uid, counts in missing.items():
+            self._hold_elsewhere(uid, counts)
+        for uid in changed:
+            self._note_use(uid, self._shares[uid])
+
+    def _is_crowded(self, name: str) -> bool:
+        """True if the places that are held on a node are not there: it is unusable or too full."""
+        known = self._on_nodes[name]
+        free = known.free
+        return not known.node.usable or known.free_slots < 0 or any(free[each] < 0 for each in free)
+
+    def _hold_planned(self, uid: str, gang: Gang) -> list[int]:
+        """Hold the planned places that are there; return how many pods of each pod set have none."""
+        missing, planned = _unbound(gang, self._shares[uid])
+        for index, (pod_set, plan) in enumerate(zip(gang.pod_sets, planned, strict=True)):
+            for node, pods in plan:
+                found = self._fitting(node, pod_set.requests, pods)
+                if found:
+                    self._hold(uid, Place(node, pod_set.requests, found))
+                    missing[index] -= found
+        return missing
+
+    def _hold_elsewhere(self, uid: str, missing: Sequence[int]) -> None:
+        """Hold places on any nodes for the pods without a planned one, if they all fit."""
+        share = self._shares[uid]
+        share.is_unplaced = False
+        if share.gang is not None and any(missing):
+            others = self._anywhere(share.gang, missing)
+            share.is_unplaced = not others
+            for each in others:
+                self._hold(uid, each)
+
+    def _fitting(self, node: str, requests: Resources, pods: int) -> int:
+        """How many of `pods` pods fit on a node beside all that is there and held."""
+        known = self._on_nodes.get(node)
+        if known is None or not known.node.usable:
+            return 0
+        free = known.free
+        most = [free[name] // amount for name, amount in requests.items() if amount > 0 and name != _PODS]
+        return max(0, min(pods, known.free_slots, *most))
+
+    def _anywhere(self, gang: Gang, missing: Sequence[int]) -> list[Place]:
+        """Places for the pods that are missing; none if they do not all fit."""
+        self._write()
+        room = self._free.room(self._columns, len(self._traits.nodes))
+        found = place(gang.pod_sets, room, self._traits.terrain, missing)
+        if isinstance(found, Unplaceable):
+            return []
+        return [
+            Place(node.name, pod_set.requests, int(pods[row]))
+            for pod_set, pods in zip(gang.pod_sets, found, strict=True)
+            for row in np.flatnonzero(pods)
+            if (node := self._traits.nodes[row]) is not None
+        ]
+
+    def _hold(self, uid: str, each: Place) -> None:
+        """Hold one more place for an AppWrapper."""
+        self._shares[uid].held.append(each)
+        self._holders.setdefault(each.node, {})[uid] = None
+        self._count_place(each, +1)
+
+    def _release_places(self, uid: str) -> None:
+        """Hold no places for an AppWrapper."""
+        share = self._shares[uid]
+        for each in share.held:
+            self._holders.get(each.node, {}).pop(uid, None)
+            self._count_place(each, -1)
+        share.held = []
+
+    def _count_place(self, each: Place, sign: int) -> None:
+        known = self._on_nodes[each.node]  # the places on a node are dropped with it
+        known.held += each.requests * (each.pods * sign)
+        known.held_pods += each.pods * sign
+        self._touch(each.node)
+
+    def _note_use(self, uid: str, share: _Share) -> None:
+        """Keep the use of an AppWrapper for snapshots, and its demand that has no place."""
+        self._beyond -= share.beyond
+        share.beyond = NOTHING
+        bound = tuple(Place(node, requests, pods) for (requests, node), pods in share.bound.items())
+        if share.gang is not None:
+            share.beyond = (share.gang.demand - _total(bound) - _total(share.held)).positive_part()
+            self._beyond += share.beyond
+        if share.gang is None and not bound:
+            del self._shares[uid]
+            self._uses.pop(uid, None)
+        else:
+            self._uses[uid] = Use(bound, tuple(share.held), share.beyond)
+
+    def _touch(self, name: str) -> None:
+        self._touched[name] = self._unwritten[name] = None
+        self._has_changed = True
+        if len(self._unwritten) >= _WRITTEN_AT_ONCE:
+            self._write()
+
+    def _write(self) -> None:
+        """Write the amounts of changed nodes into the arrays."""
+        for name in self._unwritten:
+            known, row = self._on_nodes[name], self._rows[name]
+            allocatable, load = known.node.allocatable, known.load
+            self._allocatable.write(row, self._columns, allocatable, known.slots)
+            lasting = allocatable - load.permanent if load.permanent else allocatable
+            self._lasting.write(row, self._columns, lasting, known.slots - load.permanent_pods)
+            self._free.write(row, self._columns, known.free, known.free_slots)
+        self._unwritten.clear()
+
+
+def _unbound(gang: Gang, share: _Share) -> tuple[list[int], list[list[tuple[str, int]]]]:
+    """How many pods of each pod set are not bound, and the planned places that are left to them.
+
+    A bound pod takes the place of a pod with equal requests, planned for its node if there is one, else for another
+    node; a pod that equals none takes one of the first pod set with places left.
+    """
+    left = [pod_set.count for pod_set in gang.pod_sets]
+    plans = [dict(places) for places in share.assignment.places] or [{} for _ in left]
+    by_requests: dict[Resources, list[int]] = {}
+    for index, pod_set in enumerate(gang.pod_sets):
+        by_requests.setdefault(pod_set.requests, []).append(index)
+    for (requests, node), pods in sorted(share.bound.items(), key=lambda each: each[0][1]):
+        for index in (*by_requests.get(requests, ()), *range(len(left))):
+            taken = min(pods, left[index])
+            left[index] -= taken
+            pods -= taken
+            here = min(taken, plans[index].get(node, 0))
+            if here:
+                plans[index][node] -= here
+    for count, plan in zip(left, plans, strict=True):
+        spare = sum(plan.values()) - count
+        for node in sorted(plan, reverse=True):
+            if spare <= 0:
+                break
+            cut = min(spare, plan[node])
+            plan[node] -= cut
+            spare -= cut
+    return left, [list(plan.items()) for plan in plans]
+
+
+def _total(places: Iterable[Place]) -> Resources:
+    total = NOTHING
+    for each in places:
+        total += each.requests * each.pods
+    return total
+
+
+def _traits_of(node: Node) -> tuple[object, ...]:
+    return node.name, node.usable, node.taints, node.labels
+
+
+class _Table:
+    """Amounts by resource and node, and pods by node; grows as nodes and resources come."""
+
+    def __init__(self) -> None:
+        self._amounts = np.zeros((8, 64), np.int64)
+        self._slots = np.zeros(64, np.int64)
+
+    def write(self, row: int, columns: Mapping[str, int], amounts: Resources, slots: int) -> None:
+        """Replace the amounts of one node; a resource that no node lists is left out."""
+        self._grow(len(columns), row + 1)
+        self._amounts[:, row] = 0
+        for name, amount in amounts.items():
+            column = columns.get(name)
+            if column is not None:
+                self._amounts[column, row] = max(-LARGEST, min(LARGEST, amount))
+        self._slots[row] = max(-UNLIMITED, min(UNLIMITED, slots))
+
+    def room(self, columns: Mapping[str, int], nodes: int) -> Room:
+        """A copy of the amounts of the first `nodes` nodes."""
+        self._grow(len(columns), nodes)
+        return Room(dict(columns), self._amounts[: len(columns), :nodes].copy(), self._slots[:nodes].copy())
+
+    def _grow(self, columns: int, nodes: int) -> None:
+        had = self._amounts.shape
+        if columns <= had[0] and nodes <= had[1]:
+            return
+        size = max(had[0], 2 * columns * (columns > had[0])), max(had[1], 2 * nodes * (nodes > had[1]))
+        amounts, slots = np.zeros(size, np.int64), np.zeros(size[1], np.int64)
+        amounts[: had[0], : had[1]] = self._amounts
+        slots[: had[1]] = self._slots
+        self._amounts, self._slots = amounts, slots
