@@ -271,7 +271,7 @@ class NodeSnapshot:
         mask = np.zeros(pods.size, np.bool_)
         mask[rows] = True
         spare = self._room.fitting(pod_set.requests, UNLIMITED, mask)[rows] - pods[rows]
-        for row in rows[np.argsort(spare, kind="stable")]:
+        for row in rows[np.lexsort((self.traits.order[rows], spare))]:
             node = self.traits.nodes[row]
             if node is not None:
                 yield node.name, int(pods[row])

@@ -36,6 +36,7 @@ class Traits:
         """The place of each node in the arrays, by name."""
         self._masks: dict[Constraint | None, Mask] = {}
         self._domains: dict[str, Amounts] = {}
+        self._order: Amounts | None = None
         self._exclusions: dict[frozenset[Constraint], Counter[str]] = {}
 
     def changed(self, changes: Mapping[int, Node | None]) -> Traits:
@@ -48,6 +49,8 @@ class Traits:
         if any(_name_of(before[row]) != _name_of(node) for row, node in changes.items()):
             rows = {node.name: row for row, node in enumerate(nodes) if node is not None}
         following = Traits(tuple(nodes), rows)
+        if rows is self.rows:
+            following._order = self._order  # its own
         if len(self._masks) * len(changes) < _MOST_MASKS:
             following._masks = {  # its own
                 constraint: following._amended(constraint, mask, changes)
@@ -67,9 +70,10 @@ class Traits:
         """The number of each node's value of a label; -1 where the node lacks the label."""
         known = self._domains.get(label)
         if known is None:
-            numbers: dict[str, int] = {}
             values = [None if node is None else node.labels.get(label) for node in self.nodes]
-            found = [-1 if value is None else numbers.setdefault(value, len(numbers)) for value in values]
+            distinct = sorted({value for value in values if value is not None})
+            numbers = {value: number for number, value in enumerate(distinct)}
+            found = [-1 if value is None else numbers[value] for value in values]
             known = self._domains[label] = np.array(found, dtype=np.int64)
         return known
 
@@ -85,7 +89,16 @@ class Traits:
     @property
     def terrain(self) -> Terrain:
         """The nodes as `place` asks for them."""
-        return Terrain(self.usable_by, self.domains)
+        return Terrain(self.usable_by, self.domains, self.order)
+
+    @property
+    def order(self) -> Amounts:
+        """The place of each node in the order of their names."""
+        if self._order is None:
+            names = [_name_of(node) for node in self.nodes]
+            self._order = np.empty(len(names), np.int64)
+            self._order[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
+        return self._order
 
     def _mask(self, constraint: Constraint | None) -> Mask:
         known = self._masks.get(constraint)

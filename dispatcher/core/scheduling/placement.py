@@ -170,11 +170,13 @@ class NodeGroups:
 class Terrain:
     """The nodes apart from what is free there: which of them pods may use, and the domain of each node for a label.
 
-    Domains are numbers from 0; -1 marks a node without the label.
+    Domains are numbers from 0; -1 marks a node without the label. `order` is the place of each node by name: it decides
+    between equal nodes, so that a placement does not depend on the order in which nodes joined.
     """
 
     usable_by: Callable[[PodSet], Mask]
     domains: Callable[[str], Amounts]
+    order: Amounts
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,7 +308,7 @@ def _in_order(
     left, found = room.copy(), dict[int, Amounts]()
     for each in wanted:
         fitting = _allowed(each, left, terrain)
-        order = _ranked(each, left, fitting, is_tight=is_tight)
+        order = _ranked(each, left, fitting, terrain.order, is_tight=is_tight)
         ranked = fitting[order]
         before = np.cumsum(ranked) - ranked
         taken = np.clip(each.count - before, 0, ranked)
@@ -327,17 +329,19 @@ def _allowed(each: _Wanted, room: Room, terrain: Terrain) -> Amounts:
         labelled = np.flatnonzero((fitting > 0) & (domains >= 0))
         if not labelled.size:
             continue
-        order = labelled[np.argsort(-fitting[labelled], kind="stable")]
+        order = labelled[np.lexsort((terrain.order[labelled], -fitting[labelled]))]
         _, first = np.unique(domains[order], return_index=True)
         fitting[labelled] = 0
         fitting[order[first]] = 1
     return fitting
 
 
-def _ranked(each: _Wanted, room: Room, fitting: Amounts, *, is_tight: bool) -> NDArray[np.intp]:
+def _ranked(
+    each: _Wanted, room: Room, fitting: Amounts, by_name: Amounts, *, is_tight: bool
+) -> NDArray[np.intp]:
     """The nodes that take pods, as many as could be needed: those with the least free first, or with the most.
 
-    First the free devices count, then the shares of other requested resources, then the order of the nodes. Pods
+    First the free devices count, then the shares of other requested resources, then their names. Pods
     without devices so keep off nodes with free devices, and few devices of a node do not stay unused.
     """
     nodes = np.flatnonzero(fitting)
@@ -348,7 +352,7 @@ def _ranked(each: _Wanted, room: Room, fitting: Amounts, *, is_tight: bool) -> N
             rank += free * _PER_DEVICE
         elif name in each.pods.requests:
             rank += free / max(1, int(room.free[row].max(initial=1)))
-    rank = (rank if is_tight else -rank) + np.arange(nodes.size) * _PER_NODE
+    rank = (rank if is_tight else -rank) + by_name[nodes] * _PER_NODE
     if nodes.size > each.count:  # each of them takes one pod at least
         chosen = np.argpartition(rank, each.count)[: each.count]
         nodes, rank = nodes[chosen], rank[chosen]
@@ -432,6 +436,7 @@ def _search(wanted: Sequence[_Wanted], room: Room, terrain: Terrain) -> dict[int
     for each in wanted:
         could |= _allowed(each, room, terrain) > 0
     nodes = np.flatnonzero(could)
+    nodes = nodes[np.argsort(terrain.order[nodes])]
     if nodes.size > MOST_SEARCHED_NODES or sum(each.count for each in wanted) > MOST_SEARCHED_PODS:
         return None
     ordered = next(_orders(wanted, room))

@@ -333,3 +333,26 @@ def test_nodes_that_take_no_more_of_the_pods_come_first_in_an_assignment() -> No
     assert fit(gang(pods(5, cpu=1)), ledger_of(*nodes).snapshot()) == Assignment(
         ((("n2", 2), ("n3", 2), ("n1", 1)),)
     )
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        pytest.param(gang(pods(2, cpu=3)), id="one-pod-set"),
+        pytest.param(gang(pods(2, cpu=3), pods(1, cpu=4)), id="two-pod-sets"),
+        pytest.param(gang(pods(2, cpu=1, apart=("zone",))), id="apart"),
+        pytest.param(gang(pods(2, cpu=1, together=("zone",))), id="together"),
+    ],
+)
+def test_placement_does_not_depend_on_the_order_in_which_nodes_joined(asked: Gang) -> None:
+    nodes = [node(f"n{at}", cpu=8, labels={"zone": zone}) for at, zone in enumerate("abab")]
+    expected = fit(asked, ledger_of(*nodes).snapshot())
+    assert isinstance(expected, Assignment)
+    assert fit(asked, ledger_of(*reversed(nodes)).snapshot()) == expected
+    changed = ledger_of(*nodes)
+    for each in nodes[:3]:
+        changed.remove_node(each.name)
+    changed.snapshot()
+    for each in nodes[:3]:
+        changed.set_node(each)
+    assert fit(asked, changed.snapshot()) == expected
