@@ -33,7 +33,7 @@ async def test_gang_that_needs_what_a_daemonset_takes_is_told_so_and_blocks_no_s
 
 
 async def test_gang_of_which_a_pod_can_never_be_scheduled_gives_its_capacity_back(world: World) -> None:
-    await world.start_dispatcher()
+    await world.start_dispatcher(fit="aggregate")  # by nodes, it would not be dispatched
     nowhere = changed(job("nowhere"), "spec.template.spec.nodeSelector", {"rack": "none"})
     gang = appwrapper("gang", item(job("runs")), item(nowhere))
     patience = {"warmupGracePeriodDuration": "1s", "retryPausePeriodDuration": "0s", "retryLimit": "1"}

@@ -12,7 +12,7 @@ from copy import copy
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import Rejection
@@ -202,7 +202,8 @@ def rejection_of(gang: Gang, short: Shortage) -> Rejection:
         message = f"what is free there is kept for {short.keeper}, which has waited too long"
         return Rejection(short.cluster, RESERVED, message)
     parts = _missing(gang, short) if short.shortfall.missing else [_fragmented(gang, short)]
-    message = "; ".join([*parts, *_exclusions(gang, short.traits)])
+    subject = gang.pod_sets if short.shortfall.pod_set is None else (gang.pod_sets[short.shortfall.pod_set],)
+    message = "; ".join([*parts, *_exclusions(subject, short.traits)])
     return Rejection(short.cluster, short.reason, message, short.resource(gang))
 
 
@@ -233,6 +234,9 @@ def _fragmented(gang: Gang, short: Shortage) -> str:
     if shortfall.pod_set is None:
         return f"{facts}; the pods of each pod set have nodes, but not all {_count(gang)} pods at once"
     pod_set = gang.pod_sets[shortfall.pod_set]
+    if short.traits is not None and not short.traits.usable_by(pod_set).any():
+        pods = "the pod" if pod_set.count == 1 else f"{pod_set.count} of the pods"
+        return f"no node takes {pods}{f' of {pod_set.path}' if pod_set.path else ''}"
     each = in_words(resource, pod_set.requests[resource])
     if pod_set.count == 1:
         return f"{facts}, and the pod requests {each}"
@@ -245,9 +249,9 @@ def _count(gang: Gang) -> int:
     return sum(pod_set.count for pod_set in gang.pod_sets)
 
 
-def _exclusions(gang: Gang, traits: Traits | None) -> list[str]:
-    """How many nodes no pod of the gang may use, and why."""
-    reasons = traits.exclusions(gang) if traits is not None else Counter[str]()
+def _exclusions(pod_sets: Sequence[PodSet], traits: Traits | None) -> list[str]:
+    """How many nodes no pod of these sets may use, and why."""
+    reasons = traits.exclusions(pod_sets) if traits is not None else Counter[str]()
     if traits is None or not reasons:
         return []
     ordered = sorted(reasons.items(), key=lambda each: (-each[1], each[0]))

@@ -8,7 +8,7 @@ from typing import Final
 
 import numpy as np
 
-from dispatcher.core.model.gang import Constraint, Gang, PodSet
+from dispatcher.core.model.gang import Constraint, PodSet
 from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.resources import NOTHING
 from dispatcher.core.scheduling.placement import (
@@ -77,13 +77,13 @@ class Traits:
             known = self._domains[label] = np.array(found, dtype=np.int64)
         return known
 
-    def exclusions(self, gang: Gang) -> Counter[str]:
-        """How many nodes no pod of the gang may use, by the reason in words."""
-        known = self._exclusions.get(gang.constraints)
+    def exclusions(self, pod_sets: Sequence[PodSet]) -> Counter[str]:
+        """How many nodes no pod of these sets may use, by the reason in words."""
+        constraints = frozenset(each.constraint for each in pod_sets)
+        known = self._exclusions.get(constraints)
         if known is None:
-            pod_sets = gang.pod_sets or (PLAIN,)
-            answers = (_why_excluded(pod_sets, node) for node in self.nodes if node is not None)
-            known = self._exclusions[gang.constraints] = Counter(filter(None, answers))
+            answers = (_why_excluded(pod_sets or (PLAIN,), node) for node in self.nodes if node is not None)
+            known = self._exclusions[constraints] = Counter(filter(None, answers))
         return known
 
     @property

@@ -1,0 +1,95 @@
+"""The sentences about a gang that has no nodes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.nodes import Node, NodeRequirements, Taint
+from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Pod, PodPhase
+from dispatcher.core.scheduling.cycle import Placed, plan
+from tests.builders import make_record, make_snapshots
+
+GPU = "nvidia.com/gpu"
+FOUR = tuple(Node(f"n{at}", Resources({GPU: 8})) for at in range(4))
+TAINTED = tuple(replace(node, taints=(Taint("team", "a", "NoSchedule"),)) for node in FOUR[:2])
+CORDONED = (replace(FOUR[3], usable=False),)
+DOWN = (replace(FOUR[2], usable=False, ready=False),)
+RACK = NodeRequirements((("rack", "none"),))
+
+
+def gpus(count: int, each: int, **fields: object) -> PodSet:
+    return PodSet(count, Resources({GPU: each}), **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "pod_sets", "reason", "message"),
+    [
+        pytest.param(
+            FOUR,
+            (gpus(1, 4),),
+            "InsufficientResources",
+            f"{GPU}: 8 free, at most 2 on one node, and the pod requests 4",
+            id="one-pod",
+        ),
+        pytest.param(
+            FOUR,
+            (gpus(2, 3),),
+            "InsufficientResources",
+            f"{GPU}: 8 free, at most 2 on one node, and each of 2 pods requests 3: 0 of them have a node",
+            id="pods",
+        ),
+        pytest.param(
+            FOUR,
+            (gpus(1, 9),),
+            "LargerThanCluster",
+            f"{GPU}: 32 in all of it, at most 8 on one node, and the pod requests 9",
+            id="never",
+        ),
+        pytest.param(
+            (*TAINTED, *FOUR[2:]),
+            (gpus(3, 2),),
+            "InsufficientResources",
+            f"{GPU}: needs 6, 4 free; 2 of 4 nodes excluded: 2 with taint team=a not tolerated",
+            id="taints",
+        ),
+        pytest.param(
+            (*TAINTED, *DOWN, *CORDONED),
+            (gpus(1, 1),),
+            "LargerThanCluster",
+            f"{GPU}: needs 1, 0 in all of it; 4 of 4 nodes excluded: 2 with taint team=a not tolerated, "
+            "1 cordoned, 1 not ready",
+            id="every-node-is-excluded",
+        ),
+        pytest.param(
+            FOUR,
+            (gpus(1, 1), gpus(1, 1, nodes=RACK, path="spec.template")),
+            "LargerThanCluster",
+            "no node takes the pod of spec.template; 4 of 4 nodes excluded: 4 not selected by its pods",
+            id="no-node-is-selected",
+        ),
+        pytest.param(
+            FOUR[:2],
+            (gpus(2, 5), gpus(1, 4)),
+            "LargerThanCluster",
+            f"{GPU}: 16 in all of it, at most 8 on one node; the pods of each pod set have nodes, but not all 3 pods "
+            "at once",
+            id="not-all-at-once",
+        ),
+    ],
+)
+def test_message_of_a_gang_whose_pods_have_no_nodes(
+    nodes: tuple[Node, ...], pod_sets: tuple[PodSet, ...], reason: str, message: str
+) -> None:
+    ledger = CapacityLedger(FitMode.NODE)
+    for node in nodes:
+        ledger.set_node(node)
+        ledger.set_pod(Pod(f"on-{node.name}", Resources({GPU: 6}), node.name, PodPhase.RUNNING))
+    demand = sum((each.requests * each.count for each in pod_sets), start=NOTHING)
+    record = make_record(gang=Gang(demand, 0, pod_sets))
+    (outcome,) = plan([record], make_snapshots(hub=ledger.snapshot()))
+    assert not isinstance(outcome, Placed)
+    assert (outcome.pending.reason, outcome.pending.message) == (reason, f"cluster hub: {message}")
