@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dispatcher import errors
-from dispatcher.cli import clusters, completion, demand, history, plan
+from dispatcher.cli import clusters, completion, demand, explain, history, plan
 from dispatcher.cli.query import EXIT_CODES
 from dispatcher.store.tls import check_verified
 
@@ -30,6 +30,7 @@ commands = typer.Typer(
 )
 commands.add_typer(clusters.commands)
 commands.add_typer(history.commands)
+commands.add_typer(explain.commands)
 commands.add_typer(demand.commands)
 commands.add_typer(plan.commands)
 
@@ -44,6 +45,7 @@ plugin = typer.Typer(
 )
 plugin.add_typer(history.commands)
 plugin.add_typer(clusters.commands)
+plugin.add_typer(explain.commands)
 plugin.add_typer(demand.commands)
 plugin.add_typer(plan.commands)
 

@@ -45,6 +45,7 @@ from dispatcher.controller.upkeep.metrics import gather
 from dispatcher.controller.upkeep.orphan_gc import OrphanCollector
 from dispatcher.controller.upkeep.restore_recovery import RestoreRecovery
 from dispatcher.controller.upkeep.sampler import Sampler
+from dispatcher.controller.upkeep.snapshot_keeper import SnapshotKeeper
 from dispatcher.controller.upkeep.takeover import for_each, load
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.intake.ceilings import Ceiling
@@ -54,6 +55,7 @@ from dispatcher.core.model.record import ACTIVE
 from dispatcher.core.scheduling.backfill import Bounds
 from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cycle import Policy
+from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
 from dispatcher.kube.access_reviews import is_allowed, is_author_policy_bound
 from dispatcher.kube.client import POD_NAMESPACE, ClusterClient, own_namespace, pod_namespace
 from dispatcher.kube.events import EventRecorder
@@ -67,6 +69,7 @@ from dispatcher.store.leadership import Leadership, Lease
 from dispatcher.store.queue import QueueStore
 from dispatcher.store.restore_detection import Incarnation
 from dispatcher.store.samples import SampleStore
+from dispatcher.store.snapshots import SnapshotStore
 
 _log = log.get("session")
 
@@ -269,6 +272,14 @@ class Session:
         acts = Acts(self._attempts, self._intake, creator, self._limits, self._pacing)
         return Reconciler(self._observer, acts, results, status_writer, self._queue)
 
+    def _make_snapshot_keeper(self) -> SnapshotKeeper:
+        process = self._process
+        store = SnapshotStore(process.database, self._lease)
+        rules, period = scheduling_rules(process.settings), process.settings.snapshot_seconds
+        return SnapshotKeeper(
+            self._cache, self._fleet, store, rules, process.clock.now, timedelta(seconds=period)
+        )
+
     def _make_sampler(self) -> Sampler:
         process = self._process
         samples = SampleStore(process.database, self._lease)
@@ -297,6 +308,7 @@ class Session:
         tasks.create_task(self._housekeeping.run(), name="housekeeping")
         tasks.create_task(self._housekeeping.run_readers(), name="readers")
         tasks.create_task(self._make_sampler().run(), name="sampler")
+        tasks.create_task(self._make_snapshot_keeper().run(), name="snapshot")
         tasks.create_task(self._reconciler.run(), name="reconciler")
         self._wake_scheduler()
 
@@ -422,6 +434,16 @@ class Session:
 
     async def _settle(self) -> None:
         await restore_detection.settle(self._process.database, self._lease())
+
+
+def scheduling_rules(settings: Settings) -> SchedulingRules:
+    """The settings that decisions depend on."""
+    return SchedulingRules(
+        policy=Policy(settings.queue_policy),
+        fit=FitMode(settings.fit),
+        starvation_bound=timedelta(seconds=settings.starvation_bound_seconds),
+        declared_demand=Rule(settings.declared_demand),
+    )
 
 
 def denied_namespaces(settings: Settings, pod: Path = POD_NAMESPACE) -> frozenset[str]:

@@ -126,6 +126,10 @@ class Settings(BaseModel):
     database's clock. Five minutes: fine enough for the curve of a day, and a hundred thousand rows a year for each
     cluster and resource. At most ten: for longer no sample stands, and utilisation would have gaps."""
 
+    snapshot_seconds: Annotated[float, Field(ge=0.1, le=3600)] = 10.0
+    """Least seconds between two writes of the snapshot of clusters that `kubectl aw explain` and `would` read; written
+    only when a cluster has changed. Ten: an explanation is about the present, and 5,000 nodes are a megabyte."""
+
     concurrency: Annotated[int, Field(ge=1, le=1024)] = 32
     """AppWrappers of one cluster that are reconciled at once, which bounds the connections to its API server. Each
     cluster has its own limit: a cluster that does not answer delays no other."""

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
+from dispatcher.cli.repairs import in_words, listed
 from dispatcher.cli.tables import table
 from dispatcher.core.model.record import Pending
 from dispatcher.core.scheduling.cycle import Outcome, Placed
-from dispatcher.core.scheduling.repair import AddNodes, Advice, RemoveGangs, RemoveTaints, Repair
-from dispatcher.core.scheduling.scenario import write_amounts
+from dispatcher.core.scheduling.repair import Advice
 
 HEADINGS: Final = ("GANG", "DECISION", "CLUSTER", "REASON")
 NO_GANGS: Final = "No gang is pending."
-
-_MOST_NAMES: Final = 10
-"""Names of gangs or nodes in one line for people; JSON has them all."""
 
 
 def as_document(outcomes: Sequence[Outcome], advice: Mapping[str, Advice]) -> dict[str, Any]:
@@ -29,7 +26,7 @@ def as_text(outcomes: Sequence[Outcome], advice: Mapping[str, Advice], width: in
         return NO_GANGS
     blocks = [table(HEADINGS, list(map(_row, outcomes)), width)]
     for each in outcomes:
-        found = advice.get(each.record.name, Advice())
+        found = advice.get(each.record.uid, Advice())
         if not isinstance(each, Placed):
             blocks.append(
                 "\n".join([f"{each.record.name} waits: {_message(each.pending, found)}", *_help(found)])
@@ -42,9 +39,9 @@ def _decision(outcome: Outcome, advice: Mapping[str, Advice]) -> dict[str, Any]:
     if isinstance(outcome, Placed):
         placed = {"dispatch": name, "cluster": outcome.cluster}
         return {**placed, "message": outcome.message} if outcome.message else placed
-    found = advice.get(name, Advice())
+    found = advice.get(outcome.record.uid, Advice())
     waiting = {"waiting": name, "reason": outcome.pending.reason, "message": _message(outcome.pending, found)}
-    if name not in advice:
+    if outcome.record.uid not in advice:
         return waiting
     return {
         **waiting,
@@ -67,28 +64,6 @@ def _row(outcome: Outcome) -> tuple[str, ...]:
 def _help(advice: Advice) -> Iterator[str]:
     """The lines about one gang that waits."""
     if advice.holders:
-        yield f"  its capacity is held by {_listed(advice.holders)}"
+        yield f"  its capacity is held by {listed(advice.holders)}"
     for each in advice.repairs:
-        yield f"  it goes {_in_words(each)}"
-
-
-def _in_words(repair: Repair) -> str:
-    match repair:
-        case AddNodes(cluster, count, node):
-            has = ", ".join(f"{name} {amount}" for name, amount in write_amounts(node.allocatable).items())
-            labels = ",".join(f"{key}={value}" for key, value in sorted(node.labels.items()))
-            taints = ",".join(f"{taint}:{taint.effect}" for taint in node.taints)
-            extras = [f"labels {labels}"] * bool(labels) + [f"taints {taints}"] * bool(taints)
-            shape = "; ".join([has, *extras])
-            return f"with {count} more node{'s' * (count > 1)} in {cluster}" + (
-                f" ({shape})" if shape else ""
-            )
-        case RemoveGangs(gangs):
-            return f"without {_listed(gangs)}"
-        case RemoveTaints(cluster, nodes):
-            return f"without the taints of {_listed(nodes)} in {cluster}"
-
-
-def _listed(names: Sequence[str]) -> str:
-    more = len(names) - _MOST_NAMES
-    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")
+        yield f"  it goes {in_words(each)}"

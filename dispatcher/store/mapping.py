@@ -284,6 +284,50 @@ def _intent(record: Record) -> str:
 # --- from rows to values -----------------------------------------------------------------------------
 
 
+def queued_or_running_of(row: Mapping[Any, Any]) -> Record:
+    """The record for a row of the view `scheduling.gangs`, with what decisions depend on."""
+    attempt = None
+    if row["number"] is not None:
+        attempt = Attempt(
+            row["number"], row["cluster"], row["decided_at"], assignment=_assignment_of(row["assignment"])
+        )
+    return Record(
+        **{name: row[name] for name in _DECIDING},
+        group=row["api_group"],
+        user=row["user_name"],
+        phase=Phase(row["phase"]),
+        gang=_gang_of(row),
+        requirements=_requirements_of(row),
+        attempt=attempt,
+    )
+
+
+_DECIDING: Final = (
+    "uid",
+    "namespace",
+    "name",
+    "queue",
+    "phase_since",
+    "priority",
+    "priority_slope",
+    "created_at",
+    "enqueue_seq",
+    "eligible_at",
+    "blocked_since",
+    "expected_seconds",
+    "reason",
+    "message",
+)
+
+
+def _gang_of(row: Mapping[Any, Any]) -> Gang:
+    return Gang(Resources(row["demand"]), row["pods"], tuple(map(_pod_set_of, row["pod_sets"])))
+
+
+def _assignment_of(places: Iterable[Iterable[tuple[str, int]]]) -> Assignment:
+    return Assignment(tuple(tuple((node, pods) for node, pods in each) for each in places))
+
+
 def _requirements_of(row: Mapping[Any, Any]) -> ClusterRequirements:
     return _requirements(
         row["cluster_selector"],
@@ -324,7 +368,7 @@ def record_of(row: Mapping[Any, Any], attempt: Attempt | None) -> Record:
     return Record(
         **{**_NEW.arguments(row), **_STATE.arguments(row), **converted},
         enqueue_seq=row["enqueue_seq"],
-        gang=Gang(Resources(row["demand"]), row["pods"], tuple(map(_pod_set_of, row["pod_sets"]))),
+        gang=_gang_of(row),
         pending=_pending_of(row),
         unhealthy=_noted_issue_of(row),
         requirements=_requirements_of(row),
@@ -334,11 +378,10 @@ def record_of(row: Mapping[Any, Any], attempt: Attempt | None) -> Record:
 
 def attempt_of(row: Mapping[Any, Any], objects: Iterable[ObjectRef]) -> Attempt:
     """The attempt for a row, with its objects in the order of their items."""
-    places = (tuple((node, pods) for node, pods in each) for each in row["assignment"])
     return Attempt(
         **_ATTEMPT.arguments(row),
         objects=tuple(sorted(objects, key=lambda each: each.item)),
-        assignment=Assignment(tuple(places)),
+        assignment=_assignment_of(row["assignment"]),
     )
 
 

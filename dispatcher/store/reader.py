@@ -1,10 +1,10 @@
 """The reader roles of history, and their limits.
 
-`dispatcher_reader` sees every namespace, through the views of schema `history`. Members of `dispatcher_tenant` see the
-namespaces granted to them, through the views of schema `tenant`. Both share a server with the queue. So they get few
-connections, no temporary tables, no large objects, no advisory locks and bounded temporary files: they can neither fill
-the disk nor hold the queue's locks. They can lift their own timeouts, so the leader ends overdue sessions
-(`store.overdue`).
+`dispatcher_reader` sees every namespace, through the views of the schemas `history` and `scheduling`. Members of
+`dispatcher_tenant` see the namespaces granted to them, through the views of schema `tenant`. Both share a server with
+the queue. So they get few connections, no temporary tables, no large objects, no advisory locks and bounded temporary
+files: they can neither fill the disk nor hold the queue's locks. They can lift their own timeouts, so the leader ends
+overdue sessions (`store.overdue`).
 
 `set_up` returns, as SQL, the statements that its account may not run.
 """
@@ -100,6 +100,12 @@ STEPS: Final = (
         "'SELECT')), false) FROM pg_namespace AS n JOIN pg_class AS c ON c.relnamespace = n.oid, pg_roles AS r "
         f"WHERE n.nspname = 'tenant' AND c.relkind = 'v' AND r.rolname = '{TENANT}'",
         f"GRANT USAGE ON SCHEMA tenant TO {TENANT}; GRANT SELECT ON ALL TABLES IN SCHEMA tenant TO {TENANT}",
+    ),
+    Step(
+        "SELECT coalesce(bool_and(has_schema_privilege(r.oid, n.oid, 'USAGE') AND has_table_privilege(r.oid, c.oid, "
+        "'SELECT')), false) FROM pg_namespace AS n JOIN pg_class AS c ON c.relnamespace = n.oid, pg_roles AS r "
+        f"WHERE n.nspname = 'scheduling' AND c.relkind = 'v' AND r.rolname = '{READER}'",
+        f"GRANT USAGE ON SCHEMA scheduling TO {READER}; GRANT SELECT ON ALL TABLES IN SCHEMA scheduling TO {READER}",
     ),
     Step(
         f"SELECT coalesce(bool_and(rolconnlimit >= 0), false) FROM pg_roles WHERE rolname = '{READER}'",

@@ -230,6 +230,14 @@ member_cluster: Final = Table(
     _text("closed_reason"),
 )
 
+cluster_snapshot: Final = Table(
+    "cluster_snapshot",
+    metadata,
+    Column("cluster", Text, primary_key=True),
+    _moment("taken_at"),
+    Column("body", LargeBinary, nullable=False),
+)
+
 event: Final = Table(
     "event",
     metadata,

@@ -17,8 +17,7 @@ from typing import Final, NamedTuple, TypeGuard
 from dispatcher import errors, log
 from dispatcher.api.appwrapper import AppWrapperSpec
 from dispatcher.api.conditions import ConditionType, State
-from dispatcher.api.names import CLUSTER_PREFERENCE, CLUSTER_SELECTOR, HUB_CLUSTER
-from dispatcher.api.selector import selector_of
+from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.api.sizes import refusal
 from dispatcher.api.spec_errors import SpecError
 from dispatcher.api.submitter import UNKNOWN, Submitter
@@ -31,6 +30,7 @@ from dispatcher.controller.intake.specs import owner_of_newcomer
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.core.intake.authorization import check_namespace
+from dispatcher.core.intake.scheduling_fields import expected_seconds, requirements_of
 from dispatcher.core.kinds.manifest import reference
 from dispatcher.core.lifecycle import first_steps
 from dispatcher.core.lifecycle.first_steps import Kept, Newcomer
@@ -438,7 +438,7 @@ class Intake:
         spec = await self._specs.parse(view.spec, view.spec_hash, view.namespace)
         charge, requirements = (
             await run_in_thread_if_large(len(view.spec), self._limits.charge, spec),
-            _requirements(view, spec),
+            requirements_of(view.cluster_annotations, view.namespace, spec),
         )
         newcomer = _newcomer(view, self._submitter(view), spec, requirements)
         return spec, self._limits.apply(newcomer, charge), charge.gang
@@ -462,16 +462,6 @@ def _failure(view: AppWrapperView, error: SpecError) -> str:
     return f"{view.namespace}/{view.name} creation failure: {error}"
 
 
-def _requirements(view: AppWrapperView, spec: AppWrapperSpec) -> ClusterRequirements:
-    """The cluster requirements of an AppWrapper; raises `SpecError` if one of its selectors cannot be parsed."""
-    return ClusterRequirements(
-        selector=selector_of(view.cluster_annotations, CLUSTER_SELECTOR),
-        prefers=selector_of(view.cluster_annotations, CLUSTER_PREFERENCE),
-        namespace=view.namespace,
-        kinds=frozenset((wrapped.api_version, wrapped.kind) for wrapped in spec.wrapped),
-    )
-
-
 def _newcomer(
     view: AppWrapperView,
     submitter: Submitter,
@@ -489,15 +479,10 @@ def _newcomer(
         priority=spec.priority if spec else 0,
         priority_slope=spec.priority_slope if spec else 0.0,
         suspended=view.mutable_spec.suspend if view.mutable_spec else False,
-        expected_seconds=_expected_seconds(spec),
+        expected_seconds=expected_seconds(spec) if spec else 0,
         requirements=requirements,
         submitter=submitter,
     )
-
-
-def _expected_seconds(spec: AppWrapperSpec | None) -> int:
-    expected = spec.scheduling.dispatch_duration.expected if spec else None
-    return int(expected.total_seconds()) if expected else 0
 
 
 class StatusEnd(NamedTuple):

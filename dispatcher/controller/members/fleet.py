@@ -24,6 +24,7 @@ from dispatcher.controller.members.member import Member, closed_by_operator, req
 from dispatcher.controller.members.membership import MEMBERS_UNKNOWN, Membership
 from dispatcher.core.lifecycle.decision import Loss
 from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot, has_no_cluster_left
@@ -198,6 +199,11 @@ class Fleet:
             closed = Closed(cluster_filters.NOT_REPORTED, invalid.message)
             snapshots[name] = ClusterSnapshot(name, CapacityLedger().snapshot(), closed=closed)
         return snapshots
+
+    def reserve_of(self, cluster: str) -> Resources:
+        """The reserve that the declaration of a member keeps free; none for other clusters."""
+        member = self._members.get(cluster)
+        return NOTHING if member is None else member.reserve
 
     def readings(self) -> dict[str, LedgerReading | None]:
         """The current capacity of each cluster that can have gangs; None where it is unknown.

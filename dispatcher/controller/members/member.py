@@ -74,6 +74,14 @@ class Member:
         is_begun = self.closed is not None and self.closed.reason == cluster_filters.NOT_REPORTED
         return self.cluster is None and is_begun
 
+    @property
+    def reserve(self) -> Resources:
+        """The capacity that the operator keeps free."""
+        try:
+            return Resources(resource_amounts(self.declared.reserve))
+        except QuantityError:
+            return NOTHING  # the API server has checked it
+
     def loss(self) -> Loss | None:
         """The loss of the gangs dispatched to an unreachable member; None while it is connected or connecting."""
         if self.cluster is not None or self.is_connecting or self.unreachable_since is None:
@@ -136,7 +144,7 @@ class Member:
         )
 
     def _snapshot(self, cluster: Cluster) -> CapacitySnapshot:
-        return cluster.ledger.snapshot().without(_reserve(self.declared))
+        return cluster.ledger.snapshot().without(self.reserve)
 
     def _recent_errors(self, now: datetime) -> int:
         while self.errors_at and now - self.errors_at[0] > ERRORS_COUNT_FOR:
@@ -180,10 +188,3 @@ def closed_for(error: Exception) -> Closed:
             return Closed(cluster_filters.UNREACHABLE, f"its API server is too busy to answer: {error}")
         case _:
             return Closed(cluster_filters.UNREACHABLE, f"its API server does not answer: {error}")
-
-
-def _reserve(declared: MemberCluster) -> Resources:
-    try:
-        return Resources(resource_amounts(declared.reserve))
-    except QuantityError:
-        return NOTHING  # the API server has checked it

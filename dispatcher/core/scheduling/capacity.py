@@ -349,6 +349,10 @@ class CapacityLedger:
         """Every pod that is known at this moment, in no order."""
         return list(self._pods.values())
 
+    def nodes(self) -> list[Node]:
+        """Every node that is known at this moment, by name."""
+        return [self._nodes[name] for name in sorted(self._nodes)]
+
     def usable_nodes(self) -> frozenset[str]:
         """The names of the usable nodes."""
         return frozenset(name for name, node in self._nodes.items() if node.usable)

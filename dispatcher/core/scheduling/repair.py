@@ -126,14 +126,36 @@ class Advice:
     message: str = ""
 
 
+NO_ADVICE: Final = Advice()
+
+
 def advise(world: World, outcomes: Sequence[Outcome]) -> dict[str, Advice]:
-    """The advice for each waiting gang, by its name; `outcomes` are those of `world.plan()`."""
-    trials = _Trials(world)
+    """The advice for each waiting gang, by its uid; `outcomes` are those of `world.plan()`."""
+    waiting = [index for index, each in enumerate(outcomes) if not isinstance(each, Placed)]
+    return _advise(world, outcomes, waiting, MOST_WORK)
+
+
+def advise_one(world: World, outcomes: Sequence[Outcome], uid: str, most_work: int = MOST_WORK) -> Advice:
+    """The advice for one waiting gang; `outcomes` are those of `world.plan()`, and `most_work` bounds the search.
+
+    The gangs that are decided after it cannot change its outcome, so the search leaves them out.
+    """
+    index = next(index for index, each in enumerate(outcomes) if each.record.uid == uid)
+    served = outcomes[: index + 1]
+    smaller = replace(world, pending=tuple(each.record for each in served))
+    return _advise(smaller, served, [index], most_work)[uid]
+
+
+def _advise(
+    world: World, outcomes: Sequence[Outcome], waiting: Iterable[int], most_work: int
+) -> dict[str, Advice]:
+    """The advice for the gangs with these indices."""
+    trials = _Trials(world, most_work)
     records = [each.record for each in outcomes]
     searches = [
-        _Search(trials, records[: index + 1], each.pending.cluster)
-        for index, each in enumerate(outcomes)
-        if not isinstance(each, Placed)
+        _Search(trials, records[: index + 1], outcome.pending.cluster)
+        for index in waiting
+        if not isinstance(outcome := outcomes[index], Placed)
     ]
     for search_in in (_Search.add_nodes, _Search.remove_taints):
         trials.begin_kind()
@@ -144,7 +166,7 @@ def advise(world: World, outcomes: Sequence[Outcome]) -> dict[str, Advice]:
     trials.begin_kind()
     for search in searches:
         search.remove_gangs()
-    return {search.record.name: search.advice() for search in searches}
+    return {search.record.uid: search.advice() for search in searches}
 
 
 def apply(world: World, repair: Repair, name: str = _NAMES[0]) -> World:
@@ -166,8 +188,9 @@ class _Spent(Exception):  # not an error: the bound of a search is reached
 class _Trials:
     """Plans of the world after one repair each, remembered for all gangs."""
 
-    def __init__(self, world: World) -> None:
+    def __init__(self, world: World, most_work: int) -> None:
         self.world = world
+        self._most_work = most_work
         self._known = KnownSnapshots(world)
         self._counts: dict[tuple[str, Node], set[int]] = {}
         self._placed: dict[tuple[Repair, str], frozenset[str]] = {}
@@ -180,7 +203,7 @@ class _Trials:
         return _size(self.world)
 
     def begin_kind(self) -> None:
-        """Allows plans of `MOST_WORK` from now on."""
+        """Allows plans of the most work from now on."""
         self._work = 0
 
     def begin(self) -> None:
@@ -203,10 +226,10 @@ class _Trials:
     def _plan(self, world: World) -> frozenset[str]:
         self._plans += 1
         self._work += _size(world)
-        if self._plans > MOST_PLANS or self._work > MOST_WORK:
+        if self._plans > MOST_PLANS or self._work > self._most_work:
             raise _Spent
         try:
-            return frozenset(each.record.name for each in world.plan(self._known) if isinstance(each, Placed))
+            return frozenset(each.record.uid for each in world.plan(self._known) if isinstance(each, Placed))
         except NoNode:
             return frozenset()  # without named nodes, the pods of another running gang would have no place
 
@@ -342,7 +365,7 @@ class _Search:
         return tuple(sorted(least, key=place.__getitem__))
 
     def _goes(self, repair: Repair, name: str = _NAMES[0]) -> bool:
-        return self._trials.goes(self.record.name, repair, name)
+        return self._trials.goes(self.record.uid, repair, name)
 
     def _bounded(self, search: Callable[..., Found], *arguments: Any) -> Found | None:  # noqa: ANN401
         """The result of a search; None if it is cut short."""

@@ -24,6 +24,7 @@ from dispatcher.core.model.quantity import QuantityError, amount, in_words
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.scheduling.world import (
     PODS,
     SOME_TIME,
@@ -137,7 +138,7 @@ def _cluster(entry: _Entry) -> Cluster:
         name=entry.child("name").name(),
         nodes=tuple(_nodes(entry.child("nodes"))),
         labels=entry.child("labels").labels(),
-        closed=closed.text(),
+        closed=Closed(closed.text(), f"it is closed: {closed.text()}") if closed.text() else None,
         reserve=entry.child("reserve").amounts(),
     )
 

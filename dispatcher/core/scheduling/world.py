@@ -3,9 +3,13 @@
 A `World` is a value. `plan` runs one cycle over it and decides as the dispatcher does; the edits return another world,
 for the question what would happen if a node were added, a gang removed or a taint taken away.
 
-The pods of a running gang are on nodes. Where the world does not name the nodes, `bound_pods` chooses them before each
+A world is read from a scenario file (`scenario`) or from the last snapshot of the leader (`leader_snapshot`). A running
+gang of a leader's snapshot has `bound` pods on nodes; its other pods hold the places of its assignment. The pods of a
+running gang of a file are all on nodes. Where the file does not name the nodes, `bound_pods` chooses them before each
 cycle: first the pods with a named node are bound, then the others in order, each to the first node that takes it. So
 an edit may move pods whose nodes are not named, exactly as the same edit of a scenario file does.
+
+Gangs are known by their uid; in a scenario file it is the name.
 """
 
 from __future__ import annotations
@@ -16,15 +20,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from dispatcher.api.names import HUB_CLUSTER
-from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import RESERVATION, Record
-from dispatcher.core.model.requirements import ANYWHERE
+from dispatcher.core.model.requirements import ANYWHERE, Kind
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling import cycle, ordering
+from dispatcher.core.scheduling.backfill import Reservation
 from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Pod, PodPhase
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot, rejection
 from dispatcher.core.scheduling.cycle import Outcome, Placed, Policy
+from dispatcher.core.scheduling.node_snapshot import Place
 
 SOME_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
 """The present of a world that names no other; only differences of times matter."""
@@ -35,13 +41,23 @@ PODS: Final = "pods"
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """A cluster: its usable nodes, in order; `closed` is the reason why it takes no gang, empty if it is open."""
+    """A cluster with its nodes, in order, and the facts of its `ClusterSnapshot`.
+
+    `others` are the pods of no running gang, `permanent` those of them that never end.
+    """
 
     name: str
     nodes: tuple[Node, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
-    closed: str = ""
+    closed: Closed | None = None
     reserve: Resources = NOTHING
+    others: tuple[Place, ...] = ()
+    permanent: tuple[Place, ...] = ()
+    missing_kinds: frozenset[Kind] = frozenset()
+    missing_namespaces: frozenset[str] = frozenset()
+    creates_namespaces: bool = False
+    closed_namespaces: frozenset[str] = frozenset()
+    errors: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +70,17 @@ class RunningPods:
 
 @dataclass(frozen=True, slots=True)
 class RunningGang:
-    """A gang that holds capacity of a cluster; its demand beyond its pods is taken from the sum over the nodes."""
+    """A gang that holds capacity of a cluster; its demand beyond its pods is taken from the sum over the nodes.
+
+    `bound` are its pods that have a node; None if all of `pods` have one. `assignment` has the places of the others.
+    """
 
     name: str
     cluster: str
     demand: Resources
     pods: tuple[RunningPods, ...] = ()
+    bound: tuple[Place, ...] | None = None
+    assignment: Assignment = ASSIGNED_NOWHERE
 
 
 class NoNode(ValueError):
@@ -82,6 +103,8 @@ class World:
     policy: Policy = Policy.BEST_EFFORT_FIFO
     fit: FitMode = FitMode.NODE
     starvation_bound: timedelta = timedelta(minutes=10)
+    reservations: Mapping[str, Reservation] | None = None
+    """The backfill reservations by uid; None if each starved gang is to get a new one."""
 
     def plan(self, known: KnownSnapshots | None = None) -> tuple[Outcome, ...]:
         """The outcome of each pending gang, in the order in which they are decided. Raises `NoNode`.
@@ -91,7 +114,7 @@ class World:
         queue = ordering.in_order(self.pending, self.now)
         starved = ordering.starved(queue, self.now, self.starvation_bound)
         snapshots = (known or KnownSnapshots()).of(self)
-        outcomes = cycle.plan(queue, snapshots, self.policy, starved)
+        outcomes = cycle.plan(queue, snapshots, self.policy, starved, self.reservations)
         decided_first = starved if self.policy is Policy.BEST_EFFORT_FIFO else frozenset()
         outcomes.sort(key=lambda outcome: outcome.record.uid not in decided_first)
         return tuple(map(_timeless, outcomes))
@@ -122,6 +145,27 @@ class World:
     def without_gangs(self, names: Collection[str]) -> World:
         """The world without these running gangs."""
         return replace(self, running=tuple(each for each in self.running if each.name not in names))
+
+    def without_pending(self, uids: Collection[str]) -> World:
+        """The world without these pending gangs."""
+        return replace(self, pending=tuple(each for each in self.pending if each.uid not in uids))
+
+    def without_cluster(self, name: str) -> World:
+        """The world without a cluster and all that runs there."""
+        return replace(
+            self,
+            clusters=tuple(each for each in self.clusters if each.name != name),
+            running=tuple(each for each in self.running if each.cluster != name),
+        )
+
+    def with_priority(self, uid: str, priority: int) -> World:
+        """The world in which a pending gang has this priority."""
+        pending = (replace(each, priority=priority) if each.uid == uid else each for each in self.pending)
+        return replace(self, pending=tuple(pending))
+
+    def with_pending(self, records: Iterable[Record]) -> World:
+        """The world with more pending gangs, behind the others."""
+        return replace(self, pending=(*self.pending, *records))
 
     def without_taints(self, cluster: str, nodes: Collection[str]) -> World:
         """The world in which these nodes of a cluster have no taints."""
@@ -176,11 +220,26 @@ def _filled(cluster: Cluster, gangs: Sequence[tuple[int, RunningGang]], fit: Fit
     ledger = CapacityLedger(fit)
     for node in cluster.nodes:
         ledger.set_node(node)
-    for pod in _bound(cluster, gangs):
+    for pod in (*_others(cluster), *_bound(cluster, gangs)):
         ledger.set_pod(pod)
     for _, gang in gangs:
-        ledger.reserve(gang.name, Gang(gang.demand, pod_sets=tuple(each.pods for each in gang.pods)))
+        pod_sets = tuple(each.pods for each in gang.pods)
+        ledger.reserve(gang.name, Gang(gang.demand, pod_sets=pod_sets), gang.assignment)
     return _snapshot(cluster, ledger)
+
+
+def _others(cluster: Cluster) -> Iterator[Pod]:
+    """The pods of a cluster that belong to no running gang."""
+    for pods, never_ends in ((cluster.others, False), (cluster.permanent, True)):
+        for uid, place in _one_by_one(f"{never_ends}", pods):
+            yield Pod(uid, place.requests, place.node, PodPhase.RUNNING, never_ends=never_ends)
+
+
+def _one_by_one(whose: str, places: Iterable[Place]) -> Iterator[tuple[str, Place]]:
+    """Each pod of these places, with a uid."""
+    for number, place in enumerate(places):
+        for index in range(place.pods):
+            yield f"{whose}/{number}/{index}", place
 
 
 def _bound(cluster: Cluster, gangs: Sequence[tuple[int, RunningGang]]) -> list[Pod]:
@@ -188,13 +247,17 @@ def _bound(cluster: Cluster, gangs: Sequence[tuple[int, RunningGang]]) -> list[P
     nodes = _FreeNodes(cluster.nodes)
     pods: list[Pod] = []
     for _, gang in gangs:
+        if gang.bound is not None:
+            for uid, place in _one_by_one(gang.name, gang.bound):
+                pods.append(Pod(uid, place.requests, place.node, PodPhase.RUNNING, owner=gang.name))
+            continue
         for number, running in enumerate(gang.pods):
             if running.nodes:
                 nodes.bind(running.pods, running.nodes)
                 pods += _pods(gang, number, running.pods, running.nodes)
     for index, gang in gangs:
         for number, running in enumerate(gang.pods):
-            if not running.nodes:
+            if not running.nodes and gang.bound is None:
                 found = nodes.first_for(running.pods)
                 if found is None:
                     raise NoNode(index, number)
@@ -203,9 +266,17 @@ def _bound(cluster: Cluster, gangs: Sequence[tuple[int, RunningGang]]) -> list[P
 
 
 def _snapshot(cluster: Cluster, ledger: CapacityLedger) -> ClusterSnapshot:
-    closed = Closed(cluster.closed, f"it is closed: {cluster.closed}") if cluster.closed else None
-    capacity = ledger.snapshot().without(cluster.reserve)
-    return ClusterSnapshot(cluster.name, capacity, cluster.labels, closed)
+    return ClusterSnapshot(
+        name=cluster.name,
+        capacity=ledger.snapshot().without(cluster.reserve),
+        labels=cluster.labels,
+        closed=cluster.closed,
+        missing_kinds=cluster.missing_kinds,
+        missing_namespaces=cluster.missing_namespaces,
+        creates_namespaces=cluster.creates_namespaces,
+        closed_namespaces=cluster.closed_namespaces,
+        errors=cluster.errors,
+    )
 
 
 def _pods(gang: RunningGang, number: int, pods: PodSet, nodes: Sequence[str]) -> Iterator[Pod]:

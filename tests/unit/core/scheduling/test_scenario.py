@@ -18,6 +18,7 @@ from dispatcher.core.model.quantity import resource_amounts
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
+from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.scheduling.scenario import ScenarioError, parse_scenario, write_amounts
 from dispatcher.core.scheduling.world import SOME_TIME, Cluster, RunningGang, RunningPods, World
 
@@ -73,7 +74,7 @@ def test_every_field_of_a_document_is_read() -> None:
                 {"gpu": "a100"},
                 reserve=Resources({"cpu": 4000}),
             ),
-            Cluster("west", closed="ClusterCordoned"),
+            Cluster("west", closed=Closed("ClusterCordoned", "it is closed: ClusterCordoned")),
         ),
         running=(
             RunningGang(

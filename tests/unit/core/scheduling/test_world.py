@@ -14,6 +14,7 @@ from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleratio
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Placed, Policy, Waiting
 from dispatcher.core.scheduling.world import Cluster, NoNode, RunningGang, RunningPods, World
 from tests.builders import make_core_node, make_gang, make_record
@@ -78,8 +79,8 @@ def test_a_strict_queue_stops_at_its_head_and_keeps_its_order() -> None:
 
 
 def test_closed_and_not_selected_clusters_take_no_gang() -> None:
-    east = Cluster("east", (make_core_node("n", cpu=4000),), closed="ClusterCordoned")
-    west = replace(east, name="west", closed="", labels={"gpu": "h100"})
+    east = Cluster("east", (make_core_node("n", cpu=4000),), closed=Closed("ClusterCordoned", "it is closed"))
+    west = replace(east, name="west", closed=None, labels={"gpu": "h100"})
     selects = ClusterRequirements(parse_selector("gpu=a100", ""))
     picky = pending("picky", requirements=selects)
     world = World((east, west), pending=(pending("any"), picky))

@@ -1,0 +1,271 @@
+"""`explain` and `would`: what the next scheduling cycle decides on a gang, and why.
+
+Both read the queue and the leader's last snapshot from the database, and decide as the leader does. They write nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from dispatcher.cli.demand import Files
+from dispatcher.cli.options import Output
+from dispatcher.cli.query import DatabaseUrl, Namespace, check_way, epilog, note, patience, terminal_width
+from dispatcher.errors import CommandFailed, InvalidManifest
+from dispatcher.text import one_line
+
+if TYPE_CHECKING:
+    from dispatcher.cli.explanation_report import Report
+    from dispatcher.core.model.record import Record
+    from dispatcher.core.scheduling.world import World
+    from dispatcher.store.snapshot_reader import Snapshot
+
+commands = typer.Typer()
+
+MOST_WORK: Final = 100_000
+"""Bounds the search for repairs, in nodes, pods and gangs over all plans: some seconds."""
+TIMEOUT: Final = timedelta(seconds=30)
+DEFAULT_NAMESPACE: Final = "default"
+
+_NO_SNAPSHOT: Final = "no dispatcher has led with this database yet, so no cluster is known"
+_NO_LEADER: Final = "No dispatcher leads now: nothing is dispatched until one does."
+
+Changes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--if",
+        metavar="CHANGE",
+        help="Decide as if: [CLUSTER/]nodes+2:cpu=8,nvidia.com/gpu=1, nodes+2:like=NODE, or untaint:NODE. Repeatable.",
+        show_default=False,
+    ),
+]
+Gone = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--if-gone",
+        metavar="NAME",
+        help="Decide as if this AppWrapper ([NAMESPACE/]NAME) were deleted. Repeatable.",
+        show_default=False,
+    ),
+]
+Priority = Annotated[
+    int | None,
+    typer.Option(metavar="NUMBER", help="Decide as if it had this priority.", show_default=False),
+]
+Without = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--without-cluster",
+        metavar="CLUSTER",
+        help="Decide as if this cluster did not exist. Repeatable.",
+        show_default=False,
+    ),
+]
+Format = Annotated[
+    Output | None, typer.Option("--output", "-o", metavar="FORMAT", help="json.", show_default=False)
+]
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """The changes of one question, as written."""
+
+    changes: Iterable[str] = field(default_factory=tuple)
+    gone: Iterable[str] = field(default_factory=tuple)
+    priority: int | None = None
+    without: Iterable[str] = field(default_factory=tuple)
+
+
+@commands.command(
+    epilog=epilog(
+        "kubectl aw explain train-7",
+        "kubectl aw explain train-7 -n team-a --if nodes+2:like=gpu-node-3",
+        "kubectl aw explain train-7 --if-gone team-b/sweep-4 --priority 9 -o json",
+    )
+)
+def explain(
+    name: Annotated[
+        str,
+        typer.Argument(metavar="NAME", help="Name of the AppWrapper, or its uid.", show_default=False),
+    ],
+    namespace: Namespace = "",
+    uid: Annotated[bool, typer.Option("--uid", help="NAME is the uid.")] = False,
+    changes: Changes = None,
+    gone: Gone = None,
+    priority: Priority = None,
+    without: Without = None,
+    output: Format = None,
+    database_url: DatabaseUrl = "",
+) -> None:
+    """Explain why an AppWrapper waits, who holds what it needs, and which changes would let it go.
+
+    The answer is the decision of the next scheduling cycle on the queue as it is and on clusters as they were at most
+    some seconds ago. Each named change suffices by itself, and a smaller one does not: the command has tried both.
+    """
+    snapshot = _read(database_url)
+    record = _record(snapshot, name, namespace, is_uid=uid)
+    world = snapshot.world
+    if all(each.uid != record.uid for each in world.pending):
+        typer.echo(_not_pending(record, output))
+        return
+    asked = WhatIf(changes or (), gone or (), priority, without or ())
+    world = _changed(snapshot, world, asked, [record.uid])
+    _show([_explained(snapshot, world, record.uid)], output)
+
+
+@commands.command(
+    epilog=epilog(
+        "kubectl aw would -f train.yaml",
+        "kubectl aw would -f train.yaml -n team-a --priority 9",
+        "kubectl aw would -f - -o json < train.yaml | jq '.[].verdict'",
+    )
+)
+def would(
+    filename: Files,
+    namespace: Annotated[
+        str,
+        typer.Option("--namespace", "-n", metavar="NAME", help="Namespace of AppWrappers that name none."),
+    ] = DEFAULT_NAMESPACE,
+    changes: Changes = None,
+    gone: Gone = None,
+    priority: Priority = None,
+    without: Without = None,
+    output: Format = None,
+    database_url: DatabaseUrl = "",
+) -> None:
+    """Say what would happen if the AppWrappers of a file were submitted now: nothing is submitted.
+
+    The AppWrappers of the file are decided together, in their order. The author's rights, the priority ceiling of the
+    namespace and the namespace's bound on queued AppWrappers are not checked.
+    """
+    from dispatcher.cli.manifests import LARGEST_FILE, objects_in
+
+    files = [(getattr(each, "name", "<stdin>"), each.read(LARGEST_FILE + 1)) for each in filename]
+    written = [(name, raw) for name, content in files for raw in objects_in(name, content)]
+    snapshot = _read(database_url)
+    proposals = _proposals(snapshot, written, namespace)
+    world = snapshot.world.with_pending(each for each in proposals if each.phase == "Queued")
+    asked = WhatIf(changes or (), gone or (), priority, without or ())
+    world = _changed(snapshot, world, asked, [each.uid for each in proposals])
+    for each in proposals:
+        if each.phase != "Queued":
+            note(f"{each.key} is suspended: it would not be queued before it is resumed.")
+    _show([_explained(snapshot, world, each.uid) for each in proposals if each.phase == "Queued"], output)
+
+
+def _proposals(
+    snapshot: Snapshot, written: list[tuple[str, dict[str, object]]], namespace: str
+) -> list[Record]:
+    from dispatcher.api.spec_errors import SpecError
+    from dispatcher.core.intake.proposal import propose
+
+    found = []
+    for number, (file, raw) in enumerate(written):
+        try:
+            found.append(propose(raw, namespace, snapshot.rules.declared_demand, snapshot.world.now, number))
+        except SpecError as error:
+            raise InvalidManifest(one_line(f"{file}: object {number + 1}: {error}")) from error
+    return found
+
+
+def _read(database_url: str) -> Snapshot:
+    from dispatcher.store.snapshot_reader import read_snapshot
+
+    check_way(database_url)
+    with patience():
+        snapshot = asyncio.run(read_snapshot(database_url, TIMEOUT))
+    if snapshot.taken_at is None:
+        raise CommandFailed(_NO_SNAPSHOT)
+    if not snapshot.has_leader:
+        note(_NO_LEADER)
+    return snapshot
+
+
+def _record(snapshot: Snapshot, name: str, namespace: str, *, is_uid: bool) -> Record:
+    """The newest AppWrapper of that name, or the one of that uid."""
+    found = [
+        each
+        for each in snapshot.records.values()
+        if (each.uid == name if is_uid else _has_name(each, name, namespace))
+    ]
+    if not found:
+        where = f" in the namespace {namespace!r}" if namespace else ""
+        raise CommandFailed(
+            f"no AppWrapper {name!r} is queued or running{where}; `kubectl aw show {name}` has its history"
+        )
+    newest = max(found, key=lambda each: each.created_at)
+    if len(found) > 1:
+        note(f"{len(found)} AppWrappers have that name: this is {newest.key}; -n chooses another.")
+    return newest
+
+
+def _has_name(record: Record, name: str, namespace: str) -> bool:
+    return record.name == name and namespace in ("", record.namespace)
+
+
+def _changed(snapshot: Snapshot, world: World, asked: WhatIf, uids: Iterable[str]) -> World:
+    """The world after the changes of a question about the pending gangs `uids`."""
+    from dispatcher.core.scheduling.repair import apply
+    from dispatcher.core.scheduling.what_if import ChangeError, check_cluster, parse_change
+
+    try:
+        for cluster in asked.without:
+            check_cluster(world, cluster)
+            world = world.without_cluster(cluster)
+        for written in asked.gone:
+            gone = {each.uid for each in _named(snapshot, written)}
+            world = world.without_gangs(gone).without_pending(gone)
+        for index, written in enumerate(asked.changes):
+            world = apply(world, parse_change(written, world), f"added-{index}")
+    except ChangeError as error:
+        raise typer.BadParameter(one_line(str(error))) from error
+    if asked.priority is not None:
+        for uid in uids:
+            world = world.with_priority(uid, asked.priority)
+    return world
+
+
+def _named(snapshot: Snapshot, written: str) -> list[Record]:
+    namespace, _, name = written.rpartition("/")
+    found = [each for each in snapshot.records.values() if _has_name(each, name, namespace)]
+    if not found:
+        raise typer.BadParameter(f"no AppWrapper {written!r} is queued or running")
+    if len({each.namespace for each in found}) > 1:
+        raise typer.BadParameter(f"several AppWrappers are named {written!r}: write NAMESPACE/NAME")
+    return found
+
+
+def _explained(snapshot: Snapshot, world: World, uid: str) -> Report:
+    from dispatcher.cli.explanation_report import Report
+    from dispatcher.core.scheduling.explanation import explain as explained
+
+    known = {**snapshot.records, **{each.uid: each for each in world.pending}}
+    return Report(explained(world, uid, MOST_WORK), world, known, snapshot.taken_at)
+
+
+def _show(reports: list[Report], output: Output | None) -> None:
+    from dispatcher.cli.explanation_report import as_text
+    from dispatcher.cli.output import dumped
+
+    if output is Output.JSON:
+        typer.echo(dumped([each.as_value() for each in reports]))
+    elif reports:
+        typer.echo(as_text(reports, None if output is Output.WIDE else terminal_width()))
+
+
+def _not_pending(record: Record, output: Output | None) -> str:
+    """The answer about an AppWrapper that is not in the queue."""
+    if output is Output.JSON:
+        from dispatcher.cli.output import dumped
+
+        return dumped(
+            [{"name": record.name, "namespace": record.namespace, "uid": record.uid, "state": record.phase}]
+        )
+    where = f" on {record.attempt.cluster}" if record.attempt and record.has_objects else ""
+    why = ": ".join(filter(None, (record.reason, record.message)))
+    return one_line(f"{record.key} is {record.phase}{where}{f': {why}' if why else ''}.")

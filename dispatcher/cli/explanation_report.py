@@ -1,0 +1,212 @@
+"""How an explanation is shown: sentences and tables for people, a document for programs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from dispatcher.cli.output import text
+from dispatcher.cli.repairs import in_words, listed
+from dispatcher.cli.tables import span, table
+from dispatcher.core.model.gang import Assignment
+from dispatcher.core.model.nodes import HOSTNAME, Node
+from dispatcher.core.model.quantity import in_words as amount_in_words
+from dispatcher.core.model.record import Record
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed
+from dispatcher.core.scheduling.explanation import Explanation
+from dispatcher.core.scheduling.repair import AddNodes, RemoveGangs, Repair
+from dispatcher.core.scheduling.world import World
+from dispatcher.text import one_line
+
+_HOLDERS: Final = ("HELD BY", "USER", "CLUSTER", "HOLDS", "SINCE", "EXPECTED UNTIL")
+_CLUSTERS: Final = ("CLUSTER", "REASON", "MESSAGE")
+_MOST_AHEAD: Final = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """An explanation with the records and the world that it is about."""
+
+    explanation: Explanation
+    world: World
+    records: Mapping[str, Record]
+    taken_at: datetime | None = None
+
+    def as_value(self) -> dict[str, Any]:
+        """The explanation as a JSON document; docs/explain.md has its fields."""
+        found, record = self.explanation, self.explanation.record
+        return {
+            "name": record.name,
+            "namespace": record.namespace,
+            "uid": record.uid,
+            "state": record.phase,
+            "verdict": _verdict(found.outcome),
+            "position": found.position,
+            "ahead": [each.key for each in found.ahead],
+            "behind": [each.key for each in found.behind],
+            "eligibleAt": _time(found.eligible_at),
+            **self._decision(found.outcome),
+            "holders": [self._holder(uid) for uid in found.advice.holders],
+            "repair": [self._named(each).as_document() for each in found.advice.repairs],
+            "takenAt": _time(self.taken_at),
+        }
+
+    def as_text(self, width: int | None) -> str:
+        """The explanation for people; only tables are cut to the width."""
+        return "\n".join(one_line(line) if "\n" not in line else line for line in self._lines(width))
+
+    # --- for programs --------------------------------------------------------------------------------------
+
+    def _decision(self, outcome: Outcome | None) -> dict[str, Any]:
+        if outcome is None:
+            return {}
+        if isinstance(outcome, Placed):
+            nodes = [[[node, pods] for node, pods in each] for each in outcome.assignment.places]
+            return {"cluster": outcome.cluster, "nodes": nodes, "message": outcome.message}
+        pending = outcome.pending
+        return {
+            "cluster": pending.cluster,
+            "reason": pending.reason,
+            "resource": pending.resource,
+            "message": "; ".join(filter(None, (pending.message, self.explanation.advice.message))),
+            "clusters": [
+                {"cluster": each.cluster, "reason": each.reason, "message": each.message}
+                for each in pending.clusters
+            ],
+        }
+
+    def _holder(self, uid: str) -> dict[str, Any]:
+        record = self.records[uid]
+        attempt = record.attempt
+        return {
+            "name": record.name,
+            "namespace": record.namespace,
+            "uid": uid,
+            "user": record.user,
+            "cluster": attempt.cluster if attempt else "",
+            "demand": dict(record.gang.demand),
+            "since": _time(attempt.decided_at if attempt else None),
+            "expectedUntil": _time(_expected_end(record)),
+        }
+
+    def _named(self, repair: Repair) -> Repair:
+        """The repair with gangs by namespace and name instead of uids."""
+        if not isinstance(repair, RemoveGangs):
+            return repair
+        return replace(repair, gangs=tuple(self.records[uid].key for uid in repair.gangs))
+
+    # --- for people ----------------------------------------------------------------------------------------
+
+    def _lines(self, width: int | None) -> Iterator[str]:
+        found, record = self.explanation, self.explanation.record
+        outcome = found.outcome
+        if outcome is None:
+            yield f"{record.key} may not be dispatched before {text(found.eligible_at)}."
+            return
+        if isinstance(outcome, Placed):
+            where = f"{outcome.cluster}{_on(outcome.assignment)}"
+            yield f"{record.key} fits: the next cycle dispatches it to {where}."
+            yield from self._place_in_queue()
+            return
+        verb = "does not fit any cluster" if isinstance(outcome, Impossible) else "waits"
+        yield f"{record.key} {verb}: {outcome.pending.reason}"
+        yield from self._place_in_queue()
+        yield from self._why(outcome, width)
+        yield from self._help(width)
+
+    def _place_in_queue(self) -> Iterator[str]:
+        found = self.explanation
+        ahead = [each.key for each in found.ahead]
+        count = len(ahead) + 1 + len(found.behind)
+        names = ahead[-_MOST_AHEAD:]
+        more = f" and {len(ahead) - len(names)} more" if len(ahead) > len(names) else ""
+        after = f", after {', '.join(names)}{more}" if names else ""
+        yield f"  position {found.position} of {count} in the queue{after}"
+
+    def _why(self, outcome: Outcome, width: int | None) -> Iterator[str]:
+        if isinstance(outcome, Placed):
+            return
+        pending = outcome.pending
+        if not pending.clusters:
+            yield f"  {pending.message}"
+        else:
+            rows = [(each.cluster, each.reason, each.message) for each in pending.clusters]
+            yield f"\n{table(_CLUSTERS, rows, width)}"
+            if pending.reservation:
+                yield f"\nA backfill reservation {pending.reservation}."
+
+    def _help(self, width: int | None) -> Iterator[str]:
+        advice = self.explanation.advice
+        if advice.holders:
+            yield f"\n{table(_HOLDERS, [self._holder_row(uid) for uid in advice.holders], width)}"
+        if advice.repairs:
+            yield "\nIt would be dispatched"
+        for each in advice.repairs:
+            yield f"  {in_words(self._named(each), self._like(each))}"
+        if advice.message:
+            yield f"\n{advice.message[0].upper()}{advice.message[1:]}."
+
+    def _holder_row(self, uid: str) -> tuple[str, ...]:
+        record = self.records[uid]
+        attempt = record.attempt
+        since = span((self.world.now - attempt.decided_at).total_seconds()) if attempt else ""
+        end = _expected_end(record)
+        return (
+            record.key,
+            record.user,
+            attempt.cluster if attempt else "",
+            _amounts(record.gang.demand),
+            since,
+            text(end) if end else "unknown",
+        )
+
+    def _like(self, repair: Repair) -> str:
+        """The name of a node of the shape that is to be added; empty if the cluster has none."""
+        if not isinstance(repair, AddNodes):
+            return ""
+        nodes = next(each.nodes for each in self.world.clusters if each.name == repair.cluster)
+        return next((node.name for node in nodes if _is_like(node, repair.node)), "")
+
+
+def _verdict(outcome: Outcome | None) -> str:
+    match outcome:
+        case None:
+            return "NotEligible"
+        case Placed():
+            return "Dispatch"
+        case Impossible():
+            return "DoesNotFit"
+    return "Waits"
+
+
+def _is_like(node: Node, shape: Node) -> bool:
+    labels = {key: value for key, value in node.labels.items() if key != HOSTNAME}
+    return (node.allocatable, node.taints, labels) == (shape.allocatable, shape.taints, dict(shape.labels))
+
+
+def _on(assignment: Assignment) -> str:
+    nodes = sorted(assignment.nodes)
+    return f", on {listed(nodes)}" if nodes else ""
+
+
+def _amounts(demand: Resources) -> str:
+    return ", ".join(f"{name} {amount_in_words(name, demand[name])}" for name in sorted(demand))
+
+
+def _expected_end(record: Record) -> datetime | None:
+    """The end of its expected run; None if its author expects nothing."""
+    if record.attempt is None or not record.expected_seconds:
+        return None
+    return record.attempt.decided_at + timedelta(seconds=record.expected_seconds)
+
+
+def _time(moment: datetime | None) -> str | None:
+    return moment.isoformat() if moment else None
+
+
+def as_text(reports: Sequence[Report], width: int | None) -> str:
+    """Several explanations for people, one below the other."""
+    return "\n\n".join(each.as_text(width) for each in reports)

@@ -1,0 +1,37 @@
+"""Repairs in words: how a waiting gang would go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from dispatcher.core.scheduling.repair import AddNodes, RemoveGangs, RemoveTaints, Repair
+from dispatcher.core.scheduling.scenario import write_amounts
+
+_MOST_NAMES: Final = 10
+"""Names of gangs or nodes in one line for people; JSON has them all."""
+
+
+def in_words(repair: Repair, like: str = "") -> str:
+    """The repair, to be read after "it goes"; `like` names a node of the same shape as the nodes to add."""
+    match repair:
+        case AddNodes(cluster, count, node):
+            has = ", ".join(f"{name} {amount}" for name, amount in write_amounts(node.allocatable).items())
+            labels = ",".join(f"{key}={value}" for key, value in sorted(node.labels.items()))
+            taints = ",".join(f"{taint}:{taint.effect}" for taint in node.taints)
+            extras = [f"labels {labels}"] * bool(labels) + [f"taints {taints}"] * bool(taints)
+            shape = "; ".join([has, *extras])
+            nodes = f"with {count} more node{'s' * (count > 1)}"
+            if like:
+                return f"{nodes} like {like} in {cluster} ({has})"
+            return f"{nodes} in {cluster}" + (f" ({shape})" if shape else "")
+        case RemoveGangs(gangs):
+            return f"without {listed(gangs)}"
+        case RemoveTaints(cluster, nodes):
+            return f"without the taints of {listed(nodes)} in {cluster}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """The first names, and how many more there are."""
+    more = len(names) - _MOST_NAMES
+    return ", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,72 @@
+"""An AppWrapper that was not submitted, as the record that intake would make of it: for the question what would happen.
+
+Author checks, priority ceilings and bounds on the queue of a namespace are facts of the hub, and are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import datetime
+from typing import Any, Final
+
+from dispatcher.api.appwrapper import parse_spec
+from dispatcher.api.spec_errors import SpecError, quoted
+from dispatcher.core.intake.scheduling_fields import expected_seconds, requirements_of
+from dispatcher.core.kinds.breakdown import is_appwrapper
+from dispatcher.core.kinds.demand import Rule, charge_of
+from dispatcher.core.lifecycle import first_steps
+from dispatcher.core.lifecycle.first_steps import Newcomer
+from dispatcher.core.model.record import Record
+
+LAST: Final = 2**62
+"""The `enqueue_seq` of proposals: behind every AppWrapper that was submitted at the same time."""
+
+
+def propose(raw: Mapping[str, Any], namespace: str, rule: Rule, now: datetime, number: int = 0) -> Record:
+    """The record of the AppWrapper `raw` if it were submitted at `now`; `namespace` counts if it names none.
+
+    `number` tells apart the proposals of one question, and is their order. Raises `SpecError` for an AppWrapper that
+    intake would reject, and for an object that is none.
+    """
+    if not is_appwrapper(raw):
+        raise SpecError(
+            "kind", f"is not AppWrapper, but {quoted(raw.get('kind'))}", "Wrap it in an AppWrapper"
+        )
+    metadata, spec = _object(raw, "metadata"), _object(raw, "spec")
+    name = _text(metadata, "name") or f"{_text(metadata, 'generateName')}*"
+    there = _text(metadata, "namespace") or namespace
+    annotations = metadata.get("annotations") or {}
+    if not isinstance(annotations, Mapping):
+        raise SpecError("metadata.annotations", "must be an object", "Write names and texts")
+    parsed = parse_spec(spec, namespace=there)
+    newcomer = Newcomer(
+        uid=f"proposal/{number}",
+        group=str(raw["apiVersion"]).partition("/")[0],
+        namespace=there,
+        name=name,
+        created_at=now,
+        spec=b"",
+        spec_hash="",
+        priority=parsed.priority,
+        priority_slope=parsed.priority_slope,
+        suspended=parsed.suspend,
+        expected_seconds=expected_seconds(parsed),
+        requirements=requirements_of(annotations, there, parsed),
+    )
+    submitted = first_steps.submit(newcomer, charge_of(parsed, rule).gang, now).after
+    return replace(submitted, enqueue_seq=LAST + number)
+
+
+def _object(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    value = raw.get(key)
+    if not isinstance(value, Mapping):
+        raise SpecError(key, f"must be an object, not {quoted(value)}", "Write an AppWrapper")
+    return value
+
+
+def _text(metadata: Mapping[str, Any], key: str) -> str:
+    value = metadata.get(key) or ""
+    if not isinstance(value, str) or not value.isprintable():
+        raise SpecError(f"metadata.{key}", f"must be text, not {quoted(value)}", "Write a name")
+    return value

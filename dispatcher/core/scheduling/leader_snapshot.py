@@ -1,0 +1,127 @@
+"""The snapshot that the leader keeps in the database, and the `World` that it describes with the records of the queue.
+
+The leader stores the facts that only it knows: nodes, pods and the state of each cluster, its rules, and the backfill
+reservations. Records are read from their own tables, so the queue in a world is current, and the clusters are as old as
+the snapshot. A gang that was dispatched since then holds the places of its assignment; the pods of a gang that released
+its capacity since then are left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+from dispatcher.core.kinds.demand import Rule
+from dispatcher.core.model.incremental import Steps, in_parts
+from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.backfill import Reservation
+from dispatcher.core.scheduling.capacity import FitMode, Pod
+from dispatcher.core.scheduling.cycle import Policy
+from dispatcher.core.scheduling.node_snapshot import Place
+from dispatcher.core.scheduling.world import Cluster, RunningGang, RunningPods, World
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulingRules:
+    """The settings of the leader that its decisions depend on."""
+
+    policy: Policy = Policy.BEST_EFFORT_FIFO
+    fit: FitMode = FitMode.NODE
+    starvation_bound: timedelta = timedelta(minutes=10)
+    declared_demand: Rule = Rule.LARGER
+
+
+class OwnedPods(NamedTuple):
+    """Equal pods on one node; `owner` is the uid of their AppWrapper, empty for the pods of others."""
+
+    owner: str
+    place: Place
+    never_ends: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterFacts:
+    """What the leader knew of one cluster at `taken_at`: `cluster` is without pods, which are in `pods`.
+
+    `reservations` are the backfill reservations on this cluster, by the uid of the gang.
+    """
+
+    cluster: Cluster
+    pods: tuple[OwnedPods, ...] = ()
+    rules: SchedulingRules = field(default_factory=SchedulingRules)
+    reservations: Mapping[str, Reservation] = field(default_factory=dict)
+    taken_at: datetime | None = None
+
+
+def count_pods_by_place(pods: Iterable[Pod]) -> Steps[tuple[OwnedPods, ...]]:
+    """The pods that occupy nodes, equal pods together, by node."""
+    counts: Counter[tuple[str, str, Resources, bool]] = Counter()
+    for part in in_parts(pods):
+        for pod in part:
+            if pod.occupies_node:
+                counts[pod.node, pod.owner or pod.claim or "", pod.requests, pod.is_permanent] += 1
+        yield
+    found: list[OwnedPods] = []
+    for counted in in_parts(counts.items()):
+        for (node, owner, requests, never_ends), pods_there in counted:
+            found.append(OwnedPods(owner, Place(node, requests, pods_there), never_ends))
+        yield
+    return tuple(found)
+
+
+def world_of(
+    facts: Sequence[ClusterFacts], records: Iterable[Record], released: Collection[str], now: datetime
+) -> World:
+    """The world of these clusters and records; `released` are the uids of gangs that released capacity since then."""
+    rules = facts[0].rules if facts else SchedulingRules()
+    names = {each.cluster.name for each in facts}
+    known = list(records)
+    holders = {
+        each.uid: each
+        for each in known
+        if each.holds_capacity and each.attempt is not None and each.attempt.cluster in names
+    }
+    bound: defaultdict[tuple[str, str], list[Place]] = defaultdict(list)
+    clusters = []
+    for each in facts:
+        others = []
+        for pods in each.pods:
+            if pods.owner in holders:
+                bound[each.cluster.name, pods.owner].append(pods.place)
+            elif pods.owner not in released:
+                others.append(pods)
+        clusters.append(
+            replace(
+                each.cluster,
+                others=tuple(pods.place for pods in others if not pods.never_ends),
+                permanent=tuple(pods.place for pods in others if pods.never_ends),
+            )
+        )
+    return World(
+        clusters=tuple(clusters),
+        running=tuple(_running(each, bound) for each in holders.values()),
+        pending=tuple(each for each in known if each.phase is Phase.QUEUED),
+        now=now,
+        policy=rules.policy,
+        fit=rules.fit,
+        starvation_bound=rules.starvation_bound,
+        reservations={uid: found for each in facts for uid, found in each.reservations.items()},
+    )
+
+
+def _running(record: Record, bound: Mapping[tuple[str, str], list[Place]]) -> RunningGang:
+    if record.attempt is None:
+        raise ValueError(f"{record.key} holds no capacity")
+    cluster = record.attempt.cluster
+    return RunningGang(
+        name=record.uid,
+        cluster=cluster,
+        demand=record.gang.demand,
+        pods=tuple(map(RunningPods, record.gang.pod_sets)),
+        bound=tuple(bound.get((cluster, record.uid), ())),
+        assignment=record.attempt.assignment,
+    )

@@ -1,0 +1,86 @@
+"""Reads what the next scheduling cycle decides on: the records, and the leader's last snapshot of each cluster.
+
+Reads are unfenced and read-only, and need only the role `dispatcher_reader`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from psycopg.rows import dict_row
+
+from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.scheduling.leader_snapshot import SchedulingRules, world_of
+from dispatcher.core.scheduling.world import World
+from dispatcher.store import mapping
+from dispatcher.store.connections import connected
+from dispatcher.store.snapshot_document import facts_of
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The facts of the next cycle.
+
+    `taken_at` is the age of the oldest cluster that changed; None if no leader has written a snapshot. `has_leader` is
+    false if no dispatcher leads now, so that nothing is decided.
+    """
+
+    world: World
+    records: Mapping[str, Record]
+    rules: SchedulingRules
+    taken_at: datetime | None
+    has_leader: bool
+
+
+async def read_snapshot(url: str, timeout: timedelta) -> Snapshot:
+    """The facts of the next cycle, from one state of the database; each query ends after `timeout`."""
+    async with (
+        connected(url, statement_timeout=timeout, lock_timeout=timeout, grace=timeout / 6) as connection,
+        connection.transaction(),
+        connection.cursor(row_factory=dict_row) as cursor,
+    ):
+        await cursor.execute(_READ_ONLY)
+        await cursor.execute(_CLUSTERS)
+        clusters = await cursor.fetchall()
+        since = min((each["taken_at"] for each in clusters), default=None)
+        await cursor.execute(_GANGS, {"since": since, "released": list(_RELEASED)})
+        rows = await cursor.fetchall()
+        await cursor.execute(_NOW)
+        now = (await cursor.fetchone() or {})["now"]
+    return _snapshot(clusters, rows, now)
+
+
+def _snapshot(clusters: list[dict[str, Any]], rows: list[dict[str, Any]], now: datetime) -> Snapshot:
+    facts = [facts_of(each["body"], each["taken_at"]) for each in clusters]
+    records = {row["uid"]: mapping.queued_or_running_of(row) for row in rows}
+    taken_at = {each.cluster.name: each.taken_at for each in facts}
+    released = {
+        row["uid"]
+        for row in rows
+        if not records[row["uid"]].holds_capacity
+        and _is_since(row["updated_at"], taken_at.get(row["cluster"]))
+    }
+    return Snapshot(
+        world=world_of(facts, records.values(), released, now),
+        records=records,
+        rules=facts[0].rules if facts else SchedulingRules(),
+        taken_at=min((each.taken_at for each in facts if each.taken_at), default=None),
+        has_leader=any(each["has_leader"] for each in clusters),
+    )
+
+
+def _is_since(updated_at: datetime, taken_at: datetime | None) -> bool:
+    return taken_at is None or updated_at >= taken_at
+
+
+_RELEASED: Final = (Phase.COMPLETED, Phase.FAILED, Phase.DELETED)
+_READ_ONLY: Final = "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
+_CLUSTERS: Final = "SELECT * FROM scheduling.clusters ORDER BY cluster"
+# AppWrappers that ended before the snapshot hold nothing, and are many.
+_GANGS: Final = (
+    "SELECT * FROM scheduling.gangs WHERE phase <> ALL(%(released)s) OR updated_at >= %(since)s ORDER BY uid"
+)
+_NOW: Final = "SELECT statement_timestamp() AS now"
