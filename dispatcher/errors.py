@@ -4,7 +4,7 @@ DispatcherError
 ├── SettingsError           what the operator configured cannot work
 ├── CommandFailed           what a person asked for on the command line was not done
 │   ├── TryAgain            it may be done in a moment
-│   └── InvalidManifest     a file cannot be read, or an object in it
+│   └── InvalidFile         a file that a command reads is missing or malformed
 ├── StoreError              Postgres
 │   ├── Fenced              this process is no longer the leader: nothing was written
 │   ├── StoreUnavailable    the database did not answer; the outcome of a write is unknown
@@ -55,8 +55,8 @@ class TryAgain(CommandFailed):
     exit_code = 3
 
 
-class InvalidManifest(CommandFailed):
-    """A file with manifests is malformed; the message names the file, the object and the field."""
+class InvalidFile(CommandFailed):
+    """A file that a command reads is missing or malformed; the message names the place."""
 
     exit_code = 2
 

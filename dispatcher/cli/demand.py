@@ -65,7 +65,8 @@ def demand(filename: Files, output: Format = None) -> None:
     cluster is named on stderr: the overhead of a RuntimeClass, the defaults of a LimitRange, the devices of resource
     claims. In JSON cpu is in milli-units, everything else in base units. docs/demand.md has the rules.
     """
-    from dispatcher.cli.manifests import LARGEST_FILE, objects_in
+    from dispatcher.cli.documents import LARGEST_FILE
+    from dispatcher.cli.manifests import objects_in
     from dispatcher.cli.query import note
 
     found = []
@@ -86,7 +87,7 @@ def demand(filename: Files, output: Format = None) -> None:
 def _breakdown(file: str, raw: dict[str, Any]) -> Breakdown:
     from dispatcher.api.spec_errors import SpecError
     from dispatcher.core.kinds.breakdown import breakdown_of
-    from dispatcher.errors import InvalidManifest
+    from dispatcher.errors import InvalidFile
     from dispatcher.text import name_of, one_line
 
     try:
@@ -95,7 +96,7 @@ def _breakdown(file: str, raw: dict[str, Any]) -> Breakdown:
         metadata = raw.get("metadata")
         name = name_of(metadata.get("name")) if isinstance(metadata, dict) else ""
         title = f"{name_of(raw.get('kind')) or 'an object without a kind'}{name and f'/{name}'}"
-        raise InvalidManifest(one_line(f"{file}: {title}: {error}")) from error
+        raise InvalidFile(one_line(f"{file}: {title}: {error}")) from error
 
 
 def _as_value(found: Breakdown) -> dict[str, Any]:

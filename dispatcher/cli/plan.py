@@ -16,8 +16,7 @@ from typing import Annotated, Final
 import typer
 
 from dispatcher.cli.examples import examples
-from dispatcher.errors import CommandFailed
-from dispatcher.text import one_line
+from dispatcher.errors import InvalidFile
 
 commands = typer.Typer()
 
@@ -57,12 +56,6 @@ class Output(StrEnum):
     JSON = "json"
 
 
-class WrongFile(CommandFailed):
-    """The file cannot be read, or is no scenario; the message names the place."""
-
-    exit_code = 2
-
-
 @commands.command("plan", epilog=_HELP_END)
 def plan(
     file: Annotated[
@@ -96,7 +89,7 @@ def plan(
     try:
         world = parse_scenario(_document(file))
     except ScenarioError as error:
-        raise WrongFile(str(error)) from error
+        raise InvalidFile(str(error)) from error
     outcomes = world.plan()
     advice = advise(world, outcomes) if repairs else {}
     if output is Output.JSON:
@@ -107,19 +100,27 @@ def plan(
 
 
 def _document(file: str) -> object:
-    """The document in a file. Raises `WrongFile`."""
+    """The document in a file; raises `InvalidFile`."""
     import yaml  # as in `plan`
 
+    from dispatcher.cli.documents import LARGEST_FILE, documents_in
+
     try:
-        content = sys.stdin.buffer.read() if file == STDIN else Path(file).read_bytes()
-        return yaml.safe_load(content)
+        content = _beginning(file, LARGEST_FILE + 1)
     except OSError as error:
-        raise WrongFile(f"{file}: {error.strerror}") from error
-    except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark
-        place = f"{file}: line {mark.line + 1}, column {mark.column + 1}" if mark else file
-        raise WrongFile(one_line(f"{place}: {error.problem}")) from error
-    except RecursionError as error:
-        raise WrongFile(f"{file}: is nested too deeply") from error
-    except (yaml.YAMLError, ValueError) as error:
-        raise WrongFile(one_line(f"{file}: {error}")) from error
+        raise InvalidFile(f"{file}: {error.strerror}") from error
+    [document] = documents_in(
+        file,
+        content,
+        lambda written: [yaml.safe_load(written)],
+        lambda mark: f"line {mark.line + 1}, column {mark.column + 1}",
+    )
+    return document
+
+
+def _beginning(file: str, most: int) -> bytes:
+    """At most so many bytes of a file, or of stdin; raises `OSError`."""
+    if file == STDIN:
+        return sys.stdin.buffer.read(most)
+    with Path(file).open("rb") as opened:
+        return opened.read(most)

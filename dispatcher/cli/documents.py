@@ -1,0 +1,83 @@
+"""The YAML and JSON documents of one file, read within bounds.
+
+A few aliases can stand for more values than fit in memory: aliases are followed only up to a bound.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Final, TypeAlias
+
+import yaml
+
+from dispatcher.errors import InvalidFile
+from dispatcher.text import one_line
+
+LARGEST_FILE: Final = 16 * 2**20
+"""Bytes of one file; an AppWrapper is at most 256 KiB."""
+MOST_VALUES: Final = 1_000_000
+"""Values of one file, aliases followed."""
+DEEPEST: Final = 200
+"""Levels of objects and lists; a wrapped object may have 100, and Python's recursion ends below 1000."""
+
+Load: TypeAlias = Callable[[bytes], Iterable[object]]
+"""Parses the content of a file; raises `YAMLError` or `ValueError`."""
+Place: TypeAlias = Callable[[yaml.Mark], str]
+"""The words for a place in a file."""
+
+
+def documents_in(name: str, content: bytes, load: Load, place: Place) -> list[object]:
+    """The documents of the file `name`, in their order; raises `InvalidFile` beyond a bound or if `load` raises.
+
+    A reader of a large file can stop after `LARGEST_FILE` + 1 bytes. Values may share parts, as aliases do.
+    """
+    if len(content) > LARGEST_FILE:
+        raise refused(name, f"is larger than {LARGEST_FILE} bytes")
+    budget = _Budget()
+    try:
+        documents = list(load(content))
+        for document in documents:
+            budget.spend(document)
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        raise refused(name, _problem(error, place)) from error
+    return documents
+
+
+def refused(name: str, problem: str) -> InvalidFile:
+    """The error for a problem in the file `name`, in one line."""
+    return InvalidFile(one_line(f"{name}: {problem}"))
+
+
+class _Budget:
+    """Counts the values of a file."""
+
+    def __init__(self) -> None:
+        self._left = MOST_VALUES
+
+    def spend(self, value: object, depth: int = 0) -> None:
+        """Counts a value and everything in it; raises `ValueError` for too many or too deep values."""
+        self._left -= 1
+        if self._left < 0:
+            raise ValueError(f"has more than {MOST_VALUES} values")
+        if depth > DEEPEST:
+            raise ValueError(f"is nested more than {DEEPEST} levels deep")
+        for each in _elements(value):
+            self.spend(each, depth + 1)
+
+
+def _elements(value: object) -> Iterable[object]:
+    match value:
+        case dict():
+            return value.values()
+        case list() | tuple():
+            return value
+    return ()
+
+
+def _problem(error: Exception, place: Place) -> str:
+    match error:
+        case RecursionError():
+            return "is nested too deeply"
+        case yaml.MarkedYAMLError(problem=str(problem), problem_mark=mark) if mark is not None:
+            return f"{place(mark)}: {problem}"
+    return str(error)
