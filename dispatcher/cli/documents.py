@@ -1,6 +1,7 @@
 """The YAML and JSON documents of one file, read within bounds.
 
-A few aliases can stand for more values than fit in memory: aliases are followed only up to a bound.
+A few aliases can stand for more values than fit in memory: aliases are followed only up to a bound, and so are merges
+(`<<: *base`), which the parser carries out.
 """
 
 from __future__ import annotations
@@ -46,6 +47,23 @@ def documents_in(name: str, content: bytes, load: Load, place: Place) -> list[ob
 def refused(name: str, problem: str) -> InvalidFile:
     """The error for a problem in the file `name`, in one line."""
     return InvalidFile(one_line(f"{name}: {problem}"))
+
+
+class BoundedMerges(yaml.constructor.SafeConstructor):
+    """Makes a loader of YAML raise `ValueError` beyond `MOST_VALUES` keys, with merged keys counted again."""
+
+    _keys = 0
+
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Merges keys into an object; PyYAML calls this for each object, and for each that is merged into it."""
+        super().flatten_mapping(node)
+        self._keys += len(node.value)
+        if self._keys > MOST_VALUES:
+            raise ValueError(f"has more than {MOST_VALUES} values")
+
+
+class Loader(BoundedMerges, yaml.SafeLoader):
+    """PyYAML's safe loader with bounded merges."""
 
 
 class _Budget:

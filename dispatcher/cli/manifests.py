@@ -11,13 +11,13 @@ from typing import Any
 
 import yaml
 
-from dispatcher.cli.documents import documents_in, refused
+from dispatcher.cli.documents import BoundedMerges, documents_in, refused
 from dispatcher.errors import InvalidFile
 
 Json = dict[str, Any]
 
 
-class _Loader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  # type: ignore[misc]
+class _Loader(BoundedMerges, yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  # type: ignore[misc]
     """YAML without dates, which are no JSON."""
 
 

@@ -12,6 +12,10 @@ ALIASES = "a: &a [x]\n" + "".join(
     for before, after in zip("abcdefgh", "bcdefghi", strict=True)
 )
 PAIRS = ALIASES.replace("*", "k: *").replace("[k", "!!pairs [k")
+MERGES = "a: &a {k: v}\n" + "".join(
+    f"{after}: &{after} {{<<: [{', '.join([f'*{before}'] * 10)}]}}\n"
+    for before, after in zip("abcdefgh", "bcdefghi", strict=True)
+)
 TOO_MANY = "has more than 1000000 values"
 TOO_DEEP = "is nested more than 200 levels deep"
 
@@ -21,6 +25,7 @@ TOO_DEEP = "is nested more than 200 levels deep"
     [
         pytest.param(ALIASES, TOO_MANY, id="aliases"),
         pytest.param(PAIRS, TOO_MANY, id="aliases-in-pairs"),
+        pytest.param(MERGES, TOO_MANY, id="merges"),
         pytest.param("&a [*a]", TOO_DEEP, id="alias-of-itself"),
         pytest.param("a: &a {b: *a}", TOO_DEEP, id="alias-of-itself-in-an-object"),
         pytest.param("[" * 202 + "]" * 202, TOO_DEEP, id="deep"),
