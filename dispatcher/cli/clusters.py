@@ -7,8 +7,6 @@ subcommand the database describes the clusters, and nothing is imported that onl
 from __future__ import annotations
 
 import asyncio
-import shutil
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,7 +38,7 @@ from dispatcher.cli.options import (
     SecretName,
     Yes,
 )
-from dispatcher.cli.output import Shape
+from dispatcher.cli.output import Shape, terminal_width
 from dispatcher.cli.query import (
     NO_DATABASE,
     DatabaseUrlIfAny,
@@ -270,8 +268,7 @@ def _shown(listed: Json, output: Output | None) -> str:
             return as_json(listed)
         case Output.WIDE:
             return as_wide_table(listed["items"], datetime.now(UTC))
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-    return as_table(listed["items"], datetime.now(UTC), width)
+    return as_table(listed["items"], datetime.now(UTC), terminal_width())
 
 
 def _change(name: str, hub_kubeconfig: str, spec: Json) -> None:

@@ -5,14 +5,14 @@ Neither a cluster nor the database is asked. All files are read before anything 
 
 from __future__ import annotations
 
-import shutil
-import sys
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from dispatcher.cli.examples import examples
 from dispatcher.cli.options import Format, Output
+from dispatcher.cli.output import dumped, terminal_width
+from dispatcher.cli.query import note
 from dispatcher.cli.tables import table
 
 if TYPE_CHECKING:
@@ -67,15 +67,12 @@ def demand(filename: Files, output: Format = None) -> None:
     """
     from dispatcher.cli.documents import LARGEST_FILE
     from dispatcher.cli.manifests import objects_in
-    from dispatcher.cli.query import note
 
     found = []
     for file in filename:
         name = getattr(file, "name", "<stdin>")
         found += [_breakdown(name, raw) for raw in objects_in(name, file.read(LARGEST_FILE + 1))]
     if output is Output.JSON:
-        from dispatcher.cli.output import dumped
-
         typer.echo(dumped([_as_value(each) for each in found]))
         return
     typer.echo(_as_table(found, is_wide=output is Output.WIDE))
@@ -127,8 +124,7 @@ def _pod_set_as_value(pod_set: PodSet) -> dict[str, Any]:
 def _as_table(found: list[Breakdown], *, is_wide: bool) -> str:
     columns = len(_HEADINGS) if is_wide else len(_HEADINGS) - 1
     rows = [row[:columns] for each in found for row in _rows(each)]
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() and not is_wide else None
-    return table(_HEADINGS[:columns], rows, width)
+    return table(_HEADINGS[:columns], rows, None if is_wide else terminal_width())
 
 
 def _rows(found: Breakdown) -> list[tuple[str, ...]]:

@@ -15,7 +15,18 @@ import typer
 
 from dispatcher.cli.describe import as_text, as_value
 from dispatcher.cli.durations import duration
-from dispatcher.cli.output import Shape, as_asked, as_csv, dumped, how_long, known, named, plain, text
+from dispatcher.cli.output import (
+    Shape,
+    as_asked,
+    as_csv,
+    dumped,
+    how_long,
+    known,
+    named,
+    plain,
+    terminal_width,
+    text,
+)
 from dispatcher.cli.query import (
     DatabaseUrl,
     Namespace,
@@ -33,7 +44,6 @@ from dispatcher.cli.query import (
     patience,
     show_report,
     since_until,
-    terminal_width,
 )
 from dispatcher.cli.watching import EVERY, Every, Watch, watch
 from dispatcher.core.model.record import Phase

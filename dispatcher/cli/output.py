@@ -9,6 +9,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
@@ -87,6 +89,11 @@ def as_csv(report: Report) -> str:
 def dumped(shown: object) -> str:
     """JSON for people and programs."""
     return json.dumps(shown, indent=2, allow_nan=False)
+
+
+def terminal_width() -> int | None:
+    """The columns of the terminal; None if stdout is none."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def text(found: object) -> str:

@@ -6,8 +6,6 @@ place.
 
 from __future__ import annotations
 
-import json
-import shutil
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -16,6 +14,7 @@ from typing import Annotated, Final
 import typer
 
 from dispatcher.cli.examples import examples
+from dispatcher.cli.output import dumped, terminal_width
 from dispatcher.errors import InvalidFile
 
 commands = typer.Typer()
@@ -93,10 +92,9 @@ def plan(
     outcomes = world.plan()
     advice = advise(world, outcomes) if repairs else {}
     if output is Output.JSON:
-        print(json.dumps(as_document(outcomes, advice), indent=2))
+        print(dumped(as_document(outcomes, advice)))
     else:
-        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        print(as_text(outcomes, advice, width))
+        print(as_text(outcomes, advice, terminal_width()))
 
 
 def _document(file: str) -> object:

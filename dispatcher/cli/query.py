@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ import typer
 from dispatcher.api.spec_errors import one_line
 from dispatcher.cli.durations import NotWritten, duration, moment
 from dispatcher.cli.examples import examples
-from dispatcher.cli.output import Column, Shape, as_csv, as_json, as_table
+from dispatcher.cli.output import Column, Shape, as_csv, as_json, as_table, terminal_width
 from dispatcher.errors import CommandFailed, SettingsError, StoreUnavailable, TryAgain
 from dispatcher.store.reports import Report, Reports, Window, reports
 from dispatcher.store.tls import check_verified
@@ -235,11 +234,6 @@ def laid_out(
 def note(sentence: str) -> None:
     """Print a sentence on stderr."""
     typer.echo(one_line(sentence), err=True)
-
-
-def terminal_width() -> int | None:
-    """Return the columns of the terminal; None if stdout is none."""
-    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
 
 
 def _harmless(written: str) -> str:
