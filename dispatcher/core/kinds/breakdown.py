@@ -13,7 +13,7 @@ from dispatcher.api.appwrapper import AppWrapperSpec, WrappedObject, parse_spec
 from dispatcher.api.names import APPWRAPPER_KIND, PLURALS
 from dispatcher.api.spec_errors import SpecError, quoted
 from dispatcher.api.validation import check_template
-from dispatcher.core.kinds.demand import Part, charge_of, parts_of
+from dispatcher.core.kinds.demand import Part, charge_of
 from dispatcher.core.kinds.fields import Field, TemplateError
 from dispatcher.core.kinds.registry import KINDS
 from dispatcher.core.kinds.uncounted import unknowns
@@ -65,8 +65,8 @@ def breakdown_of(raw: Mapping[str, Any]) -> Breakdown:
 def _of_appwrapper(raw: Mapping[str, Any]) -> Breakdown:
     name = _name(_object(raw, "metadata"))
     spec = parse_spec(_object(raw, "spec"), namespace=_namespace(raw, _OF_APPWRAPPERS))
-    parts, charge = parts_of(spec), charge_of(spec)
-    wrapped_parts = list(zip(spec.wrapped, parts, strict=True))
+    charge = charge_of(spec)
+    wrapped_parts = list(zip(spec.wrapped, charge.parts, strict=True))
     return Breakdown(
         APPWRAPPER_KIND,
         name,
@@ -93,7 +93,7 @@ def _of_single(raw: Mapping[str, Any]) -> Breakdown:
         raise SpecError("kind", f"{_UNKNOWN} {quoted(single.kind)}", _DECLARE)
     spec = AppWrapperSpec((single,))
     try:
-        (part,), charge = parts_of(spec), charge_of(spec)
+        charge = charge_of(spec)
     except SpecError as error:
         path = error.path.removeprefix(f"{spec.template_path_of(single)}.")
         raise SpecError(path, error.problem, "Correct the template") from error
@@ -103,7 +103,7 @@ def _of_single(raw: Mapping[str, Any]) -> Breakdown:
         charge.gang.pod_sets,
         charge.gang.demand,
         warnings=(f"it {_IS_SUSPENDED}",) if _is_suspended(single) else (),
-        unknown=tuple(_unknowns(part)),
+        unknown=tuple(each for part in charge.parts for each in _unknowns(part)),
     )
 
 

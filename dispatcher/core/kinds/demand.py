@@ -13,7 +13,7 @@ unknown kinds need them, and for known kinds they must agree with the derived po
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
 
@@ -51,14 +51,6 @@ class Rule(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Charge:
-    """The gang as it is charged, and a sentence for each declaration that differs from its template."""
-
-    gang: Gang
-    warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class Part:
     """The part of one wrapped object in a gang; `claimed` is its declared total, charged or not.
 
@@ -71,6 +63,18 @@ class Part:
     templates: tuple[Field, ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Charge:
+    """The gang as it is charged, and a sentence for each declaration that differs from its template.
+
+    `parts` has the part of each wrapped object, in their order.
+    """
+
+    gang: Gang
+    warnings: tuple[str, ...] = ()
+    parts: tuple[Part, ...] = field(default=(), compare=False)
+
+
 def gang_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER) -> Gang:
     """The gang of an AppWrapper; raises `DemandError`, and nothing else, if its demand cannot be derived."""
     return charge_of(spec, rule).gang
@@ -78,7 +82,7 @@ def gang_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER) -> Gang:
 
 def charge_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER) -> Charge:
     """The charge of a gang by `rule`; raises `DemandError` if the demand cannot be derived."""
-    parts = parts_of(spec, rule)
+    parts = tuple(_part(wrapped, spec, rule) for wrapped in spec.wrapped)
     gangs = [part.gang for part in parts]
     demand = _total((gang.demand, 1) for gang in gangs)
     pods = spec.min_available or sum(gang.pods for gang in gangs)
@@ -89,7 +93,7 @@ def charge_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER) -> Charge:
         for pod_set in _pod_sets(wrapped, part, spec, rule)
     ]
     gang = Gang(demand, pods, tuple(pod_sets))
-    return Charge(gang, tuple(part.warning for part in parts if part.warning))
+    return Charge(gang, tuple(part.warning for part in parts if part.warning), parts)
 
 
 def _pod_sets(wrapped: WrappedObject, part: Part, spec: AppWrapperSpec, rule: Rule) -> list[PodSet]:
@@ -115,11 +119,6 @@ def _device_claims(wrapped: WrappedObject, part: Part) -> tuple[str, ...]:
     if kind is None:
         return device_claims_anywhere(Field(wrapped.template))
     return tuple(path for template in templates for path in device_claims(template))
-
-
-def parts_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER) -> tuple[Part, ...]:
-    """The part of each wrapped object, in their order; raises `DemandError` as `charge_of` does."""
-    return tuple(_part(wrapped, spec, rule) for wrapped in spec.wrapped)
 
 
 def pods_by_item(spec: AppWrapperSpec) -> tuple[int, ...]:
