@@ -45,7 +45,7 @@ _OF_ONE_TEMPLATE: Final = frozenset({"pod-template-hash", "controller-revision-h
 
 
 @dataclass(frozen=True, slots=True)
-class Placement:
+class PodConstraints:
     """The fields of a `PodSet` that say on which nodes its pods may be; equal requirements are equal values."""
 
     nodes: NodeRequirements = ANY_NODE
@@ -53,8 +53,10 @@ class Placement:
     together: tuple[str, ...] = ()
 
 
-def placement_of(template: Field, wrapped: Field, added_labels: Callable[[], Mapping[str, str]]) -> Placement:
-    """Read the placement of a pod template in a wrapped object; raises `TemplateError` if a field is malformed.
+def constraints_of(
+    template: Field, wrapped: Field, added_labels: Callable[[], Mapping[str, str]]
+) -> PodConstraints:
+    """Read the constraints of a pod template in a wrapped object; raises `TemplateError` if a field is malformed.
 
     `added_labels` returns the labels that an operator adds to those of the template, in place of the author's. It is
     called only for a template with terms about pods.
@@ -62,12 +64,12 @@ def placement_of(template: Field, wrapped: Field, added_labels: Callable[[], Map
     spec = template.at("spec")
     affinity = spec.child("affinity")
     if affinity.value is None:  # as in most templates
-        return Placement(NodeRequirements(_selector(spec.child("nodeSelector"))))
+        return PodConstraints(NodeRequirements(_selector(spec.child("nodeSelector"))))
     apart, together = affinity.at(f"podAntiAffinity.{_REQUIRED}"), affinity.at(f"podAffinity.{_REQUIRED}")
     about_pods = apart.entries(MOST_TERMS) or together.entries(MOST_TERMS)
     labels = {**_labels(template.at("metadata.labels")), **added_labels()} if about_pods else {}
     pods = _Pods(labels, wrapped)
-    return Placement(
+    return PodConstraints(
         nodes=NodeRequirements(
             _selector(spec.at("nodeSelector")), _node_terms(affinity.at(f"nodeAffinity.{_REQUIRED}"))
         ),

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
-from dispatcher.core.kinds.affinity import placement_of
+from dispatcher.core.kinds.affinity import constraints_of
 from dispatcher.core.kinds.fields import LARGEST_COUNT, ConstraintError, Field, TemplateError, template_at
 from dispatcher.core.kinds.pod_requests import PodSpecError, pod_requests
 from dispatcher.core.model.gang import PodSet
@@ -153,16 +153,16 @@ def _shape(
     except PodSpecError as error:
         raise TemplateError(pod_spec.path, str(error)) from error
     try:
-        placement = placement_of(template, root, added_labels)
+        constraints = constraints_of(template, root, added_labels)
     except TemplateError as error:
         raise ConstraintError(error.path, error.problem) from error
     return PodSet(
         count,
         requests,
         _tolerations(pod_spec),
-        nodes=placement.nodes,
-        apart=placement.apart,
-        together=placement.together,
+        nodes=constraints.nodes,
+        apart=constraints.apart,
+        together=constraints.together,
         path=template.path,
     )
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from dispatcher.core.kinds.affinity import MOST_CONDITIONS, MOST_TERMS, MOST_VALUES, Placement
+from dispatcher.core.kinds.affinity import MOST_CONDITIONS, MOST_TERMS, MOST_VALUES, PodConstraints
 from dispatcher.core.kinds.fields import TemplateError
 from dispatcher.core.kinds.podsets import pod_set_at, pods_of
 from dispatcher.core.kinds.registry import KINDS
@@ -39,9 +39,9 @@ def pod_set(pod_template: Mapping[str, Any], namespace: str | None = None) -> Po
     return found
 
 
-def placement(pod_template: Mapping[str, Any], namespace: str | None = None) -> Placement:
+def constraints(pod_template: Mapping[str, Any], namespace: str | None = None) -> PodConstraints:
     found = pod_set(pod_template, namespace)
-    return Placement(found.nodes, found.apart, found.together)
+    return PodConstraints(found.nodes, found.apart, found.together)
 
 
 def on_nodes(*terms: object) -> dict[str, Any]:
@@ -69,13 +69,13 @@ OWN = {"app": "train", "role": "worker"}
 
 
 def test_template_without_constraints_may_be_anywhere() -> None:
-    assert placement(template()) == Placement()
+    assert constraints(template()) == PodConstraints()
     empty: dict[str, Any] = {
         "nodeAffinity": None,
         "podAffinity": {REQUIRED: None},
         "podAntiAffinity": {REQUIRED: []},
     }
-    assert placement(template(nodeSelector={}, affinity=empty)) == Placement()
+    assert constraints(template(nodeSelector={}, affinity=empty)) == PodConstraints()
 
 
 def test_node_selector_and_required_node_affinity_are_read() -> None:
@@ -87,7 +87,7 @@ def test_node_selector_and_required_node_affinity_are_read() -> None:
         ),
         names("NotIn", "n7"),
     )
-    found = placement(template(nodeSelector={"zone": "west", "disk": "ssd"}, affinity=affinity))
+    found = constraints(template(nodeSelector={"zone": "west", "disk": "ssd"}, affinity=affinity))
     assert found.nodes == NodeRequirements(
         selector=(("disk", "ssd"), ("zone", "west")),
         terms=(
@@ -105,11 +105,11 @@ def test_node_selector_and_required_node_affinity_are_read() -> None:
 
 def test_preferred_terms_are_not_read() -> None:
     affinity = {kind: {PREFERRED: 7} for kind in ("nodeAffinity", "podAffinity", "podAntiAffinity")}
-    assert placement(template(affinity=affinity)) == Placement()
+    assert constraints(template(affinity=affinity)) == PodConstraints()
 
 
 def test_term_without_conditions_is_kept_because_it_matches_no_node() -> None:
-    assert placement(template(affinity=on_nodes({}))).nodes == NodeRequirements(terms=(NodeTerm(),))
+    assert constraints(template(affinity=on_nodes({}))).nodes == NodeRequirements(terms=(NodeTerm(),))
 
 
 def test_order_and_repetition_make_no_other_gang() -> None:
@@ -184,18 +184,18 @@ def test_pods_are_apart_or_together_where_a_term_selects_themselves(
     written = {"topologyKey": HOSTNAME, **term}
     apart = template(OWN, affinity=anti(**written))
     together = template(OWN, affinity={"podAffinity": {REQUIRED: [written]}})
-    assert placement(apart, "mine") == Placement(apart=keys)
-    assert placement(together, "mine") == Placement(together=keys)
+    assert constraints(apart, "mine") == PodConstraints(apart=keys)
+    assert constraints(together, "mine") == PodConstraints(together=keys)
 
 
 def test_named_namespaces_are_others_if_the_object_does_not_say_its_own() -> None:
     affinity = anti(topologyKey=HOSTNAME, labelSelector={}, namespaces=["mine"])
-    assert placement(template(OWN, affinity=affinity)) == Placement()
+    assert constraints(template(OWN, affinity=affinity)) == PodConstraints()
 
 
 def test_topologies_are_sorted_and_named_once() -> None:
     terms = [{"topologyKey": key, "labelSelector": {}} for key in (ZONE, HOSTNAME, ZONE)]
-    assert placement(template(affinity={"podAntiAffinity": {REQUIRED: terms}})).apart == (HOSTNAME, ZONE)
+    assert constraints(template(affinity={"podAntiAffinity": {REQUIRED: terms}})).apart == (HOSTNAME, ZONE)
 
 
 def spread_by(key: str, value: str) -> dict[str, Any]:
@@ -488,6 +488,6 @@ def test_comparison_needs_one_whole_number(operator: str, values: list[str]) -> 
 
 
 def test_labels_of_a_template_matter_only_to_terms_about_pods() -> None:
-    assert placement(template("none", nodeSelector={"a": "b"})).nodes == NodeRequirements((("a", "b"),))
+    assert constraints(template("none", nodeSelector={"a": "b"})).nodes == NodeRequirements((("a", "b"),))
     with pytest.raises(TemplateError, match=r"spec.template.metadata.labels: must be an object"):
         pod_set(template("none", affinity=anti(topologyKey="a", labelSelector={})))
