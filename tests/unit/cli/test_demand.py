@@ -1,4 +1,4 @@
-"""`dispatcher demand`: totals of KubeRay's samples, the form of its output, and how it refuses a file."""
+"""`dispatcher demand`: totals, the form of its output, and how it refuses a file."""
 
 from __future__ import annotations
 
@@ -12,9 +12,18 @@ from typer.testing import CliRunner
 
 from dispatcher.__main__ import plugin
 from tests.commands import Ran, Run, runner
+from tests.unit.core.kinds.ray import (
+    HEAD,
+    WORKER,
+    cluster,
+    group,
+    ray_cluster,
+    ray_job,
+    ray_service,
+    template,
+)
 
 GIB = 2**30
-MIB = 2**20
 
 Json = dict[str, Any]
 
@@ -30,35 +39,8 @@ def _no_database(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("DISPATCHER_DATABASE_URL", raising=False)
 
 
-def template(*requests: Json, **spec: object) -> Json:
-    containers = [
-        {"name": f"c{index}", "resources": {"requests": each}} for index, each in enumerate(requests)
-    ]
-    return {"spec": {"containers": containers, **spec}}
-
-
-def group(requests: Json, **fields: object) -> Json:
-    return {"groupName": "small", "template": template(requests), **fields}
-
-
-def cluster(head: Json, *groups: Json, **fields: object) -> Json:
-    return {"headGroupSpec": {"template": head}, "workerGroupSpecs": list(groups), **fields}
-
-
 def obj(api_version: str, kind: str, spec: object, name: str = "x", **metadata: object) -> Json:
     return {"apiVersion": api_version, "kind": kind, "metadata": {"name": name, **metadata}, "spec": spec}
-
-
-def ray_cluster(head: Json, *groups: Json, **fields: object) -> Json:
-    return obj("ray.io/v1", "RayCluster", cluster(head, *groups, **fields))
-
-
-def ray_job(ray_cluster_spec: Json, **fields: object) -> Json:
-    return obj("ray.io/v1", "RayJob", {"rayClusterSpec": ray_cluster_spec, **fields})
-
-
-def ray_service(config: Json) -> Json:
-    return obj("ray.io/v1", "RayService", {"rayClusterConfig": config})
 
 
 def job(name: str = "train", requests: Json | None = None, **spec: object) -> Json:
@@ -81,8 +63,6 @@ async def shown(demand: Run, *documents: object) -> Any:  # noqa: ANN401  # JSON
     return json.loads(ran.out)
 
 
-HEAD = template({"cpu": 1, "memory": "2Gi"})
-WORKER = {"cpu": 1, "memory": "1Gi"}
 TPU_HEAD = template({"cpu": "8", "ephemeral-storage": "10Gi", "memory": "40G"})
 TPU = {"cpu": "1", "ephemeral-storage": "10Gi", "google.com/tpu": "4", "memory": "40G"}
 
@@ -90,30 +70,6 @@ TPU = {"cpu": "1", "ephemeral-storage": "10Gi", "google.com/tpu": "4", "memory":
 @pytest.mark.parametrize(
     ("wrapped", "pods", "requests"),
     [
-        pytest.param(
-            ray_cluster(template({"cpu": 1, "memory": "5Gi"}), group(WORKER, replicas=1, minReplicas=1)),
-            2,
-            {"cpu": 2000, "memory": 6442450944},
-            id="ray-cluster.sample",
-        ),
-        pytest.param(
-            ray_cluster(HEAD, group(WORKER, replicas=0, maxReplicas=10), enableInTreeAutoscaling=True),
-            1,
-            {"cpu": 1500, "memory": 2684354560},
-            id="ray-cluster.autoscaler",
-        ),
-        pytest.param(
-            ray_cluster(template({"cpu": 1, "memory": "2Gi"}, {"cpu": "100m", "memory": "128Mi"})),
-            1,
-            {"cpu": 1100, "memory": 2281701376},
-            id="ray-cluster.fluentbit",
-        ),
-        pytest.param(
-            ray_cluster(HEAD, group(WORKER, replicas=1, minReplicas=0, maxReplicas=10)),
-            2,
-            {"cpu": 2000, "memory": 3221225472},
-            id="ray-cluster.overwrite-command",
-        ),
         pytest.param(
             ray_cluster(TPU_HEAD, group(TPU, replicas=1, minReplicas=1, maxReplicas=1, numOfHosts=2)),
             3,
@@ -127,23 +83,6 @@ TPU = {"cpu": "1", "ephemeral-storage": "10Gi", "google.com/tpu": "4", "memory":
             id="ray-job.sample",
         ),
         pytest.param(
-            ray_job(cluster(HEAD, group(WORKER, replicas=1)), submissionMode="InteractiveMode"),
-            2,
-            {"cpu": 2000, "memory": 3221225472},
-            id="ray-job.interactive-mode",
-        ),
-        pytest.param(
-            ray_job(
-                cluster(
-                    template({"cpu": 1, "memory": "4Gi"}),
-                    group({"cpu": 3, "memory": "4Gi"}, replicas=2, minReplicas=1, maxReplicas=5),
-                )
-            ),
-            4,
-            {"cpu": 7500, "memory": 13094617088},
-            id="ray-job.pytorch-mnist",
-        ),
-        pytest.param(
             ray_service(
                 cluster(
                     template({"cpu": 2, "memory": "32Gi"}),
@@ -153,48 +92,6 @@ TPU = {"cpu": "1", "ephemeral-storage": "10Gi", "google.com/tpu": "4", "memory":
             3,
             {"cpu": 50000, "memory": 1108101562368, "nvidia.com/gpu": 16},
             id="ray-service.deepseek",
-        ),
-        pytest.param(
-            ray_service(
-                cluster(HEAD, group(WORKER, minReplicas=0, maxReplicas=4), enableInTreeAutoscaling=True)
-            ),
-            1,
-            {"cpu": 1500, "memory": 2684354560},
-            id="ray-service.incremental-upgrade",
-        ),
-        pytest.param(
-            ray_cluster(HEAD, group(WORKER, replicas=7, maxReplicas=2, numOfHosts=3)),
-            7,
-            {"cpu": 7000, "memory": 8 * GIB},
-            id="replicas-between-the-bounds-times-hosts",
-        ),
-        pytest.param(
-            ray_cluster(
-                HEAD,
-                enableInTreeAutoscaling=True,
-                autoscalerOptions={"resources": {"requests": {"cpu": "100m"}}},
-            ),
-            1,
-            {"cpu": 1100, "memory": 2 * GIB},
-            id="resources-of-the-autoscaler-replaced",
-        ),
-        pytest.param(
-            ray_job(cluster(HEAD), submissionMode="SidecarMode"),
-            1,
-            {"cpu": 1500, "memory": 2 * GIB + 200 * MIB},
-            id="submitter-in-the-head",
-        ),
-        pytest.param(
-            ray_job(cluster(HEAD), submitterPodTemplate=template({"cpu": 2})),
-            2,
-            {"cpu": 3000, "memory": 2 * GIB},
-            id="submitter-of-the-author",
-        ),
-        pytest.param(
-            ray_cluster(HEAD, gcsFaultToleranceOptions={"redisAddress": "redis:6379"}),
-            1,
-            {"cpu": 1000, "memory": 2 * GIB},
-            id="redis-cleanup-starts-when-the-cluster-is-gone",
         ),
     ],
 )

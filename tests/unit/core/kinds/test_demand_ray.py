@@ -11,34 +11,13 @@ from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, WrappedObj
 from dispatcher.core.kinds.demand import DemandError, gang_of
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.resources import Resources
+from tests.unit.core.kinds.ray import HEAD, WORKER, group, ray_cluster, template
 
 GIB = 2**30
 
 
-def template(*containers: Mapping[str, object], limits: Mapping[str, object] | None = None) -> dict[str, Any]:
-    resources = [{"requests": requests, "limits": limits or requests} for requests in containers]
-    return {"spec": {"containers": [{"name": f"c{i}", "resources": own} for i, own in enumerate(resources)]}}
-
-
-def group(worker: Mapping[str, object], **fields: object) -> dict[str, Any]:
-    return {"groupName": "workers", "template": template(worker), **fields}
-
-
-def ray_cluster(head: Mapping[str, Any], *groups: Mapping[str, Any], **spec: object) -> dict[str, Any]:
-    return {
-        "apiVersion": "ray.io/v1",
-        "kind": "RayCluster",
-        "metadata": {"name": "ray"},
-        "spec": {"headGroupSpec": {"template": head}, "workerGroupSpecs": list(groups), **spec},
-    }
-
-
 def appwrapper(wrapped: Mapping[str, Any], *declared: DeclaredPodSet) -> AppWrapperSpec:
     return AppWrapperSpec((WrappedObject(0, wrapped, declared or None),))
-
-
-HEAD = template({"cpu": 1, "memory": "2Gi"})
-WORKER = {"cpu": 1, "memory": "1Gi"}
 
 
 @pytest.mark.parametrize(
@@ -108,6 +87,7 @@ def test_ray_cluster_asks_for_the_pods_that_kuberay_makes(
         pytest.param({"replicas": 5, "maxReplicas": 0}, 0, id="maximum-of-none"),
         pytest.param({"minReplicas": 3, "maxReplicas": 2}, 2, id="maximum-goes-before-the-minimum"),
         pytest.param({"replicas": 2, "numOfHosts": 4}, 8, id="slices-of-several-hosts"),
+        pytest.param({"replicas": 7, "maxReplicas": 2, "numOfHosts": 3}, 6, id="slices-cut-to-the-maximum"),
         pytest.param({"replicas": 2, "numOfHosts": None}, 2, id="null-hosts"),
         pytest.param({"replicas": 2, "suspend": True}, 0, id="suspended-group"),
     ],
@@ -143,6 +123,12 @@ def test_autoscaler_without_resources_of_its_own_has_the_default_ones() -> None:
 def test_autoscaler_options_cost_nothing_while_the_autoscaler_is_off() -> None:
     cluster = ray_cluster(HEAD, autoscalerOptions={"resources": {"requests": {"cpu": 2}}})
     assert gang_of(appwrapper(cluster)).demand == Resources({"cpu": 1000, "memory": 2 * GIB})
+
+
+def test_redis_cleanup_costs_nothing_because_it_starts_when_the_cluster_is_gone() -> None:
+    cluster = ray_cluster(HEAD, gcsFaultToleranceOptions={"redisAddress": "redis:6379"})
+    head = Resources({"cpu": 1000, "memory": 2 * GIB})
+    assert gang_of(appwrapper(cluster)) == Gang(head, 1, (PodSet(1, head),))
 
 
 def test_init_container_of_kuberay_runs_beside_restartable_ones() -> None:

@@ -11,44 +11,15 @@ from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, WrappedObj
 from dispatcher.core.kinds.demand import DemandError, gang_of
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.resources import Resources
+from tests.unit.core.kinds.ray import HEAD, WORKER, cluster, group, ray_job, ray_service, template
 
 GIB, MIB = 2**30, 2**20
-
-
-def template(*containers: Mapping[str, object]) -> dict[str, Any]:
-    named = [{"name": f"c{i}", "resources": {"requests": own}} for i, own in enumerate(containers)]
-    return {"spec": {"containers": named}}
-
-
-def group(worker: Mapping[str, object], **fields: object) -> dict[str, Any]:
-    return {"groupName": "workers", "template": template(worker), **fields}
-
-
-def cluster(head: Mapping[str, Any], *groups: Mapping[str, Any], **spec: object) -> dict[str, Any]:
-    return {"headGroupSpec": {"template": head}, "workerGroupSpecs": list(groups), **spec}
-
-
-def ray_job(ray_cluster: Mapping[str, Any] | None = None, **spec: object) -> dict[str, Any]:
-    own = {"rayClusterSpec": ray_cluster} if ray_cluster is not None else {}
-    return {
-        "apiVersion": "ray.io/v1",
-        "kind": "RayJob",
-        "metadata": {"name": "x"},
-        "spec": {**own, **spec},
-    }
-
-
-def ray_service(config: Mapping[str, Any]) -> dict[str, Any]:
-    spec = {"rayClusterConfig": config, "serveConfigV2": "applications: []"}
-    return {"apiVersion": "ray.io/v1", "kind": "RayService", "metadata": {"name": "x"}, "spec": spec}
 
 
 def gang(wrapped: Mapping[str, Any], *declared: DeclaredPodSet) -> Gang:
     return gang_of(AppWrapperSpec((WrappedObject(0, wrapped, declared or None),)))
 
 
-HEAD = template({"cpu": 1, "memory": "2Gi"})
-WORKER = {"cpu": 1, "memory": "1Gi"}
 HEAD_POD = PodSet(1, Resources({"cpu": 1000, "memory": 2 * GIB}))
 WORKER_POD = PodSet(1, Resources({"cpu": 1000, "memory": GIB}))
 SUBMITTER_POD = PodSet(1, Resources({"cpu": 500, "memory": 200 * MIB}))
