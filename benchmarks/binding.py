@@ -1,4 +1,4 @@
-"""`python -m benchmarks.binding`: whether kube-scheduler binds every pod of every dispatched gang."""
+"""`python -m benchmarks.binding`: counts the dispatched gangs whose pods kube-scheduler does not all bind."""
 
 from __future__ import annotations
 
@@ -21,26 +21,28 @@ WITHOUT_HINTS: Final = Setting("node, no hints", "node", has_hints=False)
 BY_SUMS: Final = Setting("aggregate", "aggregate")
 
 ABOUT = """\
-Counts the gangs of which kube-scheduler leaves a pod Pending, on a real control plane that is kept full.
+Counts the dispatched gangs with a pod that kube-scheduler leaves Pending. The control plane is real, and the
+queue keeps its nodes full.
 
 The nodes have 1 to 8 GPUs of three models, different CPUs and memory, and some are tainted. A gang has 1 to 3 pod
 sets of different shapes, wrapped as Jobs or as pods, some with a nodeSelector or a toleration. All gangs are
 submitted at once. A gang is deleted some seconds after all of its pods are bound; until then its pods run. A gang that
 does not start within 30 s is requeued by the dispatcher.
 
-Every setting gets a fresh control plane with the same nodes and the same gangs. Pods pending for longer than the
-settling time count: kube-scheduler tries a pod again after 1 to 2 s, and may see an end later than the dispatcher.
+Every setting gets a fresh control plane with the same nodes and the same gangs. A pod counts if it is pending for
+longer than the settling time: kube-scheduler retries a pod after 1 to 2 s, and may learn later than the dispatcher
+that a pod has ended.
 
-  node            The dispatcher gives every pod a node; pods prefer the nodes of their places.
-  node, no hints  The same; pods prefer no nodes (by a patch of the dispatcher's process).
-  aggregate       The dispatcher compares sums over the nodes.
+  node            The dispatcher assigns every pod a node, and pods prefer their assigned nodes.
+  node, no hints  As above, but pods prefer no nodes (the dispatcher's process is patched).
+  aggregate       The dispatcher compares the demand of a gang with sums over the nodes.
 """
 
 EXAMPLES = """\
 examples:
   python -m benchmarks.binding                                         about 25 minutes
   python -m benchmarks.binding --gangs 60 --fit node --hints on
-  python -m benchmarks.binding --seed 2 --output out.json              also the state around each pending pod
+  python -m benchmarks.binding --seed 2 --output out.json              also describes stuck gangs
 """
 
 
@@ -71,15 +73,23 @@ def parser() -> argparse.ArgumentParser:
     )
     top.add_argument("--gangs", type=at_least_one, default=300, metavar="N", help="default: %(default)s")
     top.add_argument("--nodes", type=at_least_one, default=40, metavar="N", help="default: %(default)s")
-    top.add_argument("--seed", type=int, default=1, help="of nodes and gangs (default: %(default)s)")
+    top.add_argument(
+        "--seed", type=int, default=1, help="seed of the random nodes and gangs (default: %(default)s)"
+    )
     top.add_argument("--fit", choices=("node", "aggregate", "both"), default="both", help="default: both")
     top.add_argument(
-        "--hints", choices=("on", "off", "both"), default="both", help="with node; default: both"
+        "--hints",
+        choices=("on", "off", "both"),
+        default="both",
+        help="with --fit node: preference of pods for their nodes (default: both)",
     )
     top.add_argument(
-        "--settling", type=float, default=5.0, help="seconds a pod may be pending (default: %(default)s)"
+        "--settling",
+        type=float,
+        default=5.0,
+        help="seconds for which a pod may be pending (default: %(default)s)",
     )
-    top.add_argument("--output", metavar="FILE.json", help="write every figure there as JSON")
+    top.add_argument("--output", metavar="FILE.json", help="write every figure to this file as JSON")
     return top
 
 

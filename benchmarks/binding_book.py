@@ -1,8 +1,8 @@
-"""Counts what becomes of the pods of dispatched gangs, from the events of a watch; reads no clock.
+"""Counts bound, pending and ended pods of dispatched gangs from the events of a watch. The caller gives the times.
 
 A dispatch is an attempt of a gang with at least one pod. A pod is pending from the first time that its condition
-PodScheduled is False with reason Unschedulable, until it is bound or gone. A pod that the scheduler has not tried yet
-is not pending: a busy machine delays it.
+PodScheduled is False with reason Unschedulable, until the pod is bound or gone. A pod that kube-scheduler has not tried
+yet does not count as pending, because a busy machine delays the first try.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dispatcher.api.names import ATTEMPT_LABEL, ITEM_LABEL, NAME_LABEL
 
 Json = Mapping[str, Any]
 Plan = Sequence[Mapping[str, int]]
-"""For each wrapped object, how many of its pods each node takes."""
+"""For each wrapped object, the number of its pods on each node."""
 
 GPU: Final = "nvidia.com/gpu"
 TERMINAL: Final = frozenset({"Succeeded", "Failed"})
@@ -33,24 +33,24 @@ class Pod:
     node: str = ""
     bound: float | None = None
     unschedulable: float | None = None
-    """The first time that the scheduler found no node for it."""
+    """The first time that kube-scheduler found no node for the pod."""
     message: str = ""
     gone: float | None = None
 
     @property
     def is_on_node(self) -> bool:
-        """True if it is bound and has not ended."""
+        """True if the pod is bound and has not ended."""
         return self.bound is not None and self.gone is None
 
     def pending_seconds(self, now: float) -> float:
-        """How long it was pending, up to `now`."""
+        """The seconds for which the pod was pending, up to `now`."""
         if self.unschedulable is None:
             return 0.0
         ends = [each for each in (self.bound, self.gone) if each is not None]
         return max(0.0, min(ends, default=now) - self.unschedulable)
 
     def use(self, now: float) -> float:
-        """GPU seconds from its binding, up to `now`."""
+        """The GPU seconds of the pod from its binding, up to `now`."""
         if self.bound is None:
             return 0.0
         return self.gpus * ((now if self.gone is None else self.gone) - self.bound)
@@ -58,7 +58,7 @@ class Pod:
 
 @dataclass(slots=True)
 class Dispatch:
-    """One attempt of a gang; `whole` is when all of its pods were bound."""
+    """One attempt of a gang; `whole` is the time at which all pods of the gang were bound."""
 
     gang: Gang
     number: int
@@ -67,11 +67,11 @@ class Dispatch:
     whole: float | None = None
 
     def pending_seconds(self, now: float) -> float:
-        """The longest that one of its pods was pending."""
+        """The longest time for which one of the pods was pending, in seconds."""
         return max((each.pending_seconds(now) for each in self.pods.values()), default=0.0)
 
     def work(self, now: float) -> float:
-        """GPU seconds in which all of its pods were bound."""
+        """The GPU seconds of the dispatch while all pods of the gang were bound."""
         if self.whole is None:
             return 0.0
         ends = [now if each.gone is None else each.gone for each in self.pods.values()]
@@ -79,7 +79,7 @@ class Dispatch:
         return gpus * max(0.0, min(ends) - self.whole)
 
     def off_plan(self, plan: Plan) -> list[Pod]:
-        """The bound pods that are not on a node of the plan, or one too many there, in the order of their binding."""
+        """The pods bound to a node that has no place left for them in the plan, in the order of their binding."""
         left = Counter(
             {(item, node): pods for item, places in enumerate(plan) for node, pods in places.items()}
         )
@@ -93,11 +93,13 @@ class Dispatch:
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """The figures of one run. Shares are of the cluster's GPUs, as averages over the makespan, in seconds.
+    """The figures of one run; times are in seconds.
 
-    `stuck` are dispatches of which a pod was pending for longer than the settling time, `stuck_of_one_shape` those of
-    gangs of equal pods. `hesitant` are dispatches of which a pod was pending at all. `working` leaves out the time
-    before all pods of a gang were bound. `off_plan` are bound pods elsewhere than planned; None without plans.
+    `stuck` counts the dispatches with a pod that was pending for longer than the settling time, and
+    `stuck_of_one_shape` the stuck dispatches of gangs whose pods are all equal. `hesitant` counts the dispatches with
+    a pod that was pending at all. `off_plan` counts the pods bound to another node than planned; None without plans.
+    `allocated` and `working` are shares of the cluster's GPUs, averaged over the makespan. `working` leaves out the
+    time before all pods of a gang were bound.
     """
 
     gangs: int
@@ -119,11 +121,11 @@ class Book:
 
     def __init__(self, gangs: Sequence[Gang]) -> None:
         self.dispatches: dict[tuple[str, int], Dispatch] = {}
-        """By name of the gang and number of the attempt, in the order they were seen."""
+        """By name of the gang and number of the attempt, in the order of their first events."""
         self._gangs = {each.name: each for each in gangs}
 
     def note(self, kind: str, pod: Json, now: float) -> Dispatch | None:
-        """Notes an event (`ADDED`, `MODIFIED`, `DELETED`) of a pod; the dispatch if it just became whole."""
+        """Notes an event (`ADDED`, `MODIFIED`, `DELETED`) of a pod; returns the dispatch if this binds its last pod."""
         labels = pod["metadata"].get("labels") or {}
         gang = self._gangs.get(labels.get(NAME_LABEL, ""))
         if gang is None:
@@ -142,7 +144,7 @@ class Book:
         return None
 
     def stuck(self, now: float, settling: float) -> list[Dispatch]:
-        """The dispatches of which a pod is, or was, pending for longer than `settling` seconds."""
+        """The dispatches with a pod that is or was pending for longer than `settling` seconds."""
         return [each for each in self.dispatches.values() if each.pending_seconds(now) > settling]
 
     def is_empty(self) -> bool:
@@ -162,7 +164,7 @@ class Book:
     def count(
         self, plans: Mapping[tuple[str, int], Plan], gpus: int, span: tuple[float, float], settling: float
     ) -> Counts:
-        """The figures of a run that lasted from the first to the second time of `span`."""
+        """The figures of a run; `span` has the times of its start and of its end."""
         _, end = span
         makespan = end - span[0]
         dispatches = list(self.dispatches.values())

@@ -1,7 +1,7 @@
-"""The nodes and gangs of the benchmark of binding: mixed, random, and the same for the same seed.
+"""Random nodes and gangs for the binding benchmark; equal seeds give equal nodes and gangs.
 
-Each gang fits the empty cluster, so that every setting can dispatch it. The check is a first fit by whole pods, the
-largest first. It does not use the dispatcher's own placement.
+Each gang fits the empty cluster, so that every setting can dispatch it. A first fit of whole pods, the largest pods
+first, checks that. The check does not use the dispatcher's own placement.
 """
 
 from __future__ import annotations
@@ -26,34 +26,37 @@ TAINTED: Final = 0.2
 """The share of the nodes that are tainted."""
 
 MOST_BARE_PODS: Final = 3
-"""The largest pod set that is wrapped as pods; each is an item of its own."""
+"""The most pods of a pod set that is wrapped as bare pods; each pod is an item of its own."""
 SECONDS: Final = (6.0, 14.0)
-"""The bounds of a gang's run, from the moment that all of its pods are bound."""
+"""The shortest and the longest run of a gang, in seconds from the binding of its last pod."""
 FAULT_TOLERANCE: Final = {WARMUP_GRACE: "30s", RETRY_PAUSE: "5s", RETRY_LIMIT: "1000"}
-"""A gang that does not start within the grace is requeued. The defaults, five minutes, would take hours."""
+"""The dispatcher requeues a gang that does not start within the grace.
+
+With the default grace of five minutes a run would take hours.
+"""
 RUN_FOR: Final = {"testbed.dispatcher.codeflare.dev/run-for": "forever"}
 
 
 @dataclass(frozen=True, slots=True)
 class Amounts:
-    """What a pod requests, or a node has: CPUs, GiB of memory, GPUs."""
+    """The requests of a pod, or the allocatable amounts of a node: CPUs, GiB of memory, GPUs."""
 
     cpu: int
     memory: int
     gpu: int
 
     def fits_in(self, free: Amounts) -> bool:
-        """True if there is enough of each."""
+        """True if `free` has enough CPUs, memory and GPUs."""
         return self.cpu <= free.cpu and self.memory <= free.memory and self.gpu <= free.gpu
 
     def less(self, other: Amounts) -> Amounts:
-        """The difference."""
+        """These amounts less the other ones."""
         return Amounts(self.cpu - other.cpu, self.memory - other.memory, self.gpu - other.gpu)
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """A node: its amounts, its model of GPU, and whether it is tainted."""
+    """A node: its allocatable amounts, its model of GPU, and whether it is tainted."""
 
     name: str
     amounts: Amounts
@@ -61,7 +64,7 @@ class Machine:
     is_tainted: bool
 
     def shape(self) -> Shape:
-        """The node for the testbed."""
+        """The node as the testbed creates it."""
         amounts = self.amounts
         return Shape(
             cpu=str(amounts.cpu),
@@ -82,13 +85,13 @@ class Pods:
     tolerates: bool = False
 
     def may_use(self, machine: Machine) -> bool:
-        """True if selector and tolerations permit the node."""
+        """True if the node selector and the tolerations of the pods permit the node."""
         return self.model in {"", machine.model} and (self.tolerates or not machine.is_tainted)
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """Pod sets, each wrapped as a Job or (`is_bare`) as pods; `seconds` is how long the gang runs."""
+    """Pod sets, each wrapped as a Job or (`is_bare`) as pods; the gang runs for `seconds`."""
 
     name: str
     pods: tuple[Pods, ...]
@@ -97,12 +100,12 @@ class Gang:
 
     @property
     def size(self) -> int:
-        """The number of its pods."""
+        """The number of pods of the gang."""
         return sum(each.count for each in self.pods)
 
     @property
     def has_one_shape(self) -> bool:
-        """True if all of its pods are equal."""
+        """True if all pods of the gang are equal."""
         return len(self.pods) == 1
 
     def appwrapper(self) -> Json:
@@ -133,7 +136,7 @@ def make_machines(count: int, seed: int) -> list[Machine]:
 
 
 def make_gangs(count: int, machines: Sequence[Machine], seed: int) -> list[Gang]:
-    """Gangs of 1 to 3 pod sets, each of which fits the empty cluster."""
+    """Gangs of 1 to 3 pod sets. Each gang fits the empty cluster."""
     chance = random.Random(f"gangs {seed}")  # noqa: S311  # repeatable
     found: list[Gang] = []
     while len(found) < count:
@@ -144,7 +147,10 @@ def make_gangs(count: int, machines: Sequence[Machine], seed: int) -> list[Gang]
 
 
 def fits_empty(gang: Gang, machines: Sequence[Machine]) -> bool:
-    """True if a first fit finds nodes for all pods, the pods with the most GPUs first; the smallest nodes first."""
+    """True if a first fit finds a node for every pod.
+
+    The fit takes the pods with the most GPUs first, and tries the smallest nodes first.
+    """
     free = {each: each.amounts for each in sorted(machines, key=lambda each: _rank(each.amounts))}
     for pods in sorted(gang.pods, key=lambda each: _rank(each.requests), reverse=True):
         for _ in range(pods.count):
@@ -163,7 +169,7 @@ def gpus_of(machines: Sequence[Machine]) -> int:
 
 
 def pod_sets_by_item(gang: Gang) -> Mapping[int, int]:
-    """The pod set that each wrapped object, by its index, belongs to."""
+    """The index of the pod set of each wrapped object, by the index of the object."""
     if not gang.is_bare:
         return {at: at for at in range(len(gang.pods))}
     owners = [at for at, pods in enumerate(gang.pods) for _ in range(pods.count)]

@@ -1,4 +1,4 @@
-"""One run of the benchmark of binding: a fresh control plane, its nodes, a dispatcher, and all gangs at once."""
+"""One run of the binding benchmark: a fresh control plane, its nodes, a dispatcher, and all gangs at once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Plans = dict[tuple[str, int], Plan]
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """A way to run the dispatcher: its setting `fit`, and whether pods prefer the nodes of their places."""
+    """A configuration of the dispatcher: its setting `fit`, and whether pods prefer their assigned nodes."""
 
     name: str
     fit: str
@@ -50,7 +50,7 @@ class Setting:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """The nodes and gangs of every run; a pod may be pending for `settling` seconds."""
+    """The nodes and gangs of every run; a gang is stuck if a pod is pending for more than `settling` seconds."""
 
     machines: Sequence[Machine]
     gangs: Sequence[Gang]
@@ -59,7 +59,7 @@ class Load:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The figures of one run, and dispatches that left a pod pending, as they were then."""
+    """The figures of one run; each example describes a stuck dispatch as it was when the run found it."""
 
     setting: str
     counts: Counts
@@ -67,7 +67,7 @@ class Outcome:
 
 
 async def run(folder: Path, setting: Setting, load: Load, say: Say) -> Outcome:
-    """Runs all gangs of the load to their ends on a fresh cluster."""
+    """Runs the load on a fresh cluster until all gangs have ended."""
     say(f"{setting.name}: starting a control plane, Postgres and the dispatcher")
     async with _cluster(folder, load.machines) as arena:
         with EmbeddedPostgres(arena.supervisor, database="dispatcher") as postgres:
@@ -83,7 +83,7 @@ async def run(folder: Path, setting: Setting, load: Load, say: Say) -> Outcome:
 
 
 class Trial:
-    """Submits the gangs, ends each after its time, and notes every event of their pods."""
+    """Submits the gangs, deletes each gang after its run, and notes every event of their pods."""
 
     def __init__(self, arena: Arena, process: Process, database_url: str, load: Load, say: Say) -> None:
         self._arena = arena
@@ -131,7 +131,7 @@ class Trial:
                     tasks.create_task(self._end(whole.gang))
 
     async def _end(self, gang: Gang) -> None:
-        """Deletes a gang that has run for its time."""
+        """Deletes a gang at the end of its run."""
         await asyncio.sleep(gang.seconds)
         if gang.name not in self._ended:
             self._ended.add(gang.name)
@@ -145,7 +145,9 @@ class Trial:
             now = time.monotonic()
             await self._note_examples(now)
             if now - self._last_event > STALLED_SECONDS:
-                raise BenchmarkFailed(f"{len(self._ended)} gangs ended, and no pod changed for so long")
+                raise BenchmarkFailed(
+                    f"{len(self._ended)} gangs ended, and no pod changed for {STALLED_SECONDS:.0f} s"
+                )
             if now - told > TELL_SECONDS:
                 told = now
                 stuck = len(self._book.stuck(now, self._load.settling))
@@ -160,7 +162,7 @@ class Trial:
                 self._examples[place] = self._example(dispatch, plans, now)
 
     def _example(self, dispatch: Dispatch, plans: Plans, now: float) -> Json:
-        """A dispatch with a pending pod, the other dispatches that are not over, and all pods by node."""
+        """Describes a stuck dispatch, all dispatches with a living pod, and the pods of each node."""
         place = (dispatch.gang.name, dispatch.number)
         others = [
             self._described(each, plans, now)
@@ -191,7 +193,7 @@ class Trial:
         }
 
     def _plans(self) -> Plans:
-        """The assignment of each attempt, as the dispatcher recorded it, in the order of the decisions."""
+        """The assignment of each attempt in the dispatcher's database, in the order of the decisions."""
         names = {uid: name for name, uid in self._uids.items()}
         with psycopg.connect(self._database_url) as connection:
             query = "SELECT uid, number, assignment FROM attempt ORDER BY decided_at"

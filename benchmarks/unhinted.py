@@ -1,6 +1,6 @@
-"""`python -m benchmarks.unhinted run`: the dispatcher, whose pods prefer no nodes.
+"""`python -m benchmarks.unhinted run`: runs the dispatcher, but pods prefer no nodes.
 
-The benchmark of binding shows by it what the preference contributes. The dispatcher has no such setting.
+The binding benchmark runs both, to measure the effect of the preference. The dispatcher has no setting for it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dispatcher.core.kinds import manifest
 
 
 def prefer_no_nodes() -> None:
-    """From now on this process builds pods without a preference for the nodes of their places."""
+    """From now on this process builds pods without a preference for their assigned nodes."""
     manifest.MOST_HINTED_NODES = 0  # type: ignore[misc]  # a patch of this process only
 
 

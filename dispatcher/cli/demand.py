@@ -1,6 +1,6 @@
-"""`dispatcher demand`: what the pods of manifests will request, from the files alone.
+"""`dispatcher demand`: the requests of the pods that manifests will make, computed from the files alone.
 
-Neither a cluster nor the database is asked. All files are read before anything is printed.
+The command contacts neither a cluster nor the database. It reads all files before it prints anything.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 commands = typer.Typer()
 
 _HEADINGS: Final = ("OBJECT", "POD SET", "PODS", "REQUESTS PER POD", "NODES")
-"""The last is shown in wide output."""
+"""Only wide output has the last column."""
 _EXIT_CODES: Final = "\n".join(
     (
         "\b",
@@ -59,11 +59,12 @@ Files = Annotated[
     )
 )
 def demand(filename: Files, output: Format = None) -> None:
-    """Show what the pods of AppWrappers, jobs and clusters will request, pod set by pod set, with the total.
+    """Show the requests of the pods of AppWrappers, jobs and clusters, for each pod set and in total.
 
-    Only the files are read: no cluster, no database. Containers that operators add are counted. What depends on a
-    cluster is named on stderr: the overhead of a RuntimeClass, the defaults of a LimitRange, the devices of resource
-    claims. In JSON cpu is in milli-units, everything else in base units. docs/demand.md has the rules.
+    The command reads only the files: no cluster, no database. It counts the containers that operators add. On stderr
+    it names requests that depend on a cluster: the overhead of a RuntimeClass, the defaults of a LimitRange, the
+    devices of resource claims. In JSON, cpu is in milli-units and all other resources are in base units.
+    docs/demand.md has the rules.
     """
     from dispatcher.cli.documents import LARGEST_FILE
     from dispatcher.cli.manifests import objects_in

@@ -1,7 +1,7 @@
 """`dispatcher plan` and `kubectl aw plan`: one scheduling cycle over a scenario file, without a cluster and a database.
 
-The file is read here, and `core.scheduling` decides. A wrong file ends with exit code 2 and one line that names the
-place.
+This module reads the file, and `core.scheduling` decides. A wrong file ends the command with exit code 2 and one line
+that names the place.
 """
 
 from __future__ import annotations
@@ -76,9 +76,10 @@ def plan(
 ) -> None:
     """Plan one scheduling cycle over a file, without a cluster and a database.
 
-    The file has clusters with their nodes, running gangs and pending gangs. The answer is the decision for each
-    pending gang, in the order of the decisions. For each gang that waits it names holders, the running gangs without
-    which the gang would be dispatched, and repairs: the smallest changes of the file, any one of which suffices.
+    The file has clusters with their nodes, running gangs and pending gangs. The answer has a decision for each
+    pending gang, in the order of the decisions. For each waiting gang it also names holders and repairs. The holders
+    are running gangs: if they were gone, the waiting gang would be dispatched. Each repair is a small change of the
+    file that suffices to dispatch the waiting gang.
     """
     # Imported here, because other commands do not need it and importing takes most of their time.
     from dispatcher.cli.plan_report import as_document, as_text

@@ -1,8 +1,8 @@
-"""What the pods of a template require of nodes and of each other: node selector, affinity and anti-affinity.
+"""The constraints of a pod template on nodes: node selector, node affinity, and affinity among its own pods.
 
-Only required terms are read. Required pod affinity and anti-affinity count where the pods of the set match the term
-themselves, by the labels of their template and those that the known operators add. Not considered: terms about other
-pods; host ports; volumes; topology spread. kube-scheduler checks them once the pods exist.
+This module reads required terms only. A term of pod affinity or anti-affinity counts if it selects the pods of the
+template itself, by the labels of the template and the labels that known operators add. kube-scheduler alone checks
+terms about other pods, host ports, volumes and topology spread, once the pods exist.
 A term that the API server would refuse raises `TemplateError`.
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/ and `ValidateNodeSelector`,
 `validatePodAffinityTerms` in Kubernetes' pkg/apis/core/validation.
@@ -23,15 +23,15 @@ from dispatcher.core.model.nodes import ANY_NODE, LabelRequirement, NodeOperator
 MOST_TERMS: Final = 64
 """Entries of one list of terms, and keys of one node selector.
 
-Like the other bounds: nodes are compared with every term, condition and value of a pod set, again for each gang with
-other requirements. People write a handful; tools that exclude nodes by name write some hundred values.
+This bound and the next ones limit the work of a fit: for each gang with other requirements, every node is compared with
+every term, condition and value. People write a handful; tools that exclude nodes by name write some hundred values.
 """
 MOST_CONDITIONS: Final = 256
 """Conditions of all node terms of a template, and of one label selector."""
 MOST_VALUES: Final = 1024
 """Values of all node terms of a template, and of one label selector."""
 LONGEST_VALUE: Final = LONGEST_SUBDOMAIN
-"""Characters of a value, which is a label's (at most 63) or the name of a node."""
+"""Characters of a value: the value of a label (at most 63) or the name of a node."""
 
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _NAME: Final = "metadata.name"
@@ -46,7 +46,7 @@ _OF_ONE_TEMPLATE: Final = frozenset({"pod-template-hash", "controller-revision-h
 
 @dataclass(frozen=True, slots=True)
 class PodConstraints:
-    """The fields of a `PodSet` that say on which nodes its pods may be; equal requirements are equal values."""
+    """The constraints of a `PodSet` on its nodes; constraints that mean the same are equal values."""
 
     nodes: NodeRequirements = ANY_NODE
     apart: tuple[str, ...] = ()
@@ -58,8 +58,8 @@ def constraints_of(
 ) -> PodConstraints:
     """Read the constraints of a pod template in a wrapped object; raises `TemplateError` if a field is malformed.
 
-    `added_labels` returns the labels that an operator adds to those of the template, in place of the author's. It is
-    called only for a template with terms about pods.
+    `added_labels` returns the labels that an operator adds; they replace labels of the template with the same key. It
+    is called only for a template with terms about pods.
     """
     spec = template.at("spec")
     affinity = spec.child("affinity")
@@ -95,7 +95,7 @@ def _labels(written: Field) -> Mapping[str, str]:
 
 
 def _node_terms(written: Field) -> tuple[NodeTerm, ...]:
-    """The terms of a required node affinity, of which one must hold; the API server requires at least one."""
+    """The terms of a required node affinity: a node must satisfy one. The API server requires at least one."""
     if written.value is None:
         return ()
     listed = written.at("nodeSelectorTerms")
@@ -178,7 +178,7 @@ def _check_bounds(conditions: Iterable[LabelRequirement], written: Field) -> Non
 
 
 def _distinct(conditions: Iterable[LabelRequirement]) -> tuple[LabelRequirement, ...]:
-    """The conditions sorted and each once: all must hold, so their order means nothing."""
+    """The conditions, sorted and without duplicates: all must hold, so neither changes their meaning."""
     return tuple(sorted(set(conditions), key=_order_of_condition))
 
 
@@ -192,31 +192,31 @@ def _order_of_condition(condition: LabelRequirement) -> tuple[str, str, tuple[st
 
 @dataclass(frozen=True, slots=True)
 class _Pods:
-    """The pods of one template: their labels and their object's namespace, by which terms about pods select them."""
+    """The pods of one template; terms about pods select them by `labels` and by the namespace of `wrapped`."""
 
     labels: Mapping[str, str]
     wrapped: Field
 
     def topologies(self, written: Field) -> tuple[str, ...]:
-        """The topology keys of the terms that select these pods themselves; every term is checked."""
+        """The topology keys of the terms that select these pods; raises `TemplateError` for any malformed term."""
         found = [(_topology(term), self._are_selected_by(term)) for term in written.entries(MOST_TERMS)]
         return tuple(sorted({topology for topology, is_own in found if is_own}))
 
     def _are_selected_by(self, term: Field) -> bool:
         selector = term.at("labelSelector")
         if selector.value is None:
-            return False  # no selector selects no pod, an empty one every pod
+            return False  # in Kubernetes an absent selector selects no pod, an empty one every pod
         by_labels = all(condition.matches(self.labels) for condition in _label_conditions(selector))
         return by_labels and self._share_keys(term) and self._are_in_namespace_of(term)
 
     def _share_keys(self, term: Field) -> bool:
-        """True if the term's `matchLabelKeys` have one value for all these pods, and no key must differ."""
+        """True if these pods share the value of each key in `matchLabelKeys`, and `mismatchLabelKeys` is empty."""
         same = {each.text() for each in term.at("matchLabelKeys").entries(MOST_CONDITIONS)}
         differing = term.at("mismatchLabelKeys").entries(MOST_CONDITIONS)
         return all(key in self.labels or key in _OF_ONE_TEMPLATE for key in same) and not differing
 
     def _are_in_namespace_of(self, term: Field) -> bool:
-        """True if the term is about the pods' own namespace, as far as the object says which that is."""
+        """True if the term selects pods in the namespace of these pods, which the wrapped object may leave out."""
         own = self.wrapped.at("metadata.namespace").text()
         listed = {each.text() for each in term.at("namespaces").entries(MOST_CONDITIONS)}
         selector = term.at("namespaceSelector")

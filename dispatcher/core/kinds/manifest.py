@@ -314,11 +314,12 @@ def _path(hint: NodeHint) -> str:
 
 
 def _hinted(template: Json, nodes: tuple[str, ...]) -> Json:
-    """A pod template whose pods prefer these nodes; the user's preferences stay beside it.
+    """The pod template with a preference for these nodes, beside the preferences of the user.
 
-    kube-scheduler spreads pods, and could so leave a large pod of the gang without a node. The preference is soft: a
-    pod still goes elsewhere if its place is taken. It cannot say how many pods go to a node, so the weights fall: the
-    nodes that take no more of these pods than planned fill up first, and the one that could take more comes last.
+    kube-scheduler spreads pods. Without the preference, a large pod of the gang could be left without a node. The
+    preference is soft: a pod goes to another node if its place is taken. It cannot bound the number of pods on a node,
+    so the weights fall: nodes with room for the planned pods only are filled first, and the node with room for more
+    pods comes last.
     Source:
     https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#node-affinity
     """
@@ -340,7 +341,7 @@ def _hinted(template: Json, nodes: tuple[str, ...]) -> Json:
 
 
 def _weights(count: int) -> list[int]:
-    """Falling weights for so many nodes, far apart at the last; kube-scheduler's own scores decide among equal ones."""
+    """Falling weights of `count` nodes, the last far below the others; other scores decide between equal weights."""
     if count == 1:
         return [100]
     return [*(100 - 40 * at // max(1, count - 2) for at in range(count - 1)), 10]
