@@ -15,8 +15,9 @@ import typer
 
 from dispatcher.cli.demand import Files
 from dispatcher.cli.options import Output
-from dispatcher.cli.query import DatabaseUrl, Namespace, check_way, epilog, note, patience, terminal_width
-from dispatcher.errors import CommandFailed, InvalidManifest
+from dispatcher.cli.output import dumped, terminal_width
+from dispatcher.cli.query import DatabaseUrl, Namespace, check_way, epilog, note, patience
+from dispatcher.errors import CommandFailed, InvalidFile
 from dispatcher.text import one_line
 
 if TYPE_CHECKING:
@@ -143,7 +144,8 @@ def would(
     The AppWrappers of the file are decided together, in their order. The author's rights, the priority ceiling of the
     namespace and the namespace's bound on queued AppWrappers are not checked.
     """
-    from dispatcher.cli.manifests import LARGEST_FILE, objects_in
+    from dispatcher.cli.documents import LARGEST_FILE
+    from dispatcher.cli.manifests import objects_in
 
     files = [(getattr(each, "name", "<stdin>"), each.read(LARGEST_FILE + 1)) for each in filename]
     written = [(name, raw) for name, content in files for raw in objects_in(name, content)]
@@ -169,7 +171,7 @@ def _proposals(
         try:
             found.append(propose(raw, namespace, snapshot.rules.declared_demand, snapshot.world.now, number))
         except SpecError as error:
-            raise InvalidManifest(one_line(f"{file}: object {number + 1}: {error}")) from error
+            raise InvalidFile(one_line(f"{file}: object {number + 1}: {error}")) from error
     return found
 
 
@@ -250,7 +252,6 @@ def _explained(snapshot: Snapshot, world: World, uid: str) -> Report:
 
 def _show(reports: list[Report], output: Output | None) -> None:
     from dispatcher.cli.explanation_report import as_text
-    from dispatcher.cli.output import dumped
 
     if output is Output.JSON:
         typer.echo(dumped([each.as_value() for each in reports]))
@@ -261,8 +262,6 @@ def _show(reports: list[Report], output: Output | None) -> None:
 def _not_pending(record: Record, output: Output | None) -> str:
     """The answer about an AppWrapper that is not in the queue."""
     if output is Output.JSON:
-        from dispatcher.cli.output import dumped
-
         return dumped(
             [{"name": record.name, "namespace": record.namespace, "uid": record.uid, "state": record.phase}]
         )
