@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
-from dispatcher.core.model.resources import Resources
+from dispatcher.core.model.resources import PODS, Resources
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 """The label whose value differs on every node."""
@@ -164,7 +164,7 @@ ANY_NODE: Final = NodeRequirements()
 class Node:
     """The capacity of a node; `usable` means Ready and not cordoned, `ready` only Ready.
 
-    `most_pods` is how many pods the node takes, whatever they request; None without a limit.
+    `most_pods` is the number of pods that the node lists, also 0; None if it lists none.
     """
 
     name: str
@@ -174,3 +174,8 @@ class Node:
     ready: bool = True
     labels: Mapping[str, str] = field(default_factory=dict, hash=False)
     most_pods: int | None = None
+
+    @property
+    def pod_limit(self) -> int | None:
+        """The number of pods that the node takes, whatever they request; None without a limit."""
+        return self.allocatable[PODS] or None if self.most_pods is None else self.most_pods

@@ -12,6 +12,14 @@ from typing import Final
 LARGEST_AMOUNT: Final = 2**63 - 1
 """The largest amount of one resource that is accepted anywhere, in base units."""
 
+PODS: Final = "pods"
+"""The node resource that bounds the number of pods on a node: each pod takes one, even if it requests none."""
+
+
+def is_device(resource: str) -> bool:
+    """True for a vendor's resource, such as `nvidia.com/gpu`: scarcer than cpu and memory."""
+    return "/" in resource
+
 
 class Resources(Mapping[str, int]):
     """An immutable, hashable vector of amounts by resource name; without zeros."""
@@ -78,7 +86,7 @@ class Resources(Mapping[str, int]):
     def fits_in(self, free: Mapping[str, int]) -> bool:
         """True if `free` has every requested amount; other resources may be negative."""
         # Without a generator or a call for each amount: a cycle calls this for every gang and cluster.
-        available = free._amounts if isinstance(free, Resources) else free  # noqa: SLF001  # its own
+        available = free._amounts if isinstance(free, Resources) else free  # noqa: SLF001  # of the same class
         for name, amount in self._amounts.items():  # noqa: SIM110
             if amount > 0 and amount > available.get(name, 0):
                 return False

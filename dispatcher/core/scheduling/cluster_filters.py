@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from dispatcher.api import names
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.requirements import ClusterRequirements, Kind, Rejection
-from dispatcher.core.model.resources import Resources
+from dispatcher.core.model.resources import Resources, is_device
 from dispatcher.core.scheduling.capacity import CapacitySnapshot
 
 NOT_SELECTED: Final = "ClusterNotSelected"
@@ -140,7 +140,7 @@ def score(
 ) -> Score:
     """The score of a cluster with `available` capacity for the gang, in which the gang fits."""
     left = _left(gang.demand, available, snapshot.capacity.total_for(gang))
-    scarcest = left[0] if any(map(_is_device, gang.demand)) else left[1]
+    scarcest = left[0] if any(map(is_device, gang.demand)) else left[1]
     return Score(
         tenths=scarcest * TENTHS // WHOLE,
         is_not_preferred=not requirements.prefers.matches(snapshot.labels),
@@ -157,11 +157,6 @@ def _left(demand: Resources, available: Resources, total: Resources) -> tuple[in
         for name, amount in demand.items()
         if amount > 0
     }
-    devices = [share for name, share in shares.items() if _is_device(name)]
-    rest = [share for name, share in shares.items() if not _is_device(name)]
+    devices = [share for name, share in shares.items() if is_device(name)]
+    rest = [share for name, share in shares.items() if not is_device(name)]
     return min(devices, default=0), min(rest, default=0)
-
-
-def _is_device(resource: str) -> bool:
-    """True for a vendor's resource, such as `nvidia.com/gpu`: scarcer than cpu and memory."""
-    return "/" in resource

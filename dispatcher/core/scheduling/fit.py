@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
-from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.model.resources import NOTHING, Resources, is_device
 from dispatcher.core.scheduling.capacity import CapacitySnapshot
 from dispatcher.core.scheduling.node_snapshot import NodeSnapshot
-from dispatcher.core.scheduling.placement import NodeGroups, Unplaceable, is_device
+from dispatcher.core.scheduling.placement import NodeGroups, Unplaceable
 
 
 @dataclass(frozen=True, slots=True)

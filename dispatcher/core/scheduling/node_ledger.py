@@ -21,7 +21,7 @@ import numpy as np
 
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.model.resources import NOTHING, PODS, Resources
 from dispatcher.core.scheduling.node_snapshot import EmptyCluster, NodeSnapshot, Place, Use
 from dispatcher.core.scheduling.node_traits import Traits
 from dispatcher.core.scheduling.placement import (
@@ -32,7 +32,6 @@ from dispatcher.core.scheduling.placement import (
     place,
 )
 
-_PODS: Final = "pods"
 _WRITTEN_AT_ONCE: Final = 200
 """Changed nodes that are written into the arrays before the next snapshot; each takes some ten microseconds."""
 
@@ -70,9 +69,8 @@ class _OnNode:
     @property
     def slots(self) -> int:
         """The pods that the node takes."""
-        if self.node.most_pods is not None:
-            return self.node.most_pods
-        return self.node.allocatable[_PODS] or UNLIMITED
+        limit = self.node.pod_limit
+        return UNLIMITED if limit is None else limit
 
     @property
     def free(self) -> Resources:
@@ -261,7 +259,7 @@ class NodeLedger:
         if known is None or not known.node.usable:
             return 0
         free = known.free
-        most = [free[name] // amount for name, amount in requests.items() if amount > 0 and name != _PODS]
+        most = [free[name] // amount for name, amount in requests.items() if amount > 0 and name != PODS]
         return max(0, min(pods, known.free_slots, *most))
 
     def _anywhere(self, gang: Gang, missing: Sequence[int]) -> list[Place]:

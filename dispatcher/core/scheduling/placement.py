@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dispatcher.core.model.gang import PodSet
-from dispatcher.core.model.resources import Resources
+from dispatcher.core.model.resources import PODS, Resources, is_device
 
 Amounts = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -41,11 +41,8 @@ MOST_DOMAINS: Final = 64
 MOST_STEPS: Final = 2000
 """Steps of the search for a placement that no order finds; some ten milliseconds."""
 MOST_SEARCHED_NODES: Final = 24
-MOST_SEARCHED_PODS: Final = 64
+MOST_SEARCHEDPODS: Final = 64
 """Nodes that some pod set could use, and pods, beyond which there is no search: orders then find placements."""
-
-_PODS: Final = "pods"
-"""Every pod takes one from the pods of its node, whether or not it requests that resource."""
 
 
 @dataclass(slots=True)
@@ -79,7 +76,7 @@ class Room:
     def fitting(self, requests: Resources, most: int, mask: Mask) -> Amounts:
         """For each node of the mask, how many pods with these requests fit there, from 0 to `most`; 0 elsewhere."""
         found = np.zeros_like(self.slots)
-        asked = [(name, amount) for name, amount in requests.items() if amount > 0 and name != _PODS]
+        asked = [(name, amount) for name, amount in requests.items() if amount > 0 and name != PODS]
         if any(name not in self.columns or amount > LARGEST for name, amount in asked):
             return found
         # Comparing is far faster than dividing, and in a full cluster few nodes take a pod.
@@ -135,7 +132,7 @@ class NodeGroups:
     def fitting(self, pod_set: PodSet) -> int:
         """How many pods of the set fit, each of them alone."""
         for name, amount in pod_set.requests.items():
-            if amount > self.largest.get(name, 0) and name != _PODS:
+            if amount > self.largest.get(name, 0) and name != PODS:
                 return 0  # no node has enough: the usual answer of a full cluster
         everywhere = np.ones_like(self.counts, dtype=np.bool_)
         return int(self.room.fitting(pod_set.requests, pod_set.count, everywhere) @ self.counts)
@@ -296,11 +293,6 @@ def _size(requests: Resources, room: Room) -> tuple[float, float]:
     return max(devices, default=0.0), max(shares.values(), default=0.0)
 
 
-def is_device(resource: str) -> bool:
-    """True for a vendor's resource, such as `nvidia.com/gpu`: scarcer than cpu and memory."""
-    return "/" in resource
-
-
 def _in_order(
     wanted: Iterable[_Wanted], room: Room, terrain: Terrain, *, is_tight: bool
 ) -> dict[int, Amounts] | None:
@@ -437,7 +429,7 @@ def _search(wanted: Sequence[_Wanted], room: Room, terrain: Terrain) -> dict[int
         could |= _allowed(each, room, terrain) > 0
     nodes = np.flatnonzero(could)
     nodes = nodes[np.argsort(terrain.order[nodes])]
-    if nodes.size > MOST_SEARCHED_NODES or sum(each.count for each in wanted) > MOST_SEARCHED_PODS:
+    if nodes.size > MOST_SEARCHED_NODES or sum(each.count for each in wanted) > MOST_SEARCHEDPODS:
         return None
     ordered = next(_orders(wanted, room))
     search = _Search(

@@ -27,7 +27,7 @@ from typing import Any, Final, TypeVar
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.nodes import HOSTNAME, Node, Taint
 from dispatcher.core.model.record import Record
-from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.model.resources import NOTHING, Resources, is_device
 from dispatcher.core.scheduling.cycle import Outcome, Placed
 from dispatcher.core.scheduling.scenario import MOST, write_amounts
 from dispatcher.core.scheduling.world import Cluster, KnownSnapshots, NoNode, RunningGang, World
@@ -508,7 +508,7 @@ def _distinct(shapes: Iterable[Node]) -> Iterator[Node]:
 
 def _plainness(node: Node) -> tuple[int, int, int]:
     """A measure by which a node without devices, with less cpu and less memory comes first."""
-    devices = sum(amount for name, amount in node.allocatable.items() if "/" in name)
+    devices = sum(amount for name, amount in node.allocatable.items() if is_device(name))
     return devices, node.allocatable["cpu"], node.allocatable["memory"]
 
 

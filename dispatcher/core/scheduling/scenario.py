@@ -23,10 +23,9 @@ from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleratio
 from dispatcher.core.model.quantity import QuantityError, amount, in_words
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
-from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.model.resources import NOTHING, PODS, Resources
 from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.scheduling.world import (
-    PODS,
     SOME_TIME,
     Cluster,
     NoNode,

@@ -35,9 +35,6 @@ from dispatcher.core.scheduling.node_snapshot import Place
 SOME_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
 """The present of a world that names no other; only differences of times matter."""
 
-PODS: Final = "pods"
-"""The node resource that bounds the number of pods on a node."""
-
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
@@ -302,7 +299,7 @@ class _FreeNodes:
         self._nodes = nodes
         self._index = {node.name: index for index, node in enumerate(nodes)}
         self._free = [node.allocatable for node in nodes]
-        self._places = [_most_pods(node) for node in nodes]
+        self._places = [node.pod_limit for node in nodes]
         # Nodes only fill up, so a node that did not take a pod of a shape never will.
         self._starts: dict[PodSet, int] = {}
 
@@ -337,8 +334,3 @@ class _FreeNodes:
         self._free[index] -= pods.requests
         places = self._places[index]
         self._places[index] = None if places is None else places - 1
-
-
-def _most_pods(node: Node) -> int | None:
-    """The pods that a node takes; None without a limit."""
-    return node.most_pods if node.most_pods is not None else node.allocatable[PODS] or None
