@@ -266,7 +266,7 @@ class NodeLedger:
         """Places for the pods that are missing; none if they do not all fit."""
         self._write()
         room = self._free.room(self._columns, len(self._traits.nodes))
-        found = place(gang.pod_sets, room, self._traits.terrain, missing)
+        found = place(gang.pod_sets, room, self._traits, missing)
         if isinstance(found, Unplaceable):
             return []
         return [

@@ -14,12 +14,10 @@ import numpy as np
 
 from dispatcher.core.model.gang import Assignment, Constraint, Gang, PodSet
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.node_traits import PLAIN, Traits
+from dispatcher.core.scheduling.node_traits import PLAIN, Amounts, Mask, Traits
 from dispatcher.core.scheduling.placement import (
     LARGEST,
     UNLIMITED,
-    Amounts,
-    Mask,
     NodeGroups,
     Placement,
     Room,
@@ -88,7 +86,7 @@ class EmptyCluster:
     def __init__(self, room: Room, traits: Traits) -> None:
         self.room = room
         self.grouped = _Grouped(room, traits)
-        self._terrain = traits.terrain
+        self._traits = traits
         self._known: dict[tuple[PodSet, ...], Unplaceable | None] = {}
 
     def find_unplaceable(self, gang: Gang) -> Unplaceable | None:
@@ -103,7 +101,7 @@ class EmptyCluster:
         refused = _unplaceable_alone(pod_sets, self.grouped)
         if refused is not None or self._is_surely_placed(pod_sets):
             return refused
-        found = place(pod_sets, self.room, self._terrain)
+        found = place(pod_sets, self.room, self._traits)
         return found if isinstance(found, Unplaceable) else None
 
     def _is_surely_placed(self, pod_sets: tuple[PodSet, ...]) -> bool:
@@ -228,11 +226,11 @@ class NodeSnapshot:
     def place(self, gang: Gang) -> Placement | Unplaceable:
         """The nodes for all pods of `gang` now."""
         refused = _unplaceable_alone(gang.pod_sets, self._grouped)
-        return refused or place(gang.pod_sets, self._room, self.traits.terrain)
+        return refused or place(gang.pod_sets, self._room, self.traits)
 
     def place_in_empty(self, gang: Gang) -> Placement | Unplaceable:
         """The nodes for all pods of `gang` once all pods that end have ended."""
-        return place(gang.pod_sets, self.empty.room, self.traits.terrain)
+        return place(gang.pod_sets, self.empty.room, self.traits)
 
     def is_usable(self, node: str) -> bool:
         """True if a node is there, Ready and not cordoned."""

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from dispatcher.core.model.gang import Constraint, PodSet
 from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.resources import NOTHING
-from dispatcher.core.scheduling.placement import (
-    Amounts,
-    Mask,
-    Terrain,
-)
+
+Amounts = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+"""Arrays with one entry for each node."""
 
 _MOST_MASKS: Final = 2000
 """Nodes that are compared with constraints at once after a change; beyond that, the nodes of each are found anew."""
@@ -50,9 +50,9 @@ class Traits:
             rows = {node.name: row for row, node in enumerate(nodes) if node is not None}
         following = Traits(tuple(nodes), rows)
         if rows is self.rows:
-            following._order = self._order  # its own
+            following._order = self._order
         if len(self._masks) * len(changes) < _MOST_MASKS:
-            following._masks = {  # its own
+            following._masks = {
                 constraint: following._amended(constraint, mask, changes)
                 for constraint, mask in self._masks.items()
             }
@@ -87,13 +87,8 @@ class Traits:
         return known
 
     @property
-    def terrain(self) -> Terrain:
-        """The nodes as `place` asks for them."""
-        return Terrain(self.usable_by, self.domains, self.order)
-
-    @property
     def order(self) -> Amounts:
-        """The place of each node in the order of their names."""
+        """The place of each node by name: it decides between equal nodes, whatever the order in which they joined."""
         if self._order is None:
             names = [_name_of(node) for node in self.nodes]
             self._order = np.empty(len(names), np.int64)

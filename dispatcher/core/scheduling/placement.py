@@ -13,7 +13,7 @@ at most `MOST_ORDERS` times two, then at most `MOST_STEPS` steps of the search.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice, permutations, product
 from typing import Final
@@ -23,9 +23,7 @@ from numpy.typing import NDArray
 
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.resources import PODS, Resources, is_device
-
-Amounts = NDArray[np.int64]
-Mask = NDArray[np.bool_]
+from dispatcher.core.scheduling.node_traits import Amounts, Mask, Traits
 
 LARGEST: Final = 2**47
 """The largest amount of one resource of one node, in base units (140 TB of memory); a larger one counts as this.
@@ -164,19 +162,6 @@ class NodeGroups:
 
 
 @dataclass(frozen=True, slots=True)
-class Terrain:
-    """The nodes apart from what is free there: which of them pods may use, and the domain of each node for a label.
-
-    Domains are numbers from 0; -1 marks a node without the label. `order` is the place of each node by name: it decides
-    between equal nodes, so that a placement does not depend on the order in which nodes joined.
-    """
-
-    usable_by: Callable[[PodSet], Mask]
-    domains: Callable[[str], Amounts]
-    order: Amounts
-
-
-@dataclass(frozen=True, slots=True)
 class _Wanted:
     """A pod set to place: `mask` are the nodes that it may use."""
 
@@ -199,23 +184,23 @@ class Unplaceable:
 
 
 def place(
-    pod_sets: Sequence[PodSet], room: Room, terrain: Terrain, counts: Sequence[int] | None = None
+    pod_sets: Sequence[PodSet], room: Room, traits: Traits, counts: Sequence[int] | None = None
 ) -> Placement | Unplaceable:
     """The nodes for all pods at once, or why there are none; `counts` replaces the counts of the pod sets."""
     sizes = [pod_set.count for pod_set in pod_sets] if counts is None else counts
     wanted = [
-        _Wanted(index, pod_set, count, terrain.usable_by(pod_set))
+        _Wanted(index, pod_set, count, traits.usable_by(pod_set))
         for index, (pod_set, count) in enumerate(zip(pod_sets, sizes, strict=True))
         if count
     ]
     alone: list[Amounts] = []
     for each in wanted:
-        fitting = _allowed(each, room, terrain)
+        fitting = _allowed(each, room, traits)
         total = int(fitting.sum())
         if total < each.count:
             return Unplaceable(each.index, total)
         alone.append(fitting)
-    found = _placed(wanted, alone, room, terrain)
+    found = _placed(wanted, alone, room, traits)
     if found is None:
         return Unplaceable()
     empty = np.zeros_like(room.slots)
@@ -223,30 +208,30 @@ def place(
 
 
 def _placed(
-    wanted: Sequence[_Wanted], alone: Sequence[Amounts], room: Room, terrain: Terrain
+    wanted: Sequence[_Wanted], alone: Sequence[Amounts], room: Room, traits: Traits
 ) -> dict[int, Amounts] | None:
-    for narrowed in islice(_in_domains(wanted, alone, terrain), MOST_DOMAINS):
-        found = _by_orders(narrowed, room, terrain)
+    for narrowed in islice(_in_domains(wanted, alone, traits), MOST_DOMAINS):
+        found = _by_orders(narrowed, room, traits)
         if found is None and len(narrowed) > 1:
-            found = _search(narrowed, room, terrain)
+            found = _search(narrowed, room, traits)
         if found is not None:
             return found
     return None
 
 
 def _in_domains(
-    wanted: Sequence[_Wanted], alone: Sequence[Amounts], terrain: Terrain
+    wanted: Sequence[_Wanted], alone: Sequence[Amounts], traits: Traits
 ) -> Iterator[Sequence[_Wanted]]:
     """The pod sets with their nodes narrowed to one domain, for each combination of domains that might do."""
-    choices = [list(_domains_of(each, fitting, terrain)) for each, fitting in zip(wanted, alone, strict=True)]
+    choices = [list(_domains_of(each, fitting, traits)) for each, fitting in zip(wanted, alone, strict=True)]
     yield from product(*choices)
 
 
-def _domains_of(each: _Wanted, fitting: Amounts, terrain: Terrain) -> Iterator[_Wanted]:
+def _domains_of(each: _Wanted, fitting: Amounts, traits: Traits) -> Iterator[_Wanted]:
     """The pod set in each domain that has enough nodes for it, the tightest domain first."""
     masks = [each.mask]
     for key in each.pods.together:
-        domains = terrain.domains(key)
+        domains = traits.domains(key)
         values = np.unique(domains[(domains >= 0) & (fitting > 0)])
         masks = [mask & (domains == value) for mask in masks for value in values]
     if not each.pods.together:
@@ -258,13 +243,13 @@ def _domains_of(each: _Wanted, fitting: Amounts, terrain: Terrain) -> Iterator[_
             yield _Wanted(each.index, each.pods, each.count, masks[at])
 
 
-def _by_orders(wanted: Sequence[_Wanted], room: Room, terrain: Terrain) -> dict[int, Amounts] | None:
+def _by_orders(wanted: Sequence[_Wanted], room: Room, traits: Traits) -> dict[int, Amounts] | None:
     """The placement of the first order and rule that places all; one pod set needs only one."""
     if len(wanted) == 1:
-        return _in_order(wanted, room, terrain, is_tight=True)
+        return _in_order(wanted, room, traits, is_tight=True)
     for order in islice(_orders(wanted, room), MOST_ORDERS):
         for is_tight in (True, False):
-            found = _in_order(order, room, terrain, is_tight=is_tight)
+            found = _in_order(order, room, traits, is_tight=is_tight)
             if found is not None:
                 return found
     return None
@@ -294,13 +279,13 @@ def _size(requests: Resources, room: Room) -> tuple[float, float]:
 
 
 def _in_order(
-    wanted: Iterable[_Wanted], room: Room, terrain: Terrain, *, is_tight: bool
+    wanted: Iterable[_Wanted], room: Room, traits: Traits, *, is_tight: bool
 ) -> dict[int, Amounts] | None:
     """One pod set after the other, on the nodes with the least that stays free, or (not tight) with the most."""
     left, found = room.copy(), dict[int, Amounts]()
     for each in wanted:
-        fitting = _allowed(each, left, terrain)
-        order = _ranked(each, left, fitting, terrain.order, is_tight=is_tight)
+        fitting = _allowed(each, left, traits)
+        order = _ranked(each, left, fitting, traits.order, is_tight=is_tight)
         ranked = fitting[order]
         before = np.cumsum(ranked) - ranked
         taken = np.clip(each.count - before, 0, ranked)
@@ -313,15 +298,15 @@ def _in_order(
     return found
 
 
-def _allowed(each: _Wanted, room: Room, terrain: Terrain) -> Amounts:
+def _allowed(each: _Wanted, room: Room, traits: Traits) -> Amounts:
     """For each node, how many pods of the set fit there; `apart` leaves one node of each domain, with one pod."""
     fitting = room.fitting(each.pods.requests, each.count, each.mask)
     for key in each.pods.apart:
-        domains = terrain.domains(key)
+        domains = traits.domains(key)
         labelled = np.flatnonzero((fitting > 0) & (domains >= 0))
         if not labelled.size:
             continue
-        order = labelled[np.lexsort((terrain.order[labelled], -fitting[labelled]))]
+        order = labelled[np.lexsort((traits.order[labelled], -fitting[labelled]))]
         _, first = np.unique(domains[order], return_index=True)
         fitting[labelled] = 0
         fitting[order[first]] = 1
@@ -422,13 +407,13 @@ class _Search:
         return tuple(self.taken[at]) if self.domains[at] else ()
 
 
-def _search(wanted: Sequence[_Wanted], room: Room, terrain: Terrain) -> dict[int, Amounts] | None:
+def _search(wanted: Sequence[_Wanted], room: Room, traits: Traits) -> dict[int, Amounts] | None:
     """A placement found by search; None if there is none, or the search would be, or was, too long."""
     could = np.zeros(room.slots.shape, dtype=np.bool_)
     for each in wanted:
-        could |= _allowed(each, room, terrain) > 0
+        could |= _allowed(each, room, traits) > 0
     nodes = np.flatnonzero(could)
-    nodes = nodes[np.argsort(terrain.order[nodes])]
+    nodes = nodes[np.argsort(traits.order[nodes])]
     if nodes.size > MOST_SEARCHED_NODES or sum(each.count for each in wanted) > MOST_SEARCHEDPODS:
         return None
     ordered = next(_orders(wanted, room))
@@ -436,7 +421,7 @@ def _search(wanted: Sequence[_Wanted], room: Room, terrain: Terrain) -> dict[int
         ordered,
         requests=[_rows(each.pods.requests, room) for each in ordered],
         may_use=[each.mask[nodes].tolist() for each in ordered],
-        domains=[[terrain.domains(key)[nodes].tolist() for key in each.pods.apart] for each in ordered],
+        domains=[[traits.domains(key)[nodes].tolist() for key in each.pods.apart] for each in ordered],
         free=room.free[:, nodes].T.tolist(),
         slots=room.slots[nodes].tolist(),
         taken=[[0] * nodes.size for _ in ordered],
