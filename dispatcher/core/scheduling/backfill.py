@@ -48,9 +48,7 @@ from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.capacity import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, rejection
-from dispatcher.core.scheduling.fit import fits, fits_in_empty
-from dispatcher.core.scheduling.node_snapshot import NodeSnapshot
-from dispatcher.core.scheduling.placement import Unplaceable
+from dispatcher.core.scheduling.fit import Fit, Shortfall, assignment_in_empty, fit, fits, fits_in_empty
 
 MOST_DOUBLINGS: Final = 4
 """How often a bound, or a pause, doubles: by default to 16 days, longer than all but a few runs."""
@@ -198,29 +196,22 @@ def soonest_on(gang: Gang, capacity: CapacitySnapshot, ends: Sequence[End], now:
     by_sums = soonest(gang.demand, capacity.free_for(gang), ends, now)
     if capacity.nodes is None or not gang.pod_sets:
         return Soonest(by_sums)
+
+    def fit_after(count: int) -> Fit:
+        return fit(gang, capacity.without_gangs(end.appwrapper for end in ends[:count]))
+
     first, last = 0 if by_sums <= now else bisect_left(ends, by_sums, key=lambda end: end.at) + 1, len(ends)
-    found = _places_after(gang, capacity.nodes, ends[:last])
-    if by_sums == LAST_RESORT or found is None:
-        return Soonest(LAST_RESORT, _places_in_empty(gang, capacity.nodes))
+    found = fit_after(last)
+    if by_sums == LAST_RESORT or isinstance(found, Shortfall):
+        return Soonest(LAST_RESORT, assignment_in_empty(gang, capacity))
     while first < last:
         middle = (first + last) // 2
-        places = _places_after(gang, capacity.nodes, ends[:middle])
-        if places is None:
+        then = fit_after(middle)
+        if isinstance(then, Shortfall):
             first = middle + 1
         else:
-            last, found = middle, places
+            last, found = middle, then
     return Soonest(ends[last - 1].at if last else now, found)
-
-
-def _places_after(gang: Gang, nodes: NodeSnapshot, ends: Iterable[End]) -> Assignment | None:
-    then = nodes.without_gangs(end.appwrapper for end in ends)
-    found = then.place(gang)
-    return None if isinstance(found, Unplaceable) else then.assignment(gang, found)
-
-
-def _places_in_empty(gang: Gang, nodes: NodeSnapshot) -> Assignment:
-    found = nodes.place_in_empty(gang)
-    return ASSIGNED_NOWHERE if isinstance(found, Unplaceable) else nodes.assignment(gang, found)
 
 
 def may_keep(record: Record, snapshot: ClusterSnapshot, has_members: bool) -> bool:
@@ -437,10 +428,11 @@ def _on_present_nodes(
 ) -> Reservation:
     """The reservation with other places if one of its nodes is gone or takes no pods any more."""
     snapshot = snapshots.get(reservation.cluster)
-    nodes = snapshot.capacity.nodes if snapshot is not None else None
-    if nodes is None or all(map(nodes.is_usable, reservation.assignment.nodes)):
+    if snapshot is None or snapshot.capacity.nodes is None:
         return reservation
-    return replace(reservation, assignment=_places_in_empty(record.gang, nodes))
+    if all(map(snapshot.capacity.nodes.traits.is_usable, reservation.assignment.nodes)):
+        return reservation
+    return replace(reservation, assignment=assignment_in_empty(record.gang, snapshot.capacity))
 
 
 def _turn(record: Record, before: Reservation | None, now: datetime) -> datetime:

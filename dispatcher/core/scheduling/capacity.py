@@ -241,6 +241,11 @@ class CapacitySnapshot:
         nodes = None if self.nodes is None else self.nodes.without(reserve)
         return CapacitySnapshot(self._pools, self._reservations, self._reserve + reserve, nodes)
 
+    def without_gangs(self, uids: Iterable[str]) -> CapacitySnapshot:
+        """A copy as it would be without these AppWrappers; without nodes it still charges them."""
+        nodes = None if self.nodes is None else self.nodes.without_gangs(uids)
+        return CapacitySnapshot(self._pools, self._reservations, self._reserve, nodes)
+
     def _view(self, gang: Gang | None, tolerations: Tolerations) -> _View:
         """The view of gangs with these tolerations, less the reserve."""
         view = self._views.get(tolerations)

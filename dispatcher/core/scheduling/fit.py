@@ -6,12 +6,13 @@ pod has a node. Placing, explaining, reserving and every "what if" ask this ques
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
 from dispatcher.core.model.resources import NOTHING, Resources, is_device
 from dispatcher.core.scheduling.capacity import CapacitySnapshot
-from dispatcher.core.scheduling.node_snapshot import NodeSnapshot
+from dispatcher.core.scheduling.node_snapshot import NodeCapacity
 from dispatcher.core.scheduling.placement import NodeGroups, Unplaceable
 
 
@@ -44,26 +45,20 @@ Fit = Assignment | Shortfall
 
 def fit(gang: Gang, capacity: CapacitySnapshot) -> Fit:
     """The assignment of a gang that fits what is free now, or its shortfall."""
-    free = capacity.free_for(gang)
-    if not gang.demand.fits_in(free):
-        return Shortfall(gang.demand.shortfall(free))
-    if capacity.nodes is None or not gang.pod_sets:
-        return ASSIGNED_NOWHERE
-    found = capacity.nodes.place(gang)
-    if isinstance(found, Unplaceable):
-        return _shortfall(gang, capacity.nodes, found, is_empty=False)
-    return capacity.nodes.assignment(gang, found)
+    nodes = None if capacity.nodes is None else capacity.nodes.free
+    return _fit(gang, capacity.free_for(gang), nodes, NodeCapacity.assign)
 
 
 def shortfall_in_empty(gang: Gang, capacity: CapacitySnapshot) -> Shortfall | None:
     """Why a gang does not fit even once all pods that end have ended; None if it then fits."""
-    attainable = capacity.attainable_for(gang)
-    if not gang.demand.fits_in(attainable):
-        return Shortfall(gang.demand.shortfall(attainable))
-    if capacity.nodes is None or not gang.pod_sets:
-        return None
-    found = capacity.nodes.find_unplaceable_in_empty(gang)
-    return None if found is None else _shortfall(gang, capacity.nodes, found, is_empty=True)
+    found = _fit_in_empty(gang, capacity, NodeCapacity.find_unplaceable)
+    return found if isinstance(found, Shortfall) else None
+
+
+def assignment_in_empty(gang: Gang, capacity: CapacitySnapshot) -> Assignment:
+    """The places of a gang once all pods that end have ended; no places if it does not fit even then."""
+    found = _fit_in_empty(gang, capacity, NodeCapacity.assign)
+    return found if isinstance(found, Assignment) else ASSIGNED_NOWHERE
 
 
 def fits(gang: Gang, capacity: CapacitySnapshot) -> bool:
@@ -76,9 +71,26 @@ def fits_in_empty(gang: Gang, capacity: CapacitySnapshot) -> bool:
     return shortfall_in_empty(gang, capacity) is None
 
 
-def _shortfall(gang: Gang, nodes: NodeSnapshot, found: Unplaceable, *, is_empty: bool) -> Shortfall:
-    groups = nodes.groups(_subject(gang, found.index), is_empty=is_empty)
-    return Shortfall(pod_set=found.index, fitting=found.fitting, groups=groups)
+_Assign = Callable[[NodeCapacity, Gang], Assignment | Unplaceable | None]
+"""Places the pods of a gang; None if they have places, but it does not matter which."""
+
+
+def _fit_in_empty(gang: Gang, capacity: CapacitySnapshot, assign: _Assign) -> Fit:
+    nodes = None if capacity.nodes is None else capacity.nodes.empty
+    return _fit(gang, capacity.attainable_for(gang), nodes, assign)
+
+
+def _fit(gang: Gang, available: Resources, nodes: NodeCapacity | None, assign: _Assign) -> Fit:
+    if not gang.demand.fits_in(available):
+        return Shortfall(gang.demand.shortfall(available))
+    if nodes is None or not gang.pod_sets:
+        return ASSIGNED_NOWHERE
+    found = assign(nodes, gang)
+    if isinstance(found, Unplaceable):
+        return Shortfall(
+            pod_set=found.index, fitting=found.fitting, groups=nodes.groups(_subject(gang, found.index))
+        )
+    return found or ASSIGNED_NOWHERE
 
 
 def _subject(gang: Gang, index: int | None) -> PodSet:

@@ -22,15 +22,9 @@ import numpy as np
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.resources import NOTHING, PODS, Resources
-from dispatcher.core.scheduling.node_snapshot import EmptyCluster, NodeSnapshot, Place, Use
+from dispatcher.core.scheduling.node_snapshot import NodeCapacity, NodeSnapshot, Place, Use
 from dispatcher.core.scheduling.node_traits import Traits
-from dispatcher.core.scheduling.placement import (
-    LARGEST,
-    UNLIMITED,
-    Room,
-    Unplaceable,
-    place,
-)
+from dispatcher.core.scheduling.placement import LARGEST, UNLIMITED, Room, Unplaceable, place
 
 _WRITTEN_AT_ONCE: Final = 200
 """Changed nodes that are written into the arrays before the next snapshot; each takes some ten microseconds."""
@@ -179,29 +173,20 @@ class NodeLedger:
             self._write()
             self._last = self._following(self._last)
             self._has_changed = False
-        return self._last.without(NOTHING)
+        return self._last.copy()
 
     def _following(self, last: NodeSnapshot | None) -> NodeSnapshot:
-        size = len(self._traits.nodes)
-        found = NodeSnapshot(
-            self._traits,
-            self._free.room(self._columns, size),
-            self._allocatable.room(self._columns, size),
-            self._empty_cluster(size, last),
-            self._beyond,
-            dict(self._uses),
-            object(),
-        )
-        if last is not None and found.is_like(last):
-            found.generation = last.generation
-        return found
-
-    def _empty_cluster(self, size: int, last: NodeSnapshot | None) -> EmptyCluster:
-        """The empty cluster; that of the last snapshot as long as it is the same, because it remembers placements."""
-        lasting = self._lasting.room(self._columns, size)
-        if last is not None and last.traits is self._traits and last.empty.room.equals(lasting):
-            return last.empty
-        return EmptyCluster(lasting, self._traits)
+        size, tables = len(self._traits.nodes), (self._free, self._allocatable, self._lasting)
+        nodes = [NodeCapacity(table.room(self._columns, size), self._traits) for table in tables]
+        generation = object()
+        if last is not None:
+            # The last ones as long as they are the same, because they remember sums, groups and refusals.
+            before = [last.free, last.allocatable, last.empty]
+            nodes = [old if old.equals(new) else new for old, new in zip(before, nodes, strict=True)]
+            if nodes == before and self._beyond == last.beyond:
+                generation = last.generation
+        free, allocatable, empty = nodes
+        return NodeSnapshot(free, allocatable, empty, self._beyond, dict(self._uses), generation=generation)
 
     # --- places ------------------------------------------------------------------------------------------------
 

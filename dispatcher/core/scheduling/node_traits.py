@@ -66,6 +66,11 @@ class Traits:
         """The nodes that the pods of a set may use."""
         return self._mask(pod_set.constraint)
 
+    def is_usable(self, node: str) -> bool:
+        """True if a node is there, Ready and not cordoned."""
+        row = self.rows.get(node)
+        return row is not None and bool(self.usable()[row])
+
     def domains(self, label: str) -> Amounts:
         """The number of each node's value of a label; -1 where the node lacks the label."""
         known = self._domains.get(label)

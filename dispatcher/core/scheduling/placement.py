@@ -63,22 +63,24 @@ class Room:
             and np.array_equal(self.slots, other.slots)
         )
 
-    def take(self, requests: Resources, pods: Amounts) -> None:
-        """Take `pods` pods with these requests from each node; negative pods give back."""
+    def take(self, requests: Resources, pods: Amounts | int, at: int | slice = slice(None)) -> None:
+        """Take pods with these requests from each node, or from the node in row `at`; negative pods give back."""
         for name, amount in requests.items():
             row = self.columns.get(name)
             if row is not None:
-                self.free[row] -= min(amount, LARGEST) * pods
-        self.slots -= pods
+                self.free[row, at] -= min(amount, LARGEST) * pods
+        self.slots[at] -= pods
 
-    def fitting(self, requests: Resources, most: int, mask: Mask) -> Amounts:
-        """For each node of the mask, how many pods with these requests fit there, from 0 to `most`; 0 elsewhere."""
+    def fitting(self, requests: Resources, most: int, mask: Mask | None = None) -> Amounts:
+        """For each node (of the mask), how many pods with these requests fit there, from 0 to `most`; 0 elsewhere."""
         found = np.zeros_like(self.slots)
         asked = [(name, amount) for name, amount in requests.items() if amount > 0 and name != PODS]
         if any(name not in self.columns or amount > LARGEST for name, amount in asked):
             return found
         # Comparing is far faster than dividing, and in a full cluster few nodes take a pod.
-        could = mask & (self.slots > 0)
+        could = self.slots > 0
+        if mask is not None:
+            could &= mask
         for name, amount in asked:
             could &= self.free[self.columns[name]] >= amount
         nodes = np.flatnonzero(could)
@@ -132,13 +134,11 @@ class NodeGroups:
         for name, amount in pod_set.requests.items():
             if amount > self.largest.get(name, 0) and name != PODS:
                 return 0  # no node has enough: the usual answer of a full cluster
-        everywhere = np.ones_like(self.counts, dtype=np.bool_)
-        return int(self.room.fitting(pod_set.requests, pod_set.count, everywhere) @ self.counts)
+        return int(self.room.fitting(pod_set.requests, pod_set.count) @ self.counts)
 
     def taking(self, pod_set: PodSet) -> int:
         """How many nodes take a pod of the set."""
-        everywhere = np.ones_like(self.counts, dtype=np.bool_)
-        return int((self.room.fitting(pod_set.requests, 1, everywhere)) @ self.counts)
+        return int(self.room.fitting(pod_set.requests, 1) @ self.counts)
 
     def scarcest(self, pod_set: PodSet) -> tuple[str, int]:
         """The resource that the fewest nodes have enough of for a pod of the set, and the most of it on one node."""
