@@ -22,6 +22,7 @@ from dispatcher.core.scheduling.backfill import Reservation
 from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules, count_pods_by_place
+from dispatcher.core.scheduling.node_snapshot import Use
 from dispatcher.core.scheduling.world import Cluster
 from dispatcher.store import snapshot_document
 from dispatcher.store.snapshots import SnapshotStore
@@ -45,10 +46,11 @@ class Clusters(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What was written of a cluster last."""
+    """What was written of a cluster last; `uses` differ where a pod was bound as planned, which frees nothing."""
 
     snapshot: ClusterSnapshot
     reservations: Mapping[str, Reservation]
+    uses: Mapping[str, Use]
 
 
 class SnapshotKeeper:
@@ -93,7 +95,10 @@ class SnapshotKeeper:
         by_cluster: dict[str, dict[str, Reservation]] = {name: {} for name in snapshots}
         for uid, reservation in pending.reservations.items():
             by_cluster.get(reservation.cluster, {})[uid] = reservation
-        found = {name: _Written(each, by_cluster[name]) for name, each in snapshots.items()}
+        found = {
+            name: _Written(each, by_cluster[name], each.capacity.nodes.uses if each.capacity.nodes else {})
+            for name, each in snapshots.items()
+        }
         changed = {name: each for name, each in found.items() if self._written.get(name) != each}
         if not changed and found.keys() == self._written.keys():
             return

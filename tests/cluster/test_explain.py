@@ -1,0 +1,236 @@
+"""`explain` and `would` are true: what they say happens when it is really done, on a real cluster.
+
+A state is some random gangs, of which some run and some wait. Three answers about it are put to the test: a repair by
+new nodes, a repair by gangs that go, and what would happen to a gang that is not submitted yet.
+
+A repair is one change. Nodes that come one by one would be taken one by one, also by gangs behind. So the dispatcher is
+stopped while a change is made, and its first cycle sees all of it. A smaller change must not suffice: a canary, a gang
+that fits any node, shows when that cycle has been.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from itertools import count
+from random import Random
+from typing import Any
+
+import pytest
+import yaml
+
+from dispatcher.store.snapshot_reader import Snapshot, read_snapshot
+from testbed import nodes
+from testbed.nodes import Shape
+from tests.cluster.manifests import appwrapper, item, job
+from tests.cluster.outcomes import delete_all
+from tests.cluster.world import World
+from tests.commands import Run, runner
+
+Json = dict[str, Any]
+BASE_NODES = 3
+FIRST_NODE = 200
+SETTINGS = {"snapshot_seconds": "0.1"}
+DISPATCHED = ("Dispatched", "Running")
+
+
+@pytest.fixture
+def run(world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run `dispatcher …` on the queue of this world."""
+    monkeypatch.setenv("DISPATCHER_DATABASE_URL", world.database_url)
+    return runner(monkeypatch, capsys)
+
+
+async def test_explanation_is_that_of_the_cluster(world: World, run: Run) -> None:
+    await world.start_dispatcher(**SETTINGS)
+    for name in ("one", "two", "three"):
+        await world.create(appwrapper(name, item(job(name, cpu="5"))))
+        await world.until_state(name, "Running")
+    await world.create(appwrapper("large", item(job("large", 2, cpu="6"))))
+    await world.create(appwrapper("small", item(job("small", cpu="4"))))
+    await world.until_state("small", "Backoff")
+    await until_settled(world, BASE_NODES)
+
+    ran = await run("explain", "small")
+    assert ran.code == 0
+    lines = [line.split("  ")[0] for line in ran.out.replace(f"{world.namespace}/", "").splitlines()]
+    assert lines == [
+        "small waits: InsufficientResources",
+        "",
+        "",
+        "",
+        "HELD BY",
+        "one",
+        "",
+        "It would be dispatched",
+        "",
+        "",
+    ]
+    assert "position 2 of 2 in the queue, after" in ran.out
+    assert "cluster hub: cpu: 9 free, at most 3 on one node, and the pod requests 4" in ran.out
+    assert "with 1 more node like node-0 in hub (cpu 8, " in ran.out
+    assert f"without {world.namespace}/one\n" in ran.out
+    assert (await run("explain", "one")).out == f"{world.namespace}/one is Running on hub.\n"
+
+
+@pytest.mark.parametrize("seed", range(3))
+async def test_explanation_comes_true(world: World, run: Run, seed: int) -> None:
+    state = State(world, run, Random(seed))  # noqa: S311  # a test
+    await state.check()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.timeout(3600)
+async def test_each_of_two_hundred_explanations_comes_true(world: World, run: Run) -> None:
+    checked, seeds = 0, count(100)
+    while checked < 200:
+        state = State(world, run, Random(next(seeds)))  # noqa: S311  # a test
+        checked += await state.check()
+
+
+async def until_settled(world: World, expected_nodes: int) -> Snapshot:
+    """The snapshot in the database once it has these nodes, and every pod of the gangs that hold capacity."""
+
+    async def look() -> Snapshot | None:
+        found = await read_snapshot(world.database_url, timedelta(seconds=10))
+        is_bound = all(
+            sum(place.pods for place in gang.bound or ()) == sum(each.pods.count for each in gang.pods)
+            for gang in found.world.running
+        )
+        there = sum(len(each.nodes) for each in found.world.clusters)
+        return found if is_bound and there == expected_nodes else None
+
+    return await world.until(look, f"the snapshot has {expected_nodes} nodes and all pods")
+
+
+class State:
+    """A random state of the queue and the answers about it."""
+
+    def __init__(self, world: World, run: Run, random: Random) -> None:
+        self.world = world
+        self.run = run
+        self.random = random
+        self.added: list[int] = []
+        self.names = (f"{prefix}{number}" for number in count() for prefix in ("gang-",))
+
+    async def check(self) -> int:
+        """Make the state, check what is said about it, and clear up; how many answers were put to the test."""
+        self.dispatcher = await self.world.start_dispatcher(**SETTINGS)
+        try:
+            for _ in range(7):
+                await self._submit(self._gang(next(self.names)))
+            return await self._check_would() + await self._check_removal() + await self._check_nodes()
+        finally:
+            await delete_all(self.world)
+            await self.world.stop_dispatcher(self.dispatcher)
+            for index in self.added:
+                await nodes.remove(self.world.plane.client, nodes.name_of(index))
+
+    def _gang(self, name: str) -> Json:
+        pods, cpu = self.random.choice(((1, 2), (1, 5), (1, 8), (2, 3), (2, 6), (4, 2)))
+        return appwrapper(name, item(job(name, pods, cpu=str(cpu))), priority=self.random.randrange(3))
+
+    async def _submit(self, manifest: Json) -> str:
+        """Submit an AppWrapper and return the state that it gets to."""
+        name = manifest["metadata"]["name"]
+        await self.world.create(manifest)
+        return await self._decided(name)
+
+    async def _decided(self, name: str) -> str:
+        async def look() -> str | None:
+            found = (await self.world.get("AppWrapper", name) or {}).get("status", {}).get("queuejobstate")
+            return found if found in (*DISPATCHED, "Backoff") else None
+
+        return await self.world.until(look, f"{name} is decided on")
+
+    async def _waiting(self) -> list[str]:
+        """The names of the waiting gangs, once the snapshot has everything that was done."""
+        snapshot = await until_settled(self.world, BASE_NODES + len(self.added))
+        return [each.name for each in snapshot.world.pending]
+
+    async def _explain(self, name: str) -> Json:
+        ran = await self.run("explain", name, "-o", "json")
+        assert ran.code == 0, ran.err
+        (found,) = json.loads(ran.out)
+        return dict(found)
+
+    # --- the answers -------------------------------------------------------------------------------------
+
+    async def _check_would(self) -> int:
+        """A gang that is submitted gets the verdict that `would` gave before."""
+        await self._waiting()
+        manifest = self._gang(next(self.names))
+        in_file = {**manifest, "metadata": {**manifest["metadata"], "namespace": self.world.namespace}}
+        ran = await self.run("would", "-f", "-", "-o", "json", stdin=yaml.safe_dump(in_file))
+        assert ran.code == 0, ran.err
+        (said,) = json.loads(ran.out)
+        state = await self._submit(manifest)
+        assert (said["verdict"] == "Dispatch") == (state in DISPATCHED), (said, state)
+        return 1
+
+    async def _check_removal(self) -> int:
+        """A gang goes once its holders are deleted, and not while one of them is left."""
+        for name in await self._waiting():
+            said = await self._explain(name)
+            assert said["verdict"] in ("Waits", "DoesNotFit")
+            if said["holders"]:
+                return await self._check_change(
+                    name, [each["name"] for each in said["holders"]], self._delete
+                )
+        return 0
+
+    async def _check_nodes(self) -> int:
+        """A gang goes once the nodes of its repair are there, and not while one of them is missing."""
+        for name in await self._waiting():
+            for repair in (await self._explain(name))["repair"]:
+                if "add_nodes" in repair:
+                    added = repair["add_nodes"]
+                    return await self._check_change(
+                        name, [added["allocatable"]] * added["count"], self._add_nodes
+                    )
+        return 0
+
+    async def _check_change(
+        self, name: str, parts: list[Any], make: Callable[[list[Any]], Awaitable[None]]
+    ) -> int:
+        """Make the smaller change or the whole one, and see that the gang still waits, or goes."""
+        is_smaller = len(parts) > 1 and self.random.random() < 0.5
+        async with self._stopped():
+            await make(parts[1:] if is_smaller else parts)
+        if is_smaller:
+            await self._submit(appwrapper("canary", item(job("canary", cpu="1m"))))
+            assert not await self._is_dispatched(name), parts
+        else:
+            await self.world.until(lambda: self._is_dispatched(name), f"{name} goes with {parts}")
+        return 1
+
+    # --- what is done ------------------------------------------------------------------------------------
+
+    @asynccontextmanager
+    async def _stopped(self) -> AsyncIterator[None]:
+        """Without a dispatcher, so that the first cycle afterwards sees all that was done meanwhile."""
+        await self.world.stop_dispatcher(self.dispatcher)
+        yield
+        self.dispatcher = await self.world.start_dispatcher(**SETTINGS)
+
+    async def _delete(self, names: list[str]) -> None:
+        for name in names:
+            await self.world.delete(name)
+
+        async def gone() -> bool:
+            owners = [each["metadata"].get("labels") or {} for each in await self.world.every("Pod")]
+            return not set(names) & {each.get("batch.kubernetes.io/job-name") for each in owners}
+
+        await self.world.until(gone, f"{names} have no pods")
+
+    async def _add_nodes(self, parts: list[Json]) -> None:
+        for has in parts:
+            index = FIRST_NODE + len(self.added)
+            self.added.append(index)
+            shape = Shape(has["cpu"], has["memory"], int(has["nvidia.com/gpu"]), int(has["pods"]))
+            await nodes.add(self.world.plane.client, shape, [index])
+
+    async def _is_dispatched(self, name: str) -> bool:
+        return await self._decided(name) in DISPATCHED
