@@ -37,7 +37,7 @@ from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.node_ledger import Load, NodeLedger
+from dispatcher.core.scheduling.node_ledger import NO_LOAD, Load, NodeLedger
 from dispatcher.core.scheduling.node_snapshot import NodeSnapshot
 
 
@@ -269,10 +269,7 @@ class CapacityLedger:
         self._by_node = NodeLedger() if fit is FitMode.NODE else None
         self._nodes: dict[str, Node] = {}
         self._pods: dict[str, Pod] = {}
-        self._used: dict[str, Resources] = {}
-        self._permanent: dict[str, Resources] = {}
-        self._occupants: Counter[str] = Counter()
-        self._permanent_occupants: Counter[str] = Counter()
+        self._loads: dict[str, Load] = {}
         self._owners: dict[str, Counter[str]] = {}
         self._pools: dict[tuple[Taint, ...], Pool] = {}
         self._shares: dict[str, _Share] = {}
@@ -288,7 +285,7 @@ class CapacityLedger:
         self._nodes[node.name] = node
         self._count_node(node, +1)
         if self._by_node is not None:
-            self._by_node.set_node(node, self._load_of(node.name))
+            self._by_node.set_node(node, self._loads.get(node.name, NO_LOAD))
 
     def remove_node(self, name: str) -> None:
         """Removes a node; pods that are bound to it still count for their AppWrappers."""
@@ -379,10 +376,10 @@ class CapacityLedger:
         if not node.usable:
             return
         taints = _scheduling_taints(node)
-        free = node.allocatable - self._used.get(node.name, NOTHING)
-        permanent = self._permanent.get(node.name, NOTHING)
+        load = self._loads.get(node.name, NO_LOAD)
+        free = node.allocatable - load.used
         pool = self._pools.get(taints, Pool(taints))
-        pool = pool.changed(sign, node.allocatable * sign, free * sign, permanent * sign)
+        pool = pool.changed(sign, node.allocatable * sign, free * sign, load.permanent * sign)
         if pool.nodes:
             self._pools[taints] = pool
         else:
@@ -391,7 +388,7 @@ class CapacityLedger:
     def _count_pod(self, pod: Pod, sign: int) -> None:
         taken = pod.requests * sign if pod.occupies_node else NOTHING
         if pod.occupies_node:
-            self._use_node(pod.node, taken, sign, is_permanent=pod.is_permanent)
+            self._use_node(pod, taken, sign)
             uid = pod.owner or pod.claim
             if self._by_node is not None and uid is not None:
                 self._by_node.count_bound(uid, pod.requests, pod.node, sign)
@@ -415,27 +412,17 @@ class CapacityLedger:
         if not owners:
             del self._owners[node]
 
-    def _use_node(self, name: str, taken: Resources, sign: int, *, is_permanent: bool) -> None:
-        permanent = taken if is_permanent else NOTHING
-        _add_amounts(self._used, name, taken)
-        _add_amounts(self._permanent, name, permanent)
-        _add(self._occupants, name, sign)
-        if is_permanent:
-            _add(self._permanent_occupants, name, sign)
+    def _use_node(self, pod: Pod, taken: Resources, sign: int) -> None:
+        permanent = taken if pod.is_permanent else NOTHING
+        load = self._loads.pop(pod.node, NO_LOAD).changed(taken, sign, permanent, sign * pod.is_permanent)
+        if load.pods:
+            self._loads[pod.node] = load
         if self._by_node is not None:
-            self._by_node.load_node(name, self._load_of(name))
-        node = self._nodes.get(name)
+            self._by_node.load_node(pod.node, load)
+        node = self._nodes.get(pod.node)
         if node is not None and node.usable:
             taints = _scheduling_taints(node)
             self._pools[taints] = self._pools[taints].changed(0, NOTHING, taken * -1, permanent)
-
-    def _load_of(self, node: str) -> Load:
-        return Load(
-            self._used.get(node, NOTHING),
-            self._occupants[node],
-            self._permanent.get(node, NOTHING),
-            self._permanent_occupants[node],
-        )
 
     def _set_demand(self, appwrapper: str, demand: Resources | None) -> None:
         share = self._shares.setdefault(appwrapper, _Share())
@@ -563,17 +550,6 @@ def _add(counter: Counter[_Key], key: _Key, sign: int) -> None:
     counter[key] += sign
     if not counter[key]:
         del counter[key]
-
-
-def _add_amounts(amounts: dict[str, Resources], key: str, more: Resources) -> None:
-    """Adds `more` to the amounts of `key`; drops zeros."""
-    if not more:
-        return
-    there = amounts.get(key, NOTHING) + more
-    if there:
-        amounts[key] = there
-    else:
-        del amounts[key]
 
 
 def _sum(parts: Iterable[Resources]) -> Resources:

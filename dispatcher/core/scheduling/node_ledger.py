@@ -38,6 +38,18 @@ class Load(NamedTuple):
     permanent: Resources = NOTHING
     permanent_pods: int = 0
 
+    def changed(self, used: Resources, pods: int, permanent: Resources, permanent_pods: int) -> Load:
+        """The load with these amounts added."""
+        return Load(
+            self.used + used,
+            self.pods + pods,
+            self.permanent + permanent,
+            self.permanent_pods + permanent_pods,
+        )
+
+
+NO_LOAD: Final = Load()
+
 
 @dataclass(slots=True)
 class _Share:
@@ -48,7 +60,6 @@ class _Share:
     bound: Counter[tuple[Resources, str]] = field(default_factory=Counter)
     held: list[Place] = field(default_factory=list)
     beyond: Resources = NOTHING
-    is_unplaced: bool = False
 
 
 @dataclass(slots=True)
@@ -91,6 +102,8 @@ class NodeLedger:
         self._holders: dict[str, dict[str, None]] = {}
         self._uses: dict[str, Use] = {}
         self._beyond = NOTHING
+        self._unplaced: dict[str, None] = {}
+        """The active AppWrappers with pods that have no place, in the order in which they lost it."""
         # Since the last snapshot: AppWrappers whose use may have changed, changed nodes, rows with other traits.
         self._unsettled: dict[str, None] = {}
         self._touched: dict[str, None] = {}
@@ -159,6 +172,7 @@ class NodeLedger:
         share = self._shares.get(appwrapper)
         if share is not None:
             share.gang, share.assignment = None, ASSIGNED_NOWHERE
+            self._unplaced.pop(appwrapper, None)
             self._unsettle(appwrapper)
 
     # --- the snapshot ------------------------------------------------------------------------------------------
@@ -199,7 +213,7 @@ class NodeLedger:
         for name in self._touched:
             if name in self._holders and self._is_crowded(name):
                 self._unsettled.update(self._holders[name])
-        self._unsettled.update({uid: None for uid, share in self._shares.items() if share.is_unplaced})
+        self._unsettled.update(self._unplaced)
         self._touched.clear()
         changed, self._unsettled = self._unsettled, {}
         for uid in changed:
@@ -230,13 +244,14 @@ class NodeLedger:
 
     def _hold_elsewhere(self, uid: str, missing: Sequence[int]) -> None:
         """Hold places on any nodes for the pods without a planned one, if they all fit."""
-        share = self._shares[uid]
-        share.is_unplaced = False
-        if share.gang is not None and any(missing):
-            others = self._anywhere(share.gang, missing)
-            share.is_unplaced = not others
-            for each in others:
-                self._hold(uid, each)
+        gang = self._shares[uid].gang
+        others = self._anywhere(gang, missing) if gang is not None and any(missing) else []
+        for each in others:
+            self._hold(uid, each)
+        if any(missing) and not others:
+            self._unplaced[uid] = None
+        else:
+            self._unplaced.pop(uid, None)
 
     def _fitting(self, node: str, requests: Resources, pods: int) -> int:
         """How many of `pods` pods fit on a node beside all that is there and held."""
