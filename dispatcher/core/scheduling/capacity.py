@@ -209,9 +209,7 @@ class CapacitySnapshot:
 
     def permanent_for(self, gang: Gang | None) -> Resources:
         """The part of the total that is taken by pods that never end."""
-        if self.nodes is not None:
-            return self.nodes.total_for(gang) - self.nodes.attainable_for(gang)
-        return self._view(gang, tolerations_of(gang)).permanent
+        return self.total_for(gang) - self.attainable_for(gang)
 
     def attainable_for(self, gang: Gang | None) -> Resources:
         """The capacity for `gang` once all pods that end have ended: the total less the permanent part."""
@@ -251,10 +249,11 @@ class CapacitySnapshot:
         view = self._views.get(tolerations)
         if view is None:
             pools = [pool for pool in self._pools if _may_use(gang, pool.taints)]
+            total = _sum(pool.total for pool in pools) - self._reserve
             view = self._views[tolerations] = _View(
                 free=_sum(pool.free for pool in pools) - self._reserve,
-                total=_sum(pool.total for pool in pools) - self._reserve,
-                permanent=_sum(pool.permanent for pool in pools),
+                total=total,
+                attainable=total - _sum(pool.permanent for pool in pools),
             )
         return view
 
@@ -468,11 +467,7 @@ class _View(NamedTuple):
 
     free: Resources
     total: Resources
-    permanent: Resources
-
-    @property
-    def attainable(self) -> Resources:
-        return self.total - self.permanent if self.permanent else self.total
+    attainable: Resources
 
 
 @dataclass(slots=True)

@@ -189,9 +189,8 @@ class CycleState:
 
     def _place(self, record: Record) -> Placed | Refused:
         gang, allowed = record.gang, self._allow(record.requirements)
-        uncounted = [uncounted_claims(gang, snapshot.name) for snapshot in allowed.snapshots]
-        if any(uncounted):
-            allowed = _Allowed((), (*allowed.rejections, *filter(None, uncounted)))
+        if uncounted := uncounted_claims(gang, (snapshot.name for snapshot in allowed.snapshots)):
+            allowed = _Allowed((), (*allowed.rejections, *uncounted))
         answers = [(snapshot, fit(gang, self._available(snapshot))) for snapshot in allowed.snapshots]
         fitting = {each.name: found for each, found in answers if isinstance(found, Assignment)}
         if not fitting:

@@ -165,14 +165,14 @@ class Refused:
         return _pending([*self._rejections, *short], self._has_members)
 
 
-def uncounted_claims(gang: Gang, cluster: str) -> Rejection | None:
-    """The rejection of a gang with resource claims that nothing counts, by any cluster; None for all other gangs."""
+def uncounted_claims(gang: Gang, clusters: Iterable[str]) -> tuple[Rejection, ...]:
+    """The rejections of a gang with resource claims that nothing counts, by each cluster; none for other gangs."""
     paths = [path for pod_set in gang.pod_sets for path in pod_set.claims]
     if not paths:
-        return None
+        return ()
     more = f" and {len(paths) - MOST_NAMED} more" if len(paths) > MOST_NAMED else ""
-    message = f"{', '.join(paths[:MOST_NAMED])}{more}: {_NOT_COUNTED}"
-    return Rejection(cluster, DEVICE_CLAIMS_NOT_COUNTED, one_line(message))
+    message = one_line(f"{', '.join(paths[:MOST_NAMED])}{more}: {_NOT_COUNTED}")
+    return tuple(Rejection(cluster, DEVICE_CLAIMS_NOT_COUNTED, message) for cluster in clusters)
 
 
 _NOT_COUNTED: Final = (
