@@ -100,19 +100,19 @@ def plan(
     `reservations` are their backfill reservations by uid; without the argument, new ones begin now. The demand of
     placed gangs is taken from `snapshots`, which are by name.
     """
-    planning = CycleState(snapshots, lambda record: class_of(record, snapshots))
+    state = CycleState(snapshots, lambda record: class_of(record, snapshots))
     records = list(queue)
     protected = [] if policy is Policy.STRICT_FIFO else [each for each in records if each.uid in starved]
     if reservations is None:
         reservations = Backfill().renew(protected, snapshots, LONG_AGO)
-    early = planning.reserve(protected, reservations)
+    early = state.reserve(protected, reservations)
     head: Record | None = None
     outcomes: list[Outcome] = []
     for record in records:
         if head is not None and policy is Policy.STRICT_FIFO:
             outcomes.append(not_evaluated(record, head))
             continue
-        answer = early.get(record.uid) or planning.place(record)
+        answer = early.get(record.uid) or state.place(record)
         if isinstance(answer, Placed):
             outcomes.append(answer)
             continue

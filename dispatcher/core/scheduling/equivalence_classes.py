@@ -82,7 +82,7 @@ class _Tolerating:
 
 def class_of(record: Record, snapshots: Mapping[str, ClusterSnapshot]) -> tuple[object, ...]:
     """The class of a gang, from scratch; the definition. Gangs with equal classes are refused alike."""
-    taints = frozenset[Taints]().union(*(snapshot.capacity.taints for snapshot in snapshots.values()))
+    taints = _taints(snapshots)
     opened = [replace(snapshots[name], closed=None) for name in sorted(_chosen_from(snapshots))]
     rejections = tuple(
         answer for snapshot in opened if (answer := rejection(record.requirements, snapshot)) is not None
@@ -105,7 +105,7 @@ class Classes:
         """Adds a record; returns its class."""
         requiring = self._requiring.get(record.requirements)
         if requiring is None:
-            requiring = self._requiring[record.requirements] = self._look_up(record.requirements)
+            requiring = self._requiring[record.requirements] = self._compare(record.requirements)
         requiring.uids[record.uid] = None
         tolerations = tolerations_of(record.gang)
         tolerating = self._tolerating.get(tolerations)
@@ -113,7 +113,7 @@ class Classes:
             tolerating = _Tolerating(record.gang, _tolerated(record.gang, self._taints))
             self._tolerating[tolerations] = tolerating
         tolerating.uids[record.uid] = None
-        return ClassKey(record.gang.demand, _pods(record.gang), tolerating.tolerated, requiring.clearance)
+        return self.key(record)
 
     def remove(self, record: Record) -> None:
         """Removes a record that was added."""
@@ -128,11 +128,9 @@ class Classes:
 
     def key(self, record: Record) -> ClassKey:
         """The class of a record that was added."""
-        tolerating, requiring = (
-            self._tolerating[tolerations_of(record.gang)],
-            self._requiring[record.requirements],
-        )
-        return ClassKey(record.gang.demand, _pods(record.gang), tolerating.tolerated, requiring.clearance)
+        tolerated = self._tolerating[tolerations_of(record.gang)].tolerated
+        clearance = self._requiring[record.requirements].clearance
+        return ClassKey(record.gang.demand, _pods(record.gang), tolerated, clearance)
 
     def follow(self, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[list[str]]:
         """Updates the classes to these clusters; returns the uids of the gangs whose class changed."""
@@ -146,22 +144,22 @@ class Classes:
         if changed:
             self._facts = facts
             self._snapshots = {name: replace(snapshot, closed=None) for name, snapshot in chosen_from.items()}
-            yield from self._ask_anew(changed, moved)
-        taints = frozenset[Taints]().union(*(snapshot.capacity.taints for snapshot in snapshots.values()))
+            yield from self._refresh_rejections(changed, moved)
+        taints = _taints(snapshots)
         if taints != self._taints:
             self._taints = taints
-            yield from self._hold_against_taints(moved)
+            yield from self._refresh_tolerated(moved)
         return moved
 
-    def _ask_anew(self, changed: set[str], moved: list[str]) -> Steps[None]:
+    def _refresh_rejections(self, changed: set[str], moved: list[str]) -> Steps[None]:
         for done, (requirements, requiring) in enumerate(self._requiring.items()):
             if done % AT_ONCE == 0:
                 yield
-            if self._is_rejected_otherwise(requirements, requiring, changed):
+            if self._update_rejections(requirements, requiring, changed):
                 requiring.clearance = self._clearance(requiring.rejections)
                 moved += requiring.uids
 
-    def _is_rejected_otherwise(
+    def _update_rejections(
         self, requirements: ClusterRequirements, requiring: _Requiring, changed: set[str]
     ) -> bool:
         """Updates the rejections by the changed clusters; True if one of them changed."""
@@ -177,7 +175,7 @@ class Classes:
                     requiring.rejections[name] = answer
         return differs
 
-    def _hold_against_taints(self, moved: list[str]) -> Steps[None]:
+    def _refresh_tolerated(self, moved: list[str]) -> Steps[None]:
         for done, tolerating in enumerate(self._tolerating.values()):
             if done % AT_ONCE == 0:
                 yield
@@ -186,7 +184,7 @@ class Classes:
                 tolerating.tolerated = tolerated
                 moved += tolerating.uids
 
-    def _look_up(self, requirements: ClusterRequirements) -> _Requiring:
+    def _compare(self, requirements: ClusterRequirements) -> _Requiring:
         answers = ((name, rejection(requirements, snapshot)) for name, snapshot in self._snapshots.items())
         rejections = {name: answer for name, answer in answers if answer is not None}
         return _Requiring(rejections, self._clearance(rejections))
@@ -210,6 +208,10 @@ def _tolerated(gang: Gang, taints: frozenset[Taints]) -> Tolerated:
     return tuple(frozenset(filter(pod_set.tolerates, taints)) for pod_set in gang.pod_sets)
 
 
+def _taints(snapshots: Mapping[str, ClusterSnapshot]) -> frozenset[Taints]:
+    return frozenset[Taints]().union(*(snapshot.capacity.taints for snapshot in snapshots.values()))
+
+
 def _chosen_from(snapshots: Mapping[str, ClusterSnapshot]) -> Mapping[str, ClusterSnapshot]:
     """The clusters to which requirements apply: none on the hub alone, where there is no choice."""
     return {} if snapshots.keys() <= {HUB_CLUSTER} else snapshots
@@ -225,29 +227,27 @@ def _facts(snapshot: ClusterSnapshot) -> _Facts:
     )
 
 
-class Asked:
+class DistinctRequirements:
     """The distinct pairs of namespace and kinds that the pending gangs require, as requirements."""
 
     def __init__(self) -> None:
-        self._counts: dict[tuple[str, frozenset[Kind]], int] = {}
-        self._wheres: dict[tuple[str, frozenset[Kind]], ClusterRequirements] = {}
+        self._counts: dict[ClusterRequirements, int] = {}
 
     def __iter__(self) -> Iterator[ClusterRequirements]:
-        return iter(self._wheres.values())
+        return iter(self._counts)
 
     def add(self, requirements: ClusterRequirements) -> None:
         """Counts the requirements of one more gang."""
-        key = requirements.namespace, requirements.kinds
-        count = self._counts.get(key, 0)
-        self._counts[key] = count + 1
-        if not count:
-            self._wheres[key] = ClusterRequirements(
-                namespace=requirements.namespace, kinds=requirements.kinds
-            )
+        pair = _namespace_and_kinds(requirements)
+        self._counts[pair] = self._counts.get(pair, 0) + 1
 
     def remove(self, requirements: ClusterRequirements) -> None:
         """Uncounts the requirements of one gang."""
-        key = requirements.namespace, requirements.kinds
-        self._counts[key] -= 1
-        if not self._counts[key]:
-            del self._counts[key], self._wheres[key]
+        pair = _namespace_and_kinds(requirements)
+        self._counts[pair] -= 1
+        if not self._counts[pair]:
+            del self._counts[pair]
+
+
+def _namespace_and_kinds(requirements: ClusterRequirements) -> ClusterRequirements:
+    return ClusterRequirements(namespace=requirements.namespace, kinds=requirements.kinds)

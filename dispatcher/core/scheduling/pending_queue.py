@@ -38,7 +38,7 @@ from dispatcher.core.scheduling.cycle import (
     not_evaluated,
     refusal,
 )
-from dispatcher.core.scheduling.equivalence_classes import Asked, Classes, ClassKey
+from dispatcher.core.scheduling.equivalence_classes import Classes, ClassKey, DistinctRequirements
 from dispatcher.core.scheduling.explain import Refused
 from dispatcher.core.scheduling.ordering import Rank, rank, starved
 
@@ -77,11 +77,11 @@ class PendingQueue:
     def __init__(self, backfill: Backfill | None = None) -> None:
         self._backfill = backfill or Backfill()
         self._records: dict[str, Record] = {}
-        self._asked = Asked()
+        self._requirements = DistinctRequirements()
         self._postponed: list[tuple[datetime, str]] = []
         self._inbox: dict[str, Record | None] = {}
         # The records that take part in a cycle; they change only when one begins.
-        self._lined_up: dict[str, tuple[Record, _Class]] = {}
+        self._in_cycle: dict[str, tuple[Record, _Class]] = {}
         self._classes = Classes()
         self._by_key: dict[ClassKey, _Class] = {}
         self._blocked: dict[str, Record] = {}
@@ -96,7 +96,7 @@ class PendingQueue:
         """Adds a queued record, or replaces its last state."""
         self._forget(record.uid)
         self._records[record.uid] = self._inbox[record.uid] = record
-        self._asked.add(record.requirements)
+        self._requirements.add(record.requirements)
         if record.eligible_at:
             insort(self._postponed, (record.eligible_at, record.uid))
 
@@ -116,7 +116,7 @@ class PendingQueue:
 
     def requirements(self) -> Iterable[ClusterRequirements]:
         """Requirements that cover every required namespace and kind, in no order; fewer than the records have."""
-        return self._asked
+        return self._requirements
 
     def next_eligible(self, now: datetime) -> datetime | None:
         """The time at which the next postponed record becomes eligible; None if there is none."""
@@ -147,7 +147,7 @@ class PendingQueue:
         record = self._records.pop(uid, None)
         if record is None:
             return False
-        self._asked.remove(record.requirements)
+        self._requirements.remove(record.requirements)
         if record.eligible_at:
             due = record.eligible_at, uid
             at = bisect_left(self._postponed, due)
@@ -165,49 +165,49 @@ class PendingQueue:
     def _take_in(self, inbox: Mapping[str, Record | None], now: datetime) -> Steps[None]:
         for part in incremental.in_parts(inbox.items(), TAKEN_IN_AT_ONCE):
             for uid, record in part:
-                self._leave(uid)
+                self._discard(uid)
                 if record is not None and _is_eligible(record, now):
-                    self._line_up(record)
+                    self._add(record)
             yield
 
-    def _line_up(self, record: Record) -> None:
+    def _add(self, record: Record) -> None:
         key = self._classes.add(record)
-        self._enter(record, key)
+        self._enter_class(record, key)
         self._sloped += bool(record.priority_slope)
         if record.blocked_since:
             self._blocked[record.uid] = record
 
-    def _leave(self, uid: str) -> None:
-        record = self._exit(uid)
+    def _discard(self, uid: str) -> None:
+        record = self._leave_class(uid)
         if record is None:
             return
         self._classes.remove(record)
         self._sloped -= bool(record.priority_slope)
         self._blocked.pop(uid, None)
 
-    def _enter(self, record: Record, key: ClassKey) -> None:
+    def _enter_class(self, record: Record, key: ClassKey) -> None:
         class_ = self._by_key.get(key)
         if class_ is None:
             class_ = self._by_key[key] = _Class(key)
         class_.add(record)
-        self._lined_up[record.uid] = record, class_
+        self._in_cycle[record.uid] = record, class_
 
-    def _exit(self, uid: str) -> Record | None:
-        record, class_ = self._lined_up.pop(uid, (None, None))
+    def _leave_class(self, uid: str) -> Record | None:
+        record, class_ = self._in_cycle.pop(uid, (None, None))
         if record is not None and class_ is not None:
             class_.remove(record)
             if class_.is_empty:
                 del self._by_key[class_.key]
         return record
 
-    def _regard(self, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[None]:
+    def _follow(self, snapshots: Mapping[str, ClusterSnapshot]) -> Steps[None]:
         """Updates the equivalence classes to these clusters."""
         moved = yield from self._classes.follow(snapshots)
         for part in incremental.in_parts(moved):
             for uid in part:
-                record = self._exit(uid)
+                record = self._leave_class(uid)
                 if record is not None:
-                    self._enter(record, self._classes.key(record))
+                    self._enter_class(record, self._classes.key(record))
             yield
 
     # --- a cycle ---------------------------------------------------------------------------------------------
@@ -220,7 +220,7 @@ class PendingQueue:
         bound: timedelta,
         now: datetime,
     ) -> Steps[list[NewOutcome]]:
-        yield from self._regard(snapshots)
+        yield from self._follow(snapshots)
         yield from self._take_in(inbox, now)
         protected = yield from self._protected(policy, bound, now)
         reservations = yield from self._backfill.renew_in_steps(protected, snapshots, now)
@@ -231,24 +231,24 @@ class PendingQueue:
         )
         if last.is_quiet and not inbox and not self._sloped:
             return []
-        planning = CycleState(snapshots, self._class_of, last.refusals)
-        seen = _Pass(planning)
-        yield from seen.reserve(protected, reservations)
+        state = CycleState(snapshots, self._class_of, last.refusals)
+        cycle = _Cycle(state)
+        yield from cycle.reserve(protected, reservations)
         if policy is Policy.STRICT_FIFO:
-            yield from self._pass_up_to_head(seen, now)
+            yield from self._evaluate_up_to_head(cycle, now)
         else:
-            yield from self._pass_by_class(seen, now)
-        news = yield from _news_in_order(seen.outcomes, now)
+            yield from self._evaluate_by_class(cycle, now)
+        news = yield from _news_in_order(cycle.outcomes, now)
         forgotten, self._last = self._last, _Memory()
-        if planning.has_placed:
-            yield from incremental.release(planning.refusals)
+        if state.has_placed:
+            yield from incremental.release(state.refusals)
         else:
-            self._last = _Memory(snapshots, kept_for, planning.refusals, is_quiet=not news)
+            self._last = _Memory(snapshots, kept_for, state.refusals, is_quiet=not news)
         yield from incremental.release(forgotten.refusals)
         return news
 
     def _class_of(self, record: Record) -> _Class:
-        return self._lined_up[record.uid][1]
+        return self._in_cycle[record.uid][1]
 
     def _protected(self, policy: Policy, bound: timedelta, now: datetime) -> Steps[list[Record]]:
         """The starved gangs, in order."""
@@ -260,43 +260,44 @@ class PendingQueue:
         keys = yield from incremental.in_order([_key(self._blocked[uid], now) for uid in uids], key=_itself)
         return [self._blocked[uid] for _, uid in keys]
 
-    def _pass_up_to_head(self, seen: _Pass, now: datetime) -> Steps[None]:
+    def _evaluate_up_to_head(self, cycle: _Cycle, now: datetime) -> Steps[None]:
         """Evaluates the gangs one by one up to the first that waits; the gangs after it are not evaluated."""
         frontier = yield from self._frontier(frozenset(), now)
-        while seen.head is None and (candidate := frontier.pop()) is not None:
+        while cycle.head is None and (candidate := frontier.pop()) is not None:
             (_, uid), stream = candidate
-            seen.look_at(self._lined_up[uid][0])
+            cycle.evaluate(self._in_cycle[uid][0])
             yield from frontier.go_on(stream)
-        if seen.head is not None:
-            answer = not_evaluated(seen.head, seen.head)
+        if cycle.head is not None:
+            answer = not_evaluated(cycle.head, cycle.head)
             for class_ in self._by_key.values():
-                yield from self._tell(class_, answer, seen)
+                yield from self._note_class(class_, answer, cycle)
 
-    def _pass_by_class(self, seen: _Pass, now: datetime) -> Steps[None]:
+    def _evaluate_by_class(self, cycle: _Cycle, now: datetime) -> Steps[None]:
         """Evaluates the gangs in order. Once one gang of a class does not fit, its whole class is refused.
 
-        Starved gangs were decided before, each for itself.
+        Each starved gang has its own outcome from before.
         """
-        frontier = yield from self._frontier(frozenset(seen.outcomes), now)
+        frontier = yield from self._frontier(frozenset(cycle.outcomes), now)
         refused: dict[_Class, Refused] = {}
         while (candidate := frontier.pop()) is not None:
             (_, uid), stream = candidate
-            record, class_ = self._lined_up[uid]
-            if class_ in refused and uid not in seen.protected:
+            record, class_ = self._in_cycle[uid]
+            shares_refusal = uid not in cycle.protected
+            if class_ in refused and shares_refusal:
                 continue
-            answer = seen.look_at(record, is_told_with_class=uid not in seen.protected)
+            answer = cycle.evaluate(record, is_noted_with_class=shares_refusal)
             if isinstance(answer, Placed):
                 yield from frontier.go_on(stream)
-            elif uid not in seen.protected:
+            elif shares_refusal:
                 refused[class_] = answer
             yield
         while refused:  # in any order: the new outcomes are sorted later
-            yield from self._tell(*refused.popitem(), seen)
+            yield from self._note_class(*refused.popitem(), cycle)
 
     def _frontier(self, alone: frozenset[str], now: datetime) -> Steps[_Frontier]:
         """The first gang of each class and the gangs of `alone`, in order."""
         # In parts, because each garbage collection traverses all of a long new list.
-        heads: list[Candidate] = [(_key(self._lined_up[uid][0], now), _Stream(iter(()))) for uid in alone]
+        heads: list[Candidate] = [(_key(self._in_cycle[uid][0], now), _Stream(iter(()))) for uid in alone]
         parts: list[list[Candidate]] = []
         for class_ in self._by_key.values():
             keys = (key for key in class_.keys if key[1] not in alone) if alone else iter(class_.keys)
@@ -314,17 +315,17 @@ class PendingQueue:
         heads.sort(key=_place)
         return _Frontier(incremental.merged([*parts, heads], key=_place))
 
-    def _tell(self, class_: _Class, answer: Refused | NotEvaluated, seen: _Pass) -> Steps[None]:
-        """Adds the answer for each gang of the class that was not evaluated itself and whose record lacks it."""
+    def _note_class(self, class_: _Class, answer: Refused | NotEvaluated, cycle: _Cycle) -> Steps[None]:
+        """Adds the answer of a class for each of its gangs that has no outcome yet and whose record it changes."""
         yield
         for known, uids in class_.by_pending_key.items():
             if _is_known(known, answer):
                 continue
             for part in incremental.in_parts(uids):
                 for uid in part:
-                    if uid not in seen.outcomes:
-                        record = self._lined_up[uid][0]
-                        seen.outcomes[uid] = (
+                    if uid not in cycle.outcomes:
+                        record = self._in_cycle[uid][0]
+                        cycle.outcomes[uid] = (
                             Unplaced(record, answer)
                             if isinstance(answer, Refused)
                             else NotEvaluated(record, answer.pending)
@@ -420,35 +421,35 @@ class _Memory:
     is_quiet: bool = False
 
 
-class _Pass:
+class _Cycle:
     """The outcomes of a cycle so far, by uid, and its head."""
 
-    def __init__(self, planning: CycleState) -> None:
+    def __init__(self, state: CycleState) -> None:
         self.outcomes: dict[str, NewOutcome] = {}
         self.protected: dict[str, Placed | Refused] = {}
         self.head: Record | None = None
-        self._planning = planning
+        self._state = state
 
     def reserve(self, records: list[Record], reservations: Mapping[str, Reservation]) -> Steps[None]:
         """Decides on the starved gangs, which are in order, before all others."""
         for record in records:
-            self.protected |= self._planning.reserve([record], reservations)
+            self.protected |= self._state.reserve([record], reservations)
             yield
         for record in records:
             answer = self.protected[record.uid]
             self.outcomes[record.uid] = Unplaced(record, answer) if isinstance(answer, Refused) else answer
 
-    def look_at(self, record: Record, *, is_told_with_class: bool = False) -> Placed | Refused:
-        """Decides on the next gang in order."""
-        answer = self.protected.get(record.uid) or self._planning.place(record)
+    def evaluate(self, record: Record, *, is_noted_with_class: bool = False) -> Placed | Refused:
+        """Decides on the next gang in order; `_note_class` adds a refusal that `is_noted_with_class`."""
+        answer = self.protected.get(record.uid) or self._state.place(record)
         if isinstance(answer, Placed):
             self.outcomes[record.uid] = answer
             return answer
         is_head = self.head is None and answer.may_be_head
         if is_head:
             self.head = record
-        # `_tell` adds the new refusals of a class later; in a long queue it would take long to free all of them.
-        if is_head or not is_told_with_class:
+        # Only the new refusals of a class become outcomes; in a long queue it would take long to free all of them.
+        if is_head or not is_noted_with_class:
             self.outcomes[record.uid] = Unplaced(record, answer, is_head)
         return answer
 
