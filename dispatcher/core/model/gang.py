@@ -9,14 +9,14 @@ from dispatcher.core.model.nodes import ANY_NODE, NodeRequirements, Taint, Toler
 from dispatcher.core.model.resources import NOTHING, Resources
 
 Constraint = tuple[tuple[Toleration, ...], NodeRequirements]
-"""What decides which nodes a pod may use, apart from what is free there."""
+"""The properties of a pod that decide which nodes it may use, without regard to free amounts."""
 
 
 @dataclass(frozen=True, slots=True)
 class PodSet:
     """`count` equal pods; `requests` is per pod.
 
-    `nodes` is what the pods require of a node's labels. `apart` are labels of nodes: no two pods of the set may be on
+    `nodes` are the requirements on a node's labels. `apart` are labels of nodes: no two pods of the set may be on
     nodes with the same value of one of them (required pod anti-affinity among themselves). `together` are labels of
     nodes that must have one value for all pods of the set (required pod affinity among themselves). `path` is where
     the template is inside the wrapped object, whose index in the AppWrapper is `item`. `claims` are the paths of
@@ -35,7 +35,7 @@ class PodSet:
 
     @property
     def constraint(self) -> Constraint:
-        """What decides which nodes these pods may use."""
+        """The properties of these pods that decide which nodes they may use."""
         return self.tolerations, self.nodes
 
     def tolerates(self, taints: tuple[Taint, ...]) -> bool:

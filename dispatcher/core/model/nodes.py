@@ -1,4 +1,4 @@
-"""Nodes and what pods require of them: taints and tolerations, labels and node affinity, as in Kubernetes.
+"""Nodes and the requirements of pods on nodes: taints and tolerations, labels and node affinity, as in Kubernetes.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/ and
 https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
@@ -140,7 +140,7 @@ class NodeTerm:
 
 @dataclass(frozen=True, slots=True)
 class NodeRequirements:
-    """What the pods of a set require of a node's labels: all of `selector`, and one of `terms` if there are any."""
+    """Requirements of pods on the labels of a node: all of `selector`, and one of `terms` if there are any."""
 
     selector: tuple[tuple[str, str], ...] = ()
     terms: tuple[NodeTerm, ...] = ()

@@ -95,8 +95,8 @@ class Reservation:
     A gang rests after a round, or within a round while it `waits` for its turn: its possible clusters have reservations
     of other gangs, or rest. `tried` are the clusters of this round, in order. `began` is the start of the round, moved
     later by the waits within it. `is_hopeful` is true if the gang was estimated to fit one of them within the longest
-    bound. `doublings` counts the earlier hopeful rounds, each of which doubled the bound. `fruitless` counts the other
-    rounds since the last hopeful one, each of which doubled the pause.
+    bound. `doublings` counts the earlier hopeful rounds; each doubled the bound. `fruitless` counts the other rounds
+    since the last hopeful one; each doubled the pause.
     """
 
     cluster: str
@@ -191,7 +191,7 @@ class Soonest(NamedTuple):
 def soonest_on(gang: Gang, capacity: CapacitySnapshot, ends: Sequence[End], now: datetime) -> Soonest:
     """The time at which `gang` fits the capacity once AppWrappers end in the order of `ends`; else LAST_RESORT.
 
-    On nodes it is found by bisection: each AppWrapper that ends only adds to what is free.
+    On nodes it is found by bisection: each AppWrapper that ends only adds free capacity.
     """
     by_sums = soonest(gang.demand, capacity.free_for(gang), ends, now)
     if capacity.nodes is None or not gang.pod_sets:

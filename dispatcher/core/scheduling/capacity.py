@@ -3,8 +3,8 @@
 free = sum over usable nodes of (allocatable - requests of the live pods bound there, anyone's)
        - sum over active AppWrappers of max(0, demand - requests of its own live bound pods, on any node)
 
-`account` is this formula, computed from scratch. `CapacityLedger` keeps the same value current by events, each of which
-costs O(resource names). The special cases:
+`account` is this formula, computed from scratch. `CapacityLedger` keeps the same value current by events. An
+event costs O(resource names). The special cases:
 
 - A pod on a node that is unusable, gone or not seen yet takes nothing from the usable nodes. It is still part of its
   AppWrapper's demand, so it reduces the AppWrapper's reservation.
@@ -342,7 +342,7 @@ class CapacityLedger:
         return self.snapshot().total_for(gang)
 
     def snapshot(self) -> CapacitySnapshot:
-        """The capacity at this moment; costs O(node pools), on nodes what `node_snapshot` says."""
+        """The capacity at this moment; costs O(node pools), and with nodes a copy of their arrays."""
         nodes = None if self._by_node is None else self._by_node.snapshot()
         return CapacitySnapshot(self._pools.values(), self._reserved, nodes=nodes)
 

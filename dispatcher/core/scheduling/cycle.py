@@ -39,7 +39,7 @@ from dispatcher.core.scheduling.fit import Fit, Shortfall, fit
 
 
 class Policy(StrEnum):
-    """What a cycle does after a gang that does not fit, in Kueue's words."""
+    """The decision of a cycle after a gang that does not fit: go on or stop, in Kueue's words."""
 
     BEST_EFFORT_FIFO = "BestEffortFIFO"
     STRICT_FIFO = "StrictFIFO"
@@ -156,7 +156,7 @@ class CycleState:
         self._has_members = snapshots.keys() != {names.HUB_CLUSTER}
         self._allowed: dict[ClusterRequirements, _Allowed] = {}
         self._remembered = remembered or {}
-        # What is free beside the capacity that is kept for starved gangs, and these gangs, by cluster.
+        # The free capacity without the part that is kept for a starved gang, and this gang, by cluster.
         self._beside: dict[str, CapacitySnapshot] = {}
         self._keepers: dict[str, Record] = {}
 
@@ -216,7 +216,7 @@ class CycleState:
         return Placed(record, best.name, message, assignment)
 
     def _available(self, snapshot: ClusterSnapshot) -> CapacitySnapshot:
-        """What is free in a cluster beside the capacity that is kept for a starved gang."""
+        """The free capacity of a cluster without the part that is kept for a starved gang."""
         return self._beside.get(snapshot.name, snapshot.capacity)
 
     def _keep(self, record: Record, reservation: Reservation) -> None:

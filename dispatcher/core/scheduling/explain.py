@@ -73,7 +73,7 @@ def shortage(
 ) -> Shortage:
     """The shortage of a gang on a cluster whose available capacity it does not fit, by `shortfall`.
 
-    `capacity` is the free capacity, also that which is kept for `keeper`.
+    `capacity` is the free capacity, including the part that is kept for `keeper`.
     """
     traits = None if capacity.nodes is None else capacity.nodes.traits
     in_empty = shortfall_in_empty(gang, capacity)

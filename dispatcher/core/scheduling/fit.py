@@ -20,9 +20,9 @@ from dispatcher.core.scheduling.placement import NodeGroups, Unplaceable
 class Shortfall:
     """Why a gang does not fit a cluster.
 
-    `missing` is what the sums lack. If they lack nothing, the nodes are the reason: of `pod_set`, by its index, only
-    `fitting` pods have a node; None if the pods of each pod set have nodes, but not all at once. `groups` are then the
-    nodes of that pod set, or of the one with the largest pods.
+    `missing` are the amounts that the sums lack. If they lack nothing, the nodes are the reason: only `fitting` pods of
+    the pod set with index `pod_set` have a node. If `pod_set` is None, the pods of each pod set have nodes, but not all
+    at once. `groups` are then the nodes for the pods of that pod set, or of the one with the largest pods.
     """
 
     missing: Resources = NOTHING
@@ -31,7 +31,7 @@ class Shortfall:
     groups: NodeGroups | None = field(default=None, compare=False, repr=False)
 
     def scarcest(self, gang: Gang) -> tuple[str, int]:
-        """The scarcest resource; for a shortfall on nodes, also the most of it that one node has for those pods."""
+        """The scarcest resource; for a shortfall on nodes, also the largest amount on one of `groups`."""
         if self.groups is None:
             missing = sorted(self.missing)
             return max(
@@ -44,7 +44,7 @@ Fit = Assignment | Shortfall
 
 
 def fit(gang: Gang, capacity: CapacitySnapshot) -> Fit:
-    """The assignment of a gang that fits what is free now, or its shortfall."""
+    """The assignment of a gang that fits the free capacity, or its shortfall."""
     nodes = None if capacity.nodes is None else capacity.nodes.free
     return _fit(gang, capacity.free_for(gang), nodes, NodeCapacity.assign)
 
@@ -62,7 +62,7 @@ def assignment_in_empty(gang: Gang, capacity: CapacitySnapshot) -> Assignment:
 
 
 def fits(gang: Gang, capacity: CapacitySnapshot) -> bool:
-    """True if a gang fits what is free now."""
+    """True if a gang fits the free capacity."""
     return isinstance(fit(gang, capacity), Assignment)
 
 

@@ -31,7 +31,7 @@ _WRITTEN_AT_ONCE: Final = 200
 
 
 class Load(NamedTuple):
-    """What the pods of a node take; `permanent` is the part of pods that never end."""
+    """The requests of the pods of a node, and their number; `permanent` is the part of pods that never end."""
 
     used: Resources = NOTHING
     pods: int = 0
@@ -64,7 +64,7 @@ class _Share:
 
 @dataclass(slots=True)
 class _OnNode:
-    """One node, what its pods take, and what is held there for unbound pods."""
+    """One node, the load of its pods, and the places held there for unbound pods."""
 
     node: Node
     load: Load
@@ -73,23 +73,23 @@ class _OnNode:
 
     @property
     def slots(self) -> int:
-        """The pods that the node takes."""
+        """The number of pods that the node takes."""
         limit = self.node.pod_limit
         return UNLIMITED if limit is None else limit
 
     @property
     def free(self) -> Resources:
-        """What the node has beside its pods and those that have a place there."""
+        """The amounts that neither bound pods nor held places take."""
         return self.node.allocatable - self.load.used - self.held
 
     @property
     def free_slots(self) -> int:
-        """The pods that the node takes beside those that are bound or have a place there."""
+        """The number of pods that the node takes beside bound pods and held places."""
         return self.slots - self.load.pods - self.held_pods
 
 
 class NodeLedger:
-    """The capacity of each node, kept current by events; `CapacityLedger` says what is used on a node."""
+    """The capacity of each node, kept current by events; `CapacityLedger` gives the load of each node."""
 
     def __init__(self) -> None:
         self._traits = Traits()
@@ -115,7 +115,7 @@ class NodeLedger:
     # --- events ------------------------------------------------------------------------------------------------
 
     def set_node(self, node: Node, load: Load) -> None:
-        """Add a node or replace its last state; `load` is what its pods take."""
+        """Add a node or replace its last state; `load` is the load of its pods."""
         for name in node.allocatable:
             self._columns.setdefault(name, len(self._columns))
         known = self._on_nodes.get(node.name)
@@ -147,7 +147,7 @@ class NodeLedger:
         self._has_changed = True
 
     def load_node(self, name: str, load: Load) -> None:
-        """Replace what the pods of a node take; safe for a node that is not known."""
+        """Replace the load of a node; safe for a node that is not known."""
         known = self._on_nodes.get(name)
         if known is not None:
             known.load = load
@@ -162,7 +162,7 @@ class NodeLedger:
         self._unsettle(appwrapper)
 
     def reserve(self, appwrapper: str, gang: Gang, assignment: Assignment) -> None:
-        """Hold places for the unbound pods of an active AppWrapper; those of its assignment, where they fit."""
+        """Hold places for the unbound pods of an active AppWrapper: its assignment, where that fits, else any."""
         share = self._shares.setdefault(appwrapper, _Share())
         share.gang, share.assignment = gang, assignment
         self._unsettle(appwrapper)
@@ -218,7 +218,7 @@ class NodeLedger:
         changed, self._unsettled = self._unsettled, {}
         for uid in changed:
             self._release_places(uid)
-        # Plans first, for all: a gang that needs other places must not take those of a plan.
+        # All planned places first: a gang that needs other places must not take a planned place of another gang.
         missing = {uid: self._hold_planned(uid, gang) for uid in changed if (gang := self._shares[uid].gang)}
         for uid, counts in missing.items():
             self._hold_elsewhere(uid, counts)

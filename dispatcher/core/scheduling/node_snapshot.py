@@ -36,7 +36,7 @@ class Place(NamedTuple):
 
 
 class Use(NamedTuple):
-    """What one AppWrapper uses of a cluster: its bound pods, the places held for others, and demand without a place."""
+    """The use of a cluster by one AppWrapper: bound pods, places held for unbound pods, and demand without a place."""
 
     bound: tuple[Place, ...] = ()
     held: tuple[Place, ...] = ()
@@ -221,11 +221,11 @@ class NodeSnapshot:
         return self.free.sum_for(gang, self.beyond)
 
     def total_for(self, gang: Gang | None) -> Resources:
-        """The amounts of those nodes if the cluster had no pods."""
+        """The amounts of these nodes if the cluster had no pods."""
         return self.allocatable.sum_for(gang, self.reserve)
 
     def attainable_for(self, gang: Gang | None) -> Resources:
-        """The amounts of those nodes once all pods that end have ended."""
+        """The amounts of these nodes once all pods that end have ended."""
         return self.empty.sum_for(gang, self.reserve)
 
     def take(self, gang: Gang, assignment: Assignment) -> None:

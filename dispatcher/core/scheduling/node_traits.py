@@ -1,4 +1,4 @@
-"""The nodes of a cluster apart from what is free there: usable or not, taints, labels, and who may use which."""
+"""The nodes of a cluster without their amounts: usable or not, taints, labels, and which pods may use them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ Mask = NDArray[np.bool_]
 """Arrays with one entry for each node."""
 
 _MOST_MASKS: Final = 2000
-"""Nodes that are compared with constraints at once after a change; beyond that, the nodes of each are found anew."""
+"""Nodes that are compared with constraints at once after a change; beyond that, all nodes are, on the next question."""
 
 PLAIN: Final = PodSet(1, NOTHING)
-"""Pods without constraints, which stand for those of a gang without pod sets."""
+"""Pods without constraints: they stand for the pods of a gang without pod sets."""
 
 
 class Traits:

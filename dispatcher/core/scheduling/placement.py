@@ -268,7 +268,7 @@ def _orders(wanted: Sequence[_Wanted], room: Room) -> Iterator[Sequence[_Wanted]
 
 
 def _size(requests: Resources, room: Room) -> tuple[float, float]:
-    """The largest share of what a node has at most: of a device, then of any resource."""
+    """The largest request as a share of the largest amount on a node: of a device, then of any resource."""
     shares = {
         name: amount / max(1, int(room.free[room.columns[name]].max(initial=1)))
         for name, amount in requests.items()
@@ -316,7 +316,7 @@ def _allowed(each: _Wanted, room: Room, traits: Traits) -> Amounts:
 def _ranked(
     each: _Wanted, room: Room, fitting: Amounts, by_name: Amounts, *, is_tight: bool
 ) -> NDArray[np.intp]:
-    """The nodes that take pods, as many as could be needed: those with the least free first, or with the most.
+    """The nodes that take pods, as many as could be needed; nodes with the least free first, or with the most.
 
     First the free devices count, then the shares of other requested resources, then their names. Pods
     without devices so keep off nodes with free devices, and few devices of a node do not stay unused.

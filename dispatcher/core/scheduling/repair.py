@@ -1,16 +1,16 @@
-"""What lets a waiting gang go: the running gangs that hold its capacity, and the smallest changes that help.
+"""Advice for a waiting gang: the running gangs that hold its capacity, and the smallest changes that place it.
 
 A repair is one change of a `World`: more nodes of one shape, fewer running gangs, or nodes without their taints. The
 search knows no rule of scheduling. It applies a change, plans the world again and looks whether the gang is placed, so
-it is right for every rule, and for gangs ahead that take what was meant for another. For each returned repair it has
-seen that the repair alone suffices, and that one node, gang or taint less does not.
+it is right for every rule, and for gangs ahead that take the added capacity. For each returned repair it has seen that
+the repair alone suffices, and that one node, gang or taint less does not.
 
 How the search grows: one plan serves all waiting gangs. For each of at most `MOST_CLUSTERS` clusters and `MOST_SHAPES`
 shapes of nodes that take a pod of the gang, it makes O(log k) plans to find that k nodes are needed; the gangs share
 many of them. Sets of gangs or of tainted nodes are tried by size while there are at most `MOST_SETS` (fewer in a large
-world), so the smallest is found. Beyond that, some orders are cut where they begin to help, and what is not needed is
-left out, in O(set) plans or a few times as many: a minimal set, maybe not the smallest. Each search makes at most
-`MOST_PLANS` plans, and all searches of one kind together those that `MOST_WORK` allows, for the gangs decided first.
+world), so the smallest is found. Beyond that, some orders are cut where they begin to help, and members that are not
+needed are left out, in O(set) plans or a few times as many: a minimal set, maybe not the smallest. Each search makes at
+most `MOST_PLANS` plans. `MOST_WORK` bounds the plans of all searches of one kind, for the gangs decided first.
 A search that is cut short returns nothing, and the advice says so.
 """
 
@@ -44,7 +44,7 @@ MOST_WORK: Final = 300_000
 MOST_WORK_ON_SETS: Final = 50_000
 """The same, over the plans of all sets by size."""
 MOST_ORDERS: Final = 2
-"""Orders whose beginnings are made minimal, those with the shortest."""
+"""Orders whose beginnings are made minimal: the orders with the shortest beginnings."""
 
 _NAMES: Final = ("!added", "~added")
 """Names of added nodes that come before and after nearly every other: a repair must not depend on the name."""
@@ -114,7 +114,7 @@ Repair = AddNodes | RemoveGangs | RemoveTaints
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """What lets one waiting gang go.
+    """The holders and the repairs for one waiting gang.
 
     `holders` are running gangs without which it would go, all of them needed; empty if that does not help. `repairs`
     are alternatives, the fewest changes first; of equals, taints before nodes before gangs. If there is none,
@@ -264,7 +264,7 @@ class _Search:
         return Advice(self._holders, tuple(repairs[:MOST_REPAIRS]), message)
 
     def add_nodes(self, cluster: Cluster) -> None:
-        """Searches for nodes to add to a cluster, of the shape of which the fewest do."""
+        """Searches for nodes to add to a cluster, of the shape that needs the fewest nodes."""
         shapes = [each for each in _shapes(cluster.nodes) if _has_use_for(self.record.gang, each)]
         known = self._fewest_of(cluster, shapes)
         own = known or self._fewest_of(cluster, _own_shapes(self.record.gang))
@@ -338,7 +338,7 @@ class _Search:
             yield list(dict.fromkeys([*node_by_node, *(each.name for each in there), *others]))
 
     def _share_of(self, running: RunningGang) -> int:
-        """The largest part, in millionths, of what the gang demands that a running gang has."""
+        """The largest share of the gang's demand, of any resource, that a running gang has, in millionths."""
         demand = self.record.gang.demand
         return max((running.demand[name] * 10**6 // amount for name, amount in demand.items()), default=0)
 
@@ -400,7 +400,7 @@ def _first_that_goes(most: int, goes: Callable[[int], bool]) -> tuple[int, int] 
 def _boundary(
     low: int, high: int, goes: Callable[[int], bool], cheap: Collection[int] = ()
 ) -> tuple[int, int]:
-    """Neighbours between `low`, which fails, and `high`, which goes, of which the same is true.
+    """Two neighbours from `low`, which fails, to `high`, which goes: the first fails and the second goes.
 
     The numbers in `cheap` are tried first, because their plans are known.
     """
@@ -440,7 +440,7 @@ def _beginning(order: Sequence[str], goes: Callable[[Iterable[str]], bool]) -> l
 
 
 def _minimal(items: Sequence[str], goes: Callable[[Iterable[str]], bool]) -> list[str]:
-    """What is left of a set that goes once no single item can be left out."""
+    """A minimal part of a set that goes: the part goes, and without any one of its items it does not."""
     left, index, needed = list(items), 0, 0
     while needed < len(left):
         fewer = [*left[:index], *left[index + 1 :]]
@@ -468,7 +468,7 @@ def _shapes(nodes: Iterable[Node]) -> list[Node]:
 
 
 def _has_use_for(gang: Gang, shape: Node) -> bool:
-    """True if a node of this shape takes a pod of the gang; for a gang without pods, if it has what is demanded."""
+    """True if a node of this shape takes a pod of the gang; for a gang without pods, if it has a demanded resource."""
     if not any(each.count for each in gang.pod_sets):
         return any(name in shape.allocatable for name in gang.demand)
     return any(

@@ -72,7 +72,7 @@ _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 class ScenarioError(ValueError):
-    """A document that is no scenario; `place` is the path of the value, `problem` what is wrong with it."""
+    """A document that is no scenario; `place` is the path of the value, `problem` the error there."""
 
     def __init__(self, place: str, problem: str) -> None:
         super().__init__(f"{place}: {problem}")

@@ -81,7 +81,7 @@ class RunningGang:
 
 
 class NoNode(ValueError):
-    """No node takes a pod of a running gang; the indices are those of the gang and of its pod set."""
+    """No node takes a pod of a running gang; `gang` and `pod_set` are the indices of both."""
 
     def __init__(self, gang: int, pod_set: int) -> None:
         super().__init__(f"no node takes a pod of running gang {gang}, pod set {pod_set}")
@@ -293,7 +293,7 @@ def _timeless(outcome: Outcome) -> Outcome:
 
 
 class _FreeNodes:
-    """What is left of the nodes of one cluster while pods are bound to them."""
+    """The free amounts of the nodes of one cluster while pods are bound to them."""
 
     def __init__(self, nodes: Sequence[Node]) -> None:
         self._nodes = nodes
