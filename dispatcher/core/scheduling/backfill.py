@@ -39,7 +39,6 @@ from datetime import UTC, datetime, timedelta
 from operator import attrgetter
 from typing import Final, NamedTuple
 
-from dispatcher.api import names
 from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.incremental import Steps
@@ -47,7 +46,7 @@ from dispatcher.core.model.record import ACTIVE, RESERVATION, Pending, Phase, Re
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.capacity import CapacitySnapshot
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, rejection
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, has_members, rejection
 from dispatcher.core.scheduling.fit import Fit, Shortfall, assignment_in_empty, fit, fits, fits_in_empty
 
 MOST_DOUBLINGS: Final = 4
@@ -395,7 +394,7 @@ def renewed(
                     Awaited(now + bounds.rest, snapshot.name)
                 )  # the cluster may soon answer again, so the gang waits for it
                 continue
-            if not may_keep(record, snapshot, _has_members(snapshots)):
+            if not may_keep(record, snapshot, has_members(snapshots)):
                 continue
             if snapshot.name in taken:
                 closed.append(Awaited(taken[snapshot.name], snapshot.name))
@@ -487,7 +486,7 @@ def _fits(
 def _fitting(record: Record, clusters: Iterable[str], snapshots: Mapping[str, ClusterSnapshot]) -> str | None:
     """The first of these clusters that the gang fits now; None if it fits none."""
     for snapshot in (snapshots[name] for name in clusters if name in snapshots):
-        may_fit = may_keep(record, snapshot, _has_members(snapshots))
+        may_fit = may_keep(record, snapshot, has_members(snapshots))
         if may_fit and fits(record.gang, snapshot.capacity):
             return snapshot.name
     return None
@@ -503,17 +502,13 @@ def _stands(
     snapshot = snapshots.get(reservation.cluster)
     if snapshot is None:
         return False
-    return _is_silent(record, snapshot) or may_keep(record, snapshot, _has_members(snapshots))
+    return _is_silent(record, snapshot) or may_keep(record, snapshot, has_members(snapshots))
 
 
 def _is_silent(record: Record, snapshot: ClusterSnapshot) -> bool:
     """True if the gang selects the cluster, and the cluster is closed for a transient reason."""
     is_transient = snapshot.closed is not None and snapshot.closed.reason in _TRANSIENT
     return is_transient and record.requirements.selector.matches(snapshot.labels)
-
-
-def _has_members(snapshots: Mapping[str, ClusterSnapshot]) -> bool:
-    return snapshots.keys() != {names.HUB_CLUSTER}
 
 
 @dataclass(slots=True)

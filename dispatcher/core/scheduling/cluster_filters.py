@@ -9,13 +9,13 @@ name.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from dispatcher.api import names
 from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.requirements import ClusterRequirements, Kind, Rejection
+from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Kind, Rejection
 from dispatcher.core.model.resources import Resources, is_device
 from dispatcher.core.scheduling.capacity import CapacitySnapshot
 
@@ -80,6 +80,16 @@ class ClusterSnapshot:
     creates_namespaces: bool = False
     closed_namespaces: frozenset[str] = frozenset()
     errors: int = 0
+
+
+def has_members(clusters: Collection[str]) -> bool:
+    """True unless the hub is the only cluster."""
+    return set(clusters) != {names.HUB_CLUSTER}
+
+
+def effective(requirements: ClusterRequirements, clusters: Collection[str]) -> ClusterRequirements:
+    """The requirements that count among these clusters: none on the hub alone, where there is no choice."""
+    return requirements if has_members(clusters) else ANYWHERE
 
 
 def rejection(requirements: ClusterRequirements, snapshot: ClusterSnapshot) -> Rejection | None:

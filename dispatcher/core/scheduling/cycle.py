@@ -19,13 +19,18 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from dispatcher.api import names
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.record import Pending, Record
-from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Rejection
+from dispatcher.core.model.requirements import ClusterRequirements, Rejection
 from dispatcher.core.scheduling.backfill import LONG_AGO, Backfill, Reservation
 from dispatcher.core.scheduling.capacity import CapacitySnapshot
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, rejection, score
+from dispatcher.core.scheduling.cluster_filters import (
+    ClusterSnapshot,
+    effective,
+    has_members,
+    rejection,
+    score,
+)
 from dispatcher.core.scheduling.equivalence_classes import class_of
 from dispatcher.core.scheduling.explain import (
     NOT_EVALUATED,
@@ -153,7 +158,7 @@ class CycleState:
         self._snapshots = [snapshots[name] for name in sorted(snapshots)]
         self._by_name = snapshots
         self._classify = classify
-        self._has_members = snapshots.keys() != {names.HUB_CLUSTER}
+        self._has_members = has_members(snapshots)
         self._allowed: dict[ClusterRequirements, _Allowed] = {}
         self._remembered = remembered or {}
         # The free capacity without the part that is kept for a starved gang, and this gang, by cluster.
@@ -237,7 +242,7 @@ class CycleState:
         """The clusters that accept the requirements, and the rejections by the others."""
         known = self._allowed.get(requirements)
         if known is None:
-            required = requirements if self._has_members else ANYWHERE  # on the hub alone there is no choice
+            required = effective(requirements, self._by_name)
             answers = [(snapshot, rejection(required, snapshot)) for snapshot in self._snapshots]
             snapshots = tuple(snapshot for snapshot, refused in answers if refused is None)
             rejections = tuple(refused for _, refused in answers if refused is not None)

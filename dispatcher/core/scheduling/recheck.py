@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.model.gang import Assignment
-from dispatcher.core.model.requirements import ANYWHERE
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, rejection
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, effective, rejection
 from dispatcher.core.scheduling.cycle import Placed
 from dispatcher.core.scheduling.fit import fit
 
@@ -22,7 +20,7 @@ def still_fitting(placed: Iterable[Placed], snapshots: Mapping[str, ClusterSnaps
     found = []
     for each in placed:
         snapshot, gang = snapshots.get(each.cluster), each.record.gang
-        requirements = each.record.requirements if snapshots.keys() != {HUB_CLUSTER} else ANYWHERE
+        requirements = effective(each.record.requirements, snapshots)
         if snapshot is None or rejection(requirements, snapshot) is not None:
             continue
         assignment = fit(gang, snapshot.capacity)

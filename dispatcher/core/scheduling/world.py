@@ -19,16 +19,15 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from dispatcher.api.names import HUB_CLUSTER
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import RESERVATION, Record
-from dispatcher.core.model.requirements import ANYWHERE, Kind
+from dispatcher.core.model.requirements import Kind
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling import cycle, ordering
 from dispatcher.core.scheduling.backfill import Reservation
 from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Pod, PodPhase
-from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot, rejection
+from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot, effective, rejection
 from dispatcher.core.scheduling.cycle import Outcome, Placed, Policy
 from dispatcher.core.scheduling.node_snapshot import Place
 
@@ -130,8 +129,7 @@ class World:
 
     def accepts(self, cluster: Cluster, record: Record) -> bool:
         """True if the cluster takes the gang but for its capacity. On the hub alone, selectors do not count."""
-        is_hub_alone = [each.name for each in self.clusters] == [HUB_CLUSTER]
-        requirements = ANYWHERE if is_hub_alone else record.requirements
+        requirements = effective(record.requirements, [each.name for each in self.clusters])
         return rejection(requirements, _snapshot(cluster, CapacityLedger())) is None
 
     def with_nodes(self, cluster: str, nodes: Iterable[Node]) -> World:
