@@ -24,7 +24,7 @@ def effective_priority(record: Record, now: datetime) -> float:
 
 def in_order(records: Iterable[Record], now: datetime) -> list[Record]:
     """The queued and eligible records in queue order."""
-    eligible = [record for record in records if _is_eligible(record, now)]
+    eligible = [record for record in records if is_eligible(record, now)]
     return sorted(eligible, key=lambda record: rank(record, now))
 
 
@@ -46,5 +46,6 @@ def next_eligible(records: Iterable[Record], now: datetime) -> datetime | None:
     return min(later, default=None)
 
 
-def _is_eligible(record: Record, now: datetime) -> bool:
+def is_eligible(record: Record, now: datetime) -> bool:
+    """True if the record is queued and not postponed beyond `now`."""
     return record.phase is Phase.QUEUED and (record.eligible_at is None or record.eligible_at <= now)

@@ -20,6 +20,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Final
 
 from dispatcher.core.lifecycle.queue_steps import PendingKey, pending_key, pending_key_of
@@ -40,7 +41,7 @@ from dispatcher.core.scheduling.cycle import (
 )
 from dispatcher.core.scheduling.equivalence_classes import Classes, ClassKey, DistinctRequirements
 from dispatcher.core.scheduling.explain import Refused
-from dispatcher.core.scheduling.ordering import Rank, rank, starved
+from dispatcher.core.scheduling.ordering import Rank, is_eligible, rank, starved
 
 Key = tuple[Rank, str]
 """The place of a record in the queue; the uid makes it unique."""
@@ -120,7 +121,7 @@ class PendingQueue:
 
     def next_eligible(self, now: datetime) -> datetime | None:
         """The time at which the next postponed record becomes eligible; None if there is none."""
-        following = bisect_right(self._postponed, now, key=_due)
+        following = bisect_right(self._postponed, now, key=itemgetter(0))
         return self._postponed[following][0] if following < len(self._postponed) else None
 
     def plan(
@@ -157,7 +158,7 @@ class PendingQueue:
 
     def _take_due(self, now: datetime) -> None:
         """Adds the records that have become eligible to the inbox."""
-        until = bisect_right(self._postponed, now, key=_due)
+        until = bisect_right(self._postponed, now, key=itemgetter(0))
         for _, uid in self._postponed[:until]:
             self._inbox[uid] = self._records[uid]
         del self._postponed[:until]
@@ -166,7 +167,7 @@ class PendingQueue:
         for part in incremental.in_parts(inbox.items(), TAKEN_IN_AT_ONCE):
             for uid, record in part:
                 self._discard(uid)
-                if record is not None and _is_eligible(record, now):
+                if record is not None and is_eligible(record, now):
                     self._add(record)
             yield
 
@@ -308,12 +309,12 @@ class PendingQueue:
                 if sloped:
                     heads.append((min(sloped), _Stream(iter(()), sloped)))
             if len(heads) >= incremental.PART:
-                heads.sort(key=_place)
+                heads.sort(key=itemgetter(0))
                 parts.append(heads)
                 heads = []
                 yield
-        heads.sort(key=_place)
-        return _Frontier(incremental.merged([*parts, heads], key=_place))
+        heads.sort(key=itemgetter(0))
+        return _Frontier(incremental.merged([*parts, heads], key=itemgetter(0)))
 
     def _note_class(self, class_: _Class, answer: Refused | NotEvaluated, cycle: _Cycle) -> Steps[None]:
         """Adds the answer of a class for each of its gangs that has no outcome yet and whose record it changes."""
@@ -461,7 +462,7 @@ def _news_in_order(outcomes: dict[str, NewOutcome], now: datetime) -> Steps[list
         keyed += [(_key(each.record, now), each) for each in part if _is_news(each)]
         yield
     yield from incremental.release(outcomes)
-    in_order = yield from incremental.in_order(keyed, key=_place)
+    in_order = yield from incremental.in_order(keyed, key=itemgetter(0))
     del keyed  # otherwise all of it would be freed at once
     found: list[NewOutcome] = []
     for sorted_part in incremental.in_parts(in_order):
@@ -498,20 +499,8 @@ def _is_news(news: NewOutcome) -> bool:
     return becomes_head or not _is_known(pending_key(news.record), news.refused)
 
 
-def _is_eligible(record: Record, now: datetime) -> bool:
-    return record.eligible_at is None or record.eligible_at <= now
-
-
-def _due(postponed: tuple[datetime, str]) -> datetime:
-    return postponed[0]
-
-
 def _itself(key: Key) -> Key:
     return key
-
-
-def _place(keyed: tuple[Key, object]) -> Key:
-    return keyed[0]
 
 
 def _key(record: Record, now: datetime) -> Key:
