@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from dispatcher.core.model.nodes import ANY_NODE, NodeRequirements, Taint, Toleration
-from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 
 Constraint = tuple[tuple[Toleration, ...], NodeRequirements]
 """The properties of a pod that decide which nodes it may use, without regard to free amounts."""
@@ -32,6 +32,11 @@ class PodSet:
     claims: tuple[str, ...] = ()
     path: str = field(default="", compare=False)
     item: int = field(default=0, compare=False)
+
+    @property
+    def total(self) -> Resources:
+        """The requests of all pods."""
+        return self.requests * self.count
 
     @property
     def constraint(self) -> Constraint:
@@ -86,10 +91,8 @@ class Assignment:
 
     def requests(self, gang: Gang) -> Resources:
         """The requests of all pods that have a place."""
-        total = NOTHING
-        for pod_set, places in zip(gang.pod_sets, self.places, strict=False):
-            total += pod_set.requests * sum(pods for _, pods in places)
-        return total
+        placed = zip(gang.pod_sets, self.places, strict=False)
+        return sum_of(pod_set.requests * sum(pods for _, pods in places) for pod_set, places in placed)
 
 
 ASSIGNED_NOWHERE: Final = Assignment()

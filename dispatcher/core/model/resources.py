@@ -104,3 +104,8 @@ class Resources(Mapping[str, int]):
 
 
 NOTHING: Final = Resources()
+
+
+def sum_of(parts: Iterable[Resources]) -> Resources:
+    """The sum of these amounts."""
+    return sum(parts, start=NOTHING)

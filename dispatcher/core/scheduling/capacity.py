@@ -36,7 +36,7 @@ from typing import NamedTuple, TypeVar
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.pod_counts import PodCounts
-from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.scheduling.node_ledger import NO_LOAD, Load, NodeLedger
 from dispatcher.core.scheduling.node_snapshot import NodeSnapshot
 
@@ -122,20 +122,26 @@ def account(
 
     `reservations` is the demand of every active AppWrapper by its uid.
     """
-    open_nodes = {node.name: node for node in nodes if node.usable and _may_use(gang, node.taints)}
-    free = _sum(node.allocatable for node in open_nodes.values())
-    free -= _sum(pod.requests for pod in pods if pod.occupies_node and pod.node in open_nodes)
+    open_nodes = _open_to(gang, nodes)
+    free = sum_of(open_nodes.values())
+    free -= sum_of(pod.requests for pod in pods if pod.occupies_node and pod.node in open_nodes)
     for uid, demand in reservations.items():
-        bound = _sum(pod.requests for pod in pods if pod.occupies_node and uid in (pod.owner, pod.claim))
+        bound = sum_of(pod.requests for pod in pods if pod.occupies_node and uid in (pod.owner, pod.claim))
         free -= (demand - bound).positive_part()
     return free
 
 
 def attainable(nodes: Iterable[Node], pods: Iterable[Pod], gang: Gang | None = None) -> Resources:
     """The capacity for `gang` (None: of every usable node) once all pods that end have ended; the definition."""
-    open_nodes = {node.name: node for node in nodes if node.usable and _may_use(gang, node.taints)}
-    total = _sum(node.allocatable for node in open_nodes.values())
-    return total - _sum(pod.requests for pod in pods if pod.is_permanent and pod.node in open_nodes)
+    open_nodes = _open_to(gang, nodes)
+    return sum_of(open_nodes.values()) - sum_of(
+        pod.requests for pod in pods if pod.is_permanent and pod.node in open_nodes
+    )
+
+
+def _open_to(gang: Gang | None, nodes: Iterable[Node]) -> dict[str, Resources]:
+    """The allocatable of the usable nodes whose taints `gang` tolerates, by name."""
+    return {node.name: node.allocatable for node in nodes if node.usable and _may_use(gang, node.taints)}
 
 
 def count_pods(pods: Iterable[Pod], is_down: Callable[[str], bool]) -> PodCounts:
@@ -249,11 +255,11 @@ class CapacitySnapshot:
         view = self._views.get(tolerations)
         if view is None:
             pools = [pool for pool in self._pools if _may_use(gang, pool.taints)]
-            total = _sum(pool.total for pool in pools) - self._reserve
+            total = sum_of(pool.total for pool in pools) - self._reserve
             view = self._views[tolerations] = _View(
-                free=_sum(pool.free for pool in pools) - self._reserve,
+                free=sum_of(pool.free for pool in pools) - self._reserve,
                 total=total,
-                attainable=total - _sum(pool.permanent for pool in pools),
+                attainable=total - sum_of(pool.permanent for pool in pools),
             )
         return view
 
@@ -385,23 +391,21 @@ class CapacityLedger:
             del self._pools[taints]
 
     def _count_pod(self, pod: Pod, sign: int) -> None:
-        taken = pod.requests * sign if pod.occupies_node else NOTHING
         if pod.occupies_node:
-            self._use_node(pod, taken, sign)
-            uid = pod.owner or pod.claim
-            if self._by_node is not None and uid is not None:
-                self._by_node.count_bound(uid, pod.requests, pod.node, sign)
+            self._use_node(pod, sign)
+        uid = pod.owner or pod.claim
+        if uid is None:
+            return
+        share = self._shares.setdefault(uid, _Share())
         if pod.owner is not None:
-            share = self._shares.setdefault(pod.owner, _Share())
             share.count(pod, sign)
-            share.bound += taken
-            if pod.occupies_node:
+        if pod.occupies_node:
+            share.bound += pod.requests * sign
+            if self._by_node is not None:
+                self._by_node.count_bound(uid, pod.requests, pod.node, sign)
+            if pod.owner is not None:
                 self._count_on_node(pod.node, pod.owner, share, sign)
-            self._settle(pod.owner, share)
-        elif pod.claim is not None:
-            share = self._shares.setdefault(pod.claim, _Share())
-            share.bound += taken
-            self._settle(pod.claim, share)
+        self._settle(uid, share)
 
     def _count_on_node(self, node: str, owner: str, share: _Share, sign: int) -> None:
         if self.is_down(node):
@@ -411,7 +415,8 @@ class CapacityLedger:
         if not owners:
             del self._owners[node]
 
-    def _use_node(self, pod: Pod, taken: Resources, sign: int) -> None:
+    def _use_node(self, pod: Pod, sign: int) -> None:
+        taken = pod.requests * sign
         permanent = taken if pod.is_permanent else NOTHING
         load = self._loads.pop(pod.node, NO_LOAD).changed(taken, sign, permanent, sign * pod.is_permanent)
         if load.pods:
@@ -545,7 +550,3 @@ def _add(counter: Counter[_Key], key: _Key, sign: int) -> None:
     counter[key] += sign
     if not counter[key]:
         del counter[key]
-
-
-def _sum(parts: Iterable[Resources]) -> Resources:
-    return sum(parts, start=NOTHING)

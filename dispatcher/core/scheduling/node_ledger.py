@@ -13,7 +13,7 @@ costs one copy of the arrays, and O(pod sets x nodes) for each AppWrapper whose 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -21,7 +21,7 @@ import numpy as np
 
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.nodes import Node
-from dispatcher.core.model.resources import NOTHING, PODS, Resources
+from dispatcher.core.model.resources import NOTHING, PODS, Resources, sum_of
 from dispatcher.core.scheduling.node_snapshot import NodeCapacity, NodeSnapshot, Place, Use
 from dispatcher.core.scheduling.node_traits import Traits
 from dispatcher.core.scheduling.placement import LARGEST, UNLIMITED, Room, Unplaceable, place
@@ -302,7 +302,8 @@ class NodeLedger:
         share.beyond = NOTHING
         bound = tuple(Place(node, requests, pods) for (requests, node), pods in share.bound.items())
         if share.gang is not None:
-            share.beyond = (share.gang.demand - _total(bound) - _total(share.held)).positive_part()
+            placed = sum_of(each.requests * each.pods for each in (*bound, *share.held))
+            share.beyond = (share.gang.demand - placed).positive_part()
             self._beyond += share.beyond
         if share.gang is None and not bound:
             del self._shares[uid]
@@ -356,13 +357,6 @@ def _unbound(gang: Gang, share: _Share) -> tuple[list[int], list[list[tuple[str,
             plan[node] -= cut
             spare -= cut
     return left, [list(plan.items()) for plan in plans]
-
-
-def _total(places: Iterable[Place]) -> Resources:
-    total = NOTHING
-    for each in places:
-        total += each.requests * each.pods
-    return total
 
 
 def _traits_of(node: Node) -> tuple[object, ...]:

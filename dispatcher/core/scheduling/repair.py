@@ -27,7 +27,7 @@ from typing import Any, Final, TypeVar
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.nodes import HOSTNAME, Node, Taint
 from dispatcher.core.model.record import Record
-from dispatcher.core.model.resources import NOTHING, Resources, is_device
+from dispatcher.core.model.resources import Resources, is_device, sum_of
 from dispatcher.core.scheduling.cycle import Outcome, Placed
 from dispatcher.core.scheduling.scenario import MOST, write_amounts
 from dispatcher.core.scheduling.world import Cluster, KnownSnapshots, NoNode, RunningGang, World
@@ -313,11 +313,8 @@ class _Search:
     def _most_needed(self, cluster: Cluster, shape: Node) -> int:
         """A number of nodes with room for it and all gangs ahead, one pod on each, and for all that is owed."""
         pods = sum(each.gang.pods for each in self._served)
-        owed = cluster.reserve
-        for gang in self._world.running:
-            owed += gang.demand if gang.cluster == cluster.name else NOTHING
-        for record in self._served:
-            owed += record.gang.demand
+        there = sum_of(gang.demand for gang in self._world.running if gang.cluster == cluster.name)
+        owed = cluster.reserve + there + sum_of(record.gang.demand for record in self._served)
         by_amount = [-(-owed[name] // amount) for name, amount in shape.allocatable.items() if amount > 0]
         most = MOST - sum(len(each.nodes) for each in self._world.clusters)
         return max(1, min(most, pods + max(by_amount, default=0)))
@@ -483,7 +480,7 @@ def _has_use_for(gang: Gang, shape: Node) -> bool:
 def _own_shapes(gang: Gang) -> list[Node]:
     """Nodes of the size of the gang's pods: one that takes a pod of any set, then one for each set."""
     pod_sets = [each for each in gang.pod_sets if each.count]
-    requested = sum((each.requests * each.count for each in pod_sets), start=NOTHING)
+    requested = sum_of(each.total for each in pod_sets)
     beyond = {name: amount for name, amount in gang.demand.items() if name not in requested}
     labels: dict[str, str] = {}
     largest = Resources(beyond)

@@ -23,7 +23,7 @@ from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleratio
 from dispatcher.core.model.quantity import QuantityError, amount, in_words
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
-from dispatcher.core.model.resources import NOTHING, PODS, Resources
+from dispatcher.core.model.resources import PODS, Resources, sum_of
 from dispatcher.core.scheduling.cluster_filters import Closed
 from dispatcher.core.scheduling.world import (
     SOME_TIME,
@@ -267,7 +267,7 @@ def _gang(entry: _Entry, pod_sets: tuple[PodSet, ...]) -> Gang:
         one_pod = Resources({name: value for name, value in demand.amounts().items() if name != PODS})
         return Gang(demand.amounts(), 1, (PodSet(1, one_pod),))
     pods = sum(each.count for each in pod_sets)
-    total = sum((each.requests * each.count for each in pod_sets), start=NOTHING)
+    total = sum_of(each.total for each in pod_sets)
     return Gang(total if demand.value is None else demand.amounts(), pods, pod_sets)
 
 
