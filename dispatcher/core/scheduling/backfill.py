@@ -381,45 +381,66 @@ def renewed(
     }
     rests = _rests(known, reservations, starved, snapshots, now, bounds)
     taken = {each.cluster: each.until for each in reservations.values() if each.cluster}
+    renewal = _Renewal(snapshots, running, now, bounds, rests, taken)
     others = [record for record in starved if record.uid not in reservations]
     others.sort(key=lambda record: _turn(record, known.reservations.get(record.uid), now))
-    ends: dict[str, list[End]] = {}
     for record in others:
-        before = known.reservations.get(record.uid)
-        options, closed = [], []
-        for snapshot in snapshots.values():
-            rest = rests.get(snapshot.name)
-            if before is not None and before.waits and _is_silent(record, snapshot):
-                closed.append(
-                    Awaited(now + bounds.rest, snapshot.name)
-                )  # the cluster may soon answer again, so the gang waits for it
-                continue
-            if not may_keep(record, snapshot, has_members(snapshots)):
-                continue
-            if snapshot.name in taken:
-                closed.append(Awaited(taken[snapshot.name], snapshot.name))
-                continue
-            if rest is not None and now < rest.until:
-                closed.append(Awaited(rest.until, snapshot.name))  # whatever the estimate
-                continue
-            if snapshot.name not in ends:
-                ends[snapshot.name] = yield from running.ends(snapshot.name, now)
-            estimate = soonest_on(record.gang, snapshot.capacity, ends[snapshot.name], now)
-            option = Option(estimate.at, snapshot.name, estimate.assignment)
-            if rest is None or now >= rest.until_without_hope or _is_hopeful(option, now, bounds):
-                options.append(option)
-            else:
-                closed.append(Awaited(rest.until_without_hope, snapshot.name))
-            yield
-        if before is None and any(each.cluster in taken for each in closed):
-            closed = []  # the gang stays the head while another gang has its turn: one head is enough
-        begun = following(before, sorted(options), now, bounds, closed)
+        begun = yield from renewal.begin(record, known.reservations.get(record.uid))
         if begun is not None:
             reservations[record.uid] = begun
-            if begun.cluster:
-                taken[begun.cluster] = begun.until
         yield
     return State(reservations, rests, _fits(reservations, starved, snapshots))
+
+
+@dataclass(slots=True)
+class _Renewal:
+    """Begins the new reservations of one cycle; `taken` has the end of the reservation on each cluster with one."""
+
+    snapshots: Mapping[str, ClusterSnapshot]
+    running: Running
+    now: datetime
+    bounds: Bounds
+    rests: Mapping[str, Rest]
+    taken: dict[str, datetime]
+    ends: dict[str, list[End]] = field(default_factory=dict)
+
+    def begin(self, record: Record, before: Reservation | None) -> Steps[Reservation | None]:
+        """The reservation of a gang after `before`, which is over; None if it gets none."""
+        options, closed = [], []
+        for snapshot in self.snapshots.values():
+            match (yield from self._consider(record, before, snapshot)):
+                case Option() as option:
+                    options.append(option)
+                case Awaited() as awaited:
+                    closed.append(awaited)
+        if before is None and any(each.cluster in self.taken for each in closed):
+            closed = []  # the gang stays the head while another gang has its turn: one head is enough
+        begun = following(before, sorted(options), self.now, self.bounds, closed)
+        if begun is not None and begun.cluster:
+            self.taken[begun.cluster] = begun.until
+        return begun
+
+    def _consider(
+        self, record: Record, before: Reservation | None, snapshot: ClusterSnapshot
+    ) -> Steps[Option | Awaited | None]:
+        """The cluster as an option, or as a cluster to wait for; None if the gang does not fit it or is rejected."""
+        cluster, rest = snapshot.name, self.rests.get(snapshot.name)
+        if before is not None and before.waits and _is_silent(record, snapshot):
+            return Awaited(self.now + self.bounds.rest, cluster)  # it may soon answer again
+        if not may_keep(record, snapshot, has_members(self.snapshots)):
+            return None
+        if cluster in self.taken:
+            return Awaited(self.taken[cluster], cluster)
+        if rest is not None and self.now < rest.until:
+            return Awaited(rest.until, cluster)  # whatever the estimate
+        if cluster not in self.ends:
+            self.ends[cluster] = yield from self.running.ends(cluster, self.now)
+        estimate = soonest_on(record.gang, snapshot.capacity, self.ends[cluster], self.now)
+        yield
+        option = Option(estimate.at, cluster, estimate.assignment)
+        if rest is None or self.now >= rest.until_without_hope or _is_hopeful(option, self.now, self.bounds):
+            return option
+        return Awaited(rest.until_without_hope, cluster)
 
 
 def _on_present_nodes(
