@@ -1,8 +1,8 @@
 """The demand of an AppWrapper, from its author's declarations and from its templates.
 
-Declared demand (`custompodresources`) is a claim. Where the template can be read, each item is charged the larger of
-declared and derived, resource by resource, and a kind that makes no pods is charged nothing. The rule `TRUSTED` charges
-the declared demand alone, as MCAD did. A kind whose pods cannot be derived is charged the declared demand. A
+Declared demand (`custompodresources`) is a claim. Each item is charged the larger of the declared demand and the demand
+of its readable templates, resource by resource, and a kind that makes no pods is charged nothing. The rule `TRUSTED`
+charges the declared demand alone, as MCAD did. A kind whose pods cannot be derived is charged the declared demand. A
 declaration that is not charged as written makes a warning for its author.
 
 The number of pods that must run and the pod sets come from the templates where these can be read: declared pods may add
@@ -21,7 +21,7 @@ from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, TemplatePo
 from dispatcher.api.spec_errors import SpecError, quoted
 from dispatcher.core.kinds.fields import ConstraintError, Field, TemplateError, template_at
 from dispatcher.core.kinds.manifest import with_infos
-from dispatcher.core.kinds.podsets import Kind, Pods, is_template_of, pod_set_at, pods_of
+from dispatcher.core.kinds.podsets import Kind, Pods, is_template_of, pod_set_at, pods_of, readable_pods_of
 from dispatcher.core.kinds.registry import KINDS, UNDERIVABLE, may_make_pods
 from dispatcher.core.kinds.uncounted import device_claims, device_claims_anywhere
 from dispatcher.core.model.gang import Gang, PodSet
@@ -54,7 +54,7 @@ class Rule(StrEnum):
 class Part:
     """The part of one wrapped object in a gang; `claimed` is its declared total, charged or not.
 
-    `templates` are the templates of the pod sets; there are none where the declaration takes their place.
+    `templates` are the templates of the pod sets; there are none where the declaration takes the place of any.
     """
 
     gang: Gang
@@ -155,8 +155,8 @@ def _declared_part(wrapped: WrappedObject, spec: AppWrapperSpec, rule: Rule) -> 
     claimed = _gang(_all_members(declared)).demand
     found = _found(wrapped, declared, spec)
     if found is None:
-        stand_ins = tuple(pod_set for pod_set in declared if pod_set.count)
-        return Part(_gang(_all_members(stand_ins)), claimed)
+        stand_ins = _all_members(tuple(pod_set for pod_set in declared if pod_set.count))
+        return _stand_in(_gang(stand_ins), _readable(wrapped, spec), rule, path)
     derived, makes_pods = _gang(found).demand, may_make_pods(wrapped.group, wrapped.kind)
     larger = claimed.highest(derived) if makes_pods else NOTHING
     charged = claimed if rule is Rule.TRUSTED else larger
@@ -164,8 +164,23 @@ def _declared_part(wrapped: WrappedObject, spec: AppWrapperSpec, rule: Rule) -> 
     if not makes_pods and claimed != charged:
         warning = f"{path}: a {wrapped.kind} makes no pods, so nothing is charged for it"
     elif derived and claimed != derived:  # a suspended object may declare its later demand
-        warning = f"{path}: {_differing(claimed, derived)}; {_HOW_CHARGED[rule]} is charged"
+        differing = [name for name in {*claimed, *derived} if claimed[name] != derived[name]]
+        warning = f"{path}: {_differing(claimed, derived, differing)}; {_HOW_CHARGED[rule]} is charged"
     return Part(Gang(charged, found.members, found.sets), claimed, warning, found.templates)
+
+
+def _stand_in(declared: Gang, readable: Pods, rule: Rule, path: str) -> Part:
+    """The part of an object whose declaration takes the place of an unreadable template.
+
+    The object's readable templates still count: their pods can be made, whatever becomes of the others.
+    """
+    claimed, derived = declared.demand, _gang(readable).demand
+    if not readable.sets:
+        return Part(declared, claimed)
+    more = [name for name in derived if derived[name] > claimed[name]]
+    warning = f"{path}: {_differing(claimed, derived, more)}; {_HOW_CHARGED[rule]} is charged" if more else ""
+    charged = claimed if rule is Rule.TRUSTED else claimed.highest(derived)
+    return Part(Gang(charged, max(declared.pods, readable.members), readable.sets), claimed, warning)
 
 
 _HOW_CHARGED: Final = {Rule.LARGER: "the larger", Rule.TRUSTED: "what is declared"}
@@ -188,9 +203,18 @@ def _found(wrapped: WrappedObject, declared: tuple[PodSet, ...], spec: AppWrappe
         raise _unreadable(wrapped, spec, error) from error
 
 
-def _differing(claimed: Resources, derived: Resources) -> str:
+def _readable(wrapped: WrappedObject, spec: AppWrapperSpec) -> Pods:
+    """The pods of the templates that can be read; raises `DemandError` if one has a malformed constraint."""
+    kind = KINDS.get((wrapped.group, wrapped.kind))
+    try:
+        return readable_pods_of(kind, wrapped.template) if kind else Pods()
+    except TemplateError as error:
+        raise _unreadable(wrapped, spec, error) from error
+
+
+def _differing(claimed: Resources, derived: Resources, differing: Iterable[str]) -> str:
     """The resources in which a declaration and its template differ, with both amounts."""
-    names = sorted(name for name in {*claimed, *derived} if claimed[name] != derived[name])
+    names = sorted(differing)
     named = ", ".join(
         f"{name}: {in_words(name, claimed[name])} declared, {in_words(name, derived[name])} by the template"
         for name in names[:_MOST_NAMED]

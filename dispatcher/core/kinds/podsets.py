@@ -7,7 +7,7 @@ API server: `core.kinds.fields` reads them, and `TemplateError` names the field 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -84,17 +84,52 @@ def pods_of(kind: Kind, wrapped: Mapping[str, Any]) -> Pods:
     if kind.is_suspended(wrapped):
         return Pods()
     root = Field(wrapped)
-    found = [
-        (rule, template, _pod_set(rule, template, group, root))
-        for rule in kind.rules
-        for group in _groups(rule, root)
-        for template in (_template(rule, group),)
-    ]
+    return _all([_pods(rule, group, root) for rule in kind.rules for group in _groups(rule, root)])
+
+
+def readable_pods_of(kind: Kind, wrapped: Mapping[str, Any]) -> Pods:
+    """The pods of an object's well-formed templates; none if its `suspend` flag is malformed.
+
+    Raises `ConstraintError` if only the constraints of a template are malformed: its pods have requests that count.
+    """
+    try:
+        if kind.is_suspended(wrapped):
+            return Pods()
+    except TemplateError:
+        return Pods()
+    root = Field(wrapped)
+    return _all([pods for rule in kind.rules for pods in _readable(rule, root)])
+
+
+def _readable(rule: PodRule, root: Field) -> Iterator[Pods]:
+    try:
+        groups = _groups(rule, root)
+    except TemplateError:
+        return
+    for group in groups:
+        try:
+            yield _pods(rule, group, root)
+        except ConstraintError:
+            raise
+        except TemplateError:
+            continue
+
+
+def _all(found: Sequence[Pods]) -> Pods:
     return Pods(
-        sets=tuple(pod_set for *_, pod_set in found if pod_set.count),
-        members=sum(pod_set.count for rule, _, pod_set in found if rule.members),
-        templates=tuple(template for _, template, pod_set in found if pod_set.count),
+        sets=tuple(pod_set for pods in found for pod_set in pods.sets),
+        members=sum(pods.members for pods in found),
+        templates=tuple(template for pods in found for template in pods.templates),
     )
+
+
+def _pods(rule: PodRule, group: Field, root: Field) -> Pods:
+    """The pods of one template."""
+    template = _template(rule, group)
+    pod_set = _pod_set(rule, template, group, root)
+    if not pod_set.count:
+        return Pods()
+    return Pods((pod_set,), pod_set.count if rule.members else 0, (template,))
 
 
 def is_template_of(kind: Kind, wrapped: Mapping[str, Any], path: str) -> bool:
