@@ -35,6 +35,8 @@ class ConditionType(StrEnum):
     """Some wrapped objects are done, others are not."""
     COMPLETED = "Completed"
     """The wrapped objects are done and no pod is live."""
+    DEMAND_DIFFERS = "DemandDiffers"
+    """The declared demand differs from that of the templates. An addition, and no value of `queuejobstate`."""
 
 
 class ComponentsCondition(StrEnum):
@@ -76,6 +78,8 @@ class State(StrEnum):
     RUNNING_HOLD_COMPLETION = "RunningHoldCompletion"
 
 
+DECLARATION_DIFFERS: Final = "DeclarationDiffers"
+"""Reason of DemandDiffers; the message has both amounts."""
 AWAITING_HEAD_OF_LINE: Final = "AwaitingHeadOfLine"
 """Reason of Queueing."""
 FRONT_OF_QUEUE: Final = "FrontOfQueue."

@@ -149,4 +149,5 @@ class Limits:
             priority=counts.priority,
             priority_slope=counts.priority_slope,
             warnings=tuple(filter(None, said)),
+            demand_differs="; ".join(charge.differences),
         )

@@ -65,14 +65,16 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """The gang as it is charged, and a sentence for each declaration that differs from its template.
-
-    `parts` has the part of each wrapped object, in their order.
-    """
+    """The gang as it is charged, with warnings for its author and the part of each wrapped object, in their order."""
 
     gang: Gang
     warnings: tuple[str, ...] = ()
     parts: tuple[Part, ...] = field(default=(), compare=False)
+
+    @property
+    def differences(self) -> tuple[str, ...]:
+        """A sentence for each declaration that differs from its template."""
+        return tuple(part.warning for part in self.parts if part.warning)
 
 
 def gang_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER) -> Gang:
@@ -81,7 +83,7 @@ def gang_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER) -> Gang:
 
 
 def charge_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER) -> Charge:
-    """The charge of a gang by `rule`; raises `DemandError` if the demand cannot be derived."""
+    """The charge of a gang by `rule`, with a warning for each difference; raises `DemandError` if underivable."""
     parts = tuple(_part(wrapped, spec, rule) for wrapped in spec.wrapped)
     gangs = [part.gang for part in parts]
     demand = _total((gang.demand, 1) for gang in gangs)
@@ -93,7 +95,8 @@ def charge_of(spec: AppWrapperSpec, rule: Rule = Rule.LARGER) -> Charge:
         for pod_set in _pod_sets(wrapped, part, spec, rule)
     ]
     gang = Gang(demand, pods, tuple(pod_sets))
-    return Charge(gang, tuple(part.warning for part in parts if part.warning), parts)
+    charge = Charge(gang, parts=parts)
+    return replace(charge, warnings=charge.differences)
 
 
 def _pod_sets(wrapped: WrappedObject, part: Part, spec: AppWrapperSpec, rule: Rule) -> list[PodSet]:
@@ -160,12 +163,13 @@ def _declared_part(wrapped: WrappedObject, spec: AppWrapperSpec, rule: Rule) -> 
     derived, makes_pods = _gang(found).demand, may_make_pods(wrapped.group, wrapped.kind)
     larger = claimed.highest(derived) if makes_pods else NOTHING
     charged = claimed if rule is Rule.TRUSTED else larger
-    warning = ""
+    differing = [name for name in {*claimed, *derived} if claimed[name] != derived[name]]
+    how = ""
     if not makes_pods and claimed != charged:
-        warning = f"{path}: a {wrapped.kind} makes no pods, so nothing is charged for it"
-    elif derived and claimed != derived:  # a suspended object may declare its later demand
-        differing = [name for name in {*claimed, *derived} if claimed[name] != derived[name]]
-        warning = f"{path}: {_differing(claimed, derived, differing)}; {_HOW_CHARGED[rule]} is charged"
+        how = f"a {wrapped.kind} makes no pods, so nothing is charged for it"
+    elif derived and differing:  # a suspended object may declare its later demand
+        how = f"{_HOW_CHARGED[rule]} is charged"
+    warning = f"{path}: {_differing(claimed, derived, differing)}; {how}" if how else ""
     return Part(Gang(charged, found.members, found.sets), claimed, warning, found.templates)
 
 

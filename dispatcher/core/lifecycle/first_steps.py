@@ -14,7 +14,7 @@ from dispatcher.api.submitter import UNKNOWN, Submitter
 from dispatcher.core.lifecycle.condition_updates import new_condition
 from dispatcher.core.lifecycle.transitions import TARGETS, Cause
 from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.record import Attempt, Change, Event, ObjectRef, Record
+from dispatcher.core.model.record import Attempt, Change, Condition, Event, ObjectRef, Record
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
 
 
@@ -37,6 +37,8 @@ class Newcomer:
     submitter: Submitter = UNKNOWN
     warnings: tuple[str, ...] = ()
     """Sentences about parts of the spec that the dispatcher changes or drops; the first event carries them."""
+    demand_differs: str = ""
+    """How the declared demand differs from that of the templates, with both amounts; empty if they agree."""
 
 
 _CARRYING_WARNINGS: Final = frozenset({Cause.SUBMITTED, Cause.SUBMITTED_SUSPENDED, Cause.ADOPTED})
@@ -44,19 +46,19 @@ _CARRYING_WARNINGS: Final = frozenset({Cause.SUBMITTED, Cause.SUBMITTED_SUSPENDE
 
 def submit(newcomer: Newcomer, gang: Gang, now: datetime) -> Change:
     """Queues a valid AppWrapper, or records it as suspended."""
-    init = new_condition(ConditionType.INIT, now)
+    first = _first_conditions(newcomer, now)
     if newcomer.suspended:
         suspended = new_condition(ConditionType.SUSPENDED, now, words.SUSPENDED_BY_USER)
-        return _first(newcomer, Cause.SUBMITTED_SUSPENDED, now, gang=gang, conditions=(init, suspended))
+        return _first(newcomer, Cause.SUBMITTED_SUSPENDED, now, gang=gang, conditions=(*first, suspended))
     queueing = new_condition(ConditionType.QUEUEING, now, words.AWAITING_HEAD_OF_LINE)
-    return _first(newcomer, Cause.SUBMITTED, now, gang=gang, conditions=(init, queueing))
+    return _first(newcomer, Cause.SUBMITTED, now, gang=gang, conditions=(*first, queueing))
 
 
 def reject(newcomer: Newcomer, message: str, now: datetime) -> Change:
     """Rejects an AppWrapper that can never be dispatched as it is written; `message` is for its user."""
     message = one_line(message)
     failed = new_condition(ConditionType.FAILED, now, words.ITEM_CREATION_FAILURE, message)
-    conditions = (new_condition(ConditionType.INIT, now), failed)
+    conditions = (*_first_conditions(newcomer, now), failed)
     return _first(
         newcomer,
         Cause.REJECTED,
@@ -91,10 +93,8 @@ class Kept(NamedTuple):
 
 def recall_completed(newcomer: Newcomer, gang: Gang, now: datetime, kept: Kept | None = None) -> Change:
     """Records as Completed an AppWrapper whose status says so, as another release or a lost database wrote it."""
-    conditions = (
-        new_condition(ConditionType.INIT, now),
-        new_condition(ConditionType.COMPLETED, now, words.PODS_COMPLETED),
-    )
+    completed = new_condition(ConditionType.COMPLETED, now, words.PODS_COMPLETED)
+    conditions = (*_first_conditions(newcomer, now), completed)
     left = _left(kept, "completed", now)
     return _first(newcomer, Cause.FOUND_COMPLETED, now, gang=gang, conditions=conditions, **left)
 
@@ -105,7 +105,7 @@ def recall_failed(
     """Records as Failed an AppWrapper whose status says so."""
     message = one_line(message)
     failed = new_condition(ConditionType.FAILED, now, reason, message)
-    conditions = (new_condition(ConditionType.INIT, now), failed)
+    conditions = (*_first_conditions(newcomer, now), failed)
     left = _left(kept, "failed", now)
     return _first(
         newcomer,
@@ -141,7 +141,7 @@ def adopt(newcomer: Newcomer, gang: Gang, cluster: str, number: int, now: dateti
     It continues as attempt `number` in Dispatching: missing objects are created, others are kept.
     """
     conditions = (
-        new_condition(ConditionType.INIT, now),
+        *_first_conditions(newcomer, now),
         new_condition(ConditionType.QUEUEING, now, words.AWAITING_HEAD_OF_LINE),
         new_condition(ConditionType.HEAD_OF_LINE, now, words.FRONT_OF_QUEUE),
     )
@@ -149,6 +149,15 @@ def adopt(newcomer: Newcomer, gang: Gang, cluster: str, number: int, now: dateti
     return _first(
         newcomer, Cause.ADOPTED, now, gang=gang, conditions=conditions, attempt=attempt, attempts=number
     )
+
+
+def _first_conditions(newcomer: Newcomer, now: datetime) -> tuple[Condition, ...]:
+    """Init and, if the demands differ, DemandDiffers; MCAD's conditions stay the first and the last ones."""
+    init = new_condition(ConditionType.INIT, now)
+    if not newcomer.demand_differs:
+        return (init,)
+    message = one_line(newcomer.demand_differs)
+    return init, new_condition(ConditionType.DEMAND_DIFFERS, now, words.DECLARATION_DIFFERS, message)
 
 
 def _first(newcomer: Newcomer, cause: Cause, now: datetime, **fields: object) -> Change:

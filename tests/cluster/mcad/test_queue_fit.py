@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.cluster.manifests import appwrapper, changed, item, job, pod
-from tests.cluster.mcad.suite import OFTEN, TRUSTING, Suite, declaring, two_deployed
+from tests.cluster.mcad.suite import OFTEN, TRUSTING, Suite, conditions, declaring, two_deployed
 from tests.cluster.world import World
 
 
@@ -97,6 +97,7 @@ async def test_declaring_too_little_waits_for_what_its_pods_ask_for_and_is_told_
     told = await suite.world.event(name, "SpecAdjusted")
     assert (told["type"], told["message"]) == ("Warning", said)
     assert (await suite.world.messages(name))[0] == said
+    assert conditions(status)["DemandDiffers"] == ("True", "DeclarationDiffers", said)
 
 
 async def test_declaring_too_much_waits_though_its_pods_would_have_room(suite: Suite) -> None:

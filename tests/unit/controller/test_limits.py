@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dispatcher.api.conditions import ConditionType
 from dispatcher.api.names import FINALIZER
 from dispatcher.controller.intake.limits import QueueBound
 from dispatcher.core.intake.ceilings import Ceiling
@@ -252,6 +253,19 @@ async def test_declaration_that_is_not_what_the_template_says_is_charged_and_tol
         "the larger is charged"
     )
     assert first_event(world) == (Cause.SUBMITTED, said)
+    found = world.record(view.uid).condition(ConditionType.DEMAND_DIFFERS)
+    assert found is not None
+    assert (found.status, found.reason, found.message) == (True, "DeclarationDiffers", said)
+
+
+async def test_declaration_that_agrees_with_the_template_is_no_news(world: World) -> None:
+    declared = [{"replicas": 1, "requests": {"cpu": 1}}]
+    items = [{"generictemplate": job(), "custompodresources": declared}]
+    view = world.show(make_appwrapper(spec={"resources": {"GenericItems": items}}))
+    world.intake.add(view.uid)
+    await world.intake.take_in_all()
+    assert first_event(world) == (Cause.SUBMITTED, "")
+    assert world.record(view.uid).condition(ConditionType.DEMAND_DIFFERS) is None
 
 
 async def test_finalizers_of_a_template_are_told(world: World) -> None:

@@ -201,7 +201,8 @@ AT = "spec.resources.GenericItems[0].custompodresources"
             obj("v1", "ConfigMap"),
             (pods(1000, gpu=1),),
             Rule.LARGER,
-            f"{AT}: a ConfigMap makes no pods, so nothing is charged for it",
+            f"{AT}: gpu: 1000 declared, 0 by the template; "
+            "a ConfigMap makes no pods, so nothing is charged for it",
             id="no-pods",
         ),
         pytest.param(obj("v1", "ConfigMap"), (pods(1, cpu=0),), Rule.LARGER, "", id="no-pods-and-no-demand"),

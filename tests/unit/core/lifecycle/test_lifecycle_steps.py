@@ -19,9 +19,11 @@ from dispatcher.core.lifecycle import (
     restore_steps,
     run_steps,
 )
+from dispatcher.core.lifecycle.first_steps import Newcomer
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.transitions import Cause
-from dispatcher.core.model.record import Attempt, Change, Event, NotedIssue, Pending, Phase, Record
+from dispatcher.core.model.gang import Gang
+from dispatcher.core.model.record import Attempt, Change, Condition, Event, NotedIssue, Pending, Phase, Record
 from dispatcher.errors import IllegalTransition
 from tests.builders import (
     WAITS,
@@ -70,6 +72,43 @@ def test_newcomer_becomes_a_queued_record_of_its_own_values() -> None:
         spec=b'{"a": 1}',
     )
     assert [condition.type for condition in after.conditions] == ["Init", "Queueing"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "first_step", "others"),
+    [
+        pytest.param({}, first_steps.submit, ["Queueing"], id="queued"),
+        pytest.param({"suspended": True}, first_steps.submit, ["Suspended"], id="suspended"),
+        pytest.param(
+            {},
+            lambda newcomer, gang, now: first_steps.adopt(newcomer, gang, "hub", 3, now),
+            ["Queueing", "HeadOfLine"],
+            id="adopted",
+        ),
+        pytest.param({}, first_steps.recall_completed, ["Completed"], id="completed"),
+        pytest.param(
+            {},
+            lambda newcomer, gang, now: first_steps.recall_failed(newcomer, gang, "why", "it failed", now),
+            ["Failed"],
+            id="failed",
+        ),
+    ],
+)
+def test_newcomer_has_the_condition_of_a_differing_demand_only_if_it_differs(
+    fields: dict[str, Any], first_step: Callable[[Newcomer, Gang, datetime], Change], others: list[str]
+) -> None:
+    differing = first_step(make_newcomer(demand_differs="cpu: 1, 4\n", **fields), make_gang(), LATER).after
+    agreeing = first_step(make_newcomer(**fields), make_gang(), LATER).after
+    assert [each.type for each in differing.conditions] == ["Init", "DemandDiffers", *others]
+    assert [each.type for each in agreeing.conditions] == ["Init", *others]
+    assert differing.conditions[1] == Condition(
+        ConditionType.DEMAND_DIFFERS,
+        status=True,
+        since=LATER,
+        updated=LATER,
+        reason="DeclarationDiffers",
+        message="cpu: 1, 4\\n",
+    )
 
 
 def test_adopted_appwrapper_goes_on_with_the_attempt_that_was_found() -> None:

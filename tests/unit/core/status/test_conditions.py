@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from dispatcher.api.conditions import ConditionType, State
-from dispatcher.core.lifecycle import creation_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle.condition_updates import new_condition
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import NotedIssue, Pending, Phase, Record
 from dispatcher.core.model.requirements import Rejection
@@ -25,6 +26,8 @@ from tests.builders import (
     make_evicted,
     make_failed_run,
     make_failing_run,
+    make_gang,
+    make_newcomer,
     make_record,
 )
 
@@ -121,6 +124,29 @@ def entry(type_: str, second: str, *, status: str = "True", **said: str) -> dict
         "lastTransitionTime": f"2026-11-20T08:58:{whole}Z",
         **said,
     }
+
+
+DIFFERS = "spec.resources.GenericItems[0].custompodresources: cpu: 1 declared, 4 by the template"
+
+
+def test_differing_demand_is_one_condition_more_beside_those_of_mcad() -> None:
+    newcomer = make_newcomer(priority=9, demand_differs=DIFFERS)
+    record = make_blocked(first_steps.submit(newcomer, make_gang(), NOW).after)
+    status = project(record)
+    added = status["conditions"].pop(1)
+    assert added == entry("DemandDiffers", "06.842261", reason="DeclarationDiffers", message=DIFFERS)
+    assert status == project(make_blocked(make_record(priority=9)))
+    assert without_times(status) == {**without_times(GOLDEN["raycluster-glue-1"]), "canrun": False}
+
+
+@pytest.mark.parametrize("phase", Phase)
+def test_differing_demand_changes_nothing_else_of_the_status(phase: Phase) -> None:
+    record = make_record(phase)
+    first, *others = record.conditions
+    differs = new_condition(ConditionType.DEMAND_DIFFERS, NOW, "DeclarationDiffers", DIFFERS)
+    status = project(replace(record, conditions=(first, differs, *others)), EVERYTHING)
+    assert status["conditions"].pop(1)["type"] == "DemandDiffers"
+    assert status == project(record, EVERYTHING)
 
 
 REQUEUED = removal_steps.removed(make_evicted(), at(5)).after
