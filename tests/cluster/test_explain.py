@@ -200,7 +200,8 @@ class State:
         async with self._stopped():
             await make(parts[1:] if is_smaller else parts)
         if is_smaller:
-            await self._submit(appwrapper("canary", item(job("canary", cpu="1m"))))
+            canary = f"canary-{next(self.names)}"
+            await self._submit(appwrapper(canary, item(job(canary, cpu="1m"))))
             assert not await self._is_dispatched(name), parts
         else:
             await self.world.until(lambda: self._is_dispatched(name), f"{name} goes with {parts}")
