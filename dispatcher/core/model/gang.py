@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from dispatcher.core.model.nodes import ANY_NODE, NodeRequirements, Taint, Toleration
+from dispatcher.core.model.nodes import ANY_NODE, Node, NodeRequirements, Taint, Toleration
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 
 Constraint = tuple[tuple[Toleration, ...], NodeRequirements]
@@ -42,6 +42,10 @@ class PodSet:
     def constraint(self) -> Constraint:
         """The properties of these pods that decide which nodes they may use."""
         return self.tolerations, self.nodes
+
+    def may_use(self, node: Node) -> bool:
+        """True if these pods tolerate the taints of a node and it has the required labels, usable or not."""
+        return self.tolerates(node.taints) and self.nodes.matches(node.name, node.labels)
 
     def tolerates(self, taints: tuple[Taint, ...]) -> bool:
         """True if these pods tolerate every scheduling taint of `taints`."""

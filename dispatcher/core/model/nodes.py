@@ -16,6 +16,9 @@ from dispatcher.core.model.resources import PODS, Resources
 HOSTNAME: Final = "kubernetes.io/hostname"
 """The label whose value differs on every node."""
 
+UNLIMITED_PODS: Final = 2**31 - 1
+"""The pod limit of a node that lists none."""
+
 
 @dataclass(frozen=True, slots=True)
 class Taint:
@@ -176,6 +179,7 @@ class Node:
     most_pods: int | None = None
 
     @property
-    def pod_limit(self) -> int | None:
-        """The number of pods that the node takes, whatever they request; None without a limit."""
-        return self.allocatable[PODS] or None if self.most_pods is None else self.most_pods
+    def pod_limit(self) -> int:
+        """The number of pods that the node takes, whatever they request."""
+        by_amount = self.allocatable[PODS] or UNLIMITED_PODS
+        return by_amount if self.most_pods is None else self.most_pods

@@ -198,8 +198,8 @@ class CycleState:
             allowed = _Allowed((), (*allowed.rejections, *uncounted))
         answers = [(snapshot, fit(gang, self._available(snapshot))) for snapshot in allowed.snapshots]
         fitting = {each.name: found for each, found in answers if isinstance(found, Assignment)}
+        shortages = self._shortages(gang, answers)
         if not fitting:
-            shortages = self._shortages(gang, answers)
             return Refused(
                 gang,
                 allowed.rejections,
@@ -213,7 +213,7 @@ class CycleState:
                 gang, record.requirements, snapshot, self._available(snapshot).free_for(gang)
             ),
         )
-        message = why_no_other(gang, best.name, fitting, allowed.rejections, self._shortages(gang, answers))
+        message = why_no_other(gang, best.name, fitting, allowed.rejections, shortages)
         assignment = fitting[best.name]
         best.capacity.take(gang, assignment)
         if best.name in self._beside:

@@ -20,11 +20,11 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
-from dispatcher.core.model.nodes import Node
+from dispatcher.core.model.nodes import UNLIMITED_PODS, Node
 from dispatcher.core.model.resources import NOTHING, PODS, Resources, sum_of
 from dispatcher.core.scheduling.node_snapshot import NodeCapacity, NodeSnapshot, Place, Use
 from dispatcher.core.scheduling.node_traits import Traits
-from dispatcher.core.scheduling.placement import LARGEST, UNLIMITED, Room, Unplaceable, place
+from dispatcher.core.scheduling.placement import LARGEST, Room, Unplaceable, place
 
 _WRITTEN_AT_ONCE: Final = 200
 """Changed nodes that are written into the arrays before the next snapshot; each takes some ten microseconds."""
@@ -72,12 +72,6 @@ class _OnNode:
     held_pods: int = 0
 
     @property
-    def slots(self) -> int:
-        """The number of pods that the node takes."""
-        limit = self.node.pod_limit
-        return UNLIMITED if limit is None else limit
-
-    @property
     def free(self) -> Resources:
         """The amounts that neither bound pods nor held places take."""
         return self.node.allocatable - self.load.used - self.held
@@ -85,7 +79,7 @@ class _OnNode:
     @property
     def free_slots(self) -> int:
         """The number of pods that the node takes beside bound pods and held places."""
-        return self.slots - self.load.pods - self.held_pods
+        return self.node.pod_limit - self.load.pods - self.held_pods
 
 
 class NodeLedger:
@@ -322,9 +316,9 @@ class NodeLedger:
         for name in self._unwritten:
             known, row = self._on_nodes[name], self._rows[name]
             allocatable, load = known.node.allocatable, known.load
-            self._allocatable.write(row, self._columns, allocatable, known.slots)
+            self._allocatable.write(row, self._columns, allocatable, known.node.pod_limit)
             lasting = allocatable - load.permanent if load.permanent else allocatable
-            self._lasting.write(row, self._columns, lasting, known.slots - load.permanent_pods)
+            self._lasting.write(row, self._columns, lasting, known.node.pod_limit - load.permanent_pods)
             self._free.write(row, self._columns, known.free, known.free_slots)
         self._unwritten.clear()
 
@@ -378,7 +372,7 @@ class _Table:
             column = columns.get(name)
             if column is not None:
                 self._amounts[column, row] = max(-LARGEST, min(LARGEST, amount))
-        self._slots[row] = max(-UNLIMITED, min(UNLIMITED, slots))
+        self._slots[row] = max(-UNLIMITED_PODS, min(UNLIMITED_PODS, slots))
 
     def room(self, columns: Mapping[str, int], nodes: int) -> Room:
         """A copy of the amounts of the first `nodes` nodes."""

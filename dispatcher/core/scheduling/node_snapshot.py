@@ -16,9 +16,10 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from dispatcher.core.model.gang import Assignment, Constraint, Gang, PodSet
+from dispatcher.core.model.nodes import UNLIMITED_PODS
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.node_traits import PLAIN, Amounts, Mask, Traits
-from dispatcher.core.scheduling.placement import UNLIMITED, NodeGroups, Room, Unplaceable, place
+from dispatcher.core.scheduling.placement import NodeGroups, Room, Unplaceable, place
 
 _QUESTIONS: Final = 20
 """Questions after a change until nodes are grouped again: grouping costs as much as some of them."""
@@ -154,7 +155,7 @@ class NodeCapacity:
 
     def _named(self, pod_set: PodSet, pods: Amounts) -> Iterator[tuple[str, int]]:
         rows = np.flatnonzero(pods)
-        spare = self._room.fitting(pod_set.requests, UNLIMITED, pods > 0)[rows] - pods[rows]
+        spare = self._room.fitting(pod_set.requests, UNLIMITED_PODS, pods > 0)[rows] - pods[rows]
         for row in rows[np.lexsort((self.traits.order[rows], spare))]:
             node = self.traits.nodes[row]
             if node is not None:

@@ -30,8 +30,6 @@ LARGEST: Final = 2**47
 
 The sum over 2^15 nodes stays below 2^63.
 """
-UNLIMITED: Final = 2**31 - 1
-"""The free pods of a node that names no limit."""
 MOST_ORDERS: Final = 6
 """Orders of the pod sets that are tried."""
 MOST_DOMAINS: Final = 64

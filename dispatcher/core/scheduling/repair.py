@@ -469,10 +469,7 @@ def _has_use_for(gang: Gang, shape: Node) -> bool:
     if not any(each.count for each in gang.pod_sets):
         return any(name in shape.allocatable for name in gang.demand)
     return any(
-        each.count
-        and each.requests.fits_in(shape.allocatable)
-        and each.tolerates(shape.taints)
-        and each.nodes.matches(shape.name, shape.labels)
+        each.count and each.requests.fits_in(shape.allocatable) and each.may_use(shape)
         for each in gang.pod_sets
     )
 

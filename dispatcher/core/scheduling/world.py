@@ -322,13 +322,9 @@ class _FreeNodes:
         return found
 
     def _takes(self, index: int, pods: PodSet) -> bool:
-        node, free = self._nodes[index], self._free[index]
-        if not pods.tolerates(node.taints) or not pods.nodes.matches(node.name, node.labels):
-            return False
-        places = self._places[index]
-        return (places is None or places > 0) and pods.requests.fits_in(free)
+        has_place = self._places[index] > 0 and pods.may_use(self._nodes[index])
+        return has_place and pods.requests.fits_in(self._free[index])
 
     def _take(self, index: int, pods: PodSet) -> None:
         self._free[index] -= pods.requests
-        places = self._places[index]
-        self._places[index] = None if places is None else places - 1
+        self._places[index] -= 1

@@ -2,7 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from dispatcher.core.model.nodes import LabelRequirement, NodeOperator, NodeRequirements, NodeTerm
+from dispatcher.core.model.nodes import (
+    UNLIMITED_PODS,
+    LabelRequirement,
+    Node,
+    NodeOperator,
+    NodeRequirements,
+    NodeTerm,
+)
+from dispatcher.core.model.resources import Resources
 
 LABELS = {"gpu": "a100", "zone": "west", "cores": "64", "empty": ""}
 
@@ -67,3 +75,16 @@ def test_requirements_in_words() -> None:
         (("gpu", "a100"),), (NodeTerm((IN_WEST,)), NodeTerm((LabelRequirement("spot", NodeOperator.EXISTS),)))
     )
     assert str(requirements) == "gpu=a100; zone=west or spot"
+
+
+@pytest.mark.parametrize(
+    ("allocatable", "most_pods", "limit"),
+    [
+        pytest.param({"cpu": 1}, None, UNLIMITED_PODS, id="no-limit"),
+        pytest.param({"pods": 110}, None, 110, id="by-amount"),
+        pytest.param({"pods": 110}, 2, 2, id="listed-before-amount"),
+        pytest.param({}, 0, 0, id="no-pod-at-all"),
+    ],
+)
+def test_pod_limit_of_a_node(allocatable: dict[str, int], most_pods: int | None, limit: int) -> None:
+    assert Node("n1", Resources(allocatable), most_pods=most_pods).pod_limit == limit
