@@ -200,13 +200,7 @@ class CycleState:
         fitting = {each.name: found for each, found in answers if isinstance(found, Assignment)}
         shortages = self._shortages(gang, answers)
         if not fitting:
-            return Refused(
-                gang,
-                allowed.rejections,
-                shortages,
-                has_clusters=bool(self._snapshots),
-                has_members=self._has_members,
-            )
+            return Refused(gang, allowed.rejections, shortages, has_members=self._has_members)
         best = min(
             (snapshot for snapshot, _ in answers if snapshot.name in fitting),
             key=lambda snapshot: score(

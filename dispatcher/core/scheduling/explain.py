@@ -101,7 +101,6 @@ class Refused:
 
     __slots__ = (
         "_gang",
-        "_has_clusters",
         "_has_members",
         "_pending",
         "_rejections",
@@ -117,17 +116,16 @@ class Refused:
         rejections: Sequence[Rejection],
         shortages: Sequence[Shortage],
         *,
-        has_clusters: bool,
         has_members: bool,
     ) -> None:
         self._gang = gang
         self._rejections = rejections
         self._shortages = shortages
-        self._has_clusters = has_clusters
         self._has_members = has_members
         self._pending: Pending | None = None
         self.reservation: Reservation | None = None
         """The backfill reservation of the gang; None if a class shares the refusal."""
+        has_clusters = rejections or shortages  # each cluster has one or the other
         self.may_fit_later = not has_clusters or any(each.reason != LARGER_THAN_CLUSTER for each in shortages)
         """True if the gang would fit a cluster once all pods that end there have ended, or if there is no cluster."""
         self.nearest = self._find_nearest()
@@ -151,18 +149,18 @@ class Refused:
         return alone
 
     def _find_nearest(self) -> Nearest:
-        if not self._has_clusters:
-            return Nearest(NO_CLUSTER, "", "")
         found: list[Rejection | Shortage] = [*self._rejections, *self._shortages]
+        if not found:
+            return Nearest(NO_CLUSTER, "", "")
         nearest = min(found, key=lambda each: (_distance(each.reason), each.cluster))
         resource = nearest.resource(self._gang) if isinstance(nearest, Shortage) else ""
         return Nearest(nearest.reason, resource, nearest.cluster)
 
     def _explain(self) -> Pending:
-        if not self._has_clusters:
+        found = [*self._rejections, *(rejection_of(self._gang, each) for each in self._shortages)]
+        if not found:
             return Pending(NO_CLUSTER, "no cluster has reported its capacity yet")
-        short = [rejection_of(self._gang, each) for each in self._shortages]
-        return _pending([*self._rejections, *short], self._has_members)
+        return _pending(found, self._has_members)
 
 
 def uncounted_claims(gang: Gang, clusters: Iterable[str]) -> tuple[Rejection, ...]:
