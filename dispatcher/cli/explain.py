@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 commands = typer.Typer()
 
 MOST_WORK: Final = 100_000
-"""Bounds the search for repairs, in nodes, pods and gangs over all plans: some seconds."""
+"""Bounds the search for repairs: a third of `repair.MOST_WORK`, some seconds."""
 TIMEOUT: Final = timedelta(seconds=30)
 DEFAULT_NAMESPACE: Final = "default"
 

@@ -33,6 +33,8 @@ Json = dict[str, Any]
 BASE_NODES = 3
 FIRST_NODE = 200
 SETTINGS = {"snapshot_seconds": "0.1"}
+AT_ONCE = {"cycle_seconds": "3"}
+"""A new leader releases the capacity of deleted AppWrappers one by one, and its second cycle sees all of them gone."""
 DISPATCHED = ("Dispatched", "Running")
 
 
@@ -197,7 +199,7 @@ class State:
     ) -> int:
         """Make the smaller change or the whole one, and see that the gang still waits, or goes."""
         is_smaller = len(parts) > 1 and self.random.random() < 0.5
-        async with self._stopped():
+        async with self._stopped(**(AT_ONCE if make == self._delete else {})):
             await make(parts[1:] if is_smaller else parts)
         if is_smaller:
             canary = f"canary-{next(self.names)}"
@@ -210,11 +212,11 @@ class State:
     # --- what is done ------------------------------------------------------------------------------------
 
     @asynccontextmanager
-    async def _stopped(self) -> AsyncIterator[None]:
-        """Without a dispatcher, so that the first cycle afterwards sees all that was done meanwhile."""
+    async def _stopped(self, **settings: str) -> AsyncIterator[None]:
+        """Without a dispatcher, so that one cycle afterwards sees all that was done meanwhile."""
         await self.world.stop_dispatcher(self.dispatcher)
         yield
-        self.dispatcher = await self.world.start_dispatcher(**SETTINGS)
+        self.dispatcher = await self.world.start_dispatcher(**SETTINGS, **settings)
 
     async def _delete(self, names: list[str]) -> None:
         for name in names:

@@ -44,7 +44,7 @@ class Explanation:
 def explain(world: World, uid: str, most_work: int = MOST_WORK) -> Explanation:
     """The explanation of the pending gang `uid`, which must be in the world. Raises `NoNode`.
 
-    `most_work` bounds the search for advice, in nodes, running pods and gangs over all its plans.
+    `most_work` bounds the search for advice, as `repair.MOST_WORK` does.
     """
     outcomes = world.plan()
     outcome = next((each for each in outcomes if each.record.uid == uid), None)

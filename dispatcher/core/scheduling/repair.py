@@ -40,7 +40,7 @@ MOST_SHAPES: Final = 16
 MOST_SETS: Final = 1024
 MOST_PLANS: Final = 1024
 MOST_WORK: Final = 300_000
-"""Nodes, running pods and gangs, over all plans of the searches of one kind: about ten seconds."""
+"""The cost of all plans of the searches of one kind, in nodes: about ten seconds."""
 MOST_WORK_ON_SETS: Final = 50_000
 """The same, over the plans of all sets by size."""
 MOST_ORDERS: Final = 2
@@ -191,7 +191,7 @@ class _Trials:
     def __init__(self, world: World, most_work: int) -> None:
         self.world = world
         self._most_work = most_work
-        self._known = KnownSnapshots(world)
+        self._known = KnownSnapshots()
         self._counts: dict[tuple[str, Node], set[int]] = {}
         self._placed: dict[tuple[Repair, str], frozenset[str]] = {}
         self._work = 0
@@ -235,9 +235,12 @@ class _Trials:
 
 
 def _size(world: World) -> int:
-    nodes = sum(len(cluster.nodes) for cluster in world.clusters)
-    pods = sum(each.pods.count for gang in world.running for each in gang.pods)
-    return nodes + pods + len(world.running) + len(world.pending)
+    """The cost of a plan: a snapshot copies its nodes, and a gang is compared with the nodes, group by group."""
+    return sum(len(cluster.nodes) for cluster in world.clusters) + _GANG * len(world.pending)
+
+
+_GANG: Final = 10
+"""The cost of one pending gang, in nodes."""
 
 
 class _Search:

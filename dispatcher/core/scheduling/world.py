@@ -178,19 +178,13 @@ class World:
 
 
 class KnownSnapshots:
-    """The cluster snapshots of a world, for the plans of worlds that are made from it by edits.
+    """The cluster snapshots of worlds that are made from one another by edits, each at the cost of its edits.
 
-    A cluster that no edit has touched is not built again. Without a world nothing is known.
+    A cluster keeps its ledger from one world to the next, and only nodes, pods and gangs that differ are changed in it.
     """
 
-    def __init__(self, world: World | None = None) -> None:
-        self._world = world  # its values live on, so their ids stay theirs
-        self._known: dict[tuple[int, ...], ClusterSnapshot] = {}
-        if world is not None:
-            there = world.running_by_cluster()
-            for cluster in world.clusters:
-                gangs = there[cluster.name]
-                self._known[_identity(cluster, gangs)] = _filled(cluster, gangs, world.fit)
+    def __init__(self) -> None:
+        self._filled: dict[str, _FilledCluster] = {}
 
     def of(self, world: World) -> dict[str, ClusterSnapshot]:
         """The cluster snapshots of a world, by name, for one cycle. Raises `NoNode`."""
@@ -200,33 +194,82 @@ class KnownSnapshots:
     def _snapshot(
         self, cluster: Cluster, gangs: Sequence[tuple[int, RunningGang]], fit: FitMode
     ) -> ClusterSnapshot:
-        known = self._known.get(_identity(cluster, gangs)) if self._known else None
-        return (
-            _filled(cluster, gangs, fit) if known is None else replace(known, capacity=known.capacity.copy())
-        )
+        filled = self._filled.get(cluster.name)
+        if filled is None:
+            filled = self._filled[cluster.name] = _FilledCluster(fit)
+        return filled.snapshot(cluster, gangs)
 
 
-def _identity(cluster: Cluster, gangs: Iterable[tuple[int, RunningGang]]) -> tuple[int, ...]:
-    return id(cluster), *(id(gang) for _, gang in gangs)
+_OTHERS: Final = "!others"
+"""The pods of no gang, beside those of each gang by its name."""
 
 
-def _filled(cluster: Cluster, gangs: Sequence[tuple[int, RunningGang]], fit: FitMode) -> ClusterSnapshot:
-    """The snapshot of a cluster with its running gangs."""
-    ledger = CapacityLedger(fit)
-    for node in cluster.nodes:
-        ledger.set_node(node)
-    for pod in (*_others(cluster), *_bound(cluster, gangs)):
-        ledger.set_pod(pod)
-    for _, gang in gangs:
-        pod_sets = tuple(each.pods for each in gang.pods)
-        ledger.reserve(gang.name, Gang(gang.demand, pod_sets=pod_sets), gang.assignment)
-    return _snapshot(cluster, ledger)
+class _FilledCluster:
+    """The ledger of one cluster with its running gangs."""
+
+    def __init__(self, fit: FitMode) -> None:
+        self._ledger = CapacityLedger(fit)
+        self._cluster = Cluster("")
+        self._nodes: dict[str, Node] = {}
+        self._gangs: dict[str, RunningGang] = {}
+        self._pods: dict[str, list[Pod]] = {}
+
+    def snapshot(self, cluster: Cluster, gangs: Sequence[tuple[int, RunningGang]]) -> ClusterSnapshot:
+        """The snapshot of the cluster with these gangs. Raises `NoNode`, and then keeps the last ones."""
+        pods = self._pods_of(cluster, gangs)
+        if cluster is not self._cluster:
+            self._set_nodes({each.name: each for each in cluster.nodes})
+        self._set_pods(pods)
+        self._set_gangs({gang.name: gang for _, gang in gangs})
+        self._cluster = cluster
+        return _snapshot(cluster, self._ledger)
+
+    def _pods_of(self, cluster: Cluster, gangs: Sequence[tuple[int, RunningGang]]) -> dict[str, list[Pod]]:
+        """The pods by gang, in the same list as before for a gang that is the same."""
+        last, there = self._cluster, self._pods
+        is_same = cluster.others is last.others and cluster.permanent is last.permanent
+        pods = {_OTHERS: there[_OTHERS] if is_same and _OTHERS in there else list(_others(cluster))}
+        chosen = [(index, gang) for index, gang in gangs if gang.bound is None]
+        for _, gang in gangs:
+            if gang.bound is not None:
+                is_same = self._gangs.get(gang.name) is gang
+                pods[gang.name] = there[gang.name] if is_same else _bound_pods(gang, gang.bound)
+        for pod in _bound(cluster, chosen) if chosen else ():
+            pods.setdefault(pod.owner or "", []).append(pod)
+        return pods
+
+    def _set_nodes(self, nodes: dict[str, Node]) -> None:
+        for name in self._nodes.keys() - nodes.keys():
+            self._ledger.remove_node(name)
+        for name, node in nodes.items():
+            if self._nodes.get(name) is not node:
+                self._ledger.set_node(node)
+        self._nodes = nodes
+
+    def _set_pods(self, pods: dict[str, list[Pod]]) -> None:
+        for whose in self._pods.keys() | pods.keys():
+            before, after = self._pods.get(whose, []), pods.get(whose, [])
+            if before is not after:
+                for uid in {each.uid for each in before} - {each.uid for each in after}:
+                    self._ledger.remove_pod(uid)
+                for pod in after:
+                    self._ledger.set_pod(pod)
+        self._pods = pods
+
+    def _set_gangs(self, gangs: dict[str, RunningGang]) -> None:
+        for name in self._gangs.keys() - gangs.keys():
+            self._ledger.release(name)
+        for name, gang in gangs.items():
+            if self._gangs.get(name) is not gang:
+                pod_sets = tuple(each.pods for each in gang.pods)
+                self._ledger.reserve(name, Gang(gang.demand, pod_sets=pod_sets), gang.assignment)
+        self._gangs = gangs
 
 
 def _others(cluster: Cluster) -> Iterator[Pod]:
     """The pods of a cluster that belong to no running gang."""
     for pods, never_ends in ((cluster.others, False), (cluster.permanent, True)):
-        for uid, place in _one_by_one(f"{never_ends}", pods):
+        for uid, place in _one_by_one(f"!{never_ends}", pods):
             yield Pod(uid, place.requests, place.node, PodPhase.RUNNING, never_ends=never_ends)
 
 
@@ -237,14 +280,21 @@ def _one_by_one(whose: str, places: Iterable[Place]) -> Iterator[tuple[str, Plac
             yield f"{whose}/{number}/{index}", place
 
 
+def _bound_pods(gang: RunningGang, places: Iterable[Place]) -> list[Pod]:
+    """The pods of a gang on nodes that the world names."""
+    return [
+        Pod(uid, place.requests, place.node, PodPhase.RUNNING, owner=gang.name)
+        for uid, place in _one_by_one(gang.name, places)
+    ]
+
+
 def _bound(cluster: Cluster, gangs: Sequence[tuple[int, RunningGang]]) -> list[Pod]:
     """The pods of the running gangs of one cluster, on nodes."""
     nodes = _FreeNodes(cluster.nodes)
     pods: list[Pod] = []
     for _, gang in gangs:
         if gang.bound is not None:
-            for uid, place in _one_by_one(gang.name, gang.bound):
-                pods.append(Pod(uid, place.requests, place.node, PodPhase.RUNNING, owner=gang.name))
+            pods += _bound_pods(gang, gang.bound)
             continue
         for number, running in enumerate(gang.pods):
             if running.nodes:

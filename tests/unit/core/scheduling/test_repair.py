@@ -98,7 +98,7 @@ def test_a_search_that_is_cut_short_returns_nothing_wrong(document: Json, work: 
 @given(documents(), st.data())
 def test_a_plan_with_known_snapshots_is_the_plan_without(scenario: Json, data: st.DataObject) -> None:
     world = parse_scenario(scenario)
-    known = KnownSnapshots(world)
+    known = KnownSnapshots()
     for edited in data.draw(st.lists(_edits(world), max_size=4)):
         try:
             expected = edited.plan()
