@@ -37,7 +37,7 @@ MOST_DOMAINS: Final = 64
 MOST_STEPS: Final = 2000
 """Steps of the search for a placement that no order finds; some ten milliseconds."""
 MOST_SEARCHED_NODES: Final = 24
-MOST_SEARCHEDPODS: Final = 64
+MOST_SEARCHED_PODS: Final = 64
 """Nodes that some pod set could use, and pods, beyond which there is no search: orders then find placements."""
 
 
@@ -412,7 +412,7 @@ def _search(wanted: Sequence[_Wanted], room: Room, traits: Traits) -> dict[int, 
         could |= _allowed(each, room, traits) > 0
     nodes = np.flatnonzero(could)
     nodes = nodes[np.argsort(traits.order[nodes])]
-    if nodes.size > MOST_SEARCHED_NODES or sum(each.count for each in wanted) > MOST_SEARCHEDPODS:
+    if nodes.size > MOST_SEARCHED_NODES or sum(each.count for each in wanted) > MOST_SEARCHED_PODS:
         return None
     ordered = next(_orders(wanted, room))
     search = _Search(

@@ -78,6 +78,11 @@ class RunningGang:
     bound: tuple[Place, ...] | None = None
     assignment: Assignment = ASSIGNED_NOWHERE
 
+    @property
+    def is_on_nodes(self) -> bool:
+        """True if the world names the nodes of all its pods that have one."""
+        return self.bound is not None or all(each.nodes for each in self.pods)
+
 
 class NoNode(ValueError):
     """No node takes a pod of a running gang; `gang` and `pod_set` are the indices of both."""
@@ -229,12 +234,12 @@ class _FilledCluster:
         last, there = self._cluster, self._pods
         is_same = cluster.others is last.others and cluster.permanent is last.permanent
         pods = {_OTHERS: there[_OTHERS] if is_same and _OTHERS in there else list(_others(cluster))}
-        chosen = [(index, gang) for index, gang in gangs if gang.bound is None]
-        for _, gang in gangs:
-            if gang.bound is not None:
+        if all(gang.is_on_nodes for _, gang in gangs):
+            for _, gang in gangs:
                 is_same = self._gangs.get(gang.name) is gang
-                pods[gang.name] = there[gang.name] if is_same else _bound_pods(gang, gang.bound)
-        for pod in _bound(cluster, chosen) if chosen else ():
+                pods[gang.name] = there[gang.name] if is_same else list(_named_pods(gang))
+            return pods
+        for pod in _bound(cluster, gangs):
             pods.setdefault(pod.owner or "", []).append(pod)
         return pods
 
@@ -280,34 +285,35 @@ def _one_by_one(whose: str, places: Iterable[Place]) -> Iterator[tuple[str, Plac
             yield f"{whose}/{number}/{index}", place
 
 
-def _bound_pods(gang: RunningGang, places: Iterable[Place]) -> list[Pod]:
-    """The pods of a gang on nodes that the world names."""
-    return [
-        Pod(uid, place.requests, place.node, PodPhase.RUNNING, owner=gang.name)
-        for uid, place in _one_by_one(gang.name, places)
-    ]
-
-
 def _bound(cluster: Cluster, gangs: Sequence[tuple[int, RunningGang]]) -> list[Pod]:
     """The pods of the running gangs of one cluster, on nodes."""
     nodes = _FreeNodes(cluster.nodes)
     pods: list[Pod] = []
     for _, gang in gangs:
-        if gang.bound is not None:
-            pods += _bound_pods(gang, gang.bound)
-            continue
-        for number, running in enumerate(gang.pods):
-            if running.nodes:
-                nodes.bind(running.pods, running.nodes)
-                pods += _pods(gang, number, running.pods, running.nodes)
+        for place in gang.bound or ():
+            nodes.take(place.node, place.requests, place.pods)
+        for running in gang.pods if gang.bound is None else ():
+            for name in running.nodes:
+                nodes.take(name, running.pods.requests)
+        pods += _named_pods(gang)
     for index, gang in gangs:
-        for number, running in enumerate(gang.pods):
-            if not running.nodes and gang.bound is None:
+        for number, running in enumerate(gang.pods if gang.bound is None else ()):
+            if not running.nodes:
                 found = nodes.first_for(running.pods)
                 if found is None:
                     raise NoNode(index, number)
                 pods += _pods(gang, number, running.pods, found)
     return pods
+
+
+def _named_pods(gang: RunningGang) -> Iterator[Pod]:
+    """The pods of a gang on nodes that the world names."""
+    if gang.bound is not None:
+        for uid, place in _one_by_one(gang.name, gang.bound):
+            yield Pod(uid, place.requests, place.node, PodPhase.RUNNING, owner=gang.name)
+        return
+    for number, running in enumerate(gang.pods):
+        yield from _pods(gang, number, running.pods, running.nodes)
 
 
 def _snapshot(cluster: Cluster, ledger: CapacityLedger) -> ClusterSnapshot:
@@ -351,10 +357,11 @@ class _FreeNodes:
         # Nodes only fill up, so a node that did not take a pod of a shape never will.
         self._starts: dict[PodSet, int] = {}
 
-    def bind(self, pods: PodSet, nodes: Iterable[str]) -> None:
-        """Binds one pod to each of these nodes, whether it fits or not."""
-        for name in nodes:
-            self._take(self._index[name], pods)
+    def take(self, node: str, requests: Resources, pods: int = 1) -> None:
+        """Binds pods to a node, whether they fit or not; nothing if the node is not there."""
+        index = self._index.get(node)
+        if index is not None:
+            self._take(index, requests, pods)
 
     def first_for(self, pods: PodSet) -> list[str] | None:
         """Binds each pod to the first node that takes it, and returns the nodes; None if no node takes one."""
@@ -366,7 +373,7 @@ class _FreeNodes:
                 index += 1
             if index == len(self._nodes):
                 return None
-            self._take(index, pods)
+            self._take(index, pods.requests)
             found.append(self._nodes[index].name)
         self._starts[shape] = index
         return found
@@ -375,6 +382,6 @@ class _FreeNodes:
         has_place = self._places[index] > 0 and pods.may_use(self._nodes[index])
         return has_place and pods.requests.fits_in(self._free[index])
 
-    def _take(self, index: int, pods: PodSet) -> None:
-        self._free[index] -= pods.requests
-        self._places[index] -= 1
+    def _take(self, index: int, requests: Resources, pods: int = 1) -> None:
+        self._free[index] -= requests * pods
+        self._places[index] -= pods
