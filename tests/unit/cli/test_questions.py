@@ -12,6 +12,7 @@ from tests.fakes import FakeApiServer
 from tests.unit.cli.wire import MEMBERS, member, members
 
 COMMANDS = ["queue", "show", "history", "usage", "waits", "sql", "clusters"]
+ALL_COMMANDS = [*COMMANDS, "explain", "would", "demand", "plan"]
 NOWHERE = "postgresql://nobody@127.0.0.1:1/nothing"
 NO_DATABASE = (
     "no database: set DISPATCHER_DATABASE_URL or --database-url to a libpq URL, such as "
@@ -25,7 +26,7 @@ def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     return runner(monkeypatch, capsys)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, "explain", "would"])
 async def test_every_question_shows_examples_and_exit_codes(ask: Run, command: str) -> None:
     shown = (await ask(command, "--help")).out
     assert f"Examples:\n    kubectl aw {command}" in shown
@@ -34,7 +35,16 @@ async def test_every_question_shows_examples_and_exit_codes(ask: Run, command: s
 
 @pytest.mark.parametrize(
     "asked",
-    [["queue"], ["show", "aw"], ["history"], ["usage"], ["waits"], ["sql", "SELECT 1"]],
+    [
+        ["queue"],
+        ["show", "aw"],
+        ["history"],
+        ["usage"],
+        ["waits"],
+        ["sql", "SELECT 1"],
+        ["explain", "aw"],
+        ["would", "-f", "-"],
+    ],
     ids=lambda asked: asked[0],
 )
 async def test_without_a_database_it_is_told_what_to_set(ask: Run, asked: list[str]) -> None:
@@ -114,8 +124,9 @@ def test_the_plugin_of_kubectl_speaks_in_its_own_name(
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
-        ([""], [*COMMANDS, "demand", "plan"]),
+        ([""], ALL_COMMANDS),
         (["wa"], ["waits"]),
+        (["explain", "--wi"], ["--without-cluster"]),
         (["usage", "--by", ""], ["namespace", "user", "queue", "cluster"]),
         (["queue", "-o", "c"], ["csv"]),
         (["history", "--out"], ["--output", "--outcome"]),
