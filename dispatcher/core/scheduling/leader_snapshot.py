@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from dispatcher.core.kinds.demand import Rule
 from dispatcher.core.model.incremental import Steps, in_parts
-from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.record import Attempt, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.backfill import Reservation
 from dispatcher.core.scheduling.capacity import FitMode, Pod
@@ -85,14 +85,16 @@ def world_of(
         for each in known
         if each.holds_capacity and each.attempt is not None and each.attempt.cluster in names
     }
+    attempts = {uid: each.attempt for uid, each in holders.items() if each.attempt is not None}
     bound: defaultdict[tuple[str, str], list[Place]] = defaultdict(list)
     clusters = []
     for each in facts:
         others = []
         for pods in each.pods:
-            if pods.owner in holders:
+            attempt = attempts.get(pods.owner)
+            if attempt is not None and attempt.cluster == each.cluster.name:
                 bound[each.cluster.name, pods.owner].append(pods.place)
-            elif pods.owner not in released:
+            elif not (_is_since(attempt, each.taken_at) if attempt else pods.owner in released):
                 others.append(pods)
         clusters.append(
             replace(
@@ -111,6 +113,14 @@ def world_of(
         starvation_bound=rules.starvation_bound,
         reservations={uid: found for each in facts for uid, found in each.reservations.items()},
     )
+
+
+def _is_since(attempt: Attempt, taken_at: datetime | None) -> bool:
+    """True if a gang went to its cluster after the snapshot of another one, whose pods of it are gone by now.
+
+    The pods of an earlier attempt that was given up may still live, in a cluster that did not answer then.
+    """
+    return taken_at is not None and attempt.decided_at >= taken_at
 
 
 def _running(record: Record, bound: Mapping[tuple[str, str], list[Place]]) -> RunningGang:
