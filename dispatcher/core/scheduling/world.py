@@ -151,11 +151,13 @@ class World:
         return replace(self, pending=tuple(each for each in self.pending if each.uid not in uids))
 
     def without_cluster(self, name: str) -> World:
-        """The world without a cluster and all that runs there."""
+        """The world without a cluster, all that runs there and what is kept there."""
+        kept = self.reservations
         return replace(
             self,
             clusters=tuple(each for each in self.clusters if each.name != name),
             running=tuple(each for each in self.running if each.cluster != name),
+            reservations=kept and {uid: each for uid, each in kept.items() if each.cluster != name},
         )
 
     def with_priority(self, uid: str, priority: int) -> World:
