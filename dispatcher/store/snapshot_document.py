@@ -18,7 +18,7 @@ from dispatcher.core.kinds.demand import Rule
 from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.nodes import Node, Taint
-from dispatcher.core.model.resources import Resources
+from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 from dispatcher.core.scheduling.backfill import Reservation
 from dispatcher.core.scheduling.capacity import FitMode
 from dispatcher.core.scheduling.cluster_filters import Closed
@@ -97,12 +97,22 @@ def facts_of(document: bytes, taken_at: datetime) -> ClusterFacts:
         raise StoreError(f"the snapshot cannot be read: {type(error).__name__}") from error
 
 
+def _resources_of(value: Mapping[str, int | str]) -> Resources:
+    """The amounts of a document; one beyond 64 bits is text, because no reader of JSON here keeps it."""
+    return Resources({name: int(amount) for name, amount in value.items()})
+
+
 def _dumped(value: object) -> bytes:
     return orjson.dumps(value, default=_plain)
 
 
 def _plain(value: object) -> object:
     match value:
+        case Resources():
+            return {
+                name: amount if abs(amount) <= LARGEST_AMOUNT else str(amount)
+                for name, amount in value.items()
+            }
         case Mapping():
             return dict(value)
         case frozenset():
@@ -124,7 +134,7 @@ def _cluster_of(value: Mapping[str, Any]) -> Cluster:
         name=value["name"],
         labels=value["labels"],
         closed=Closed(**value["closed"]) if value["closed"] else None,
-        reserve=Resources(value["reserve"]),
+        reserve=_resources_of(value["reserve"]),
         missing_kinds=frozenset((version, kind) for version, kind in value["missing_kinds"]),
         missing_namespaces=frozenset(value["missing_namespaces"]),
         creates_namespaces=value["creates_namespaces"],
@@ -135,7 +145,7 @@ def _cluster_of(value: Mapping[str, Any]) -> Cluster:
 
 def _node_of(value: Mapping[str, Any]) -> Node:
     taints = tuple(Taint(**each) for each in value["taints"])
-    return Node(**{**value, "allocatable": Resources(value["allocatable"]), "taints": taints})
+    return Node(**{**value, "allocatable": _resources_of(value["allocatable"]), "taints": taints})
 
 
 def _pods_of(value: list[Any]) -> OwnedPods:
@@ -144,9 +154,9 @@ def _pods_of(value: list[Any]) -> OwnedPods:
 
 
 @functools.lru_cache(maxsize=10_000)
-def _shared(requests: tuple[tuple[str, int], ...]) -> Resources:
+def _shared(requests: tuple[tuple[str, int | str], ...]) -> Resources:
     """One value for equal requests: few differ among many pods."""
-    return Resources(requests)
+    return _resources_of(dict(requests))
 
 
 _TIMES: Final = ("since", "until", "began")
