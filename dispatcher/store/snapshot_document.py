@@ -93,7 +93,7 @@ def facts_of(document: bytes, taken_at: datetime) -> ClusterFacts:
             reservations={uid: _reservation_of(each) for uid, each in header["reservations"].items()},
             taken_at=taken_at,
         )
-    except (zlib.error, ValueError, LookupError, TypeError) as error:
+    except (zlib.error, ValueError, LookupError, TypeError, AttributeError, OverflowError) as error:
         raise StoreError(f"the snapshot cannot be read: {type(error).__name__}") from error
 
 
