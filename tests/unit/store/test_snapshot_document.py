@@ -1,0 +1,176 @@
+"""The snapshot of a cluster as a document: back without loss, and refused if it is of another version or damaged."""
+
+from __future__ import annotations
+
+import zlib
+from datetime import timedelta
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from dispatcher.core.kinds.demand import Rule
+from dispatcher.core.model import incremental
+from dispatcher.core.model.gang import Assignment
+from dispatcher.core.model.nodes import Node, Taint
+from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
+from dispatcher.core.scheduling.backfill import Reservation
+from dispatcher.core.scheduling.capacity import FitMode
+from dispatcher.core.scheduling.cluster_filters import Closed
+from dispatcher.core.scheduling.cycle import Policy
+from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods, SchedulingRules
+from dispatcher.core.scheduling.node_snapshot import Place
+from dispatcher.core.scheduling.world import Cluster
+from dispatcher.errors import StoreError
+from dispatcher.store.snapshot_document import VERSION, compressed, facts_of, lines_of
+from tests.builders import NOW
+from tests.unit.store.records import moments, resources, small, texts
+
+LABELS = st.dictionaries(texts, texts, max_size=2)
+PLACES = st.lists(st.tuples(texts, small), max_size=2).map(tuple)
+RULES = st.builds(
+    SchedulingRules,
+    st.sampled_from(Policy),
+    st.sampled_from(FitMode),
+    st.integers(0, 10**9).map(lambda each: timedelta(milliseconds=each)),
+    st.sampled_from(Rule),
+)
+NODES = st.builds(
+    Node,
+    texts,
+    resources,
+    st.booleans(),
+    st.lists(st.builds(Taint, texts, texts, texts), max_size=2).map(tuple),
+    st.booleans(),
+    LABELS,
+    st.none() | st.integers(0, LARGEST_AMOUNT),
+)
+PODS = st.builds(OwnedPods, texts, st.builds(Place, texts, resources, small), st.booleans())
+RESERVATIONS = st.builds(
+    Reservation,
+    texts,
+    moments,
+    moments,
+    moments,
+    st.lists(texts, max_size=2).map(tuple),
+    st.booleans(),
+    small,
+    small,
+    st.booleans(),
+    st.lists(PLACES, max_size=2).map(tuple).map(Assignment),
+)
+CLUSTERS = st.builds(
+    Cluster,
+    name=texts,
+    nodes=st.lists(NODES, max_size=3).map(tuple),
+    labels=LABELS,
+    closed=st.none() | st.builds(Closed, texts, texts),
+    reserve=resources,
+    missing_kinds=st.frozensets(st.tuples(texts, texts), max_size=2),
+    missing_namespaces=st.frozensets(texts, max_size=2),
+    creates_namespaces=st.booleans(),
+    closed_namespaces=st.frozensets(texts, max_size=2),
+    errors=small,
+)
+FACTS = st.builds(
+    ClusterFacts,
+    CLUSTERS,
+    st.lists(PODS, max_size=3).map(tuple),
+    RULES,
+    st.dictionaries(texts, RESERVATIONS, max_size=2),
+    moments,
+)
+
+
+_CPU = Resources({"cpu": 1})
+
+
+def document_of(facts: ClusterFacts) -> bytes:
+    return compressed(incremental.run(lines_of(facts)))
+
+
+@settings(max_examples=100)
+@given(FACTS)
+def test_the_facts_of_a_cluster_come_back_as_they_are(facts: ClusterFacts) -> None:
+    assert facts.taken_at is not None
+    assert facts_of(document_of(facts), facts.taken_at) == facts
+
+
+def test_many_nodes_and_pods_come_back_in_their_order() -> None:
+    nodes = tuple(Node(f"n{index}", _CPU) for index in range(250))
+    pods = tuple(OwnedPods(f"u{index}", Place(f"n{index}", _CPU, 1)) for index in range(301))
+    facts = ClusterFacts(Cluster("east", nodes), pods, taken_at=NOW)
+    assert facts_of(document_of(facts), NOW) == facts
+
+
+def test_amounts_beyond_64_bits_come_back() -> None:
+    """A pod may name its node and request 8 EiB in each container; it must not end the snapshots of a cluster."""
+    huge = Resources({"memory": 2**80, "cpu": -(2**80), "pods": 3})
+    facts = ClusterFacts(
+        Cluster("east", (Node("n", huge),), reserve=huge), (OwnedPods("", Place("n", huge, 1)),), taken_at=NOW
+    )
+    assert facts_of(document_of(facts), NOW) == facts
+
+
+SMALL = document_of(ClusterFacts(Cluster("east", (Node("n", _CPU),)), (OwnedPods("a", Place("n", _CPU, 1)),)))
+HEADER, *REST = zlib.decompress(SMALL).split(b"\n")
+
+
+def with_header(**fields: object) -> bytes:
+    """The small document with other fields in its header."""
+    return compressed([orjson.dumps({**orjson.loads(HEADER), **fields}), *REST])
+
+
+@pytest.mark.parametrize("version", [0, VERSION + 1, "1", None])
+def test_a_document_of_another_version_is_refused(version: object) -> None:
+    expected = f"the snapshot is of version {version}, this program reads {VERSION}: use the same release"
+    with pytest.raises(StoreError) as refused:
+        facts_of(with_header(version=version), NOW)
+    assert str(refused.value) == expected
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(SMALL[:-10], id="cut"),
+        pytest.param(b"\0" + SMALL, id="not-compressed"),
+        pytest.param(compressed([HEADER[:-1], *REST]), id="no-json"),
+        pytest.param(compressed([b""]), id="no-header"),
+        pytest.param(compressed([b"[]", *REST]), id="a-list-for-a-header"),
+        pytest.param(compressed([b"{}"]), id="an-empty-header"),
+        pytest.param(compressed([HEADER, b"[]"]), id="a-list-for-nodes"),
+        pytest.param(compressed([HEADER, b'{"nodes": [{}]}']), id="a-node-without-fields"),
+        pytest.param(compressed([HEADER, b'{"nodes": 1}']), id="a-number-for-nodes"),
+        pytest.param(compressed([HEADER, b'{"pods": [["a"]]}']), id="a-short-pod"),
+        pytest.param(compressed([HEADER, b'{"pods": [["a", "n", [], 1, false]]}']), id="a-list-for-requests"),
+        pytest.param(with_header(rules={}), id="no-rules"),
+        pytest.param(
+            with_header(rules={**orjson.loads(HEADER)["rules"], "policy": "LIFO"}), id="an-unknown-policy"
+        ),
+        pytest.param(
+            with_header(rules={**orjson.loads(HEADER)["rules"], "starvation_seconds": 1e300}),
+            id="an-endless-bound",
+        ),
+        pytest.param(with_header(cluster=None), id="no-cluster"),
+        pytest.param(with_header(reservations=[]), id="a-list-for-reservations"),
+        pytest.param(with_header(reservations={"a": {"since": "soon"}}), id="a-reservation-without-a-date"),
+    ],
+)
+def test_a_damaged_document_is_refused(document: bytes) -> None:
+    with pytest.raises(StoreError, match=r"^the snapshot cannot be read: [A-Za-z]+$"):
+        facts_of(document, NOW)
+
+
+@settings(max_examples=200)
+@given(st.integers(0, len(SMALL) - 1), st.integers(1, 255))
+def test_a_document_with_a_wrong_byte_is_refused_or_read(index: int, change: int) -> None:
+    """Never another error; the checksum of the compression finds nearly all."""
+    damaged = bytearray(SMALL)
+    damaged[index] ^= change
+    try:
+        facts = facts_of(bytes(damaged), NOW)
+    except StoreError:
+        return
+    assert facts.taken_at == NOW
