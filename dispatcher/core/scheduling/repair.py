@@ -332,8 +332,9 @@ class _Search:
             yield [*(each.name for each in by_size), *others]
             nodes: dict[str, list[str]] = {node.name: [] for node in cluster.nodes}
             for pod in bound[cluster.name]:
-                if pod.owner is not None and pod.owner not in nodes[pod.node]:
-                    nodes[pod.node].append(pod.owner)
+                owners = nodes.get(pod.node)  # None for a node that is gone, whose pods are still listed
+                if owners is not None and pod.owner is not None and pod.owner not in owners:
+                    owners.append(pod.owner)
             node_by_node = [name for each in sorted(nodes.values(), key=len) for name in each]
             yield list(dict.fromkeys([*node_by_node, *(each.name for each in there), *others]))
 
