@@ -11,6 +11,7 @@ from dispatcher.core.model.quantity import QuantityError, resource_amounts
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.repair import AddNodes, RemoveTaints, Repair
 from dispatcher.core.scheduling.world import Cluster, World
+from dispatcher.text import one_line
 
 MOST_ADDED: Final = 10_000
 """Nodes of one change."""
@@ -31,7 +32,7 @@ def parse_change(written: str, world: World) -> Repair:
     """
     found = _CHANGE.fullmatch(written)
     if found is None:
-        raise ChangeError(f"{written!r} is no change: write {FORMS}")
+        raise ChangeError(f"{_shown(written)} is no change: write {FORMS}")
     names = found["nodes"].split(",")
     if found["kind"] == "untaint":
         cluster = _cluster(world, found["cluster"], names[0])
@@ -40,7 +41,7 @@ def parse_change(written: str, world: World) -> Repair:
         return RemoveTaints(cluster.name, tuple(names))
     count = int(found["count"])
     if not 1 <= count <= MOST_ADDED:
-        raise ChangeError(f"{written!r}: from 1 to {MOST_ADDED} nodes can be added")
+        raise ChangeError(f"{_shown(written)}: from 1 to {MOST_ADDED} nodes can be added")
     if found["nodes"].startswith(_LIKE):
         like = found["nodes"].removeprefix(_LIKE)
         cluster = _cluster(world, found["cluster"], like)
@@ -50,6 +51,8 @@ def parse_change(written: str, world: World) -> Repair:
 
 
 _LIKE: Final = "like="
+_LONGEST: Final = 100
+"""Characters of a text that a message repeats."""
 _CHANGE: Final = re.compile(
     r"(?:(?P<cluster>[^/:+,=]+)/)?(?:(?P<kind>untaint)|nodes\+(?P<count>[0-9]{1,6})):(?P<nodes>.+)"
 )
@@ -71,12 +74,12 @@ def _amounts(written: str, pairs: list[str]) -> Resources:
     for pair in pairs:
         name, equals, amount = pair.partition("=")
         if not equals or not name or name in amounts:
-            raise ChangeError(f"{written!r}: write each resource once, such as cpu=8")
+            raise ChangeError(f"{_shown(written)}: write each resource once, such as cpu=8")
         amounts[name] = amount
     try:
         return Resources(resource_amounts(amounts))
     except QuantityError as error:
-        raise ChangeError(f"{written!r}: {error}") from error
+        raise ChangeError(f"{_shown(written)}: {error}") from error
 
 
 def _cluster(world: World, name: str | None, node: str) -> Cluster:
@@ -85,13 +88,18 @@ def _cluster(world: World, name: str | None, node: str) -> Cluster:
         for each in world.clusters:
             if each.name == name:
                 return each
-        raise ChangeError(f"there is no cluster {name!r}: {_known(world)}")
+        raise ChangeError(f"there is no cluster {_shown(name)}: {_known(world)}")
     having = [each for each in world.clusters if not node or any(one.name == node for one in each.nodes)]
     if len(having) == 1:
         return having[0]
     if not having:
-        raise ChangeError(f"no cluster has a node {node!r}")
+        raise ChangeError(f"no cluster has a node {_shown(node)}" if world.clusters else _known(world))
     raise ChangeError(f"say in which cluster, such as {having[0].name}/…: {_known(world)}")
+
+
+def _shown(text: str) -> str:
+    """A text of the user, escaped and short."""
+    return one_line(repr(text), _LONGEST)
 
 
 def _known(world: World) -> str:
@@ -103,4 +111,4 @@ def _node(cluster: Cluster, name: str) -> Node:
     for node in cluster.nodes:
         if node.name == name:
             return node
-    raise ChangeError(f"cluster {cluster.name} has no node {name!r}")
+    raise ChangeError(f"cluster {cluster.name} has no node {_shown(name)}")
