@@ -16,7 +16,7 @@ The hub alone is a cluster like any other, but messages then name no clusters.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
@@ -40,7 +40,7 @@ from dispatcher.core.scheduling.explain import (
     uncounted_claims,
     why_no_other,
 )
-from dispatcher.core.scheduling.fit import Fit, Shortfall, fit
+from dispatcher.core.scheduling.fit import fit
 
 
 class Policy(StrEnum):
@@ -139,28 +139,41 @@ def not_evaluated(record: Record, head: Record) -> NotEvaluated:
     return NotEvaluated(record, Pending(NOT_EVALUATED, f"behind {head.key}, which waits"))
 
 
+@dataclass(slots=True)
+class Remembered:
+    """The refusals of an earlier cycle with the same clusters and reservations, by equivalence class.
+
+    They do not hold for the clusters in `changed`. `keepers` are the starved gangs by the cluster with capacity for
+    them, by uid.
+    """
+
+    refusals: Mapping[Hashable, Refused] = field(default_factory=dict)
+    changed: set[str] = field(default_factory=set)
+    keepers: Mapping[str, str] = field(default_factory=dict)
+
+
 class CycleState:
     """The placements and backfill reservations of one cycle so far.
 
-    `remembered` are the refusals of an earlier cycle that placed nothing, with the same clusters and reservations; they
-    hold until this cycle places a gang. Gangs of one equivalence class share a refusal; `classify` returns the class of
-    a record.
+    A gang is compared with the clusters for which no refusal is `remembered`. That is every cluster that has changed,
+    and every cluster that this cycle takes capacity from. Gangs of one equivalence class share a refusal; `classify`
+    returns the class of a record. `placed_on` are the clusters that this cycle placed gangs on.
     """
 
     def __init__(
         self,
         snapshots: Mapping[str, ClusterSnapshot],
         classify: Callable[[Record], Hashable],
-        remembered: Mapping[Hashable, Refused] | None = None,
+        remembered: Remembered | None = None,
     ) -> None:
-        self.has_placed = False
+        self.placed_on: set[str] = set()
         self.refusals: dict[Hashable, Refused] = {}
         self._snapshots = [snapshots[name] for name in sorted(snapshots)]
         self._by_name = snapshots
         self._classify = classify
         self._has_members = has_members(snapshots)
         self._allowed: dict[ClusterRequirements, _Allowed] = {}
-        self._remembered = remembered or {}
+        self._remembered = Remembered() if remembered is None else remembered
         # The free capacity without the part that is kept for a starved gang, and this gang, by cluster.
         self._beside: dict[str, CapacitySnapshot] = {}
         self._keepers: dict[str, Record] = {}
@@ -176,8 +189,15 @@ class CycleState:
                 answer = answer.reserved(reservation)
                 if not reservation.is_resting:
                     self._keep(record, reservation)
+            if reservation is not None:
+                self._compare_keeper(reservation.cluster)
             outcomes[record.uid] = answer
         return outcomes
+
+    @property
+    def keepers(self) -> dict[str, str]:
+        """The starved gangs by the cluster with capacity for them, by uid."""
+        return {cluster: record.uid for cluster, record in self._keepers.items()}
 
     def place(self, record: Record) -> Placed | Refused:
         """Places the gang, or returns its refusal; gangs of one class share the refusal."""
@@ -185,24 +205,34 @@ class CycleState:
         known = self.refusals.get(key)
         if known is not None:
             return known
-        outcome = (self._remembered.get(key) if self._remembered else None) or self._place(record)
+        remembered = self._remembered.refusals.get(key)
+        if remembered is not None and not self._remembered.changed:
+            outcome: Placed | Refused = remembered
+        else:
+            outcome = self._place(record, {} if remembered is None else remembered.shortages)
         if isinstance(outcome, Placed):
-            self.has_placed, self._remembered = True, {}
+            self.placed_on.add(outcome.cluster)
+            self._remembered.changed.add(outcome.cluster)
         else:
             self.refusals[key] = outcome
         return outcome
 
-    def _place(self, record: Record) -> Placed | Refused:
+    def _place(self, record: Record, remembered: Mapping[str, Shortage]) -> Placed | Refused:
         gang, allowed = record.gang, self._allow(record.requirements)
         if uncounted := uncounted_claims(gang, (snapshot.name for snapshot in allowed.snapshots)):
             allowed = _Allowed((), (*allowed.rejections, *uncounted))
-        answers = [(snapshot, fit(gang, self._available(snapshot))) for snapshot in allowed.snapshots]
-        fitting = {each.name: found for each, found in answers if isinstance(found, Assignment)}
-        shortages = self._shortages(gang, answers)
+        fitting, shortages = dict[str, Assignment](), list[Shortage]()
+        for snapshot in allowed.snapshots:
+            known = None if snapshot.name in self._remembered.changed else remembered.get(snapshot.name)
+            found = known or self._compare(gang, snapshot)
+            if isinstance(found, Assignment):
+                fitting[snapshot.name] = found
+            else:
+                shortages.append(found)
         if not fitting:
             return Refused(gang, allowed.rejections, shortages, has_members=self._has_members)
         best = min(
-            (snapshot for snapshot, _ in answers if snapshot.name in fitting),
+            (snapshot for snapshot in allowed.snapshots if snapshot.name in fitting),
             key=lambda snapshot: score(
                 gang, record.requirements, snapshot, self._available(snapshot).free_for(gang)
             ),
@@ -225,12 +255,18 @@ class CycleState:
         self._beside[cluster] = self._by_name[cluster].capacity.copy()
         self._beside[cluster].take(record.gang, reservation.assignment)
 
-    def _shortages(self, gang: Gang, answers: Iterable[tuple[ClusterSnapshot, Fit]]) -> list[Shortage]:
-        return [
-            shortage(snapshot.name, gang, snapshot.capacity, self._keepers.get(snapshot.name), found)
-            for snapshot, found in answers
-            if isinstance(found, Shortfall)
-        ]
+    def _compare_keeper(self, cluster: str) -> None:
+        """Forgets the refusals by a cluster that keeps capacity for another gang than it did, or for none any more."""
+        keeper = self._keepers.get(cluster)
+        if self._remembered.keepers.get(cluster) != (None if keeper is None else keeper.uid):
+            self._remembered.changed.add(cluster)
+
+    def _compare(self, gang: Gang, snapshot: ClusterSnapshot) -> Assignment | Shortage:
+        """The places of a gang on a cluster, or why it does not fit."""
+        found = fit(gang, self._available(snapshot))
+        if isinstance(found, Assignment):
+            return found
+        return shortage(snapshot.name, gang, snapshot.capacity, self._keepers.get(snapshot.name), found)
 
     def _allow(self, requirements: ClusterRequirements) -> _Allowed:
         """The clusters that accept the requirements, and the rejections by the others."""

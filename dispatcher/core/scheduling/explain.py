@@ -136,6 +136,11 @@ class Refused:
         return self.may_fit_later and not (self.reservation and self.reservation.is_resting)
 
     @property
+    def shortages(self) -> dict[str, Shortage]:
+        """The shortages by the name of the cluster."""
+        return {each.cluster: each for each in self._shortages}
+
+    @property
     def pending(self) -> Pending:
         """The pending reason with its message."""
         if self._pending is None:

@@ -3,8 +3,8 @@
 `in_order` and `plan` are the definition, from scratch: they sort and evaluate every record. A `PendingQueue` makes the
 same decisions (a property test holds the two equal), but keeps the queue between cycles in order, by equivalence class
 (`equivalence_classes`) and by pending reason. So a cycle in which no gang fits evaluates one record of each class, and
-returns only outcomes that change a record. While the clusters do not change, the refusals are remembered. If nothing
-has changed since a cycle without new outcomes, the next cycle evaluates nothing.
+returns only outcomes that change a record. Refusals are remembered for each cluster, so a gang is compared only with the
+clusters that have changed. If nothing has changed since a cycle without new outcomes, the next cycle evaluates nothing.
 
 A cycle over a long queue takes seconds, so it runs in steps, between which the event loop runs other tasks. Records
 that are put or removed meanwhile take part in the next cycle.
@@ -36,6 +36,7 @@ from dispatcher.core.scheduling.cycle import (
     Outcome,
     Placed,
     Policy,
+    Remembered,
     not_evaluated,
     refusal,
 )
@@ -227,12 +228,10 @@ class PendingQueue:
         reservations = yield from self._backfill.renew_in_steps(protected, snapshots, now)
         # Refusals depend on the reservations of starved gangs. A queued gang never changes.
         kept_for = tuple((each.uid, reservations.get(each.uid)) for each in protected)
-        last = (
-            self._last if (self._last.snapshots, self._last.protected) == (snapshots, kept_for) else _Memory()
-        )
-        if last.is_quiet and not inbox and not self._sloped:
+        remembered = self._last.remembered(snapshots, kept_for)
+        if self._last.is_quiet and not remembered.changed and not inbox and not self._sloped:
             return []
-        state = CycleState(snapshots, self._class_of, last.refusals)
+        state = CycleState(snapshots, self._class_of, remembered)
         cycle = _Cycle(state)
         yield from cycle.reserve(protected, reservations)
         if policy is Policy.STRICT_FIFO:
@@ -241,10 +240,14 @@ class PendingQueue:
             yield from self._evaluate_by_class(cycle, now)
         news = yield from _news_in_order(cycle.outcomes, now)
         forgotten, self._last = self._last, _Memory()
-        if state.has_placed:
-            yield from incremental.release(state.refusals)
-        else:
-            self._last = _Memory(snapshots, kept_for, state.refusals, is_quiet=not news)
+        self._last = _Memory(
+            clusters=frozenset(snapshots),
+            snapshots={name: each for name, each in snapshots.items() if name not in state.placed_on},
+            protected=kept_for,
+            keepers=state.keepers,
+            refusals=state.refusals,
+            is_quiet=not news,
+        )
         yield from incremental.release(forgotten.refusals)
         return news
 
@@ -414,12 +417,28 @@ class _Frontier:
 
 @dataclass(frozen=True, slots=True)
 class _Memory:
-    """The input and the refusals of a cycle that placed nothing; `is_quiet` if no outcome changed a record."""
+    """The input and the refusals of the last cycle; `is_quiet` if no outcome changed a record.
 
-    snapshots: Mapping[str, ClusterSnapshot] | None = None
+    `snapshots` are those that the cycle placed no gang on: refusals by the other `clusters` do not hold any more.
+    """
+
+    clusters: frozenset[str] = frozenset()
+    snapshots: Mapping[str, ClusterSnapshot] = field(default_factory=dict)
     protected: tuple[tuple[str, Reservation | None], ...] = ()
+    keepers: Mapping[str, str] = field(default_factory=dict)
     refusals: dict[Hashable, Refused] = field(default_factory=dict)
     is_quiet: bool = False
+
+    def remembered(
+        self,
+        snapshots: Mapping[str, ClusterSnapshot],
+        protected: tuple[tuple[str, Reservation | None], ...],
+    ) -> Remembered:
+        """The refusals that hold for these clusters and reservations."""
+        if (self.clusters, self.protected) != (frozenset(snapshots), protected):
+            return Remembered(changed=set(snapshots))
+        changed = {name for name, each in snapshots.items() if self.snapshots.get(name) != each}
+        return Remembered(self.refusals, changed, self.keepers)
 
 
 class _Cycle:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
@@ -31,7 +32,7 @@ from dispatcher.core.scheduling.cycle import (
     Waiting,
     plan,
 )
-from dispatcher.core.scheduling.explain import Refused
+from dispatcher.core.scheduling.explain import Refused, Shortage
 from dispatcher.core.scheduling.ordering import in_order, next_eligible, starved
 from dispatcher.core.scheduling.pending_queue import PendingQueue, outcome_of
 from tests.builders import at, make_core_node, make_gang, make_record, make_snapshot, make_snapshots
@@ -389,10 +390,10 @@ def test_pass_in_which_nobody_fits_looks_at_one_record_of_each_class_that_some_c
     tell(line, line.plan(snapshots(1000), Policy.BEST_EFFORT_FIFO, BOUND, at(1)))
     place = CycleState._place  # noqa: SLF001  # what is counted is how often clusters are asked
 
-    def counted(self: CycleState, record: Record) -> Placed | Refused:
+    def counted(self: CycleState, record: Record, remembered: Mapping[str, Shortage]) -> Placed | Refused:
         nonlocal looks
         looks += 1
-        return place(self, record)
+        return place(self, record, remembered)
 
     monkeypatch.setattr(CycleState, "_place", counted)
     assert line.plan(snapshots(1001), Policy.BEST_EFFORT_FIFO, BOUND, at(2)) == []
