@@ -46,17 +46,16 @@ _MOST_EXCLUSIONS: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """Why the capacity of `cluster` is too small for a gang: `shortfall`, of the `available` capacity.
+    """Why the capacity of `cluster` is too small for a gang: by `shortfall`.
 
-    For LARGER_THAN_CLUSTER, `available` is the capacity without pods that end, and `permanent` the requests of the
-    others. For RESERVED, `keeper` is the gang that the capacity is kept for. `traits` are the nodes, where gangs are
-    placed on nodes.
+    For LARGER_THAN_CLUSTER, that is of the capacity without pods that end, and `permanent` are the requests of the
+    other pods. For RESERVED, `keeper` is the gang that the capacity is kept for. `traits` are the nodes, where gangs
+    are placed on nodes.
     """
 
     cluster: str
     reason: str
     shortfall: Shortfall
-    available: Resources = NOTHING
     permanent: Resources = NOTHING
     keeper: str = ""
     traits: Traits | None = None
@@ -78,14 +77,13 @@ def shortage(
     traits = None if capacity.nodes is None else capacity.nodes.traits
     in_empty = shortfall_in_empty(gang, capacity)
     if in_empty is not None:
-        attainable, permanent = capacity.attainable_for(gang), capacity.permanent_for(gang)
-        return Shortage(cluster, LARGER_THAN_CLUSTER, in_empty, attainable, permanent, traits=traits)
+        return Shortage(cluster, LARGER_THAN_CLUSTER, in_empty, capacity.permanent_for(gang), traits=traits)
     if keeper is not None:
         without_keeper = fit(gang, capacity)
         if not isinstance(without_keeper, Shortfall):
             return Shortage(cluster, RESERVED, shortfall, keeper=keeper.key)
         shortfall = without_keeper
-    return Shortage(cluster, INSUFFICIENT, shortfall, capacity.free_for(gang), traits=traits)
+    return Shortage(cluster, INSUFFICIENT, shortfall, traits=traits)
 
 
 class Nearest(NamedTuple):
@@ -212,9 +210,10 @@ def rejection_of(gang: Gang, short: Shortage) -> Rejection:
 
 def _missing(gang: Gang, short: Shortage) -> list[str]:
     what = "free" if short.reason == INSUFFICIENT else "in all of it"
+    available = short.shortfall.available
     return [
-        f"{name}: needs {in_words(name, gang.demand[name])}, {in_words(name, short.available[name])} {what}"
-        f"{_taken_for_ever(name, short.available[name], short.permanent[name])}"
+        f"{name}: needs {in_words(name, gang.demand[name])}, {in_words(name, available[name])} {what}"
+        f"{_taken_for_ever(name, available[name], short.permanent[name])}"
         for name in sorted(short.shortfall.missing)
     ]
 
@@ -231,7 +230,7 @@ def _fragmented(gang: Gang, short: Shortage) -> str:
     shortfall = short.shortfall
     resource, most = shortfall.scarcest(gang)
     what = "free" if short.reason == INSUFFICIENT else "in all of it"
-    available = in_words(resource, short.available[resource])
+    available = in_words(resource, shortfall.available[resource])
     largest = in_words(resource, most)
     facts = f"{resource}: {available} {what}, at most {largest} on one node"
     if shortfall.pod_set is None:

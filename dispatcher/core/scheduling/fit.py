@@ -18,7 +18,7 @@ from dispatcher.core.scheduling.placement import NodeGroups, Unplaceable
 
 @dataclass(frozen=True, slots=True)
 class Shortfall:
-    """Why a gang does not fit a cluster.
+    """Why a gang does not fit the `available` capacity of a cluster, which is a sum over its nodes.
 
     `missing` are the amounts that the sums lack. If they lack nothing, the nodes are the reason: only `fitting` pods of
     the pod set with index `pod_set` have a node. If `pod_set` is None, the pods of each pod set have nodes, but not all
@@ -29,6 +29,7 @@ class Shortfall:
     pod_set: int | None = None
     fitting: int = 0
     groups: NodeGroups | None = field(default=None, compare=False, repr=False)
+    available: Resources = field(default=NOTHING, compare=False)
 
     def scarcest(self, gang: Gang) -> tuple[str, int]:
         """The scarcest resource; for a shortfall on nodes, also the largest amount on one of `groups`."""
@@ -82,14 +83,13 @@ def _fit_in_empty(gang: Gang, capacity: CapacitySnapshot, assign: _Assign) -> Fi
 
 def _fit(gang: Gang, available: Resources, nodes: NodeCapacity | None, assign: _Assign) -> Fit:
     if not gang.demand.fits_in(available):
-        return Shortfall(gang.demand.shortfall(available))
+        return Shortfall(gang.demand.shortfall(available), available=available)
     if nodes is None or not gang.pod_sets:
         return ASSIGNED_NOWHERE
     found = assign(nodes, gang)
     if isinstance(found, Unplaceable):
-        return Shortfall(
-            pod_set=found.index, fitting=found.fitting, groups=nodes.groups(_subject(gang, found.index))
-        )
+        groups = nodes.groups(_subject(gang, found.index))
+        return Shortfall(NOTHING, found.index, found.fitting, groups, available)
     return found or ASSIGNED_NOWHERE
 
 

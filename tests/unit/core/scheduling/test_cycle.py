@@ -199,7 +199,7 @@ def test_what_waits_is_told_about_a_cluster_it_would_fit_when_empty() -> None:
 )
 def test_explanation(demand: dict[str, int], available: dict[str, int], resource: str, message: str) -> None:
     gang, free = Gang(Resources(demand)), Resources(available)
-    short = Shortage("hub", "InsufficientResources", Shortfall(gang.demand.shortfall(free)), free)
+    short = Shortage("hub", "InsufficientResources", Shortfall(gang.demand.shortfall(free), available=free))
     said = rejection_of(gang, short)
     assert said == Rejection("hub", "InsufficientResources", message, resource)
 
