@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import reduce
+from operator import and_, or_
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dispatcher.core.model.gang import Constraint, PodSet
-from dispatcher.core.model.nodes import Node, Taint
+from dispatcher.core.model.nodes import LabelRequirement, Node, NodeOperator, NodeTerm, Taint
 from dispatcher.core.model.resources import NOTHING
 
 Amounts = NDArray[np.int64]
@@ -35,9 +37,10 @@ class Traits:
         self.rows = rows or {}
         """The place of each node in the arrays, by name."""
         self._masks: dict[Constraint | None, Mask] = {}
-        self._domains: dict[str, Amounts] = {}
+        self._domains: dict[str, _Labelled] = {}
         self._order: Amounts | None = None
         self._exclusions: dict[frozenset[Constraint], Counter[str]] = {}
+        self._taints: _Taints | None = None
 
     def changed(self, changes: Mapping[int, Node | None]) -> Traits:
         """The traits with other nodes in these rows."""
@@ -73,23 +76,26 @@ class Traits:
 
     def domains(self, label: str) -> Amounts:
         """The number of each node's value of a label; -1 where the node lacks the label."""
-        known = self._domains.get(label)
-        if known is None:
-            values = [None if node is None else node.labels.get(label) for node in self.nodes]
-            distinct = sorted({value for value in values if value is not None})
-            numbers = {value: number for number, value in enumerate(distinct)}
-            found = [-1 if value is None else numbers[value] for value in values]
-            known = self._domains[label] = np.array(found, dtype=np.int64)
-        return known
+        return self._labelled(label).numbers
 
     def exclusions(self, pod_sets: Sequence[PodSet]) -> Counter[str]:
-        """How many nodes no pod of these sets may use, by the reason in words."""
+        """How many nodes no pod of these sets may use, by the reason in words; the reason is that of the first set."""
         constraints = frozenset(each.constraint for each in pod_sets)
         known = self._exclusions.get(constraints)
         if known is None:
-            answers = (_why_excluded(pod_sets or (PLAIN,), node) for node in self.nodes if node is not None)
-            known = self._exclusions[constraints] = Counter(filter(None, answers))
+            known = self._exclusions[constraints] = Counter(dict(self._count_excluded(pod_sets or (PLAIN,))))
         return known
+
+    def _count_excluded(self, pod_sets: Sequence[PodSet]) -> Iterator[tuple[str, int]]:
+        unusable = Counter(node.ready for node in self.nodes if node is not None and not node.usable)
+        for is_ready, count in unusable.items():
+            yield ("cordoned" if is_ready else "not ready"), count
+        excluded = self.usable() & ~reduce(or_, map(self.usable_by, pod_sets))
+        distinct, numbers = self._distinct_taints()
+        counts = Counter[str]()
+        for number, count in zip(*np.unique(numbers[excluded], return_counts=True), strict=True):
+            counts[_why_excluded(pod_sets[0], distinct[number])] += int(count)
+        yield from counts.items()
 
     @property
     def order(self) -> Amounts:
@@ -103,47 +109,102 @@ class Traits:
     def _mask(self, constraint: Constraint | None) -> Mask:
         known = self._masks.get(constraint)
         if known is None:
-            tolerated: dict[tuple[Taint, ...], bool] = {}
-            found = (_may_use(node, constraint, tolerated) for node in self.nodes)
-            known = self._masks[constraint] = np.fromiter(found, np.bool_, len(self.nodes))
+            known = self._masks[constraint] = self._find_mask(constraint)
         return known
+
+    def _find_mask(self, constraint: Constraint | None) -> Mask:
+        """The nodes of a constraint: each condition is compared once with each distinct value, not with each node."""
+        if constraint is None:
+            usable = (node is not None and node.usable for node in self.nodes)
+            return np.fromiter(usable, np.bool_, len(self.nodes))
+        tolerations, requirements = constraint
+        pods = PodSet(1, NOTHING, tolerations)
+        distinct, numbers = self._distinct_taints()
+        tolerated = np.array([pods.tolerates(each) for each in distinct], np.bool_)
+        found = self.usable() & tolerated[numbers]
+        for key, value in requirements.selector:
+            found = found & self._satisfying(LabelRequirement(key, NodeOperator.IN, (value,)))
+        if requirements.terms:
+            found = found & reduce(or_, map(self._matching, requirements.terms))
+        return found
+
+    def _matching(self, term: NodeTerm) -> Mask:
+        """The nodes that match a term of a node affinity; none for a term without conditions."""
+        if term.names:
+            answers = (node is not None and term.matches(node.name, node.labels) for node in self.nodes)
+            return np.fromiter(answers, np.bool_, len(self.nodes))
+        if not term.labels:
+            return np.zeros(len(self.nodes), np.bool_)
+        return reduce(and_, map(self._satisfying, term.labels))
+
+    def _satisfying(self, required: LabelRequirement) -> Mask:
+        """The nodes whose labels satisfy one condition."""
+        key = required.key
+        values, numbers = self._labelled(key)
+        answers = [required.matches({key: value}) for value in values]
+        return np.array([*answers, required.matches({})], np.bool_)[
+            numbers
+        ]  # -1 is the last: without the label
+
+    def _labelled(self, label: str) -> _Labelled:
+        known = self._domains.get(label)
+        if known is None:
+            values = [None if node is None else node.labels.get(label) for node in self.nodes]
+            distinct = sorted({value for value in values if value is not None})
+            numbers: dict[str | None, int] = {value: number for number, value in enumerate(distinct)}
+            found = (numbers.get(value, -1) for value in values)
+            array = np.fromiter(found, np.int64, len(values))
+            known = self._domains[label] = _Labelled(distinct, array)
+        return known
+
+    def _distinct_taints(self) -> _Taints:
+        if self._taints is None:
+            numbers: dict[tuple[Taint, ...], int] = {}
+            found = (
+                numbers.setdefault(() if node is None else node.taints, len(numbers)) for node in self.nodes
+            )
+            array = np.fromiter(found, np.int64, len(self.nodes))
+            self._taints = _Taints(list(numbers), array)
+        return self._taints
 
     def _amended(self, constraint: Constraint | None, mask: Mask, rows: Iterable[int]) -> Mask:
         amended = np.zeros(len(self.nodes), np.bool_)
         amended[: mask.size] = mask
         for row in rows:
-            amended[row] = _may_use(self.nodes[row], constraint, {})
+            amended[row] = _may_use(self.nodes[row], constraint)
         return amended
 
 
-def _why_excluded(pod_sets: Sequence[PodSet], node: Node) -> str:
-    """Why no pod of these sets may use a node; empty if one may."""
-    if not node.usable:
-        return "cordoned" if node.ready else "not ready"
-    answers = [_why_not_for(each, node) for each in pod_sets]
-    return answers[0] if all(answers) else ""
+class _Labelled(NamedTuple):
+    """The distinct values of a label, and the number of each node's; -1 without the label."""
+
+    values: list[str]
+    numbers: Amounts
 
 
-def _why_not_for(pod_set: PodSet, node: Node) -> str:
-    for taint in node.taints:
+class _Taints(NamedTuple):
+    """The distinct taints of nodes, and the number of each node's."""
+
+    distinct: list[tuple[Taint, ...]]
+    numbers: Amounts
+
+
+def _why_excluded(pod_set: PodSet, taints: tuple[Taint, ...]) -> str:
+    """Why no pod of a set may use a usable node with these taints."""
+    for taint in taints:
         if not pod_set.tolerates((taint,)):
             return f"with taint {taint} not tolerated"
-    return "" if pod_set.nodes.matches(node.name, node.labels) else "not selected by its pods"
+    return "not selected by its pods"
 
 
 def _name_of(node: Node | None) -> str:
     return "" if node is None else node.name
 
 
-def _may_use(
-    node: Node | None, constraint: Constraint | None, tolerated: dict[tuple[Taint, ...], bool]
-) -> bool:
+def _may_use(node: Node | None, constraint: Constraint | None) -> bool:
     if node is None or not node.usable:
         return False
     if constraint is None:
         return True
     tolerations, requirements = constraint
-    tolerates = tolerated.get(node.taints)
-    if tolerates is None:
-        tolerates = tolerated[node.taints] = PodSet(1, NOTHING, tolerations).tolerates(node.taints)
-    return tolerates and requirements.matches(node.name, node.labels)
+    return PodSet(1, NOTHING, tolerations, requirements).may_use(node)

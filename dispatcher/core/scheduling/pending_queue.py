@@ -3,8 +3,9 @@
 `in_order` and `plan` are the definition, from scratch: they sort and evaluate every record. A `PendingQueue` makes the
 same decisions (a property test holds the two equal), but keeps the queue between cycles in order, by equivalence class
 (`equivalence_classes`) and by pending reason. So a cycle in which no gang fits evaluates one record of each class, and
-returns only outcomes that change a record. Refusals are remembered for each cluster, so a gang is compared only with the
-clusters that have changed. If nothing has changed since a cycle without new outcomes, the next cycle evaluates nothing.
+returns only outcomes that change a record. Refusals are remembered for each cluster, so a gang is compared only with
+the clusters that have changed. If nothing has changed since a cycle without new outcomes, the next cycle evaluates
+nothing.
 
 A cycle over a long queue takes seconds, so it runs in steps, between which the event loop runs other tasks. Records
 that are put or removed meanwhile take part in the next cycle.

@@ -13,10 +13,11 @@ at most `MOST_ORDERS` times two, then at most `MOST_STEPS` steps of the search.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import islice, permutations, product
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -95,18 +96,26 @@ _MULTIPLIERS: Final = np.array(
 """Odd numbers without a pattern; equal digests of different amounts cost time, not truth."""
 
 
-@dataclass(frozen=True, slots=True)
+class _Ascending(NamedTuple):
+    """The groups by what they have of one resource, the least first: amounts, indices, and the nodes from there on."""
+
+    amounts: list[int]
+    groups: Amounts
+    nodes: list[int]
+
+
 class NodeGroups:
-    """Nodes grouped by equal free amounts, for pods that repel and attract no others; `counts` are nodes of a group."""
+    """Nodes grouped by equal free amounts, for pods that repel and attract no others; `counts` are nodes of a group.
 
-    room: Room
-    counts: Amounts
-    largest: Mapping[str, int] = field(init=False)
-    """The most of each resource that one node has."""
+    In a full cluster few groups have enough of the scarcest resource, so a question costs O(log groups) and these few.
+    """
 
-    def __post_init__(self) -> None:
-        most = self.room.free.max(axis=1, initial=-LARGEST)
-        object.__setattr__(self, "largest", {name: int(most[row]) for name, row in self.room.columns.items()})
+    __slots__ = ("_ascending", "counts", "room")
+
+    def __init__(self, room: Room, counts: Amounts) -> None:
+        self.room = room
+        self.counts = counts
+        self._ascending: dict[str, _Ascending] = {}
 
     @classmethod
     def of(cls, room: Room, mask: Mask) -> NodeGroups:
@@ -129,34 +138,65 @@ class NodeGroups:
 
     def fitting(self, pod_set: PodSet) -> int:
         """How many pods of the set fit, each of them alone."""
-        for name, amount in pod_set.requests.items():
-            if amount > self.largest.get(name, 0) and name != PODS:
-                return 0  # no node has enough: the usual answer of a full cluster
-        return int(self.room.fitting(pod_set.requests, pod_set.count) @ self.counts)
+        return self._fitting(pod_set.requests, pod_set.count)
 
     def taking(self, pod_set: PodSet) -> int:
         """How many nodes take a pod of the set."""
-        return int(self.room.fitting(pod_set.requests, 1) @ self.counts)
+        return self._fitting(pod_set.requests, 1)
 
     def scarcest(self, pod_set: PodSet) -> tuple[str, int]:
         """The resource that the fewest nodes have enough of for a pod of the set, and the most of it on one node."""
         found = [
-            (*self._having(name, amount), not is_device(name), name)
+            (self._having(name, amount), not is_device(name), name)
             for name, amount in pod_set.requests.items()
             if amount > 0
         ]
         if not found:
             return "", 0
-        _, largest, _, resource = min(found, key=lambda each: (each[0], each[2], each[3]))
-        return resource, largest
+        _, _, resource = min(found)
+        amounts = self._by(resource).amounts
+        return resource, max(0, amounts[-1]) if amounts else 0
 
-    def _having(self, resource: str, amount: int) -> tuple[int, int]:
-        """How many nodes have that amount of a resource free, and the most that one has."""
+    def _fitting(self, requests: Resources, most: int) -> int:
+        """How many pods with these requests fit, at most `most` on each node."""
+        asked = [(name, amount) for name, amount in requests.items() if amount > 0 and name != PODS]
+        groups = self._having_scarcest(asked)
+        if not groups.size:
+            return 0
+        pods = np.minimum(self.room.slots[groups], most)
+        for name, amount in asked:
+            pods = np.minimum(pods, self.room.free[self.room.columns[name]][groups] // amount)
+        return int(np.maximum(pods, 0) @ self.counts[groups])
+
+    def _having_scarcest(self, asked: Sequence[tuple[str, int]]) -> Amounts:
+        """The groups with enough of the resource that the fewest groups have enough of; all if nothing is asked."""
+        found = np.arange(self.counts.size)
+        for name, amount in asked:
+            by = self._by(name)
+            start = bisect_left(by.amounts, amount)
+            if len(by.amounts) - start < found.size:
+                found = by.groups[start:]
+        return found
+
+    def _having(self, resource: str, amount: int) -> int:
+        """How many nodes have that amount of a resource free."""
+        by = self._by(resource)
+        return by.nodes[bisect_left(by.amounts, amount)]
+
+    def _by(self, resource: str) -> _Ascending:
+        """The groups by their free amount of a resource; none if no node lists it."""
+        known = self._ascending.get(resource)
+        if known is None:
+            known = self._ascending[resource] = self._sorted_by(resource)
+        return known
+
+    def _sorted_by(self, resource: str) -> _Ascending:
         row = self.room.columns.get(resource)
-        if row is None or not self.counts.size:
-            return 0, 0
-        free = self.room.free[row]
-        return int((free >= amount) @ self.counts), max(0, int(free.max()))
+        if row is None:
+            return _Ascending([], np.arange(0), [0])
+        groups = np.argsort(self.room.free[row], kind="stable")
+        nodes = np.cumsum(self.counts[groups][::-1])[::-1].tolist()
+        return _Ascending(self.room.free[row][groups].tolist(), groups, [*nodes, 0])
 
 
 @dataclass(frozen=True, slots=True)
