@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import Any, Final
 
 from dispatcher.api.appwrapper import parse_spec
-from dispatcher.api.spec_errors import SpecError, quoted
+from dispatcher.api.names import APPWRAPPER_KIND, APPWRAPPER_VERSION, PLURALS
+from dispatcher.api.spec_errors import SpecError, joined, quoted
 from dispatcher.core.intake.scheduling_fields import expected_seconds, requirements_of
 from dispatcher.core.kinds.breakdown import is_appwrapper
 from dispatcher.core.kinds.demand import Rule, charge_of
@@ -29,16 +30,11 @@ def propose(raw: Mapping[str, Any], namespace: str, rule: Rule, now: datetime, n
     `number` tells apart the proposals of one question, and is their order. Raises `SpecError` for an AppWrapper that
     intake would reject, and for an object that is none.
     """
-    if not is_appwrapper(raw):
-        raise SpecError(
-            "kind", f"is not AppWrapper, but {quoted(raw.get('kind'))}", "Wrap it in an AppWrapper"
-        )
+    _check_kind(raw)
     metadata, spec = _object(raw, "metadata"), _object(raw, "spec")
     name = _text(metadata, "name") or f"{_text(metadata, 'generateName')}*"
     there = _text(metadata, "namespace") or namespace
-    annotations = metadata.get("annotations") or {}
-    if not isinstance(annotations, Mapping):
-        raise SpecError("metadata.annotations", "must be an object", "Write names and texts")
+    annotations = _annotations(metadata)
     parsed = parse_spec(spec, namespace=there)
     newcomer = Newcomer(
         uid=f"proposal/{number}",
@@ -56,6 +52,26 @@ def propose(raw: Mapping[str, Any], namespace: str, rule: Rule, now: datetime, n
     )
     submitted = first_steps.submit(newcomer, charge_of(parsed, rule).gang, now).after
     return replace(submitted, enqueue_seq=LAST + number)
+
+
+def _check_kind(raw: Mapping[str, Any]) -> None:
+    kind, version = raw.get("kind"), raw.get("apiVersion")
+    if kind != APPWRAPPER_KIND:
+        raise SpecError("kind", f"is not AppWrapper, but {quoted(kind)}", "Wrap it in an AppWrapper")
+    if not is_appwrapper(raw):
+        known = " or ".join(f"{group}/{APPWRAPPER_VERSION}" for group in PLURALS)
+        raise SpecError("apiVersion", f"has no AppWrappers: {quoted(version)}", f"Write {known}")
+
+
+def _annotations(metadata: Mapping[str, Any]) -> Mapping[str, str]:
+    annotations = metadata.get("annotations") or {}
+    if not isinstance(annotations, Mapping):
+        raise SpecError("metadata.annotations", "must be an object", "Write names and texts")
+    for name, value in annotations.items():
+        if not isinstance(value, str):
+            path = joined("metadata.annotations", name)
+            raise SpecError(path, f"must be text, not {quoted(value)}", "Write it in quotes")
+    return annotations
 
 
 def _object(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
