@@ -1,0 +1,118 @@
+"""Manifests as people write them, before any API server has seen them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from dispatcher.api.names import CLUSTER_SELECTOR, LEGACY_GROUP, WORKLOAD_GROUP
+from dispatcher.api.spec_errors import SpecError
+from dispatcher.core.intake.proposal import LAST, propose
+from dispatcher.core.kinds.demand import Rule
+from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.model.resources import Resources
+from tests.builders import CREATED, NOW, make_template
+
+Json = dict[str, Any]
+
+
+def manifest(**fields: object) -> Json:
+    """An AppWrapper of one small pod, without anything that an API server adds."""
+    return {
+        "apiVersion": f"{WORKLOAD_GROUP}/v1beta1",
+        "kind": "AppWrapper",
+        "metadata": {"name": "train"},
+        "spec": {"resources": {"GenericItems": [{"generictemplate": make_template()}]}},
+        **fields,
+    }
+
+
+def proposed(raw: Json, namespace: str = "default", rule: Rule = Rule.LARGER, number: int = 0) -> Record:
+    return propose(raw, namespace, rule, NOW, number)
+
+
+def test_a_proposal_is_queued_now_behind_all_that_was_submitted() -> None:
+    record = proposed(manifest(), number=2)
+    assert (record.uid, record.key, record.phase) == ("proposal/2", "default/train", Phase.QUEUED)
+    assert (record.created_at, record.enqueue_seq) == (NOW, LAST + 2)
+    assert (record.gang.demand, record.attempt) == (Resources({"cpu": 1000}), None)
+    assert NOW > CREATED
+
+
+@pytest.mark.parametrize(
+    ("metadata", "key"),
+    [
+        ({"name": "train"}, "team-a/train"),
+        ({"name": "train", "namespace": "team-b"}, "team-b/train"),
+        ({"name": "train", "namespace": ""}, "team-a/train"),
+        ({"generateName": "train-"}, "team-a/train-*"),
+        ({"name": "train", "generateName": "other-"}, "team-a/train"),
+        ({"name": None, "namespace": None, "annotations": None}, "team-a/*"),
+        ({}, "team-a/*"),
+    ],
+)
+def test_names_and_namespaces_have_defaults(metadata: Json, key: str) -> None:
+    record = proposed(manifest(metadata=metadata), "team-a")
+    assert (record.key, record.requirements.namespace) == (key, key.partition("/")[0])
+
+
+def test_a_suspended_appwrapper_is_not_queued() -> None:
+    raw = manifest()
+    raw["spec"]["suspend"] = True
+    assert proposed(raw).phase is Phase.SUSPENDED
+
+
+@pytest.mark.parametrize(("rule", "cpu"), [(Rule.LARGER, 1000), (Rule.TRUSTED, 500)])
+def test_declared_demand_counts_by_the_rule_of_the_leader(rule: Rule, cpu: int) -> None:
+    raw = manifest()
+    (item,) = raw["spec"]["resources"]["GenericItems"]
+    item["custompodresources"] = [{"replicas": 1, "requests": {"cpu": "500m"}}]
+    assert proposed(raw, rule=rule).gang.demand == Resources({"cpu": cpu})
+
+
+def test_the_old_group_is_an_appwrapper_too() -> None:
+    assert proposed(manifest(apiVersion=f"{LEGACY_GROUP}/v1beta1")).group == LEGACY_GROUP
+
+
+ODD = "Write an AppWrapper."
+VERSIONS = "Write workload.codeflare.dev/v1beta1 or mcad.ibm.com/v1beta1."
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (make_template("Job", "batch/v1"), 'kind: is not AppWrapper, but "Job". Wrap it in an AppWrapper.'),
+        (
+            manifest(apiVersion="example.com/v1"),
+            f'apiVersion: has no AppWrappers: "example.com/v1". {VERSIONS}',
+        ),
+        (manifest(apiVersion=None), f"apiVersion: has no AppWrappers: null. {VERSIONS}"),
+        ({}, "kind: is not AppWrapper, but null. Wrap it in an AppWrapper."),
+        (manifest(metadata=None), f"metadata: must be an object, not null. {ODD}"),
+        (manifest(metadata=[]), f"metadata: must be an object, not a list. {ODD}"),
+        (manifest(spec="x"), f'spec: must be an object, not "x". {ODD}'),
+        (manifest(metadata={"name": 7}), "metadata.name: must be text, not 7. Write a name."),
+        (manifest(metadata={"name": "a\nb"}), 'metadata.name: must be text, not "a\\nb". Write a name.'),
+        (
+            manifest(metadata={"generateName": ["x"]}),
+            "metadata.generateName: must be text, not a list. Write a name.",
+        ),
+        (
+            manifest(metadata={"annotations": "x"}),
+            "metadata.annotations: must be an object. Write names and texts.",
+        ),
+        (
+            manifest(metadata={"annotations": {CLUSTER_SELECTOR: 7}}),
+            f'metadata.annotations["{CLUSTER_SELECTOR}"]: must be text, not 7. Write it in quotes.',
+        ),
+        (
+            manifest(metadata={"annotations": {CLUSTER_SELECTOR: None}}),
+            f'metadata.annotations["{CLUSTER_SELECTOR}"]: must be text, not null. Write it in quotes.',
+        ),
+    ],
+)
+def test_a_wrong_manifest_is_answered_with_what_to_write(raw: Json, message: str) -> None:
+    with pytest.raises(SpecError) as refused:
+        proposed(raw)
+    assert str(refused.value) == message
