@@ -6,14 +6,13 @@ Both read the queue and the leader's last snapshot from the database, and decide
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from dispatcher.cli.demand import Files
 from dispatcher.cli.options import Output
 from dispatcher.cli.output import dumped, terminal_width
 from dispatcher.cli.query import DatabaseUrl, Namespace, check_way, epilog, note, patience
@@ -33,8 +32,22 @@ MOST_WORK: Final = 100_000
 TIMEOUT: Final = timedelta(seconds=30)
 DEFAULT_NAMESPACE: Final = "default"
 
-_NO_SNAPSHOT: Final = "no dispatcher has led with this database yet, so no cluster is known"
-_NO_LEADER: Final = "No dispatcher leads now: nothing is dispatched until one does."
+_NO_SNAPSHOT: Final = (
+    "the database has no snapshot of clusters: start a dispatcher of this release with it, "
+    "and ask again some seconds later"
+)
+_NO_LEADER: Final = "No dispatcher leads now, so nothing is dispatched: start one, or see its log."
+
+Manifests = Annotated[
+    list[typer.FileBinaryRead],
+    typer.Option(
+        "--filename",
+        "-f",
+        metavar="FILE",
+        help="YAML or JSON with AppWrappers; - reads stdin. Repeatable.",
+        show_default=False,
+    ),
+]
 
 Changes = Annotated[
     list[str] | None,
@@ -127,7 +140,7 @@ def explain(
     )
 )
 def would(
-    filename: Files,
+    filename: Manifests,
     namespace: Annotated[
         str,
         typer.Option("--namespace", "-n", metavar="NAME", help="Namespace of AppWrappers that name none."),
@@ -210,7 +223,7 @@ def _has_name(record: Record, name: str, namespace: str) -> bool:
     return record.name == name and namespace in ("", record.namespace)
 
 
-def _changed(snapshot: Snapshot, world: World, asked: WhatIf, uids: Iterable[str]) -> World:
+def _changed(snapshot: Snapshot, world: World, asked: WhatIf, uids: Collection[str]) -> World:
     """The world after the changes of a question about the pending gangs `uids`."""
     from dispatcher.core.scheduling.repair import apply
     from dispatcher.core.scheduling.what_if import ChangeError, check_cluster, parse_change
@@ -221,6 +234,8 @@ def _changed(snapshot: Snapshot, world: World, asked: WhatIf, uids: Iterable[str
             world = world.without_cluster(cluster)
         for written in asked.gone:
             gone = {each.uid for each in _named(snapshot, written)}
+            if not gone.isdisjoint(uids):
+                raise typer.BadParameter(f"{written!r} is the AppWrapper to explain: name another one")
             world = world.without_gangs(gone).without_pending(gone)
         for index, written in enumerate(asked.changes):
             world = apply(world, parse_change(written, world), f"added-{index}")
