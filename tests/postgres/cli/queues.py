@@ -1,0 +1,109 @@
+"""A queue in front of two clusters, as the leader left them in the database."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
+from dispatcher.core.lifecycle.record_change import EvictionReason
+from dispatcher.core.model import incremental
+from dispatcher.core.model.gang import Assignment
+from dispatcher.core.model.nodes import Node, Taint
+from dispatcher.core.model.record import Change, Record
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.cluster_filters import Closed
+from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods
+from dispatcher.core.scheduling.node_snapshot import Place
+from dispatcher.core.scheduling.world import Cluster
+from dispatcher.store.database import Database
+from dispatcher.store.leadership import Leadership
+from dispatcher.store.queue import QueueStore
+from dispatcher.store.snapshot_document import compressed, lines_of
+from dispatcher.store.snapshots import SnapshotStore
+from tests.builders import make_gang
+from tests.postgres.changes import make_object
+
+TRAIN: Final = "00000000-0000-0000-0000-000000000001"
+SWEEP: Final = "00000000-0000-0000-0000-000000000002"
+LARGE: Final = "00000000-0000-0000-0000-000000000003"
+SMALL: Final = "00000000-0000-0000-0000-000000000004"
+FAILED: Final = "00000000-0000-0000-0000-000000000005"
+
+EIGHT: Final = Resources({"cpu": 8000, "memory": 16 * 2**30})
+EAST: Final = Cluster(
+    "east",
+    (
+        Node("n1", EIGHT, labels={"kubernetes.io/hostname": "n1", "zone": "a"}),
+        Node("t1", EIGHT, taints=(Taint("team", "b", "NoSchedule"),)),
+    ),
+)
+WEST: Final = Cluster("west", (Node("n1", EIGHT),), closed=Closed("ClusterCordoned", "new switches"))
+
+
+@dataclass(frozen=True, slots=True)
+class Queues:
+    """When things happened: gangs began to run at `started`, and the snapshot was taken at `taken_at`."""
+
+    started: datetime
+    taken_at: datetime
+
+
+async def fill(queue: QueueStore) -> Queues:
+    """Two running gangs in `east`, two gangs that wait, and one that failed just now."""
+    now = datetime.now(UTC).replace(microsecond=0)
+    queues = Queues(now - timedelta(hours=3), now - timedelta(minutes=1))
+    train = _submitted(TRAIN, "team-a", "train", queues.started, 5, user="alice", expected_seconds=7200)
+    await _run(queue, train, queues.started, ("n1", 1))
+    await _run(queue, _submitted(SWEEP, "team-b", "sweep", queues.started, 2), queues.started, ("n1", 1))
+    await _commit(queue, _submitted(LARGE, "team-a", "large", queues.started, 6, priority=5))
+    await _commit(queue, _submitted(SMALL, "team-a", "small", queues.started, 2))
+    failed = await _run(queue, _submitted(FAILED, "team-b", "failed", queues.started, 1), queues.started)
+    failed = await _commit(
+        queue, run_steps.fail(failed, EvictionReason("FoundFailedPods", "2 pods failed"), now)
+    )
+    await _commit(queue, removal_steps.removed(failed, now))
+    return queues
+
+
+async def snap(database: Database, leadership: Leadership, taken_at: datetime, *clusters: Cluster) -> None:
+    """Write the snapshot of these clusters; the pods of the running gangs are on `n1` of `east`."""
+    pods = (OwnedPods(TRAIN, Place("n1", _cpu(5), 1)), OwnedPods("", Place("n1", _cpu(1), 1)))
+    store = SnapshotStore(database, lambda: leadership.lease)
+    documents = {}
+    for each in clusters:
+        facts = ClusterFacts(each, pods if each.name == "east" else (), taken_at=taken_at)
+        documents[each.name] = compressed(incremental.run(lines_of(facts)))
+    await store.write(documents, documents.keys(), taken_at)
+
+
+def _cpu(cpu: int) -> Resources:
+    return Resources({"cpu": 1000 * cpu})
+
+
+def _submitted(uid: str, namespace: str, name: str, at: datetime, cpu: int, **fields: Any) -> Change:  # noqa: ANN401
+    newcomer = first_steps.Newcomer(
+        uid=uid,
+        group="workload.codeflare.dev",
+        namespace=namespace,
+        name=name,
+        created_at=at,
+        spec=b'{"resources": {}}',
+        spec_hash="hash",
+    )
+    change = first_steps.submit(newcomer, make_gang(cpu=1000 * cpu), at)
+    return replace(change, after=replace(change.after, **fields))
+
+
+async def _run(queue: QueueStore, submitted: Change, at: datetime, *places: tuple[str, int]) -> Record:
+    record = await _commit(queue, submitted)
+    assignment = Assignment((places,) if places else ())
+    record = await _commit(queue, queue_steps.dispatch(record, "east", at, assignment=assignment))
+    record = await _commit(queue, creation_steps.created(record, (make_object(),), at))
+    return await _commit(queue, run_steps.mark_running(record, at))
+
+
+async def _commit(queue: QueueStore, change: Change) -> Record:
+    (record,) = (await queue.commit([change])).accepted
+    return record

@@ -1,0 +1,457 @@
+"""`explain` and `would`, as people and programs see them."""
+
+from __future__ import annotations
+
+import copy
+import json
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from dispatcher.core.scheduling.world import Cluster
+from dispatcher.store.database import Database
+from dispatcher.store.leadership import Leadership
+from dispatcher.store.queue import QueueStore
+from tests.builders import make_template
+from tests.commands import Ran, Run
+from tests.postgres.cli.lives import shown
+from tests.postgres.cli.queues import EAST, LARGE, SMALL, SWEEP, TRAIN, WEST, Queues, fill, snap
+
+Json = dict[str, Any]
+
+NO_SNAPSHOT = (
+    "dispatcher: the database has no snapshot of clusters: start a dispatcher of this release with it, and ask again "
+    "some seconds later\n"
+)
+TAINTED = "1 of 2 nodes excluded: 1 with taint team=b not tolerated"
+
+
+@pytest.fixture
+async def queues(queue: QueueStore, database: Database, leadership: Leadership) -> Queues:
+    """Two clusters, one of them cordoned, with a queue in front."""
+    queues = await fill(queue)
+    await snap(database, leadership, queues.taken_at, EAST, WEST)
+    return queues
+
+
+def rejections(free: int, needs: int = 6) -> str:
+    return (
+        "CLUSTER  REASON                 MESSAGE\n"
+        f"east     InsufficientResources  cpu: needs {needs}, {free} free; {TAINTED}\n"
+        "west     ClusterCordoned        new switches\n"
+    )
+
+
+# --- a gang that waits -----------------------------------------------------------------------------------------
+
+
+async def test_a_gang_that_waits_is_explained(run: Run, queues: Queues) -> None:
+    assert await run("explain", "large") == Ran(
+        0,
+        "team-a/large waits: InsufficientResources\n"
+        "  position 1 of 2 in the queue\n"
+        "\n"
+        f"{rejections(0)}"
+        "\n"
+        "HELD BY       USER   CLUSTER  HOLDS  SINCE  EXPECTED UNTIL\n"
+        f"team-a/train  alice  east     cpu 5  3h     {shown(queues.started + timedelta(hours=2))}\n"
+        "team-b/sweep  -      east     cpu 2  3h     unknown\n"
+        "\n"
+        "It would be dispatched\n"
+        "  without the taints of t1 in east\n"
+        "  with 1 more node like n1 in east (cpu 8, memory 16Gi)\n"
+        "  without team-a/train, team-b/sweep\n",
+    )
+
+
+async def test_a_program_gets_all_fields(run: Run, queues: Queues) -> None:
+    ran = await run("explain", "large", "-n", "team-a", "-o", "json")
+    started = queues.started.isoformat()
+    holder = {"namespace": "team-a", "cluster": "east", "since": started}
+    (found,) = json.loads(ran.out)
+    assert (ran.code, ran.err) == (0, "")
+    assert found == {
+        "name": "large",
+        "namespace": "team-a",
+        "uid": LARGE,
+        "state": "Queued",
+        "verdict": "Waits",
+        "position": 1,
+        "ahead": [],
+        "behind": ["team-a/small"],
+        "eligibleAt": None,
+        "cluster": "east",
+        "reason": "InsufficientResources",
+        "resource": "cpu",
+        "message": f"east (cpu: needs 6, 0 free; {TAINTED}), west (new switches)",
+        "clusters": [
+            {
+                "cluster": "east",
+                "reason": "InsufficientResources",
+                "message": f"cpu: needs 6, 0 free; {TAINTED}",
+            },
+            {"cluster": "west", "reason": "ClusterCordoned", "message": "new switches"},
+        ],
+        "holders": [
+            {
+                **holder,
+                "name": "train",
+                "uid": TRAIN,
+                "user": "alice",
+                "demand": {"cpu": 5000},
+                "expectedUntil": (queues.started + timedelta(hours=2)).isoformat(),
+            },
+            {
+                **holder,
+                "name": "sweep",
+                "namespace": "team-b",
+                "uid": SWEEP,
+                "user": "",
+                "demand": {"cpu": 2000},
+                "expectedUntil": None,
+            },
+        ],
+        "repair": [
+            {"untaint": {"cluster": "east", "nodes": ["t1"]}},
+            {
+                "add_nodes": {
+                    "cluster": "east",
+                    "count": 1,
+                    "allocatable": {"cpu": "8", "memory": "16Gi"},
+                    "labels": {"zone": "a"},
+                }
+            },
+            {"remove": ["team-a/train", "team-b/sweep"]},
+        ],
+        "takenAt": queues.taken_at.isoformat(),
+    }
+
+
+FITS = "team-a/large fits: the next cycle dispatches it to east, on"
+
+
+@pytest.mark.parametrize(
+    ("asked", "begins"),
+    [
+        (["large", "--if", "east/nodes+1:like=n1"], f"{FITS} added-0-0.\n  position 1 of 2 in the queue\n"),
+        (["large", "--if", "east/nodes+1:cpu=6"], f"{FITS} added-0-0.\n  position 1 of 2 in the queue\n"),
+        (["large", "--if", "untaint:t1"], f"{FITS} t1.\n  position 1 of 2 in the queue\n"),
+        (
+            ["large", "--if-gone", "train", "--if-gone", "team-b/sweep"],
+            f"{FITS} n1.\n  position 1 of 2 in the queue\n",
+        ),
+        ([LARGE, "--uid", "--if", "untaint:t1"], f"{FITS} t1.\n  position 1 of 2 in the queue\n"),
+        (
+            ["large", "--if", "untaint:t1", "--priority", "-1"],
+            f"{FITS} t1.\n  position 2 of 2 in the queue, after team-a/small\n",
+        ),
+        (
+            ["large", "--if-gone", "train"],
+            "team-a/large waits: InsufficientResources\n  position 1 of 2 in the queue\n\n" + rejections(5),
+        ),
+        (
+            ["large", "--if", "east/nodes+3:cpu=5"],
+            "team-a/large waits: InsufficientResources\n  position 1 of 2 in the queue\n\n"
+            "CLUSTER  REASON                 MESSAGE\n"
+            "east     InsufficientResources  cpu: 15 free, at most 5 on one node,",
+        ),
+        (
+            ["small", "--if", "east/nodes+1:cpu=1"],
+            "team-a/small waits: InsufficientResources\n"
+            "  position 2 of 2 in the queue, after team-a/large\n\n"
+            "CLUSTER  REASON                 MESSAGE\neast     InsufficientResources  cpu: needs 2, 1 free;",
+        ),
+        (
+            ["small", "--priority", "9", "--if-gone", "sweep"],
+            "team-a/small fits: the next cycle dispatches it to east, on n1.\n  position 1 of 2 in the queue\n",
+        ),
+        (
+            ["small", "--if-gone", "team-a/large"],
+            "team-a/small waits: InsufficientResources\n  position 1 of 1 in the queue\n\n"
+            + rejections(0, 2),
+        ),
+        (
+            ["large", "--without-cluster", "west"],
+            "team-a/large waits: InsufficientResources\n"
+            "  position 1 of 2 in the queue\n\n"
+            "CLUSTER  REASON                 MESSAGE\n"
+            f"east     InsufficientResources  cpu: needs 6, 0 free; {TAINTED}\n\nHELD BY",
+        ),
+        (
+            ["large", "--without-cluster", "east"],
+            "team-a/large does not fit any cluster: ClusterCordoned\n"
+            "  position 1 of 2 in the queue\n\n"
+            "CLUSTER  REASON           MESSAGE\nwest     ClusterCordoned  new switches\n",
+        ),
+        (
+            ["large", "--without-cluster", "east", "--without-cluster", "west"],
+            "team-a/large waits: NoCluster\n  position 1 of 2 in the queue\n"
+            "  no cluster has reported its capacity yet\n",
+        ),
+    ],
+    ids=lambda asked: " ".join(asked) if isinstance(asked, list) else "",
+)
+async def test_a_change_is_decided_on(run: Run, queues: Queues, asked: list[str], begins: str) -> None:
+    ran = await run("explain", *asked)
+    assert (ran.code, ran.out[: len(begins)], ran.err) == (0, begins, "")
+
+
+async def test_each_repair_lets_the_gang_go(run: Run, queues: Queues) -> None:
+    """The repairs that a program reads, each asked about as a change."""
+    (found,) = json.loads((await run("explain", "large", "-o", "json")).out)
+    changes = []
+    for each in found["repair"]:
+        match each:
+            case {"untaint": {"cluster": cluster, "nodes": nodes}}:
+                changes.append(["--if", f"{cluster}/untaint:{','.join(nodes)}"])
+            case {"add_nodes": {"cluster": cluster, "count": count, "allocatable": amounts}}:
+                written = ",".join(f"{name}={amount}" for name, amount in amounts.items())
+                changes.append(["--if", f"{cluster}/nodes+{count}:{written}"])
+            case {"remove": names}:
+                changes.append([word for name in names for word in ("--if-gone", name)])
+    assert len(changes) == 3
+    for change in changes:
+        (after,) = json.loads((await run("explain", "large", "-o", "json", *change)).out)
+        assert (after["verdict"], after["holders"], after["repair"]) == ("Dispatch", [], [])
+
+
+async def test_on_the_hub_alone_there_is_no_table_of_clusters(
+    run: Run, queue: QueueStore, database: Database, leadership: Leadership
+) -> None:
+    queues = await fill(queue)
+    await snap(database, leadership, queues.taken_at, Cluster("hub", WEST.nodes))
+    assert await run("explain", "small", "--priority", "9") == Ran(
+        0,
+        "team-a/small fits: the next cycle dispatches it to hub, on n1.\n  position 1 of 2 in the queue\n",
+    )
+    assert await run("explain", "small", "--if", "nodes+1:cpu=2") == Ran(
+        0,
+        "team-a/small fits: the next cycle dispatches it to hub, on added-0-0.\n"
+        "  position 2 of 2 in the queue, after team-a/large\n",
+    )
+
+
+async def test_the_reader_gets_the_same_answer(run: Run, queues: Queues, reader_url: str) -> None:
+    assert await run("explain", "small", "--database-url", reader_url) == await run("explain", "small")
+
+
+# --- no gang that waits ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("train", "team-a/train is Running on east.\n"),
+        ("failed", "team-b/failed is Failed: FoundFailedPods: 2 pods failed.\n"),
+    ],
+)
+async def test_another_state_is_named(run: Run, queues: Queues, name: str, expected: str) -> None:
+    assert await run("explain", name) == Ran(0, expected)
+
+
+async def test_a_program_gets_the_state(run: Run, queues: Queues) -> None:
+    ran = await run("explain", "train", "-o", "json")
+    expected = {"name": "train", "namespace": "team-a", "uid": TRAIN, "state": "Running"}
+    assert (ran.code, json.loads(ran.out)) == (0, [expected])
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (["nobody"], "no AppWrapper 'nobody' is queued or running; `kubectl aw show nobody` has its history"),
+        (
+            ["large", "-n", "team-b"],
+            "no AppWrapper 'large' is queued or running in the namespace 'team-b'; "
+            "`kubectl aw show large` has its history",
+        ),
+        (
+            ["large", "--uid"],
+            "no AppWrapper 'large' is queued or running; `kubectl aw show large` has its history",
+        ),
+    ],
+)
+async def test_an_unknown_name_is_answered_with_where_to_look(
+    run: Run, queues: Queues, asked: list[str], message: str
+) -> None:
+    assert await run("explain", *asked) == Ran(1, "", f"dispatcher: {message}\n")
+
+
+@pytest.mark.parametrize("asked", [["explain", "small"], ["would", "-f", "-"]], ids=lambda asked: asked[0])
+async def test_without_a_snapshot_it_says_what_to_start(
+    run: Run, queue: QueueStore, asked: list[str]
+) -> None:
+    await fill(queue)
+    assert await run(*asked, stdin=yaml.safe_dump(manifest())) == Ran(1, "", NO_SNAPSHOT)
+
+
+async def test_without_a_leader_it_says_so_and_answers(
+    run: Run, queues: Queues, leadership: Leadership
+) -> None:
+    before = await run("explain", "small")
+    await leadership.release()
+    note = "No dispatcher leads now, so nothing is dispatched: start one, or see its log.\n"
+    assert await run("explain", "small") == Ran(0, before.out, note)
+
+
+async def test_a_database_that_is_not_there_is_to_be_tried_again(run: Run) -> None:
+    ran = await run("explain", "aw", "--database-url", "postgresql://nobody@127.0.0.1:1/nothing")
+    assert (ran.code, ran.out) == (3, "")
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        (["--if", "nodes+1:cpu=1"], "say in which cluster, such as east/…: the clusters are east, west"),
+        (["--if", "south/nodes+1:cpu=1"], "there is no cluster 'south': the clusters are east, west"),
+        (["--if", "east/nodes+1:cpu=8Q"], "'east/nodes+1:cpu=8Q': cpu: '8Q' is not a quantity; allowed are "),
+        (["--if", "a\nb"], r"'a\nb' is no change: write [CLUSTER/]nodes+COUNT:RESOURCE=AMOUNT"),
+        (["--if-gone", "nobody"], "no AppWrapper 'nobody' is queued or running"),
+        (["--if-gone", "large"], "'large' is the AppWrapper to explain: name another one"),
+        (["--without-cluster", "south"], "there is no cluster 'south': the clusters are east, west"),
+        (
+            ["--without-cluster", "east", "--if", "untaint:t1"],
+            "no cluster has a node 't1'",
+        ),
+    ],
+    ids=lambda asked: " ".join(asked) if isinstance(asked, list) else "",
+)
+async def test_a_wrong_change_is_wrong_usage(
+    run: Run, queues: Queues, asked: list[str], message: str
+) -> None:
+    ran = await run("explain", "large", *asked)
+    assert (ran.code, ran.out) == (2, "")
+    assert f"\nError: Invalid value: {message}" in ran.err
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        ["explain"],
+        ["explain", "a", "b"],
+        ["explain", "a", "--priority", "high"],
+        ["explain", "a", "-o", "xml"],
+        ["would"],
+    ],
+    ids=" ".join,
+)
+async def test_wrong_options_are_wrong_usage(run: Run, asked: list[str]) -> None:
+    ran = await run(*asked)
+    assert (ran.code, ran.out) == (2, "")
+
+
+# --- would -------------------------------------------------------------------------------------------------------
+
+
+def manifest(name: str = "a", cpu: str = "4", **spec: object) -> Json:
+    """An AppWrapper of one pod that tolerates any taint."""
+    pod = copy.deepcopy(make_template())
+    pod["spec"]["tolerations"] = [{"operator": "Exists"}]
+    pod["spec"]["containers"][0]["resources"]["requests"]["cpu"] = cpu
+    return {
+        "apiVersion": "workload.codeflare.dev/v1beta1",
+        "kind": "AppWrapper",
+        "metadata": {"name": name},
+        "spec": {"resources": {"GenericItems": [{"generictemplate": pod}]}, **spec},
+    }
+
+
+SUSPENDED = "default/s is suspended: it would not be queued before it is resumed.\n"
+
+
+async def test_appwrappers_of_a_file_are_decided_together(run: Run, queues: Queues) -> None:
+    files = [manifest("a"), manifest("b", "5"), manifest("s", suspend=True)]
+    assert await run("would", "-f", "-", stdin=yaml.safe_dump_all(files)) == Ran(
+        0,
+        "default/a fits: the next cycle dispatches it to east, on t1.\n"
+        "  position 3 of 4 in the queue, after team-a/large, team-a/small\n"
+        "\n"
+        "default/b waits: InsufficientResources\n"
+        "  position 4 of 4 in the queue, after team-a/large, team-a/small, default/a\n"
+        "\n"
+        "CLUSTER  REASON                 MESSAGE\n"
+        "east     InsufficientResources  cpu: needs 5, 4 free\n"
+        "west     ClusterCordoned        new switches\n"
+        "\n"
+        "It would be dispatched\n"
+        "  with 1 more node like t1 in east (cpu 8, memory 16Gi)\n",
+        SUSPENDED,
+    )
+
+
+async def test_a_program_gets_the_place_of_a_proposal(run: Run, queues: Queues, tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps(manifest("a")))
+    ran = await run("would", "-f", str(path), "-n", "team-c", "--priority", "9", "-o", "json")
+    assert (ran.code, json.loads(ran.out)) == (
+        0,
+        [
+            {
+                "name": "a",
+                "namespace": "team-c",
+                "uid": "proposal/0",
+                "state": "Queued",
+                "verdict": "Dispatch",
+                "position": 1,
+                "ahead": [],
+                "behind": ["team-a/large", "team-a/small"],
+                "eligibleAt": None,
+                "cluster": "east",
+                "nodes": [[["t1", 1]]],
+                "message": "west (new switches)",
+                "holders": [],
+                "repair": [],
+                "takenAt": queues.taken_at.isoformat(),
+            }
+        ],
+    )
+
+
+async def test_changes_hold_for_proposals_too(run: Run, queues: Queues) -> None:
+    asked = [
+        "--if-gone",
+        "train",
+        "--if-gone",
+        "large",
+        "--without-cluster",
+        "west",
+        "--if",
+        "nodes+1:like=n1",
+    ]
+    ran = await run("would", "-f", "-", *asked, stdin=yaml.safe_dump(manifest("a", "8")))
+    assert ran.out.splitlines()[0].startswith("default/a fits: the next cycle dispatches it to east, on ")
+    assert ran.out.splitlines()[1:] == ["  position 2 of 2 in the queue, after team-a/small"]
+
+
+async def test_nothing_is_submitted(run: Run, queues: Queues) -> None:
+    await run("would", "-f", "-", stdin=yaml.safe_dump(manifest()))
+    waiting = json.loads((await run("queue", "-o", "json")).out)
+    assert {each["uid"] for each in waiting} == {LARGE, SMALL}
+
+
+async def test_a_file_with_only_suspended_appwrappers_has_no_decision(run: Run, queues: Queues) -> None:
+    ran = await run("would", "-f", "-", stdin=yaml.safe_dump(manifest("s", suspend=True)))
+    assert ran == Ran(0, "", SUSPENDED)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (
+            yaml.safe_dump_all([manifest(), make_template("Job", "batch/v1")]),
+            '<stdin>: object 2: kind: is not AppWrapper, but "Job". Wrap it in an AppWrapper.',
+        ),
+        (
+            yaml.safe_dump(manifest("a", "lots")),
+            "<stdin>: object 1: spec.resources.GenericItems[0]",
+        ),
+        (": : :", "<stdin>: line 1: did not find expected key"),
+        ("", "<stdin>: has no Kubernetes object"),
+    ],
+    ids=["no-appwrapper", "no-quantity", "no-yaml", "empty"],
+)
+async def test_a_wrong_file_is_wrong_usage(run: Run, queues: Queues, content: str, message: str) -> None:
+    ran = await run("would", "-f", "-", stdin=content)
+    assert (ran.code, ran.out, ran.err.partition(message)[:2]) == (2, "", ("dispatcher: ", message))
