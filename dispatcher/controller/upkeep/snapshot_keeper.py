@@ -71,7 +71,7 @@ class SnapshotKeeper:
         self._rules = rules
         self._now = now
         self._period = period
-        self._written: dict[str, _Written] = {}
+        self._written: dict[str, _Written] | None = None
 
     async def run(self) -> None:
         """Write what has changed once in each period, until cancelled; a failed write is made up for by the next."""
@@ -81,10 +81,10 @@ class SnapshotKeeper:
             except errors.Fenced:
                 raise
             except errors.StoreError as error:
-                self._written.clear()
+                self._written = None
                 _log.warning("snapshot_not_written", error=str(error))
             except Exception as error:  # noqa: BLE001  # the loop's edge: commands explain older facts, no more
-                self._written.clear()
+                self._written = None
                 log.internal_error("snapshot", error)
             await asyncio.sleep(self._period.total_seconds())
 
@@ -99,9 +99,10 @@ class SnapshotKeeper:
             name: _Written(each, by_cluster[name], each.capacity.nodes.uses if each.capacity.nodes else {})
             for name, each in snapshots.items()
         }
-        changed = {name: each for name, each in found.items() if self._written.get(name) != each}
-        if not changed and found.keys() == self._written.keys():
+        if found == self._written:
             return
+        written = self._written or {}
+        changed = {name: each for name, each in found.items() if written.get(name) != each}
         documents = {}
         for name, each in changed.items():
             documents[name] = await self._document(each, now)
