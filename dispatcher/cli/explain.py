@@ -16,6 +16,7 @@ import typer
 from dispatcher.cli.options import Output
 from dispatcher.cli.output import dumped, terminal_width
 from dispatcher.cli.query import DatabaseUrl, Namespace, check_way, epilog, note, patience
+from dispatcher.core.model.record import Phase
 from dispatcher.errors import CommandFailed, InvalidFile
 from dispatcher.text import one_line
 
@@ -164,13 +165,13 @@ def would(
     written = [(name, raw) for name, content in files for raw in objects_in(name, content)]
     snapshot = _read(database_url)
     proposals = _proposals(snapshot, written, namespace)
-    world = snapshot.world.with_pending(each for each in proposals if each.phase == "Queued")
+    world = snapshot.world.with_pending(each for each in proposals if each.phase is Phase.QUEUED)
     asked = WhatIf(changes or (), gone or (), priority, without or ())
     world = _changed(snapshot, world, asked, [each.uid for each in proposals])
     for each in proposals:
-        if each.phase != "Queued":
+        if each.phase is not Phase.QUEUED:
             note(f"{each.key} is suspended: it would not be queued before it is resumed.")
-    _show([_explained(snapshot, world, each.uid) for each in proposals if each.phase == "Queued"], output)
+    _show([_explained(snapshot, world, each.uid) for each in proposals if each.phase is Phase.QUEUED], output)
 
 
 def _proposals(

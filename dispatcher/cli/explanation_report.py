@@ -23,7 +23,8 @@ from dispatcher.text import one_line
 
 _HOLDERS: Final = ("HELD BY", "USER", "CLUSTER", "HOLDS", "SINCE", "EXPECTED UNTIL")
 _CLUSTERS: Final = ("CLUSTER", "REASON", "MESSAGE")
-_MOST_AHEAD: Final = 5
+_MOST_NEIGHBOURS: Final = 3
+"""Names before and after it in the queue; JSON has them all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,12 +120,10 @@ class Report:
 
     def _place_in_queue(self) -> Iterator[str]:
         found = self.explanation
-        ahead = [each.key for each in found.ahead]
-        count = len(ahead) + 1 + len(found.behind)
-        names = ahead[-_MOST_AHEAD:]
-        more = f" and {len(ahead) - len(names)} more" if len(ahead) > len(names) else ""
-        after = f", after {', '.join(names)}{more}" if names else ""
-        yield f"  position {found.position} of {count} in the queue{after}"
+        count = len(found.ahead) + 1 + len(found.behind)
+        after = _neighbours("after", found.ahead, found.ahead[-_MOST_NEIGHBOURS:])
+        before = _neighbours("before", found.behind, found.behind[:_MOST_NEIGHBOURS])
+        yield f"  position {found.position} of {count} in the queue{after}{before}"
 
     def _why(self, outcome: Outcome, width: int | None) -> Iterator[str]:
         if isinstance(outcome, Placed):
@@ -169,6 +168,13 @@ class Report:
             return ""
         nodes = next(each.nodes for each in self.world.clusters if each.name == repair.cluster)
         return next((node.name for node in nodes if _is_like(node, repair.node)), "")
+
+
+def _neighbours(word: str, every: Sequence[Record], nearest: Sequence[Record]) -> str:
+    """The gangs next to one in the queue, in order, and how many more there are; empty if there are none."""
+    more = len(every) - len(nearest)
+    names = ", ".join(each.key for each in nearest) + (f" and {more} more" if more else "")
+    return f", {word} {names}" if nearest else ""
 
 
 def _verdict(outcome: Outcome | None) -> str:

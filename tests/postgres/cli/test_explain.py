@@ -52,7 +52,7 @@ async def test_a_gang_that_waits_is_explained(run: Run, queues: Queues) -> None:
     assert await run("explain", "large") == Ran(
         0,
         "team-a/large waits: InsufficientResources\n"
-        "  position 1 of 2 in the queue\n"
+        "  position 1 of 2 in the queue, before team-a/small\n"
         "\n"
         f"{rejections(0)}"
         "\n"
@@ -136,25 +136,38 @@ FITS = "team-a/large fits: the next cycle dispatches it to east, on"
 @pytest.mark.parametrize(
     ("asked", "begins"),
     [
-        (["large", "--if", "east/nodes+1:like=n1"], f"{FITS} added-0-0.\n  position 1 of 2 in the queue\n"),
-        (["large", "--if", "east/nodes+1:cpu=6"], f"{FITS} added-0-0.\n  position 1 of 2 in the queue\n"),
-        (["large", "--if", "untaint:t1"], f"{FITS} t1.\n  position 1 of 2 in the queue\n"),
+        (
+            ["large", "--if", "east/nodes+1:like=n1"],
+            f"{FITS} added-0-0.\n  position 1 of 2 in the queue, before team-a/small\n",
+        ),
+        (
+            ["large", "--if", "east/nodes+1:cpu=6"],
+            f"{FITS} added-0-0.\n  position 1 of 2 in the queue, before team-a/small\n",
+        ),
+        (
+            ["large", "--if", "untaint:t1"],
+            f"{FITS} t1.\n  position 1 of 2 in the queue, before team-a/small\n",
+        ),
         (
             ["large", "--if-gone", "train", "--if-gone", "team-b/sweep"],
-            f"{FITS} n1.\n  position 1 of 2 in the queue\n",
+            f"{FITS} n1.\n  position 1 of 2 in the queue, before team-a/small\n",
         ),
-        ([LARGE, "--uid", "--if", "untaint:t1"], f"{FITS} t1.\n  position 1 of 2 in the queue\n"),
+        (
+            [LARGE, "--uid", "--if", "untaint:t1"],
+            f"{FITS} t1.\n  position 1 of 2 in the queue, before team-a/small\n",
+        ),
         (
             ["large", "--if", "untaint:t1", "--priority", "-1"],
             f"{FITS} t1.\n  position 2 of 2 in the queue, after team-a/small\n",
         ),
         (
             ["large", "--if-gone", "train"],
-            "team-a/large waits: InsufficientResources\n  position 1 of 2 in the queue\n\n" + rejections(5),
+            "team-a/large waits: InsufficientResources\n  position 1 of 2 in the queue, before team-a/small\n\n"
+            + rejections(5),
         ),
         (
             ["large", "--if", "east/nodes+3:cpu=5"],
-            "team-a/large waits: InsufficientResources\n  position 1 of 2 in the queue\n\n"
+            "team-a/large waits: InsufficientResources\n  position 1 of 2 in the queue, before team-a/small\n\n"
             "CLUSTER  REASON                 MESSAGE\n"
             "east     InsufficientResources  cpu: 15 free, at most 5 on one node,",
         ),
@@ -166,7 +179,8 @@ FITS = "team-a/large fits: the next cycle dispatches it to east, on"
         ),
         (
             ["small", "--priority", "9", "--if-gone", "sweep"],
-            "team-a/small fits: the next cycle dispatches it to east, on n1.\n  position 1 of 2 in the queue\n",
+            "team-a/small fits: the next cycle dispatches it to east, on n1.\n"
+            "  position 1 of 2 in the queue, before team-a/large\n",
         ),
         (
             ["small", "--if-gone", "team-a/large"],
@@ -176,19 +190,19 @@ FITS = "team-a/large fits: the next cycle dispatches it to east, on"
         (
             ["large", "--without-cluster", "west"],
             "team-a/large waits: InsufficientResources\n"
-            "  position 1 of 2 in the queue\n\n"
+            "  position 1 of 2 in the queue, before team-a/small\n\n"
             "CLUSTER  REASON                 MESSAGE\n"
             f"east     InsufficientResources  cpu: needs 6, 0 free; {TAINTED}\n\nHELD BY",
         ),
         (
             ["large", "--without-cluster", "east"],
             "team-a/large does not fit any cluster: ClusterCordoned\n"
-            "  position 1 of 2 in the queue\n\n"
+            "  position 1 of 2 in the queue, before team-a/small\n\n"
             "CLUSTER  REASON           MESSAGE\nwest     ClusterCordoned  new switches\n",
         ),
         (
             ["large", "--without-cluster", "east", "--without-cluster", "west"],
-            "team-a/large waits: NoCluster\n  position 1 of 2 in the queue\n"
+            "team-a/large waits: NoCluster\n  position 1 of 2 in the queue, before team-a/small\n"
             "  no cluster has reported its capacity yet\n",
         ),
     ],
@@ -225,7 +239,8 @@ async def test_on_the_hub_alone_there_is_no_table_of_clusters(
     await snap(database, leadership, queues.taken_at, Cluster("hub", WEST.nodes))
     assert await run("explain", "small", "--priority", "9") == Ran(
         0,
-        "team-a/small fits: the next cycle dispatches it to hub, on n1.\n  position 1 of 2 in the queue\n",
+        "team-a/small fits: the next cycle dispatches it to hub, on n1.\n"
+        "  position 1 of 2 in the queue, before team-a/large\n",
     )
     assert await run("explain", "small", "--if", "nodes+1:cpu=2") == Ran(
         0,
@@ -366,7 +381,7 @@ async def test_appwrappers_of_a_file_are_decided_together(run: Run, queues: Queu
     assert await run("would", "-f", "-", stdin=yaml.safe_dump_all(files)) == Ran(
         0,
         "default/a fits: the next cycle dispatches it to east, on t1.\n"
-        "  position 3 of 4 in the queue, after team-a/large, team-a/small\n"
+        "  position 3 of 4 in the queue, after team-a/large, team-a/small, before default/b\n"
         "\n"
         "default/b waits: InsufficientResources\n"
         "  position 4 of 4 in the queue, after team-a/large, team-a/small, default/a\n"
