@@ -60,6 +60,7 @@ from dispatcher.kube.access_reviews import is_allowed, is_author_policy_bound
 from dispatcher.kube.client import POD_NAMESPACE, ClusterClient, own_namespace, pod_namespace
 from dispatcher.kube.events import EventRecorder
 from dispatcher.kube.kubeconfig import Connection
+from dispatcher.kube.pod_defaults_reader import PodDefaultsReader
 from dispatcher.probes import Figures, Metrics
 from dispatcher.settings import Settings
 from dispatcher.store import restore_detection
@@ -219,6 +220,7 @@ class Session:
             believes_stamps=settings.submitter == "annotation",
             denied_namespaces=denied_namespaces(settings),
             takes_secrets=settings.wrapped_secrets == "stored",
+            pod_defaults=PodDefaultsReader(self._process.client, time.monotonic).read,
         )
         return Intake(
             self._attempts,

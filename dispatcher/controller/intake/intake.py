@@ -31,7 +31,9 @@ from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.core.intake.authorization import check_namespace
 from dispatcher.core.intake.scheduling_fields import expected_seconds, requirements_of
+from dispatcher.core.kinds.demand import Charge
 from dispatcher.core.kinds.manifest import reference
+from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS, PodDefaults, runtime_classes, with_defaults
 from dispatcher.core.lifecycle import first_steps
 from dispatcher.core.lifecycle.first_steps import Kept, Newcomer
 from dispatcher.core.model.gang import Gang
@@ -60,7 +62,8 @@ class IntakeRules:
 
     `authors`, if there are, say whether an author may create what is wrapped. `believes_stamps` says that only a policy
     of the API server can have written who submitted an AppWrapper. Nothing is dispatched in `denied_namespaces`.
-    `takes_secrets` says that the database may store the values of wrapped Secrets.
+    `takes_secrets` says that the database may store the values of wrapped Secrets. `pod_defaults` reads what the API
+    server adds to pods of a namespace with these RuntimeClasses.
     """
 
     limits: Limits = field(default_factory=Limits)
@@ -68,6 +71,7 @@ class IntakeRules:
     believes_stamps: bool = False
     denied_namespaces: frozenset[str] = frozenset()
     takes_secrets: bool = False
+    pod_defaults: Callable[[str, frozenset[str]], Awaitable[PodDefaults]] | None = None
 
 
 class Intake:
@@ -107,6 +111,7 @@ class Intake:
         self._authors = rules.authors
         self._limits = rules.limits
         self._takes_secrets = rules.takes_secrets
+        self._pod_defaults = rules.pod_defaults
         self._uids: set[str] = set()
         self._large: dict[str, None] = {}
         """Newcomers with large specs, in order."""
@@ -436,12 +441,24 @@ class Intake:
         if view.excess is not None:
             raise refusal(view.excess)
         spec = await self._specs.parse(view.spec, view.spec_hash, view.namespace)
+        defaults = await self._read_defaults(view, spec)
         charge, requirements = (
-            await run_in_thread_if_large(len(view.spec), self._limits.charge, spec),
+            await run_in_thread_if_large(len(view.spec), self._charge, spec, defaults),
             requirements_of(view.cluster_annotations, view.namespace, spec),
         )
         newcomer = _newcomer(view, self._submitter(view), spec, requirements)
         return spec, self._limits.apply(newcomer, charge), charge.gang
+
+    async def _read_defaults(self, view: AppWrapperView, spec: AppWrapperSpec) -> PodDefaults:
+        """What the API server will add to the pods of an AppWrapper."""
+        if self._pod_defaults is None:
+            return NO_DEFAULTS
+        # Few templates name a RuntimeClass, and a search of all of them takes long.
+        classes = runtime_classes(spec) if b"runtimeClassName" in view.spec else frozenset[str]()
+        return await self._pod_defaults(view.namespace, classes)
+
+    def _charge(self, spec: AppWrapperSpec, defaults: PodDefaults) -> Charge:
+        return self._limits.charge(with_defaults(spec, defaults))
 
     def _may_be_dispatched(self, view: AppWrapperView, newcomer: Newcomer, spec: AppWrapperSpec) -> bool:
         """True if the author may create the wrapped objects, False while that is not known; raises `SpecError` if not.

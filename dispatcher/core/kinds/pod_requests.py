@@ -1,8 +1,9 @@
 """The requests of one pod by the scheduler's own rule (component-helpers `PodRequests`), from raw JSON.
 
-`pod_requests` works on pod templates, as users write them. It ignores a LimitRange's defaults and a RuntimeClass's
-overhead, which are added to pods only at their creation. `live_pod_requests` works on pods: after an in-place resize
-the status has the amounts that are granted. The `pods` resource is left out (see `core.scheduling.capacity`).
+`pod_requests` works on pod templates, as users write them. A LimitRange's defaults and a RuntimeClass's overhead are
+added to pods only at their creation; `pod_defaults` puts them into templates. `live_pod_requests` works on pods: after
+an in-place resize the status has the amounts that are granted. The `pods` resource is left out (see
+`core.scheduling.capacity`).
 """
 
 from __future__ import annotations

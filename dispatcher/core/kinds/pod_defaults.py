@@ -1,0 +1,132 @@
+"""What the API server adds to the requests of pods at their creation: LimitRange defaults and RuntimeClass overheads.
+
+A container without a request and without a limit of a resource gets the `defaultRequest` of the namespace's LimitRange.
+A pod with a RuntimeClass gets its overhead. Demand is derived from templates, so both are put into a copy of the
+templates first. Where several LimitRanges have a default for one resource, Kubernetes takes any; the largest counts.
+Source: https://kubernetes.io/docs/concepts/policy/limit-range/ and
+https://kubernetes.io/docs/concepts/scheduling-eviction/pod-overhead/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from operator import is_not
+from typing import Any, Final
+
+from dispatcher.api.appwrapper import AppWrapperSpec
+from dispatcher.core.kinds.server_fields import is_pod_template
+from dispatcher.core.model.quantity import QuantityError, amount
+
+
+@dataclass(frozen=True, slots=True)
+class PodDefaults:
+    """Default requests of each container, and overheads by the name of the RuntimeClass; quantities as written."""
+
+    requests: Mapping[str, object] = field(default_factory=dict)
+    overheads: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.requests or self.overheads)
+
+
+NO_DEFAULTS: Final = PodDefaults()
+
+
+def default_requests(limit_ranges: Iterable[Mapping[str, Any]]) -> dict[str, object]:
+    """The default requests of containers, by resource, of these LimitRanges; an unreadable quantity is left out."""
+    found: dict[str, object] = {}
+    for limit_range in limit_ranges:
+        for limit in _objects((limit_range.get("spec") or {}).get("limits")):
+            if limit.get("type") == "Container":
+                for name, quantity in (limit.get("defaultRequest") or {}).items():
+                    if _amount(name, quantity) > _amount(name, found.get(name)):
+                        found[name] = quantity
+    return found
+
+
+def runtime_classes(spec: AppWrapperSpec) -> frozenset[str]:
+    """The RuntimeClasses that pod templates name without an overhead of their own."""
+    templates = (template for wrapped in spec.wrapped for template in _pod_templates(wrapped.template))
+    specs = (template["spec"] for template in templates)
+    named = (each.get("runtimeClassName") for each in specs if not each.get("overhead"))
+    return frozenset(name for name in named if isinstance(name, str) and name)
+
+
+def with_defaults(spec: AppWrapperSpec, defaults: PodDefaults) -> AppWrapperSpec:
+    """The spec with what the API server will add to its pods; the same value if that is nothing."""
+    if not defaults:
+        return spec
+    wrapped = tuple(replace(each, template=_defaulted(each.template, defaults)) for each in spec.wrapped)
+    return replace(spec, wrapped=wrapped)
+
+
+def _pod_templates(value: object) -> Iterator[Mapping[str, Any]]:
+    left = [value]
+    while left:
+        each = left.pop()
+        if isinstance(each, Mapping):
+            if is_pod_template(each):
+                yield each
+            left += each.values()
+        elif isinstance(each, list):
+            left += each
+
+
+def _defaulted(value: Any, defaults: PodDefaults) -> Any:  # noqa: ANN401  # raw JSON
+    """A copy of the value in which pod templates have the defaults; the value itself if it has no pod template."""
+    if isinstance(value, Mapping):
+        members = {key: _defaulted(each, defaults) for key, each in value.items()}
+        if is_pod_template(members):
+            members["spec"] = _defaulted_pod(members["spec"], defaults)
+        return members if any(members[key] is not each for key, each in value.items()) else value
+    if isinstance(value, list):
+        elements = [_defaulted(each, defaults) for each in value]
+        return elements if any(map(is_not, elements, value)) else value
+    return value
+
+
+def _defaulted_pod(spec: Mapping[str, Any], defaults: PodDefaults) -> Mapping[str, Any]:
+    """The pod spec with the defaults; the same value if it has them."""
+    added: dict[str, Any] = {}
+    for name in ("initContainers", "containers"):
+        containers = spec.get(name)
+        if isinstance(containers, list):
+            defaulted = [_defaulted_container(each, defaults.requests) for each in containers]
+            if any(map(is_not, defaulted, containers)):
+                added[name] = defaulted
+    overhead = defaults.overheads.get(str(spec.get("runtimeClassName")))
+    if overhead and not spec.get("overhead"):
+        added["overhead"] = dict(overhead)
+    return {**spec, **added} if added else spec
+
+
+def _defaulted_container(container: Any, requests: Mapping[str, object]) -> Any:  # noqa: ANN401  # raw JSON
+    """The container with the default requests; a malformed one is left for the reader to refuse."""
+    resources = _object(container, "resources")
+    own, limits = _object(resources, "requests"), _object(resources, "limits")
+    if own is None or limits is None:
+        return container
+    missing = {
+        name: each for name, each in requests.items() if own.get(name) is None and limits.get(name) is None
+    }
+    return {**container, "resources": {**resources, "requests": {**own, **missing}}} if missing else container
+
+
+def _object(parent: Any, key: str) -> Any:  # noqa: ANN401  # raw JSON
+    """An object inside another, empty if absent; None if it, or the other, is none."""
+    value = parent.get(key) if isinstance(parent, Mapping) else ()
+    if value is None:
+        return {}
+    return value if isinstance(value, Mapping) else None
+
+
+def _objects(value: object) -> Iterator[Mapping[str, Any]]:
+    return (each for each in (value if isinstance(value, list) else ()) if isinstance(each, Mapping))
+
+
+def _amount(name: str, quantity: object) -> int:
+    try:
+        return 0 if quantity is None else amount(name, quantity)
+    except QuantityError:
+        return 0

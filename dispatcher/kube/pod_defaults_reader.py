@@ -1,0 +1,87 @@
+"""Reads what the hub adds to pods at their creation: LimitRanges of a namespace, and RuntimeClasses by name.
+
+Each answer is kept for a minute, so a burst of AppWrappers costs one read for each namespace. A refusal counts as no
+defaults: the pods then request more than was counted, as without this reader, and the log says so once.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, Generic, TypeVar
+
+from dispatcher import errors, log
+from dispatcher.core.kinds.pod_defaults import PodDefaults, default_requests
+from dispatcher.kube import paths
+from dispatcher.kube.client import ClusterClient
+
+KEPT_SECONDS: Final = 60.0
+MOST_KEPT: Final = 10_000
+MOST_CLASSES: Final = 16
+"""RuntimeClasses of one AppWrapper that are read; more than any cluster has."""
+
+_Read = TypeVar("_Read")
+_log = log.get("pod_defaults")
+
+
+class PodDefaultsReader:
+    """The defaults of the hub; `monotonic` is in seconds."""
+
+    def __init__(self, client: ClusterClient, monotonic: Callable[[], float]) -> None:
+        self._client = client
+        self._requests = _Kept[Mapping[str, object]](monotonic)
+        self._overheads = _Kept[Mapping[str, object]](monotonic)
+        self._is_told = False
+
+    async def read(self, namespace: str, classes: frozenset[str]) -> PodDefaults:
+        """The defaults of pods in a namespace, with the overheads of these RuntimeClasses. Raises `Unavailable`."""
+        requests = await self._requests.get(namespace, lambda: self._read_requests(namespace))
+        overheads = {
+            name: await self._overheads.get(name, lambda name=name: self._read_overhead(name))  # type: ignore[misc]
+            for name in sorted(classes)[:MOST_CLASSES]
+        }
+        return PodDefaults(requests, {name: each for name, each in overheads.items() if each})
+
+    async def _read_requests(self, namespace: str) -> Mapping[str, object]:
+        try:
+            found = await self._client.get(paths.collection("v1", "limitranges", namespace))
+        except errors.Refused as error:
+            self._tell(error)
+            return {}
+        return default_requests(found.get("items") or ())
+
+    async def _read_overhead(self, name: str) -> Mapping[str, object]:
+        try:
+            found = await self._client.get(paths.item("node.k8s.io/v1", "runtimeclasses", "", name))
+        except errors.NotFound:
+            return {}  # the API server refuses the pods until the RuntimeClass is there
+        except errors.Refused as error:
+            self._tell(error)
+            return {}
+        fixed = (found.get("overhead") or {}).get("podFixed")
+        return fixed if isinstance(fixed, Mapping) else {}
+
+    def _tell(self, error: errors.Refused) -> None:
+        if not self._is_told:
+            self._is_told = True
+            _log.warning("pod_defaults_unknown", error=str(error), remedy="apply manifests/hub.yaml")
+
+
+class _Kept(Generic[_Read]):
+    """Values by name, each kept for `KEPT_SECONDS`; at most `MOST_KEPT`, the oldest are dropped."""
+
+    def __init__(self, monotonic: Callable[[], float]) -> None:
+        self._monotonic = monotonic
+        self._values: OrderedDict[str, tuple[float, _Read]] = OrderedDict()
+
+    async def get(self, name: str, read: Callable[[], Awaitable[_Read]]) -> _Read:
+        """The kept value, or the value that `read` returns."""
+        known = self._values.get(name)
+        if known is not None and self._monotonic() - known[0] < KEPT_SECONDS:
+            return known[1]
+        value = await read()
+        self._values.pop(name, None)
+        self._values[name] = self._monotonic(), value
+        if len(self._values) > MOST_KEPT:
+            self._values.popitem(last=False)
+        return value

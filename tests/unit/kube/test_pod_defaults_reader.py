@@ -1,0 +1,89 @@
+"""The defaults of pods are read once a minute, and a refusal counts as none."""
+
+from __future__ import annotations
+
+import pytest
+
+from dispatcher import errors
+from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS, PodDefaults
+from dispatcher.kube.client import ClusterClient
+from dispatcher.kube.pod_defaults_reader import KEPT_SECONDS, MOST_CLASSES, PodDefaultsReader
+from tests.fakes import FakeApiServer, answer, refusal
+
+RANGES = "/api/v1/namespaces/team/limitranges"
+KATA = "/apis/node.k8s.io/v1/runtimeclasses/kata"
+LIMIT_RANGE = {"spec": {"limits": [{"type": "Container", "defaultRequest": {"cpu": "500m"}}]}}
+OVERHEAD = {"cpu": "250m"}
+NONE: frozenset[str] = frozenset()
+
+
+class Time:
+    """Seconds that a test sets."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def reader(client: ClusterClient, time: Time) -> PodDefaultsReader:
+    return PodDefaultsReader(client, time)
+
+
+async def test_defaults_and_overheads_are_read(server: FakeApiServer, reader: PodDefaultsReader) -> None:
+    server.on("GET", RANGES, answer({"items": [LIMIT_RANGE]}))
+    server.on("GET", KATA, answer({"handler": "kata", "overhead": {"podFixed": OVERHEAD}}))
+    found = await reader.read("team", frozenset({"kata"}))
+    assert found == PodDefaults({"cpu": "500m"}, {"kata": OVERHEAD})
+
+
+async def test_answers_are_kept_for_a_minute(
+    server: FakeApiServer, reader: PodDefaultsReader, time: Time
+) -> None:
+    server.on("GET", RANGES, answer({"items": []}))
+    for time.now in (0.0, KEPT_SECONDS - 1, KEPT_SECONDS, KEPT_SECONDS + 1):
+        assert await reader.read("team", NONE) == NO_DEFAULTS
+    assert len(server.requests("GET")) == 2
+
+
+@pytest.mark.parametrize("status", [403, 404])
+async def test_refusal_counts_as_no_defaults(
+    server: FakeApiServer, reader: PodDefaultsReader, status: int
+) -> None:
+    server.on("GET", RANGES, refusal(status, "Refused"))
+    server.on("GET", KATA, refusal(status, "Refused"))
+    assert await reader.read("team", frozenset({"kata"})) == NO_DEFAULTS
+
+
+async def test_server_that_does_not_answer_is_asked_again(
+    server: FakeApiServer, reader: PodDefaultsReader
+) -> None:
+    server.on("GET", RANGES, refusal(503, "Unavailable"))
+    with pytest.raises(errors.Unavailable):
+        await reader.read("team", NONE)
+    server.on("GET", RANGES, answer({"items": [LIMIT_RANGE]}))
+    assert await reader.read("team", NONE) == PodDefaults({"cpu": "500m"})
+
+
+@pytest.mark.parametrize("name", ["../../secrets", "a/b", "..", "x" * 300])
+async def test_name_of_no_runtime_class_is_not_asked_for(
+    server: FakeApiServer, reader: PodDefaultsReader, name: str
+) -> None:
+    server.on("GET", RANGES, answer({"items": []}))
+    assert await reader.read("team", frozenset({name})) == NO_DEFAULTS
+    assert [each.path for each in server.requests("GET")] == [RANGES]
+
+
+async def test_few_runtime_classes_are_asked_for(server: FakeApiServer, reader: PodDefaultsReader) -> None:
+    server.on("GET", RANGES, answer({"items": []}))
+    names = frozenset(f"class-{number:02}" for number in range(100))
+    for name in names:
+        server.on("GET", f"/apis/node.k8s.io/v1/runtimeclasses/{name}", refusal(404, "NotFound"))
+    await reader.read("team", names)
+    assert len(server.requests("GET")) == 1 + MOST_CLASSES
