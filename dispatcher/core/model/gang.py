@@ -13,6 +13,29 @@ Constraint = tuple[tuple[Toleration, ...], NodeRequirements]
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """A required topology spread of the pods of a set over the domains of `topology`, a label of nodes.
+
+    A domain takes at most `most_skew` (1 or more) pods more than the domain with the fewest, which counts as 0 pods
+    while there are fewer than `least_domains` (1 or more) domains. Nodes without the label take no pod. The domains are
+    those of the nodes whose labels satisfy the requirements of the pods, or of all nodes with `ignores_requirements`,
+    also of nodes that are full or cordoned; with `honors_taints` only of usable nodes whose taints the pods tolerate.
+    Source: https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/
+    """
+
+    topology: str
+    most_skew: int = 1
+    least_domains: int = 1
+    ignores_requirements: bool = False
+    honors_taints: bool = False
+
+    def __str__(self) -> str:
+        """The spread in words."""
+        domains = f" and at least {self.least_domains} domains" if self.least_domains > 1 else ""
+        return f"spread over {self.topology} with a skew of at most {self.most_skew}{domains}"
+
+
+@dataclass(frozen=True, slots=True)
 class PodSet:
     """`count` equal pods; `requests` is per pod.
 
@@ -20,7 +43,8 @@ class PodSet:
     nodes with the same value of one of them (required pod anti-affinity among themselves). `together` are labels of
     nodes that must have one value for all pods of the set (required pod affinity among themselves). `path` is where
     the template is inside the wrapped object, whose index in the AppWrapper is `item`. `claims` are the paths of
-    resource claims of that object whose devices nothing counts.
+    resource claims of that object whose devices nothing counts. `spread` are the bounds on the differences between
+    domains, one for each topology.
     """
 
     count: int
@@ -32,11 +56,17 @@ class PodSet:
     claims: tuple[str, ...] = ()
     path: str = field(default="", compare=False)
     item: int = field(default=0, compare=False)
+    spread: tuple[Spread, ...] = ()
 
     @property
     def total(self) -> Resources:
         """The requests of all pods."""
         return self.requests * self.count
+
+    @property
+    def has_rules(self) -> bool:
+        """True if where one of these pods is decides where others may be."""
+        return bool(self.apart or self.together or self.spread)
 
     @property
     def constraint(self) -> Constraint:

@@ -199,7 +199,7 @@ class Classes:
 
 def _pods(gang: Gang) -> Pods:
     return tuple(
-        (each.count, each.requests, each.nodes, each.apart, each.together, each.claims)
+        (each.count, each.requests, each.nodes, each.apart, each.together, each.claims, each.spread)
         for each in gang.pod_sets
     )
 

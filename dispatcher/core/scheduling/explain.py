@@ -241,10 +241,16 @@ def _fragmented(gang: Gang, short: Shortage) -> str:
         return f"no node takes {pods}{f' of {pod_set.path}' if pod_set.path else ''}"
     each = in_words(resource, pod_set.requests[resource])
     if pod_set.count == 1:
-        return f"{facts}, and the pod requests {each}"
-    return (
-        f"{facts}, and each of {pod_set.count} pods requests {each}: {shortfall.fitting} of them have a node"
-    )
+        return f"{facts}, and the pod requests {each}{_spread(pod_set, shortfall)}"
+    fitting = f"{shortfall.fitting} of them have a node{_spread(pod_set, shortfall)}"
+    return f"{facts}, and each of {pod_set.count} pods requests {each}: {fitting}"
+
+
+def _spread(pod_set: PodSet, shortfall: Shortfall) -> str:
+    """The spread of pods that would all have nodes without their rules about each other."""
+    if shortfall.groups is None or shortfall.groups.fitting(pod_set) < pod_set.count:
+        return ""
+    return "".join(f", {each}" for each in pod_set.spread)
 
 
 def _count(gang: Gang) -> int:

@@ -13,7 +13,7 @@ costs one copy of the arrays, and O(pod sets x nodes) for each AppWrapper whose 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -24,7 +24,7 @@ from dispatcher.core.model.nodes import UNLIMITED_PODS, Node
 from dispatcher.core.model.resources import NOTHING, PODS, Resources, sum_of
 from dispatcher.core.scheduling.node_snapshot import NodeCapacity, NodeSnapshot, Place, Use
 from dispatcher.core.scheduling.node_traits import Traits
-from dispatcher.core.scheduling.placement import LARGEST, Room, Unplaceable, place
+from dispatcher.core.scheduling.placement import LARGEST, Rest, Room, Unplaceable, place
 
 _WRITTEN_AT_ONCE: Final = 200
 """Changed nodes that are written into the arrays before the next snapshot; each takes some ten microseconds."""
@@ -213,9 +213,9 @@ class NodeLedger:
         for uid in changed:
             self._release_places(uid)
         # All planned places first: a gang that needs other places must not take a planned place of another gang.
-        missing = {uid: self._hold_planned(uid, gang) for uid in changed if (gang := self._shares[uid].gang)}
-        for uid, counts in missing.items():
-            self._hold_elsewhere(uid, counts)
+        rests = {uid: self._hold_planned(uid, gang) for uid in changed if (gang := self._shares[uid].gang)}
+        for uid, rest in rests.items():
+            self._hold_elsewhere(uid, rest)
         for uid in changed:
             self._note_use(uid, self._shares[uid])
 
@@ -225,24 +225,25 @@ class NodeLedger:
         free = known.free
         return not known.node.usable or known.free_slots < 0 or any(free[each] < 0 for each in free)
 
-    def _hold_planned(self, uid: str, gang: Gang) -> list[int]:
-        """Hold the planned places that are there; return how many pods of each pod set have none."""
-        missing, planned = _unbound(gang, self._shares[uid])
-        for index, (pod_set, plan) in enumerate(zip(gang.pod_sets, planned, strict=True)):
-            for node, pods in plan:
+    def _hold_planned(self, uid: str, gang: Gang) -> _Rest:
+        """Hold the planned places that are there; return the pods of each pod set that have none."""
+        rest = _unbound(gang, self._shares[uid])
+        for index, (pod_set, plan) in enumerate(zip(gang.pod_sets, rest.planned, strict=True)):
+            for node, pods in plan.items():
                 found = self._fitting(node, pod_set.requests, pods)
                 if found:
                     self._hold(uid, Place(node, pod_set.requests, found))
-                    missing[index] -= found
-        return missing
+                    rest.missing[index] -= found
+                    rest.present[index][node] += found
+        return rest
 
-    def _hold_elsewhere(self, uid: str, missing: Sequence[int]) -> None:
+    def _hold_elsewhere(self, uid: str, rest: _Rest) -> None:
         """Hold places on any nodes for the pods without a planned one, if they all fit."""
         gang = self._shares[uid].gang
-        others = self._anywhere(gang, missing) if gang is not None and any(missing) else []
+        others = self._anywhere(gang, rest) if gang is not None and any(rest.missing) else []
         for each in others:
             self._hold(uid, each)
-        if any(missing) and not others:
+        if any(rest.missing) and not others:
             self._unplaced[uid] = None
         else:
             self._unplaced.pop(uid, None)
@@ -256,11 +257,12 @@ class NodeLedger:
         most = [free[name] // amount for name, amount in requests.items() if amount > 0 and name != PODS]
         return max(0, min(pods, known.free_slots, *most))
 
-    def _anywhere(self, gang: Gang, missing: Sequence[int]) -> list[Place]:
+    def _anywhere(self, gang: Gang, rest: _Rest) -> list[Place]:
         """Places for the pods that are missing; none if they do not all fit."""
         self._write()
-        room = self._free.room(self._columns, len(self._traits.nodes))
-        found = place(gang.pod_sets, room, self._traits, missing)
+        room, rows = self._free.room(self._columns, len(self._traits.nodes)), self._rows
+        present = [{rows[node]: pods for node, pods in each.items() if node in rows} for each in rest.present]
+        found = place(gang.pod_sets, room, self._traits, Rest(rest.missing, present))
         if isinstance(found, Unplaceable):
             return []
         return [
@@ -323,14 +325,23 @@ class NodeLedger:
         self._unwritten.clear()
 
 
-def _unbound(gang: Gang, share: _Share) -> tuple[list[int], list[list[tuple[str, int]]]]:
-    """How many pods of each pod set are not bound, and the planned places that are left to them.
+class _Rest(NamedTuple):
+    """For each pod set: how many pods have no node, their planned places, and the other pods by their node."""
+
+    missing: list[int]
+    planned: list[dict[str, int]]
+    present: list[Counter[str]]
+
+
+def _unbound(gang: Gang, share: _Share) -> _Rest:
+    """The pods of each pod set that are not bound, and the planned places that are left to them.
 
     A bound pod takes the place of a pod with equal requests, planned for its node if there is one, else for another
     node; a pod that equals none takes one of the first pod set with places left.
     """
     left = [pod_set.count for pod_set in gang.pod_sets]
     plans = [dict(places) for places in share.assignment.places] or [{} for _ in left]
+    present = [Counter[str]() for _ in left]
     by_requests: dict[Resources, list[int]] = {}
     for index, pod_set in enumerate(gang.pod_sets):
         by_requests.setdefault(pod_set.requests, []).append(index)
@@ -339,6 +350,7 @@ def _unbound(gang: Gang, share: _Share) -> tuple[list[int], list[list[tuple[str,
             taken = min(pods, left[index])
             left[index] -= taken
             pods -= taken
+            present[index][node] += taken
             here = min(taken, plans[index].get(node, 0))
             if here:
                 plans[index][node] -= here
@@ -350,7 +362,7 @@ def _unbound(gang: Gang, share: _Share) -> tuple[list[int], list[list[tuple[str,
             cut = min(spare, plan[node])
             plan[node] -= cut
             spare -= cut
-    return left, [list(plan.items()) for plan in plans]
+    return _Rest(left, plans, present)
 
 
 def _traits_of(node: Node) -> tuple[object, ...]:

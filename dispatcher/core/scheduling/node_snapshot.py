@@ -120,7 +120,7 @@ class NodeCapacity:
         Soon after a change this is not known.
         """
         for index, pod_set in enumerate(pod_sets):
-            if pod_set.apart or pod_set.together:
+            if pod_set.has_rules:
                 continue
             self._questions += 1
             if self._questions < _QUESTIONS and pod_set.constraint not in self._groups:
@@ -142,7 +142,7 @@ class NodeCapacity:
 
         The pod set with the fewest nodes chooses first; the pods before it took at most a node each.
         """
-        if any(each.apart or each.together for each in pod_sets):
+        if any(each.has_rules for each in pod_sets):
             return False
         if len(pod_sets) == 1:
             return True

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
 from operator import and_, or_
 from typing import Final, NamedTuple
@@ -11,8 +12,16 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from dispatcher.core.model.gang import Constraint, PodSet
-from dispatcher.core.model.nodes import LabelRequirement, Node, NodeOperator, NodeTerm, Taint
+from dispatcher.core.model.gang import Constraint, PodSet, Spread
+from dispatcher.core.model.nodes import (
+    ANY_NODE,
+    LabelRequirement,
+    Node,
+    NodeOperator,
+    NodeRequirements,
+    NodeTerm,
+    Taint,
+)
 from dispatcher.core.model.resources import NOTHING
 
 Amounts = NDArray[np.int64]
@@ -24,6 +33,14 @@ _MOST_MASKS: Final = 2000
 
 PLAIN: Final = PodSet(1, NOTHING)
 """Pods without constraints: they stand for the pods of a gang without pod sets."""
+
+
+@dataclass(frozen=True, slots=True)
+class Domains:
+    """The `count` domains of a topology spread: the number of each node's domain, or -1 if the node counts for none."""
+
+    of_node: Amounts
+    count: int
 
 
 class Traits:
@@ -38,6 +55,7 @@ class Traits:
         """The place of each node in the arrays, by name."""
         self._masks: dict[Constraint | None, Mask] = {}
         self._domains: dict[str, _Labelled] = {}
+        self._spread: dict[tuple[Constraint, tuple[Spread, ...]], tuple[Domains, ...]] = {}
         self._order: Amounts | None = None
         self._exclusions: dict[frozenset[Constraint], Counter[str]] = {}
         self._taints: _Taints | None = None
@@ -77,6 +95,32 @@ class Traits:
     def domains(self, label: str) -> Amounts:
         """The number of each node's value of a label; -1 where the node lacks the label."""
         return self._labelled(label).numbers
+
+    def spread_domains(self, pod_set: PodSet) -> tuple[Domains, ...]:
+        """The domains of each spread of a pod set; a node that lacks the label of one of them counts for none."""
+        key = pod_set.constraint, pod_set.spread
+        known = self._spread.get(key)
+        if known is None:
+            labelled = np.ones(len(self.nodes), np.bool_)
+            for each in pod_set.spread:
+                labelled &= self.domains(each.topology) >= 0
+            found = (self._domains_of(pod_set, each, labelled) for each in pod_set.spread)
+            known = self._spread[key] = tuple(found)
+        return known
+
+    def _domains_of(self, pod_set: PodSet, spread: Spread, labelled: Mask) -> Domains:
+        rows = np.flatnonzero(labelled & self._counted_by(pod_set, spread))
+        values, numbers = np.unique(self.domains(spread.topology)[rows], return_inverse=True)
+        of_node = np.full(len(self.nodes), -1, np.int64)
+        of_node[rows] = numbers
+        return Domains(of_node, values.size)
+
+    def _counted_by(self, pod_set: PodSet, spread: Spread) -> Mask:
+        """The nodes whose domains count. kube-scheduler counts full, cordoned and, unless told, tainted nodes, too."""
+        requirements = ANY_NODE if spread.ignores_requirements else pod_set.nodes
+        if spread.honors_taints:
+            return self._mask((pod_set.tolerations, requirements))
+        return self._there() & self._meeting(requirements)
 
     def exclusions(self, pod_sets: Sequence[PodSet]) -> Counter[str]:
         """How many nodes no pod of these sets may use, by the reason in words; the reason is that of the first set."""
@@ -121,7 +165,15 @@ class Traits:
         pods = PodSet(1, NOTHING, tolerations)
         distinct, numbers = self._distinct_taints()
         tolerated = np.array([pods.tolerates(each) for each in distinct], np.bool_)
-        found = self.usable() & tolerated[numbers]
+        return self.usable() & tolerated[numbers] & self._meeting(requirements)
+
+    def _there(self) -> Mask:
+        """The rows that have a node."""
+        return np.fromiter((node is not None for node in self.nodes), np.bool_, len(self.nodes))
+
+    def _meeting(self, requirements: NodeRequirements) -> Mask:
+        """The nodes whose labels and names meet the requirements."""
+        found = np.ones(len(self.nodes), np.bool_)
         for key, value in requirements.selector:
             found = found & self._satisfying(LabelRequirement(key, NodeOperator.IN, (value,)))
         if requirements.terms:

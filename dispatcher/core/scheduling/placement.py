@@ -1,9 +1,10 @@
 """The placement of pod sets on nodes: pure functions of arrays.
 
-A pod set alone is placed exactly: as many pods as fit on each node it may use, until all have one. Several pod sets
-compete for nodes, which is bin packing. So `place` tries the pod sets in several orders and with two rules for the
-choice of nodes, and then, in a small cluster, searches all placements up to a bound. It may therefore refuse pod sets
-that have a placement, but never returns a placement that does not fit.
+A pod set alone is placed exactly: as many pods as fit on each node it may use, until all have one. A spread limits the
+pods of each node (`core.scheduling.spread`). Several pod sets compete for nodes, which is bin packing. So `place` tries
+the pod sets in several orders and with two rules for the choice of nodes, and then, in a small cluster, searches all
+placements up to a bound. It may therefore refuse pod sets that have a placement, but never returns a placement that
+does not fit.
 
 Arrays have one entry for each node. Amounts are `int64` in base units; `Room` bounds them, so that no sum overflows.
 
@@ -15,7 +16,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice, permutations, product
 from typing import Final, NamedTuple
 
@@ -25,6 +26,7 @@ from numpy.typing import NDArray
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.resources import PODS, Resources, is_device
 from dispatcher.core.scheduling.node_traits import Amounts, Mask, Traits
+from dispatcher.core.scheduling.spread import FewDomains, Level, Spreading
 
 LARGEST: Final = 2**47
 """The largest amount of one resource of one node, in base units (140 TB of memory); a larger one counts as this.
@@ -201,12 +203,13 @@ class NodeGroups:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A pod set to place: `mask` are the nodes that it may use."""
+    """A pod set to place: `mask` are the nodes that it may use; `spreading` are the rules of its spread, if any."""
 
     index: int
     pods: PodSet
     count: int
     mask: Mask
+    spreading: Spreading | None = None
 
 
 Placement = list[Amounts]
@@ -221,20 +224,30 @@ class Unplaceable:
     fitting: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """The pods of each pod set that are still to be placed, and how many others of it each node has already."""
+
+    counts: Sequence[int]
+    present: Sequence[Mapping[int, int]]
+    """For each pod set, pods by the row of their node; they count for the spread of the set."""
+
+
 def place(
-    pod_sets: Sequence[PodSet], room: Room, traits: Traits, counts: Sequence[int] | None = None
+    pod_sets: Sequence[PodSet], room: Room, traits: Traits, rest: Rest | None = None
 ) -> Placement | Unplaceable:
-    """The nodes for all pods at once, or why there are none; `counts` replaces the counts of the pod sets."""
-    sizes = [pod_set.count for pod_set in pod_sets] if counts is None else counts
+    """The nodes for all pods at once, or why there are none; only for the `rest` of the pods if that is given."""
+    sizes = [pod_set.count for pod_set in pod_sets] if rest is None else rest.counts
+    there = [dict[int, int]() for _ in pod_sets] if rest is None else rest.present
     wanted = [
-        _Wanted(index, pod_set, count, traits.usable_by(pod_set))
-        for index, (pod_set, count) in enumerate(zip(pod_sets, sizes, strict=True))
+        _wanted(index, pod_set, count, traits, present)
+        for index, (pod_set, count, present) in enumerate(zip(pod_sets, sizes, there, strict=True))
         if count
     ]
     alone: list[Amounts] = []
     for each in wanted:
         fitting = _allowed(each, room, traits)
-        total = int(fitting.sum())
+        total = _most_alone(each, fitting, room)
         if total < each.count:
             return Unplaceable(each.index, total)
         alone.append(fitting)
@@ -245,16 +258,43 @@ def place(
     return [found.get(index, empty) for index in range(len(pod_sets))]
 
 
+def _wanted(index: int, pods: PodSet, count: int, traits: Traits, present: Mapping[int, int]) -> _Wanted:
+    wanted = _Wanted(index, pods, count, traits.usable_by(pods))
+    if not pods.spread:
+        return wanted
+    there = np.zeros(len(traits.nodes), np.int64)
+    there[list(present)] = list(present.values())
+    spreading = Spreading.of(pods, traits, there)
+    return replace(wanted, mask=wanted.mask & spreading.usable, spreading=spreading)
+
+
+def _most_alone(each: _Wanted, fitting: Amounts, room: Room) -> int:
+    """How many pods of the set have a node under each of its rules; `fitting` is by node, as `apart` leaves it."""
+    total = int(fitting.sum())
+    if each.spreading is None or total < each.count:
+        return total
+    if each.pods.apart:  # which leaves one of several nodes that would do
+        fitting = room.fitting(each.pods.requests, each.count, each.mask)
+    return each.spreading.most(fitting, each.count)
+
+
 def _placed(
     wanted: Sequence[_Wanted], alone: Sequence[Amounts], room: Room, traits: Traits
 ) -> dict[int, Amounts] | None:
     for narrowed in islice(_in_domains(wanted, alone, traits), MOST_DOMAINS):
         found = _by_orders(narrowed, room, traits)
-        if found is None and len(narrowed) > 1:
+        if found is None and not _is_exact(narrowed):
             found = _search(narrowed, room, traits)
         if found is not None:
             return found
     return None
+
+
+def _is_exact(wanted: Sequence[_Wanted]) -> bool:
+    """True if one order finds every placement."""
+    if len(wanted) > 1:
+        return False
+    return all(each.spreading is None or (each.spreading.is_exact and not each.pods.apart) for each in wanted)
 
 
 def _in_domains(
@@ -278,7 +318,7 @@ def _domains_of(each: _Wanted, fitting: Amounts, traits: Traits) -> Iterator[_Wa
     sizes = [(int(fitting[mask].sum()), at) for at, mask in enumerate(masks)]
     for size, at in sorted(sizes):
         if size >= each.count:
-            yield _Wanted(each.index, each.pods, each.count, masks[at])
+            yield replace(each, mask=masks[at])
 
 
 def _by_orders(wanted: Sequence[_Wanted], room: Room, traits: Traits) -> dict[int, Amounts] | None:
@@ -324,16 +364,27 @@ def _in_order(
     for each in wanted:
         fitting = _allowed(each, left, traits)
         order = _ranked(each, left, fitting, traits.order, is_tight=is_tight)
-        ranked = fitting[order]
-        before = np.cumsum(ranked) - ranked
-        taken = np.clip(each.count - before, 0, ranked)
-        if int(taken.sum()) < each.count:
+        if each.spreading is None:
+            pods = _filled(fitting, each.count, order)
+        else:
+            pods = each.spreading.place(fitting, each.count, order)
+        if pods is None:
             return None
-        pods = np.zeros_like(fitting)
-        pods[order] = taken
         left.take(each.pods.requests, pods)
         found[each.index] = pods
     return found
+
+
+def _filled(fitting: Amounts, count: int, order: NDArray[np.intp]) -> Amounts | None:
+    """As many pods on each node as fit, in this order; None if they are too few."""
+    ranked = fitting[order]
+    before = np.cumsum(ranked) - ranked
+    taken = np.clip(count - before, 0, ranked)
+    if int(taken.sum()) < count:
+        return None
+    pods = np.zeros_like(fitting)
+    pods[order] = taken
+    return pods
 
 
 def _allowed(each: _Wanted, room: Room, traits: Traits) -> Amounts:
@@ -368,7 +419,8 @@ def _ranked(
         elif name in each.pods.requests:
             rank += free / max(1, int(room.free[row].max(initial=1)))
     rank = (rank if is_tight else -rank) + by_name[nodes] * _PER_NODE
-    if nodes.size > each.count:  # each of them takes one pod at least
+    # Each of them takes one pod at least; a spread may need any of them.
+    if nodes.size > each.count and each.spreading is None:
         chosen = np.argpartition(rank, each.count)[: each.count]
         nodes, rank = nodes[chosen], rank[chosen]
     return nodes[np.argsort(rank)]
@@ -390,6 +442,7 @@ class _Search:
     requests: list[list[tuple[int, int]]]
     may_use: list[list[bool]]
     domains: list[list[list[int]]]
+    spread: list[list[FewDomains]]
     free: list[list[int]]
     slots: list[int]
     taken: list[list[int]]
@@ -399,6 +452,8 @@ class _Search:
     def run(self, at: int, node: int, left: int) -> bool:
         """True if the pod sets from `at` on have a placement, `left` pods of the first on the nodes from `node` on."""
         while left == 0:
+            if not self._is_spread(at):
+                return False
             at += 1
             if at == len(self.wanted):
                 return True
@@ -433,7 +488,12 @@ class _Search:
                     pods for pods, one in zip(self.taken[at], domains, strict=True) if one == domains[node]
                 )
                 most = min(most, 1 - sum(others))
+        for spread in self.spread[at]:
+            most = min(most, spread.left(node, self.taken[at]))
         return max(most, 0)
+
+    def _is_spread(self, at: int) -> bool:
+        return all(each.allows(self.taken[at]) for each in self.spread[at])
 
     def _take(self, at: int, node: int, pods: int) -> None:
         for row, amount in self.requests[at]:
@@ -442,14 +502,14 @@ class _Search:
         self.taken[at][node] += pods
 
     def _used_domains(self, at: int) -> tuple[int, ...]:
-        return tuple(self.taken[at]) if self.domains[at] else ()
+        return tuple(self.taken[at]) if self.domains[at] or self.spread[at] else ()
 
 
 def _search(wanted: Sequence[_Wanted], room: Room, traits: Traits) -> dict[int, Amounts] | None:
     """A placement found by search; None if there is none, or the search would be, or was, too long."""
     could = np.zeros(room.slots.shape, dtype=np.bool_)
     for each in wanted:
-        could |= _allowed(each, room, traits) > 0
+        could |= _searched(each, room, traits) > 0
     nodes = np.flatnonzero(could)
     nodes = nodes[np.argsort(traits.order[nodes])]
     if nodes.size > MOST_SEARCHED_NODES or sum(each.count for each in wanted) > MOST_SEARCHED_PODS:
@@ -460,6 +520,7 @@ def _search(wanted: Sequence[_Wanted], room: Room, traits: Traits) -> dict[int, 
         requests=[_rows(each.pods.requests, room) for each in ordered],
         may_use=[each.mask[nodes].tolist() for each in ordered],
         domains=[[traits.domains(key)[nodes].tolist() for key in each.pods.apart] for each in ordered],
+        spread=[[level.on(nodes) for level in _levels(each, room)] for each in ordered],
         free=room.free[:, nodes].T.tolist(),
         slots=room.slots[nodes].tolist(),
         taken=[[0] * nodes.size for _ in ordered],
@@ -473,6 +534,19 @@ def _search(wanted: Sequence[_Wanted], room: Room, traits: Traits) -> dict[int, 
         pods[nodes] = taken
         found[each.index] = pods
     return found
+
+
+def _searched(each: _Wanted, room: Room, traits: Traits) -> Amounts:
+    """The pods that fit on each node; where a spread might need them, also on nodes that `apart` passed over."""
+    if each.spreading is None:
+        return _allowed(each, room, traits)
+    return room.fitting(each.pods.requests, each.count, each.mask)
+
+
+def _levels(each: _Wanted, room: Room) -> list[Level]:
+    if each.spreading is None:
+        return []
+    return each.spreading.levels(room.fitting(each.pods.requests, each.count, each.mask), each.count)
 
 
 def _rows(requests: Resources, room: Room) -> list[tuple[int, int]]:

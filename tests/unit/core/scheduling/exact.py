@@ -6,8 +6,11 @@ The search is exponential, and meant for about 8 nodes and 10 pods. Its rules ar
 - `apart`: no two pods of the set are on nodes with the same value of the label. A node without the label is apart
   from every other, and from itself.
 - `together`: all pods of the set are on nodes with one value of the label. A node without the label takes none of them.
+- `spread`: no value of the label that has pods of the set has more than `most_skew` pods more than another value. The
+  values are those of all nodes that have the labels of every spread of the set and that the policies let count.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-pod-affinity-and-anti-affinity
+and https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from dispatcher.core.model.gang import PodSet
+from dispatcher.core.model.gang import PodSet, Spread
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.resources import NOTHING, Resources
 
@@ -61,6 +64,8 @@ def is_placement(nodes: Sequence[FreeNode], pod_sets: Sequence[PodSet], placemen
         if not all(_is_together(label, chosen) for label in pod_set.together):
             return False
         if not all(_is_apart(label, chosen) for label in pod_set.apart):
+            return False
+        if not _is_spread(pod_set, chosen, [each.node for each in nodes]):
             return False
         for name in names:
             if not _has_room(pod_set, free[name]):
@@ -119,6 +124,8 @@ class _Search:
         self, pod_set: PodSet, usable: Sequence[int], chosen: tuple[int, ...], state: _State
     ) -> Iterator[tuple[tuple[str, ...], _State]]:
         if len(chosen) == pod_set.count:
+            if not _is_spread(pod_set, [self._nodes[index] for index in chosen], self._nodes):
+                return
             yield tuple(self._nodes[index].name for index in chosen), state
             return
         for index in usable:
@@ -153,3 +160,23 @@ def _is_together(label: str, nodes: Sequence[Node]) -> bool:
     return len({node.labels.get(label) for node in nodes}) <= 1 and all(
         label in node.labels for node in nodes
     )
+
+
+def _is_spread(pod_set: PodSet, chosen: Sequence[Node], nodes: Sequence[Node]) -> bool:
+    return all(_holds(spread, pod_set, chosen, nodes) for spread in pod_set.spread)
+
+
+def _holds(spread: Spread, pod_set: PodSet, chosen: Sequence[Node], nodes: Sequence[Node]) -> bool:
+    labels = [each.topology for each in pod_set.spread]
+    counted = [node for node in nodes if all(label in node.labels for label in labels)]
+    if not all(node in counted for node in chosen):
+        return False
+    if not spread.ignores_requirements:
+        counted = [node for node in counted if pod_set.nodes.matches(node.name, node.labels)]
+    if spread.honors_taints:
+        counted = [node for node in counted if node.usable and pod_set.tolerates(node.taints)]
+    pods = dict.fromkeys((node.labels[spread.topology] for node in counted), 0)
+    for node in chosen:
+        pods[node.labels[spread.topology]] += 1
+    fewest = 0 if len(pods) < spread.least_domains else min(pods.values(), default=0)
+    return max(pods.values(), default=0) - fewest <= spread.most_skew

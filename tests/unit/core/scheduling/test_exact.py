@@ -9,11 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dispatcher.core.model.gang import PodSet
+from dispatcher.core.model.gang import PodSet, Spread
 from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleration
 from dispatcher.core.model.resources import Resources
 from tests.unit.core.scheduling.exact import FreeNode, can_place, find_placement, free_node, is_placement
 
+BY_ZONE = (Spread("zone"),)
 GPU = Taint("gpu", "", "NoSchedule")
 
 
@@ -73,6 +74,62 @@ def pods(count: int, cpu: int, **fields: object) -> PodSet:
             True,
             id="together-and-apart",
         ),
+        pytest.param(
+            [node("a", 9, zone="x"), node("b", 1, zone="y")], [pods(3, 1, spread=BY_ZONE)], True, id="spread"
+        ),
+        pytest.param(
+            [node("a", 9, zone="x"), node("b", 1, zone="y")], [pods(4, 1, spread=BY_ZONE)], False, id="skew"
+        ),
+        pytest.param(
+            [node("a", 9, zone="x"), node("b", 0, zone="y")],
+            [pods(2, 1, spread=BY_ZONE)],
+            False,
+            id="a-full-domain-counts",
+        ),
+        pytest.param(
+            [node("a", 9, zone="x"), node("b", 9, None, GPU, zone="y")],
+            [pods(2, 1, spread=BY_ZONE)],
+            False,
+            id="a-tainted-domain-counts",
+        ),
+        pytest.param(
+            [node("a", 9, zone="x"), node("b", 9, None, GPU, zone="y")],
+            [pods(2, 1, spread=(Spread("zone", honors_taints=True),))],
+            True,
+            id="unless-taints-are-honored",
+        ),
+        pytest.param(
+            [node("a", 9, zone="x"), node("b", 0, zone="y")],
+            [pods(2, 1, spread=BY_ZONE, nodes=NodeRequirements((("zone", "x"),)))],
+            True,
+            id="a-domain-that-is-not-selected-does-not-count",
+        ),
+        pytest.param(
+            [node("a", 9, zone="x"), node("b", 0, zone="y")],
+            [
+                pods(
+                    2,
+                    1,
+                    spread=(Spread("zone", ignores_requirements=True),),
+                    nodes=NodeRequirements((("zone", "x"),)),
+                )
+            ],
+            False,
+            id="unless-requirements-are-ignored",
+        ),
+        pytest.param([node("a", 9)], [pods(1, 1, spread=BY_ZONE)], False, id="spread-without-the-label"),
+        pytest.param(
+            [node("a", 9, zone="x"), node("b", 0, zone="y"), node("c", 9, zone="x", rack="1")],
+            [pods(2, 1, spread=(Spread("rack", 2), *BY_ZONE))],
+            True,
+            id="a-node-without-one-label-counts-for-no-domain",
+        ),
+        pytest.param(
+            [node("a", 9, zone="x")], [pods(2, 1, spread=(Spread("zone", 1, 2),))], False, id="few-domains"
+        ),
+        pytest.param(
+            [node("a", 9, zone="x")], [pods(2, 1, spread=(Spread("zone", 1, 1),))], True, id="enough-domains"
+        ),
     ],
 )
 def test_edges(nodes: list[FreeNode], pod_sets: list[PodSet], expected: bool) -> None:
@@ -105,6 +162,18 @@ _NODES = st.lists(
     max_size=3,
 ).map(lambda nodes: [_named(each, f"n{index}") for index, each in enumerate(nodes)])
 _KEYS = st.sampled_from([(), (), ("zone",), ("zone", "rack")])
+_SPREAD = st.lists(
+    st.builds(
+        Spread,
+        st.sampled_from(["zone", "rack"]),
+        st.integers(1, 2),
+        st.integers(1, 2),
+        st.booleans(),
+        st.booleans(),
+    ),
+    max_size=2,
+    unique_by=lambda each: each.topology,
+).map(tuple)
 _POD_SETS = st.lists(
     st.builds(
         PodSet,
@@ -114,6 +183,7 @@ _POD_SETS = st.lists(
         st.sampled_from([NodeRequirements(), NodeRequirements((("zone", "x"),))]),
         _KEYS,
         _KEYS,
+        spread=_SPREAD,
     ),
     max_size=2,
 )

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dispatcher.core.model.gang import Gang, PodSet
+from dispatcher.core.model.gang import Gang, PodSet, Spread
 from dispatcher.core.model.nodes import Node, NodeRequirements, Taint
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Pod, PodPhase
@@ -18,6 +18,8 @@ FOUR = tuple(Node(f"n{at}", Resources({GPU: 8})) for at in range(4))
 TAINTED = tuple(replace(node, taints=(Taint("team", "a", "NoSchedule"),)) for node in FOUR[:2])
 CORDONED = (replace(FOUR[3], usable=False),)
 DOWN = (replace(FOUR[2], usable=False, ready=False),)
+ZONED = tuple(replace(node, labels={"zone": "abbb"[at]}) for at, node in enumerate(FOUR))
+BY_ZONE = (Spread("zone"),)
 RACK = NodeRequirements((("rack", "none"),))
 
 
@@ -78,6 +80,37 @@ def gpus(count: int, each: int, **fields: object) -> PodSet:
             f"{GPU}: 16 in all of it, at most 8 on one node; the pods of each pod set have nodes, but not all 3 pods "
             "at once",
             id="not-all-at-once",
+        ),
+        pytest.param(
+            ZONED,
+            (gpus(6, 1, spread=BY_ZONE),),
+            "InsufficientResources",
+            f"{GPU}: 8 free, at most 2 on one node, and each of 6 pods requests 1: 5 of them have a node, "
+            "spread over zone with a skew of at most 1",
+            id="spread",
+        ),
+        pytest.param(
+            ZONED,
+            (gpus(6, 3, spread=BY_ZONE),),
+            "LargerThanCluster",
+            f"{GPU}: 32 in all of it, at most 8 on one node, and each of 6 pods requests 3: 5 of them have a node, "
+            "spread over zone with a skew of at most 1",
+            id="spread-for-ever",
+        ),
+        pytest.param(
+            ZONED,
+            (gpus(2, 3, spread=BY_ZONE),),
+            "InsufficientResources",
+            f"{GPU}: 8 free, at most 2 on one node, and each of 2 pods requests 3: 0 of them have a node",
+            id="requests-and-not-the-spread",
+        ),
+        pytest.param(
+            FOUR,
+            (gpus(1, 1, spread=(Spread("zone", 2, 3),)),),
+            "LargerThanCluster",
+            f"{GPU}: 32 in all of it, at most 8 on one node, and the pod requests 1, "
+            "spread over zone with a skew of at most 2 and at least 3 domains",
+            id="no-node-has-the-label-of-the-spread",
         ),
     ],
 )
