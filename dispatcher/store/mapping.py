@@ -19,7 +19,7 @@ import orjson
 from dispatcher.api.conditions import ConditionType
 from dispatcher.api.selector import parse_selector
 from dispatcher.api.submitter import submitter
-from dispatcher.core.model.gang import Assignment, Gang, PodSet
+from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
 from dispatcher.core.model.nodes import (
     LabelRequirement,
     NodeOperator,
@@ -262,6 +262,7 @@ def _pod_set_row(pod_set: PodSet) -> Row:
         "claims": pod_set.claims,
         "path": pod_set.path,
         "item": pod_set.item,
+        "spread": pod_set.spread,
     }
     return {
         "count": pod_set.count,
@@ -421,6 +422,7 @@ def _pod_set_of(value: Mapping[str, Any]) -> PodSet:
         claims=tuple(value.get("claims", ())),
         path=value.get("path", ""),
         item=value.get("item", 0),
+        spread=tuple(Spread(**each) for each in value.get("spread", ())),
     )
 
 

@@ -1,11 +1,12 @@
-"""The constraints of a pod template on nodes: node selector, node affinity, and affinity among its own pods.
+"""The constraints of a pod template on nodes: node selector and node affinity, and rules among its own pods.
 
-This module reads required terms only. A term of pod affinity or anti-affinity counts if it selects the pods of the
-template itself, by the labels of the template and the labels that known operators add. kube-scheduler alone checks
-terms about other pods, host ports, volumes and topology spread, once the pods exist.
+This module reads required terms only. A term of pod affinity or anti-affinity, or a topology spread constraint, counts
+if it selects the pods of the template itself, by the labels of the template and the labels that known operators add.
+kube-scheduler alone checks terms about other pods, host ports and volumes, once the pods exist.
 A term that the API server would refuse raises `TemplateError`.
-Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/ and `ValidateNodeSelector`,
-`validatePodAffinityTerms` in Kubernetes' pkg/apis/core/validation.
+Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/,
+https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/ and `ValidateNodeSelector`,
+`validatePodAffinityTerms`, `validateTopologySpreadConstraints` in Kubernetes' pkg/apis/core/validation.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Final
 from dispatcher.api.spec_errors import quoted
 from dispatcher.api.syntax import LONGEST_SUBDOMAIN, is_qualified_name
 from dispatcher.core.kinds.fields import Field, TemplateError
+from dispatcher.core.model.gang import Spread
 from dispatcher.core.model.nodes import ANY_NODE, LabelRequirement, NodeOperator, NodeRequirements, NodeTerm
 
 MOST_TERMS: Final = 64
@@ -26,6 +28,8 @@ MOST_TERMS: Final = 64
 This bound and the next ones limit the work of a fit: for each gang with other requirements, every node is compared with
 every term, condition and value. People write a handful; tools that exclude nodes by name write some hundred values.
 """
+MOST_SPREADS: Final = 16
+"""Topology spread constraints of a template, of either sort."""
 MOST_CONDITIONS: Final = 256
 """Conditions of all node terms of a template, and of one label selector."""
 MOST_VALUES: Final = 1024
@@ -40,6 +44,10 @@ _ON_PODS: Final = frozenset(NodeOperator) - {NodeOperator.GT, NodeOperator.LT}
 _ON_NAMES: Final = frozenset({NodeOperator.IN, NodeOperator.NOT_IN})
 _WHOLE_NUMBER: Final = re.compile("[+-]?[0-9]{1,19}")
 _INT64: Final = range(-(2**63), 2**63)
+_REQUIRED_SPREAD: Final = "DoNotSchedule"
+_PREFERRED_SPREAD: Final = "ScheduleAnyway"
+_HONOR: Final = "Honor"
+_IGNORE: Final = "Ignore"
 _OF_ONE_TEMPLATE: Final = frozenset({"pod-template-hash", "controller-revision-hash"})
 """Labels that controllers add with one value for all pods of a template."""
 
@@ -51,6 +59,7 @@ class PodConstraints:
     nodes: NodeRequirements = ANY_NODE
     apart: tuple[str, ...] = ()
     together: tuple[str, ...] = ()
+    spread: tuple[Spread, ...] = ()
 
 
 def constraints_of(
@@ -62,11 +71,12 @@ def constraints_of(
     is called only for a template with terms about pods.
     """
     spec = template.at("spec")
-    affinity = spec.child("affinity")
-    if affinity.value is None:  # as in most templates
+    affinity, spread = spec.child("affinity"), spec.child("topologySpreadConstraints")
+    if affinity.value is None and spread.value is None:  # as in most templates
         return PodConstraints(NodeRequirements(_selector(spec.child("nodeSelector"))))
     apart, together = affinity.at(f"podAntiAffinity.{_REQUIRED}"), affinity.at(f"podAffinity.{_REQUIRED}")
-    about_pods = apart.entries(MOST_TERMS) or together.entries(MOST_TERMS)
+    required = [each for each in spread.entries(MOST_SPREADS) if _is_required(each)]
+    about_pods = apart.entries(MOST_TERMS) or together.entries(MOST_TERMS) or required
     labels = {**_labels(template.at("metadata.labels")), **added_labels()} if about_pods else {}
     pods = _Pods(labels, wrapped)
     return PodConstraints(
@@ -75,6 +85,7 @@ def constraints_of(
         ),
         apart=pods.topologies(apart),
         together=pods.topologies(together),
+        spread=pods.spread(required),
     )
 
 
@@ -202,6 +213,34 @@ class _Pods:
         found = [(_topology(term), self._are_selected_by(term)) for term in written.entries(MOST_TERMS)]
         return tuple(sorted({topology for topology, is_own in found if is_own}))
 
+    def spread(self, written: Iterable[Field]) -> tuple[Spread, ...]:
+        """The spread of these pods; raises `TemplateError` for any malformed constraint, also about other pods."""
+        found = dict[str, Spread]()
+        topologies = set[str]()
+        for constraint in written:
+            spread = _spread(constraint)
+            if spread.topology in topologies:
+                raise TemplateError(constraint.at("topologyKey").path, "must differ from those before it")
+            topologies.add(spread.topology)
+            if self._are_spread_by(constraint):
+                found[spread.topology] = spread
+        return tuple(found[topology] for topology in sorted(found))
+
+    def _are_spread_by(self, constraint: Field) -> bool:
+        """True if the constraint selects these pods, and they share the value of each key in `matchLabelKeys`."""
+        selector, listed = constraint.at("labelSelector"), constraint.at("matchLabelKeys")
+        keys = [each.text() for each in listed.entries(MOST_CONDITIONS)]
+        if keys and selector.value is None:
+            raise TemplateError(listed.path, "must be absent without a labelSelector")
+        for key in keys:
+            _check_label_key(key, listed.path)
+        conditions = _label_conditions(selector)
+        if any(condition.key in keys for condition in conditions):
+            raise TemplateError(listed.path, "must have no key of the labelSelector")
+        # In Kubernetes an absent selector selects no pod, an empty one every pod.
+        by_labels = selector.value is not None and all(each.matches(self.labels) for each in conditions)
+        return by_labels and self._share(keys)
+
     def _are_selected_by(self, term: Field) -> bool:
         selector = term.at("labelSelector")
         if selector.value is None:
@@ -213,7 +252,11 @@ class _Pods:
         """True if these pods share the value of each key in `matchLabelKeys`, and `mismatchLabelKeys` is empty."""
         same = {each.text() for each in term.at("matchLabelKeys").entries(MOST_CONDITIONS)}
         differing = term.at("mismatchLabelKeys").entries(MOST_CONDITIONS)
-        return all(key in self.labels or key in _OF_ONE_TEMPLATE for key in same) and not differing
+        return self._share(same) and not differing
+
+    def _share(self, keys: Iterable[str]) -> bool:
+        """True if all these pods have the same value of each label."""
+        return all(key in self.labels or key in _OF_ONE_TEMPLATE for key in keys)
 
     def _are_in_namespace_of(self, term: Field) -> bool:
         """True if the term selects pods in the namespace of these pods, which the wrapped object may leave out."""
@@ -225,6 +268,38 @@ class _Pods:
             return is_listed or not listed
         selects_every_namespace = not _label_conditions(selector)
         return is_listed or selects_every_namespace
+
+
+def _is_required(constraint: Field) -> bool:
+    """True for a topology spread constraint that keeps pods off nodes; raises `TemplateError` if it says neither."""
+    return (
+        _choice(constraint.at("whenUnsatisfiable"), (_REQUIRED_SPREAD, _PREFERRED_SPREAD)) == _REQUIRED_SPREAD
+    )
+
+
+def _spread(constraint: Field) -> Spread:
+    policies = _HONOR, _IGNORE
+    return Spread(
+        _topology(constraint),
+        most_skew=_at_least_one(constraint.at("maxSkew"), 0),
+        least_domains=_at_least_one(constraint.at("minDomains"), 1),
+        ignores_requirements=_choice(constraint.at("nodeAffinityPolicy"), policies, _HONOR) == _IGNORE,
+        honors_taints=_choice(constraint.at("nodeTaintsPolicy"), policies, _IGNORE) == _HONOR,
+    )
+
+
+def _at_least_one(written: Field, default: int) -> int:
+    number = written.integer(default)
+    if number < 1:
+        raise TemplateError(written.path, "must be at least 1")
+    return number
+
+
+def _choice(written: Field, choices: tuple[str, ...], default: str = "") -> str:
+    text = written.text() or default
+    if text not in choices:
+        raise TemplateError(written.path, f"is none of {', '.join(choices)}: {quoted(text)}")
+    return text
 
 
 def _topology(term: Field) -> str:

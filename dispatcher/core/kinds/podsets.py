@@ -199,6 +199,7 @@ def _shape(
         apart=constraints.apart,
         together=constraints.together,
         path=template.path,
+        spread=constraints.spread,
     )
 
 

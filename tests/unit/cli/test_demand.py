@@ -245,6 +245,17 @@ async def test_table_is_for_people_and_its_notes_are_on_stderr(demand: Run, tmp_
     assert wide.out.splitlines()[1].endswith("memory: 1Gi  apart by kubernetes.io/hostname")
 
 
+async def test_spread_is_shown_in_words(demand: Run, tmp_path: Path) -> None:
+    path = tmp_path / "job"
+    constraint = {"topologyKey": "zone", "maxSkew": 1, "minDomains": 2, "whenUnsatisfiable": "DoNotSchedule"}
+    spread = [{**constraint, "labelSelector": {}}]
+    path.write_text(json.dumps(job(template=template(WORKER, topologySpreadConstraints=spread))))
+    words = "spread over zone with a skew of at most 1 and at least 2 domains"
+    wide, as_json = await demand("-f", str(path), "-o", "wide"), await demand("-f", str(path), "-o", "json")
+    assert wide.out.splitlines()[1].endswith(f"  {words}")
+    assert json.loads(as_json.out)[0]["podSets"][0]["spread"] == [words]
+
+
 async def test_several_files_are_read_in_order(demand: Run, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text(json.dumps(job(name)))

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from hypothesis import strategies as st
 
 from dispatcher.api.conditions import ConditionType
-from dispatcher.core.model.gang import Assignment, Gang, PodSet
+from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
 from dispatcher.core.model.nodes import LabelRequirement, NodeOperator, NodeRequirements, NodeTerm, Toleration
 from dispatcher.core.model.record import Attempt, Condition, NotedIssue, ObjectRef, Pending, Phase, Record
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
@@ -27,6 +27,7 @@ node_requirements = st.builds(
     st.lists(st.tuples(texts, texts), max_size=2).map(tuple),
     st.lists(st.builds(NodeTerm, conditions_on_nodes, conditions_on_nodes), max_size=2).map(tuple),
 )
+spreads = st.builds(Spread, texts, small, small, st.booleans(), st.booleans())
 pod_sets = st.builds(
     PodSet,
     small,
@@ -37,6 +38,7 @@ pod_sets = st.builds(
     words,
     words,
     texts,
+    spread=st.lists(spreads, max_size=2).map(tuple),
 )
 gangs = st.builds(Gang, resources, st.integers(0, 2**62), st.lists(pod_sets, max_size=3).map(tuple))
 conditions = st.builds(
