@@ -8,7 +8,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from dispatcher.core.model.gang import Assignment, Gang, PodSet
+from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Pod, PodPhase
@@ -25,6 +25,7 @@ NODES = st.builds(
     ),
     usable=st.sampled_from([True, True, True, False]),
     taints=st.sampled_from([(), (), (TAINT,)]),
+    labels=st.sampled_from([{"zone": "a"}, {"zone": "b"}, {}]),
     most_pods=st.sampled_from([None, None, 3]),
 )
 POD_SETS = st.builds(
@@ -32,6 +33,7 @@ POD_SETS = st.builds(
     st.integers(1, 3),
     st.builds(lambda cpu, gpu: Resources({"cpu": cpu, "gpu": gpu}), st.integers(1, 4), st.integers(0, 1)),
     st.sampled_from([(), (Toleration("gpu", "Exists"),)]),
+    spread=st.sampled_from([(), (), (Spread("zone"),), (Spread("zone", 2, 2),)]),
 )
 
 
