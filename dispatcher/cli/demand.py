@@ -114,6 +114,7 @@ def _pod_set_as_value(pod_set: PodSet) -> dict[str, Any]:
         "apart": list(pod_set.apart),
         "together": list(pod_set.together),
         "spread": list(map(str, pod_set.spread)),
+        "away": sorted({label for label, _ in pod_set.away}),
     }
     return {
         "path": pod_set.path,
@@ -147,4 +148,6 @@ def _in_words(requests: Resources) -> str:
 def _constraints(pod_set: PodSet) -> str:
     apart = f"apart by {', '.join(pod_set.apart)}" if pod_set.apart else ""
     together = f"together by {', '.join(pod_set.together)}" if pod_set.together else ""
-    return "; ".join(filter(None, (str(pod_set.nodes), apart, together, *map(str, pod_set.spread))))
+    labels = sorted({label for label, _ in pod_set.away})
+    away = f"away from other templates by {', '.join(labels)}" if labels else ""
+    return "; ".join(filter(None, (str(pod_set.nodes), apart, together, *map(str, pod_set.spread), away)))

@@ -263,6 +263,7 @@ def _pod_set_row(pod_set: PodSet) -> Row:
         "path": pod_set.path,
         "item": pod_set.item,
         "spread": pod_set.spread,
+        "away": pod_set.away,
     }
     return {
         "count": pod_set.count,
@@ -423,6 +424,7 @@ def _pod_set_of(value: Mapping[str, Any]) -> PodSet:
         path=value.get("path", ""),
         item=value.get("item", 0),
         spread=tuple(Spread(**each) for each in value.get("spread", ())),
+        away=tuple((label, distance) for label, distance in value.get("away", ())),
     )
 
 

@@ -1,8 +1,9 @@
 """The constraints of a pod template on nodes: node selector and node affinity, and rules among its own pods.
 
 This module reads required terms only. A term of pod affinity or anti-affinity, or a topology spread constraint, counts
-if it selects the pods of the template itself, by the labels of the template and the labels that known operators add.
-kube-scheduler alone checks terms about other pods, host ports and volumes, once the pods exist.
+if it selects the pods of the template itself, by the labels of the template and the labels that known operators add. A
+term of anti-affinity also counts if it selects the pods of another template of the same object. kube-scheduler alone
+checks other terms about pods, host ports and volumes, once the pods exist.
 A term that the API server would refuse raises `TemplateError`.
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/,
 https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/ and `ValidateNodeSelector`,
@@ -12,8 +13,9 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constrai
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Final
 
 from dispatcher.api.spec_errors import quoted
@@ -87,6 +89,44 @@ def constraints_of(
         together=pods.topologies(together),
         spread=pods.spread(required),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A pod template in a wrapped object, with the labels that an operator adds to its pods."""
+
+    template: Field
+    wrapped: Field
+    added_labels: Callable[[], Mapping[str, str]]
+
+    @property
+    def repelling(self) -> tuple[Field, ...]:
+        """The required terms of pod anti-affinity."""
+        return self.template.at(f"spec.affinity.podAntiAffinity.{_REQUIRED}").entries(MOST_TERMS)
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The labels of the pods; raises `TemplateError` if they are malformed."""
+        return {**_labels(self.template.at("metadata.labels")), **self.added_labels()}
+
+
+def repulsions(templates: Sequence[Template]) -> tuple[tuple[tuple[str, int], ...], ...]:
+    """For each template of one object, the topologies by which its pods are away from those of the others.
+
+    With each topology stands how many places after it the other template is. A repulsion is of both templates: in
+    Kubernetes the pods that are there keep off pods that they repel, too. Raises `TemplateError` for malformed labels.
+    """
+    found = [set[tuple[str, int]]() for _ in templates]
+    repelling = [each.repelling for each in templates]
+    if len(templates) > 1 and any(repelling):
+        pods = [_Pods(each.labels, each.wrapped) for each in templates]
+        for (at, terms), (other, others) in product(enumerate(repelling), enumerate(pods)):
+            topologies = [
+                _topology(term) for term in terms if at != other and others.are_repelled_by(term, pods[at])
+            ]
+            found[at].update((topology, other - at) for topology in topologies)
+            found[other].update((topology, at - other) for topology in topologies)
+    return tuple(tuple(sorted(each)) for each in found)
 
 
 def _selector(written: Field) -> tuple[tuple[str, str], ...]:
@@ -241,12 +281,24 @@ class _Pods:
         by_labels = selector.value is not None and all(each.matches(self.labels) for each in conditions)
         return by_labels and self._share(keys)
 
+    def are_repelled_by(self, term: Field, others: _Pods) -> bool:
+        """True if a term in the template of other pods of the same object selects these pods."""
+        same = [each.text() for each in term.at("matchLabelKeys").entries(MOST_CONDITIONS)]
+        differing = term.at("mismatchLabelKeys").entries(MOST_CONDITIONS)
+        if differing or any(key not in self.labels or key not in others.labels for key in same):
+            return False
+        return all(self.labels[key] == others.labels[key] for key in same) and self._match(term)
+
     def _are_selected_by(self, term: Field) -> bool:
+        return self._match(term) and self._share_keys(term)
+
+    def _match(self, term: Field) -> bool:
+        """True if the term selects labels and the namespace of these pods."""
         selector = term.at("labelSelector")
         if selector.value is None:
             return False  # in Kubernetes an absent selector selects no pod, an empty one every pod
         by_labels = all(condition.matches(self.labels) for condition in _label_conditions(selector))
-        return by_labels and self._share_keys(term) and self._are_in_namespace_of(term)
+        return by_labels and self._are_in_namespace_of(term)
 
     def _share_keys(self, term: Field) -> bool:
         """True if these pods share the value of each key in `matchLabelKeys`, and `mismatchLabelKeys` is empty."""

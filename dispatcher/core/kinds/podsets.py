@@ -8,10 +8,10 @@ API server: `core.kinds.fields` reads them, and `TemplateError` names the field 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
-from dispatcher.core.kinds.affinity import constraints_of
+from dispatcher.core.kinds.affinity import Template, constraints_of, repulsions
 from dispatcher.core.kinds.fields import LARGEST_COUNT, ConstraintError, Field, TemplateError, template_at
 from dispatcher.core.kinds.pod_requests import PodSpecError, pod_requests
 from dispatcher.core.model.gang import PodSet
@@ -77,6 +77,7 @@ class Pods:
     sets: tuple[PodSet, ...] = ()
     members: int = 0
     templates: tuple[Field, ...] = field(default=(), compare=False)
+    labelled: tuple[Template, ...] = field(default=(), compare=False)
 
 
 def pods_of(kind: Kind, wrapped: Mapping[str, Any]) -> Pods:
@@ -116,8 +117,17 @@ def _readable(rule: PodRule, root: Field) -> Iterator[Pods]:
 
 
 def _all(found: Sequence[Pods]) -> Pods:
+    labelled = tuple(each for pods in found for each in pods.labelled)
+    try:
+        away = repulsions(labelled)
+    except TemplateError as error:
+        raise ConstraintError(error.path, error.problem) from error
+    pod_sets = (pod_set for pods in found for pod_set in pods.sets)
     return Pods(
-        sets=tuple(pod_set for pods in found for pod_set in pods.sets),
+        sets=tuple(
+            replace(pod_set, away=each) if each else pod_set
+            for pod_set, each in zip(pod_sets, away, strict=True)
+        ),
         members=sum(pods.members for pods in found),
         templates=tuple(template for pods in found for template in pods.templates),
     )
@@ -129,7 +139,8 @@ def _pods(rule: PodRule, group: Field, root: Field) -> Pods:
     pod_set = _pod_set(rule, template, group, root)
     if not pod_set.count:
         return Pods()
-    return Pods((pod_set,), pod_set.count if rule.members else 0, (template,))
+    labelled = Template(template, root, lambda: rule.labels(group, root))
+    return Pods((pod_set,), pod_set.count if rule.members else 0, (template,), (labelled,))
 
 
 def is_template_of(kind: Kind, wrapped: Mapping[str, Any], path: str) -> bool:

@@ -44,7 +44,9 @@ class PodSet:
     nodes that must have one value for all pods of the set (required pod affinity among themselves). `path` is where
     the template is inside the wrapped object, whose index in the AppWrapper is `item`. `claims` are the paths of
     resource claims of that object whose devices nothing counts. `spread` are the bounds on the differences between
-    domains, one for each topology.
+    domains, one for each topology. `away` are labels of nodes that must have other values for the pods of this set than
+    for those of another set of the gang, which is so many places after this one, or before it (required pod
+    anti-affinity between templates); both sets name each other.
     """
 
     count: int
@@ -57,6 +59,7 @@ class PodSet:
     path: str = field(default="", compare=False)
     item: int = field(default=0, compare=False)
     spread: tuple[Spread, ...] = ()
+    away: tuple[tuple[str, int], ...] = ()
 
     @property
     def total(self) -> Resources:
@@ -66,7 +69,7 @@ class PodSet:
     @property
     def has_rules(self) -> bool:
         """True if where one of these pods is decides where others may be."""
-        return bool(self.apart or self.together or self.spread)
+        return bool(self.apart or self.together or self.spread or self.away)
 
     @property
     def constraint(self) -> Constraint:

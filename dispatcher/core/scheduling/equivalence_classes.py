@@ -199,7 +199,16 @@ class Classes:
 
 def _pods(gang: Gang) -> Pods:
     return tuple(
-        (each.count, each.requests, each.nodes, each.apart, each.together, each.claims, each.spread)
+        (
+            each.count,
+            each.requests,
+            each.nodes,
+            each.apart,
+            each.together,
+            each.claims,
+            each.spread,
+            each.away,
+        )
         for each in gang.pod_sets
     )
 

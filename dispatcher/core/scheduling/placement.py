@@ -203,13 +203,26 @@ class NodeGroups:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """A pod set to place: `mask` are the nodes that it may use; `spreading` are the rules of its spread, if any."""
+    """A pod set to place: `mask` are the nodes that it may use; `spreading` are the rules of its spread, if any.
+
+    `away` are other pod sets by index, and the domains of nodes that these pods do not share with them.
+    """
 
     index: int
     pods: PodSet
     count: int
     mask: Mask
     spreading: Spreading | None = None
+    away: tuple[tuple[int, Amounts], ...] = ()
+
+    def beside(self, placed: Mapping[int, Amounts]) -> _Wanted:
+        """The pod set without the nodes that it may not share with these pods of other sets."""
+        mask = self.mask
+        for other, domains in self.away:
+            if other in placed:
+                used = np.unique(domains[placed[other] > 0])
+                mask = mask & ~np.isin(domains, used[used >= 0])
+        return self if mask is self.mask else replace(self, mask=mask)
 
 
 Placement = list[Amounts]
@@ -230,7 +243,7 @@ class Rest:
 
     counts: Sequence[int]
     present: Sequence[Mapping[int, int]]
-    """For each pod set, pods by the row of their node; they count for the spread of the set."""
+    """For each pod set, pods by the row of their node; they count for the spread of the set, and keep others away."""
 
 
 def place(
@@ -238,10 +251,10 @@ def place(
 ) -> Placement | Unplaceable:
     """The nodes for all pods at once, or why there are none; only for the `rest` of the pods if that is given."""
     sizes = [pod_set.count for pod_set in pod_sets] if rest is None else rest.counts
-    there = [dict[int, int]() for _ in pod_sets] if rest is None else rest.present
+    there = {} if rest is None else _by_node(rest.present, traits)
     wanted = [
-        _wanted(index, pod_set, count, traits, present)
-        for index, (pod_set, count, present) in enumerate(zip(pod_sets, sizes, there, strict=True))
+        _wanted(index, pod_set, count, traits, there)
+        for index, (pod_set, count) in enumerate(zip(pod_sets, sizes, strict=True))
         if count
     ]
     alone: list[Amounts] = []
@@ -258,14 +271,24 @@ def place(
     return [found.get(index, empty) for index in range(len(pod_sets))]
 
 
-def _wanted(index: int, pods: PodSet, count: int, traits: Traits, present: Mapping[int, int]) -> _Wanted:
+def _by_node(present: Sequence[Mapping[int, int]], traits: Traits) -> dict[int, Amounts]:
+    """The pods on each node, by the index of their pod set."""
+    found = {}
+    for index, pods in enumerate(present):
+        found[index] = np.zeros(len(traits.nodes), np.int64)
+        found[index][list(pods)] = list(pods.values())
+    return found
+
+
+def _wanted(index: int, pods: PodSet, count: int, traits: Traits, present: Mapping[int, Amounts]) -> _Wanted:
     wanted = _Wanted(index, pods, count, traits.usable_by(pods))
-    if not pods.spread:
-        return wanted
-    there = np.zeros(len(traits.nodes), np.int64)
-    there[list(present)] = list(present.values())
-    spreading = Spreading.of(pods, traits, there)
-    return replace(wanted, mask=wanted.mask & spreading.usable, spreading=spreading)
+    if pods.spread:
+        spreading = Spreading.of(pods, traits, present.get(index))
+        wanted = replace(wanted, mask=wanted.mask & spreading.usable, spreading=spreading)
+    if pods.away:
+        away = tuple((index + distance, traits.domains(label)) for label, distance in pods.away)
+        wanted = replace(wanted, away=away).beside(present)
+    return wanted
 
 
 def _most_alone(each: _Wanted, fitting: Amounts, room: Room) -> int:
@@ -306,19 +329,29 @@ def _in_domains(
 
 
 def _domains_of(each: _Wanted, fitting: Amounts, traits: Traits) -> Iterator[_Wanted]:
-    """The pod set in each domain that has enough nodes for it, the tightest domain first."""
+    """The pod set in each domain that has enough nodes for it, the tightest domain first.
+
+    Pods that keep away from others may be on all nodes, which is tried first: one domain leaves others to the others.
+    """
     masks = [each.mask]
-    for key in each.pods.together:
+    for key in each.pods.together or _shared_keys(each, traits):
         domains = traits.domains(key)
         values = np.unique(domains[(domains >= 0) & (fitting > 0)])
         masks = [mask & (domains == value) for mask in masks for value in values]
     if not each.pods.together:
         yield each
-        return
+        if len(masks) == 1:
+            return
     sizes = [(int(fitting[mask].sum()), at) for at, mask in enumerate(masks)]
     for size, at in sorted(sizes):
         if size >= each.count:
             yield replace(each, mask=masks[at])
+
+
+def _shared_keys(each: _Wanted, traits: Traits) -> list[str]:
+    """The topologies with domains of several nodes by which the pods are away from others."""
+    keys = sorted({label for label, _ in each.pods.away})
+    return [key for key in keys if int(traits.domains(key).max(initial=-1)) + 1 < len(traits.rows)]
 
 
 def _by_orders(wanted: Sequence[_Wanted], room: Room, traits: Traits) -> dict[int, Amounts] | None:
@@ -361,7 +394,7 @@ def _in_order(
 ) -> dict[int, Amounts] | None:
     """One pod set after the other, on the nodes with the least that stays free, or (not tight) with the most."""
     left, found = room.copy(), dict[int, Amounts]()
-    for each in wanted:
+    for each in (each.beside(found) for each in wanted):
         fitting = _allowed(each, left, traits)
         order = _ranked(each, left, fitting, traits.order, is_tight=is_tight)
         if each.spreading is None:
@@ -443,6 +476,7 @@ class _Search:
     may_use: list[list[bool]]
     domains: list[list[list[int]]]
     spread: list[list[FewDomains]]
+    away: list[list[tuple[int, list[int]]]]
     free: list[list[int]]
     slots: list[int]
     taken: list[list[int]]
@@ -488,6 +522,11 @@ class _Search:
                     pods for pods, one in zip(self.taken[at], domains, strict=True) if one == domains[node]
                 )
                 most = min(most, 1 - sum(others))
+        for other, domains in self.away[at]:
+            if domains[node] >= 0 and any(
+                pods and one == domains[node] for pods, one in zip(self.taken[other], domains, strict=True)
+            ):
+                return 0
         for spread in self.spread[at]:
             most = min(most, spread.left(node, self.taken[at]))
         return max(most, 0)
@@ -501,7 +540,9 @@ class _Search:
         self.slots[node] -= pods
         self.taken[at][node] += pods
 
-    def _used_domains(self, at: int) -> tuple[int, ...]:
+    def _used_domains(self, at: int) -> tuple[object, ...]:
+        if any(self.away):
+            return tuple(map(tuple, self.taken))
         return tuple(self.taken[at]) if self.domains[at] or self.spread[at] else ()
 
 
@@ -515,11 +556,16 @@ def _search(wanted: Sequence[_Wanted], room: Room, traits: Traits) -> dict[int, 
     if nodes.size > MOST_SEARCHED_NODES or sum(each.count for each in wanted) > MOST_SEARCHED_PODS:
         return None
     ordered = next(_orders(wanted, room))
+    position = {each.index: at for at, each in enumerate(ordered)}
     search = _Search(
         ordered,
         requests=[_rows(each.pods.requests, room) for each in ordered],
         may_use=[each.mask[nodes].tolist() for each in ordered],
         domains=[[traits.domains(key)[nodes].tolist() for key in each.pods.apart] for each in ordered],
+        away=[
+            [(position[other], of_node[nodes].tolist()) for other, of_node in each.away if other in position]
+            for each in ordered
+        ],
         spread=[[level.on(nodes) for level in _levels(each, room)] for each in ordered],
         free=room.free[:, nodes].T.tolist(),
         slots=room.slots[nodes].tolist(),

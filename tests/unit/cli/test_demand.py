@@ -256,6 +256,29 @@ async def test_spread_is_shown_in_words(demand: Run, tmp_path: Path) -> None:
     assert json.loads(as_json.out)[0]["podSets"][0]["spread"] == [words]
 
 
+async def test_repulsion_between_templates_is_shown_in_words(demand: Run, tmp_path: Path) -> None:
+    path, repelled = tmp_path / "cluster", {"matchLabels": {"ray.io/node-type": "worker"}}
+    term = {"topologyKey": "kubernetes.io/hostname", "labelSelector": repelled}
+    repel = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    head = {"template": template(WORKER, affinity=repel)}
+    workers = [{"groupName": "gpus", "replicas": 2, "template": template(WORKER)}]
+    path.write_text(
+        json.dumps(
+            {
+                "apiVersion": "ray.io/v1",
+                "kind": "RayCluster",
+                "metadata": {"name": "x"},
+                "spec": {"headGroupSpec": head, "workerGroupSpecs": workers},
+            }
+        )
+    )
+    wide, as_json = await demand("-f", str(path), "-o", "wide"), await demand("-f", str(path), "-o", "json")
+    for row in wide.out.splitlines()[1:3]:
+        assert row.endswith("  away from other templates by kubernetes.io/hostname")
+    away = [each["away"] for each in json.loads(as_json.out)[0]["podSets"]]
+    assert away == [["kubernetes.io/hostname"], ["kubernetes.io/hostname"]]
+
+
 async def test_several_files_are_read_in_order(demand: Run, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / name).write_text(json.dumps(job(name)))

@@ -8,6 +8,7 @@ The search is exponential, and meant for about 8 nodes and 10 pods. Its rules ar
 - `together`: all pods of the set are on nodes with one value of the label. A node without the label takes none of them.
 - `spread`: no value of the label that has pods of the set has more than `most_skew` pods more than another value. The
   values are those of all nodes that have the labels of every spread of the set and that the policies let count.
+- `away`: no pod of the set is on a node with the same value of the label as a pod of the other set.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-pod-affinity-and-anti-affinity
 and https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/
@@ -71,7 +72,8 @@ def is_placement(nodes: Sequence[FreeNode], pod_sets: Sequence[PodSet], placemen
             if not _has_room(pod_set, free[name]):
                 return False
             free[name] = _taken(pod_set, free[name])
-    return True
+    chosen_of = [[by_name[name].node for name in names] for names in placement]
+    return all(_is_away(index, pod_sets, chosen_of) for index in range(len(pod_sets)))
 
 
 _Free = tuple[Resources, int | None]
@@ -84,23 +86,31 @@ class _Search:
     def __init__(self, nodes: Sequence[FreeNode], pod_sets: Sequence[PodSet]) -> None:
         self._nodes = [each.node for each in nodes]
         self._pod_sets = pod_sets
-        self._failed: set[tuple[int, _State]] = set()
+        self._by_name = {node.name: node for node in self._nodes}
+        self._matters = any(each.away for each in pod_sets)
+        self._failed: set[object] = set()
 
-    def place_sets(self, index: int, state: _State) -> Placement | None:
-        """Places the sets from `index` on."""
+    def place_sets(
+        self, index: int, state: _State, before: tuple[tuple[str, ...], ...] = ()
+    ) -> Placement | None:
+        """Places the sets from `index` on, after those `before`."""
         if index == len(self._pod_sets):
-            return []
-        if (index, state) in self._failed:
+            nodes = [[self._by_name[name] for name in names] for names in before]
+            are_away = all(_is_away(each, self._pod_sets, nodes) for each in range(index))
+            return [] if are_away else None
+        known = index, state, before if self._matters else ()
+        if known in self._failed:
             return None
-        seen: set[_State] = set()
+        seen: set[object] = set()
         for names, after in self._place_set(self._pod_sets[index], state):
-            if after in seen:
+            choice = after, names if self._matters else ()
+            if choice in seen:
                 continue
-            seen.add(after)
-            rest = self.place_sets(index + 1, after)
+            seen.add(choice)
+            rest = self.place_sets(index + 1, after, (*before, names))
             if rest is not None:
                 return [names, *rest]
-        self._failed.add((index, state))
+        self._failed.add(known)
         return None
 
     def _place_set(self, pod_set: PodSet, state: _State) -> Iterator[tuple[tuple[str, ...], _State]]:
@@ -160,6 +170,14 @@ def _is_together(label: str, nodes: Sequence[Node]) -> bool:
     return len({node.labels.get(label) for node in nodes}) <= 1 and all(
         label in node.labels for node in nodes
     )
+
+
+def _is_away(index: int, pod_sets: Sequence[PodSet], nodes: Sequence[Sequence[Node]]) -> bool:
+    for label, distance in pod_sets[index].away:
+        own = {node.labels[label] for node in nodes[index] if label in node.labels}
+        if own & {node.labels.get(label) for node in nodes[index + distance]}:
+            return False
+    return True
 
 
 def _is_spread(pod_set: PodSet, chosen: Sequence[Node], nodes: Sequence[Node]) -> bool:

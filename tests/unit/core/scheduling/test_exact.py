@@ -125,6 +125,18 @@ def pods(count: int, cpu: int, **fields: object) -> PodSet:
             id="a-node-without-one-label-counts-for-no-domain",
         ),
         pytest.param(
+            [node("a", 9, zone="x"), node("b", 9, zone="x")],
+            [pods(1, 1, away=(("zone", 1),)), pods(1, 1)],
+            False,
+            id="away",
+        ),
+        pytest.param(
+            [node("a", 9, zone="x"), node("b", 9)],
+            [pods(1, 1, away=(("zone", 2),)), pods(1, 9), pods(1, 1)],
+            True,
+            id="away-without-the-label",
+        ),
+        pytest.param(
             [node("a", 9, zone="x")], [pods(2, 1, spread=(Spread("zone", 1, 2),))], False, id="few-domains"
         ),
         pytest.param(

@@ -173,6 +173,48 @@ def test_pods_that_repel_or_attract_each_other(asked: PodSet, is_placed: bool) -
     assert isinstance(fit(gang(asked), ledger_of(*ZONES).snapshot()), Assignment) is is_placed
 
 
+def away(label: str, distance: int, count: int, cpu: int = 1) -> PodSet:
+    return pods(count, cpu=cpu, away=((label, distance),))
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_placed"),
+    [
+        pytest.param(gang(away("host", 1, 1), away("host", -1, 8)), True, id="not-on-one-node"),
+        pytest.param(gang(away("host", 1, 1), away("host", -1, 9)), False, id="two-nodes-are-left"),
+        pytest.param(gang(away("zone", 1, 8), away("zone", -1, 4)), True, id="not-in-one-zone"),
+        pytest.param(
+            gang(away("zone", 1, 4), away("zone", -1, 8)), True, id="the-smaller-zone-for-the-smaller"
+        ),
+        pytest.param(gang(away("zone", 1, 5), away("zone", -1, 5)), False, id="one-zone-has-room-for-four"),
+        pytest.param(
+            gang(away("zone", 2, 2), pods(8, cpu=1), away("zone", -2, 2)), True, id="others-are-free"
+        ),
+        pytest.param(
+            gang(away("rack", 1, 6), away("rack", -1, 6)), True, id="without-the-label-nothing-is-shared"
+        ),
+    ],
+)
+def test_pod_sets_that_repel_each_other(asked: Gang, is_placed: bool) -> None:
+    found = fit(asked, ledger_of(*ZONES).snapshot())
+    assert isinstance(found, Assignment) is is_placed
+    if isinstance(found, Assignment):
+        values = {each.name: each.labels for each in ZONES}
+        for index, pod_set in enumerate(asked.pod_sets):
+            for label, distance in pod_set.away:
+                others = found.places[index + distance]
+                used = {values[name].get(label, name) for name, _ in found.places[index]}
+                assert used.isdisjoint(values[name].get(label) for name, _ in others)
+
+
+def test_unbound_pods_hold_places_away_from_the_bound_ones_of_another_set() -> None:
+    ledger, asked = ledger_of(*ZONES[:2]), gang(away("host", 1, 1, cpu=2), away("host", -1, 1))
+    ledger.reserve("a", asked)
+    ledger.set_pod(Pod("a-1", Resources({"cpu": 2}), "n0", PodPhase.RUNNING, owner="a"))
+    assert fit(gang(pods(1, cpu=2)), ledger.snapshot()) == Assignment(((("n0", 1),),))
+    assert isinstance(fit(gang(pods(1, cpu=4)), ledger.snapshot()), Shortfall)
+
+
 @pytest.mark.parametrize(
     ("nodes", "asked", "shortfall"),
     [

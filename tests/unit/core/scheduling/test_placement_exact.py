@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
 from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleration
@@ -56,6 +57,17 @@ def random_pod_set(chance: random.Random) -> PodSet:
     )
 
 
+def with_repulsions(chance: random.Random, pod_sets: list[PodSet]) -> tuple[PodSet, ...]:
+    """The pod sets, of which neighbours may keep away from each other."""
+    for at in range(len(pod_sets) - 1):
+        label = chance.choice(["", "", "", "host", "zone", "rack"])
+        if label:
+            first, second = pod_sets[at], pod_sets[at + 1]
+            pod_sets[at] = replace(first, away=(*first.away, (label, 1)))
+            pod_sets[at + 1] = replace(second, away=(*second.away, (label, -1)))
+    return tuple(pod_sets)
+
+
 def limited(node: Node) -> FreeNode:
     return FreeNode(node, node.allocatable, node.most_pods)
 
@@ -65,7 +77,7 @@ def test_placements_hold_and_at_most_one_in_a_hundred_is_missed() -> None:
     possible = missed = 0
     for _ in range(INSTANCES):
         nodes = [random_node(chance, at) for at in range(chance.randint(2, 6))]
-        pod_sets = tuple(random_pod_set(chance) for _ in range(chance.randint(1, 3)))
+        pod_sets = with_repulsions(chance, [random_pod_set(chance) for _ in range(chance.randint(1, 3))])
         ledger = CapacityLedger(FitMode.NODE)
         for node in nodes:
             ledger.set_node(node)

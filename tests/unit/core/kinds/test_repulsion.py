@@ -1,0 +1,100 @@
+"""Which pod sets of one object are away from each other, by required anti-affinity between their templates."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from dispatcher.core.kinds.fields import ConstraintError
+from dispatcher.core.kinds.podsets import pods_of, readable_pods_of
+from dispatcher.core.kinds.registry import KINDS
+from dispatcher.core.model.nodes import HOSTNAME
+
+REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"
+ZONE = "topology.kubernetes.io/zone"
+WORKERS = {"labelSelector": {"matchLabels": {"ray.io/node-type": "worker"}}}
+
+
+def template(*repelling: Mapping[str, object], labels: object = None) -> dict[str, Any]:
+    terms = [{"topologyKey": HOSTNAME, **each} for each in repelling]
+    affinity = {"affinity": {"podAntiAffinity": {REQUIRED: terms}}} if terms else {}
+    return {"metadata": {"labels": labels}, "spec": {"containers": [{}], **affinity}}
+
+
+def cluster(
+    head: Mapping[str, Any], *workers: Mapping[str, Any], replicas: tuple[int, ...] = ()
+) -> dict[str, Any]:
+    numbers = replicas or (2,) * len(workers)
+    groups = [
+        {"groupName": f"g{at}", "replicas": number, "template": each}
+        for at, (each, number) in enumerate(zip(workers, numbers, strict=True))
+    ]
+    return {
+        "kind": "RayCluster",
+        "metadata": {"name": "x", "namespace": "mine"},
+        "spec": {"headGroupSpec": {"template": head}, "workerGroupSpecs": groups},
+    }
+
+
+def away(wrapped: Mapping[str, Any]) -> list[tuple[tuple[str, int], ...]]:
+    found = pods_of(KINDS["ray.io", "RayCluster"], wrapped)
+    assert readable_pods_of(KINDS["ray.io", "RayCluster"], wrapped) == found
+    return [each.away for each in found.sets]
+
+
+HEAD_AND_WORKERS = [((HOSTNAME, 1),), ((HOSTNAME, -1),)]
+NONE = [(), ()]
+
+
+@pytest.mark.parametrize(
+    ("term", "expected"),
+    [
+        pytest.param(WORKERS, HEAD_AND_WORKERS, id="label-of-an-operator"),
+        pytest.param({"labelSelector": {"matchLabels": {"app": "w"}}}, HEAD_AND_WORKERS, id="own-label"),
+        pytest.param({"labelSelector": {}}, HEAD_AND_WORKERS, id="all-pods"),
+        pytest.param({}, NONE, id="no-pods"),
+        pytest.param({"labelSelector": {"matchLabels": {"app": "h"}}}, NONE, id="only-itself"),
+        pytest.param({**WORKERS, "namespaces": ["mine"]}, HEAD_AND_WORKERS, id="own-namespace"),
+        pytest.param({**WORKERS, "namespaces": ["other"]}, NONE, id="other-namespace"),
+        pytest.param({**WORKERS, "matchLabelKeys": ["team"]}, HEAD_AND_WORKERS, id="value-of-both"),
+        pytest.param({**WORKERS, "matchLabelKeys": ["app"]}, NONE, id="values-differ"),
+        pytest.param({**WORKERS, "matchLabelKeys": ["pod-template-hash"]}, NONE, id="templates-differ"),
+        pytest.param({**WORKERS, "mismatchLabelKeys": ["app"]}, NONE, id="pods-of-other-values-are-not-read"),
+    ],
+)
+def test_head_is_away_from_workers_that_its_term_selects(
+    term: Mapping[str, object], expected: list[tuple[tuple[str, int], ...]]
+) -> None:
+    head = template(term, labels={"app": "h", "team": "a"})
+    assert away(cluster(head, template(labels={"app": "w", "team": "a"}))) == expected
+
+
+def test_each_template_names_the_others_by_their_distance() -> None:
+    third = {"labelSelector": {"matchLabels": {"ray.io/group": "g1"}}, "topologyKey": ZONE}
+    wrapped = cluster(template(WORKERS), template(third), template(WORKERS))
+    assert away(wrapped) == [
+        ((HOSTNAME, 1), (HOSTNAME, 2)),
+        ((HOSTNAME, -1), (HOSTNAME, 1), (ZONE, 1)),
+        ((HOSTNAME, -2), (HOSTNAME, -1), (ZONE, -1)),
+    ]
+
+
+def test_template_without_pods_has_no_place_among_the_others() -> None:
+    wrapped = cluster(template(WORKERS), template(), template(), replicas=(0, 1))
+    assert away(wrapped) == HEAD_AND_WORKERS
+
+
+def test_term_about_other_templates_is_not_about_its_own_pods() -> None:
+    found = pods_of(KINDS["ray.io", "RayCluster"], cluster(template(WORKERS), template())).sets
+    assert [each.apart for each in found] == [(), ()]
+
+
+def test_malformed_labels_of_a_template_matter_to_terms_of_the_others() -> None:
+    wrapped = cluster(template(WORKERS), template(labels="none"))
+    path = r"spec.workerGroupSpecs\[0\].template.metadata.labels: must be an object"
+    for read in (pods_of, readable_pods_of):
+        with pytest.raises(ConstraintError, match=path):
+            read(KINDS["ray.io", "RayCluster"], wrapped)
+    assert away(cluster(template(), template(labels="none"))) == NONE
