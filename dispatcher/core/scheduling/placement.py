@@ -333,19 +333,27 @@ def _domains_of(each: _Wanted, fitting: Amounts, traits: Traits) -> Iterator[_Wa
 
     Pods that keep away from others may be on all nodes, which is tried first: one domain leaves others to the others.
     """
-    masks = [each.mask]
-    for key in each.pods.together or _shared_keys(each, traits):
-        domains = traits.domains(key)
-        values = np.unique(domains[(domains >= 0) & (fitting > 0)])
-        masks = [mask & (domains == value) for mask in masks for value in values]
-    if not each.pods.together:
+    if each.pods.together:
+        found = [each]
+        for key in each.pods.together:
+            found = [one for before in found for one in _in_each_domain(before, key, fitting, traits)]
+    else:
         yield each
-        if len(masks) == 1:
-            return
-    sizes = [(int(fitting[mask].sum()), at) for at, mask in enumerate(masks)]
-    for size, at in sorted(sizes):
-        if size >= each.count:
-            yield replace(each, mask=masks[at])
+        found = [
+            one for key in _shared_keys(each, traits) for one in _in_each_domain(each, key, fitting, traits)
+        ]
+    sizes = [(int(fitting[one.mask].sum()), at) for at, one in enumerate(found)]
+    for _, at in sorted(sizes):
+        yield found[at]
+
+
+def _in_each_domain(each: _Wanted, key: str, fitting: Amounts, traits: Traits) -> Iterator[_Wanted]:
+    """The pod set in each domain of its nodes that has enough of them."""
+    domains = traits.domains(key)
+    for value in np.unique(domains[each.mask & (domains >= 0) & (fitting > 0)]):
+        mask = each.mask & (domains == value)
+        if int(fitting[mask].sum()) >= each.count:
+            yield replace(each, mask=mask)
 
 
 def _shared_keys(each: _Wanted, traits: Traits) -> list[str]:

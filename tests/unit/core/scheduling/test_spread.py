@@ -214,6 +214,15 @@ def test_large_clusters(spread: tuple[Spread, ...], count: int, is_placed: bool)
             assert max(totals.values()) - min(totals.values()) <= each.most_skew
 
 
+def test_pods_that_are_together_by_many_labels_have_one_value_of_each() -> None:
+    labels = ("host", "pool", "rack", "zone")
+    found = fit(gang(pods(4, together=labels), pods(5, together=labels[1:])), ledger_of(*LARGE).snapshot())
+    assert isinstance(found, Assignment)
+    by_name = {each.name: each for each in LARGE}
+    for places, keys in zip(found.places, (labels, labels[1:]), strict=True):
+        assert len({tuple(by_name[name].labels[key] for key in keys) for name, _ in places}) == 1
+
+
 # --- pods that have a node already ------------------------------------------------------------------------------
 
 
