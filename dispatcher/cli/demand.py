@@ -5,6 +5,7 @@ The command contacts neither a cluster nor the database. It reads all files befo
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -115,6 +116,7 @@ def _pod_set_as_value(pod_set: PodSet) -> dict[str, Any]:
         "together": list(pod_set.together),
         "spread": list(map(str, pod_set.spread)),
         "away": sorted({label for label, _ in pod_set.away}),
+        "near": sorted({label for label, _ in pod_set.near}),
     }
     return {
         "path": pod_set.path,
@@ -146,8 +148,13 @@ def _in_words(requests: Resources) -> str:
 
 
 def _constraints(pod_set: PodSet) -> str:
-    apart = f"apart by {', '.join(pod_set.apart)}" if pod_set.apart else ""
-    together = f"together by {', '.join(pod_set.together)}" if pod_set.together else ""
-    labels = sorted({label for label, _ in pod_set.away})
-    away = f"away from other templates by {', '.join(labels)}" if labels else ""
-    return "; ".join(filter(None, (str(pod_set.nodes), apart, together, *map(str, pod_set.spread), away)))
+    apart, together = _by("apart", pod_set.apart), _by("together", pod_set.together)
+    away = _by("away from other templates", (label for label, _ in pod_set.away))
+    near = _by("near other templates", (label for label, _ in pod_set.near))
+    spread = map(str, pod_set.spread)
+    return "; ".join(filter(None, (str(pod_set.nodes), apart, together, *spread, away, near)))
+
+
+def _by(what: str, labels: Iterable[str]) -> str:
+    named = sorted(set(labels))
+    return f"{what} by {', '.join(named)}" if named else ""

@@ -264,6 +264,7 @@ def _pod_set_row(pod_set: PodSet) -> Row:
         "item": pod_set.item,
         "spread": pod_set.spread,
         "away": pod_set.away,
+        "near": pod_set.near,
     }
     return {
         "count": pod_set.count,
@@ -425,6 +426,7 @@ def _pod_set_of(value: Mapping[str, Any]) -> PodSet:
         item=value.get("item", 0),
         spread=tuple(Spread(**each) for each in value.get("spread", ())),
         away=tuple((label, distance) for label, distance in value.get("away", ())),
+        near=tuple((label, tuple(distances)) for label, distances in value.get("near", ())),
     )
 
 

@@ -2,8 +2,8 @@
 
 This module reads required terms only. A term of pod affinity or anti-affinity, or a topology spread constraint, counts
 if it selects the pods of the template itself, by the labels of the template and the labels that known operators add. A
-term of anti-affinity also counts if it selects the pods of another template of the same object. kube-scheduler alone
-checks other terms about pods, host ports and volumes, once the pods exist.
+term of affinity or anti-affinity also counts if it selects the pods of other templates of the same object.
+kube-scheduler alone checks other terms about pods, host ports and volumes, once the pods exist.
 A term that the API server would refuse raises `TemplateError`.
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/,
 https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/ and `ValidateNodeSelector`,
@@ -13,9 +13,8 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constrai
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import Final
 
 from dispatcher.api.spec_errors import quoted
@@ -105,28 +104,80 @@ class Template:
         return self.template.at(f"spec.affinity.podAntiAffinity.{_REQUIRED}").entries(MOST_TERMS)
 
     @property
+    def attracting(self) -> tuple[Field, ...]:
+        """The required terms of pod affinity."""
+        return self.template.at(f"spec.affinity.podAffinity.{_REQUIRED}").entries(MOST_TERMS)
+
+    @property
     def labels(self) -> Mapping[str, str]:
         """The labels of the pods; raises `TemplateError` if they are malformed."""
         return {**_labels(self.template.at("metadata.labels")), **self.added_labels()}
 
 
-def repulsions(templates: Sequence[Template]) -> tuple[tuple[tuple[str, int], ...], ...]:
-    """For each template of one object, the topologies by which its pods are away from those of the others.
+@dataclass(frozen=True, slots=True)
+class TemplateRules:
+    """The fields `away` and `near` of a `PodSet`."""
 
-    With each topology stands how many places after it the other template is. A repulsion is of both templates: in
-    Kubernetes the pods that are there keep off pods that they repel, too. Raises `TemplateError` for malformed labels.
+    away: tuple[tuple[str, int], ...] = ()
+    near: tuple[tuple[str, tuple[int, ...]], ...] = ()
+
+
+def rules_between(templates: Sequence[Template]) -> tuple[TemplateRules, ...]:
+    """For each template of one object, the rules between its pods and those of the others.
+
+    Raises `TemplateError` for malformed labels.
     """
-    found = [set[tuple[str, int]]() for _ in templates]
-    repelling = [each.repelling for each in templates]
-    if len(templates) > 1 and any(repelling):
-        pods = [_Pods(each.labels, each.wrapped) for each in templates]
-        for (at, terms), (other, others) in product(enumerate(repelling), enumerate(pods)):
-            topologies = [
-                _topology(term) for term in terms if at != other and others.are_repelled_by(term, pods[at])
+    repelling, attracting = [each.repelling for each in templates], [each.attracting for each in templates]
+    if len(templates) < 2 or not (any(repelling) or any(attracting)):  # as in most objects
+        return (TemplateRules(),) * len(templates)
+    pods = [_Pods(each.labels, each.wrapped) for each in templates]
+    attractions = [
+        [(_topology(term), _selected(pods, at, term)) for term in terms]
+        for at, terms in enumerate(attracting)
+    ]
+    return tuple(map(TemplateRules, _repulsions(pods, repelling), _attractions(attractions)))
+
+
+def _selected(pods: Sequence[_Pods], at: int, term: Field) -> frozenset[int]:
+    """The other templates whose pods are selected by a term of template `at`."""
+    return frozenset(
+        other for other, each in enumerate(pods) if other != at and each.are_selected_by_other(term, pods[at])
+    )
+
+
+def _repulsions(
+    pods: Sequence[_Pods], repelling: Sequence[Sequence[Field]]
+) -> Iterator[tuple[tuple[str, int], ...]]:
+    """A repulsion is of both templates: in Kubernetes the pods that are there keep off pods that they repel, too."""
+    found = [set[tuple[str, int]]() for _ in pods]
+    for at, terms in enumerate(repelling):
+        for term in terms:
+            for other in _selected(pods, at, term):
+                found[at].add((_topology(term), other - at))
+                found[other].add((_topology(term), at - other))
+    yield from (tuple(sorted(each)) for each in found)
+
+
+def _attractions(
+    attractions: Sequence[Sequence[tuple[str, frozenset[int]]]],
+) -> Iterator[tuple[tuple[str, tuple[int, ...]], ...]]:
+    """Pods need one of the others that they select, but each of those that select them in turn.
+
+    Which of two such pods comes first is not known, and the later one goes to the first one's domain.
+    """
+    for at, terms in enumerate(attractions):
+        found = set[tuple[str, tuple[int, ...]]]()
+        for topology, selected in terms:
+            mutual = [
+                other
+                for other in selected
+                if any(at in back for key, back in attractions[other] if key == topology)
             ]
-            found[at].update((topology, other - at) for topology in topologies)
-            found[other].update((topology, at - other) for topology in topologies)
-    return tuple(tuple(sorted(each)) for each in found)
+            if mutual:
+                found.update((topology, (other - at,)) for other in mutual)
+            elif selected:
+                found.add((topology, tuple(sorted(other - at for other in selected))))
+        yield tuple(sorted(found))
 
 
 def _selector(written: Field) -> tuple[tuple[str, str], ...]:
@@ -281,7 +332,7 @@ class _Pods:
         by_labels = selector.value is not None and all(each.matches(self.labels) for each in conditions)
         return by_labels and self._share(keys)
 
-    def are_repelled_by(self, term: Field, others: _Pods) -> bool:
+    def are_selected_by_other(self, term: Field, others: _Pods) -> bool:
         """True if a term in the template of other pods of the same object selects these pods."""
         same = [each.text() for each in term.at("matchLabelKeys").entries(MOST_CONDITIONS)]
         differing = term.at("mismatchLabelKeys").entries(MOST_CONDITIONS)

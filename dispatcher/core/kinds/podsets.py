@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
-from dispatcher.core.kinds.affinity import Template, constraints_of, repulsions
+from dispatcher.core.kinds.affinity import Template, constraints_of, rules_between
 from dispatcher.core.kinds.fields import LARGEST_COUNT, ConstraintError, Field, TemplateError, template_at
 from dispatcher.core.kinds.pod_requests import PodSpecError, pod_requests
 from dispatcher.core.model.gang import PodSet
@@ -119,14 +119,14 @@ def _readable(rule: PodRule, root: Field) -> Iterator[Pods]:
 def _all(found: Sequence[Pods]) -> Pods:
     labelled = tuple(each for pods in found for each in pods.labelled)
     try:
-        away = repulsions(labelled)
+        rules = rules_between(labelled)
     except TemplateError as error:
         raise ConstraintError(error.path, error.problem) from error
     pod_sets = (pod_set for pods in found for pod_set in pods.sets)
     return Pods(
         sets=tuple(
-            replace(pod_set, away=each) if each else pod_set
-            for pod_set, each in zip(pod_sets, away, strict=True)
+            replace(pod_set, away=each.away, near=each.near) if each.away or each.near else pod_set
+            for pod_set, each in zip(pod_sets, rules, strict=True)
         ),
         members=sum(pods.members for pods in found),
         templates=tuple(template for pods in found for template in pods.templates),

@@ -46,7 +46,8 @@ class PodSet:
     resource claims of that object whose devices nothing counts. `spread` are the bounds on the differences between
     domains, one for each topology. `away` are labels of nodes that must have other values for the pods of this set than
     for those of another set of the gang, which is so many places after this one, or before it (required pod
-    anti-affinity between templates); both sets name each other.
+    anti-affinity between templates); both sets name each other. `near` are labels of nodes whose value for each pod of
+    this set must be that for a pod of one of the other sets, named in the same way (required pod affinity to them).
     """
 
     count: int
@@ -60,6 +61,7 @@ class PodSet:
     item: int = field(default=0, compare=False)
     spread: tuple[Spread, ...] = ()
     away: tuple[tuple[str, int], ...] = ()
+    near: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     @property
     def total(self) -> Resources:
@@ -69,7 +71,7 @@ class PodSet:
     @property
     def has_rules(self) -> bool:
         """True if where one of these pods is decides where others may be."""
-        return bool(self.apart or self.together or self.spread or self.away)
+        return bool(self.apart or self.together or self.spread or self.away or self.near)
 
     @property
     def constraint(self) -> Constraint:

@@ -208,6 +208,7 @@ def _pods(gang: Gang) -> Pods:
             each.claims,
             each.spread,
             each.away,
+            each.near,
         )
         for each in gang.pod_sets
     )

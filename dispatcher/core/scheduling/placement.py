@@ -15,9 +15,11 @@ at most `MOST_ORDERS` times two, then at most `MOST_STEPS` steps of the search.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import islice, permutations, product
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import reduce
+from itertools import islice, permutations
+from operator import and_
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -37,6 +39,8 @@ MOST_ORDERS: Final = 6
 """Orders of the pod sets that are tried."""
 MOST_DOMAINS: Final = 64
 """Combinations of domains that are tried for pod sets whose pods must be together."""
+MOST_COMBINATIONS: Final = 4096
+"""Combinations of domains that are looked at; those that contradict themselves are not tried."""
 MOST_STEPS: Final = 2000
 """Steps of the search for a placement that no order finds; some ten milliseconds."""
 MOST_SEARCHED_NODES: Final = 24
@@ -205,7 +209,9 @@ class NodeGroups:
 class _Wanted:
     """A pod set to place: `mask` are the nodes that it may use; `spreading` are the rules of its spread, if any.
 
-    `away` are other pod sets by index, and the domains of nodes that these pods do not share with them.
+    `away` are other pod sets by index, and the domains of nodes that these pods do not share with them. `near` are pod
+    sets with which they share domains, and `led` pod sets that share domains with these only, so that these follow if
+    those are placed first. `chosen` are the domains, by label, to which the mask was narrowed.
     """
 
     index: int
@@ -214,15 +220,61 @@ class _Wanted:
     mask: Mask
     spreading: Spreading | None = None
     away: tuple[tuple[int, Amounts], ...] = ()
+    near: tuple[_Near, ...] = ()
+    led: tuple[tuple[int, str, Amounts], ...] = ()
+    chosen: Mapping[str, int] = field(default_factory=dict)
 
     def beside(self, placed: Mapping[int, Amounts]) -> _Wanted:
-        """The pod set without the nodes that it may not share with these pods of other sets."""
+        """The pod set on the nodes that these pods of other sets leave it."""
         mask = self.mask
         for other, domains in self.away:
             if other in placed:
-                used = np.unique(domains[placed[other] > 0])
-                mask = mask & ~np.isin(domains, used[used >= 0])
+                mask = mask & ~_sharing(domains, placed[other] > 0)
+        for rule in self.near:
+            if rule.is_begun(placed):
+                mask = mask & rule.allowed(placed)
+        for other, _, domains in self.led:
+            if other in placed:
+                mask = mask & _sharing(domains, placed[other] > 0)
         return self if mask is self.mask else replace(self, mask=mask)
+
+    @property
+    def is_tentative(self) -> bool:
+        """True if the pods may be in several of the domains of which one was chosen."""
+        return any(label not in self.pods.together for label in self.chosen)
+
+    def is_near(self, placed: Mapping[int, Amounts]) -> bool:
+        """True if all pods of the set share domains with the others that they need."""
+        nodes = placed[self.index] > 0
+        return all(bool(rule.allowed(placed)[nodes].all()) for rule in self.near)
+
+
+@dataclass(frozen=True, slots=True)
+class _Near:
+    """The pod sets of which one must have a pod in the same domain; `served` are nodes with one that is there."""
+
+    label: str
+    others: tuple[int, ...]
+    domains: Amounts
+    served: Mask
+
+    def is_begun(self, placed: Mapping[int, Amounts]) -> bool:
+        """True if some of their pods have nodes."""
+        return any(other in placed for other in self.others) or bool(self.served.any())
+
+    def allowed(self, placed: Mapping[int, Amounts]) -> Mask:
+        """The nodes that share a domain with some of their pods."""
+        nodes = np.zeros_like(self.served)
+        for other in self.others:
+            if other in placed:
+                nodes |= placed[other] > 0
+        return self.served | _sharing(self.domains, nodes)
+
+
+def _sharing(domains: Amounts, nodes: Mask) -> Mask:
+    """The nodes that share a domain with one of `nodes`."""
+    used = np.unique(domains[nodes])
+    return np.isin(domains, used[used >= 0])
 
 
 Placement = list[Amounts]
@@ -257,6 +309,8 @@ def place(
         for index, (pod_set, count) in enumerate(zip(pod_sets, sizes, strict=True))
         if count
     ]
+    if any(each.near for each in wanted):
+        wanted = _with_led(wanted)
     alone: list[Amounts] = []
     for each in wanted:
         fitting = _allowed(each, room, traits)
@@ -288,7 +342,32 @@ def _wanted(index: int, pods: PodSet, count: int, traits: Traits, present: Mappi
     if pods.away:
         away = tuple((index + distance, traits.domains(label)) for label, distance in pods.away)
         wanted = replace(wanted, away=away).beside(present)
+    if pods.near:
+        near = tuple(_near(index, label, distances, traits, present) for label, distances in pods.near)
+        labelled = reduce(and_, (rule.domains >= 0 for rule in near))
+        wanted = replace(wanted, near=near, mask=wanted.mask & labelled)
     return wanted
+
+
+def _near(
+    index: int, label: str, distances: Sequence[int], traits: Traits, present: Mapping[int, Amounts]
+) -> _Near:
+    others, domains = tuple(index + distance for distance in distances), traits.domains(label)
+    nodes = np.zeros(len(traits.nodes), np.bool_)
+    for other in others:
+        if other in present:
+            nodes |= present[other] > 0
+    return _Near(label, others, domains, _sharing(domains, nodes))
+
+
+def _with_led(wanted: Sequence[_Wanted]) -> list[_Wanted]:
+    """The pod sets, each with those that it alone must be near to."""
+    led: dict[int, list[tuple[int, str, Amounts]]] = {}
+    for each in wanted:
+        for rule in each.near:
+            if len(rule.others) == 1 and not rule.served.any():
+                led.setdefault(rule.others[0], []).append((each.index, rule.label, rule.domains))
+    return [replace(each, led=tuple(led[each.index])) if each.index in led else each for each in wanted]
 
 
 def _most_alone(each: _Wanted, fitting: Amounts, room: Room) -> int:
@@ -306,7 +385,7 @@ def _placed(
 ) -> dict[int, Amounts] | None:
     for narrowed in islice(_in_domains(wanted, alone, traits), MOST_DOMAINS):
         found = _by_orders(narrowed, room, traits)
-        if found is None and not _is_exact(narrowed):
+        if found is None and not _is_exact(narrowed) and not any(each.is_tentative for each in narrowed):
             found = _search(narrowed, room, traits)
         if found is not None:
             return found
@@ -325,7 +404,36 @@ def _in_domains(
 ) -> Iterator[Sequence[_Wanted]]:
     """The pod sets with their nodes narrowed to one domain, for each combination of domains that might do."""
     choices = [list(_domains_of(each, fitting, traits)) for each, fitting in zip(wanted, alone, strict=True)]
-    yield from product(*choices)
+    yield from filter(None, islice(_combined(choices, ()), MOST_COMBINATIONS))
+
+
+def _combined(
+    choices: Sequence[Sequence[_Wanted]], chosen: tuple[_Wanted, ...]
+) -> Iterator[tuple[_Wanted, ...]]:
+    """The combinations that begin with those chosen; an empty one in the place of those that contradict themselves."""
+    if len(chosen) == len(choices):
+        yield chosen
+        return
+    for each in choices[len(chosen)]:
+        combined = *chosen, each
+        if _may_agree(combined):
+            yield from _combined(choices, combined)
+        else:
+            yield ()
+
+
+def _may_agree(narrowed: Sequence[_Wanted]) -> bool:
+    """False if pod sets that must be near each other, and no others, were narrowed to different domains."""
+    chosen = {each.index: each.chosen for each in narrowed}
+    for each in narrowed:
+        for label, distances in each.pods.near:
+            own, others = (
+                each.chosen.get(label),
+                [chosen.get(each.index + one, {}).get(label) for one in distances],
+            )
+            if own is not None and None not in others and own not in others:
+                return False
+    return True
 
 
 def _domains_of(each: _Wanted, fitting: Amounts, traits: Traits) -> Iterator[_Wanted]:
@@ -353,13 +461,13 @@ def _in_each_domain(each: _Wanted, key: str, fitting: Amounts, traits: Traits) -
     for value in np.unique(domains[each.mask & (domains >= 0) & (fitting > 0)]):
         mask = each.mask & (domains == value)
         if int(fitting[mask].sum()) >= each.count:
-            yield replace(each, mask=mask)
+            yield replace(each, mask=mask, chosen={**each.chosen, key: int(value)})
 
 
 def _shared_keys(each: _Wanted, traits: Traits) -> list[str]:
-    """The topologies with domains of several nodes by which the pods are away from others."""
-    keys = sorted({label for label, _ in each.pods.away})
-    return [key for key in keys if int(traits.domains(key).max(initial=-1)) + 1 < len(traits.rows)]
+    """The topologies with domains of several nodes by which the pods are away from others, or near to others."""
+    keys = {label for label, _ in (*each.pods.away, *each.pods.near)} | {label for _, label, _ in each.led}
+    return [key for key in sorted(keys) if int(traits.domains(key).max(initial=-1)) + 1 < len(traits.rows)]
 
 
 def _by_orders(wanted: Sequence[_Wanted], room: Room, traits: Traits) -> dict[int, Amounts] | None:
@@ -398,7 +506,7 @@ def _size(requests: Resources, room: Room) -> tuple[float, float]:
 
 
 def _in_order(
-    wanted: Iterable[_Wanted], room: Room, traits: Traits, *, is_tight: bool
+    wanted: Sequence[_Wanted], room: Room, traits: Traits, *, is_tight: bool
 ) -> dict[int, Amounts] | None:
     """One pod set after the other, on the nodes with the least that stays free, or (not tight) with the most."""
     left, found = room.copy(), dict[int, Amounts]()
@@ -413,7 +521,7 @@ def _in_order(
             return None
         left.take(each.pods.requests, pods)
         found[each.index] = pods
-    return found
+    return found if all(each.is_near(found) for each in wanted) else None
 
 
 def _filled(fitting: Amounts, count: int, order: NDArray[np.intp]) -> Amounts | None:
@@ -485,6 +593,7 @@ class _Search:
     domains: list[list[list[int]]]
     spread: list[list[FewDomains]]
     away: list[list[tuple[int, list[int]]]]
+    near: list[list[tuple[list[int], list[int], list[bool]]]]
     free: list[list[int]]
     slots: list[int]
     taken: list[list[int]]
@@ -498,7 +607,7 @@ class _Search:
                 return False
             at += 1
             if at == len(self.wanted):
-                return True
+                return all(map(self._is_near, range(at)))
             node, left = 0, self.wanted[at].count
         if node == len(self.slots):
             return False
@@ -535,9 +644,27 @@ class _Search:
                 pods and one == domains[node] for pods, one in zip(self.taken[other], domains, strict=True)
             ):
                 return 0
+        for rule in self.near[at]:
+            if all(other < at for other in rule[0]) and not self._is_shared(node, *rule):
+                return 0
         for spread in self.spread[at]:
             most = min(most, spread.left(node, self.taken[at]))
         return max(most, 0)
+
+    def _is_near(self, at: int) -> bool:
+        return all(
+            not pods or self._is_shared(node, *rule)
+            for node, pods in enumerate(self.taken[at])
+            for rule in self.near[at]
+        )
+
+    def _is_shared(self, node: int, others: list[int], domains: list[int], served: list[bool]) -> bool:
+        """True if a pod of one of the other sets is in the domain of a node."""
+        return served[node] or any(
+            pods and one == domains[node]
+            for other in others
+            for pods, one in zip(self.taken[other], domains, strict=True)
+        )
 
     def _is_spread(self, at: int) -> bool:
         return all(each.allows(self.taken[at]) for each in self.spread[at])
@@ -549,18 +676,14 @@ class _Search:
         self.taken[at][node] += pods
 
     def _used_domains(self, at: int) -> tuple[object, ...]:
-        if any(self.away):
+        if any(self.away) or any(self.near):
             return tuple(map(tuple, self.taken))
         return tuple(self.taken[at]) if self.domains[at] or self.spread[at] else ()
 
 
 def _search(wanted: Sequence[_Wanted], room: Room, traits: Traits) -> dict[int, Amounts] | None:
     """A placement found by search; None if there is none, or the search would be, or was, too long."""
-    could = np.zeros(room.slots.shape, dtype=np.bool_)
-    for each in wanted:
-        could |= _searched(each, room, traits) > 0
-    nodes = np.flatnonzero(could)
-    nodes = nodes[np.argsort(traits.order[nodes])]
+    nodes = _searched(wanted, room, traits)
     if nodes.size > MOST_SEARCHED_NODES or sum(each.count for each in wanted) > MOST_SEARCHED_PODS:
         return None
     ordered = next(_orders(wanted, room))
@@ -572,6 +695,17 @@ def _search(wanted: Sequence[_Wanted], room: Room, traits: Traits) -> dict[int, 
         domains=[[traits.domains(key)[nodes].tolist() for key in each.pods.apart] for each in ordered],
         away=[
             [(position[other], of_node[nodes].tolist()) for other, of_node in each.away if other in position]
+            for each in ordered
+        ],
+        near=[
+            [
+                (
+                    [position[other] for other in rule.others if other in position],
+                    rule.domains[nodes].tolist(),
+                    rule.served[nodes].tolist(),
+                )
+                for rule in each.near
+            ]
             for each in ordered
         ],
         spread=[[level.on(nodes) for level in _levels(each, room)] for each in ordered],
@@ -590,11 +724,17 @@ def _search(wanted: Sequence[_Wanted], room: Room, traits: Traits) -> dict[int, 
     return found
 
 
-def _searched(each: _Wanted, room: Room, traits: Traits) -> Amounts:
-    """The pods that fit on each node; where a spread might need them, also on nodes that `apart` passed over."""
-    if each.spreading is None:
-        return _allowed(each, room, traits)
-    return room.fitting(each.pods.requests, each.count, each.mask)
+def _searched(wanted: Sequence[_Wanted], room: Room, traits: Traits) -> NDArray[np.intp]:
+    """The nodes that take pods, by name; where other rules might need them, also those that `apart` passed over."""
+    could = np.zeros(room.slots.shape, dtype=np.bool_)
+    are_linked = any(each.away or each.near for each in wanted)
+    for each in wanted:
+        if are_linked or each.spreading is not None:
+            could |= room.fitting(each.pods.requests, each.count, each.mask) > 0
+        else:
+            could |= _allowed(each, room, traits) > 0
+    nodes = np.flatnonzero(could)
+    return nodes[np.argsort(traits.order[nodes])]
 
 
 def _levels(each: _Wanted, room: Room) -> list[Level]:

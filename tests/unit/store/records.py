@@ -40,6 +40,9 @@ pod_sets = st.builds(
     texts,
     spread=st.lists(spreads, max_size=2).map(tuple),
     away=st.lists(st.tuples(texts, st.integers(-9, 9)), max_size=2).map(tuple),
+    near=st.lists(st.tuples(texts, st.lists(st.integers(-9, 9), max_size=2).map(tuple)), max_size=2).map(
+        tuple
+    ),
 )
 gangs = st.builds(Gang, resources, st.integers(0, 2**62), st.lists(pod_sets, max_size=3).map(tuple))
 conditions = st.builds(

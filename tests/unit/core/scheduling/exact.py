@@ -9,6 +9,7 @@ The search is exponential, and meant for about 8 nodes and 10 pods. Its rules ar
 - `spread`: no value of the label that has pods of the set has more than `most_skew` pods more than another value. The
   values are those of all nodes that have the labels of every spread of the set and that the policies let count.
 - `away`: no pod of the set is on a node with the same value of the label as a pod of the other set.
+- `near`: each pod of the set is on a node with the same value of the label as a pod of one of the other sets.
 
 Source: https://kubernetes.io/docs/concepts/scheduling-eviction/assign-pod-node/#inter-pod-affinity-and-anti-affinity
 and https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/
@@ -73,7 +74,7 @@ def is_placement(nodes: Sequence[FreeNode], pod_sets: Sequence[PodSet], placemen
                 return False
             free[name] = _taken(pod_set, free[name])
     chosen_of = [[by_name[name].node for name in names] for names in placement]
-    return all(_is_away(index, pod_sets, chosen_of) for index in range(len(pod_sets)))
+    return all(_is_beside(index, pod_sets, chosen_of) for index in range(len(pod_sets)))
 
 
 _Free = tuple[Resources, int | None]
@@ -87,7 +88,7 @@ class _Search:
         self._nodes = [each.node for each in nodes]
         self._pod_sets = pod_sets
         self._by_name = {node.name: node for node in self._nodes}
-        self._matters = any(each.away for each in pod_sets)
+        self._matters = any(each.away or each.near for each in pod_sets)
         self._failed: set[object] = set()
 
     def place_sets(
@@ -96,8 +97,8 @@ class _Search:
         """Places the sets from `index` on, after those `before`."""
         if index == len(self._pod_sets):
             nodes = [[self._by_name[name] for name in names] for names in before]
-            are_away = all(_is_away(each, self._pod_sets, nodes) for each in range(index))
-            return [] if are_away else None
+            are_beside = all(_is_beside(each, self._pod_sets, nodes) for each in range(index))
+            return [] if are_beside else None
         known = index, state, before if self._matters else ()
         if known in self._failed:
             return None
@@ -172,10 +173,14 @@ def _is_together(label: str, nodes: Sequence[Node]) -> bool:
     )
 
 
-def _is_away(index: int, pod_sets: Sequence[PodSet], nodes: Sequence[Sequence[Node]]) -> bool:
+def _is_beside(index: int, pod_sets: Sequence[PodSet], nodes: Sequence[Sequence[Node]]) -> bool:
     for label, distance in pod_sets[index].away:
         own = {node.labels[label] for node in nodes[index] if label in node.labels}
         if own & {node.labels.get(label) for node in nodes[index + distance]}:
+            return False
+    for label, distances in pod_sets[index].near:
+        there = {node.labels.get(label) for distance in distances for node in nodes[index + distance]}
+        if any(label not in node.labels or node.labels[label] not in there for node in nodes[index]):
             return False
     return True
 

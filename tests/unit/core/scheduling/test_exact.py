@@ -137,6 +137,24 @@ def pods(count: int, cpu: int, **fields: object) -> PodSet:
             id="away-without-the-label",
         ),
         pytest.param(
+            [node("a", 2, zone="x"), node("b", 1, zone="y")],
+            [pods(1, 1, near=(("zone", (1,)),)), pods(1, 1), pods(1, 1)],
+            True,
+            id="near",
+        ),
+        pytest.param(
+            [node("a", 1, zone="x"), node("b", 1, zone="y")],
+            [pods(1, 1, near=(("zone", (1,)),)), pods(1, 1)],
+            False,
+            id="not-near",
+        ),
+        pytest.param(
+            [node("a", 9)],
+            [pods(1, 1, near=(("zone", (1,)),)), pods(1, 1)],
+            False,
+            id="near-without-the-label",
+        ),
+        pytest.param(
             [node("a", 9, zone="x")], [pods(2, 1, spread=(Spread("zone", 1, 2),))], False, id="few-domains"
         ),
         pytest.param(

@@ -207,6 +207,78 @@ def test_pod_sets_that_repel_each_other(asked: Gang, is_placed: bool) -> None:
                 assert used.isdisjoint(values[name].get(label) for name, _ in others)
 
 
+def near(label: str, count: int, *distances: int, **fields: object) -> PodSet:
+    return pods(count, cpu=1, near=((label, distances),), **fields)
+
+
+LAST = NodeRequirements((("host", "n2"),))
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_placed"),
+    [
+        pytest.param(gang(pods(1, cpu=3), near("host", 1, -1)), True, id="on-the-same-node"),
+        pytest.param(gang(pods(1, cpu=3), near("host", 2, -1)), False, id="the-node-has-room-for-one"),
+        pytest.param(gang(pods(1, cpu=3), near("zone", 5, -1)), True, id="in-the-larger-zone"),
+        pytest.param(
+            gang(pods(1, cpu=3), near("zone", 6, -1)), False, id="the-larger-zone-has-room-for-five"
+        ),
+        pytest.param(gang(pods(1, cpu=3, nodes=LAST), near("zone", 1, -1)), True, id="in-the-smaller-zone"),
+        pytest.param(gang(pods(1, cpu=3, nodes=LAST), near("zone", 2, -1)), False, id="only-there"),
+        pytest.param(gang(near("zone", 12 - 2, 1), pods(2, cpu=1)), True, id="one-for-each-zone"),
+        pytest.param(gang(near("zone", 12 - 1, 1), pods(1, cpu=1)), False, id="one-for-two-zones"),
+        pytest.param(
+            gang(near("zone", 4, 1, 2), pods(1, cpu=1, nodes=LAST), pods(4, cpu=1)),
+            True,
+            id="one-of-two-sets",
+        ),
+        pytest.param(gang(pods(1, cpu=1), near("rack", 1, -1)), False, id="no-node-has-the-label"),
+        pytest.param(
+            gang(near("zone", 2, 1, together=("zone",)), near("zone", 6, -1, together=("zone",))),
+            True,
+            id="all-in-one-zone",
+        ),
+        pytest.param(
+            gang(near("zone", 3, 1, together=("zone",)), near("zone", 6, -1, together=("zone",))),
+            False,
+            id="no-zone-has-room-for-all",
+        ),
+    ],
+)
+def test_pod_sets_that_must_be_near_others(asked: Gang, is_placed: bool) -> None:
+    found = fit(asked, ledger_of(*ZONES).snapshot())
+    assert isinstance(found, Assignment) is is_placed
+    if isinstance(found, Assignment):
+        values = {each.name: each.labels for each in ZONES}
+        for index, pod_set in enumerate(asked.pod_sets):
+            for label, distances in pod_set.near:
+                others = [name for distance in distances for name, _ in found.places[index + distance]]
+                there = {values[name][label] for name in others}
+                assert {values[name][label] for name, _ in found.places[index]} <= there
+
+
+def test_all_pods_of_a_large_gang_find_the_zone_that_has_room_for_them() -> None:
+    nodes = [node(f"n{at}", cpu=8, labels={"zone": f"z{at % 30}"}) for at in range(300)]
+    full = [
+        Pod(f"p{at}", Resources({"cpu": 7}), f"n{at}", PodPhase.RUNNING) for at in range(300) if at % 30 != 7
+    ]
+    one, two = ("zone", (1,)), ("zone", (2,))
+    back_one, back_two = ("zone", (-1,)), ("zone", (-2,))
+    rules = (one, two), (back_one, one), (back_two, back_one)
+    asked = gang(*(pods(20, cpu=1, together=("zone",), near=each) for each in rules))
+    found = fit(asked, ledger_of(*nodes, bound=tuple(full)).snapshot())
+    assert isinstance(found, Assignment)
+    assert {int(name[1:]) % 30 for name in found.nodes} == {7}
+
+
+def test_unbound_pods_hold_places_near_the_bound_ones_of_another_set() -> None:
+    ledger, asked = ledger_of(*ZONES), gang(pods(1, cpu=2), near("host", 2, -1))
+    ledger.reserve("a", asked)
+    ledger.set_pod(Pod("a-1", Resources({"cpu": 2}), "n2", PodPhase.RUNNING, owner="a"))
+    assert isinstance(fit(gang(pods(1, cpu=1, nodes=LAST)), ledger.snapshot()), Shortfall)
+    assert isinstance(fit(gang(pods(2, cpu=4)), ledger.snapshot()), Assignment)
+
+
 def test_unbound_pods_hold_places_away_from_the_bound_ones_of_another_set() -> None:
     ledger, asked = ledger_of(*ZONES[:2]), gang(away("host", 1, 1, cpu=2), away("host", -1, 1))
     ledger.reserve("a", asked)

@@ -1,4 +1,4 @@
-"""Which pod sets of one object are away from each other, by required anti-affinity between their templates."""
+"""Which pod sets of one object are away from or near to others, by required affinity between their templates."""
 
 from __future__ import annotations
 
@@ -21,6 +21,11 @@ def template(*repelling: Mapping[str, object], labels: object = None) -> dict[st
     terms = [{"topologyKey": HOSTNAME, **each} for each in repelling]
     affinity = {"affinity": {"podAntiAffinity": {REQUIRED: terms}}} if terms else {}
     return {"metadata": {"labels": labels}, "spec": {"containers": [{}], **affinity}}
+
+
+def attracted(*attracting: Mapping[str, object]) -> dict[str, Any]:
+    terms = [{"topologyKey": ZONE, **each} for each in attracting]
+    return {"spec": {"containers": [{}], "affinity": {"podAffinity": {REQUIRED: terms}}}}
 
 
 def cluster(
@@ -98,3 +103,65 @@ def test_malformed_labels_of_a_template_matter_to_terms_of_the_others() -> None:
         with pytest.raises(ConstraintError, match=path):
             read(KINDS["ray.io", "RayCluster"], wrapped)
     assert away(cluster(template(), template(labels="none"))) == NONE
+
+
+HEAD = {"labelSelector": {"matchLabels": {"ray.io/node-type": "head"}}}
+ALL = {"labelSelector": {"matchLabels": {"ray.io/cluster": "x"}}}
+FIRST, SECOND = ({"labelSelector": {"matchLabels": {"ray.io/group": group}}} for group in ("g0", "g1"))
+Near = tuple[tuple[str, tuple[int, ...]], ...]
+
+
+@pytest.mark.parametrize(
+    ("templates", "near", "together"),
+    [
+        pytest.param(
+            [attracted(WORKERS), template(), template()],
+            [((ZONE, (1, 2)),), (), ()],
+            [False, False, False],
+            id="one-of-the-others-is-enough",
+        ),
+        pytest.param(
+            [template(), attracted(HEAD), attracted(HEAD)],
+            [(), ((ZONE, (-1,)),), ((ZONE, (-2,)),)],
+            [False, False, False],
+            id="workers-follow-the-head",
+        ),
+        pytest.param(
+            [attracted(ALL), attracted(ALL), attracted(ALL)],
+            [((ZONE, (1,)), (ZONE, (2,))), ((ZONE, (-1,)), (ZONE, (1,))), ((ZONE, (-2,)), (ZONE, (-1,)))],
+            [True, True, True],
+            id="all-in-one-domain",
+        ),
+        pytest.param(
+            [attracted(ALL), attracted(HEAD), template()],
+            [((ZONE, (1,)),), ((ZONE, (-1,)),), ()],
+            [True, False, False],
+            id="those-that-attract-each-other-before-others",
+        ),
+        pytest.param(
+            [attracted(FIRST, SECOND), template(), template()],
+            [((ZONE, (1,)), (ZONE, (2,))), (), ()],
+            [False, False, False],
+            id="each-term-holds",
+        ),
+        pytest.param(
+            [attracted({**FIRST, "topologyKey": HOSTNAME}), attracted(HEAD), template()],
+            [((HOSTNAME, (1,)),), ((ZONE, (-1,)),), ()],
+            [False, False, False],
+            id="by-different-labels",
+        ),
+        pytest.param(
+            [attracted({"labelSelector": None}), attracted({**HEAD, "namespaces": ["other"]}), template()],
+            [(), (), ()],
+            [False, False, False],
+            id="no-pods-of-the-object",
+        ),
+    ],
+)
+def test_pods_are_near_those_that_their_terms_select(
+    templates: list[dict[str, Any]], near: list[Near], together: list[bool]
+) -> None:
+    found = pods_of(KINDS["ray.io", "RayCluster"], cluster(*templates)).sets
+    assert [each.near for each in found] == near
+    assert [each.together == (ZONE,) for each in found] == together
+    assert [each.away for each in found] == [(), (), ()]
