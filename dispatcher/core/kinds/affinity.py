@@ -31,6 +31,8 @@ every term, condition and value. People write a handful; tools that exclude node
 """
 MOST_SPREADS: Final = 16
 """Topology spread constraints of a template, of either sort."""
+MOST_LINKED: Final = 32
+"""Templates of an object beyond which the rules between them are not read."""
 MOST_CONDITIONS: Final = 256
 """Conditions of all node terms of a template, and of one label selector."""
 MOST_VALUES: Final = 1024
@@ -125,11 +127,14 @@ class TemplateRules:
 def rules_between(templates: Sequence[Template]) -> tuple[TemplateRules, ...]:
     """For each template of one object, the rules between its pods and those of the others.
 
-    Raises `TemplateError` for malformed labels.
+    There are none between more than `MOST_LINKED` templates. Raises `TemplateError` for malformed labels.
     """
+    none = (TemplateRules(),) * len(templates)
+    if not 2 <= len(templates) <= MOST_LINKED:
+        return none
     repelling, attracting = [each.repelling for each in templates], [each.attracting for each in templates]
-    if len(templates) < 2 or not (any(repelling) or any(attracting)):  # as in most objects
-        return (TemplateRules(),) * len(templates)
+    if not (any(repelling) or any(attracting)):  # as in most objects
+        return none
     pods = [_Pods(each.labels, each.wrapped) for each in templates]
     attractions = [
         [(_topology(term), _selected(pods, at, term)) for term in terms]
@@ -140,8 +145,19 @@ def rules_between(templates: Sequence[Template]) -> tuple[TemplateRules, ...]:
 
 def _selected(pods: Sequence[_Pods], at: int, term: Field) -> frozenset[int]:
     """The other templates whose pods are selected by a term of template `at`."""
+    selector, own = term.at("labelSelector"), pods[at]
+    same = [each.text() for each in term.at("matchLabelKeys").entries(MOST_CONDITIONS)]
+    differing = term.at("mismatchLabelKeys").entries(MOST_CONDITIONS)
+    if selector.value is None or differing or not own.are_in_namespace_of(term):
+        return frozenset()
+    if any(key not in own.labels for key in same):
+        return frozenset()
+    exact = [LabelRequirement(key, NodeOperator.IN, (own.labels[key],)) for key in same]
+    conditions = (*_label_conditions(selector), *exact)
     return frozenset(
-        other for other, each in enumerate(pods) if other != at and each.are_selected_by_other(term, pods[at])
+        other
+        for other, each in enumerate(pods)
+        if other != at and all(condition.matches(each.labels) for condition in conditions)
     )
 
 
@@ -332,24 +348,12 @@ class _Pods:
         by_labels = selector.value is not None and all(each.matches(self.labels) for each in conditions)
         return by_labels and self._share(keys)
 
-    def are_selected_by_other(self, term: Field, others: _Pods) -> bool:
-        """True if a term in the template of other pods of the same object selects these pods."""
-        same = [each.text() for each in term.at("matchLabelKeys").entries(MOST_CONDITIONS)]
-        differing = term.at("mismatchLabelKeys").entries(MOST_CONDITIONS)
-        if differing or any(key not in self.labels or key not in others.labels for key in same):
-            return False
-        return all(self.labels[key] == others.labels[key] for key in same) and self._match(term)
-
     def _are_selected_by(self, term: Field) -> bool:
-        return self._match(term) and self._share_keys(term)
-
-    def _match(self, term: Field) -> bool:
-        """True if the term selects labels and the namespace of these pods."""
         selector = term.at("labelSelector")
         if selector.value is None:
             return False  # in Kubernetes an absent selector selects no pod, an empty one every pod
         by_labels = all(condition.matches(self.labels) for condition in _label_conditions(selector))
-        return by_labels and self._are_in_namespace_of(term)
+        return by_labels and self._share_keys(term) and self.are_in_namespace_of(term)
 
     def _share_keys(self, term: Field) -> bool:
         """True if these pods share the value of each key in `matchLabelKeys`, and `mismatchLabelKeys` is empty."""
@@ -361,7 +365,7 @@ class _Pods:
         """True if all these pods have the same value of each label."""
         return all(key in self.labels or key in _OF_ONE_TEMPLATE for key in keys)
 
-    def _are_in_namespace_of(self, term: Field) -> bool:
+    def are_in_namespace_of(self, term: Field) -> bool:
         """True if the term selects pods in the namespace of these pods, which the wrapped object may leave out."""
         own = self.wrapped.at("metadata.namespace").text()
         listed = {each.text() for each in term.at("namespaces").entries(MOST_CONDITIONS)}

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from dispatcher.core.kinds.affinity import MOST_LINKED
 from dispatcher.core.kinds.fields import ConstraintError
 from dispatcher.core.kinds.podsets import pods_of, readable_pods_of
 from dispatcher.core.kinds.registry import KINDS
@@ -89,6 +90,12 @@ def test_each_template_names_the_others_by_their_distance() -> None:
 def test_template_without_pods_has_no_place_among_the_others() -> None:
     wrapped = cluster(template(WORKERS), template(), template(), replicas=(0, 1))
     assert away(wrapped) == HEAD_AND_WORKERS
+
+
+@pytest.mark.parametrize(("workers", "are_read"), [(MOST_LINKED - 1, True), (MOST_LINKED, False)])
+def test_rules_between_many_templates_are_not_read(workers: int, are_read: bool) -> None:
+    found = away(cluster(template(WORKERS), *[template()] * workers))
+    assert [bool(each) for each in found] == [are_read] * (workers + 1)
 
 
 def test_term_about_other_templates_is_not_about_its_own_pods() -> None:
