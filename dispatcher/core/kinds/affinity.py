@@ -32,7 +32,9 @@ every term, condition and value. People write a handful; tools that exclude node
 MOST_SPREADS: Final = 16
 """Topology spread constraints of a template, of either sort."""
 MOST_LINKED: Final = 32
-"""Templates of an object beyond which the rules between them are not read."""
+"""Templates of an object, and twice as many terms about pods in all of them, beyond which rules between templates are
+not read.
+"""
 MOST_CONDITIONS: Final = 256
 """Conditions of all node terms of a template, and of one label selector."""
 MOST_VALUES: Final = 1024
@@ -127,13 +129,14 @@ class TemplateRules:
 def rules_between(templates: Sequence[Template]) -> tuple[TemplateRules, ...]:
     """For each template of one object, the rules between its pods and those of the others.
 
-    There are none between more than `MOST_LINKED` templates. Raises `TemplateError` for malformed labels.
+    There are none beyond `MOST_LINKED`. Raises `TemplateError` for malformed labels.
     """
     none = (TemplateRules(),) * len(templates)
     if not 2 <= len(templates) <= MOST_LINKED:
         return none
     repelling, attracting = [each.repelling for each in templates], [each.attracting for each in templates]
-    if not (any(repelling) or any(attracting)):  # as in most objects
+    terms = sum(map(len, (*repelling, *attracting)))
+    if not 0 < terms <= 2 * MOST_LINKED:  # in most objects there are none
         return none
     pods = [_Pods(each.labels, each.wrapped) for each in templates]
     attractions = [

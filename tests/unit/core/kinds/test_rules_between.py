@@ -98,6 +98,12 @@ def test_rules_between_many_templates_are_not_read(workers: int, are_read: bool)
     assert [bool(each) for each in found] == [are_read] * (workers + 1)
 
 
+@pytest.mark.parametrize(("terms", "are_read"), [(2 * MOST_LINKED, True), (2 * MOST_LINKED + 1, False)])
+def test_rules_of_many_terms_are_not_read(terms: int, are_read: bool) -> None:
+    found = away(cluster(template(*[WORKERS] * (terms - 1)), template(HEAD)))
+    assert [bool(each) for each in found] == [are_read] * 2
+
+
 def test_term_about_other_templates_is_not_about_its_own_pods() -> None:
     found = pods_of(KINDS["ray.io", "RayCluster"], cluster(template(WORKERS), template())).sets
     assert [each.apart for each in found] == [(), ()]
