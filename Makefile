@@ -122,6 +122,10 @@ bench-members: control-plane ## Measure 1, 2 and 4 members, and what one that ha
 bench-binding: control-plane ## Count gangs of which kube-scheduler leaves a pod Pending, on a full cluster (25 minutes)
 	$(BIN)/python -m benchmarks.binding
 
+.PHONY: bench-packing
+bench-packing: $(READY) ## Measure how well large gangs fit mixed nodes that are kept full (three minutes)
+	$(BIN)/python -m benchmarks.packing
+
 # The tests' own output hides how a build goes, and their time limits would end it.
 .PHONY: control-plane
 control-plane: $(READY)
