@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
 from dispatcher.core.model.resources import NOTHING, Resources, is_device
 from dispatcher.core.scheduling.capacity import CapacitySnapshot
+from dispatcher.core.scheduling.node_room import NodeGroups
 from dispatcher.core.scheduling.node_snapshot import NodeCapacity
-from dispatcher.core.scheduling.placement import NodeGroups, Unplaceable
+from dispatcher.core.scheduling.placement import Unplaceable
 
 
 @dataclass(frozen=True, slots=True)

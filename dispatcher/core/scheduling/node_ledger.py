@@ -22,9 +22,10 @@ import numpy as np
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.nodes import UNLIMITED_PODS, Node
 from dispatcher.core.model.resources import NOTHING, PODS, Resources, sum_of
+from dispatcher.core.scheduling.node_room import LARGEST, Room
 from dispatcher.core.scheduling.node_snapshot import NodeCapacity, NodeSnapshot, Place, Use
 from dispatcher.core.scheduling.node_traits import Traits
-from dispatcher.core.scheduling.placement import LARGEST, Rest, Room, Unplaceable, place
+from dispatcher.core.scheduling.placement import Rest, Unplaceable, place
 
 _WRITTEN_AT_ONCE: Final = 200
 """Changed nodes that are written into the arrays before the next snapshot; each takes some ten microseconds."""

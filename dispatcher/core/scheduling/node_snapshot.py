@@ -18,8 +18,9 @@ import numpy as np
 from dispatcher.core.model.gang import Assignment, Constraint, Gang, PodSet
 from dispatcher.core.model.nodes import UNLIMITED_PODS
 from dispatcher.core.model.resources import NOTHING, Resources, is_device
+from dispatcher.core.scheduling.node_room import NodeGroups, Room
 from dispatcher.core.scheduling.node_traits import PLAIN, Amounts, Mask, Traits
-from dispatcher.core.scheduling.placement import NodeGroups, Room, Unplaceable, place
+from dispatcher.core.scheduling.placement import Unplaceable, place
 
 _QUESTIONS: Final = 20
 """Questions after a change until nodes are grouped again: grouping costs as much as some of them."""
