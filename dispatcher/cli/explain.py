@@ -1,4 +1,4 @@
-"""`explain` and `would`: what the next scheduling cycle decides on a gang, and why.
+"""`explain` and `would`: the decision of the next scheduling cycle on a gang, and its reasons.
 
 Both read the queue and the leader's last snapshot from the database, and decide as the leader does. They write nothing.
 """

@@ -1,4 +1,4 @@
-"""Reads what the hub adds to pods at their creation: LimitRanges of a namespace, and RuntimeClasses by name.
+"""Reads the hub's additions to pods at their creation: LimitRanges of a namespace, and RuntimeClasses by name.
 
 Each answer is kept for a minute, so a burst of AppWrappers costs one read for each namespace. A refusal counts as no
 defaults: the pods then request more than was counted, as without this reader, and the log says so once.

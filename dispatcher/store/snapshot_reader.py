@@ -1,4 +1,4 @@
-"""Reads what the next scheduling cycle decides on: the records, and the leader's last snapshot of each cluster.
+"""Reads the facts of the next scheduling cycle: the records, and the leader's last snapshot of each cluster.
 
 Reads are unfenced and read-only, and need only the role `dispatcher_reader`.
 """

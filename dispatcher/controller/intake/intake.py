@@ -450,7 +450,7 @@ class Intake:
         return spec, self._limits.apply(newcomer, charge), charge.gang
 
     async def _read_defaults(self, view: AppWrapperView, spec: AppWrapperSpec) -> PodDefaults:
-        """What the API server will add to the pods of an AppWrapper."""
+        """The defaults that the API server will add to the pods of an AppWrapper."""
         if self._pod_defaults is None:
             return NO_DEFAULTS
         # Few templates name a RuntimeClass, and a search of all of them takes long.

@@ -46,7 +46,7 @@ class Clusters(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What was written of a cluster last; `uses` differ where a pod was bound as planned, which frees nothing."""
+    """The last written facts of a cluster; `uses` differ where a pod was bound as planned, which frees nothing."""
 
     snapshot: ClusterSnapshot
     reservations: Mapping[str, Reservation]

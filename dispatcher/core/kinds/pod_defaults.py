@@ -1,4 +1,4 @@
-"""What the API server adds to the requests of pods at their creation: LimitRange defaults and RuntimeClass overheads.
+"""Requests that the API server adds to pods at their creation: LimitRange defaults and RuntimeClass overheads.
 
 A container without a request and without a limit of a resource gets the `defaultRequest` of the namespace's LimitRange.
 A pod with a RuntimeClass gets its overhead. Demand is derived from templates, so both are put into a copy of the
@@ -54,7 +54,7 @@ def runtime_classes(spec: AppWrapperSpec) -> frozenset[str]:
 
 
 def with_defaults(spec: AppWrapperSpec, defaults: PodDefaults) -> AppWrapperSpec:
-    """The spec with what the API server will add to its pods; the same value if that is nothing."""
+    """The spec with these defaults in its pod templates; the same value if there are none."""
     if not defaults:
         return spec
     wrapped = tuple(replace(each, template=_defaulted(each.template, defaults)) for each in spec.wrapped)

@@ -1,4 +1,4 @@
-"""The explanation of one pending gang: what the next cycle decides on it, its position, and what would change that.
+"""The explanation of one pending gang: the decision of the next cycle, its position, and changes that would let it go.
 
 It is computed from a `World`, so the same function answers for the queue as it is, for a queue after a change, and for
 a gang that was not submitted yet.

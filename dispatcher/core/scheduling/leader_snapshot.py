@@ -45,7 +45,7 @@ class OwnedPods(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ClusterFacts:
-    """What the leader knew of one cluster at `taken_at`: `cluster` is without pods, which are in `pods`.
+    """The leader's facts about one cluster at `taken_at`: `cluster` is without pods, which are in `pods`.
 
     `reservations` are the backfill reservations on this cluster, by the uid of the gang.
     """
