@@ -14,7 +14,7 @@ from dispatcher.api.appwrapper import parse_spec
 from dispatcher.api.names import APPWRAPPER_KIND, APPWRAPPER_VERSION, PLURALS
 from dispatcher.api.spec_errors import SpecError, joined, quoted
 from dispatcher.core.intake.scheduling_fields import expected_seconds, requirements_of
-from dispatcher.core.kinds.breakdown import is_appwrapper
+from dispatcher.core.kinds.breakdown import is_appwrapper, object_of
 from dispatcher.core.kinds.demand import Rule, charge_of
 from dispatcher.core.lifecycle import first_steps
 from dispatcher.core.lifecycle.first_steps import Newcomer
@@ -31,7 +31,7 @@ def propose(raw: Mapping[str, Any], namespace: str, rule: Rule, now: datetime, n
     intake would reject, and for an object that is none.
     """
     _check_kind(raw)
-    metadata, spec = _object(raw, "metadata"), _object(raw, "spec")
+    metadata, spec = object_of(raw, "metadata"), object_of(raw, "spec")
     name = _text(metadata, "name") or f"{_text(metadata, 'generateName')}*"
     there = _text(metadata, "namespace") or namespace
     annotations = _annotations(metadata)
@@ -72,13 +72,6 @@ def _annotations(metadata: Mapping[str, Any]) -> Mapping[str, str]:
             path = joined("metadata.annotations", name)
             raise SpecError(path, f"must be text, not {quoted(value)}", "Write it in quotes")
     return annotations
-
-
-def _object(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    value = raw.get(key)
-    if not isinstance(value, Mapping):
-        raise SpecError(key, f"must be an object, not {quoted(value)}", "Write an AppWrapper")
-    return value
 
 
 def _text(metadata: Mapping[str, Any], key: str) -> str:

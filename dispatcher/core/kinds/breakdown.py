@@ -63,8 +63,8 @@ def breakdown_of(raw: Mapping[str, Any]) -> Breakdown:
 
 
 def _of_appwrapper(raw: Mapping[str, Any]) -> Breakdown:
-    name = _name(_object(raw, "metadata"))
-    spec = parse_spec(_object(raw, "spec"), namespace=_namespace(raw, _OF_APPWRAPPERS))
+    name = _name(object_of(raw, "metadata"))
+    spec = parse_spec(object_of(raw, "spec"), namespace=_namespace(raw, _OF_APPWRAPPERS))
     charge = charge_of(spec)
     wrapped_parts = list(zip(spec.wrapped, charge.parts, strict=True))
     return Breakdown(
@@ -146,7 +146,8 @@ def _namespace(raw: Mapping[str, Any], paths: tuple[str, ...]) -> str:
     return _DEFAULT_NAMESPACE
 
 
-def _object(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+def object_of(raw: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """An object of a manifest by its key; raises `SpecError` if it is none."""
     value = raw.get(key)
     if not isinstance(value, Mapping):
         raise SpecError(key, f"must be an object, not {quoted(value)}", "Write an AppWrapper")
