@@ -139,6 +139,15 @@ async def is_denied_its_pods(hub: World, there: World, where: str) -> None:
     await delete(hub, name)
 
 
+async def names_a_runtime_class(hub: World) -> None:
+    """Its overhead is asked for when the AppWrapper is taken in, also of one that is suspended."""
+    named = job("named")
+    named["spec"]["template"]["spec"]["runtimeClassName"] = "none"
+    await hub.create(appwrapper("named", item(named), suspend=True))
+    await hub.until_state("named", "Suspended")
+    await delete(hub, "named")
+
+
 async def delete(hub: World, name: str, kind: str = "AppWrapper") -> None:
     await hub.delete(name, kind)
     await hub.until_gone(kind, name)
@@ -162,6 +171,7 @@ async def test_manifests_give_what_is_needed_and_no_more(guarded: Guarded) -> No
     await hub.create(legacy, "McadAppWrapper")
     await hub.until_state("legacy", "Running", "McadAppWrapper")
     await delete(hub, "legacy", "McadAppWrapper")
+    await names_a_runtime_class(hub)
 
     await asyncio.gather(live_through_everything(hub, hub, "hub"), live_through_everything(hub, west, "west"))
 
