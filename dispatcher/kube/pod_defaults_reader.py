@@ -29,17 +29,14 @@ class PodDefaultsReader:
 
     def __init__(self, client: ClusterClient, monotonic: Callable[[], float]) -> None:
         self._client = client
-        self._requests = _Kept[Mapping[str, object]](monotonic)
-        self._overheads = _Kept[Mapping[str, object]](monotonic)
+        self._requests = _Kept(self._read_requests, monotonic)
+        self._overheads = _Kept(self._read_overhead, monotonic)
         self._is_told = False
 
     async def read(self, namespace: str, classes: frozenset[str]) -> PodDefaults:
         """The defaults of pods in a namespace, with the overheads of these RuntimeClasses. Raises `Unavailable`."""
-        requests = await self._requests.get(namespace, lambda: self._read_requests(namespace))
-        overheads = {
-            name: await self._overheads.get(name, lambda name=name: self._read_overhead(name))  # type: ignore[misc]
-            for name in sorted(classes)[:MOST_CLASSES]
-        }
+        requests = await self._requests.get(namespace)
+        overheads = {name: await self._overheads.get(name) for name in sorted(classes)[:MOST_CLASSES]}
         return PodDefaults(requests, {name: each for name, each in overheads.items() if each})
 
     async def _read_requests(self, namespace: str) -> Mapping[str, object]:
@@ -68,18 +65,19 @@ class PodDefaultsReader:
 
 
 class _Kept(Generic[_Read]):
-    """Values by name, each kept for `KEPT_SECONDS`; at most `MOST_KEPT`, the oldest are dropped."""
+    """Values by name as `read` returns them, each kept for `KEPT_SECONDS`; at most `MOST_KEPT`, the oldest go first."""
 
-    def __init__(self, monotonic: Callable[[], float]) -> None:
+    def __init__(self, read: Callable[[str], Awaitable[_Read]], monotonic: Callable[[], float]) -> None:
+        self._read = read
         self._monotonic = monotonic
         self._values: OrderedDict[str, tuple[float, _Read]] = OrderedDict()
 
-    async def get(self, name: str, read: Callable[[], Awaitable[_Read]]) -> _Read:
-        """The kept value, or the value that `read` returns."""
+    async def get(self, name: str) -> _Read:
+        """The value of a name, read again if it is not kept any more."""
         known = self._values.get(name)
         if known is not None and self._monotonic() - known[0] < KEPT_SECONDS:
             return known[1]
-        value = await read()
+        value = await self._read(name)
         self._values.pop(name, None)
         self._values[name] = self._monotonic(), value
         if len(self._values) > MOST_KEPT:

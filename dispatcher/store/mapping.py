@@ -292,7 +292,7 @@ def queued_or_running_of(row: Mapping[Any, Any]) -> Record:
     attempt = None
     if row["number"] is not None:
         attempt = Attempt(
-            row["number"], row["cluster"], row["decided_at"], assignment=_assignment_of(row["assignment"])
+            row["number"], row["cluster"], row["decided_at"], assignment=assignment_of(row["assignment"])
         )
     return Record(
         **{name: row[name] for name in _DECIDING},
@@ -327,7 +327,8 @@ def _gang_of(row: Mapping[Any, Any]) -> Gang:
     return Gang(Resources(row["demand"]), row["pods"], tuple(map(_pod_set_of, row["pod_sets"])))
 
 
-def _assignment_of(places: Iterable[Iterable[tuple[str, int]]]) -> Assignment:
+def assignment_of(places: Iterable[Iterable[tuple[str, int]]]) -> Assignment:
+    """The assignment for lists of pairs of a node and a number of pods, one list for each pod set."""
     return Assignment(tuple(tuple((node, pods) for node, pods in each) for each in places))
 
 
@@ -384,7 +385,7 @@ def attempt_of(row: Mapping[Any, Any], objects: Iterable[ObjectRef]) -> Attempt:
     return Attempt(
         **_ATTEMPT.arguments(row),
         objects=tuple(sorted(objects, key=lambda each: each.item)),
-        assignment=_assignment_of(row["assignment"]),
+        assignment=assignment_of(row["assignment"]),
     )
 
 

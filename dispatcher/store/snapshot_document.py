@@ -15,7 +15,6 @@ from typing import Any, Final
 import orjson
 
 from dispatcher.core.kinds.demand import Rule
-from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
@@ -27,6 +26,7 @@ from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods, 
 from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.world import Cluster
 from dispatcher.errors import StoreError
+from dispatcher.store.mapping import assignment_of
 
 VERSION: Final = 1
 _LEVEL: Final = 1
@@ -165,5 +165,5 @@ _TIMES: Final = ("since", "until", "began")
 def _reservation_of(value: Mapping[str, Any]) -> Reservation:
     times: dict[str, Callable[[Any], Any]] = dict.fromkeys(_TIMES, datetime.fromisoformat)
     read = {name: times[name](each) if name in times else each for name, each in value.items()}
-    places = tuple(tuple((node, pods) for node, pods in each) for each in value["assignment"]["places"])
-    return Reservation(**{**read, "tried": tuple(value["tried"]), "assignment": Assignment(places)})
+    assignment = assignment_of(value["assignment"]["places"])
+    return Reservation(**{**read, "tried": tuple(value["tried"]), "assignment": assignment})

@@ -24,8 +24,8 @@ from dispatcher.store.snapshot_document import facts_of
 class Snapshot:
     """The facts of the next cycle.
 
-    `taken_at` is the age of the oldest cluster that changed; None if no leader has written a snapshot. `has_leader` is
-    false if no dispatcher leads now, so that nothing is decided.
+    `taken_at` is the time of the oldest facts about a cluster; None if no leader has written a snapshot. `has_leader`
+    is false if no dispatcher leads now, so that nothing is decided.
     """
 
     world: World

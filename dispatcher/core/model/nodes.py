@@ -183,3 +183,9 @@ class Node:
         """The number of pods that the node takes, whatever they request."""
         by_amount = self.allocatable[PODS] or UNLIMITED_PODS
         return by_amount if self.most_pods is None else self.most_pods
+
+    @property
+    def shape(self) -> Node:
+        """An empty, usable node with this size, labels and taints, and without a name of its own."""
+        labels = {key: value for key, value in sorted(self.labels.items()) if key != HOSTNAME}
+        return Node("", self.allocatable, taints=self.taints, labels=labels)

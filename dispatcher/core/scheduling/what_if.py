@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 from typing import Final
 
-from dispatcher.core.model.nodes import HOSTNAME, Node
+from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.quantity import QuantityError, resource_amounts
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling.repair import AddNodes, RemoveTaints, Repair
@@ -45,7 +45,8 @@ def parse_change(written: str, world: World) -> Repair:
     if found["nodes"].startswith(_LIKE):
         like = found["nodes"].removeprefix(_LIKE)
         cluster = _cluster(world, found["cluster"], like)
-        return AddNodes(cluster.name, count, _shape_of(_node(cluster, like)))
+        node = _node(cluster, like)
+        return AddNodes(cluster.name, count, replace(node.shape, most_pods=node.most_pods))
     cluster = _cluster(world, found["cluster"], "")
     return AddNodes(cluster.name, count, Node("", _amounts(written, names)))
 
@@ -61,12 +62,6 @@ _CHANGE: Final = re.compile(
 def check_cluster(world: World, name: str) -> None:
     """Raises `ChangeError` unless the world has a cluster of this name."""
     _cluster(world, name, "")
-
-
-def _shape_of(node: Node) -> Node:
-    """An empty, usable node like this one, with a name of its own."""
-    labels = {key: value for key, value in node.labels.items() if key != HOSTNAME}
-    return replace(node, name="", labels=labels, usable=True, ready=True)
 
 
 def _amounts(written: str, pairs: list[str]) -> Resources:
