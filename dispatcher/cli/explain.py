@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from dispatcher.cli.options import Output
+from dispatcher.cli.options import Format, Output
 from dispatcher.cli.output import dumped, terminal_width
 from dispatcher.cli.query import DatabaseUrl, Namespace, check_way, epilog, note, patience
 from dispatcher.core.model.record import Phase
@@ -81,9 +81,6 @@ Without = Annotated[
         show_default=False,
     ),
 ]
-Format = Annotated[
-    Output | None, typer.Option("--output", "-o", metavar="FORMAT", help="json.", show_default=False)
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +127,7 @@ def explain(
         return
     asked = WhatIf(changes or (), gone or (), priority, without or ())
     world = _changed(snapshot, world, asked, [record.uid])
-    _show([_explained(snapshot, world, record.uid)], output)
+    _show(_explained(snapshot, world, [record.uid]), output)
 
 
 @commands.command(
@@ -165,13 +162,14 @@ def would(
     written = [(name, raw) for name, content in files for raw in objects_in(name, content)]
     snapshot = _read(database_url)
     proposals = _proposals(snapshot, written, namespace)
-    world = snapshot.world.with_pending(each for each in proposals if each.phase is Phase.QUEUED)
+    queued = [each for each in proposals if each.phase is Phase.QUEUED]
+    world = snapshot.world.with_pending(queued)
     asked = WhatIf(changes or (), gone or (), priority, without or ())
     world = _changed(snapshot, world, asked, [each.uid for each in proposals])
     for each in proposals:
         if each.phase is not Phase.QUEUED:
             note(f"{each.key} is suspended: it would not be queued before it is resumed.")
-    _show([_explained(snapshot, world, each.uid) for each in proposals if each.phase is Phase.QUEUED], output)
+    _show(_explained(snapshot, world, [each.uid for each in queued]), output)
 
 
 def _proposals(
@@ -258,12 +256,16 @@ def _named(snapshot: Snapshot, written: str) -> list[Record]:
     return found
 
 
-def _explained(snapshot: Snapshot, world: World, uid: str) -> Report:
+def _explained(snapshot: Snapshot, world: World, uids: Iterable[str]) -> list[Report]:
     from dispatcher.cli.explanation_report import Report
     from dispatcher.core.scheduling.explanation import explain as explained
+    from dispatcher.core.scheduling.world import KnownSnapshots
 
-    known = {**snapshot.records, **{each.uid: each for each in world.pending}}
-    return Report(explained(world, uid, MOST_WORK), world, known, snapshot.taken_at)
+    records = {**snapshot.records, **{each.uid: each for each in world.pending}}
+    known = KnownSnapshots()
+    return [
+        Report(explained(world, uid, MOST_WORK, known), world, records, snapshot.taken_at) for uid in uids
+    ]
 
 
 def _show(reports: list[Report], output: Output | None) -> None:

@@ -11,7 +11,6 @@ from dispatcher.cli.output import text
 from dispatcher.cli.repairs import in_words, listed
 from dispatcher.cli.tables import span, table
 from dispatcher.core.model.gang import Assignment
-from dispatcher.core.model.nodes import HOSTNAME, Node
 from dispatcher.core.model.quantity import in_words as amount_in_words
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
@@ -57,7 +56,7 @@ class Report:
 
     def as_text(self, width: int | None) -> str:
         """The explanation for people; only tables are cut to the width."""
-        return "\n".join(one_line(line) if "\n" not in line else line for line in self._lines(width))
+        return "\n".join(map(one_line, self._lines(width)))
 
     # --- for programs --------------------------------------------------------------------------------------
 
@@ -133,20 +132,21 @@ class Report:
             yield f"  {pending.message}"
         else:
             rows = [(each.cluster, each.reason, each.message) for each in pending.clusters]
-            yield f"\n{table(_CLUSTERS, rows, width)}"
+            yield from ("", *table(_CLUSTERS, rows, width).splitlines())
             if pending.reservation:
-                yield f"\nA backfill reservation {pending.reservation}."
+                yield from ("", f"A backfill reservation {pending.reservation}.")
 
     def _help(self, width: int | None) -> Iterator[str]:
         advice = self.explanation.advice
         if advice.holders:
-            yield f"\n{table(_HOLDERS, [self._holder_row(uid) for uid in advice.holders], width)}"
+            rows = [self._holder_row(uid) for uid in advice.holders]
+            yield from ("", *table(_HOLDERS, rows, width).splitlines())
         if advice.repairs:
-            yield "\nIt would be dispatched"
+            yield from ("", "It would be dispatched")
         for each in advice.repairs:
             yield f"  {in_words(self._named(each), self._like(each))}"
         if advice.message:
-            yield f"\n{advice.message[0].upper()}{advice.message[1:]}."
+            yield from ("", f"{advice.message[0].upper()}{advice.message[1:]}.")
 
     def _holder_row(self, uid: str) -> tuple[str, ...]:
         record = self.records[uid]
@@ -167,7 +167,7 @@ class Report:
         if not isinstance(repair, AddNodes):
             return ""
         nodes = next(each.nodes for each in self.world.clusters if each.name == repair.cluster)
-        return next((node.name for node in nodes if _is_like(node, repair.node)), "")
+        return next((node.name for node in nodes if node.shape == repair.node), "")
 
 
 def _neighbours(word: str, every: Sequence[Record], nearest: Sequence[Record]) -> str:
@@ -186,11 +186,6 @@ def _verdict(outcome: Outcome | None) -> str:
         case Impossible():
             return "DoesNotFit"
     return "Waits"
-
-
-def _is_like(node: Node, shape: Node) -> bool:
-    labels = {key: value for key, value in node.labels.items() if key != HOSTNAME}
-    return (node.allocatable, node.taints, labels) == (shape.allocatable, shape.taints, dict(shape.labels))
 
 
 def _on(assignment: Assignment) -> str:

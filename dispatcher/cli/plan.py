@@ -85,13 +85,15 @@ def plan(
     from dispatcher.cli.plan_report import as_document, as_text
     from dispatcher.core.scheduling.repair import advise
     from dispatcher.core.scheduling.scenario import ScenarioError, parse_scenario
+    from dispatcher.core.scheduling.world import KnownSnapshots
 
     try:
         world = parse_scenario(_document(file))
     except ScenarioError as error:
         raise InvalidFile(str(error)) from error
-    outcomes = world.plan()
-    advice = advise(world, outcomes) if repairs else {}
+    known = KnownSnapshots()
+    outcomes = world.plan(known)
+    advice = advise(world, outcomes, known) if repairs else {}
     if output is Output.JSON:
         print(dumped(as_document(outcomes, advice)))
     else:

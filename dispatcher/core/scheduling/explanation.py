@@ -13,7 +13,7 @@ from dispatcher.core.model.record import Record
 from dispatcher.core.scheduling import ordering
 from dispatcher.core.scheduling.cycle import Outcome, Placed
 from dispatcher.core.scheduling.repair import MOST_WORK, NO_ADVICE, Advice, advise_one
-from dispatcher.core.scheduling.world import World
+from dispatcher.core.scheduling.world import KnownSnapshots, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,16 +41,20 @@ class Explanation:
         return self.record.eligible_at if self.outcome is None else None
 
 
-def explain(world: World, uid: str, most_work: int = MOST_WORK) -> Explanation:
+def explain(
+    world: World, uid: str, most_work: int = MOST_WORK, known: KnownSnapshots | None = None
+) -> Explanation:
     """The explanation of the pending gang `uid`, which must be in the world. Raises `NoNode`.
 
-    `most_work` bounds the search for advice, as `repair.MOST_WORK` does.
+    `most_work` bounds the search for advice, as `repair.MOST_WORK` does. Explanations of one world share what is
+    `known` of its clusters.
     """
-    outcomes = world.plan()
+    known = known or KnownSnapshots()
+    outcomes = world.plan(known)
     outcome = next((each for each in outcomes if each.record.uid == uid), None)
     if outcome is None:
         return Explanation(next(each for each in world.pending if each.uid == uid))
     queue = ordering.in_order(world.pending, world.now)
     index = next(index for index, each in enumerate(queue) if each.uid == uid)
-    advice = NO_ADVICE if isinstance(outcome, Placed) else advise_one(world, outcomes, uid, most_work)
+    advice = NO_ADVICE if isinstance(outcome, Placed) else advise_one(world, outcomes, uid, most_work, known)
     return Explanation(outcome.record, outcome, tuple(queue[:index]), tuple(queue[index + 1 :]), advice)

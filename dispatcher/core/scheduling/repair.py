@@ -17,7 +17,7 @@ A search that is cut short returns nothing, and the advice says so.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import combinations
@@ -25,7 +25,7 @@ from math import comb
 from typing import Any, Final, TypeVar
 
 from dispatcher.core.model.gang import Gang
-from dispatcher.core.model.nodes import HOSTNAME, Node, Taint
+from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources, is_device, sum_of
 from dispatcher.core.scheduling.cycle import Outcome, Placed
@@ -129,28 +129,40 @@ class Advice:
 NO_ADVICE: Final = Advice()
 
 
-def advise(world: World, outcomes: Sequence[Outcome]) -> dict[str, Advice]:
-    """The advice for each waiting gang, by its uid; `outcomes` are those of `world.plan()`."""
+def advise(
+    world: World, outcomes: Sequence[Outcome], known: KnownSnapshots | None = None
+) -> dict[str, Advice]:
+    """The advice for each waiting gang, by its uid; `outcomes` are those of `world.plan(known)`."""
     waiting = [index for index, each in enumerate(outcomes) if not isinstance(each, Placed)]
-    return _advise(world, outcomes, waiting, MOST_WORK)
+    return _advise(world, outcomes, waiting, MOST_WORK, known)
 
 
-def advise_one(world: World, outcomes: Sequence[Outcome], uid: str, most_work: int = MOST_WORK) -> Advice:
-    """The advice for one waiting gang; `outcomes` are those of `world.plan()`, and `most_work` bounds the search.
+def advise_one(
+    world: World,
+    outcomes: Sequence[Outcome],
+    uid: str,
+    most_work: int = MOST_WORK,
+    known: KnownSnapshots | None = None,
+) -> Advice:
+    """The advice for one waiting gang; `outcomes` are those of `world.plan(known)`, and `most_work` bounds the search.
 
     The gangs that are decided after it cannot change its outcome, so the search leaves them out.
     """
     index = next(index for index, each in enumerate(outcomes) if each.record.uid == uid)
     served = outcomes[: index + 1]
     smaller = replace(world, pending=tuple(each.record for each in served))
-    return _advise(smaller, served, [index], most_work)[uid]
+    return _advise(smaller, served, [index], most_work, known)[uid]
 
 
 def _advise(
-    world: World, outcomes: Sequence[Outcome], waiting: Iterable[int], most_work: int
+    world: World,
+    outcomes: Sequence[Outcome],
+    waiting: Iterable[int],
+    most_work: int,
+    known: KnownSnapshots | None,
 ) -> dict[str, Advice]:
     """The advice for the gangs with these indices."""
-    trials = _Trials(world, most_work)
+    trials = _Trials(world, most_work, known or KnownSnapshots())
     records = [each.record for each in outcomes]
     searches = [
         _Search(trials, records[: index + 1], outcome.pending.cluster)
@@ -188,10 +200,10 @@ class _Spent(Exception):  # not an error: the bound of a search is reached
 class _Trials:
     """Plans of the world after one repair each, remembered for all gangs."""
 
-    def __init__(self, world: World, most_work: int) -> None:
+    def __init__(self, world: World, most_work: int, known: KnownSnapshots) -> None:
         self.world = world
         self._most_work = most_work
-        self._known = KnownSnapshots()
+        self._known = known
         self._counts: dict[tuple[str, Node], set[int]] = {}
         self._placed: dict[tuple[Repair, str], frozenset[str]] = {}
         self._work = 0
@@ -458,14 +470,7 @@ def _minimal(items: Sequence[str], goes: Callable[[Iterable[str]], bool]) -> lis
 
 def _shapes(nodes: Iterable[Node]) -> list[Node]:
     """The different shapes of these nodes, the most frequent first."""
-    counts: Counter[tuple[Resources, tuple[Taint, ...], tuple[tuple[str, str], ...]]] = Counter()
-    for node in nodes:
-        labels = tuple((key, value) for key, value in sorted(node.labels.items()) if key != HOSTNAME)
-        counts[node.allocatable, node.taints, labels] += 1
-    return [
-        _shape(allocatable, dict(labels), taints)
-        for (allocatable, taints, labels), _ in counts.most_common(MOST_SHAPES)
-    ]
+    return [shape for shape, _ in Counter(node.shape for node in nodes).most_common(MOST_SHAPES)]
 
 
 def _has_use_for(gang: Gang, shape: Node) -> bool:
@@ -488,12 +493,8 @@ def _own_shapes(gang: Gang) -> list[Node]:
     for pod_set in pod_sets:
         largest = largest.highest(pod_set.requests)
         labels |= dict(pod_set.nodes.selector)
-    each_set = [_shape(each.requests, dict(each.nodes.selector)) for each in pod_sets]
-    return list(_distinct([_shape(largest, labels), *each_set]))
-
-
-def _shape(allocatable: Resources, labels: Mapping[str, str], taints: tuple[Taint, ...] = ()) -> Node:
-    return Node("", allocatable, taints=taints, labels=labels)
+    each_set = [Node("", each.requests, labels=dict(each.nodes.selector)) for each in pod_sets]
+    return list(_distinct([Node("", largest, labels=labels), *each_set]))
 
 
 def _distinct(shapes: Iterable[Node]) -> Iterator[Node]:
