@@ -21,7 +21,12 @@ from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.backfill import Reservation
 from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, SchedulingRules, count_pods_by_place
+from dispatcher.core.scheduling.leader_snapshot import (
+    ClusterFacts,
+    OwnedPods,
+    SchedulingRules,
+    count_pods_by_place,
+)
 from dispatcher.core.scheduling.node_snapshot import Use
 from dispatcher.core.scheduling.world import Cluster
 from dispatcher.store import snapshot_document
@@ -112,19 +117,12 @@ class SnapshotKeeper:
     async def _document(self, written: _Written, now: datetime) -> bytes:
         snapshot, slices = written.snapshot, Slices(time.monotonic)
         ledger = self._clusters.ledgers.get(snapshot.name)
-        cluster = Cluster(
-            name=snapshot.name,
-            nodes=tuple(ledger.nodes()) if ledger else (),
-            labels=snapshot.labels,
-            closed=snapshot.closed,
-            reserve=self._clusters.reserve_of(snapshot.name) if ledger else NOTHING,
-            missing_kinds=snapshot.missing_kinds,
-            missing_namespaces=snapshot.missing_namespaces,
-            creates_namespaces=snapshot.creates_namespaces,
-            closed_namespaces=snapshot.closed_namespaces,
-            errors=snapshot.errors,
-        )
-        pods = await slices.run(count_pods_by_place(ledger.pods())) if ledger else ()
+        if ledger is None:
+            cluster, pods = Cluster.of(snapshot, (), NOTHING), tuple[OwnedPods, ...]()
+        else:
+            reserve = self._clusters.reserve_of(snapshot.name)
+            cluster = Cluster.of(snapshot, ledger.nodes(), reserve)
+            pods = await slices.run(count_pods_by_place(ledger.pods()))
         facts = ClusterFacts(cluster, pods, self._rules, written.reservations, now)
         lines = await slices.run(snapshot_document.lines_of(facts))
         return await asyncio.to_thread(snapshot_document.compressed, lines)

@@ -81,19 +81,18 @@ def world_of(
     names = {each.cluster.name for each in facts}
     known = list(records)
     holders = {
-        each.uid: each
+        each.uid: (each, each.attempt)
         for each in known
         if each.holds_capacity and each.attempt is not None and each.attempt.cluster in names
     }
-    attempts = {uid: each.attempt for uid, each in holders.items() if each.attempt is not None}
-    bound: defaultdict[tuple[str, str], list[Place]] = defaultdict(list)
+    bound: defaultdict[str, list[Place]] = defaultdict(list)
     clusters = []
     for each in facts:
         others = []
         for pods in each.pods:
-            attempt = attempts.get(pods.owner)
+            _, attempt = holders.get(pods.owner, (None, None))
             if attempt is not None and attempt.cluster == each.cluster.name:
-                bound[each.cluster.name, pods.owner].append(pods.place)
+                bound[pods.owner].append(pods.place)
             elif not (_is_since(attempt, each.taken_at) if attempt else pods.owner in released):
                 others.append(pods)
         clusters.append(
@@ -105,7 +104,7 @@ def world_of(
         )
     return World(
         clusters=tuple(clusters),
-        running=tuple(_running(each, bound) for each in holders.values()),
+        running=tuple(_running(record, attempt, bound[uid]) for uid, (record, attempt) in holders.items()),
         pending=tuple(each for each in known if each.phase is Phase.QUEUED),
         now=now,
         policy=rules.policy,
@@ -123,15 +122,12 @@ def _is_since(attempt: Attempt, taken_at: datetime | None) -> bool:
     return taken_at is not None and attempt.decided_at >= taken_at
 
 
-def _running(record: Record, bound: Mapping[tuple[str, str], list[Place]]) -> RunningGang:
-    if record.attempt is None:
-        raise ValueError(f"{record.key} holds no capacity")
-    cluster = record.attempt.cluster
+def _running(record: Record, attempt: Attempt, bound: Iterable[Place]) -> RunningGang:
     return RunningGang(
         name=record.uid,
-        cluster=cluster,
+        cluster=attempt.cluster,
         demand=record.gang.demand,
         pods=tuple(map(RunningPods, record.gang.pod_sets)),
-        bound=tuple(bound.get((cluster, record.uid), ())),
-        assignment=record.attempt.assignment,
+        bound=tuple(bound),
+        assignment=attempt.assignment,
     )

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import Final
+from typing import Final, Self
 
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import Node
@@ -26,7 +26,7 @@ from dispatcher.core.model.requirements import Kind
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling import cycle, ordering
 from dispatcher.core.scheduling.backfill import Reservation
-from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Pod, PodPhase
+from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot, FitMode, Pod, PodPhase
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot, effective, rejection
 from dispatcher.core.scheduling.cycle import Outcome, Placed, Policy
 from dispatcher.core.scheduling.node_snapshot import Place
@@ -54,6 +54,36 @@ class Cluster:
     creates_namespaces: bool = False
     closed_namespaces: frozenset[str] = frozenset()
     errors: int = 0
+
+    @classmethod
+    def of(cls, snapshot: ClusterSnapshot, nodes: Iterable[Node], reserve: Resources) -> Self:
+        """The cluster of a snapshot, without pods; `snapshot` has no nodes and no reserve of its own."""
+        return cls(
+            name=snapshot.name,
+            nodes=tuple(nodes),
+            labels=snapshot.labels,
+            closed=snapshot.closed,
+            reserve=reserve,
+            missing_kinds=snapshot.missing_kinds,
+            missing_namespaces=snapshot.missing_namespaces,
+            creates_namespaces=snapshot.creates_namespaces,
+            closed_namespaces=snapshot.closed_namespaces,
+            errors=snapshot.errors,
+        )
+
+    def snapshot(self, capacity: CapacitySnapshot) -> ClusterSnapshot:
+        """The snapshot of the cluster with this capacity, of which the reserve is still a part."""
+        return ClusterSnapshot(
+            name=self.name,
+            capacity=capacity.without(self.reserve),
+            labels=self.labels,
+            closed=self.closed,
+            missing_kinds=self.missing_kinds,
+            missing_namespaces=self.missing_namespaces,
+            creates_namespaces=self.creates_namespaces,
+            closed_namespaces=self.closed_namespaces,
+            errors=self.errors,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +165,7 @@ class World:
     def accepts(self, cluster: Cluster, record: Record) -> bool:
         """True if the cluster takes the gang but for its capacity. On the hub alone, selectors do not count."""
         requirements = effective(record.requirements, [each.name for each in self.clusters])
-        return rejection(requirements, _snapshot(cluster, CapacityLedger())) is None
+        return rejection(requirements, cluster.snapshot(CapacityLedger().snapshot())) is None
 
     def with_nodes(self, cluster: str, nodes: Iterable[Node]) -> World:
         """The world with more nodes at the end of a cluster's."""
@@ -229,7 +259,7 @@ class _FilledCluster:
         self._set_pods(pods)
         self._set_gangs({gang.name: gang for _, gang in gangs})
         self._cluster = cluster
-        return _snapshot(cluster, self._ledger)
+        return cluster.snapshot(self._ledger.snapshot())
 
     def _pods_of(self, cluster: Cluster, gangs: Sequence[tuple[int, RunningGang]]) -> dict[str, list[Pod]]:
         """The pods by gang, in the same list as before for a gang that is the same."""
@@ -316,20 +346,6 @@ def _named_pods(gang: RunningGang) -> Iterator[Pod]:
         return
     for number, running in enumerate(gang.pods):
         yield from _pods(gang, number, running.pods, running.nodes)
-
-
-def _snapshot(cluster: Cluster, ledger: CapacityLedger) -> ClusterSnapshot:
-    return ClusterSnapshot(
-        name=cluster.name,
-        capacity=ledger.snapshot().without(cluster.reserve),
-        labels=cluster.labels,
-        closed=cluster.closed,
-        missing_kinds=cluster.missing_kinds,
-        missing_namespaces=cluster.missing_namespaces,
-        creates_namespaces=cluster.creates_namespaces,
-        closed_namespaces=cluster.closed_namespaces,
-        errors=cluster.errors,
-    )
 
 
 def _pods(gang: RunningGang, number: int, pods: PodSet, nodes: Sequence[str]) -> Iterator[Pod]:
