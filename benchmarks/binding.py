@@ -1,4 +1,4 @@
-"""`python -m benchmarks.binding`: counts the dispatched gangs whose pods kube-scheduler does not all bind."""
+"""`python -m benchmarks.binding`: counts dispatched gangs with a pod that kube-scheduler does not bind."""
 
 from __future__ import annotations
 

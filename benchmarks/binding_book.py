@@ -95,9 +95,9 @@ class Dispatch:
 class Counts:
     """The figures of one run; times are in seconds.
 
-    `stuck` counts the dispatches with a pod that was pending for longer than the settling time, and
-    `stuck_of_one_shape` the stuck dispatches of gangs whose pods are all equal. `hesitant` counts the dispatches with
-    a pod that was pending at all. `off_plan` counts the pods bound to another node than planned; None without plans.
+    A dispatch is stuck if one of its pods was pending for longer than the settling time. `stuck` counts the stuck
+    dispatches, `stuck_of_one_shape` those of gangs with equal pods. `hesitant` counts the dispatches with a pod that
+    was pending at all. `off_plan` counts the pods bound to another node than planned; None without plans.
     `allocated` and `working` are shares of the cluster's GPUs, averaged over the makespan. `working` leaves out the
     time before all pods of a gang were bound.
     """

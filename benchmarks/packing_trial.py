@@ -114,7 +114,7 @@ class _Life:
         self.queue.put(gang.record)
 
     def end_until(self, now: float) -> None:
-        """End the gangs whose time is over."""
+        """End the gangs that have run for their time."""
         while self.ends and self.ends[0][0] <= now:
             _, uid, cluster = heapq.heappop(self.ends)
             self.ledgers[cluster].release(uid)

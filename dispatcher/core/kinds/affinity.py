@@ -147,7 +147,7 @@ def rules_between(templates: Sequence[Template]) -> tuple[TemplateRules, ...]:
 
 
 def _selected(pods: Sequence[_Pods], at: int, term: Field) -> frozenset[int]:
-    """The other templates whose pods are selected by a term of template `at`."""
+    """The indices of the other templates with pods that a term of template `at` selects."""
     selector, own = term.at("labelSelector"), pods[at]
     same = [each.text() for each in term.at("matchLabelKeys").entries(MOST_CONDITIONS)]
     differing = term.at("mismatchLabelKeys").entries(MOST_CONDITIONS)

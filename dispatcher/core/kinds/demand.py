@@ -2,8 +2,8 @@
 
 Declared demand (`custompodresources`) is a claim. Each item is charged the larger of the declared demand and the demand
 of its readable templates, resource by resource, and a kind that makes no pods is charged nothing. The rule `TRUSTED`
-charges the declared demand alone, as MCAD did. A kind whose pods cannot be derived is charged the declared demand. A
-declaration that is not charged as written makes a warning for its author.
+charges the declared demand alone, as MCAD did. An object of a kind without derivable pods is charged its declared
+demand. A declaration that is not charged as written makes a warning for its author.
 
 The number of pods that must run and the pod sets come from the templates where these can be read: declared pods may add
 up to the right total without existing. v1beta2's `podSets` only declare the paths of templates and the number of pods:
@@ -174,9 +174,9 @@ def _declared_part(wrapped: WrappedObject, spec: AppWrapperSpec, rule: Rule) -> 
 
 
 def _stand_in(declared: Gang, readable: Pods, rule: Rule, path: str) -> Part:
-    """The part of an object whose declaration takes the place of an unreadable template.
+    """The part of an object with an unreadable template: the declaration takes the place of this template.
 
-    The object's readable templates still count: their pods can be made, whatever becomes of the others.
+    The object's readable templates still count: their pods can be made in any case.
     """
     claimed, derived = declared.demand, _gang(readable).demand
     if not readable.sets:

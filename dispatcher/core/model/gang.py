@@ -17,9 +17,9 @@ class Spread:
     """A required topology spread of the pods of a set over the domains of `topology`, a label of nodes.
 
     A domain takes at most `most_skew` (1 or more) pods more than the domain with the fewest, which counts as 0 pods
-    while there are fewer than `least_domains` (1 or more) domains. Nodes without the label take no pod. The domains are
-    those of the nodes whose labels satisfy the requirements of the pods, or of all nodes with `ignores_requirements`,
-    also of nodes that are full or cordoned; with `honors_taints` only of usable nodes whose taints the pods tolerate.
+    while there are fewer than `least_domains` (1 or more) domains. Nodes without the label take no pod. A node counts
+    for its domain if its labels satisfy the requirements of the pods; with `ignores_requirements` every node counts.
+    Full, cordoned and tainted nodes count, too; with `honors_taints` only usable nodes with tolerated taints do.
     Source: https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constraints/
     """
 
@@ -41,13 +41,16 @@ class PodSet:
 
     `nodes` are the requirements on a node's labels. `apart` are labels of nodes: no two pods of the set may be on
     nodes with the same value of one of them (required pod anti-affinity among themselves). `together` are labels of
-    nodes that must have one value for all pods of the set (required pod affinity among themselves). `path` is where
-    the template is inside the wrapped object, whose index in the AppWrapper is `item`. `claims` are the paths of
-    resource claims of that object whose devices nothing counts. `spread` are the bounds on the differences between
-    domains, one for each topology. `away` are labels of nodes that must have other values for the pods of this set than
-    for those of another set of the gang, which is so many places after this one, or before it (required pod
-    anti-affinity between templates); both sets name each other. `near` are labels of nodes whose value for each pod of
-    this set must be that for a pod of one of the other sets, named in the same way (required pod affinity to them).
+    nodes that must have one value for all pods of the set (required pod affinity among themselves). `path` is the
+    place of the template inside the wrapped object, and `item` the index of this object in the AppWrapper. `claims` are
+    the paths of the object's resource claims; nothing counts their devices. `spread` are the bounds on the differences
+    between domains, one for each topology.
+
+    `away` and `near` are rules about other sets of the gang. A rule is a label of nodes with the distance from this set
+    to another one in the gang's order, negative if the other one comes first. `away`: no pod of this set is on a node
+    with the same value of the label as a pod of the other set (required pod anti-affinity); both sets have the rule.
+    `near` has several distances: each pod of this set is on a node with the same value of the label as a pod of one of
+    these sets (required pod affinity).
     """
 
     count: int

@@ -140,7 +140,7 @@ def attainable(nodes: Iterable[Node], pods: Iterable[Pod], gang: Gang | None = N
 
 
 def _open_to(gang: Gang | None, nodes: Iterable[Node]) -> dict[str, Resources]:
-    """The allocatable of the usable nodes whose taints `gang` tolerates, by name."""
+    """The allocatable amounts by the name of the node, of usable nodes with taints that `gang` tolerates."""
     return {node.name: node.allocatable for node in nodes if node.usable and _may_use(gang, node.taints)}
 
 
