@@ -230,12 +230,6 @@ class CapacitySnapshot:
         if self.nodes is not None:
             self.nodes.take(gang, assignment)
 
-    def devices_left(self, gang: Gang, assignment: Assignment) -> int | None:
-        """The free devices that a gang would leave on the nodes of its assignment; None where it has no nodes."""
-        if self.nodes is None or not gang.pod_sets:
-            return None
-        return self.nodes.free.devices_left(gang, assignment)
-
     @property
     def taints(self) -> frozenset[tuple[Taint, ...]]:
         """The scheduling taints of its nodes: tolerations can distinguish nothing else here."""

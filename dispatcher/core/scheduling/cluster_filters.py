@@ -4,8 +4,7 @@ First filters: an AppWrapper's `ClusterRequirements` against a `ClusterSnapshot`
 reason. Then a score over the clusters that the gang fits, in exact integers and without ties: first the cluster that
 the gang fills best, roughly, so that other clusters keep room for large gangs; then the cluster that the user prefers;
 then the cluster with fewer recent errors; then again the cluster that the gang fills best, exactly; then the first by
-name. Where gangs are placed on nodes, "fills best" is about the free devices of these nodes (decision 9): the fewer
-free devices stay beside the pods, the more nodes keep all of theirs for large gangs.
+name.
 """
 
 from __future__ import annotations
@@ -135,41 +134,27 @@ def _failed_filters(
 class Score(NamedTuple):
     """The score of a cluster that a gang fits: the lowest wins, and no two clusters are equal.
 
-    `devices_left` are the free devices that would be left on the nodes of the gang; 0 where it has no nodes.
-    `leaves_devices` is true if there are any. `tenths` and `left` are the share of the scarcest requested resource that
-    would be left in the cluster: of devices if the gang requests any, then of other resources. A gang with devices that
-    has nodes has no tenths. Only scores of the same gang are comparable.
+    `tenths` and `left` are the share of the scarcest requested resource that would be left: of devices if the gang
+    requests any, then of other resources. Only scores of the same gang are comparable.
     """
 
-    leaves_devices: bool
     tenths: int
     is_not_preferred: bool
     errors: int
-    devices_left: int
     left: tuple[int, int]
     name: str
 
 
 def score(
-    gang: Gang,
-    requirements: ClusterRequirements,
-    snapshot: ClusterSnapshot,
-    available: Resources,
-    devices_left: int | None = None,
+    gang: Gang, requirements: ClusterRequirements, snapshot: ClusterSnapshot, available: Resources
 ) -> Score:
-    """The score of a cluster with `available` capacity for the gang, in which the gang fits.
-
-    `devices_left` are the free devices that would be left on its nodes; None if it is not placed on nodes.
-    """
+    """The score of a cluster with `available` capacity for the gang, in which the gang fits."""
     left = _left(gang.demand, available, snapshot.capacity.total_for(gang))
-    has_devices = any(map(is_device, gang.demand))
-    scarcest = left[0] if has_devices else left[1]
+    scarcest = left[0] if any(map(is_device, gang.demand)) else left[1]
     return Score(
-        leaves_devices=bool(devices_left),
-        tenths=0 if has_devices and devices_left is not None else scarcest * TENTHS // WHOLE,
+        tenths=scarcest * TENTHS // WHOLE,
         is_not_preferred=not requirements.prefers.matches(snapshot.labels),
         errors=snapshot.errors,
-        devices_left=devices_left or 0,
         left=left,
         name=snapshot.name,
     )

@@ -26,7 +26,6 @@ from dispatcher.core.scheduling.backfill import LONG_AGO, Backfill, Reservation
 from dispatcher.core.scheduling.capacity import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import (
     ClusterSnapshot,
-    Score,
     effective,
     has_members,
     rejection,
@@ -234,7 +233,9 @@ class CycleState:
             return Refused(gang, allowed.rejections, shortages, has_members=self._has_members)
         best = min(
             (snapshot for snapshot in allowed.snapshots if snapshot.name in fitting),
-            key=lambda snapshot: self._score(record, snapshot, fitting[snapshot.name]),
+            key=lambda snapshot: score(
+                gang, record.requirements, snapshot, self._available(snapshot).free_for(gang)
+            ),
         )
         message = why_no_other(gang, best.name, fitting, allowed.rejections, shortages)
         assignment = fitting[best.name]
@@ -242,11 +243,6 @@ class CycleState:
         if best.name in self._beside:
             self._beside[best.name].take(gang, assignment)
         return Placed(record, best.name, message, assignment)
-
-    def _score(self, record: Record, snapshot: ClusterSnapshot, assignment: Assignment) -> Score:
-        gang, available = record.gang, self._available(snapshot)
-        left = available.devices_left(gang, assignment)
-        return score(gang, record.requirements, snapshot, available.free_for(gang), left)
 
     def _available(self, snapshot: ClusterSnapshot) -> CapacitySnapshot:
         """The free capacity of a cluster without the part that is kept for a starved gang."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from dispatcher.core.model.gang import Assignment, Constraint, Gang, PodSet
 from dispatcher.core.model.nodes import UNLIMITED_PODS
-from dispatcher.core.model.resources import NOTHING, Resources, is_device
+from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.node_room import NodeGroups, Room
 from dispatcher.core.scheduling.node_traits import PLAIN, Amounts, Mask, Traits
 from dispatcher.core.scheduling.placement import Unplaceable, place
@@ -153,15 +153,6 @@ class NodeCapacity:
             if pods > taking:
                 return False
         return True
-
-    def devices_left(self, gang: Gang, assignment: Assignment) -> int:
-        """The free devices that a gang would leave on the nodes of its assignment, which it fits."""
-        devices = [row for name, row in self._room.columns.items() if is_device(name)]
-        nodes = [self.traits.rows[name] for name in assignment.nodes]
-        # A debt takes nothing from other devices.
-        free = np.maximum(self._room.free[np.ix_(devices, nodes)], 0)
-        requests = assignment.requests(gang)
-        return int(free.sum()) - sum(requests[name] for name in requests if is_device(name))
 
     def _named(self, pod_set: PodSet, pods: Amounts) -> Iterator[tuple[str, int]]:
         rows = np.flatnonzero(pods)

@@ -8,11 +8,8 @@ from typing import Any
 import pytest
 
 from dispatcher.api.selector import EVERYTHING, parse_selector
-from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang, PodSet
-from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Rejection
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode, Pod, PodPhase
 from dispatcher.core.scheduling.cluster_filters import (
     Closed,
     ClusterSnapshot,
@@ -21,8 +18,7 @@ from dispatcher.core.scheduling.cluster_filters import (
     rejection,
     score,
 )
-from dispatcher.core.scheduling.cycle import Placed, plan
-from tests.builders import make_core_node, make_gang, make_record, make_snapshot
+from tests.builders import make_gang, make_snapshot
 from tests.unit.core.scheduling.clusters import JOB, RAY
 
 CORDONED = Closed("ClusterCordoned", "new racks on Friday")
@@ -163,25 +159,9 @@ def rated(requirements: ClusterRequirements, snapshot: ClusterSnapshot, **demand
 def test_score_is_exact_about_the_device_and_the_rest() -> None:
     snapshot = make_snapshot_of(cpu=9000, gpu=7, errors=2)
     assert rated(ANYWHERE, snapshot, cpu=1000, gpu=2) == Score(
-        leaves_devices=False,
-        tenths=7,
-        is_not_preferred=False,
-        errors=2,
-        devices_left=0,
-        left=(714285, 888888),
-        name="east",
+        tenths=7, is_not_preferred=False, errors=2, left=(714285, 888888), name="east"
     )
-    assert rated(ANYWHERE, snapshot, cpu=1000) == Score(False, 8, False, 2, 0, (0, 888888), "east")
-
-
-def test_on_nodes_the_devices_left_there_take_the_place_of_tenths_of_the_cluster() -> None:
-    snapshot, gang = make_snapshot_of(cpu=9000, gpu=7), make_gang(cpu=1000, gpu=2)
-    free = snapshot.capacity.free_for(gang)
-    assert score(gang, ANYWHERE, snapshot, free, devices_left=3) == Score(
-        True, 0, False, 0, 3, (714285, 888888), "east"
-    )
-    without_devices = make_gang(cpu=1000)
-    assert score(without_devices, ANYWHERE, snapshot, free, devices_left=3)[:2] == (True, 8)
+    assert rated(ANYWHERE, snapshot, cpu=1000) == Score(8, False, 2, (0, 888888), "east")
 
 
 @pytest.mark.parametrize(
@@ -295,63 +275,3 @@ def test_who_is_ruled_out_or_excluded_everywhere_gets_nowhere(
 
 def test_reason_of_a_cluster_that_is_ruled_out_again_is_the_last() -> None:
     assert ANYWHERE.without("east", "one").without("east", "two").ruled_out == {("east", "two")}
-
-
-# --- clusters whose gangs are placed on nodes --------------------------------------------------------------------
-
-
-def make_clusters(**free_gpus: list[int]) -> dict[str, ClusterSnapshot]:
-    """Clusters of nodes with 64 cpus and 8 GPUs, of which so many are free."""
-    found = {}
-    for name, each in free_gpus.items():
-        ledger = CapacityLedger(FitMode.NODE)
-        for number, free in enumerate(each):
-            ledger.set_node(make_core_node(f"n{number}", cpu=64000, gpu=8))
-            taken = Resources({"nvidia.com/gpu": 8 - free})
-            ledger.set_pod(Pod(f"{name}-{number}", taken, f"n{number}", PodPhase.RUNNING))
-        found[name] = ClusterSnapshot(name, ledger.snapshot())
-    return found
-
-
-def choice_of(clusters: dict[str, ClusterSnapshot], gang: Gang, prefers: str = "") -> str:
-    requirements = ClusterRequirements(prefers=parse_selector(prefers, ""))
-    (outcome,) = plan([make_record(gang=gang, requirements=requirements)], clusters)
-    assert isinstance(outcome, Placed)
-    return outcome.cluster
-
-
-def test_cluster_whose_whole_node_is_kept_goes_first_although_the_other_is_fuller() -> None:
-    clusters = make_clusters(a=[8, 0, 0], z=[2, 8, 8])
-    assert choice_of(clusters, make_gang(gpu=2)) == "z"
-
-
-def test_of_two_clusters_with_devices_left_the_one_with_fewer_goes_first() -> None:
-    assert choice_of(make_clusters(a=[8, 0, 0], z=[4, 8, 8]), make_gang(gpu=3)) == "z"
-
-
-def test_pods_without_devices_keep_off_the_cluster_with_free_devices_on_its_nodes() -> None:
-    assert choice_of(make_clusters(a=[1], z=[0]), make_gang(cpu=1000)) == "z"
-
-
-def test_preferred_cluster_goes_first_unless_only_another_has_no_devices_left() -> None:
-    for gpus, expected in ((1, "z"), (2, "b")):
-        clusters = make_clusters(a=[3], b=[2], z=[8])
-        clusters["z"] = replace(clusters["z"], labels={"zone": "eu"})
-        assert choice_of(clusters, make_gang(gpu=gpus), "zone=eu") == expected
-
-
-def test_devices_left_are_those_of_the_nodes_of_all_pods_and_debts_take_none() -> None:
-    ledger = CapacityLedger(FitMode.NODE)
-    ledger.set_node(Node("n", Resources({"nvidia.com/gpu": 8, "example.com/nic": 1})))
-    ledger.set_node(make_core_node("m", gpu=8))
-    ledger.set_pod(Pod("broken", Resources({"example.com/nic": 4}), "n", PodPhase.RUNNING))
-    one, two = (PodSet(count, Resources({"nvidia.com/gpu": gpus})) for count, gpus in ((2, 1), (1, 4)))
-    gang = Gang(Resources({"nvidia.com/gpu": 6}), 3, (one, two))
-    capacity = ledger.snapshot()
-    assert capacity.devices_left(gang, Assignment(((("n", 2),), (("n", 1),)))) == 2
-    assert capacity.devices_left(gang, Assignment(((("n", 2),), (("m", 1),)))) == 10
-
-
-def test_devices_left_are_unknown_where_a_gang_has_no_nodes() -> None:
-    assert make_snapshot(gpu=8).devices_left(make_gang(gpu=1), ASSIGNED_NOWHERE) is None
-    assert CapacityLedger(FitMode.NODE).snapshot().devices_left(Gang(), ASSIGNED_NOWHERE) is None
