@@ -104,7 +104,10 @@ def world_of(
         )
     return World(
         clusters=tuple(clusters),
-        running=tuple(_running(record, attempt, bound[uid]) for uid, (record, attempt) in holders.items()),
+        running=tuple(
+            _running(record, attempt, bound[record.uid])
+            for record, attempt in sorted(holders.values(), key=_by_dispatch)
+        ),
         pending=tuple(each for each in known if each.phase is Phase.QUEUED),
         now=now,
         policy=rules.policy,
@@ -120,6 +123,12 @@ def _is_since(attempt: Attempt, taken_at: datetime | None) -> bool:
     The pods of an earlier attempt that was given up may still live, in a cluster that did not answer then.
     """
     return taken_at is not None and attempt.decided_at >= taken_at
+
+
+def _by_dispatch(holder: tuple[Record, Attempt]) -> tuple[datetime, str]:
+    """The order of running gangs: of holders that would do equally well, advice names the one that went first."""
+    record, attempt = holder
+    return attempt.decided_at, record.uid
 
 
 def _running(record: Record, attempt: Attempt, bound: Iterable[Place]) -> RunningGang:

@@ -334,6 +334,11 @@ def test_the_unbound_pods_of_a_partly_bound_gang_hold_their_places() -> None:
     assert nodes.uses["a"] == ((Place("n1", ONE_CPU, 1),), (Place("n2", ONE_CPU, 1),), NOTHING)
 
 
+def test_running_gangs_are_in_the_order_of_their_dispatch() -> None:
+    records = [runs("a", -10), runs("b", -30), runs("c", -20)]
+    assert [each.name for each in world_of([facts_of()], records, (), NOW).running] == ["b", "c", "a"]
+
+
 def test_reservations_and_rules_are_those_of_the_leader() -> None:
     kept = Reservation("east", at(-60), at(60), at(-60), ("east",))
     large = make_record(name="l", uid="l", gang=make_gang(2, cpu=2000), blocked_since=at(-61))
