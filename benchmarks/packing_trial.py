@@ -23,11 +23,12 @@ from benchmarks.packing_load import SIZES, Job, gpus_of
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Phase, Record
+from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling import cycle
 from dispatcher.core.scheduling.backfill import Backfill, Running
 from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.cycle import Placed, Policy
+from dispatcher.core.scheduling.cycle import Placed
 from dispatcher.core.scheduling.pending_queue import PendingQueue
 
 START: Final = datetime(2026, 1, 1, tzinfo=UTC)
@@ -125,7 +126,9 @@ class _Life:
         """Run one cycle and commit all of it."""
         began = time.process_time()
         at = START + timedelta(seconds=now)
-        outcomes = self.queue.plan(snapshots_of(self.ledgers), Policy.BEST_EFFORT_FIFO, STARVATION_BOUND, at)
+        outcomes = self.queue.plan(
+            snapshots_of(self.ledgers), QueueingStrategy.BEST_EFFORT_FIFO, STARVATION_BOUND, at
+        )
         self.cpu += time.process_time() - began
         for outcome in outcomes:
             change = change_of(outcome, at)

@@ -52,9 +52,9 @@ from dispatcher.core.intake.ceilings import Ceiling
 from dispatcher.core.kinds.demand import Rule
 from dispatcher.core.model.clock import Clock
 from dispatcher.core.model.record import ACTIVE
+from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.backfill import Bounds
 from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode
-from dispatcher.core.scheduling.cycle import Policy
 from dispatcher.core.scheduling.leader_snapshot import SchedulingRules
 from dispatcher.kube.access_reviews import is_allowed, is_author_policy_bound
 from dispatcher.kube.client import POD_NAMESPACE, ClusterClient, own_namespace, pod_namespace
@@ -243,7 +243,7 @@ class Session:
             process.clock.now,
             process.metrics,
             Rules(
-                policy=Policy(settings.queue_policy),
+                policy=QueueingStrategy(settings.queue_policy),
                 starvation_bound=timedelta(seconds=settings.starvation_bound_seconds),
                 least=settings.cycle_seconds,
                 most=settings.poll_seconds,
@@ -441,7 +441,7 @@ class Session:
 def scheduling_rules(settings: Settings) -> SchedulingRules:
     """The settings that decisions depend on."""
     return SchedulingRules(
-        policy=Policy(settings.queue_policy),
+        policy=QueueingStrategy(settings.queue_policy),
         fit=FitMode(settings.fit),
         starvation_bound=timedelta(seconds=settings.starvation_bound_seconds),
         declared_demand=Rule(settings.declared_demand),

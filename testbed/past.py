@@ -33,10 +33,10 @@ from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import ACTIVE, Change, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
-from dispatcher.core.scheduling.cycle import Policy
 from dispatcher.core.scheduling.pending_queue import PendingQueue
 from dispatcher.core.status.cluster_state import ClusterState
 from dispatcher.core.status.samples import CapacitySample, Moment, reading_of
@@ -276,7 +276,7 @@ class Story:
             name: ClusterSnapshot(name, each.ledger.snapshot(), each.labels, each.closed)
             for name, each in self.clusters.items()
         }
-        for outcome in self._line.plan(snapshots, Policy.BEST_EFFORT_FIFO, BOUND, now):
+        for outcome in self._line.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, now):
             change = change_of(outcome, now)
             if change:
                 self._follow(await self._commit(change), now)

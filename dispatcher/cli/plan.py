@@ -83,13 +83,14 @@ def plan(
     """
     # Imported here, because other commands do not need it and importing takes most of their time.
     from dispatcher.cli.plan_report import as_document, as_text
+    from dispatcher.core.model.document import DocumentError
     from dispatcher.core.scheduling.repair import advise
-    from dispatcher.core.scheduling.scenario import ScenarioError, parse_scenario
+    from dispatcher.core.scheduling.scenario import parse_scenario
     from dispatcher.core.scheduling.world import KnownSnapshots
 
     try:
         world = parse_scenario(_document(file))
-    except ScenarioError as error:
+    except DocumentError as error:
         raise InvalidFile(str(error)) from error
     known = KnownSnapshots()
     outcomes = world.plan(known)

@@ -18,10 +18,10 @@ from dispatcher.core.kinds.demand import Rule
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
+from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.backfill import Reservation
 from dispatcher.core.scheduling.capacity import FitMode
 from dispatcher.core.scheduling.cluster_filters import Closed
-from dispatcher.core.scheduling.cycle import Policy
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods, SchedulingRules
 from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.world import Cluster
@@ -122,7 +122,7 @@ def _plain(value: object) -> object:
 
 def _rules_of(value: Mapping[str, Any]) -> SchedulingRules:
     return SchedulingRules(
-        policy=Policy(value["policy"]),
+        policy=QueueingStrategy(value["policy"]),
         fit=FitMode(value["fit"]),
         starvation_bound=timedelta(seconds=value["starvation_seconds"]),
         declared_demand=Rule(value["declared_demand"]),

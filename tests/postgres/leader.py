@@ -31,9 +31,9 @@ from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import ACTIVE, Change, Condition, ObjectRef, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.cycle import Policy
 from dispatcher.store.database import Database
 from dispatcher.store.leadership import Leadership
 from dispatcher.store.queue import CommitResult, QueueStore
@@ -130,7 +130,7 @@ class Leader:
             [each for each, told in zip((one, other), results, strict=True) if told.accepted], results
         )
 
-    async def cycle(self, policy: Policy) -> None:
+    async def cycle(self, policy: QueueingStrategy) -> None:
         """Decide for everything that is queued."""
         self.later()
         snapshots = {name: ClusterSnapshot(name, ledger.snapshot()) for name, ledger in self.ledgers.items()}

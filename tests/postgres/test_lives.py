@@ -35,7 +35,7 @@ from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.scheduling.cycle import Policy
+from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.store.database import Database
 from tests.builders import NOW, make_newcomer
 from tests.history import History, TimelineEntry
@@ -90,7 +90,7 @@ PODS = st.sampled_from([2, 4, 9, 4, 2])
 TIMES = st.integers(1, 4)
 ASKED = st.sampled_from([MutableSpec(), MutableSpec(suspend=True), MutableSpec(priority=1), MutableSpec()])
 NUMBERS = st.integers(0, MOST_APPWRAPPERS - 1)
-POLICIES = st.sampled_from(Policy)
+POLICIES = st.sampled_from(QueueingStrategy)
 CLUSTER = st.sampled_from(list(CLUSTERS))
 OF_MEMBERS = {Cause.ABANDONED, Cause.LOST, Cause.REDIRECTED, Cause.WITHDRAWN}
 """What becomes of one by its cluster's fault, or because its user wants another: tests/cluster/members has these."""
@@ -154,7 +154,7 @@ class Lives(RuleBasedStateMachine):
 
     @rule(policy=POLICIES, sight=SIGHTS, luck=LUCK)
     def a_cycle_decides_and_what_fits_is_created(
-        self, policy: Policy, sight: ObservedObjects, luck: Luck
+        self, policy: QueueingStrategy, sight: ObservedObjects, luck: Luck
     ) -> None:
         self.run(self.leader.cycle(policy))
         self.run(self.leader.look_at_all(sight, luck))
@@ -166,7 +166,7 @@ class Lives(RuleBasedStateMachine):
             self.run(self.leader.look(record.uid, sight, luck, times))
 
     @rule(seconds=st.sampled_from([10, 60, 60, 600]), policy=POLICIES, sight=LASTS)
-    def time_goes_by(self, seconds: int, policy: Policy, sight: ObservedObjects | None) -> None:
+    def time_goes_by(self, seconds: int, policy: QueueingStrategy, sight: ObservedObjects | None) -> None:
         self.leader.later(seconds)
         self.run(self.leader.cycle(policy))
         self.run(self.leader.look_at_all(sight))
@@ -225,13 +225,13 @@ class Lives(RuleBasedStateMachine):
     @rule()
     def nothing_fits_and_the_head_is_deleted(self) -> None:
         with self.leader.crowded():
-            self.run(self.leader.cycle(Policy.BEST_EFFORT_FIFO))
+            self.run(self.leader.cycle(QueueingStrategy.BEST_EFFORT_FIFO))
             for record in list(self.leader.cache.queued()):
                 if record.blocked_since is not None:
                     self.leader.wishes[record.uid].wanted = False
                     self.run(self.leader.look(record.uid, SHOWS_NOTHING, Luck.GOOD))
-            self.run(self.leader.cycle(Policy.BEST_EFFORT_FIFO))
-            self.run(self.leader.cycle(Policy.STRICT_FIFO))
+            self.run(self.leader.cycle(QueueingStrategy.BEST_EFFORT_FIFO))
+            self.run(self.leader.cycle(QueueingStrategy.STRICT_FIFO))
 
     @rule(number=NUMBERS, item=st.integers(0, 1))
     def somebody_deletes_one_of_its_objects(self, number: int, item: int) -> None:

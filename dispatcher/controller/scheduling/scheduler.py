@@ -26,8 +26,9 @@ from dispatcher.core.model import incremental
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Outcome, Placed, Policy, Waiting
+from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Outcome, Placed, Waiting
 from dispatcher.core.scheduling.pending_queue import NewOutcome, outcome_of
 from dispatcher.core.scheduling.recheck import still_fitting
 from dispatcher.probes import Metrics
@@ -43,7 +44,7 @@ LEAST_BATCH: Final = 50
 class Rules:
     """The queue policy, and the pace of cycles: at least `least` and at most `most` seconds apart."""
 
-    policy: Policy = Policy.BEST_EFFORT_FIFO
+    policy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
     starvation_bound: timedelta = timedelta(minutes=10)
     least: float = 0.05
     most: float = 10.0

@@ -17,11 +17,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import ClusterRequirements, Rejection
+from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.backfill import LONG_AGO, Backfill, Reservation
 from dispatcher.core.scheduling.capacity import CapacitySnapshot
 from dispatcher.core.scheduling.cluster_filters import (
@@ -41,13 +41,6 @@ from dispatcher.core.scheduling.explain import (
     why_no_other,
 )
 from dispatcher.core.scheduling.fit import fit
-
-
-class Policy(StrEnum):
-    """The decision of a cycle after a gang that does not fit: go on or stop, in Kueue's words."""
-
-    BEST_EFFORT_FIFO = "BestEffortFIFO"
-    STRICT_FIFO = "StrictFIFO"
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +89,7 @@ Outcome = Placed | Refusal | NotEvaluated
 def plan(
     queue: Iterable[Record],
     snapshots: Mapping[str, ClusterSnapshot],
-    policy: Policy = Policy.BEST_EFFORT_FIFO,
+    policy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO,
     starved: Collection[str] = (),
     reservations: Mapping[str, Reservation] | None = None,
 ) -> list[Outcome]:
@@ -107,14 +100,16 @@ def plan(
     """
     state = CycleState(snapshots, lambda record: class_of(record, snapshots))
     records = list(queue)
-    protected = [] if policy is Policy.STRICT_FIFO else [each for each in records if each.uid in starved]
+    protected = (
+        [] if policy is QueueingStrategy.STRICT_FIFO else [each for each in records if each.uid in starved]
+    )
     if reservations is None:
         reservations = Backfill().renew(protected, snapshots, LONG_AGO)
     early = state.reserve(protected, reservations)
     head: Record | None = None
     outcomes: list[Outcome] = []
     for record in records:
-        if head is not None and policy is Policy.STRICT_FIFO:
+        if head is not None and policy is QueueingStrategy.STRICT_FIFO:
             outcomes.append(not_evaluated(record, head))
             continue
         answer = early.get(record.uid) or state.place(record)

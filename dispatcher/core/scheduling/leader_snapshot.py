@@ -18,9 +18,9 @@ from dispatcher.core.kinds.demand import Rule
 from dispatcher.core.model.incremental import Steps, in_parts
 from dispatcher.core.model.record import Attempt, Phase, Record
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.backfill import Reservation
 from dispatcher.core.scheduling.capacity import FitMode, Pod
-from dispatcher.core.scheduling.cycle import Policy
 from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.world import Cluster, RunningGang, RunningPods, World
 
@@ -29,7 +29,7 @@ from dispatcher.core.scheduling.world import Cluster, RunningGang, RunningPods, 
 class SchedulingRules:
     """The settings of the leader that its decisions depend on."""
 
-    policy: Policy = Policy.BEST_EFFORT_FIFO
+    policy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
     fit: FitMode = FitMode.NODE
     starvation_bound: timedelta = timedelta(minutes=10)
     declared_demand: Rule = Rule.LARGER

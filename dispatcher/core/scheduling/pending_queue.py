@@ -29,6 +29,7 @@ from dispatcher.core.model import incremental
 from dispatcher.core.model.incremental import Steps
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.backfill import Backfill, Reservation
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import (
@@ -36,7 +37,6 @@ from dispatcher.core.scheduling.cycle import (
     NotEvaluated,
     Outcome,
     Placed,
-    Policy,
     Remembered,
     not_evaluated,
     refusal,
@@ -127,13 +127,21 @@ class PendingQueue:
         return self._postponed[following][0] if following < len(self._postponed) else None
 
     def plan(
-        self, snapshots: Mapping[str, ClusterSnapshot], policy: Policy, bound: timedelta, now: datetime
+        self,
+        snapshots: Mapping[str, ClusterSnapshot],
+        policy: QueueingStrategy,
+        bound: timedelta,
+        now: datetime,
     ) -> list[Outcome]:
         """All steps of `plan_in_steps` at once; the outcomes have messages."""
         return list(map(outcome_of, incremental.run(self.plan_in_steps(snapshots, policy, bound, now))))
 
     def plan_in_steps(
-        self, snapshots: Mapping[str, ClusterSnapshot], policy: Policy, bound: timedelta, now: datetime
+        self,
+        snapshots: Mapping[str, ClusterSnapshot],
+        policy: QueueingStrategy,
+        bound: timedelta,
+        now: datetime,
     ) -> Steps[list[NewOutcome]]:
         """The outcomes of a cycle that change a record, in queue order.
 
@@ -219,7 +227,7 @@ class PendingQueue:
         self,
         inbox: Mapping[str, Record | None],
         snapshots: Mapping[str, ClusterSnapshot],
-        policy: Policy,
+        policy: QueueingStrategy,
         bound: timedelta,
         now: datetime,
     ) -> Steps[list[NewOutcome]]:
@@ -235,7 +243,7 @@ class PendingQueue:
         state = CycleState(snapshots, self._class_of, remembered)
         cycle = _Cycle(state)
         yield from cycle.reserve(protected, reservations)
-        if policy is Policy.STRICT_FIFO:
+        if policy is QueueingStrategy.STRICT_FIFO:
             yield from self._evaluate_up_to_head(cycle, now)
         else:
             yield from self._evaluate_by_class(cycle, now)
@@ -255,9 +263,9 @@ class PendingQueue:
     def _class_of(self, record: Record) -> _Class:
         return self._in_cycle[record.uid][1]
 
-    def _protected(self, policy: Policy, bound: timedelta, now: datetime) -> Steps[list[Record]]:
+    def _protected(self, policy: QueueingStrategy, bound: timedelta, now: datetime) -> Steps[list[Record]]:
         """The starved gangs, in order."""
-        if policy is Policy.STRICT_FIFO:
+        if policy is QueueingStrategy.STRICT_FIFO:
             return []
         uids = starved(self._blocked.values(), now, bound)
         if not uids:

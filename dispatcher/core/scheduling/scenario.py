@@ -1,7 +1,7 @@
 """Scenario files: a document of clusters, running gangs and pending gangs, read into a `World`.
 
 `docs/plan.md` has the format. The reader is strict: a document with an unknown key, a value of another type, a
-duplicate name or a negative amount is refused with `ScenarioError`, which names the place. Keys that begin with `x-`
+duplicate name or a negative amount is refused with `DocumentError`, which names the place. Keys that begin with `x-`
 are ignored everywhere, and `source` and `expect` at the top. A null counts as an absent value.
 
 Queues do not exist yet: a document that declares or names one is refused.
@@ -10,17 +10,15 @@ Queues do not exist yet: a document that declares or names one is refused.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import timedelta
-from typing import Any, Final, NoReturn
+from dataclasses import replace
+from typing import Final
 
 from dispatcher.api.names import DEFAULT_QUEUE
-from dispatcher.api.selector import Selector, parse_selector
-from dispatcher.api.spec_errors import SpecError, joined, one_line, quoted
-from dispatcher.api.syntax import LONGEST_SUBDOMAIN
+from dispatcher.api.spec_errors import quoted
+from dispatcher.core.model.document import LARGEST_INTEGER, Entry
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleration
-from dispatcher.core.model.quantity import QuantityError, amount, in_words
+from dispatcher.core.model.quantity import amount, in_words
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import PODS, Resources, sum_of
@@ -34,16 +32,11 @@ from dispatcher.core.scheduling.world import (
     World,
 )
 
-DOCUMENT: Final = "document"
-"""The place of an error about the whole document."""
-
 MOST: Final = 100_000
 """Nodes of a document, and pods of its running gangs: each becomes a value of its own."""
 
-MOST_PODS_OF_A_SET: Final = 2**31 - 1
-LARGEST_PRIORITY: Final = 2**31 - 1
-LONGEST_SPAN: Final = 10**10
-"""Seconds; three centuries."""
+MOST_PODS_OF_A_SET: Final = LARGEST_INTEGER
+LARGEST_PRIORITY: Final = LARGEST_INTEGER
 
 NO_QUEUES: Final = "queues are not supported by this version yet"
 
@@ -71,18 +64,9 @@ _TOLERATION: Final = ("key", "operator", "value", "effect", "tolerationSeconds")
 _EFFECTS: Final = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-class ScenarioError(ValueError):
-    """A document that is no scenario; `place` is the path of the value, `problem` the error there."""
-
-    def __init__(self, place: str, problem: str) -> None:
-        super().__init__(f"{place}: {problem}")
-        self.place = place
-        self.problem = problem
-
-
 def parse_scenario(document: object) -> World:
-    """The world that a document describes, as a YAML or JSON parser returns it. Raises `ScenarioError`."""
-    top = _Entry(document, "")
+    """The world that a document describes, as a YAML or JSON parser returns it. Raises `DocumentError`."""
+    top = Entry(document, "")
     top.check_keys(_TOP)
     if list(top.child("queues").elements()):
         top.child("queues").fail(NO_QUEUES)
@@ -96,7 +80,7 @@ def parse_scenario(document: object) -> World:
     return world
 
 
-def _check_pods_are_on_nodes(world: World, entries: Sequence[_Entry]) -> None:
+def _check_pods_are_on_nodes(world: World, entries: Sequence[Entry]) -> None:
     try:
         world.bound_pods()
     except NoNode as error:
@@ -119,7 +103,7 @@ def _quantity(name: str, value: int) -> str:
 # --- clusters ------------------------------------------------------------------------------------------------
 
 
-def _clusters(entries: _Entry) -> tuple[Cluster, ...]:
+def _clusters(entries: Entry) -> tuple[Cluster, ...]:
     clusters = tuple(map(_cluster, entries.unique_elements(set())))
     if not clusters:
         entries.fail("at least one cluster is required")
@@ -128,7 +112,7 @@ def _clusters(entries: _Entry) -> tuple[Cluster, ...]:
     return clusters
 
 
-def _cluster(entry: _Entry) -> Cluster:
+def _cluster(entry: Entry) -> Cluster:
     entry.check_keys(_CLUSTER)
     closed = entry.child("closed")
     if not closed.text().isalnum() and closed.value is not None:
@@ -142,7 +126,7 @@ def _cluster(entry: _Entry) -> Cluster:
     )
 
 
-def _nodes(entries: _Entry) -> Iterator[Node]:
+def _nodes(entries: Entry) -> Iterator[Node]:
     taken: set[str] = set()
     for entry in entries.elements():
         entry.check_keys(_NODE)
@@ -164,7 +148,7 @@ def _nodes(entries: _Entry) -> Iterator[Node]:
             yield replace(known, name=each)
 
 
-def _taint(entry: _Entry) -> Taint:
+def _taint(entry: Entry) -> Taint:
     entry.check_keys(_TAINT)
     return Taint(
         entry.child("key").name(), entry.child("value").text(), entry.child("effect").one_of(_EFFECTS)
@@ -174,7 +158,7 @@ def _taint(entry: _Entry) -> Taint:
 # --- gangs ---------------------------------------------------------------------------------------------------
 
 
-def _running(entries: _Entry, clusters: Collection[Cluster], names: set[str]) -> tuple[RunningGang, ...]:
+def _running(entries: Entry, clusters: Collection[Cluster], names: set[str]) -> tuple[RunningGang, ...]:
     nodes = {cluster.name: {node.name for node in cluster.nodes} for cluster in clusters}
     gangs = tuple(_running_gang(entry, nodes) for entry in entries.unique_elements(names))
     if sum(each.pods.count for gang in gangs for each in gang.pods) > MOST:
@@ -182,7 +166,7 @@ def _running(entries: _Entry, clusters: Collection[Cluster], names: set[str]) ->
     return gangs
 
 
-def _running_gang(entry: _Entry, nodes: Mapping[str, Collection[str]]) -> RunningGang:
+def _running_gang(entry: Entry, nodes: Mapping[str, Collection[str]]) -> RunningGang:
     entry.check_keys(_RUNNING)
     _check_common(entry)
     entry.child("ran").seconds()
@@ -198,7 +182,7 @@ def _running_gang(entry: _Entry, nodes: Mapping[str, Collection[str]]) -> Runnin
     return RunningGang(entry.child("name").name(), cluster.name(), gang.demand, pods)
 
 
-def _running_pods(entry: _Entry, cluster: str, names: Collection[str]) -> RunningPods:
+def _running_pods(entry: Entry, cluster: str, names: Collection[str]) -> RunningPods:
     entry.check_keys((*_PODS, "nodes"))
     pods, nodes = _pod_set(entry), entry.child("nodes")
     for each in nodes.elements():
@@ -210,13 +194,13 @@ def _running_pods(entry: _Entry, cluster: str, names: Collection[str]) -> Runnin
     return RunningPods(pods, found)
 
 
-def _pending(entries: _Entry, names: set[str]) -> tuple[Record, ...]:
+def _pending(entries: Entry, names: set[str]) -> tuple[Record, ...]:
     return tuple(
         _pending_gang(entry, position) for position, entry in enumerate(entries.unique_elements(names), 1)
     )
 
 
-def _pending_gang(entry: _Entry, position: int) -> Record:
+def _pending_gang(entry: Entry, position: int) -> Record:
     entry.check_keys(_PENDING)
     _check_common(entry)
     pods = entry.child("pods")
@@ -242,7 +226,7 @@ def _pending_gang(entry: _Entry, position: int) -> Record:
     )
 
 
-def _check_common(entry: _Entry) -> None:
+def _check_common(entry: Entry) -> None:
     """Checks the fields that pending and running gangs share and that only some gangs need."""
     queue = entry.child("queue")
     named = list(queue.elements()) if isinstance(queue.value, list) else [queue]
@@ -258,7 +242,7 @@ def _check_common(entry: _Entry) -> None:
     entry.child("clusterSelector").selector()
 
 
-def _gang(entry: _Entry, pod_sets: tuple[PodSet, ...]) -> Gang:
+def _gang(entry: Entry, pod_sets: tuple[PodSet, ...]) -> Gang:
     """The gang of these pods and the declared demand; without pods in the document it is one pod of its demand."""
     demand = entry.child("demand")
     if entry.child("pods").value is None:
@@ -271,7 +255,7 @@ def _gang(entry: _Entry, pod_sets: tuple[PodSet, ...]) -> Gang:
     return Gang(total if demand.value is None else demand.amounts(), pods, pod_sets)
 
 
-def _pod_set(entry: _Entry) -> PodSet:
+def _pod_set(entry: Entry) -> PodSet:
     requests = entry.child("requests")
     if PODS in requests.amounts():
         requests.child(PODS).fail("cannot be requested: each pod counts as one")
@@ -283,7 +267,7 @@ def _pod_set(entry: _Entry) -> PodSet:
     )
 
 
-def _toleration(entry: _Entry) -> Toleration:
+def _toleration(entry: Entry) -> Toleration:
     entry.check_keys(_TOLERATION)
     entry.child("tolerationSeconds").number()
     key, operator = entry.child("key").text(), entry.child("operator").one_of(("Equal", "Exists"), "Equal")
@@ -291,145 +275,3 @@ def _toleration(entry: _Entry) -> Toleration:
         entry.child("operator").fail("must be Exists if there is no key")
     effect = entry.child("effect").one_of(("", *_EFFECTS), "")
     return Toleration(key, operator, entry.child("value").text(), effect)
-
-
-# --- values --------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class _Entry:
-    """A value of the document with its place. Each method reads one type, and fails at that place."""
-
-    value: Any
-    place: str
-
-    def fail(self, problem: str) -> NoReturn:
-        raise ScenarioError(self.place or DOCUMENT, one_line(problem))
-
-    def child(self, key: str) -> _Entry:
-        """The value of a key; absent if there is no such key."""
-        return _Entry(self._mapping().get(key), joined(self.place, key).removeprefix("."))
-
-    def children(self) -> list[_Entry]:
-        """The values of all keys that count."""
-        return [self.child(key) for key in self._mapping() if not key.startswith("x-")]
-
-    def check_keys(self, known: Collection[str]) -> None:
-        """Fails if the value is no object, or has an unknown key."""
-        if not isinstance(self.value, Mapping):
-            self.fail(f"must be an object, not {quoted(self.value)}")
-        for each in self._mapping():
-            if each not in known and not each.startswith("x-"):
-                self.child(each).fail(f"is unknown here; known are {', '.join(known)}")
-
-    def elements(self) -> Iterator[_Entry]:
-        """The elements of a list; none if it is absent."""
-        if self.value is None:
-            return
-        if not isinstance(self.value, list):
-            self.fail(f"must be a list, not {quoted(self.value)}")
-        for index, value in enumerate(self.value):
-            yield _Entry(value, f"{self.place}[{index}]")
-
-    def unique_elements(self, names: set[str]) -> Iterator[_Entry]:
-        """The elements of a list of named objects; each name is added to `names` and may not be there before."""
-        for entry in self.elements():
-            if not isinstance(entry.value, Mapping):
-                entry.fail(f"must be an object, not {quoted(entry.value)}")
-            name = entry.child("name")
-            if name.name() in names:
-                name.fail(f"{quoted(name.value)} names another one, too")
-            names.add(name.name())
-            yield entry
-
-    def name(self) -> str:
-        """A text that is not empty."""
-        if self.value is None:
-            self.fail("is required")
-        if not self.text() or len(self.text()) > LONGEST_SUBDOMAIN:
-            self.fail(f"must have 1 to {LONGEST_SUBDOMAIN} characters")
-        return self.text()
-
-    def text(self) -> str:
-        """A printable text; empty if absent."""
-        if self.value is None:
-            return ""
-        if not isinstance(self.value, str) or not self.value.isprintable():
-            self.fail(f"must be a text, not {quoted(self.value)}")
-        return self.value
-
-    def one_of(self, allowed: Collection[str], default: str | None = None) -> str:
-        """One of these texts; without a default it is required."""
-        if self.value is None and default is not None:
-            return default
-        if self.value not in allowed:
-            self.fail(f"must be one of {', '.join(filter(None, allowed))}, not {quoted(self.value)}")
-        return self.text()
-
-    def flag(self) -> bool:
-        """A boolean; false if absent."""
-        if self.value is not None and not isinstance(self.value, bool):
-            self.fail(f"must be true or false, not {quoted(self.value)}")
-        return bool(self.value)
-
-    def integer(self, default: int, least: int = 0, most: int = MOST_PODS_OF_A_SET) -> int:
-        """A whole number within these bounds."""
-        if self.value is None:
-            return default
-        is_integer = isinstance(self.value, int) and not isinstance(self.value, bool)
-        if not is_integer or not least <= self.value <= most:
-            self.fail(f"must be a whole number from {least} to {most}, not {quoted(self.value)}")
-        return int(self.value)
-
-    def number(self) -> float:
-        """A finite number; 0 if absent."""
-        if self.value is None:
-            return 0.0
-        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
-            self.fail(f"must be a number, not {quoted(self.value)}")
-        if not -_LARGEST_NUMBER <= self.value <= _LARGEST_NUMBER:
-            self.fail("must be a finite number")
-        return float(self.value)
-
-    def seconds(self) -> timedelta:
-        """A duration in seconds; 0 if absent."""
-        number = self.number()
-        if not 0 <= number <= LONGEST_SPAN:
-            self.fail(f"must be seconds from 0 to {LONGEST_SPAN}, not {quoted(self.value)}")
-        return timedelta(seconds=number)
-
-    def amounts(self) -> Resources:
-        """Quantities by resource, in base units."""
-        written = {key: value for key, value in self._mapping().items() if not key.startswith("x-")}
-        return Resources({key: self._amount(key) for key, value in written.items() if value is not None})
-
-    def labels(self) -> dict[str, str]:
-        """Texts by name."""
-        return {each: self.child(each).text() for each in self._mapping() if not each.startswith("x-")}
-
-    def selector(self) -> Selector:
-        """A label selector; it selects everything if absent."""
-        try:
-            return parse_selector(self.text(), self.place)
-        except SpecError as error:
-            self.fail(f"{error.problem}. {error.remedy}.")
-
-    def _amount(self, resource: str) -> int:
-        entry = self.child(resource)
-        try:
-            return amount(resource, entry.value)
-        except QuantityError as error:
-            entry.fail(str(error).removeprefix(f"{resource}: "))
-
-    def _mapping(self) -> Mapping[str, Any]:
-        if self.value is None:
-            return {}
-        if not isinstance(self.value, Mapping):
-            self.fail(f"must be an object, not {quoted(self.value)}")
-        for each in self.value:
-            if not isinstance(each, str):
-                self.fail(f"has the key {quoted(each)}, which is no text")
-        return self.value
-
-
-_LARGEST_NUMBER: Final = 1e300

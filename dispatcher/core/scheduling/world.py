@@ -24,11 +24,12 @@ from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import RESERVATION, Record
 from dispatcher.core.model.requirements import Kind
 from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling import cycle, ordering
 from dispatcher.core.scheduling.backfill import Reservation
 from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot, FitMode, Pod, PodPhase
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot, effective, rejection
-from dispatcher.core.scheduling.cycle import Outcome, Placed, Policy
+from dispatcher.core.scheduling.cycle import Outcome, Placed
 from dispatcher.core.scheduling.node_snapshot import Place
 
 SOME_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
@@ -131,7 +132,7 @@ class World:
     running: tuple[RunningGang, ...] = ()
     pending: tuple[Record, ...] = ()
     now: datetime = SOME_TIME
-    policy: Policy = Policy.BEST_EFFORT_FIFO
+    policy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
     fit: FitMode = FitMode.NODE
     starvation_bound: timedelta = timedelta(minutes=10)
     reservations: Mapping[str, Reservation] | None = None
@@ -146,7 +147,7 @@ class World:
         starved = ordering.starved(queue, self.now, self.starvation_bound)
         snapshots = (known or KnownSnapshots()).of(self)
         outcomes = cycle.plan(queue, snapshots, self.policy, starved, self.reservations)
-        decided_first = starved if self.policy is Policy.BEST_EFFORT_FIFO else frozenset()
+        decided_first = starved if self.policy is QueueingStrategy.BEST_EFFORT_FIFO else frozenset()
         outcomes.sort(key=lambda outcome: outcome.record.uid not in decided_first)
         return tuple(map(_timeless, outcomes))
 

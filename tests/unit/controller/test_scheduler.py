@@ -14,8 +14,8 @@ from dispatcher.controller.scheduling.committer import LARGEST_BATCH
 from dispatcher.controller.scheduling.scheduler import Rules, Scheduler
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
+from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.cycle import Policy
 from dispatcher.probes import Metrics
 from tests.builders import at, make_gang, make_record
 from tests.unit.controller.world import World
@@ -143,7 +143,7 @@ async def test_decision_that_is_not_accepted_takes_nothing(world: World) -> None
 
 async def test_strict_queue_lets_nobody_pass_and_says_so(world: World) -> None:
     submit(world, 6, 4, 1)
-    await dispatch_of(world, Rules(policy=Policy.STRICT_FIFO)).cycle()
+    await dispatch_of(world, Rules(policy=QueueingStrategy.STRICT_FIFO)).cycle()
     assert phases(world) == {"aw-0": "Dispatching", "aw-1": "Queued", "aw-2": "Queued"}
     assert world.store.batches == [[("aw-0", "dispatched"), ("aw-1", "blocked"), ("aw-2", "lined-up")]]
 

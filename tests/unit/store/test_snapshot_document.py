@@ -15,10 +15,10 @@ from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
+from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.backfill import Reservation
 from dispatcher.core.scheduling.capacity import FitMode
 from dispatcher.core.scheduling.cluster_filters import Closed
-from dispatcher.core.scheduling.cycle import Policy
 from dispatcher.core.scheduling.leader_snapshot import ClusterFacts, OwnedPods, SchedulingRules
 from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.world import Cluster
@@ -31,7 +31,7 @@ LABELS = st.dictionaries(texts, texts, max_size=2)
 PLACES = st.lists(st.tuples(texts, small), max_size=2).map(tuple)
 RULES = st.builds(
     SchedulingRules,
-    st.sampled_from(Policy),
+    st.sampled_from(QueueingStrategy),
     st.sampled_from(FitMode),
     st.integers(0, 10**9).map(lambda each: timedelta(milliseconds=each)),
     st.sampled_from(Rule),

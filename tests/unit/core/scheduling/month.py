@@ -15,9 +15,10 @@ from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.backfill import Bounds
 from dispatcher.core.scheduling.capacity import CapacityLedger, Pod, PodPhase
-from dispatcher.core.scheduling.cycle import Placed, Policy
+from dispatcher.core.scheduling.cycle import Placed
 from tests.builders import at, make_gang, make_record, make_snapshots
 
 STARVATION = timedelta(minutes=10)
@@ -50,7 +51,7 @@ class World:
 
     clusters: Mapping[str, CapacityLedger]
     bounds: Bounds = field(default_factory=lambda: Bounds(6 * HOUR, STARVATION))
-    policy: Policy = Policy.BEST_EFFORT_FIFO
+    policy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
     now: datetime = field(default_factory=lambda: at(0))
     headed: dict[str, datetime] = field(default_factory=dict)
     dispatched: dict[str, tuple[datetime, str]] = field(default_factory=dict)

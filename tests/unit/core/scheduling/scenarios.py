@@ -8,7 +8,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from dispatcher.core.scheduling.scenario import ScenarioError, parse_scenario
+from dispatcher.core.model.document import DocumentError
+from dispatcher.core.scheduling.scenario import parse_scenario
 
 Json = dict[str, Any]
 
@@ -104,7 +105,7 @@ def _names_of(node: Json) -> list[str]:
 def _is_right(document: Json) -> bool:
     try:
         parse_scenario(document)
-    except ScenarioError:
+    except DocumentError:
         return False
     return True
 

@@ -9,8 +9,8 @@ import pytest
 
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.backfill import Bounds
-from dispatcher.core.scheduling.cycle import Policy
 from tests.builders import at, make_gang
 from tests.unit.core.scheduling.month import FOREVER, HOUR, MINUTE, STARVATION, World, make_cluster, stream
 
@@ -21,9 +21,9 @@ SECOND = timedelta(seconds=1)
 # --- what was found -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("policy", Policy)
+@pytest.mark.parametrize("policy", QueueingStrategy)
 def test_gang_that_needs_what_daemonsets_take_leaves_the_cluster_to_others_for_the_whole_month(
-    policy: Policy,
+    policy: QueueingStrategy,
 ) -> None:
     """Three pods of 8 cpus, on three nodes of 8 with 100m of DaemonSets each: 23.7 of 24 cpus were kept, for ever."""
     world = World({"hub": make_cluster(3, 8, daemons=0.1)}, policy=policy)
@@ -66,7 +66,7 @@ LONGEST = 5 * HOUR
 PERMANENT = 3
 
 
-def random_month(seed: int, clusters: int, bounds: Bounds, policy: Policy) -> World:
+def random_month(seed: int, clusters: int, bounds: Bounds, policy: QueueingStrategy) -> World:
     """More small jobs than there is room for, a few that never end, and now and then a gang for a whole cluster."""
     chance = random.Random(seed)  # noqa: S311 - repeatable
     sizes = {f"c{number}": chance.choice((2, 3)) for number in range(clusters)}
@@ -94,7 +94,7 @@ def random_month(seed: int, clusters: int, bounds: Bounds, policy: Policy) -> Wo
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_gang_that_can_fit_goes_within_the_bounds_of_becoming_head(seed: int, clusters: int) -> None:
     bounds = Bounds(kept=LONGEST + HOUR, rest=STARVATION)
-    world = random_month(seed, clusters, bounds, Policy.BEST_EFFORT_FIFO)
+    world = random_month(seed, clusters, bounds, QueueingStrategy.BEST_EFFORT_FIFO)
 
     world.run_out(MONTH)
 
@@ -108,7 +108,7 @@ def test_every_gang_that_can_fit_goes_within_the_bounds_of_becoming_head(seed: i
 @pytest.mark.parametrize("seed", SEEDS)
 def test_runs_longer_than_the_bound_are_outlasted_because_the_bound_grows(seed: int) -> None:
     bounds = Bounds(kept=HOUR, rest=STARVATION)
-    world = random_month(seed, 2, bounds, Policy.BEST_EFFORT_FIFO)
+    world = random_month(seed, 2, bounds, QueueingStrategy.BEST_EFFORT_FIFO)
 
     world.run_out(MONTH)
 
@@ -118,7 +118,7 @@ def test_runs_longer_than_the_bound_are_outlasted_because_the_bound_grows(seed: 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_strict_head_waits_for_the_longest_run_at_most(seed: int) -> None:
-    world = random_month(seed, 2, Bounds(), Policy.STRICT_FIFO)
+    world = random_month(seed, 2, Bounds(), QueueingStrategy.STRICT_FIFO)
     world.run_out(MONTH)
     assert max(waits_of_heads(world)) <= LONGEST
 

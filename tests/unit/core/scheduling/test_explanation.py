@@ -14,8 +14,9 @@ from dispatcher.core.model.gang import Assignment
 from dispatcher.core.model.nodes import Node, Taint
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling import ordering
-from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Placed, Policy, Waiting
+from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Placed, Waiting
 from dispatcher.core.scheduling.explanation import Explanation, explain
 from dispatcher.core.scheduling.node_snapshot import Place
 from dispatcher.core.scheduling.repair import (
@@ -127,7 +128,7 @@ def test_a_gang_that_fits_no_empty_cluster_is_impossible_and_nodes_help() -> Non
 
 def test_behind_the_head_of_a_strict_queue_a_gang_is_not_evaluated_and_goes_with_the_head() -> None:
     queue = (pending("head", 4000, 9), pending("small", 1000))
-    world = world_of(*queue, running=(runs("r", 1000),), policy=Policy.STRICT_FIFO)
+    world = world_of(*queue, running=(runs("r", 1000),), policy=QueueingStrategy.STRICT_FIFO)
     found = explain(world, "small")
     assert isinstance(found.outcome, NotEvaluated)
     assert (names(found.ahead), found.advice) == (
@@ -153,7 +154,7 @@ def test_where_the_search_is_cut_short_the_advice_says_so() -> None:
 WORLDS = st.builds(
     lambda document, policy: replace(parse_scenario(document), policy=policy),
     documents(),
-    st.sampled_from(Policy),
+    st.sampled_from(QueueingStrategy),
 )
 
 

@@ -17,11 +17,12 @@ from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleratio
 from dispatcher.core.model.record import HOLDING, RESERVATION, Attempt, Phase, Record
 from dispatcher.core.model.requirements import ANYWHERE
 from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling import cycle, ordering
 from dispatcher.core.scheduling.backfill import Reservation
 from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot, FitMode, Pod, PodPhase
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.cycle import Outcome, Placed, Policy, Waiting
+from dispatcher.core.scheduling.cycle import Outcome, Placed, Waiting
 from dispatcher.core.scheduling.leader_snapshot import (
     ClusterFacts,
     OwnedPods,
@@ -183,7 +184,7 @@ def leaders(draw: st.DrawFn) -> Leader:
         pods={name: draw(_pods([each.uid for each in records])) for name in clusters},
         records=records,
         reservations=draw(_reservations(queue, clusters)),
-        rules=SchedulingRules(draw(st.sampled_from(Policy)), draw(st.sampled_from(FitMode)), BOUND),
+        rules=SchedulingRules(draw(st.sampled_from(QueueingStrategy)), draw(st.sampled_from(FitMode)), BOUND),
     )
 
 

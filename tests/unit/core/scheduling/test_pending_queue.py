@@ -20,18 +20,11 @@ from dispatcher.core.model.nodes import Taint, Toleration
 from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.backfill import Backfill, Bounds, Running
 from dispatcher.core.scheduling.capacity import CapacityLedger, FitMode
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot
-from dispatcher.core.scheduling.cycle import (
-    CycleState,
-    Impossible,
-    Outcome,
-    Placed,
-    Policy,
-    Waiting,
-    plan,
-)
+from dispatcher.core.scheduling.cycle import CycleState, Impossible, Outcome, Placed, Waiting, plan
 from dispatcher.core.scheduling.explain import Refused, Shortage
 from dispatcher.core.scheduling.ordering import in_order, next_eligible, starved
 from dispatcher.core.scheduling.pending_queue import PendingQueue, outcome_of
@@ -71,12 +64,21 @@ class SameAsFromScratch(RuleBasedStateMachine):
         return Backfill(bounds, Running(lambda name: self.running[name]))
 
     @initialize(
-        policy=st.sampled_from([Policy.BEST_EFFORT_FIFO, Policy.BEST_EFFORT_FIFO, Policy.STRICT_FIFO]),
+        policy=st.sampled_from(
+            [
+                QueueingStrategy.BEST_EFFORT_FIFO,
+                QueueingStrategy.BEST_EFFORT_FIFO,
+                QueueingStrategy.STRICT_FIFO,
+            ]
+        ),
         starving=st.lists(st.tuples(GANGS, WHERES), max_size=2),
         cpus=st.tuples(st.integers(0, 5), st.integers(0, 5)),
     )
     def begin(
-        self, policy: Policy, starving: list[tuple[Gang, ClusterRequirements]], cpus: tuple[int, int]
+        self,
+        policy: QueueingStrategy,
+        starving: list[tuple[Gang, ClusterRequirements]],
+        cpus: tuple[int, int],
     ) -> None:
         """Two clusters with something on each, and perhaps gangs that have been blocked for too long."""
         self.policy = policy
@@ -208,7 +210,7 @@ class SameAsFromScratch(RuleBasedStateMachine):
 
     def from_scratch(self) -> list[Change]:
         queue = in_order(self.records.values(), self.now)
-        uids = frozenset() if self.policy is Policy.STRICT_FIFO else starved(queue, self.now, BOUND)
+        uids = frozenset() if self.policy is QueueingStrategy.STRICT_FIFO else starved(queue, self.now, BOUND)
         reservations = self.backfill.renew(
             [each for each in queue if each.uid in uids], self.snapshots(), self.now
         )
@@ -244,7 +246,9 @@ TestSameAsFromScratchOnNodes.settings = settings(max_examples=60, stateful_step_
 
 
 def plan_of(line: PendingQueue, cpu: int) -> list[Outcome]:
-    return line.plan(make_snapshots(hub=make_snapshot(cpu=cpu)), Policy.BEST_EFFORT_FIFO, BOUND, at(1))
+    return line.plan(
+        make_snapshots(hub=make_snapshot(cpu=cpu)), QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1)
+    )
 
 
 def test_answer_that_nobody_could_write_down_is_given_again() -> None:
@@ -299,7 +303,9 @@ def short_ledger() -> CapacityLedger:
 def pass_over(line: PendingQueue, ledger: CapacityLedger) -> list[tuple[str, str]]:
     """Whoever is told something and what of, in order; all of it is committed."""
     news = []
-    for outcome in line.plan(make_snapshots(hub=ledger.snapshot()), Policy.BEST_EFFORT_FIFO, BOUND, at(1)):
+    for outcome in line.plan(
+        make_snapshots(hub=ledger.snapshot()), QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1)
+    ):
         record = outcome.record
         if isinstance(outcome, Placed):
             line.remove(record.uid)
@@ -337,7 +343,7 @@ def test_equal_gangs_that_require_something_else_are_decided_apart() -> None:
     line.put(make_record(name="elsewhere", enqueue_seq=2, requirements=elsewhere))
     line.put(make_record(name="anywhere-too", enqueue_seq=3))
     snapshots = {"east": ClusterSnapshot("east", make_snapshot(cpu=1000))}
-    outcomes = line.plan(snapshots, Policy.BEST_EFFORT_FIFO, BOUND, at(1))
+    outcomes = line.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1))
     assert [(each.record.name, type(each)) for each in outcomes] == [
         ("anywhere", Placed),
         ("elsewhere", Impossible),
@@ -353,12 +359,14 @@ def test_what_was_remembered_no_longer_holds_once_a_cluster_is_open_again() -> N
             "east", make_snapshot(cpu=1000), closed=Closed("ClusterCordoned", "new racks")
         )
     }
-    told_to = line.plan(closed, Policy.BEST_EFFORT_FIFO, BOUND, at(1))
+    told_to = line.plan(closed, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1))
     assert [type(each) for each in told_to] == [Impossible]
     tell(line, told_to)
-    assert line.plan(closed, Policy.BEST_EFFORT_FIFO, BOUND, at(2)) == []
+    assert line.plan(closed, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(2)) == []
     opened = make_snapshots(east=make_snapshot(cpu=1000))
-    assert [type(each) for each in line.plan(opened, Policy.BEST_EFFORT_FIFO, BOUND, at(3))] == [Placed]
+    assert [type(each) for each in line.plan(opened, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(3))] == [
+        Placed
+    ]
 
 
 @pytest.mark.parametrize(
@@ -387,7 +395,7 @@ def test_pass_in_which_nobody_fits_looks_at_one_record_of_each_class_that_some_c
         found["c0"] = replace(found["c0"], missing_namespaces=without_namespace)
         return found
 
-    tell(line, line.plan(snapshots(1000), Policy.BEST_EFFORT_FIFO, BOUND, at(1)))
+    tell(line, line.plan(snapshots(1000), QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1)))
     place = CycleState._place  # noqa: SLF001  # what is counted is how often clusters are asked
 
     def counted(self: CycleState, record: Record, remembered: Mapping[str, Shortage]) -> Placed | Refused:
@@ -396,7 +404,7 @@ def test_pass_in_which_nobody_fits_looks_at_one_record_of_each_class_that_some_c
         return place(self, record, remembered)
 
     monkeypatch.setattr(CycleState, "_place", counted)
-    assert line.plan(snapshots(1001), Policy.BEST_EFFORT_FIFO, BOUND, at(2)) == []
+    assert line.plan(snapshots(1001), QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(2)) == []
     assert looks == classes
 
 
@@ -405,7 +413,7 @@ def test_what_comes_and_goes_while_a_pass_is_made_takes_part_in_the_next() -> No
     for number in range(300):
         line.put(make_record(name=f"aw-{number}", gang=make_gang(cpu=1000 + number), enqueue_seq=number))
     snapshots = make_snapshots(hub=make_snapshot(cpu=500))
-    planning = line.plan_in_steps(snapshots, Policy.BEST_EFFORT_FIFO, BOUND, at(1))
+    planning = line.plan_in_steps(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(1))
     for _ in range(3):
         next(planning)
     line.put(make_record(name="late", gang=make_gang(cpu=1), enqueue_seq=1000))
@@ -415,7 +423,9 @@ def test_what_comes_and_goes_while_a_pass_is_made_takes_part_in_the_next() -> No
     assert [line.holds(each.record) for each in news].index(False) == 7
 
     tell(line, [each for each in news if line.holds(each.record)])
-    placed = line.plan(make_snapshots(hub=make_snapshot(cpu=500)), Policy.BEST_EFFORT_FIFO, BOUND, at(2))
+    placed = line.plan(
+        make_snapshots(hub=make_snapshot(cpu=500)), QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(2)
+    )
     assert [each.record.name for each in placed] == ["late"]
 
 
@@ -442,7 +452,7 @@ def test_gangs_are_told_apart_by_namespaces_that_no_longer_take_gangs() -> None:
             name: replace(snapshot, closed_namespaces=closed_namespaces)
             for name, snapshot in snapshots.items()
         }
-        outcomes = line.plan(snapshots, Policy.BEST_EFFORT_FIFO, BOUND, at(second))
+        outcomes = line.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(second))
         tell(line, outcomes)
         return [outcome.record.name for outcome in outcomes if isinstance(outcome, Placed)]
 
@@ -463,7 +473,7 @@ def test_cluster_that_a_protected_gang_was_directed_away_from_is_open_to_others_
             name: replace(snapshot, labels={"name": name}) for name, snapshot in few(2, 2000).items()
         }
         snapshots["c1"].capacity.take(Gang(Resources({"cpu": 2000})))
-        found = line.plan(snapshots, Policy.BEST_EFFORT_FIFO, BOUND, at(second))
+        found = line.plan(snapshots, QueueingStrategy.BEST_EFFORT_FIFO, BOUND, at(second))
         tell(line, found)
         return [
             (each.record.name, each.cluster if isinstance(each, Placed) else each.pending.cluster)

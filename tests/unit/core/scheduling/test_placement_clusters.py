@@ -14,8 +14,9 @@ from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements, Rejection
 from dispatcher.core.model.resources import NOTHING, Resources
+from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot, rejection, score
-from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Outcome, Placed, Policy, Waiting, plan
+from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Outcome, Placed, Waiting, plan
 from tests.builders import make_gang, make_record, make_snapshot
 from tests.unit.core.scheduling.clusters import JOB, KNOWN, RAY, WHERES, Known
 
@@ -121,7 +122,9 @@ def test_each_takes_from_the_cluster_it_goes_to() -> None:
 
 def test_who_can_go_nowhere_holds_up_nobody_not_even_in_a_strict_queue() -> None:
     queue = [make_record(name="nowhere", requirements=EU), make_record(name="anywhere")]
-    outcomes = plan(queue, by_name(make_snapshot_of("a"), make_snapshot_of("b")), Policy.STRICT_FIFO)
+    outcomes = plan(
+        queue, by_name(make_snapshot_of("a"), make_snapshot_of("b")), QueueingStrategy.STRICT_FIFO
+    )
     assert places(outcomes) == ["Impossible", "a"]
 
 
@@ -365,12 +368,12 @@ def test_what_is_kept_is_kept_on_the_first_cluster_by_name() -> None:
 
 
 @settings(max_examples=80, deadline=None)
-@given(clusters(), queues(), st.sets(st.integers(0, 9), max_size=3), st.sampled_from(Policy))
+@given(clusters(), queues(), st.sets(st.integers(0, 9), max_size=3), st.sampled_from(QueueingStrategy))
 def test_whoever_is_protected_no_cluster_takes_whom_it_rejects_or_more_than_it_has(
     drawn: dict[str, tuple[Resources, Resources, Known]],
     queue: list[Record],
     starving: set[int],
-    policy: Policy,
+    policy: QueueingStrategy,
 ) -> None:
     snapshots = snapshots_of(drawn)
     placed = dict.fromkeys(snapshots, NOTHING)

@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.resources import Resources
-from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Outcome, Placed, Policy, Waiting, plan
+from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Outcome, Placed, Waiting, plan
 from dispatcher.core.scheduling.ordering import starved
 from tests.builders import at, make_gang, make_record, make_snapshot, make_snapshots
 
-STRICT = Policy.STRICT_FIFO
+STRICT = QueueingStrategy.STRICT_FIFO
 
 
 def queue_of(*gangs: Gang) -> list[Record]:
@@ -55,8 +56,8 @@ def test_one_behind_is_told_behind_whom() -> None:
     assert plan(queue, make_snapshots(hub=snapshot), STRICT)[1] == NotEvaluated(queue[1], not_evaluated)
 
 
-@pytest.mark.parametrize("policy", Policy)
-def test_head_is_the_first_of_the_queue_that_must_wait(policy: Policy) -> None:
+@pytest.mark.parametrize("policy", QueueingStrategy)
+def test_head_is_the_first_of_the_queue_that_must_wait(policy: QueueingStrategy) -> None:
     queue = queue_of(make_gang(cpu=9000), make_gang(cpu=2000), make_gang(cpu=8000), make_gang(cpu=7000))
     outcomes = plan(queue, make_snapshots(hub=make_snapshot(cpu=8000)), policy)
     heads = [each.record.name for each in outcomes if isinstance(each, Waiting) and each.is_head]
@@ -162,10 +163,13 @@ GANGS = st.builds(Gang, AMOUNTS)
     st.dictionaries(st.sampled_from(["east", "west"]), st.tuples(AMOUNTS, AMOUNTS), min_size=1),
     st.lists(GANGS, max_size=8),
     st.sets(st.integers(0, 7), max_size=3),
-    st.sampled_from(Policy),
+    st.sampled_from(QueueingStrategy),
 )
 def test_whatever_the_policy_capacity_is_never_exceeded_and_the_first_starved_loses_nothing(
-    clusters: dict[str, tuple[Resources, Resources]], gangs: list[Gang], starving: set[int], policy: Policy
+    clusters: dict[str, tuple[Resources, Resources]],
+    gangs: list[Gang],
+    starving: set[int],
+    policy: QueueingStrategy,
 ) -> None:
     queue, uids = queue_of(*gangs), {f"uid-of-aw-{index}" for index in starving}
     free = {name: make_snapshot(**dict(total)) for name, (total, _) in clusters.items()}
@@ -182,7 +186,7 @@ def test_whatever_the_policy_capacity_is_never_exceeded_and_the_first_starved_lo
         assert snapshot.free_for(None) == before[name] - demand
         assert demand.fits_in(before[name])
     first = next((each for each in outcomes if each.record.uid in uids), None)
-    if policy is Policy.BEST_EFFORT_FIFO and isinstance(first, Waiting):
+    if policy is QueueingStrategy.BEST_EFFORT_FIFO and isinstance(first, Waiting):
         needs = first.record.gang.demand
         home = min(name for name in free if needs.fits_in(free[name].total_for(None)))
         for resource in needs:

@@ -13,8 +13,9 @@ from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.capacity import CapacityLedger
-from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Placed, Policy, Waiting, plan
+from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Placed, Waiting, plan
 from dispatcher.core.scheduling.ordering import in_order, starved
 from tests.builders import at, make_gang, make_record, make_snapshot, make_snapshots
 
@@ -48,7 +49,7 @@ def test_strict_queue_looks_at_nobody_behind_one_that_waits() -> None:
     ledger.reserve("somebody", Gang(Resources({"nvidia.com/gpu": 1})))
 
     outcomes = plan(
-        [impossible, head, not_evaluated], make_snapshots(hub=ledger.snapshot()), Policy.STRICT_FIFO
+        [impossible, head, not_evaluated], make_snapshots(hub=ledger.snapshot()), QueueingStrategy.STRICT_FIFO
     )
 
     last = outcomes[2]

@@ -12,12 +12,13 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dispatcher.core.model.document import DocumentError
 from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling import repair
 from dispatcher.core.scheduling.cycle import Placed
 from dispatcher.core.scheduling.repair import Advice, advise
-from dispatcher.core.scheduling.scenario import ScenarioError, parse_scenario
+from dispatcher.core.scheduling.scenario import parse_scenario
 from dispatcher.core.scheduling.world import KnownSnapshots, NoNode, World
 from tests.unit.core.scheduling.scenarios import documents, repaired, with_one_less
 
@@ -33,7 +34,7 @@ def goes(document: Json, gang: str) -> bool:
     """True if the gang is placed; a document that cannot be read places no gang."""
     try:
         outcomes = parse_scenario(document).plan()
-    except ScenarioError:
+    except DocumentError:
         return False
     return any(isinstance(each, Placed) and each.record.name == gang for each in outcomes)
 

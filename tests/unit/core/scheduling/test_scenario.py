@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher.api.selector import parse_selector
+from dispatcher.core.model.document import DocumentError
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleration
 from dispatcher.core.model.quantity import resource_amounts
@@ -19,7 +20,7 @@ from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 from dispatcher.core.scheduling.cluster_filters import Closed
-from dispatcher.core.scheduling.scenario import ScenarioError, parse_scenario, write_amounts
+from dispatcher.core.scheduling.scenario import parse_scenario, write_amounts
 from dispatcher.core.scheduling.world import SOME_TIME, Cluster, RunningGang, RunningPods, World
 
 Json = dict[str, Any]
@@ -289,7 +290,7 @@ KNOWN = "name, queue, namespace, priority, prioritySlope, age, blocked, preempti
     ],
 )
 def test_a_wrong_document_is_refused_at_its_place(wrong: object, place: str, problem: str) -> None:
-    with pytest.raises(ScenarioError) as refused:
+    with pytest.raises(DocumentError) as refused:
         parse_scenario(wrong)
     assert refused.value.place == place
     assert refused.value.problem.startswith(problem)
@@ -303,7 +304,7 @@ def test_a_document_with_any_value_replaced_is_read_or_refused(data: st.DataObje
     holder[key] = data.draw(_VALUES)
     try:
         parse_scenario(changed).plan()
-    except ScenarioError as error:
+    except DocumentError as error:
         assert str(error).isprintable()  # noqa: PT017  # a document that is still right is no failure
 
 

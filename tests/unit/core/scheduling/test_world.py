@@ -14,8 +14,9 @@ from dispatcher.core.model.nodes import Node, NodeRequirements, Taint, Toleratio
 from dispatcher.core.model.record import Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.cluster_filters import Closed
-from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Placed, Policy, Waiting
+from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Placed, Waiting
 from dispatcher.core.scheduling.world import Cluster, NoNode, RunningGang, RunningPods, World
 from tests.builders import make_core_node, make_gang, make_record
 
@@ -71,7 +72,7 @@ def test_starved_gangs_are_decided_first_and_their_message_has_no_date() -> None
 def test_a_strict_queue_stops_at_its_head_and_keeps_its_order() -> None:
     queue = (pending("head", 4000, 1000), starved("starved", 1000))
     world = world_of(make_core_node("n", cpu=4000), pending=queue, running=(runs("r", 1000),))
-    outcomes = replace(world, policy=Policy.STRICT_FIFO).plan()
+    outcomes = replace(world, policy=QueueingStrategy.STRICT_FIFO).plan()
     assert [(type(each), each.record.name) for each in outcomes] == [
         (Waiting, "head"),
         (NotEvaluated, "starved"),

@@ -1,0 +1,194 @@
+"""A strict reader of documents that people write, as a YAML or JSON parser returns them.
+
+An `Entry` is a value of the document with its place. Each of its methods reads one type, and raises `DocumentError` at
+that place. Keys that begin with `x-` are ignored everywhere, and a null counts as an absent value.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from fractions import Fraction
+from typing import Any, Final, NoReturn
+
+from dispatcher.api.selector import Selector, parse_selector
+from dispatcher.api.spec_errors import SpecError, joined, one_line, quoted
+from dispatcher.api.syntax import LONGEST_SUBDOMAIN
+from dispatcher.core.model.quantity import QuantityError, amount
+from dispatcher.core.model.resources import Resources
+
+DOCUMENT: Final = "document"
+"""The place of an error about the whole document."""
+
+LARGEST_INTEGER: Final = 2**31 - 1
+LARGEST_NUMBER: Final = 1e300
+_DECIMAL: Final = re.compile(r"[0-9]{1,12}(\.[0-9]{1,12})?", re.ASCII)
+LONGEST_SPAN: Final = 10**10
+"""Seconds; three centuries."""
+
+
+class DocumentError(ValueError):
+    """A wrong document; `place` is the path of the value, `problem` the error there."""
+
+    def __init__(self, place: str, problem: str) -> None:
+        super().__init__(f"{place}: {problem}")
+        self.place = place
+        self.problem = problem
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A value of the document with its place. Each method reads one type, and fails at that place."""
+
+    value: Any
+    place: str
+
+    def fail(self, problem: str) -> NoReturn:
+        """Raise `DocumentError` at this place."""
+        raise DocumentError(self.place or DOCUMENT, one_line(problem))
+
+    def child(self, key: str) -> Entry:
+        """The value of a key; absent if there is no such key."""
+        return Entry(self._mapping().get(key), joined(self.place, key).removeprefix("."))
+
+    def fields(self) -> list[str]:
+        """The keys that count."""
+        return [key for key in self._mapping() if not key.startswith("x-")]
+
+    def children(self) -> list[Entry]:
+        """The values of all keys that count."""
+        return [self.child(key) for key in self.fields()]
+
+    def check_keys(self, known: Collection[str]) -> None:
+        """Fails if the value is no object, or has an unknown key."""
+        if not isinstance(self.value, Mapping):
+            self.fail(f"must be an object, not {quoted(self.value)}")
+        for each in self._mapping():
+            if each not in known and not each.startswith("x-"):
+                self.child(each).fail(f"is unknown here; known are {', '.join(known)}")
+
+    def elements(self) -> Iterator[Entry]:
+        """The elements of a list; none if it is absent."""
+        if self.value is None:
+            return
+        if not isinstance(self.value, list):
+            self.fail(f"must be a list, not {quoted(self.value)}")
+        for index, value in enumerate(self.value):
+            yield Entry(value, f"{self.place}[{index}]")
+
+    def unique_elements(self, names: set[str]) -> Iterator[Entry]:
+        """The elements of a list of named objects; each name is added to `names` and may not be there before."""
+        for entry in self.elements():
+            if not isinstance(entry.value, Mapping):
+                entry.fail(f"must be an object, not {quoted(entry.value)}")
+            name = entry.child("name")
+            if name.name() in names:
+                name.fail(f"{quoted(name.value)} names another one, too")
+            names.add(name.name())
+            yield entry
+
+    def name(self) -> str:
+        """A text that is not empty."""
+        if self.value is None:
+            self.fail("is required")
+        if not self.text() or len(self.text()) > LONGEST_SUBDOMAIN:
+            self.fail(f"must have 1 to {LONGEST_SUBDOMAIN} characters")
+        return self.text()
+
+    def text(self) -> str:
+        """A printable text; empty if absent."""
+        if self.value is None:
+            return ""
+        if not isinstance(self.value, str) or not self.value.isprintable():
+            self.fail(f"must be a text, not {quoted(self.value)}")
+        return self.value
+
+    def one_of(self, allowed: Collection[str], default: str | None = None) -> str:
+        """One of these texts; without a default it is required."""
+        if self.value is None and default is not None:
+            return default
+        if self.value not in allowed:
+            self.fail(f"must be one of {', '.join(filter(None, allowed))}, not {quoted(self.value)}")
+        return self.text()
+
+    def flag(self) -> bool:
+        """A boolean; false if absent."""
+        if self.value is not None and not isinstance(self.value, bool):
+            self.fail(f"must be true or false, not {quoted(self.value)}")
+        return bool(self.value)
+
+    def integer(self, default: int, least: int = 0, most: int = LARGEST_INTEGER) -> int:
+        """A whole number within these bounds."""
+        if self.value is None:
+            return default
+        is_integer = isinstance(self.value, int) and not isinstance(self.value, bool)
+        if not is_integer or not least <= self.value <= most:
+            self.fail(f"must be a whole number from {least} to {most}, not {quoted(self.value)}")
+        return int(self.value)
+
+    def number(self) -> float:
+        """A finite number; 0 if absent."""
+        if self.value is None:
+            return 0.0
+        if isinstance(self.value, bool) or not isinstance(self.value, int | float):
+            self.fail(f"must be a number, not {quoted(self.value)}")
+        if not -LARGEST_NUMBER <= self.value <= LARGEST_NUMBER:
+            self.fail("must be a finite number")
+        return float(self.value)
+
+    def seconds(self) -> timedelta:
+        """A duration in seconds; 0 if absent."""
+        number = self.number()
+        if not 0 <= number <= LONGEST_SPAN:
+            self.fail(f"must be seconds from 0 to {LONGEST_SPAN}, not {quoted(self.value)}")
+        return timedelta(seconds=number)
+
+    def decimal(self, default: Fraction) -> Fraction:
+        """An exact decimal number of 0 or more, as a text or a number."""
+        if self.value is None:
+            return default
+        written = str(self.value)
+        is_written = isinstance(self.value, str | int | float) and not isinstance(self.value, bool)
+        if not is_written or not _DECIMAL.fullmatch(written):
+            self.fail(f"must be a decimal number of at least 0, not {quoted(self.value)}")
+        return Fraction(written)
+
+    def amount_of(self, resource: str) -> int | None:
+        """A quantity of a resource, in base units; None if absent."""
+        return None if self.value is None else self._quantity(resource)
+
+    def amounts(self) -> Resources:
+        """Quantities by resource, in base units."""
+        written = {key: self.child(key) for key in self.fields()}
+        return Resources(
+            {key: each._quantity(key) for key, each in written.items() if each.value is not None}  # noqa: SLF001
+        )
+
+    def labels(self) -> dict[str, str]:
+        """Texts by name."""
+        return {each: self.child(each).text() for each in self.fields()}
+
+    def selector(self) -> Selector:
+        """A label selector; it selects everything if absent."""
+        try:
+            return parse_selector(self.text(), self.place)
+        except SpecError as error:
+            self.fail(f"{error.problem}. {error.remedy}.")
+
+    def _quantity(self, resource: str) -> int:
+        try:
+            return amount(resource, self.value)
+        except QuantityError as error:
+            self.fail(str(error).removeprefix(f"{resource}: "))
+
+    def _mapping(self) -> Mapping[str, Any]:
+        if self.value is None:
+            return {}
+        if not isinstance(self.value, Mapping):
+            self.fail(f"must be an object, not {quoted(self.value)}")
+        for each in self.value:
+            if not isinstance(each, str):
+                self.fail(f"has the key {quoted(each)}, which is no text")
+        return self.value

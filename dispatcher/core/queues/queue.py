@@ -1,0 +1,130 @@
+"""A queue as its operators declare it: quota, sharing, preemption and who may use it.
+
+A `Queue` is the spec of a DispatchQueue as a value. Queues form trees (`forest`), and only the leaves take gangs.
+Amounts are in base units. `None` for an inherited setting means that the nearest queue above decides, and at the root
+the dispatcher's own setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from enum import StrEnum
+from fractions import Fraction
+from typing import Final
+
+from dispatcher.api.selector import EVERYTHING, Selector
+
+MOST_RESOURCES: Final = 64
+"""Resources with a quota in one queue."""
+
+
+class QueueingStrategy(StrEnum):
+    """The decision of a cycle after a gang that does not fit: go on or stop, in Kueue's words."""
+
+    BEST_EFFORT_FIFO = "BestEffortFIFO"
+    STRICT_FIFO = "StrictFIFO"
+
+
+class Sharing(StrEnum):
+    """How the queues of one tree share what others leave idle."""
+
+    PRIORITY = "Priority"
+    """Owners first, then priority and age: Kueue's classic preemption, MCAD's quota trees."""
+    DOMINANT_SHARE = "DominantShare"
+    """The queue that borrows the smallest share first: Kueue's fair sharing."""
+    DIVISION = "Division"
+    """Fair shares are divided from the root down: KAI."""
+
+
+class Order(StrEnum):
+    """The order of the gangs of one leaf."""
+
+    PRIORITY = "Priority"
+    USAGE = "Usage"
+    """The namespace with the lower recent use first, then by priority."""
+
+
+class WithinQueue(StrEnum):
+    """The gangs of its own queue that a gang may preempt."""
+
+    NEVER = "Never"
+    LOWER_PRIORITY = "LowerPriority"
+    LOWER_OR_NEWER_EQUAL_PRIORITY = "LowerOrNewerEqualPriority"
+
+
+class Reclaim(StrEnum):
+    """The gangs of other queues of the tree that a gang may preempt."""
+
+    NEVER = "Never"
+    LOWER_PRIORITY = "LowerPriority"
+    ANY = "Any"
+
+
+class StopPolicy(StrEnum):
+    """Whether a queue and all below it dispatch."""
+
+    NONE = "None"
+    HOLD = "Hold"
+    """Nothing new is dispatched."""
+    HOLD_AND_DRAIN = "HoldAndDrain"
+    """Nothing new is dispatched, and running gangs are preempted."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """The quota of one resource.
+
+    `borrowing_limit` is how much beyond `nominal` the queue may use; None means no limit. `lending_limit` is how much
+    of its unused nominal quota others may use; None means all.
+    """
+
+    nominal: int
+    borrowing_limit: int | None = None
+    lending_limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WhileBorrowing:
+    """A gang that borrows may preempt gangs of other queues, of at most this priority; None means of any lower one."""
+
+    max_priority: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Preemption:
+    """Whom the gangs of a leaf may preempt."""
+
+    within_queue: WithinQueue = WithinQueue.NEVER
+    reclaim: Reclaim = Reclaim.NEVER
+    while_borrowing: WhileBorrowing | None = None
+
+
+NO_PREEMPTION: Final = Preemption()
+
+
+@dataclass(frozen=True, slots=True)
+class Queue:
+    """The declaration of one queue.
+
+    `parent` is None for a root. `priority` is that of the queue among its siblings. `max_preemptions` counts within 24
+    hours, 0 means no bound. A gang with a priority of `preemptible_below` or more is never preempted and never borrows.
+    """
+
+    name: str
+    parent: str | None = None
+    resources: Mapping[str, Quota] = field(default_factory=dict)
+    weight: Fraction = Fraction(1)
+    priority: int = 0
+    sharing: Sharing | None = None
+    strategy: QueueingStrategy | None = None
+    starvation_bound: timedelta | None = None
+    order: Order = Order.PRIORITY
+    preemption: Preemption = NO_PREEMPTION
+    min_runtime: timedelta | None = None
+    max_preemptions: int | None = None
+    preemptible_below: int | None = None
+    cluster_selector: Selector = EVERYTHING
+    namespace_selector: Selector = EVERYTHING
+    stop_policy: StopPolicy = StopPolicy.NONE
