@@ -1,0 +1,219 @@
+"""Quota in one tree of queues: what each queue has by its declaration, and what its gangs use of it.
+
+`TreeQuota` are the amounts that follow from the declarations alone, `Account` the use of them. A gang is charged in one
+leaf with its whole demand. All amounts are integers in base units, by the name of the resource. A resource that no
+queue of the tree names is not limited, and has no amounts here.
+
+The terms, for a queue and one resource:
+
+- `total`: its nominal quota, or the sum of its children's if it names none.
+- `own`: its total less all that the queues below it keep for themselves.
+- `kept`: the part of `own` that its lending limit keeps from others.
+- `used`: the demand of its gangs; of an inner queue, what its children use beyond what they keep.
+- `plain`: the demand of all gangs below, whatever is kept.
+- `firm`: the demand of those gangs below that may not be preempted.
+- `available`: what one more gang may use, `most` the same if nobody used anything.
+
+Source: https://kueue.sigs.k8s.io/docs/concepts/cohort/ and `TestAvailable` in Kueue's pkg/cache/scheduler.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.forest import Forest, Place, Tree
+
+Amounts = dict[str, int]
+"""Amounts by resource."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueQuota:
+    """The amounts of one queue, by resource; None in `borrowing` means no limit.
+
+    `limit` is the bound of the sharing Division for the use of all below; None means no limit.
+    """
+
+    total: Mapping[str, int]
+    own: Mapping[str, int]
+    kept: Mapping[str, int]
+    borrowing: Mapping[str, int | None]
+    most: Mapping[str, int]
+    limit: Mapping[str, int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class TreeQuota:
+    """The amounts of all queues of a tree; `limited` are the resources that some queue names, sorted."""
+
+    tree: Tree
+    limited: tuple[str, ...]
+    queues: Mapping[str, QueueQuota]
+    paths: Mapping[str, tuple[str, ...]]
+
+    @classmethod
+    def of(cls, tree: Tree, forest: Forest) -> TreeQuota:
+        """The amounts that follow from the declarations."""
+        places = [forest.places[name] for name in tree.names]
+        limited = tuple(sorted({name for place in places for name in place.queue.resources}))
+        owned: dict[str, _Owned] = {}
+        for place in reversed(places):  # children before parents
+            owned[place.name] = _Owned.of(place, limited, [owned[child] for child in place.children])
+        queues: dict[str, QueueQuota] = {}
+        for place in places:  # parents before children
+            above = None if place.parent is None else queues[place.parent]
+            queues[place.name] = _queue_quota(place, owned[place.name], above)
+        return cls(tree, limited, queues, {place.name: place.path for place in places})
+
+    def asked(self, demand: Resources) -> list[tuple[str, int]]:
+        """The limited resources that a demand asks for, with the amounts."""
+        return [(name, demand[name]) for name in self.limited if demand[name] > 0]
+
+
+@dataclass(frozen=True, slots=True)
+class _Owned:
+    """The amounts of a queue that follow from itself and the queues below it; `kept_below` is what all these keep."""
+
+    total: Amounts
+    own: Amounts
+    kept: Amounts
+    kept_below: Amounts
+
+    @classmethod
+    def of(cls, place: Place, limited: Sequence[str], children: Sequence[_Owned]) -> _Owned:
+        """The amounts of a queue with these children."""
+        found = cls({}, {}, {}, {})
+        for name in limited:
+            quota = place.queue.resources.get(name)
+            total = quota.nominal if quota else sum(child.total[name] for child in children)
+            kept_below = sum(child.kept_below[name] + child.kept[name] for child in children)
+            own = max(0, total - kept_below)
+            lending = quota.lending_limit if quota and place.parent is not None else None
+            found.total[name], found.own[name], found.kept_below[name] = total, own, kept_below
+            found.kept[name] = 0 if lending is None else max(0, own - lending)
+        return found
+
+
+def _queue_quota(place: Place, owned: _Owned, above: QueueQuota | None) -> QueueQuota:
+    """The amounts of a queue; `above` are those of its parent."""
+    most: Amounts = {}
+    borrowing: dict[str, int | None] = {}
+    limits: dict[str, int | None] = {}
+    for name, own in owned.own.items():
+        quota = place.queue.resources.get(name)
+        more = borrowing[name] = quota.borrowing_limit if quota else None
+        if above is None:
+            most[name], limits[name] = own, quota.nominal if quota else None
+        else:
+            reach = owned.kept[name] + above.most[name]
+            most[name] = reach if more is None else min(reach, own + more)
+            limits[name] = None if more is None else owned.total[name] + more
+    return QueueQuota(owned.total, owned.own, owned.kept, borrowing, most, limits)
+
+
+@dataclass(slots=True)
+class Account:
+    """The use of one tree. Charges may be taken back in any order."""
+
+    quota: TreeQuota
+    used: dict[str, Amounts] = field(init=False)
+    plain: dict[str, Amounts] = field(init=False)
+    firm: dict[str, Amounts] = field(init=False)
+
+    def __post_init__(self) -> None:
+        nothing = dict.fromkeys(self.quota.limited, 0)
+        self.used, self.plain, self.firm = (
+            {name: dict(nothing) for name in self.quota.queues} for _ in range(3)
+        )
+
+    def copy(self) -> Account:
+        """A copy; charging it does not change this account."""
+        found = Account(self.quota)
+        for mine, copied in ((self.used, found.used), (self.plain, found.plain), (self.firm, found.firm)):
+            for name, amounts in mine.items():
+                copied[name].update(amounts)
+        return found
+
+    def charge(self, leaf: str, demand: Resources, sign: int = 1, *, is_firm: bool = False) -> None:
+        """Charge a demand in a leaf, or take it back with the sign -1."""
+        path, queues = self.quota.paths[leaf], self.quota.queues
+        for resource, amount in self.quota.asked(demand):
+            change = passed_on = sign * amount
+            for name in path:
+                self.plain[name][resource] += change
+                if is_firm:
+                    self.firm[name][resource] += change
+                if passed_on:
+                    used, kept = self.used[name], queues[name].kept[resource]
+                    before = max(0, used[resource] - kept)
+                    used[resource] += passed_on
+                    passed_on = max(0, used[resource] - kept) - before
+
+    def available(self, leaf: str, resource: str) -> int:
+        """What one more gang of a leaf may use of a limited resource; negative if more than that is used."""
+        path = self.quota.paths[leaf]
+        root = path[-1]
+        found = self.quota.queues[root].own[resource] - self.used[root][resource]
+        for name in reversed(path[:-1]):
+            queue, used = self.quota.queues[name], self.used[name][resource]
+            kept, borrowing = queue.kept[resource], queue.borrowing[resource]
+            if borrowing is not None:
+                found = min(found, queue.own[resource] - kept - max(0, used - kept) + borrowing)
+            found += max(0, kept - used)
+        return found
+
+    def lacking(self, leaf: str, demand: Resources) -> list[str]:
+        """The limited resources of which a gang of a leaf has no quota, under Priority and DominantShare."""
+        return [name for name, amount in self.quota.asked(demand) if amount > self.available(leaf, name)]
+
+    def beyond_limits(self, leaf: str, demand: Resources) -> list[str]:
+        """The limited resources of which a gang of a leaf has no quota, under Division."""
+        return [
+            name
+            for name, amount in self.quota.asked(demand)
+            if any(
+                (limit := self.quota.queues[each].limit[name]) is not None
+                and self.plain[each][name] + amount > limit
+                for each in self.quota.paths[leaf]
+            )
+        ]
+
+    def beyond_nominal(self, leaf: str, demand: Resources) -> list[str]:
+        """The limited resources of which a gang that may not be preempted has no nominal quota, because of its like."""
+        return [
+            name
+            for name, amount in self.quota.asked(demand)
+            if any(
+                self.firm[each][name] + amount > self.quota.queues[each].total[name]
+                for each in self.quota.paths[leaf]
+            )
+        ]
+
+    def would_borrow(self, leaf: str, demand: Resources) -> bool:
+        """True if a leaf would use more than its own quota with one more gang, of something that the gang asks for."""
+        used, own = self.used[leaf], self.quota.queues[leaf].own
+        return any(used[name] + amount > own[name] for name, amount in self.quota.asked(demand))
+
+    def is_within(self, queue: str, resources: Iterable[str]) -> bool:
+        """True if a queue uses no more than its own quota of each of these resources; others are never exceeded."""
+        used, own = self.used[queue], self.quota.queues[queue].own
+        return all(used[name] <= own[name] for name in resources if name in own)
+
+    def borrowed(self, queue: str, resource: str) -> int:
+        """What a queue uses beyond its own quota."""
+        return max(0, self.used[queue][resource] - self.quota.queues[queue].own[resource])
+
+    def borrows(self, queue: str) -> bool:
+        """True if a queue uses more than its own quota of any resource."""
+        return not self.is_within(queue, self.quota.limited)
+
+    def left(self, queue: str, demand: Mapping[str, int]) -> bool:
+        """True if these amounts fit what a queue's own account has left."""
+        used, own = self.used[queue], self.quota.queues[queue].own
+        return all(amount <= own[name] - used[name] for name, amount in demand.items() if amount > 0)
+
+    def unused_kept(self, queue: str, resource: str) -> int:
+        """What a queue keeps for itself and does not use."""
+        return max(0, self.quota.queues[queue].kept[resource] - self.used[queue][resource])

@@ -1,0 +1,217 @@
+"""The queues of all trees as one frozen value: who is whose parent, which settings count where, and what is wrong.
+
+A `Forest` is built anew when a declaration changes. A tree with a circle or without its parent takes no gang, and all
+other trees are served. Nothing here is recursive: a tree may be hundreds of queues deep.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Final, TypeVar
+
+from dispatcher.api.names import DEFAULT_QUEUE
+from dispatcher.api.selector import EVERYTHING, Selector
+from dispatcher.core.queues.queue import Queue, QueueingStrategy, Sharing, StopPolicy, WhileBorrowing
+
+PARENT_NOT_FOUND: Final = "ParentNotFound"
+CIRCLE: Final = "Circle"
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """The dispatcher's own settings, which count where no queue on the way to the root has one."""
+
+    strategy: QueueingStrategy = QueueingStrategy.BEST_EFFORT_FIFO
+    starvation_bound: timedelta = timedelta(minutes=10)
+    min_runtime: timedelta = timedelta(0)
+    max_preemptions: int = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A queue in its tree.
+
+    `position` is its place in the order of declaration. `path` has its name and those of all queues above it, the root
+    last. The settings are those that count here: its own or inherited. The selectors are those on the path, each with
+    the name of its queue. `stop_policy` is the strictest on the path, `stopped_by` the queue that has it.
+    """
+
+    queue: Queue
+    position: int
+    path: tuple[str, ...]
+    children: tuple[str, ...]
+    sharing: Sharing
+    strategy: QueueingStrategy
+    starvation_bound: timedelta
+    min_runtime: timedelta
+    max_preemptions: int
+    preemptible_below: int | None
+    cluster_selectors: tuple[tuple[str, Selector], ...] = ()
+    namespace_selectors: tuple[tuple[str, Selector], ...] = ()
+    stop_policy: StopPolicy = StopPolicy.NONE
+    stopped_by: str = ""
+
+    @property
+    def name(self) -> str:
+        """The name of the queue."""
+        return self.queue.name
+
+    @property
+    def root(self) -> str:
+        """The name of the root of its tree."""
+        return self.path[-1]
+
+    @property
+    def parent(self) -> str | None:
+        """The name of the queue above; None for a root."""
+        return self.path[1] if len(self.path) > 1 else None
+
+    @property
+    def is_leaf(self) -> bool:
+        """True if it takes gangs."""
+        return not self.children
+
+    @property
+    def while_borrowing(self) -> WhileBorrowing | None:
+        """The setting of that name; it has an effect only under the sharing Priority."""
+        return self.queue.preemption.while_borrowing if self.sharing is Sharing.PRIORITY else None
+
+    def is_preemptible(self, priority: int) -> bool:
+        """True if gangs of this priority may be preempted and may borrow."""
+        return self.preemptible_below is None or priority < self.preemptible_below
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """The valid queues of one tree, each after its parent, siblings in the order of declaration."""
+
+    root: str
+    names: tuple[str, ...]
+    sharing: Sharing
+
+
+@dataclass(frozen=True, slots=True)
+class Forest:
+    """All declared queues. `problems` are the reasons of the invalid ones, by name."""
+
+    places: Mapping[str, Place] = field(default_factory=dict)
+    trees: Mapping[str, Tree] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+    defaults: Defaults = field(default_factory=Defaults)
+
+    @classmethod
+    def of(cls, queues: Iterable[Queue], defaults: Defaults | None = None) -> Forest:
+        """The forest of these queues, in the order of declaration; their names are unique.
+
+        The queue `default` exists unless it is declared.
+        """
+        return _built(list(queues), defaults or Defaults())
+
+    @property
+    def leaves(self) -> Iterator[Place]:
+        """The leaves in the order of declaration."""
+        return (place for place in self.places.values() if place.is_leaf)
+
+    def below(self, name: str) -> Iterator[Place]:
+        """A valid queue and all below it, each after its parent."""
+        names = [name]
+        for each in names:  # grows while it is read
+            place = self.places[each]
+            yield place
+            names += place.children
+
+    def ignored(self, name: str) -> list[str]:
+        """The fields of a valid queue that have no effect where it is."""
+        return list(_ignored(self.places[name]))
+
+
+def _ignored(place: Place) -> Iterator[str]:
+    queue = place.queue
+    if place.parent is not None and queue.sharing is not None:
+        yield "sharing"
+    if place.sharing is Sharing.DIVISION:
+        limited = (name for name, quota in queue.resources.items() if quota.lending_limit is not None)
+        yield from (f"resources.{name}.lendingLimit" for name in sorted(limited))
+    elif queue.priority:
+        yield "priority"
+    if queue.preemption.while_borrowing is not None and place.sharing is not Sharing.PRIORITY:
+        yield "preemption.whileBorrowing"
+
+
+def _built(queues: list[Queue], defaults: Defaults) -> Forest:
+    if all(queue.name != DEFAULT_QUEUE for queue in queues):
+        queues.append(Queue(DEFAULT_QUEUE))
+    by_name = {queue.name: queue for queue in queues}
+    children: dict[str, list[str]] = {name: [] for name in by_name}
+    for queue in queues:
+        if queue.parent in children:
+            children[queue.parent].append(queue.name)
+    position = {queue.name: number for number, queue in enumerate(queues)}
+    found: dict[str, Place] = {}
+    trees = {}
+    for queue in queues:
+        if queue.parent is None:
+            names = [queue.name]
+            for name in names:  # grows while it is read
+                names += children[name]
+                above = found.get(by_name[name].parent or "")
+                found[name] = _placed(by_name[name], position[name], children[name], above, defaults)
+            trees[queue.name] = Tree(queue.name, tuple(names), found[queue.name].sharing)
+    places = {queue.name: found[queue.name] for queue in queues if queue.name in found}
+    return Forest(places, trees, _problems(by_name, places), defaults)
+
+
+def _placed(
+    queue: Queue, position: int, children: Sequence[str], above: Place | None, defaults: Defaults
+) -> Place:
+    stop, stopped_by = queue.stop_policy, queue.name if queue.stop_policy is not StopPolicy.NONE else ""
+    if above is not None and _STRICTNESS[above.stop_policy] >= _STRICTNESS[stop] and above.stopped_by:
+        stop, stopped_by = above.stop_policy, above.stopped_by
+    inherited = above or defaults
+    own_clusters = () if queue.cluster_selector == EVERYTHING else ((queue.name, queue.cluster_selector),)
+    own_namespaces = (
+        () if queue.namespace_selector == EVERYTHING else ((queue.name, queue.namespace_selector),)
+    )
+    below = queue.preemptible_below
+    return Place(
+        queue=queue,
+        position=position,
+        path=(queue.name, *(above.path if above else ())),
+        children=tuple(children),
+        sharing=above.sharing if above else queue.sharing or Sharing.PRIORITY,
+        strategy=queue.strategy or inherited.strategy,
+        starvation_bound=_first(queue.starvation_bound, inherited.starvation_bound),
+        min_runtime=_first(queue.min_runtime, inherited.min_runtime),
+        max_preemptions=_first(queue.max_preemptions, inherited.max_preemptions),
+        preemptible_below=below if below is not None or above is None else above.preemptible_below,
+        cluster_selectors=(*own_clusters, *(above.cluster_selectors if above else ())),
+        namespace_selectors=(*own_namespaces, *(above.namespace_selectors if above else ())),
+        stop_policy=stop,
+        stopped_by=stopped_by,
+    )
+
+
+_Setting = TypeVar("_Setting")
+
+
+def _first(own: _Setting | None, inherited: _Setting) -> _Setting:
+    return inherited if own is None else own
+
+
+_STRICTNESS: Final = {StopPolicy.NONE: 0, StopPolicy.HOLD: 1, StopPolicy.HOLD_AND_DRAIN: 2}
+
+
+def _problems(by_name: Mapping[str, Queue], places: Mapping[str, Place]) -> dict[str, str]:
+    """Why the queues without a place have none; each chain of parents is followed once."""
+    problems: dict[str, str] = {}
+    for name in by_name.keys() - places.keys():
+        chain: dict[str, None] = {}
+        at = name
+        while at in by_name and at not in chain and at not in problems:
+            chain[at] = None
+            at = by_name[at].parent or ""
+        reason = problems.get(at) or (CIRCLE if at in chain else PARENT_NOT_FOUND)
+        problems.update(dict.fromkeys(chain, reason))
+    return problems
