@@ -28,7 +28,7 @@ from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
-from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Outcome, Placed, Waiting
+from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Outcome, Placed, Preempting, Waiting
 from dispatcher.core.scheduling.pending_queue import NewOutcome, outcome_of
 from dispatcher.core.scheduling.recheck import still_fitting
 from dispatcher.probes import Metrics
@@ -221,7 +221,7 @@ def change_of(outcome: Outcome, now: datetime) -> Change | None:
             return queue_steps.dispatch(record, cluster, now, message, assignment)
         case Waiting(record, pending, is_head):
             return queue_steps.block(record, pending, now, is_head=is_head)
-        case Impossible(record, pending):
+        case Impossible(record, pending) | Preempting(record, pending):
             return queue_steps.block(record, pending, now)
         case NotEvaluated(record, pending):
             return queue_steps.note_not_evaluated(record, pending, now)

@@ -113,6 +113,12 @@ def _queue_quota(place: Place, owned: _Owned, above: QueueQuota | None) -> Queue
     return QueueQuota(owned.total, owned.own, owned.kept, borrowing, most, limits)
 
 
+def below_common_ancestor(path: Sequence[str], other: Sequence[str]) -> tuple[str, str]:
+    """The queues just below the lowest common ancestor of two leaves of one tree, given the paths of both."""
+    pairs = zip(reversed(path), reversed(other), strict=False)
+    return next(((mine, theirs) for mine, theirs in pairs if mine != theirs), (path[0], other[0]))
+
+
 @dataclass(slots=True)
 class Account:
     """The use of one tree. Charges may be taken back in any order."""

@@ -27,7 +27,7 @@ sums. A gang then sees the nodes that at least one of its pods may use, and a re
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import ChainMap, Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -38,7 +38,7 @@ from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.pod_counts import PodCounts
 from dispatcher.core.model.resources import NOTHING, Resources, sum_of
 from dispatcher.core.scheduling.node_ledger import NO_LOAD, Load, NodeLedger
-from dispatcher.core.scheduling.node_snapshot import NodeSnapshot
+from dispatcher.core.scheduling.node_snapshot import NodeSnapshot, use_of
 
 
 class PodPhase(StrEnum):
@@ -229,6 +229,23 @@ class CapacitySnapshot:
         self._free.clear()
         if self.nodes is not None:
             self.nodes.take(gang, assignment)
+
+    def charge(self, appwrapper: str, gang: Gang, sign: int) -> None:
+        """Charge a gang that held capacity when the snapshot was taken (by uid) again, or no more with the sign -1.
+
+        Where gangs fit by sums, its whole demand is charged, wherever its pods are.
+        """
+        if self.nodes is None:
+            self._reservations += gang.demand * sign
+            self._free.clear()
+        elif (use := self.nodes.uses.get(appwrapper)) is not None:
+            self.nodes.charge(use, sign)
+
+    def take_as(self, appwrapper: str, gang: Gang, assignment: Assignment) -> None:
+        """Charges the demand of `gang` as that of an AppWrapper (by uid), so that `charge` can take it back."""
+        if self.nodes is not None:
+            self.nodes.uses = ChainMap({appwrapper: use_of(gang, assignment)}, dict(self.nodes.uses))
+        self.take(gang, assignment)
 
     @property
     def taints(self) -> frozenset[tuple[Taint, ...]]:

@@ -41,6 +41,8 @@ from dispatcher.core.scheduling.explain import (
     why_no_other,
 )
 from dispatcher.core.scheduling.fit import fit
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang
+from dispatcher.core.scheduling.sharing.search import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +84,18 @@ class NotEvaluated:
     pending: Pending
 
 
+@dataclass(frozen=True, slots=True)
+class Preempting:
+    """The gang waits for the capacity of its `victims`, which are preempted for it on `cluster`."""
+
+    record: Record
+    pending: Pending
+    cluster: str
+    victims: tuple[tuple[ActiveGang, Reason], ...]
+
+
 Refusal = Waiting | Impossible
-Outcome = Placed | Refusal | NotEvaluated
+Outcome = Placed | Refusal | NotEvaluated | Preempting
 
 
 def plan(

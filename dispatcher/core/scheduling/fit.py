@@ -51,6 +51,19 @@ def fit(gang: Gang, capacity: CapacitySnapshot) -> Fit:
     return _fit(gang, capacity.free_for(gang), nodes, NodeCapacity.assign)
 
 
+def fit_in_both(gang: Gang, one: CapacitySnapshot, other: CapacitySnapshot) -> Fit:
+    """The assignment of a gang that fits the free capacity of both, each pod on the same node; else its shortfall.
+
+    Both are of one cluster with the same nodes.
+    """
+    mine, theirs = one.free_for(gang), other.free_for(gang)
+    available = Resources({name: min(mine[name], theirs[name]) for name in {*mine, *theirs}})
+    nodes = None
+    if one.nodes is not None and other.nodes is not None:
+        nodes = one.nodes.free.lowest(other.nodes.free)
+    return _fit(gang, available, nodes, NodeCapacity.assign)
+
+
 def shortfall_in_empty(gang: Gang, capacity: CapacitySnapshot) -> Shortfall | None:
     """Why a gang does not fit even once all pods that end have ended; None if it then fits."""
     found = _fit_in_empty(gang, capacity, NodeCapacity.find_unplaceable)

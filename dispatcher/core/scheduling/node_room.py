@@ -43,6 +43,10 @@ class Room:
             and np.array_equal(self.slots, other.slots)
         )
 
+    def lowest(self, other: Room) -> Room:
+        """For each node the lower of the two amounts; both have the same nodes and resources."""
+        return Room(self.columns, np.minimum(self.free, other.free), np.minimum(self.slots, other.slots))
+
     def take(self, requests: Resources, pods: Amounts | int, at: int | slice = slice(None)) -> None:
         """Take pods with these requests from each node, or from the node in row `at`; negative pods give back."""
         for name, amount in requests.items():

@@ -78,6 +78,10 @@ class NodeCapacity:
             known.clear()
         self._questions = 0
 
+    def lowest(self, other: NodeCapacity) -> NodeCapacity:
+        """For each node the lower of the two amounts; both have the same nodes and resources."""
+        return NodeCapacity(self._room.lowest(other._room), self.traits)
+
     def sum_for(self, gang: Gang | None, less: Resources) -> Resources:
         """The amounts of all nodes that some pod of `gang` may use (None: of every usable node), less `less`.
 
@@ -213,10 +217,15 @@ class NodeSnapshot:
         found = self.copy()
         found.generation = object()
         for use in filter(None, map(self.uses.get, uids)):
-            for node, requests, pods in (*use.bound, *use.held):
-                found.free.take(node, requests, -pods)
-            found.beyond -= use.beyond
+            found.charge(use, -1)
         return found
+
+    def charge(self, use: Use, sign: int = 1) -> None:
+        """Charge the use of an AppWrapper from now on; with the sign -1 it is charged no more."""
+        for node, requests, pods in (*use.bound, *use.held):
+            self.free.take(node, requests, sign * pods)
+        self.beyond += use.beyond * sign
+        self.generation = object()
 
     def free_for(self, gang: Gang | None) -> Resources:
         """The free amounts of all nodes that some pod of `gang` may use (None: of every usable node)."""
@@ -232,8 +241,14 @@ class NodeSnapshot:
 
     def take(self, gang: Gang, assignment: Assignment) -> None:
         """Take the places of a gang, and its demand beyond the requests of its pods, from now on."""
-        for pod_set, places in zip(gang.pod_sets, assignment.places, strict=False):
-            for node, pods in places:
-                self.free.take(node, pod_set.requests, pods)
-        self.beyond += (gang.demand - assignment.requests(gang)).positive_part()
-        self.generation = object()
+        self.charge(use_of(gang, assignment))
+
+
+def use_of(gang: Gang, assignment: Assignment) -> Use:
+    """The use of a cluster by a gang that holds the places of an assignment."""
+    held = (
+        Place(node, pod_set.requests, pods)
+        for pod_set, places in zip(gang.pod_sets, assignment.places, strict=False)
+        for node, pods in places
+    )
+    return Use((), tuple(held), (gang.demand - assignment.requests(gang)).positive_part())

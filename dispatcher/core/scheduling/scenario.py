@@ -4,13 +4,15 @@
 duplicate name or a negative amount is refused with `DocumentError`, which names the place. Keys that begin with `x-`
 are ignored everywhere, and `source` and `expect` at the top. A null counts as an absent value.
 
-Queues do not exist yet: a document that declares or names one is refused.
+A running gang of a queue must name one that is declared; a pending gang may name any, because the answer is then that
+there is no such queue.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from fractions import Fraction
 from typing import Final
 
 from dispatcher.api.names import DEFAULT_QUEUE
@@ -22,7 +24,10 @@ from dispatcher.core.model.quantity import amount, in_words
 from dispatcher.core.model.record import Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
 from dispatcher.core.model.resources import PODS, Resources, sum_of
+from dispatcher.core.queues.declaration import FIELDS, read_queue
+from dispatcher.core.queues.queue import Queue
 from dispatcher.core.scheduling.cluster_filters import Closed
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, Claim
 from dispatcher.core.scheduling.world import (
     SOME_TIME,
     Cluster,
@@ -38,8 +43,7 @@ MOST: Final = 100_000
 MOST_PODS_OF_A_SET: Final = LARGEST_INTEGER
 LARGEST_PRIORITY: Final = LARGEST_INTEGER
 
-NO_QUEUES: Final = "queues are not supported by this version yet"
-
+_QUEUE: Final = ("name", "recentUsage", *FIELDS)
 _TOP: Final = ("source", "namespaces", "clusters", "queues", "running", "pending", "expect")
 _CLUSTER: Final = ("name", "labels", "closed", "reserve", "nodes")
 _NODE: Final = ("name", "count", "allocatable", "labels", "taints")
@@ -68,16 +72,37 @@ def parse_scenario(document: object) -> World:
     """The world that a document describes, as a YAML or JSON parser returns it. Raises `DocumentError`."""
     top = Entry(document, "")
     top.check_keys(_TOP)
-    if list(top.child("queues").elements()):
-        top.child("queues").fail(NO_QUEUES)
-    for namespace in top.child("namespaces").children():
-        namespace.labels()
+    queues, usage = _queues(top.child("queues"))
     clusters = _clusters(top.child("clusters"))
     names: set[str] = set()
-    running = _running(top.child("running"), clusters, names)
-    world = World(clusters, running, _pending(top.child("pending"), names))
+    world = World(
+        clusters,
+        _running(top.child("running"), clusters, names, {each.name for each in queues}),
+        _pending(top.child("pending"), names),
+        queues=queues,
+        claims=dict(_claims(top.child("pending"))),
+        namespaces=_namespaces(top.child("namespaces")),
+        usage=usage,
+    )
     _check_pods_are_on_nodes(world, list(top.child("running").elements()))
     return world
+
+
+def _namespaces(entry: Entry) -> dict[str, dict[str, str]]:
+    return {name: entry.child(name).labels() for name in entry.fields()}
+
+
+def _queues(entries: Entry) -> tuple[tuple[Queue, ...], dict[tuple[str, str], Fraction]]:
+    """The declared queues, and the recent use of namespaces in them."""
+    queues: list[Queue] = []
+    usage: dict[tuple[str, str], Fraction] = {}
+    for entry in entries.unique_elements(set()):
+        entry.check_keys(_QUEUE)
+        queue = read_queue(entry.child("name").name(), entry)
+        queues.append(queue)
+        recent = entry.child("recentUsage")
+        usage.update({(queue.name, each): Fraction(recent.child(each).number()) for each in recent.fields()})
+    return tuple(queues), usage
 
 
 def _check_pods_are_on_nodes(world: World, entries: Sequence[Entry]) -> None:
@@ -158,19 +183,23 @@ def _taint(entry: Entry) -> Taint:
 # --- gangs ---------------------------------------------------------------------------------------------------
 
 
-def _running(entries: Entry, clusters: Collection[Cluster], names: set[str]) -> tuple[RunningGang, ...]:
+def _running(
+    entries: Entry, clusters: Collection[Cluster], names: set[str], queues: Collection[str]
+) -> tuple[RunningGang, ...]:
     nodes = {cluster.name: {node.name for node in cluster.nodes} for cluster in clusters}
-    gangs = tuple(_running_gang(entry, nodes) for entry in entries.unique_elements(names))
+    gangs = tuple(_running_gang(entry, nodes, queues) for entry in entries.unique_elements(names))
     if sum(each.pods.count for gang in gangs for each in gang.pods) > MOST:
         entries.fail(f"there are more than {MOST} pods")
     return gangs
 
 
-def _running_gang(entry: Entry, nodes: Mapping[str, Collection[str]]) -> RunningGang:
+def _running_gang(entry: Entry, nodes: Mapping[str, Collection[str]], queues: Collection[str]) -> RunningGang:
     entry.check_keys(_RUNNING)
     _check_common(entry)
-    entry.child("ran").seconds()
-    entry.child("ending").flag()
+    leaves = _leaves(entry)
+    for each in leaves:
+        if each not in queues and each != DEFAULT_QUEUE:
+            entry.child("queue").fail(f"there is no queue {quoted(each)}")
     cluster = entry.child("cluster")
     if cluster.name() not in nodes:
         cluster.fail(f"there is no cluster {quoted(cluster.value)}")
@@ -179,7 +208,10 @@ def _running_gang(entry: Entry, nodes: Mapping[str, Collection[str]]) -> Running
     )
     gang = _gang(entry, tuple(each.pods for each in written))
     pods = written or tuple(map(RunningPods, gang.pod_sets))
-    return RunningGang(entry.child("name").name(), cluster.name(), gang.demand, pods)
+    record = _record(entry, 0, gang, Phase.RUNNING)
+    ran, is_leaving = entry.child("ran").seconds(), entry.child("ending").flag()
+    active = ActiveGang(record, leaves, cluster.name(), SOME_TIME - ran, is_leaving=is_leaving)
+    return RunningGang(record.uid, cluster.name(), gang.demand, pods, active=active)
 
 
 def _running_pods(entry: Entry, cluster: str, names: Collection[str]) -> RunningPods:
@@ -206,6 +238,10 @@ def _pending_gang(entry: Entry, position: int) -> Record:
     pods = entry.child("pods")
     for each in pods.elements():
         each.check_keys(_PODS)
+    return _record(entry, position, _gang(entry, tuple(map(_pod_set, pods.elements()))), Phase.QUEUED)
+
+
+def _record(entry: Entry, position: int, gang: Gang, phase: Phase) -> Record:
     name, blocked = entry.child("name").name(), entry.child("blocked")
     namespace = entry.child("namespace").text() or "default"
     created = SOME_TIME - entry.child("age").seconds()
@@ -215,31 +251,39 @@ def _pending_gang(entry: Entry, position: int) -> Record:
         namespace=namespace,
         name=name,
         created_at=created,
-        phase=Phase.QUEUED,
+        phase=phase,
         phase_since=created,
         enqueue_seq=position,
         priority=entry.child("priority").integer(0, least=-LARGEST_PRIORITY, most=LARGEST_PRIORITY),
         priority_slope=entry.child("prioritySlope").number(),
-        gang=_gang(entry, tuple(map(_pod_set, pods.elements()))),
+        gang=gang,
         requirements=ClusterRequirements(entry.child("clusterSelector").selector(), namespace=namespace),
         blocked_since=None if blocked.value is None else SOME_TIME - blocked.seconds(),
     )
 
 
-def _check_common(entry: Entry) -> None:
-    """Checks the fields that pending and running gangs share and that only some gangs need."""
+def _claims(entries: Entry) -> Iterator[tuple[str, Claim]]:
+    """What each pending gang asks of the queues."""
+    for entry in entries.elements():
+        is_preempting, preemptions = entry.child("preempting").flag(), entry.child("preemptions").integer(0)
+        yield entry.child("name").name(), Claim(_leaves(entry), is_preempting, preemptions)
+
+
+def _leaves(entry: Entry) -> tuple[str, ...]:
+    """The queues that a gang names, one in each tree."""
     queue = entry.child("queue")
-    named = list(queue.elements()) if isinstance(queue.value, list) else [queue]
-    if any((each.text() or DEFAULT_QUEUE) != DEFAULT_QUEUE for each in named) or len(named) > 1:
-        queue.fail(NO_QUEUES)
-    entry.child("namespace").text()
-    entry.child("priority").integer(0, least=-LARGEST_PRIORITY, most=LARGEST_PRIORITY)
-    entry.child("prioritySlope").number()
-    entry.child("age").seconds()
-    entry.child("blocked").seconds()
+    if not isinstance(queue.value, list):
+        return (queue.text() or DEFAULT_QUEUE,)
+    names = tuple(each.name() for each in queue.elements())
+    if not names or len(set(names)) < len(names):
+        queue.fail("must name one or more different queues")
+    return names
+
+
+def _check_common(entry: Entry) -> None:
+    """Checks the fields that only pending gangs need."""
     entry.child("preempting").flag()
     entry.child("preemptions").integer(0)
-    entry.child("clusterSelector").selector()
 
 
 def _gang(entry: Entry, pod_sets: tuple[PodSet, ...]) -> Gang:

@@ -24,13 +24,22 @@ from dispatcher.core.model.nodes import Node
 from dispatcher.core.model.record import RESERVATION, Record
 from dispatcher.core.model.requirements import Kind
 from dispatcher.core.model.resources import NOTHING, Resources
-from dispatcher.core.queues.queue import QueueingStrategy
+from dispatcher.core.queues.forest import Defaults, Forest
+from dispatcher.core.queues.queue import Queue, QueueingStrategy
 from dispatcher.core.scheduling import cycle, ordering
 from dispatcher.core.scheduling.backfill import Reservation
 from dispatcher.core.scheduling.capacity import CapacityLedger, CapacitySnapshot, FitMode, Pod, PodPhase
 from dispatcher.core.scheduling.cluster_filters import Closed, ClusterSnapshot, effective, rejection
 from dispatcher.core.scheduling.cycle import Outcome, Placed
 from dispatcher.core.scheduling.node_snapshot import Place
+from dispatcher.core.scheduling.sharing.cycle import (
+    Drained,
+    QueueCycle,
+    QueueFacts,
+    QueueOutcome,
+    QueueShare,
+)
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, Claim, PendingGang, RecentUse
 
 SOME_TIME: Final = datetime(2000, 1, 1, tzinfo=UTC)
 """The present of a world that names no other; only differences of times matter."""
@@ -100,6 +109,7 @@ class RunningGang:
     """A gang that holds capacity of a cluster; its demand beyond its pods is taken from the sum over the nodes.
 
     `bound` are its pods that have a node; None if all of `pods` have one. `assignment` has the places of the others.
+    `active` is the gang as queues see it; None where no queues are declared.
     """
 
     name: str
@@ -108,6 +118,7 @@ class RunningGang:
     pods: tuple[RunningPods, ...] = ()
     bound: tuple[Place, ...] | None = None
     assignment: Assignment = ASSIGNED_NOWHERE
+    active: ActiveGang | None = None
 
     @property
     def is_on_nodes(self) -> bool:
@@ -137,12 +148,21 @@ class World:
     starvation_bound: timedelta = timedelta(minutes=10)
     reservations: Mapping[str, Reservation] | None = None
     """The backfill reservations by uid; None if each starved gang is to get a new one."""
+    queues: tuple[Queue, ...] = ()
+    claims: Mapping[str, Claim] = field(default_factory=dict)
+    """What the pending gangs ask of the queues, by uid; the others ask the queue `default`."""
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """The labels of the namespaces."""
+    usage: RecentUse = field(default_factory=dict)
 
     def plan(self, known: KnownSnapshots | None = None) -> tuple[Outcome, ...]:
         """The outcome of each pending gang, in the order in which they are decided. Raises `NoNode`.
 
         `known` are snapshots of a world that this one was made from, to save time.
         """
+        if self.queues:
+            _, decided = self.plan_queues(known)
+            return tuple(each for each in decided if not isinstance(each, Drained))
         queue = ordering.in_order(self.pending, self.now)
         starved = ordering.starved(queue, self.now, self.starvation_bound)
         snapshots = (known or KnownSnapshots()).of(self)
@@ -150,6 +170,29 @@ class World:
         decided_first = starved if self.policy is QueueingStrategy.BEST_EFFORT_FIFO else frozenset()
         outcomes.sort(key=lambda outcome: outcome.record.uid not in decided_first)
         return tuple(map(_timeless, outcomes))
+
+    def plan_queues(
+        self, known: KnownSnapshots | None = None
+    ) -> tuple[Mapping[str, QueueShare], tuple[QueueOutcome, ...]]:
+        """The use of each queue before, and the outcomes of a cycle over the queues. Raises `NoNode`."""
+        snapshots = (known or KnownSnapshots()).of(self)
+        defaults = Defaults(strategy=self.policy, starvation_bound=self.starvation_bound)
+        arrivals = sorted(self.pending, key=lambda each: each.enqueue_seq)
+        facts = QueueFacts(
+            forest=Forest.of(self.queues, defaults),
+            pending=[
+                PendingGang(each, *self.claims.get(each.uid, Claim()))
+                for each in arrivals
+                if ordering.is_eligible(each, self.now)
+            ],
+            active=[each.active for each in self.running if each.active is not None],
+            now=self.now,
+            namespaces=self.namespaces,
+            usage=self.usage,
+            reservations=self.reservations,
+        )
+        cycle_over_queues = QueueCycle(facts, snapshots)
+        return cycle_over_queues.shares, tuple(cycle_over_queues.run())
 
     def bound_pods(self) -> dict[str, list[Pod]]:
         """The pods of the running gangs, on nodes, by the name of their cluster. Raises `NoNode`."""

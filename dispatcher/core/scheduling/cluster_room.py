@@ -1,0 +1,112 @@
+"""The room of one cluster while a cycle decides: now, and later, once the leaving gangs are gone.
+
+Later differs from now by the gangs that leave, by the victims of this cycle, and by the gangs that wait for their
+capacity, to which it is promised. A gang is dispatched only if it fits both with the same node for each pod: then it
+takes nothing that is promised. A starved gang may keep the cluster: then other gangs get what is free less its demand,
+now and later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from dispatcher.core.model.gang import Assignment, Gang
+from dispatcher.core.model.record import Record
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.scheduling.capacity import CapacitySnapshot
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.fit import Fit, assignment_in_empty, fit, fit_in_both, fits
+
+Gangs = Iterable[tuple[str, Gang]]
+"""Gangs that hold capacity, by uid."""
+
+
+class ClusterRoom:
+    """The free capacity of one cluster, which dispatches and promises of the cycle take.
+
+    `keeper` is the starved gang that keeps the cluster.
+    """
+
+    __slots__ = ("_later", "_later_beside", "_now", "_now_beside", "keeper", "snapshot")
+
+    def __init__(self, snapshot: ClusterSnapshot, leaving: Gangs = ()) -> None:
+        self.snapshot = snapshot
+        self.keeper: Record | None = None
+        self._now = self._now_beside = snapshot.capacity
+        self._later = self._later_beside = snapshot.capacity
+        if gone := list(leaving):
+            self.free_later(gone)
+
+    @property
+    def name(self) -> str:
+        """The name of the cluster."""
+        return self.snapshot.name
+
+    def fit(self, gang: Gang) -> Fit:
+        """The places of a gang now that are also free later, or its shortfall."""
+        if self._later_beside is self._now_beside:
+            return fit(gang, self._now_beside)
+        return fit_in_both(gang, self._now_beside, self._later_beside)
+
+    def fit_later(self, gang: Gang) -> Fit:
+        """The places of a gang later, or its shortfall then."""
+        return fit(gang, self._later_beside)
+
+    def fits_but_for_others(self, gang: Gang) -> bool:
+        """True if a gang fits what is free now, whether it is kept or promised or not."""
+        return fits(gang, self._now)
+
+    def available(self, gang: Gang | None) -> Resources:
+        """The free capacity now for a gang (None: of every usable node), less what is kept."""
+        return self._now_beside.free_for(gang)
+
+    def available_later(self, gang: Gang | None) -> Resources:
+        """The free capacity later for a gang (None: of every usable node), less what is kept."""
+        return self._later_beside.free_for(gang)
+
+    def dispatch(self, gang: Gang, assignment: Assignment) -> None:
+        """Take the places of a gang from now on."""
+        for capacity in _distinct(self._now, self._now_beside, self._later, self._later_beside):
+            capacity.take(gang, assignment)
+
+    def promise(self, gang: Gang, assignment: Assignment) -> None:
+        """Take the places of a gang later."""
+        self._part()
+        for capacity in _distinct(self._later, self._later_beside):
+            capacity.take(gang, assignment)
+
+    def free_later(self, gangs: Gangs) -> None:
+        """Charge these gangs, which hold capacity now, no more later."""
+        self._part()
+        for uid, gang in gangs:
+            for capacity in _distinct(self._later, self._later_beside):
+                capacity.charge(uid, gang, -1)
+
+    def keep(self, record: Record, assignment: Assignment | None = None) -> None:
+        """Keep the demand of a starved gang from the gangs after it; without places, on those in the empty cluster."""
+        places = assignment or assignment_in_empty(record.gang, self.snapshot.capacity)
+        is_one = self._later is self._now
+        self.keeper = record
+        self._now_beside = self._now.copy()
+        self._now_beside.take(record.gang, places)
+        if is_one:
+            self._later_beside = self._now_beside
+        else:
+            self._later_beside = self._later.copy()
+            self._later_beside.take(record.gang, places)
+
+    def trial(self) -> CapacitySnapshot:
+        """A copy of the capacity later, less what is kept, to try what happens if gangs are gone."""
+        return self._later_beside.copy()
+
+    def _part(self) -> None:
+        """Let now and later differ from now on."""
+        if self._later is not self._now:
+            return
+        is_kept = self._now_beside is not self._now
+        self._later = self._now.copy()
+        self._later_beside = self._now_beside.copy() if is_kept else self._later
+
+
+def _distinct(*capacities: CapacitySnapshot) -> list[CapacitySnapshot]:
+    return list({id(each): each for each in capacities}.values())

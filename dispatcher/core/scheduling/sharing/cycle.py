@@ -1,0 +1,530 @@
+"""One scheduling cycle over all queues and clusters: a pure function of the gangs, the queues and the snapshots.
+
+The cycle works on two states: now, with every gang that holds capacity, and later, without the gangs that leave. First
+it drains stopped queues, then it decides for starved gangs, then for all others in turn (`turns`). A gang is dispatched
+if it has quota and room both now and later; it waits if it has both later only; else victims are sought (`victims`),
+which leave, and the gang gets their capacity later. So what one gang is promised no other takes, and nobody is
+preempted for what is being released anyway.
+
+Without declared queues there is one queue `default` without limits, and the decisions are those of `scheduling.cycle`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Final
+
+from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
+from dispatcher.core.model.quantity import in_words
+from dispatcher.core.model.record import Pending, Record
+from dispatcher.core.model.requirements import Rejection
+from dispatcher.core.model.resources import Resources, sum_of
+from dispatcher.core.queues.accounts import TreeQuota
+from dispatcher.core.queues.forest import Forest, Place
+from dispatcher.core.queues.queue import QueueingStrategy, Reclaim, Sharing, StopPolicy
+from dispatcher.core.scheduling.backfill import Reservation
+from dispatcher.core.scheduling.cluster_filters import (
+    NOT_SELECTED,
+    ClusterSnapshot,
+    effective,
+    has_members,
+    rejection,
+    score,
+)
+from dispatcher.core.scheduling.cluster_room import ClusterRoom
+from dispatcher.core.scheduling.cycle import Impossible, Outcome, Placed, Preempting, Waiting, not_evaluated
+from dispatcher.core.scheduling.explain import (
+    INSUFFICIENT,
+    LARGER_THAN_CLUSTER,
+    RESERVED,
+    Refused,
+    Shortage,
+    uncounted_claims,
+    why_no_other,
+)
+from dispatcher.core.scheduling.fit import Shortfall, shortfall_in_empty
+from dispatcher.core.scheduling.sharing import division, dominant_share
+from dispatcher.core.scheduling.sharing.division import Shares
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang, RecentUse, rank
+from dispatcher.core.scheduling.sharing.quota_ledger import Hold, QuotaLedger
+from dispatcher.core.scheduling.sharing.search import Reason, victim_order
+from dispatcher.core.scheduling.sharing.turns import Turns
+from dispatcher.core.scheduling.sharing.victims import Victims, VictimSearch
+
+QUEUE_NOT_FOUND: Final = "QueueNotFound"
+"""There is no valid queue of that name."""
+QUEUE_NOT_LEAF: Final = "QueueNotLeaf"
+"""The queue has children, and only leaves take gangs."""
+NAMESPACE_NOT_ALLOWED: Final = "NamespaceNotAllowed"
+"""The queue, or one above it, does not serve the AppWrapper's namespace."""
+QUEUE_STOPPED: Final = "QueueStopped"
+"""The queue, or one above it, is held."""
+LARGER_THAN_QUOTA: Final = "LargerThanQuota"
+"""The gang would have no quota even if nobody used any."""
+PREEMPTED_TOO_OFTEN: Final = "PreemptedTooOften"
+"""The gang was preempted so often within 24 hours that it does not borrow any more."""
+AWAITING_RELEASE: Final = "AwaitingRelease"
+"""The gang fits once gangs that are leaving are gone."""
+OVER_NOMINAL_QUOTA: Final = "OverNominalQuota"
+"""The gang may not be preempted, and such gangs use all nominal quota."""
+INSUFFICIENT_QUOTA: Final = "InsufficientQuota"
+"""The gang has no quota now."""
+
+_HEADS: Final = frozenset({INSUFFICIENT_QUOTA, OVER_NOMINAL_QUOTA, INSUFFICIENT, RESERVED, AWAITING_RELEASE})
+"""The reasons of a gang that waits as the head of its queue; others block nobody."""
+
+
+@dataclass(frozen=True, slots=True)
+class Drained:
+    """The gangs of a stopped queue, which leave."""
+
+    queue: str
+    victims: tuple[tuple[ActiveGang, Reason], ...]
+
+
+QueueOutcome = Outcome | Drained
+
+
+@dataclass(frozen=True, slots=True)
+class QueueFacts:
+    """The facts of a cycle besides the clusters. `namespaces` are the labels of each namespace.
+
+    `pending` is in the order of arrival. `reservations` are the backfill reservations of starved gangs by uid; None if
+    each is to keep the first cluster by name that it would fit if the cluster were empty.
+    """
+
+    forest: Forest
+    pending: Sequence[PendingGang]
+    active: Sequence[ActiveGang]
+    now: datetime
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    usage: RecentUse = field(default_factory=dict)
+    reservations: Mapping[str, Reservation] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueShare:
+    """The use of one valid queue before any decision, without the gangs that leave.
+
+    `share` is None unless the sharing is DominantShare and the share is finite; `is_infinite` says that it is not.
+    """
+
+    used: Mapping[str, int]
+    share: int | None = None
+    is_infinite: bool = False
+    fair: Mapping[str, int] | None = None
+
+
+class QueueCycle:
+    """One cycle. `run` may be called once."""
+
+    def __init__(self, facts: QueueFacts, snapshots: Mapping[str, ClusterSnapshot]) -> None:
+        self._facts = facts
+        self._forest = facts.forest
+        self._snapshots = snapshots
+        self._has_members = has_members(snapshots)
+        quotas = {root: TreeQuota.of(tree, facts.forest) for root, tree in facts.forest.trees.items()}
+        self._ledger, self._later = QuotaLedger(facts.forest, quotas), QuotaLedger(facts.forest, quotas)
+        leaving: dict[str, list[tuple[str, ActiveGang]]] = {}
+        self._active: dict[str, list[ActiveGang]] = {}
+        for gang in facts.active:
+            record = gang.record
+            self._ledger.charge(gang.leaves, record.gang.demand, record.priority)
+            if gang.is_leaving:
+                leaving.setdefault(gang.cluster, []).append((gang.uid, gang))
+                continue
+            self._later.charge(gang.leaves, record.gang.demand, record.priority)
+            for leaf in gang.leaves:
+                self._active.setdefault(leaf, []).append(gang)
+        self._rooms = {
+            name: ClusterRoom(
+                snapshots[name], [(uid, gang.record.gang) for uid, gang in leaving.get(name, ())]
+            )
+            for name in sorted(snapshots)
+        }
+        self._shares = self._divided()
+        self.shares = dict(self._queue_shares())
+        """The use of each valid queue before any decision."""
+        self._search = VictimSearch(self._later, self._rooms, self._active, self._shares, facts.now)
+        self._turns = Turns(facts.pending, self._later, self._shares, facts.usage, facts.now)
+        self._heads: dict[str, Record] = {}
+        self._outcomes: list[QueueOutcome] = []
+
+    def run(self) -> list[QueueOutcome]:
+        """The outcomes in the order of the decisions: one for each pending gang, and one for each drained queue."""
+        self._drain()
+        starved = [gang for gang in self._facts.pending if self._is_starved(gang)]
+        for gang in sorted(starved, key=lambda each: rank(each, self._facts.now)):
+            self._turns.take(gang)
+            self._add(gang, self._decide(gang), is_starved=True)
+        while (gang_in_turn := self._turns.next()) is not None:
+            self._add(gang_in_turn, self._decide(gang_in_turn), is_starved=False)
+        return self._outcomes
+
+    # --- the beginning -----------------------------------------------------------------------------------------
+
+    def _divided(self) -> dict[str, Shares]:
+        """The fair shares of the trees with the sharing Division, by root."""
+        pending: dict[str, list[Resources]] = {}
+        for gang in self._facts.pending:
+            for leaf in gang.leaves:
+                pending.setdefault(leaf, []).append(gang.record.gang.demand)
+        found = {}
+        for root, tree in self._forest.trees.items():
+            if tree.sharing is Sharing.DIVISION:
+                selectors = self._forest.places[root].cluster_selectors
+                clusters = [
+                    each
+                    for each in self._snapshots.values()
+                    if all(selector.matches(each.labels) for _, selector in selectors)
+                ]
+                capacity = sum_of(each.capacity.total_for(None) for each in clusters)
+                wanted = {leaf: sum_of(pending[leaf]) for leaf in tree.names if leaf in pending}
+                found[root] = division.divide(self._later.accounts[root], self._forest, capacity, wanted)
+        return found
+
+    def _queue_shares(self) -> Iterable[tuple[str, QueueShare]]:
+        for place in self._forest.places.values():
+            account = self._later.accounts[place.root]
+            used = dict(account.plain[place.name])
+            if place.sharing is Sharing.DOMINANT_SHARE:
+                share = dominant_share.share(account, self._forest, place.name)
+                yield place.name, QueueShare(used, share.shown, share.is_infinite)
+            elif place.sharing is Sharing.DIVISION:
+                yield place.name, QueueShare(used, fair=dict(self._shares[place.root].fair[place.name]))
+            else:
+                yield place.name, QueueShare(used)
+
+    def _drain(self) -> None:
+        for place in self._forest.leaves:
+            if place.stop_policy is not StopPolicy.HOLD_AND_DRAIN:
+                continue
+            there = [each for each in self._active.get(place.name, ()) if each.uid not in self._search.gone]
+            victims = tuple((each, Reason.QUEUE_STOPPED) for each in there if not each.is_fixed)
+            if victims:
+                self._leave(victims)
+                self._outcomes.append(Drained(place.name, victims))
+
+    def _is_starved(self, gang: PendingGang) -> bool:
+        place, since = self._forest.places.get(gang.leaves[0]), gang.record.blocked_since
+        if place is None or since is None or place.strategy is QueueingStrategy.STRICT_FIFO:
+            return False
+        return self._facts.now - since >= place.starvation_bound
+
+    # --- one gang ----------------------------------------------------------------------------------------------
+
+    def _decide(self, gang: PendingGang) -> QueueOutcome:
+        refused = self._refused_by_queues(gang)
+        if refused is not None:
+            return refused
+        sites, rejections, shortages = self._sites(gang)
+        if not sites:
+            return self._no_site(gang, rejections, shortages)
+        if self._is_tired(gang):
+            message = f"it was preempted {gang.preemptions} times within 24 hours, and would have to borrow"
+            return Waiting(gang.record, Pending(PREEMPTED_TOO_OFTEN, message))
+        record, demand = gang.record, gang.record.gang.demand
+        has_quota_later = self._later.has_quota(gang.leaves, demand, record.priority)
+        if has_quota_later:
+            if self._ledger.has_quota(gang.leaves, demand, record.priority):
+                placed = self._dispatch(gang, sites, rejections, shortages)
+                if placed is not None:
+                    return placed
+            if self._promise(gang, sites):
+                return Waiting(record, Pending(AWAITING_RELEASE, _AFTER_RELEASE))
+        victims = self._search.find(gang, [each.name for each in sites], self._accepting)
+        if victims is not None:
+            return self._preempt(gang, victims)
+        return self._wait(gang, sites, rejections, shortages)
+
+    def _refused_by_queues(self, gang: PendingGang) -> Outcome | None:
+        record = gang.record
+        for leaf in gang.leaves:
+            place = self._forest.places.get(leaf)
+            if place is None:
+                problem = self._forest.problems.get(leaf)
+                why = f"queue {leaf} is not valid: {problem}" if problem else f"there is no queue {leaf}"
+                return Impossible(record, Pending(QUEUE_NOT_FOUND, why))
+            if not place.is_leaf:
+                why = f"queue {leaf} has children: name one of the queues without any"
+                return Impossible(record, Pending(QUEUE_NOT_LEAF, why))
+            labels = self._facts.namespaces.get(record.namespace, {})
+            for name, selector in place.namespace_selectors:
+                if not selector.matches(labels):
+                    why = f"queue {name} serves namespaces with {selector}, and {record.namespace} is none"
+                    return Impossible(record, Pending(NAMESPACE_NOT_ALLOWED, why))
+            if place.stop_policy is not StopPolicy.NONE:
+                why = f"queue {place.stopped_by} is stopped: {place.stop_policy}"
+                return Impossible(record, Pending(QUEUE_STOPPED, why))
+        for place in self._places(gang):
+            head = self._heads.get(place.name)
+            if head is not None and place.strategy is QueueingStrategy.STRICT_FIFO:
+                return not_evaluated(record, head)
+        return self._larger_than_quota(gang)
+
+    def _larger_than_quota(self, gang: PendingGang) -> Outcome | None:
+        record, demand = gang.record, gang.record.gang.demand
+        for place in self._places(gang):
+            quota = self._later.accounts[place.root].quota
+            for name, amount in quota.asked(demand):
+                most: list[int] = []
+                if place.sharing is Sharing.DIVISION:
+                    limits = (quota.queues[each].limit[name] for each in place.path)
+                    most += [limit for limit in limits if limit is not None]
+                else:
+                    most.append(quota.queues[place.name].most[name])
+                if not place.is_preemptible(record.priority):
+                    most += [quota.queues[each].total[name] for each in place.path]
+                if most and amount > min(most):
+                    asked, allowed = in_words(name, amount), in_words(name, min(most))
+                    why = f"quota of {place.name}: {name}: needs {asked}, at most {allowed} is ever available"
+                    return Impossible(record, Pending(LARGER_THAN_QUOTA, why, name))
+        return None
+
+    def _sites(self, gang: PendingGang) -> tuple[list[ClusterRoom], list[Rejection], list[Shortage]]:
+        """The clusters that accept the gang and would have room for it if they were empty; and why others do not."""
+        required = effective(gang.record.requirements, self._snapshots)
+        selectors = [each for place in self._places(gang) for each in place.cluster_selectors]
+        sites, rejections, shortages = [], list[Rejection](), list[Shortage]()
+        for room in self._rooms.values():
+            found = rejection(required, room.snapshot) or self._not_selected(room.snapshot, selectors)
+            if found is None and (uncounted := uncounted_claims(gang.record.gang, [room.name])):
+                (found,) = uncounted
+            if found is not None:
+                rejections.append(found)
+                continue
+            capacity = room.snapshot.capacity
+            short = shortfall_in_empty(gang.record.gang, capacity)
+            if short is None:
+                sites.append(room)
+            else:
+                permanent = capacity.permanent_for(gang.record.gang)
+                traits = None if capacity.nodes is None else capacity.nodes.traits
+                shortages.append(Shortage(room.name, LARGER_THAN_CLUSTER, short, permanent, traits=traits))
+        return sites, rejections, shortages
+
+    def _not_selected(
+        self, snapshot: ClusterSnapshot, selectors: Iterable[tuple[str, object]]
+    ) -> Rejection | None:
+        if not self._has_members:
+            return None
+        for queue, selector in selectors:
+            if not selector.matches(snapshot.labels):  # type: ignore[attr-defined]
+                message = f"queue {queue} selects clusters with {selector}"
+                return Rejection(snapshot.name, NOT_SELECTED, message)
+        return None
+
+    def _accepting(self, gang: PendingGang) -> list[str]:
+        return [room.name for room in self._sites(gang)[0]]
+
+    def _no_site(
+        self, gang: PendingGang, rejections: Sequence[Rejection], shortages: Sequence[Shortage]
+    ) -> Outcome:
+        refused = Refused(gang.record.gang, rejections, shortages, has_members=self._has_members)
+        return Impossible(gang.record, refused.pending)
+
+    def _is_tired(self, gang: PendingGang) -> bool:
+        demand = gang.record.gang.demand
+        for place in self._places(gang):
+            if not place.max_preemptions or gang.preemptions < place.max_preemptions:
+                continue
+            account = self._later.accounts[place.root]
+            if place.sharing is Sharing.DIVISION:
+                if division.would_exceed(account, self._shares[place.root], place.name, demand):
+                    return True
+            elif account.would_borrow(place.name, demand):
+                return True
+        return False
+
+    def _dispatch(
+        self,
+        gang: PendingGang,
+        sites: Sequence[ClusterRoom],
+        rejections: Sequence[Rejection],
+        shortages: Sequence[Shortage],
+    ) -> Placed | None:
+        """Dispatch to the best cluster with room now and later; None if there is none."""
+        fitting, short = dict[str, Assignment](), list(shortages)
+        for room in sites:
+            found = room.fit(gang.record.gang)
+            if isinstance(found, Assignment):
+                fitting[room.name] = found
+            else:
+                short.append(self._shortage(gang, room, found))
+        if not fitting:
+            return None
+        best = self._best(gang, fitting, is_later=False)
+        record, assignment = gang.record, fitting[best.name]
+        message = why_no_other(record.gang, best.name, fitting, rejections, short)
+        best.dispatch(record.gang, assignment)
+        for ledger in (self._ledger, self._later):
+            ledger.charge(gang.leaves, record.gang.demand, record.priority)
+        self._turns.changed(gang.leaves)
+        return Placed(record, best.name, message, assignment)
+
+    def _promise(self, gang: PendingGang, sites: Sequence[ClusterRoom]) -> bool:
+        """Promise the gang room on the best cluster later; False if there is none."""
+        found = {room.name: room.fit_later(gang.record.gang) for room in sites}
+        fitting = {name: each for name, each in found.items() if isinstance(each, Assignment)}
+        if not fitting:
+            return False
+        best = self._best(gang, fitting, is_later=True)
+        self._promise_on(gang, best, fitting[best.name])
+        return True
+
+    def _promise_on(self, gang: PendingGang, room: ClusterRoom, assignment: Assignment) -> None:
+        room.promise(gang.record.gang, assignment)
+        self._later.charge(gang.leaves, gang.record.gang.demand, gang.record.priority)
+        self._turns.changed(gang.leaves)
+
+    def _best(self, gang: PendingGang, names: Iterable[str], *, is_later: bool) -> ClusterRoom:
+        record = gang.record
+
+        def scored(room: ClusterRoom) -> object:
+            available = room.available_later(record.gang) if is_later else room.available(record.gang)
+            return score(record.gang, record.requirements, room.snapshot, available)
+
+        return min((self._rooms[name] for name in names), key=scored)  # type: ignore[arg-type]
+
+    def _preempt(self, gang: PendingGang, victims: Victims) -> Preempting:
+        self._leave(victims.gangs)
+        room = self._rooms[victims.cluster]
+        found = room.fit_later(gang.record.gang)
+        self._promise_on(gang, room, found if isinstance(found, Assignment) else ASSIGNED_NOWHERE)
+        ordered = sorted(victims.gangs, key=lambda each: victim_order(each[0], gang.leaves[0]))
+        names = [victim.record.key for victim, _ in ordered]
+        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+        are = "are" if len(names) > 1 else "is"
+        message = f"fits once {names[0]}{more} {are} gone, which it preempts"
+        pending = Pending(AWAITING_RELEASE, message, cluster=victims.cluster)
+        return Preempting(gang.record, pending, victims.cluster, victims.gangs)
+
+    def _leave(self, victims: Iterable[tuple[ActiveGang, Reason]]) -> None:
+        for gang, _ in victims:
+            record = gang.record
+            self._search.gone.add(gang.uid)
+            self._later.charge(gang.leaves, record.gang.demand, record.priority, -1)
+            if gang.cluster in self._rooms:
+                self._rooms[gang.cluster].free_later([(gang.uid, record.gang)])
+            self._turns.changed(gang.leaves)
+
+    # --- waiting -----------------------------------------------------------------------------------------------
+
+    def _wait(
+        self,
+        gang: PendingGang,
+        sites: Sequence[ClusterRoom],
+        rejections: Sequence[Rejection],
+        shortages: Sequence[Shortage],
+    ) -> Waiting:
+        record, demand = gang.record, gang.record.gang.demand
+        for place in self._places(gang):
+            account = self._ledger.accounts[place.root]
+            if not place.is_preemptible(record.priority):
+                over = account.beyond_nominal(place.name, demand)
+                if over:
+                    why = f"quota of {place.name}: {over[0]}: gangs that may not be preempted use all of it"
+                    return Waiting(record, Pending(OVER_NOMINAL_QUOTA, why, over[0]))
+        for place in self._places(gang):
+            lacking = self._ledger.lacking(place.name, demand, record.priority, but_for_holds=True)
+            if lacking:
+                why = self._quota_message(place, lacking, demand)
+                return Waiting(record, Pending(INSUFFICIENT_QUOTA, why, lacking[0]))
+        found = [*shortages]
+        for room in sites:
+            fit = room.fit(record.gang)
+            found.append(self._shortage(gang, room, fit if isinstance(fit, Shortfall) else None))
+        refused = Refused(record.gang, rejections, found, has_members=self._has_members)
+        pending = refused.pending
+        kept = next((each for each in found if each.reason == RESERVED), None)
+        if kept is not None and pending.reason != RESERVED:
+            pending = replace(pending, reason=RESERVED, cluster=kept.cluster, resource="")
+        return Waiting(record, pending)
+
+    def _shortage(self, gang: PendingGang, room: ClusterRoom, short: Shortfall | None) -> Shortage:
+        """Why the gang does not go to a cluster that it would fit if the cluster were empty."""
+        if short is None or room.fits_but_for_others(gang.record.gang):
+            keeper = room.keeper.key if room.keeper is not None else "gangs that go first"
+            return Shortage(room.name, RESERVED, short or Shortfall(), keeper=keeper)
+        capacity = room.snapshot.capacity
+        traits = None if capacity.nodes is None else capacity.nodes.traits
+        return Shortage(room.name, INSUFFICIENT, short, traits=traits)
+
+    def _quota_message(self, place: Place, lacking: Sequence[str], demand: Resources) -> str:
+        account = self._ledger.accounts[place.root]
+        parts = []
+        for name in lacking:
+            if place.sharing is Sharing.DIVISION:
+                free = min(
+                    limit - account.plain[each][name]
+                    for each in place.path
+                    if (limit := account.quota.queues[each].limit[name]) is not None
+                )
+            else:
+                free = account.available(place.name, name)
+            nominal, used = account.quota.queues[place.name].total[name], account.plain[place.name][name]
+            needs, available = in_words(name, demand[name]), in_words(name, max(0, free))
+            parts.append(
+                f"{name}: needs {needs}, {available} available; "
+                f"nominal {in_words(name, nominal)}, {in_words(name, used)} used"
+                f"{self._borrowers(place, name)}"
+            )
+        return f"quota of {place.name}: {'; '.join(parts)}"
+
+    def _borrowers(self, place: Place, resource: str) -> str:
+        account = self._ledger.accounts[place.root]
+        leaves = [each for each in self._forest.below(place.root) if each.is_leaf]
+        borrowed = [(account.borrowed(each.name, resource), each.name) for each in leaves]
+        found = [(amount, name) for amount, name in borrowed if amount and name != place.name]
+        if place.sharing is Sharing.DIVISION or not found:
+            return ""
+        named = ", ".join(f"{name} borrows {in_words(resource, amount)}" for amount, name in found[:3])
+        return f"; {named}"
+
+    def _add(self, gang: PendingGang, outcome: QueueOutcome, *, is_starved: bool) -> None:
+        """Note an outcome; hold back what a head or a starved gang waits for."""
+        if isinstance(outcome, Waiting | Preempting) and outcome.pending.reason in _HEADS:
+            outcome = self._noted_head(gang, outcome, is_starved=is_starved)
+        self._outcomes.append(outcome)
+
+    def _noted_head(
+        self, gang: PendingGang, outcome: Waiting | Preempting, *, is_starved: bool
+    ) -> Waiting | Preempting:
+        record, reason = gang.record, outcome.pending.reason
+        is_head = False
+        for place in self._places(gang):
+            is_first = place.name not in self._heads
+            is_head = is_head or is_first
+            self._heads.setdefault(place.name, record)
+            may_reclaim = place.queue.preemption.reclaim is Reclaim.ANY
+            if reason == INSUFFICIENT_QUOTA and (is_starved or (is_first and not may_reclaim)):
+                hold = Hold(place.name, record.gang.demand, is_starved)
+                self._ledger.hold(hold)
+                self._later.hold(hold)
+        if is_starved and reason in {INSUFFICIENT, RESERVED}:
+            self._keep_cluster(gang)
+        if isinstance(outcome, Waiting):
+            return replace(outcome, is_head=is_head)
+        return outcome
+
+    def _keep_cluster(self, gang: PendingGang) -> None:
+        """Keep one cluster for a starved gang that waits for room."""
+        if self._facts.reservations is not None:
+            reservation = self._facts.reservations.get(gang.uid)
+            if reservation is not None and not reservation.is_resting:
+                room = self._rooms.get(reservation.cluster)
+                if room is not None and room.keeper is None:
+                    room.keep(gang.record, reservation.assignment)
+            return
+        for room in self._sites(gang)[0]:
+            if room.keeper is None:
+                room.keep(gang.record)
+                return
+
+    def _places(self, gang: PendingGang) -> list[Place]:
+        return [self._forest.places[leaf] for leaf in gang.leaves if leaf in self._forest.places]
+
+
+_AFTER_RELEASE: Final = "fits once gangs that are leaving have released their capacity"

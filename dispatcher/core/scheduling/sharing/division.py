@@ -1,0 +1,321 @@
+"""Sharing by division: what the clusters have is divided among the queues, from the root down, as in KAI.
+
+Each queue first gets its quota, and then, by the priority of the queues and by weight, a part of what is left. A queue
+may use anything up to its limit; it gives way if it uses more than its fair share, or more than its quota to a gang
+whose side is within its own.
+
+Source: https://github.com/kai-scheduler/KAI-Scheduler/tree/main/docs/fairness
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import NamedTuple
+
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.accounts import Account, Amounts, below_common_ancestor
+from dispatcher.core.queues.forest import Forest, Place
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang
+from dispatcher.core.scheduling.sharing.search import Enough, Reason, Search
+
+
+class Load(NamedTuple):
+    """The use of a queue as a share of what it is allocated; infinite if it uses something of which it has nothing."""
+
+    is_infinite: bool
+    share: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """The fair share and the allocated amount of each queue of one tree, by resource, at the beginning of a cycle."""
+
+    fair: Mapping[str, Mapping[str, int]]
+    allocated: Mapping[str, Mapping[str, int]]
+
+
+def divide(
+    account: Account, forest: Forest, capacity: Mapping[str, int], pending: Mapping[str, Resources]
+) -> Shares:
+    """The fair shares of a tree whose clusters have this capacity; `pending` is the pending demand of each leaf."""
+    quota = account.quota
+    wanted = _wanted(account, pending)
+    root = quota.tree.root
+    declared = forest.places[root].queue.resources
+    fair: dict[str, Amounts] = {
+        root: {
+            name: quota.queues[root].total[name] if name in declared else capacity.get(name, 0)
+            for name in quota.limited
+        }
+    }
+    for name in quota.tree.names:
+        children = [forest.places[child] for child in forest.places[name].children]
+        for child in children:
+            fair[child.name] = {}
+        for resource in quota.limited if children else ():
+            claims = [
+                _Claim(child, quota.queues[child.name].total[resource], wanted[child.name][resource])
+                for child in children
+            ]
+            for claim in _divided(claims, fair[name][resource]):
+                fair[claim.place.name][resource] = claim.given
+    allocated = {
+        name: {
+            resource: _at_most(max(queue.total[resource], fair[name][resource]), queue.limit[resource])
+            for resource in quota.limited
+        }
+        for name, queue in quota.queues.items()
+    }
+    return Shares(fair, allocated)
+
+
+@dataclass(slots=True)
+class _Claim:
+    """One child in a division of one resource. `fraction` is what rounding took from it in the last round."""
+
+    place: Place
+    total: int
+    wanted: int
+    given: int = 0
+    fraction: Fraction = Fraction(0)
+
+
+def _divided(claims: Sequence[_Claim], amount: int) -> Sequence[_Claim]:
+    """The claims with their fair shares of an amount."""
+    for claim in claims:
+        claim.given = min(claim.total, claim.wanted)
+    rest = amount - sum(claim.given for claim in claims)
+    for priority in sorted({claim.place.queue.priority for claim in claims}, reverse=True):
+        if rest > 0:
+            rest = _divide_rest([each for each in claims if each.place.queue.priority == priority], rest)
+    return claims
+
+
+def _divide_rest(claims: Sequence[_Claim], rest: int) -> int:
+    """Divide a rest among claims of one priority by weight; return what is left of it."""
+    is_last = False
+    while rest > 0 and not is_last:
+        hungry = [claim for claim in claims if claim.given < claim.wanted]
+        weights = sum(claim.place.queue.weight for claim in hungry)
+        if not weights:
+            break
+        is_last, divided = True, rest
+        for claim in hungry:
+            portion = divided * claim.place.queue.weight / weights
+            needed = claim.wanted - claim.given
+            part = needed if needed <= portion else int(portion)
+            claim.fraction = Fraction(0) if needed <= portion else portion - part
+            is_last = is_last and needed >= portion
+            claim.given += part
+            rest -= part
+    left = [claim for claim in claims if claim.given < claim.wanted and claim.fraction]
+    for claim in sorted(left, key=lambda each: (-each.fraction, each.place.position))[: max(0, rest)]:
+        claim.given += 1
+        rest -= 1
+    return rest
+
+
+def _wanted(account: Account, pending: Mapping[str, Resources]) -> dict[str, Amounts]:
+    """What each queue uses and wants, at most its limit."""
+    quota = account.quota
+    found = {name: dict(account.plain[name]) for name in quota.queues}
+    for leaf, demand in pending.items():
+        for name in quota.paths[leaf]:
+            for resource, amount in quota.asked(demand):
+                found[name][resource] += amount
+    for name, amounts in found.items():
+        for resource, amount in amounts.items():
+            amounts[resource] = _at_most(amount, quota.queues[name].limit[resource])
+    return found
+
+
+def _at_most(amount: int, limit: int | None) -> int:
+    return amount if limit is None else min(amount, limit)
+
+
+# --- whose turn ----------------------------------------------------------------------------------------------
+
+
+class TurnKey(NamedTuple):
+    """How a queue compares with its siblings if it dispatches a gang; the lowest goes first."""
+
+    is_beyond_quota: bool
+    lower_priority: int
+    load: Load
+
+
+def turn_keys(
+    account: Account, forest: Forest, shares: Shares, leaf: str, demand: Resources
+) -> list[TurnKey]:
+    """The keys of a gang's leaf and of each queue above it but the root, with the gang counted in."""
+    asked = account.quota.asked(demand)
+    account.charge(leaf, demand)
+    try:
+        return [
+            TurnKey(
+                any(account.plain[name][each] > account.quota.queues[name].total[each] for each, _ in asked),
+                -forest.places[name].queue.priority,
+                load(account, shares, name),
+            )
+            for name in account.quota.paths[leaf][:-1]
+        ]
+    finally:
+        account.charge(leaf, demand, -1)
+
+
+def load(account: Account, shares: Shares, name: str) -> Load:
+    """The load of a queue."""
+    allocated = shares.allocated[name]
+    found = [
+        Load(allocated[each] == 0, Fraction(used, allocated[each] or 1))
+        for each, used in account.plain[name].items()
+        if used > 0
+    ]
+    return max(found, default=Load(is_infinite=False, share=Fraction(0)))
+
+
+def would_exceed(account: Account, shares: Shares, leaf: str, demand: Resources) -> bool:
+    """True if a leaf would use more than it is allocated with one more gang, of something that the gang asks for."""
+    return any(
+        account.plain[leaf][name] + amount > shares.allocated[leaf][name]
+        for name, amount in account.quota.asked(demand)
+    )
+
+
+# --- victims -------------------------------------------------------------------------------------------------
+
+
+def search(search: Search, shares: Shares) -> Enough | None:
+    """Remove candidates until it is enough, and return that condition; if it never is, put all back and return None."""
+    found = _DivisionSearch(search, shares)
+    return found.is_enough if found.run() else None
+
+
+class _DivisionSearch:
+    """One search; loads count what was removed so far as gone."""
+
+    def __init__(self, search: Search, shares: Shares) -> None:
+        self._search = search
+        self._shares = shares
+        self._account = search.account
+        self._asked = search.account.quota.asked(search.demand)
+        self._before = {name: dict(search.account.plain[name]) for name in search.place.path}
+        self._left = {leaf: list(gangs) for leaf, gangs in search.others.items() if gangs}
+        self._removed: list[ActiveGang] = []
+
+    def run(self) -> bool:
+        """From other queues, and if that is not enough from the own leaf."""
+        if self._may_grow() and self._from_others():
+            return True
+        self._search.restore(self._removed)
+        self._removed = []
+        for gang in self._search.own:
+            self._search.remove(gang, Reason.PRIORITY_IN_QUEUE)
+            self._removed.append(gang)
+            if self.is_enough():
+                return True
+        self._search.restore(self._removed)
+        return False
+
+    def _may_grow(self) -> bool:
+        leaf = self._search.leaf
+        used, fair = self._account.plain[leaf], self._shares.fair[leaf]
+        return all(used[name] + amount <= fair[name] for name, amount in self._asked)
+
+    def _from_others(self) -> bool:
+        while self._left:
+            leaf = self._next_leaf()
+            gang = self._left[leaf].pop(0)
+            reason = self._reason(leaf)
+            if not self._left[leaf]:
+                del self._left[leaf]
+            if reason is None:
+                continue
+            self._search.remove(gang, reason)
+            self._removed.append(gang)
+            if self.is_enough():
+                return True
+        return False
+
+    def _reason(self, leaf: str) -> Reason | None:
+        """Why a gang of this leaf gives way; None if it does not."""
+        paths = self._account.quota.paths
+        mine, theirs = below_common_ancestor(paths[self._search.leaf], paths[leaf])
+        used, quotas = self._account.plain[theirs], self._account.quota.queues
+        names = [name for name, _ in self._asked]
+        is_entitled = all(
+            self._before[mine][name] + amount <= quotas[mine].total[name] for name, amount in self._asked
+        )
+        if is_entitled and any(used[name] > quotas[theirs].total[name] for name in names):
+            return Reason.QUOTA_RECLAIMED
+        if any(used[name] > self._shares.allocated[theirs][name] for name in names):
+            return Reason.QUOTA_RECLAIMED if is_entitled else Reason.FAIR_SHARE
+        return None
+
+    def is_enough(self) -> bool:
+        """True if it is enough, and fair to the queues that give."""
+        return self._search.is_enough() and self._is_fair_to_givers()
+
+    def _is_fair_to_givers(self) -> bool:
+        """True if no queue on the gang's way ends above its fair share and above the load of a sibling that gave."""
+        forest, paths = self._search.forest, self._account.quota.paths
+        removed = (gang for gang, _ in self._search.trial.removed.values())
+        giving = {name for gang in removed for leaf in gang.leaves for name in paths.get(leaf, ())}
+        for name in self._search.place.path[:-1]:
+            parent = forest.places[name].parent
+            siblings = forest.places[parent].children if parent is not None else ()
+            for sibling in siblings:
+                if sibling != name and sibling in giving and not self._is_fair(name, sibling):
+                    return False
+        return True
+
+    def _is_fair(self, name: str, sibling: str) -> bool:
+        fair = self._shares.fair
+        for resource, amount in self._asked:
+            mine, theirs = fair[name][resource], fair[sibling][resource]
+            used = self._account.plain[name][resource] + amount
+            if used <= mine or theirs == 0:
+                continue
+            if mine == 0 or used * theirs >= self._account.plain[sibling][resource] * mine:
+                return False
+        return True
+
+    def _next_leaf(self) -> str:
+        """The leaf to look at next, from the root down; some leaf has candidates left."""
+        places, paths = self._search.forest.places, self._account.quota.paths
+        first: dict[str, ActiveGang] = {}
+        for leaf, gangs in self._left.items():
+            for name in paths[leaf]:
+                known = first.get(name)
+                if known is None or _recency(gangs[0]) > _recency(known):
+                    first[name] = gangs[0]
+        at = self._search.place.root
+        while not places[at].is_leaf:
+            children = [name for name in places[at].children if name in first]
+            at = min(children, key=lambda name: self._turn_to_give(places[name], first[name]))
+        return at
+
+    def _turn_to_give(self, place: Place, victim: ActiveGang) -> tuple[object, ...]:
+        account, name = self._account, place.name
+        used, allocated = account.plain[name], self._shares.allocated[name]
+        is_over = any(used[each] > allocated[each] for each in account.quota.limited)
+        as_it_is = load(account, self._shares, name)
+        (leaf,) = (each for each in victim.leaves if name in account.quota.paths.get(each, ()))
+        account.charge(leaf, victim.record.gang.demand, -1)
+        without = load(account, self._shares, name)
+        account.charge(leaf, victim.record.gang.demand)
+        return (
+            place.queue.priority,
+            not is_over,
+            not without.is_infinite,
+            -without.share,
+            not as_it_is.is_infinite,
+            -as_it_is.share,
+            -place.position,
+        )
+
+
+def _recency(gang: ActiveGang) -> tuple[float, str]:
+    return gang.dispatched_at.timestamp(), gang.record.name

@@ -1,0 +1,195 @@
+"""Sharing by dominant share: who borrows the smaller share of what could be lent goes first and gives way last.
+
+It is Kueue's fair sharing with both of its preemption strategies. All shares are exact fractions.
+
+Source: https://kueue.sigs.k8s.io/docs/concepts/fair_sharing/
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from fractions import Fraction
+from math import ceil
+from typing import NamedTuple
+
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.accounts import Account, below_common_ancestor
+from dispatcher.core.queues.forest import Forest
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang
+from dispatcher.core.scheduling.sharing.search import Enough, Reason, Search
+
+THOUSAND = 1000
+"""The unit of shares: thousandths of what the parent could lend at most."""
+
+
+class Share(NamedTuple):
+    """The share of a queue; of two infinite ones `amount` decides, which is then not divided by the weight."""
+
+    is_infinite: bool
+    amount: Fraction
+
+    @property
+    def shown(self) -> int | None:
+        """The share rounded up, so that a queue that borrows never shows 0; None if it is infinite."""
+        return None if self.is_infinite else ceil(self.amount)
+
+
+_NOTHING = Share(is_infinite=False, amount=Fraction(0))
+
+
+def share(account: Account, forest: Forest, name: str) -> Share:
+    """The share of a queue, by what it borrows; 0 for a root."""
+    place = forest.places[name]
+    if place.parent is None:
+        return _NOTHING
+    most = account.quota.queues[place.parent].most
+    borrowed = {each: account.borrowed(name, each) for each in account.quota.limited}
+    found = [
+        Share(most[each] == 0, Fraction(amount * THOUSAND, most[each] or 1))
+        for each, amount in borrowed.items()
+        if amount
+    ]
+    if not found:
+        return _NOTHING
+    highest = max(found)
+    if highest.is_infinite or not place.queue.weight:
+        return Share(is_infinite=True, amount=highest.amount)
+    return Share(is_infinite=False, amount=highest.amount / place.queue.weight)
+
+
+class TurnKey(NamedTuple):
+    """How a queue compares with its siblings if it dispatches a gang; the lowest goes first."""
+
+    would_borrow: bool
+    share: Share
+
+
+def turn_keys(account: Account, forest: Forest, leaf: str, demand: Resources) -> list[TurnKey]:
+    """The keys of a gang's leaf and of each queue above it but the root, with the gang counted in."""
+    asked = account.quota.asked(demand)
+    account.charge(leaf, demand)
+    try:
+        return [
+            TurnKey(any(account.borrowed(name, each) for each, _ in asked), share(account, forest, name))
+            for name in account.quota.paths[leaf][:-1]
+        ]
+    finally:
+        account.charge(leaf, demand, -1)
+
+
+def search(search: Search) -> Enough | None:
+    """Remove candidates until it is enough, and return that condition; if it never is, put all back and return None."""
+    return search.is_enough if _FairSearch(search).run() else None
+
+
+class _FairSearch:
+    """One search; the gang counts as used while it goes on."""
+
+    def __init__(self, search: Search) -> None:
+        self._search = search
+        self._account = search.account
+        self._leaf = search.leaf
+        self._left: dict[str, list[ActiveGang]] = {
+            leaf: list(gangs)
+            for leaf, gangs in search.others.items()
+            if not self._account.is_within(leaf, search.contested)
+        }
+        if search.own:
+            self._left[self._leaf] = list(search.own)
+        self._aside: dict[str, list[ActiveGang]] = {}
+        self._removed: list[ActiveGang] = []
+
+    def run(self) -> bool:
+        """Both rounds; True if it is enough."""
+        search = self._search
+        search.count_gang(is_counted=True)
+        is_within = self._account.is_within(self._leaf, search.contested)
+        try:
+            found = self._first_round(is_within) or self._second_round()
+        finally:
+            search.count_gang(is_counted=False)
+        if not found:
+            search.restore(self._removed)
+        return found
+
+    def _first_round(self, is_within: bool) -> bool:  # of the gang's leaf
+        while (leaf := self._next_leaf(self._left)) is not None:
+            if leaf == self._leaf:
+                self._remove(self._left, leaf, Reason.PRIORITY_IN_QUEUE)
+            elif is_within:
+                self._remove(self._left, leaf, Reason.QUOTA_RECLAIMED)
+            elif not self._remove_fairly(leaf):
+                continue
+            if self._search.is_enough():
+                return True
+        return False
+
+    def _second_round(self) -> bool:
+        while (leaf := self._next_leaf(self._aside)) is not None:
+            mine, theirs = self._sides(leaf)
+            if self._share(mine) < self._share(theirs):
+                self._remove(self._aside, leaf, Reason.FAIR_SHARE)
+                if self._search.is_enough():
+                    return True
+            self._aside.pop(leaf, None)
+        return False
+
+    def _remove(self, lists: dict[str, list[ActiveGang]], leaf: str, reason: Reason) -> None:
+        gang = lists[leaf].pop(0)
+        if not lists[leaf]:
+            del lists[leaf]
+        self._search.remove(gang, reason)
+        self._removed.append(gang)
+
+    def _remove_fairly(self, leaf: str) -> bool:
+        """Remove the first gang of a leaf without which its side still has no lower share; put the others aside."""
+        mine, theirs = self._sides(leaf)
+        gangs = self._left.pop(leaf)
+        for number, gang in enumerate(gangs):
+            demand = gang.record.gang.demand
+            self._account.charge(leaf, demand, -1)
+            is_fair = self._share(mine) <= self._share(theirs)
+            self._account.charge(leaf, demand)
+            if is_fair:
+                self._search.remove(gang, Reason.FAIR_SHARE)
+                self._removed.append(gang)
+                if rest := gangs[number + 1 :]:
+                    self._left[leaf] = rest
+                return True
+            self._aside.setdefault(leaf, []).append(gang)
+        return False
+
+    def _share(self, name: str) -> Share:
+        return share(self._account, self._search.forest, name)
+
+    def _sides(self, leaf: str) -> tuple[str, str]:
+        """The two queues below the lowest common ancestor of the gang's leaf and another one."""
+        paths = self._account.quota.paths
+        return below_common_ancestor(paths[self._leaf], paths[leaf])
+
+    def _next_leaf(self, lists: Mapping[str, list[ActiveGang]]) -> str | None:
+        """The leaf to take the next gang from: from the root down, to the child with the highest share."""
+        places, yielding = self._search.forest.places, self._yielding(lists)
+        at = self._search.place.root
+        if at not in yielding:
+            return None
+        while not places[at].is_leaf:
+            children = [name for name in places[at].children if name in yielding]
+            highest = max(self._share(name) for name in children)
+            tied = [name for name in children if self._share(name) == highest]
+            at = min(tied, key=lambda name: (places[name].is_leaf, yielding[name]))
+        return at
+
+    def _yielding(self, lists: Mapping[str, list[ActiveGang]]) -> dict[str, tuple[bool, int, float, str]]:
+        """The queues that can yield a gang, with the order of the best victim below each."""
+        found: dict[str, tuple[bool, int, float, str]] = {}
+        own_path = self._search.place.path
+        for leaf, gangs in lists.items():
+            if not gangs:
+                continue
+            best = self._search.victim_order(gangs[0])
+            for name in self._account.quota.paths[leaf]:
+                if name not in own_path and not self._account.borrows(name):
+                    break
+                found[name] = min(best, found.get(name, best))
+        return found

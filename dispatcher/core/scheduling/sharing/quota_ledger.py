@@ -1,0 +1,100 @@
+"""The accounts of all trees at one time, and the quota that is held back for gangs that were decided before.
+
+A cycle has two ledgers: now, with every gang that holds capacity, and later, without those that leave.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.accounts import Account, TreeQuota
+from dispatcher.core.queues.forest import Forest, Place
+from dispatcher.core.queues.queue import Sharing
+
+
+class Hold(NamedTuple):
+    """Quota of a leaf that is held back for a gang: from other queues what the leaf has left, at most its demand.
+
+    For a starved gang its whole demand is also held back from its own queue.
+    """
+
+    leaf: str
+    demand: Resources
+    is_starved: bool
+
+
+class QuotaLedger:
+    """The accounts of all trees, by root. Charges in a queue that is not valid count nowhere."""
+
+    def __init__(self, forest: Forest, quotas: Mapping[str, TreeQuota]) -> None:
+        self.forest = forest
+        self.accounts = {root: Account(quota) for root, quota in quotas.items()}
+        self._holds: dict[str, list[Hold]] = {}
+
+    def place(self, leaf: str) -> Place | None:
+        """The place of a queue; None if there is no valid queue of that name."""
+        return self.forest.places.get(leaf)
+
+    def account_of(self, leaf: str) -> Account:
+        """The account of the tree of a valid queue."""
+        return self.accounts[self.forest.places[leaf].root]
+
+    def charge(self, leaves: Iterable[str], demand: Resources, priority: int, sign: int = 1) -> None:
+        """Charge a gang in its leaves, or take that back with the sign -1."""
+        for leaf in leaves:
+            place = self.forest.places.get(leaf)
+            if place is not None:
+                is_firm = not place.is_preemptible(priority)
+                self.accounts[place.root].charge(leaf, demand, sign, is_firm=is_firm)
+
+    def hold(self, hold: Hold) -> None:
+        """Hold back quota from now on."""
+        self._holds.setdefault(self.forest.places[hold.leaf].root, []).append(hold)
+
+    def lacking(
+        self, leaf: str, demand: Resources, priority: int, *, but_for_holds: bool = False
+    ) -> list[str]:
+        """The limited resources of which a gang lacks quota in one leaf; with or without what is held back."""
+        place = self.forest.places[leaf]
+        account = self.accounts[place.root]
+        with self._holding(account, leaf, [] if but_for_holds else self._holds.get(place.root, [])):
+            if place.sharing is Sharing.DIVISION:
+                found = account.beyond_limits(leaf, demand)
+            else:
+                found = account.lacking(leaf, demand)
+            if not place.is_preemptible(priority):
+                found = sorted({*found, *account.beyond_nominal(leaf, demand)})
+        return found
+
+    def has_quota(
+        self, leaves: Iterable[str], demand: Resources, priority: int, *, but_for_holds: bool = False
+    ) -> bool:
+        """True if a gang has quota in all of its leaves."""
+        return not any(self.lacking(leaf, demand, priority, but_for_holds=but_for_holds) for leaf in leaves)
+
+    @contextmanager
+    def _holding(self, account: Account, leaf: str, holds: Iterable[Hold]) -> Iterator[None]:
+        """Charges what is held back from the gangs of a leaf, for as long as it is asked about."""
+        charged: list[tuple[str, Resources]] = []
+        for hold in holds:
+            amounts = hold.demand
+            if hold.leaf != leaf:
+                amounts = _left_of(account, hold)
+            elif not hold.is_starved:
+                continue
+            account.charge(hold.leaf, amounts)
+            charged.append((hold.leaf, amounts))
+        try:
+            yield
+        finally:
+            for held, amounts in charged:
+                account.charge(held, amounts, -1)
+
+
+def _left_of(account: Account, hold: Hold) -> Resources:
+    own, used = account.quota.queues[hold.leaf].own, account.used[hold.leaf]
+    asked = account.quota.asked(hold.demand)
+    return Resources({name: max(0, min(amount, own[name] - used[name])) for name, amount in asked})

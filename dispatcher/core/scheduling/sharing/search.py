@@ -1,0 +1,160 @@
+"""What a search for victims knows and may do, whatever the sharing of the tree.
+
+A `Trial` is the world as it would be later without some gangs. A `Search` asks for one gang in one tree: the module of
+the tree's sharing removes candidates one by one until it is enough.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from dispatcher.core.model.resources import Resources
+from dispatcher.core.queues.accounts import Account
+from dispatcher.core.queues.forest import Forest, Place
+from dispatcher.core.scheduling.capacity import CapacitySnapshot
+from dispatcher.core.scheduling.fit import fits
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang
+from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger
+
+
+class Reason(StrEnum):
+    """Why a gang is preempted."""
+
+    PRIORITY_IN_QUEUE = "PriorityInQueue"
+    QUOTA_RECLAIMED = "QuotaReclaimed"
+    QUOTA_RECLAIMED_WHILE_BORROWING = "QuotaReclaimedWhileBorrowing"
+    FAIR_SHARE = "FairShare"
+    QUEUE_STOPPED = "QueueStopped"
+
+
+class Trial:
+    """The quota and one cluster's capacity later, without the gangs that were removed so far.
+
+    `ledger` is changed and must be given back by `close`; `capacity` belongs to the trial.
+    """
+
+    def __init__(
+        self, gang: PendingGang, cluster: str, ledger: QuotaLedger, capacity: CapacitySnapshot
+    ) -> None:
+        self.gang = gang
+        self.cluster = cluster
+        self.ledger = ledger
+        self.capacity = capacity
+        self.removed: dict[str, tuple[ActiveGang, Reason]] = {}
+
+    def remove(self, gang: ActiveGang, reason: Reason) -> None:
+        """Remove a gang that is there."""
+        self.removed[gang.uid] = gang, reason
+        self._charge(gang, -1)
+
+    def restore(self, gang: ActiveGang) -> None:
+        """Put back a gang that was removed."""
+        del self.removed[gang.uid]
+        self._charge(gang, +1)
+
+    def close(self) -> None:
+        """Put back all gangs."""
+        for gang, _ in list(self.removed.values()):
+            self.restore(gang)
+
+    def has_quota(self, leaf: str) -> bool:
+        """True if the gang has quota in that leaf."""
+        record = self.gang.record
+        return not self.ledger.lacking(leaf, record.gang.demand, record.priority)
+
+    def has_room(self) -> bool:
+        """True if the gang has room on the cluster."""
+        return fits(self.gang.record.gang, self.capacity)
+
+    def _charge(self, gang: ActiveGang, sign: int) -> None:
+        record = gang.record
+        self.ledger.charge(gang.leaves, record.gang.demand, record.priority, sign)
+        if gang.cluster == self.cluster:
+            self.capacity.charge(gang.uid, record.gang, sign)
+
+
+@dataclass(slots=True)
+class Search:
+    """One search in one tree. `own` are the candidates of the gang's leaf, `others` those of other leaves, by leaf.
+
+    All lists are in the order of victims. `contested` are the resources that the gang is short of. `asks_room` is
+    true if it is enough only once the gang also has room.
+    """
+
+    trial: Trial
+    leaf: str
+    contested: frozenset[str]
+    own: list[ActiveGang]
+    others: dict[str, list[ActiveGang]]
+    asks_room: bool
+    is_counted: bool = field(default=False, init=False)
+
+    @property
+    def account(self) -> Account:
+        """The account of the tree."""
+        return self.trial.ledger.account_of(self.leaf)
+
+    @property
+    def forest(self) -> Forest:
+        """The queues."""
+        return self.trial.ledger.forest
+
+    @property
+    def place(self) -> Place:
+        """The place of the gang's leaf."""
+        return self.forest.places[self.leaf]
+
+    @property
+    def demand(self) -> Resources:
+        """The demand of the gang."""
+        return self.trial.gang.record.gang.demand
+
+    @property
+    def priority(self) -> int:
+        """The priority of the gang."""
+        return self.trial.gang.record.priority
+
+    def remove(self, gang: ActiveGang, reason: Reason) -> None:
+        """Remove a candidate."""
+        self.trial.remove(gang, reason)
+
+    def restore(self, gangs: Iterable[ActiveGang]) -> None:
+        """Put back candidates that were removed."""
+        for gang in gangs:
+            self.trial.restore(gang)
+
+    def count_gang(self, *, is_counted: bool) -> None:
+        """Count the gang as used in its leaf from now on, or no more."""
+        if is_counted is not self.is_counted:
+            self.is_counted = is_counted
+            self.account.charge(self.leaf, self.demand, 1 if is_counted else -1)
+
+    def is_enough(self) -> bool:
+        """True if the gang has quota in this tree and, if that is asked here, room."""
+        was_counted = self.is_counted
+        self.count_gang(is_counted=False)
+        try:
+            return self.trial.has_quota(self.leaf) and (not self.asks_room or self.trial.has_room())
+        finally:
+            self.count_gang(is_counted=was_counted)
+
+    def victim_order(self, gang: ActiveGang) -> tuple[bool, int, float, str]:
+        """The order of victims: of other queues, of lower priority, dispatched more recently, by name."""
+        return victim_order(gang, self.leaf)
+
+
+Enough = Callable[[], bool]
+"""True if the gang has quota and room, and whatever else its tree's sharing asks, with what is removed by now."""
+
+
+def victim_order(gang: ActiveGang, leaf: str) -> tuple[bool, int, float, str]:
+    """The order in which gangs are compared as victims of a gang of `leaf`."""
+    return leaf in gang.leaves, gang.record.priority, -gang.dispatched_at.timestamp(), gang.record.name
+
+
+def uses_any(gang: ActiveGang, resources: Collection[str]) -> bool:
+    """True if a gang holds some of these resources."""
+    demand = gang.record.gang.demand
+    return any(demand[name] > 0 for name in resources)
