@@ -1,16 +1,22 @@
-"""Reads the declaration of a queue: the fields of DispatchQueue's spec, in a scenario file or from the API server."""
+"""Reads the declaration of a queue: the fields of DispatchQueue's spec, in a scenario file or from the API server.
+
+A scenario file is read strictly: an unknown key is an error, and a key that begins with `x-` is ignored. In an object
+of the API server every unknown field is ignored, because a newer CRD may have more fields; and `x-corp.io/npu` is a
+resource like any other. A test keeps the fields, enums and bounds here equal to the CRD's schema.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import timedelta
 from fractions import Fraction
 from typing import Final
 
 from dispatcher.api.spec_errors import quoted
 from dispatcher.core.model.document import LARGEST_INTEGER, Entry
+from dispatcher.core.model.quantity import QuantityError, check_resource_name
 from dispatcher.core.queues.queue import (
     MOST_RESOURCES,
-    NO_PREEMPTION,
     Order,
     Preemption,
     Queue,
@@ -42,13 +48,56 @@ FIELDS: Final = (
 )
 """The fields of a DispatchQueue's spec."""
 
-_QUOTA: Final = ("nominalQuota", "borrowingLimit", "lendingLimit")
-_PREEMPTION: Final = ("withinQueue", "reclaim", "whileBorrowing")
-_WHILE_BORROWING: Final = ("maxPriority",)
+QUOTA_FIELDS: Final = ("nominalQuota", "borrowingLimit", "lendingLimit")
+"""The fields of `resources.*`."""
+
+PREEMPTION_FIELDS: Final = ("withinQueue", "reclaim", "whileBorrowing")
+"""The fields of `preemption`."""
+
+WHILE_BORROWING_FIELDS: Final = ("maxPriority",)
+"""The fields of `preemption.whileBorrowing`."""
+
+SMALLEST_PRIORITY: Final = -LARGEST_INTEGER - 1
+
+
+def parse_dispatch_queue(document: object) -> Queue:
+    """The queue that a DispatchQueue declares, as the API server returns the object.
+
+    Unknown fields are ignored. Raises `DocumentError` with the place, and nothing else for any JSON.
+    """
+    top = Entry(document, "")
+    name = top.child("metadata").child("name").name()
+    spec = top.child("spec")
+    return _queue(name, spec, resource_names(spec.child("resources")))
 
 
 def read_queue(name: str, spec: Entry) -> Queue:
-    """The queue that a spec declares; the caller has checked the keys of `spec`. Raises `DocumentError`."""
+    """The queue that a spec in a scenario file declares; the caller has checked the keys of `spec`.
+
+    Raises `DocumentError`.
+    """
+    resources = spec.child("resources")
+    _check_nested_keys(resources, spec.child("preemption"))
+    return _queue(name, spec, resources.fields())
+
+
+def resource_names(entry: Entry) -> list[str]:
+    """All keys of a map by resource name, also keys that begin with `x-`. Raises `DocumentError`."""
+    entry.fields()  # fails if the value is no map of texts
+    return list(entry.value or {})
+
+
+def _check_nested_keys(resources: Entry, preemption: Entry) -> None:
+    for quota in resources.children():
+        quota.check_keys(QUOTA_FIELDS)
+    if preemption.value is not None:
+        preemption.check_keys(PREEMPTION_FIELDS)
+        while_borrowing = preemption.child("whileBorrowing")
+        if while_borrowing.value is not None:
+            while_borrowing.check_keys(WHILE_BORROWING_FIELDS)
+
+
+def _queue(name: str, spec: Entry, resources: Sequence[str]) -> Queue:
     parent = spec.child("parent")
     if parent.value is not None and parent.name() == name:
         parent.fail("a queue cannot be its own parent")
@@ -57,7 +106,7 @@ def read_queue(name: str, spec: Entry) -> Queue:
     return Queue(
         name=name,
         parent=None if parent.value is None else parent.name(),
-        resources=_quotas(spec.child("resources")),
+        resources=_quotas(spec.child("resources"), resources),
         weight=spec.child("weight").decimal(Fraction(1)),
         priority=_priority(spec.child("priority")) or 0,
         sharing=None if sharing.value is None else Sharing(sharing.one_of(list(Sharing))),
@@ -76,24 +125,30 @@ def read_queue(name: str, spec: Entry) -> Queue:
     )
 
 
-def _quotas(entry: Entry) -> dict[str, Quota]:
-    quotas = {}
-    for resource in entry.fields():
-        quota = entry.child(resource)
-        quota.check_keys(_QUOTA)
-        nominal, borrowing, lending = (quota.child(key).amount_of(resource) for key in _QUOTA)
-        if nominal is None:
-            quota.child("nominalQuota").fail("is required")
-        quotas[resource] = Quota(nominal, borrowing, lending)
-    if len(quotas) > MOST_RESOURCES:
-        entry.fail(f"has {len(quotas)} resources; at most {MOST_RESOURCES} are allowed")
-    return quotas
+def _quotas(entry: Entry, resources: Sequence[str]) -> dict[str, Quota]:
+    if len(resources) > MOST_RESOURCES:  # before any of them is read
+        entry.fail(f"has {len(resources)} resources; at most {MOST_RESOURCES} are allowed")
+    for resource in resources:
+        _check_name(entry, resource)
+    return {resource: _quota(entry.child(resource), resource) for resource in resources}
+
+
+def _check_name(entry: Entry, resource: str) -> None:
+    """Fails at the map: the place of a quota has the whole name, however long that is."""
+    try:
+        check_resource_name(resource)
+    except QuantityError as error:
+        entry.fail(str(error))
+
+
+def _quota(entry: Entry, resource: str) -> Quota:
+    nominal, borrowing, lending = (entry.child(key).amount_of(resource) for key in QUOTA_FIELDS)
+    if nominal is None:
+        entry.child("nominalQuota").fail("is required")
+    return Quota(nominal, borrowing, lending)
 
 
 def _preemption(entry: Entry) -> Preemption:
-    if entry.value is None:
-        return NO_PREEMPTION
-    entry.check_keys(_PREEMPTION)
     within, reclaim = entry.child("withinQueue"), entry.child("reclaim")
     found = Preemption(
         within_queue=WithinQueue(within.one_of(list(WithinQueue), WithinQueue.NEVER)),
@@ -106,16 +161,13 @@ def _preemption(entry: Entry) -> Preemption:
 
 
 def _while_borrowing(entry: Entry) -> WhileBorrowing | None:
-    if entry.value is None:
-        return None
-    entry.check_keys(_WHILE_BORROWING)
-    return WhileBorrowing(_priority(entry.child("maxPriority")))
+    return None if entry.value is None else WhileBorrowing(_priority(entry.child("maxPriority")))
 
 
 def _priority(entry: Entry) -> int | None:
     if entry.value is None:
         return None
-    return entry.integer(0, least=-LARGEST_INTEGER, most=LARGEST_INTEGER)
+    return entry.integer(0, least=SMALLEST_PRIORITY, most=LARGEST_INTEGER)
 
 
 def _count(entry: Entry) -> int | None:
