@@ -77,14 +77,32 @@ def read_queue(name: str, spec: Entry) -> Queue:
     Raises `DocumentError`.
     """
     resources = spec.child("resources")
+    names = resources.fields()
+    _check_names(resources, names)
     _check_nested_keys(resources, spec.child("preemption"))
-    return _queue(name, spec, resources.fields())
+    return _queue(name, spec, names)
 
 
 def resource_names(entry: Entry) -> list[str]:
-    """All keys of a map by resource name, also keys that begin with `x-`. Raises `DocumentError`."""
+    """The keys of a map by resource name, also keys that begin with `x-`.
+
+    Raises `DocumentError` for a key that is no resource name, and for more than `MOST_RESOURCES` keys.
+    """
     entry.fields()  # fails if the value is no map of texts
-    return list(entry.value or {})
+    names = list(entry.value or {})
+    _check_names(entry, names)
+    return names
+
+
+def _check_names(entry: Entry, resources: Sequence[str]) -> None:
+    """Fails at the map, before any value is read: the place of a value has the whole name, however long it is."""
+    if len(resources) > MOST_RESOURCES:
+        entry.fail(f"has {len(resources)} resources; at most {MOST_RESOURCES} are allowed")
+    for resource in resources:
+        try:
+            check_resource_name(resource)
+        except QuantityError as error:
+            entry.fail(str(error))
 
 
 def _check_nested_keys(resources: Entry, preemption: Entry) -> None:
@@ -126,19 +144,7 @@ def _queue(name: str, spec: Entry, resources: Sequence[str]) -> Queue:
 
 
 def _quotas(entry: Entry, resources: Sequence[str]) -> dict[str, Quota]:
-    if len(resources) > MOST_RESOURCES:  # before any of them is read
-        entry.fail(f"has {len(resources)} resources; at most {MOST_RESOURCES} are allowed")
-    for resource in resources:
-        _check_name(entry, resource)
     return {resource: _quota(entry.child(resource), resource) for resource in resources}
-
-
-def _check_name(entry: Entry, resource: str) -> None:
-    """Fails at the map: the place of a quota has the whole name, however long that is."""
-    try:
-        check_resource_name(resource)
-    except QuantityError as error:
-        entry.fail(str(error))
 
 
 def _quota(entry: Entry, resource: str) -> Quota:
