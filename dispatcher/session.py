@@ -148,7 +148,7 @@ class Session:
         self._limits = Limits(
             Rule(settings.declared_demand),
             self._namespaces.ceiling_of,
-            QueueBound(settings.queued_per_namespace, self._cache.count_standing, self._queue.add),
+            QueueBound(settings.queued_per_namespace, self._cache.count_undispatched, self._queue.add),
         )
         self._authors = self._make_author_check()
         self._intake = self._make_intake()
@@ -424,7 +424,7 @@ class Session:
 
     def _ceiling_changed(self, namespace: str) -> None:
         """The ceilings of a namespace have changed: reconcile each queued or suspended AppWrapper in it."""
-        for uid in self._cache.standing(namespace):
+        for uid in self._cache.undispatched(namespace):
             self._queue.add(uid)
 
     def _wake_scheduler(self) -> None:

@@ -278,12 +278,12 @@ def _change(name: str, hub_kubeconfig: str, spec: Json) -> None:
         found = await hub.member(name)
         after = await hub.change(found, spec)
         was = "" if changed(found, after) else "already "
-        typer.echo(f"{name} is {was}{_standing(after['spec'])}")
+        typer.echo(f"{name} is {was}{_scheduling_state(after['spec'])}")
 
     _on_hub(hub_kubeconfig, DEFAULT_NAMESPACE, act)
 
 
-def _standing(spec: Json) -> str:
+def _scheduling_state(spec: Json) -> str:
     if spec.get("drain"):
         return "being emptied: nothing new is dispatched there, and what runs there is queued again and goes elsewhere"
     if spec.get("cordoned"):

@@ -84,15 +84,15 @@ class ClusterStore:
     async def note_state(self, name: str, state: ClusterState, at: datetime) -> None:
         """Store whether a cluster is declared, cordoned, draining or closed."""
         async with self._fenced() as connection:
-            row = (await connection.execute(_STANDING, {"name": name})).mappings().first()
+            row = (await connection.execute(_STATE, {"name": name})).mappings().first()
             if row is None:
                 return
-            stored = ClusterState(**_STANDING_COLUMNS.arguments(row))
+            stored = ClusterState(**_STATE_COLUMNS.arguments(row))
             now = state.following(stored)
             if now != stored:
                 # A cluster that is declared again after its removal starts without its old state.
                 kept = now if now.is_declared else ClusterState(is_declared=False)
-                await connection.execute(_NOTE_STANDING, {"name": name, **_STANDING_COLUMNS.row(kept)})
+                await connection.execute(_SET_STATE, {"name": name, **_STATE_COLUMNS.row(kept)})
                 await self._write_events(connection, name, at, changes(stored, now))
 
     async def note_rotation(self, name: str, at: datetime) -> None:
@@ -140,12 +140,12 @@ _SET_UNREACHABLE: Final = text(
 _SET_REACHABLE: Final = text(
     "UPDATE member_cluster SET unreachable_since = NULL WHERE name = :name AND unreachable_since IS NOT NULL"
 )
-_STANDING_COLUMNS: Final = mapping.Fields(mapping.same(types(tables.member_cluster), ClusterState))
-_STANDING: Final = text(
-    f"SELECT {listed(_STANDING_COLUMNS.columns)} FROM member_cluster WHERE name = :name FOR UPDATE"
+_STATE_COLUMNS: Final = mapping.Fields(mapping.same(types(tables.member_cluster), ClusterState))
+_STATE: Final = text(
+    f"SELECT {listed(_STATE_COLUMNS.columns)} FROM member_cluster WHERE name = :name FOR UPDATE"
 )
-_NOTE_STANDING: Final = text(
-    f"UPDATE member_cluster SET {listed(f'{name} = :{name}' for name in _STANDING_COLUMNS.columns)} WHERE name = :name"
+_SET_STATE: Final = text(
+    f"UPDATE member_cluster SET {listed(f'{name} = :{name}' for name in _STATE_COLUMNS.columns)} WHERE name = :name"
 )
 _EVENT_COLUMNS: Final = types(tables.cluster_event, "id", "recorded_at", "actor", "epoch")
 _WRITE_EVENTS: Final = text(

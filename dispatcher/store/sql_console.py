@@ -49,7 +49,7 @@ async def answer(url: str, statement: str, timeout: timedelta, most: int | None 
     async with connected(
         url, statement_timeout=timeout, lock_timeout=LOCK_TIMEOUT, grace=GRACE
     ) as connection:
-        asked_as, is_confined = await _standing(connection)
+        asked_as, is_confined = await _rights(connection)
         await (_confine(connection) if is_confined else connection.execute(_READ_ONLY))
         await connection.execute(_SEARCH_PATH)
         with _refusals_translated(timeout):
@@ -57,7 +57,7 @@ async def answer(url: str, statement: str, timeout: timedelta, most: int | None 
         return Answer(report, asked_as)
 
 
-async def _standing(connection: Connection) -> tuple[str, bool]:
+async def _rights(connection: Connection) -> tuple[str, bool]:
     """The user whose rights the query has (empty for the reader's), and whether to confine it to the reader's."""
     found = await connection.execute(_WHO, {"reader": READER})
     user, is_reader, may_be_reader = await found.fetchone() or ("", False, False)

@@ -73,7 +73,7 @@ async def test_silence_is_told_when_it_begins_and_ends_and_counts_from_its_begin
     ]
 
 
-async def test_standing_is_told_once_whoever_leads(
+async def test_cluster_state_is_recorded_once_whoever_leads(
     east: ClusterStore, database: Database, database_url: str
 ) -> None:
     cordoned = ClusterState(is_cordoned=True, said="new switches")
@@ -156,7 +156,7 @@ async def test_message_is_one_short_line(east: ClusterStore, database_url: str) 
         lambda store: store.note_state("east", REFUSED, LATER),
         lambda store: store.note_rotation("east", LATER),
     ],
-    ids=["recognised", "unreachable", "standing", "rotation"],
+    ids=["recognised", "unreachable", "state", "rotation"],
 )
 async def test_who_leads_no_longer_notes_nothing(
     east: ClusterStore,

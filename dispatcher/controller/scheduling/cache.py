@@ -17,7 +17,7 @@ from dispatcher.core.scheduling.backfill import Backfill, Bounds, Running
 from dispatcher.core.scheduling.capacity import CapacityLedger
 from dispatcher.core.scheduling.pending_queue import PendingQueue
 
-_STANDING: Final = frozenset({Phase.QUEUED, Phase.SUSPENDED})
+_UNDISPATCHED: Final = frozenset({Phase.QUEUED, Phase.SUSPENDED})
 """Phases in which an AppWrapper counts against its namespace's bound, although it holds no capacity."""
 
 
@@ -42,7 +42,7 @@ class Cache:
         self._unsent: dict[str, int] = {}
         self._withheld: frozenset[str] = frozenset()
         self._holders: dict[str, dict[str, Record]] = {}
-        self._standing: dict[str, dict[str, None]] = {}
+        self._undispatched: dict[str, dict[str, None]] = {}
         self._on_left = on_left
         self._by_cluster: dict[str, dict[str, None]] = {}
 
@@ -59,7 +59,7 @@ class Cache:
         self._file(before, None if record.phase is Phase.DELETED else record)
         self._enqueue(record)
         self._charge(record)
-        self._stand(before, record)
+        self._note_undispatched(before, record)
 
     def withhold(self, uids: Collection[str]) -> Steps[None]:
         """Keep these AppWrappers, and no others, out of the pending queue: they may run already in an unknown cluster.
@@ -116,13 +116,13 @@ class Cache:
         """The records that hold capacity of a cluster, connected or not, in no order."""
         return self._holders.get(cluster, {}).values()
 
-    def count_standing(self, namespace: str) -> int:
+    def count_undispatched(self, namespace: str) -> int:
         """How many AppWrappers of a namespace are queued or suspended."""
-        return len(self._standing.get(namespace, ()))
+        return len(self._undispatched.get(namespace, ()))
 
-    def standing(self, namespace: str) -> list[str]:
+    def undispatched(self, namespace: str) -> list[str]:
         """The uids of the queued and suspended AppWrappers of a namespace; O(their number)."""
-        return list(self._standing.get(namespace, ()))
+        return list(self._undispatched.get(namespace, ()))
 
     def occupied(self) -> set[str]:
         """The names of the clusters that have, or will have, objects of AppWrappers, and the hub's."""
@@ -162,15 +162,15 @@ class Cache:
         elif after.phase is not Phase.DISPATCHING:
             self.note_sent(after.uid)
 
-    def _stand(self, before: Record | None, after: Record) -> None:
-        stood = before is not None and before.phase in _STANDING
-        stands = after.phase in _STANDING
-        if stands and not stood:
-            self._standing.setdefault(after.namespace, {})[after.uid] = None
-        elif stood and not stands:
-            del self._standing[after.namespace][after.uid]
-            if not self._standing[after.namespace]:
-                del self._standing[after.namespace]
+    def _note_undispatched(self, before: Record | None, after: Record) -> None:
+        was_undispatched = before is not None and before.phase in _UNDISPATCHED
+        is_undispatched = after.phase in _UNDISPATCHED
+        if is_undispatched and not was_undispatched:
+            self._undispatched.setdefault(after.namespace, {})[after.uid] = None
+        elif was_undispatched and not is_undispatched:
+            del self._undispatched[after.namespace][after.uid]
+            if not self._undispatched[after.namespace]:
+                del self._undispatched[after.namespace]
             self._on_left(after.namespace)
 
     def _note_holder(self, before: Record | None, after: Record) -> None:

@@ -1,4 +1,4 @@
-"""Orphan garbage collection: removes the anchors of attempts that are over from members, and their objects with them.
+"""Orphan garbage collection: removes the anchors of ended attempts from members, and their objects with them.
 
 An attempt may end while its cluster is lost; its objects are removed when the member is connected again. The policy
 is `core.lifecycle.orphans`.
@@ -16,7 +16,7 @@ from dispatcher import errors, log
 from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.members.cluster import Cluster
 from dispatcher.controller.scheduling.cache import Cache
-from dispatcher.core.lifecycle.orphans import Standing, is_small_share, standing, was_missed
+from dispatcher.core.lifecycle.orphans import AnchorState, anchor_state, is_small_share, was_missed
 from dispatcher.core.model.record import Phase
 from dispatcher.kube.anchors import Found
 
@@ -62,7 +62,7 @@ class OrphanCollector:
         record, view = self._cache.get(appwrapper), self._informer.view(appwrapper)
         if (record and record.phase is Phase.DELETING) or (view and view.deleting):
             return True
-        is_left = self._standing(appwrapper, attempt) is not Standing.LIVE
+        is_left = self._attempt_state(appwrapper, attempt) is not AnchorState.LIVE
         if is_left:
             self.wake()
         return is_left
@@ -90,18 +90,18 @@ class OrphanCollector:
     async def collect(self, cluster: Cluster) -> None:
         """Remove the orphans of one member; without a complete list nothing is removed."""
         ours = [found async for found in cluster.anchors.all() if self._is_ours(found)]
-        judged = [(found, self._standing_of(found)) for found in ours if not found.deleting]
-        over = [found for found, each in judged if each is Standing.OVER]
-        unknown = [found for found, each in judged if each is Standing.UNKNOWN]
+        judged = [(found, self._state_of(found)) for found in ours if not found.deleting]
+        ended = [found for found, each in judged if each is AnchorState.ENDED]
+        unknown = [found for found, each in judged if each is AnchorState.UNKNOWN]
         deleted = await self._deleted_among({found.appwrapper for found in unknown}) if unknown else set()
-        over += [found for found in unknown if found.appwrapper in deleted]
+        ended += [found for found in unknown if found.appwrapper in deleted]
         unknown = [found for found in unknown if found.appwrapper not in deleted]
         unknown = self._without_missed(cluster, unknown)
         if not is_small_share(len(unknown), len(ours)):
             _log.warning("too_many_unknown", cluster=cluster.name, unknown=len(unknown), all=len(ours))
             unknown = []
-        for found in (*over, *unknown):
-            if self._standing_of(found) is Standing.LIVE:
+        for found in (*ended, *unknown):
+            if self._state_of(found) is AnchorState.LIVE:
                 continue  # it was adopted meanwhile: each deletion takes its time
             _log.info("orphan_deleted", cluster=cluster.name, anchor=f"{found.namespace}/{found.name}")
             await cluster.anchors.delete(found)
@@ -123,10 +123,10 @@ class OrphanCollector:
         record = self._cache.get(found.appwrapper)
         return found.hub_id == self._hub_id and (record is None or record.namespace == found.namespace)
 
-    def _standing_of(self, found: Found) -> Standing:
-        return self._standing(found.appwrapper, found.attempt)
+    def _state_of(self, found: Found) -> AnchorState:
+        return self._attempt_state(found.appwrapper, found.attempt)
 
-    def _standing(self, appwrapper: str, attempt: int) -> Standing:
+    def _attempt_state(self, appwrapper: str, attempt: int) -> AnchorState:
         is_shown = self._informer.view(appwrapper) is not None
         may_come = is_shown or not self._informer.can_tell_all
-        return standing(attempt, self._cache.get(appwrapper), may_come=may_come)
+        return anchor_state(attempt, self._cache.get(appwrapper), may_come=may_come)

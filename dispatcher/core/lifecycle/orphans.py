@@ -1,8 +1,8 @@
-"""Policy of orphan garbage collection: which anchors in a member belong to no attempt any more, and which may go.
+"""Policy of orphan garbage collection: which anchors in a member are orphans, and which of them may be deleted.
 
-An attempt that the database says to be over, or whose AppWrapper it says to be deleted, is removed for certain. An
-attempt that the database does not know is removed only if all such attempts are a small share of the member's anchors:
-a mistaken database must not empty a cluster. After a restore of the database, unknown anchors from before it stay.
+The anchor of an attempt that has ended, or whose AppWrapper is deleted, is always deleted. The anchor of an attempt
+that the database does not know is deleted only if all such anchors are a small share of the member's anchors: a wrong
+database must not empty a cluster. After a restore of the database, unknown anchors from before it stay.
 """
 
 from __future__ import annotations
@@ -21,28 +21,28 @@ CLOCKS_APART: Final = timedelta(minutes=5)
 """The largest difference between the clocks of a member and of the database."""
 
 
-class Standing(StrEnum):
-    """Whether the attempt of an anchor goes on, is over, or is not in the database."""
+class AnchorState(StrEnum):
+    """Whether the attempt of an anchor has objects, has ended, or is not in the database."""
 
     LIVE = "live"
-    OVER = "over"
+    ENDED = "ended"
     UNKNOWN = "unknown"
 
 
-def standing(attempt: int, record: Record | None, *, may_come: bool) -> Standing:
-    """The standing of the anchor of an attempt.
+def anchor_state(attempt: int, record: Record | None, *, may_come: bool) -> AnchorState:
+    """The state of the anchor of attempt number `attempt`.
 
-    `record` is that of its AppWrapper, None if the database knows none. `may_come` is true if the AppWrapper is on the
-    hub without having been taken in, or if the hub's list is not complete.
+    `record` is the record of its AppWrapper, None if the database has none. `may_come` is true if the AppWrapper is on
+    the hub and its intake may follow, or if the list of AppWrappers is not complete.
     """
     if record is None:
-        return Standing.LIVE if may_come else Standing.UNKNOWN
+        return AnchorState.LIVE if may_come else AnchorState.UNKNOWN
     if attempt > record.attempts:
-        return Standing.UNKNOWN
+        return AnchorState.UNKNOWN
     # Only the number counts: the cluster may have another name since the dispatch.
     if record.attempt is None or record.attempt.number != attempt:
-        return Standing.OVER
-    return Standing.LIVE if record.has_objects else Standing.OVER
+        return AnchorState.ENDED
+    return AnchorState.LIVE if record.has_objects else AnchorState.ENDED
 
 
 def is_small_share(unknown: int, anchors: int) -> bool:

@@ -78,11 +78,11 @@ def ticks(start: datetime, end: datetime) -> Iterator[datetime]:
 
 def oracle(samples: list[Sample], holds: list[Hold], now: datetime) -> dict[Key, Hours]:
     """Each tick is known by one sample or by none; add up what was so then."""
-    standing: dict[tuple[str, str], list[Sample]] = defaultdict(list)
+    series: dict[tuple[str, str], list[Sample]] = defaultdict(list)
     for sample in sorted(samples, key=lambda each: each.at):
-        standing[sample.cluster, sample.resource].append(sample)
+        series[sample.cluster, sample.resource].append(sample)
     sums: dict[Key, Counter[str]] = defaultdict(Counter)
-    for (cluster, resource), ordered in standing.items():
+    for (cluster, resource), ordered in series.items():
         held = _held(holds, cluster, resource, now)
         ends = [*(following.at for _, following in pairwise(ordered)), now]
         for sample, until in zip(ordered, ends, strict=True):

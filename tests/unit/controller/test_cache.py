@@ -267,18 +267,18 @@ def test_one_that_is_withheld_is_charged_as_any_other() -> None:
     assert list(cache.queued()) == []
 
 
-def test_those_that_stand_in_the_queue_are_counted_by_namespace() -> None:
+def test_queued_and_suspended_appwrappers_are_counted_by_namespace() -> None:
     left: list[str] = []
     cache = Cache({}, left.append)
     queued = make_record(namespace="team")
     for record in (queued, make_record(Phase.SUSPENDED, "b", namespace="team"), make_record(name="c")):
         cache.put(record)
-    assert [cache.count_standing(name) for name in ("team", "default", "none")] == [2, 1, 0]
+    assert [cache.count_undispatched(name) for name in ("team", "default", "none")] == [2, 1, 0]
     cache.put(replace(queued, priority=5))
     assert left == []
     cache.put(queue_steps.dispatch(queued, "hub", at(1)).after)
     cache.put(removal_steps.delete(make_record(name="c"), at(1)).after)
-    assert (left, cache.count_standing("team"), cache.count_standing("default")) == (
+    assert (left, cache.count_undispatched("team"), cache.count_undispatched("default")) == (
         ["team", "default"],
         1,
         0,
@@ -286,17 +286,17 @@ def test_those_that_stand_in_the_queue_are_counted_by_namespace() -> None:
 
 
 @pytest.mark.parametrize("phase", Phase)
-def test_those_that_stand_in_the_queue_are_named_by_namespace_and_no_others(phase: Phase) -> None:
+def test_only_queued_and_suspended_appwrappers_are_undispatched(phase: Phase) -> None:
     cache, _ = hub()
     for name, namespace in (("a", "team"), ("b", "team"), ("c", "other")):
         cache.put(make_record(phase, name=name, namespace=namespace))
         cache.put(make_record(phase, name=name, namespace=namespace))
-    stands = phase in {Phase.QUEUED, Phase.SUSPENDED}
-    assert cache.standing("team") == (["uid-of-a", "uid-of-b"] if stands else [])
-    assert cache.standing("other") == (["uid-of-c"] if stands else [])
-    assert cache.standing("none") == []
+    is_undispatched = phase in {Phase.QUEUED, Phase.SUSPENDED}
+    assert cache.undispatched("team") == (["uid-of-a", "uid-of-b"] if is_undispatched else [])
+    assert cache.undispatched("other") == (["uid-of-c"] if is_undispatched else [])
+    assert cache.undispatched("none") == []
     cache.put(make_record(Phase.RUNNING, name="a", namespace="team"))
-    assert cache.standing("team") == (["uid-of-b"] if stands else [])
+    assert cache.undispatched("team") == (["uid-of-b"] if is_undispatched else [])
 
 
 def test_clusters_that_have_something_of_an_appwrapper_are_occupied() -> None:

@@ -86,9 +86,9 @@ def test_state_has_the_closed_reason_as_far_as_it_is_known(
 
 def test_state_has_the_cordon_and_reason_of_the_operator() -> None:
     declared = replace(EAST, cordoned=True, drain=True, cordon_reason="it moves")
-    standing = make_member(declared=declared).state()
-    assert standing == ClusterState(is_cordoned=True, is_draining=True)
-    assert standing.said == "it moves"
+    state = make_member(declared=declared).state()
+    assert state == ClusterState(is_cordoned=True, is_draining=True)
+    assert state.said == "it moves"
 
 
 @pytest.mark.parametrize("unreachable", [None, at(10)])

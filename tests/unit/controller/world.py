@@ -67,7 +67,7 @@ class World:
         self.queue = WorkQueue(monotonic, lambda uid: lane_of(uid, self.cache, self.hub), AT_ONCE)
         self.cache = Cache({"hub": self.ledger}, lambda namespace: self.intake.recall(namespace))
         self.ceilings: dict[str, Ceiling] = {}
-        self.bound = QueueBound(MOST_QUEUED, self.cache.count_standing, self.queue.add)
+        self.bound = QueueBound(MOST_QUEUED, self.cache.count_undispatched, self.queue.add)
         self.limits = Limits(ceiling_of=lambda name: self.ceilings.get(name, NO_CEILING), bound=self.bound)
         self.cluster = Cluster(
             "hub", self.client, self.ledger, self.wake_dispatch, self.wake, self.namespace_of

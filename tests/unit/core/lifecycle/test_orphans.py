@@ -7,37 +7,43 @@ from datetime import datetime
 
 import pytest
 
-from dispatcher.core.lifecycle.orphans import CLOCKS_APART, Standing, is_small_share, standing, was_missed
+from dispatcher.core.lifecycle.orphans import (
+    CLOCKS_APART,
+    AnchorState,
+    anchor_state,
+    is_small_share,
+    was_missed,
+)
 from dispatcher.core.model.record import HOLDING, Phase
 from tests.builders import at, make_record
 
 
-@pytest.mark.parametrize(("may_come", "expected"), [(True, Standing.LIVE), (False, Standing.UNKNOWN)])
+@pytest.mark.parametrize(("may_come", "expected"), [(True, AnchorState.LIVE), (False, AnchorState.UNKNOWN)])
 def test_attempt_without_a_record_is_unknown_unless_its_appwrapper_may_come(
-    may_come: bool, expected: Standing
+    may_come: bool, expected: AnchorState
 ) -> None:
-    assert standing(1, None, may_come=may_come) is expected
+    assert anchor_state(1, None, may_come=may_come) is expected
 
 
 @pytest.mark.parametrize("phase", sorted(HOLDING))
 @pytest.mark.parametrize(
-    ("attempt", "expected"), [(0, Standing.OVER), (1, Standing.LIVE), (2, Standing.UNKNOWN)]
+    ("attempt", "expected"), [(0, AnchorState.ENDED), (1, AnchorState.LIVE), (2, AnchorState.UNKNOWN)]
 )
 def test_only_the_current_attempt_of_a_gang_that_holds_capacity_is_live(
-    phase: Phase, attempt: int, expected: Standing
+    phase: Phase, attempt: int, expected: AnchorState
 ) -> None:
-    assert standing(attempt, make_record(phase), may_come=False) is expected
+    assert anchor_state(attempt, make_record(phase), may_come=False) is expected
 
 
 @pytest.mark.parametrize("kept_until", [None, at(60)])
 def test_objects_that_are_kept_after_the_end_are_live(kept_until: datetime | None) -> None:
     record = replace(make_record(Phase.FAILED), kept_until=kept_until)
-    expected = Standing.LIVE if kept_until else Standing.OVER
-    assert standing(record.attempts, record, may_come=True) is expected
+    expected = AnchorState.LIVE if kept_until else AnchorState.ENDED
+    assert anchor_state(record.attempts, record, may_come=True) is expected
 
 
 def test_queued_gang_has_no_live_anchor() -> None:
-    assert standing(0, make_record(Phase.QUEUED), may_come=False) is Standing.OVER
+    assert anchor_state(0, make_record(Phase.QUEUED), may_come=False) is AnchorState.ENDED
 
 
 @pytest.mark.parametrize(
