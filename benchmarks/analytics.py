@@ -117,12 +117,12 @@ def as_json(results: Results, options: argparse.Namespace) -> dict[str, object]:
 
 def as_text(results: Results) -> str:
     """The tables, as far as they were measured."""
-    told = [f"the past was written within {results.generating:.0f} s"]
+    lines = [f"the past was written within {results.generating:.0f} s"]
     if results.phases:
-        told += ["", dispatch_table(results.phases, results.floors)]
+        lines += ["", dispatch_table(results.phases, results.floors)]
     if results.answers:
-        told += ["", answers_table(results.answers)]
-    return "\n".join(told)
+        lines += ["", answers_table(results.answers)]
+    return "\n".join(lines)
 
 
 class Benchmark:

@@ -70,9 +70,9 @@ async def _command(
                 rows = await command.ask(reports, subject)
                 taken.append(time.monotonic() - started)
         except StoreError as error:
-            return _told(say, Answered(command.name, 0.0, 0, {}, str(error).partition("\n")[0]))
+            return _reported(say, Answered(command.name, 0.0, 0, {}, str(error).partition("\n")[0]))
     access = plans.accesses(*(plans.explain(connection, *each) for each in plans.queries(sent).items()))
-    return _told(say, Answered(command.name, statistics.median(taken), rows, access))
+    return _reported(say, Answered(command.name, statistics.median(taken), rows, access))
 
 
 def _question(connection: psycopg.Connection, question: Question, subject: Subject, say: Say) -> Answered:
@@ -85,12 +85,12 @@ def _question(connection: psycopg.Connection, question: Question, subject: Subje
             rows = connection.execute(asked[0].encode(), asked[1]).fetchall()
             taken.append(time.monotonic() - started)
     except psycopg.Error as error:
-        return _told(say, Answered(question.name, 0.0, 0, {}, str(error).partition("\n")[0]))
+        return _reported(say, Answered(question.name, 0.0, 0, {}, str(error).partition("\n")[0]))
     count = rows[0][0] if question.is_count else len(rows)
-    return _told(say, Answered(question.name, statistics.median(taken), count, access))
+    return _reported(say, Answered(question.name, statistics.median(taken), count, access))
 
 
-def _told(say: Say, answered: Answered) -> Answered:
+def _reported(say: Say, answered: Answered) -> Answered:
     say(f"{answered.name}: {answered.failure or f'{answered.seconds:.2f} s'}")
     return answered
 

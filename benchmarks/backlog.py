@@ -37,7 +37,7 @@ from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.controller.upkeep.takeover import load
 from dispatcher.controller.workqueue import WorkQueue
 from dispatcher.core.lifecycle import first_steps
-from dispatcher.core.lifecycle.first_steps import Newcomer
+from dispatcher.core.lifecycle.first_steps import Submission
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node, Taint, Toleration
 from dispatcher.core.model.record import Change
@@ -127,11 +127,11 @@ def shape(number: int, mix: Mix) -> Gang:
     return Gang(each * pods, pods, (PodSet(pods, each, (GPU_TOLERATION,) if gpu else ()),))
 
 
-def submission(number: int, mix: Mix, now: datetime, namespaces: int = 20) -> Change:
+def submitted(number: int, mix: Mix, now: datetime, namespaces: int = 20) -> Change:
     """A valid AppWrapper; priorities are from 0 to 9, and one is created each second."""
     spec = b'{"shape": %d}' % number
     namespace = f"team-{number % namespaces}"
-    newcomer = Newcomer(
+    submission = Submission(
         uid=f"00000000-0000-4000-8000-{number:012d}",
         group=WORKLOAD_GROUP,
         namespace=namespace,
@@ -143,7 +143,7 @@ def submission(number: int, mix: Mix, now: datetime, namespaces: int = 20) -> Ch
         priority_slope=0.001 * (1 + number % 7) if mix in {Mix.SLOPED, Mix.DISTINCT_SLOPED} else 0.0,
         requirements=ClusterRequirements(namespace=namespace, kinds=frozenset({JOB})),
     )
-    return first_steps.submit(newcomer, shape(number, mix), now)
+    return first_steps.submit(submission, shape(number, mix), now)
 
 
 def full_cluster(nodes: int) -> CapacityLedger:
@@ -317,12 +317,12 @@ class Bench:
             batch = numbers[start : start + ADMITTED_AT_ONCE]
             changes, slices = [], Slices(time.monotonic)
             for each in batch:  # the controller makes each one separately
-                changes.append(self._submission(each))
+                changes.append(self._submitted(each))
                 await slices.give_way()
             await self.committer.commit_all(changes)
 
-    def _submission(self, number: int) -> Change:
-        return submission(number, self._backlog.mix, _now(), self._backlog.namespaces)
+    def _submitted(self, number: int) -> Change:
+        return submitted(number, self._backlog.mix, _now(), self._backlog.namespaces)
 
     async def _load(self) -> None:
         await load(self._cache, self._store, Slices(time.monotonic))

@@ -157,8 +157,8 @@ class Book:
         for dispatch in self.dispatches.values():
             for pod in dispatch.pods.values():
                 if pod.is_on_node and pod.bound is not None:
-                    told = f"{pod.name}, {pod.gpus} GPUs, for {now - pod.bound:.1f} s"
-                    found.setdefault(pod.node, []).append(told)
+                    holder = f"{pod.name}, {pod.gpus} GPUs, for {now - pod.bound:.1f} s"
+                    found.setdefault(pod.node, []).append(holder)
         return found
 
     def count(

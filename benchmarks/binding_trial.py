@@ -29,7 +29,7 @@ from testbed.processes import Process, Supervisor
 PODS: Final = f"/api/v1/namespaces/{NAMESPACE}/pods"
 CONNECTIONS: Final = 8
 LOOK_SECONDS: Final = 0.5
-TELL_SECONDS: Final = 15.0
+REPORT_SECONDS: Final = 15.0
 STALLED_SECONDS: Final = 180.0
 MOST_EXAMPLES: Final = 20
 
@@ -138,7 +138,7 @@ class Trial:
             await self._arena.client.delete(f"{APPWRAPPERS}/{gang.name}", self._uids[gang.name])
 
     async def _until_all_ended(self, setting: Setting) -> None:
-        told = time.monotonic()
+        reported = time.monotonic()
         while len(self._ended) < len(self._load.gangs) or not self._book.is_empty():
             await asyncio.sleep(LOOK_SECONDS)
             self._process.check()
@@ -148,8 +148,8 @@ class Trial:
                 raise BenchmarkFailed(
                     f"{len(self._ended)} gangs ended, and no pod changed for {STALLED_SECONDS:.0f} s"
                 )
-            if now - told > TELL_SECONDS:
-                told = now
+            if now - reported > REPORT_SECONDS:
+                reported = now
                 stuck = len(self._book.stuck(now, self._load.settling))
                 seen = len(self._book.dispatches)
                 self._say(f"{setting.name}: {len(self._ended)} ended, {seen} dispatches, {stuck} stuck")

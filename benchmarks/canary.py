@@ -41,7 +41,7 @@ class Canary:
     """Seconds; `noise` is the number of cores that other processes used from the first deletion to the end."""
 
     count: int
-    told: float
+    blocked: float
     """From the first submission until the database has a pending reason for each."""
     before: float
     """From the create of a canary to Dispatched while all are queued."""
@@ -88,7 +88,7 @@ def as_table(rounds: Sequence[Canary]) -> str:
     """A column for each round, a line for each figure."""
     lines = [
         ("AppWrappers that fit nowhere", [str(each.count) for each in rounds]),
-        ("submitted and told so, s", [f"{each.told:.1f}" for each in rounds]),
+        ("submitted and blocked, s", [f"{each.blocked:.1f}" for each in rounds]),
         ("canary with all of them queued, s", [f"{each.before:.2f}" for each in rounds]),
         ("deleting all of them, s", [f"{each.deleting:.1f}" for each in rounds]),
         ("canary after the last deletion, s", [f"{each.after:.2f}" for each in rounds]),
@@ -134,7 +134,7 @@ class _MassDeletion:
         began = time.monotonic()
         await spread(range(count), CONNECTIONS, self._submit)
         await self._until("SELECT count(*) FROM appwrapper WHERE pending_reason IS NOT NULL", count)
-        told = time.monotonic() - began
+        blocked = time.monotonic() - began
         await wait_for_calm(self._arena.supervisor, _say)
         before = await self._canary(canaries[0])
         doomed = await self._doomed()
@@ -149,7 +149,7 @@ class _MassDeletion:
         await self._until("SELECT count(*) FROM appwrapper WHERE phase = 'Deleted'", count)
         return Canary(
             count,
-            told,
+            blocked,
             before,
             deleted - began,
             after,

@@ -21,7 +21,7 @@ from dispatcher.api.names import APPWRAPPER_VERSION, WORKLOAD_GROUP
 from dispatcher.core.kinds.demand import gang_of
 from dispatcher.core.kinds.manifest import Owner, build
 from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps
-from dispatcher.core.lifecycle.first_steps import Newcomer
+from dispatcher.core.lifecycle.first_steps import Submission
 from dispatcher.core.status.conditions import project
 
 Json = dict[str, Any]
@@ -67,7 +67,9 @@ def statuses() -> tuple[Json, Json]:
     """The status of an AppWrapper at the head of the queue, and the status after its dispatch."""
     now = datetime.now(UTC)
     spec = yaml.safe_load(EXAMPLE.read_text())["spec"]
-    submitted = first_steps.submit(_newcomer(now), gang_of(parse_spec(spec, namespace=NAMESPACE)), now).after
+    submitted = first_steps.submit(
+        _submission(now), gang_of(parse_spec(spec, namespace=NAMESPACE)), now
+    ).after
     decided = queue_steps.dispatch(submitted, "hub", now).after
     return project(decided), project(creation_steps.created(decided, (), now).after)
 
@@ -97,5 +99,5 @@ def _renamed(value: Any, name: str) -> Any:  # noqa: ANN401  # any JSON
     return name if value == EXAMPLE_NAME else value
 
 
-def _newcomer(now: datetime) -> Newcomer:
-    return Newcomer(_SOME_UID, WORKLOAD_GROUP, NAMESPACE, EXAMPLE_NAME, now, b"{}", "", priority=9)
+def _submission(now: datetime) -> Submission:
+    return Submission(_SOME_UID, WORKLOAD_GROUP, NAMESPACE, EXAMPLE_NAME, now, b"{}", "", priority=9)

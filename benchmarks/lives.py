@@ -18,7 +18,7 @@ import orjson
 from dispatcher.api import conditions as words
 from dispatcher.api.names import WORKLOAD_GROUP
 from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
-from dispatcher.core.lifecycle.first_steps import Newcomer
+from dispatcher.core.lifecycle.first_steps import Submission
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.record import Change, ObjectRef, Pending, Record
@@ -48,13 +48,13 @@ class Moment(IntEnum):
     """The moments of an AppWrapper, in order; a life that lacks a moment spends no time on it."""
 
     SUBMITTED = 1
-    TOLD = 2
+    BLOCKED = 2
     DISPATCHED = 3
     CREATED = 4
     RAN = 5
-    ILL = 6
-    TAKEN = 7
-    GONE = 8
+    UNHEALTHY = 6
+    REQUEUED = 7
+    REMOVED = 8
     DISPATCHED_AGAIN = 9
     CREATED_AGAIN = 10
     RAN_AGAIN = 11
@@ -145,22 +145,22 @@ def _live(name: str, share: int, first: Change, acts: Iterable[tuple[Moment, Act
     return Life(name, share, tuple(lived))
 
 
-def _newcomer() -> Newcomer:
+def _submission() -> Submission:
     requirements = ClusterRequirements(namespace="team", kinds=frozenset({_KIND}))
-    return Newcomer(
+    return Submission(
         "", WORKLOAD_GROUP, "team", "gang", _time(Moment.SUBMITTED), _SPEC, "", requirements=requirements
     )
 
 
 def _submitted() -> Change:
-    return first_steps.submit(_newcomer(), _GANG, _time(Moment.SUBMITTED))
+    return first_steps.submit(_submission(), _GANG, _time(Moment.SUBMITTED))
 
 
 def _rejected() -> Change:
-    return first_steps.reject(_newcomer(), "spec.resources: none", _time(Moment.SUBMITTED))
+    return first_steps.reject(_submission(), "spec.resources: none", _time(Moment.SUBMITTED))
 
 
-def _told(record: Record, now: datetime) -> Change | None:
+def _block(record: Record, now: datetime) -> Change | None:
     message = "cpu: needs 8, 3500m free"
     others = tuple(Rejection(each, INSUFFICIENT, message, "cpu") for each in (FIRST, SECOND))
     pending = Pending(INSUFFICIENT, message, "cpu", FIRST, others)
@@ -179,24 +179,24 @@ def _postpone(record: Record, now: datetime) -> Change:
     return creation_steps.postpone_creation(record, (_OBJECT,), "exceeded quota: compute", now, now)
 
 
-def _fall_ill(record: Record, now: datetime) -> Change:
+def _become_unhealthy(record: Record, now: datetime) -> Change:
     return run_steps.note_health_issue(record, words.MIN_PODS_NOT_RUNNING, "1 of 2 pods run", now)
 
 
-def _fall_silent(record: Record, now: datetime) -> Change:
+def _become_unreachable(record: Record, now: datetime) -> Change:
     return run_steps.note_health_issue(record, words.CLUSTER_UNREACHABLE, "the cluster does not answer", now)
 
 
 def _evict(record: Record, now: datetime) -> Change:
-    verdict = EvictionReason(
+    reason = EvictionReason(
         words.MIN_PODS_NOT_RUNNING, "Insufficient number of Running pods, minimum=2, running=1."
     )
-    return run_steps.evict(record, verdict, now, 300, now)
+    return run_steps.evict(record, reason, now, 300, now)
 
 
 def _fail(record: Record, now: datetime) -> Change:
-    verdict = EvictionReason(words.FAILED_COMPONENT, "a component failed: RayCluster gang")
-    return run_steps.fail(record, verdict, now)
+    reason = EvictionReason(words.FAILED_COMPONENT, "a component failed: RayCluster gang")
+    return run_steps.fail(record, reason, now)
 
 
 def _abandon(record: Record, now: datetime) -> Change:
@@ -218,21 +218,21 @@ _AGAIN: Final[Sequence[tuple[Moment, Act]]] = (
     (Moment.RAN_AGAIN, run_steps.mark_running),
 )
 _COMPLETED: Final = ((Moment.ENDED, _complete), (Moment.DELETED, removal_steps.delete))
-_REMOVED: Final = (Moment.GONE, removal_steps.removed)
-_WAITED: Final = (Moment.TOLD, _told)
+_REMOVED: Final = (Moment.REMOVED, removal_steps.removed)
+_BLOCKED: Final = (Moment.BLOCKED, _block)
 
 LIVES: Final[Sequence[Life]] = (
     _live("prompt", 34, _submitted(), (*_ONCE, *_COMPLETED)),
-    _live("completed", 36, _submitted(), (_WAITED, *_ONCE, *_COMPLETED)),
+    _live("completed", 36, _submitted(), (_BLOCKED, *_ONCE, *_COMPLETED)),
     _live(
         "evicted",
         7,
         _submitted(),
         (
-            _WAITED,
+            _BLOCKED,
             *_ONCE,
-            (Moment.ILL, _fall_ill),
-            (Moment.TAKEN, _evict),
+            (Moment.UNHEALTHY, _become_unhealthy),
+            (Moment.REQUEUED, _evict),
             _REMOVED,
             *_AGAIN,
             *_COMPLETED,
@@ -243,7 +243,7 @@ LIVES: Final[Sequence[Life]] = (
         8,
         _submitted(),
         (
-            _WAITED,
+            _BLOCKED,
             *_ONCE,
             (Moment.ENDED, _fail),
             (Moment.RELEASED, removal_steps.removed),
@@ -260,19 +260,26 @@ LIVES: Final[Sequence[Life]] = (
         "lost",
         2,
         _submitted(),
-        (_WAITED, *_ONCE, (Moment.ILL, _fall_silent), (Moment.TAKEN, _abandon), *_AGAIN, *_COMPLETED),
+        (
+            _BLOCKED,
+            *_ONCE,
+            (Moment.UNHEALTHY, _become_unreachable),
+            (Moment.REQUEUED, _abandon),
+            *_AGAIN,
+            *_COMPLETED,
+        ),
     ),
-    _live("given-up", 4, _submitted(), (_WAITED, (Moment.DELETED, removal_steps.delete))),
+    _live("given-up", 4, _submitted(), (_BLOCKED, (Moment.DELETED, removal_steps.delete))),
     _live(
         "cancelled",
         5,
         _submitted(),
-        (_WAITED, *_ONCE, (Moment.ENDED, removal_steps.delete), (Moment.RELEASED, removal_steps.release)),
+        (_BLOCKED, *_ONCE, (Moment.ENDED, removal_steps.delete), (Moment.RELEASED, removal_steps.release)),
     ),
     _live("rejected", 1, _rejected(), ((Moment.DELETED, removal_steps.delete),)),
 )
 """The lives of finished AppWrappers."""
 
-WAITING: Final = _live("waiting", 100, _submitted(), (_WAITED,))
-RUNNING: Final = _live("running", 100, _submitted(), (_WAITED, *_ONCE))
+WAITING: Final = _live("waiting", 100, _submitted(), (_BLOCKED,))
+RUNNING: Final = _live("running", 100, _submitted(), (_BLOCKED, *_ONCE))
 """The lives of AppWrappers that wait or run now."""

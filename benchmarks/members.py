@@ -121,13 +121,13 @@ def hanging() -> list[Scenario]:
 def as_text(results: Results, options: argparse.Namespace) -> str:
     """Both tables, as far as they were measured."""
     floors = " / ".join(f"{each:.1f}" for each in results.floors)
-    told = [f"floor before / after, gangs/s on the hub alone: {floors}"]
+    lines = [f"floor before / after, gangs/s on the hub alone: {floors}"]
     if options.only != "hanging":
-        told += ["", scaling_table(results.rounds, [each.name for each in scaling(0.0)])]
-        told += [_rest_of(results.rounds, options.rest)]
+        lines += ["", scaling_table(results.rounds, [each.name for each in scaling(0.0)])]
+        lines += [_rest_of(results.rounds, options.rest)]
     if options.only != "members":
-        told += ["", hanging_table(results.rounds, [each.name for each in hanging()])]
-    return "\n".join(told)
+        lines += ["", hanging_table(results.rounds, [each.name for each in hanging()])]
+    return "\n".join(lines)
 
 
 class Benchmark:

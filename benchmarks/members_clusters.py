@@ -72,12 +72,12 @@ class Clusters:
     async def declare(self, name: str, server: str = "") -> None:
         """Declares a member on the hub, with another address if there is a proxy before it."""
         plane, kubeconfig = self._arenas[name].plane, self.kubeconfigs[name].read_text()
-        told = kubeconfig.replace(plane.url, server or plane.url).encode()
+        written = kubeconfig.replace(plane.url, server or plane.url).encode()
         secret = {
             "apiVersion": "v1",
             "kind": "Secret",
             "metadata": {"name": f"cluster-{name}"},
-            "data": {"kubeconfig": base64.b64encode(told).decode()},
+            "data": {"kubeconfig": base64.b64encode(written).decode()},
         }
         member = {
             "apiVersion": "dispatcher.codeflare.dev/v1alpha1",
@@ -90,8 +90,8 @@ class Clusters:
 
     async def written(self) -> dict[str, Written]:
         """The writes to each cluster up to now."""
-        told = {name: await arena.metrics() for name, arena in self._arenas.items()}
-        return {name: _written(metrics) for name, metrics in told.items()}
+        metrics_by_name = {name: await arena.metrics() for name, arena in self._arenas.items()}
+        return {name: _written(metrics) for name, metrics in metrics_by_name.items()}
 
     async def gangs_made(self) -> dict[str, set[str]]:
         """The names of the RayClusters in each."""

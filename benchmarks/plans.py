@@ -32,8 +32,8 @@ class Access:
     whole: int = 0
 
     def __str__(self) -> str:
-        told = {"by index": self.by_index, "whole": self.whole}
-        return ", ".join(f"{count} {how}" for how, count in told.items() if count)
+        counts = {"by index": self.by_index, "whole": self.whole}
+        return ", ".join(f"{count} {how}" for how, count in counts.items() if count)
 
 
 def explain(connection: psycopg.Connection, query: str, values: Values) -> Node:

@@ -348,8 +348,8 @@ class Session:
 
     async def _take_in(self) -> None:
         """Take in the AppWrappers that the database does not know."""
-        newcomers = (view.uid for view in self._informer.views() if not self._is_taken_in(view.uid))
-        await for_each(newcomers, self._intake.add, Slices(time.monotonic))
+        new = (view.uid for view in self._informer.views() if not self._is_taken_in(view.uid))
+        await for_each(new, self._intake.add, Slices(time.monotonic))
         await self._intake.take_in_all()
 
     async def _prepare_policies(self) -> None:

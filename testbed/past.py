@@ -26,7 +26,7 @@ from dispatcher.api.selector import parse_selector
 from dispatcher.api.submitter import Submitter
 from dispatcher.controller.scheduling.scheduler import change_of
 from dispatcher.core.lifecycle import creation_steps, first_steps, removal_steps, run_steps
-from dispatcher.core.lifecycle.first_steps import Newcomer
+from dispatcher.core.lifecycle.first_steps import Submission
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.gang import Gang, PodSet
 from dispatcher.core.model.nodes import Node
@@ -300,7 +300,7 @@ class Story:
         return act
 
     async def _submit(self, job: Job, now: datetime) -> None:
-        newcomer = Newcomer(
+        submission = Submission(
             uid=job.uid,
             group=WORKLOAD_GROUP,
             namespace=job.team,
@@ -314,7 +314,7 @@ class Story:
             ),
             submitter=Submitter(job.user, (f"team-{job.team}",)),
         )
-        await self._commit(first_steps.submit(newcomer, make_gang(job.gpus), now))
+        await self._commit(first_steps.submit(submission, make_gang(job.gpus), now))
 
     async def _create(self, record: Record, now: datetime) -> None:
         hours, end = _run_of(self._jobs[record.uid], record)

@@ -17,7 +17,7 @@ from dispatcher.core.kinds.manifest import Owner
 from dispatcher.core.kinds.object_status import ObjectState
 from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
 from dispatcher.core.lifecycle.decision import ObservedState
-from dispatcher.core.lifecycle.first_steps import Newcomer
+from dispatcher.core.lifecycle.first_steps import Submission
 from dispatcher.core.lifecycle.health import ObservedObjects
 from dispatcher.core.lifecycle.policy import KEPT, LifecyclePolicy
 from dispatcher.core.lifecycle.record_change import EvictionReason
@@ -53,7 +53,7 @@ def _resources(amounts: Mapping[str, int]) -> Resources:
     return Resources({{"gpu": "nvidia.com/gpu"}.get(name, name): amount for name, amount in amounts.items()})
 
 
-def make_newcomer(name: str = "aw", **fields: Any) -> Newcomer:  # noqa: ANN401
+def make_submission(name: str = "aw", **fields: Any) -> Submission:  # noqa: ANN401
     """An AppWrapper never seen before."""
     values: dict[str, Any] = {
         "uid": f"uid-of-{name}",
@@ -64,7 +64,7 @@ def make_newcomer(name: str = "aw", **fields: Any) -> Newcomer:  # noqa: ANN401
         "spec": b"{}",
         "spec_hash": hashlib.sha256(b"{}").hexdigest(),
     }
-    return Newcomer(**{**values, **fields})
+    return Submission(**{**values, **fields})
 
 
 def make_ref(item: int = 0, kind: str = "RayCluster", **fields: Any) -> ObjectRef:  # noqa: ANN401
@@ -80,7 +80,7 @@ def make_ref(item: int = 0, kind: str = "RayCluster", **fields: Any) -> ObjectRe
 
 def make_record(phase: Phase = Phase.QUEUED, name: str = "aw", **fields: Any) -> Record:  # noqa: ANN401
     """An AppWrapper in that phase, brought there by the lifecycle itself; `fields` are then put in place."""
-    return replace(_LIVES[phase](first_steps.submit(make_newcomer(name), make_gang(), NOW).after), **fields)
+    return replace(_LIVES[phase](first_steps.submit(make_submission(name), make_gang(), NOW).after), **fields)
 
 
 def make_blocked(record: Record | None = None, pending: Pending = WAITS, seconds: float = 1) -> Record:

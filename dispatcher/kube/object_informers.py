@@ -54,7 +54,7 @@ class Edition:
 
 
 @dataclass(frozen=True, slots=True)
-class _Kept:
+class _WrappedObject:
     appwrapper: str
     state: ObjectState
     edition: Edition | None
@@ -89,7 +89,7 @@ class ObjectInformers:
         self._client = client
         self._discovery = discovery
         self._on_change = on_change
-        self._watches: dict[_Kind, Reflector[_Kept]] = {}
+        self._watches: dict[_Kind, Reflector[_WrappedObject]] = {}
         self._too_many: set[_Kind] = set()
         self._expected: dict[str, tuple[ObjectRef, ...]] = {}
         self._ended: dict[str, ObjectState] = {}
@@ -219,17 +219,17 @@ class ObjectInformers:
             if (kind.api_version, kind.kind) in self._users:
                 self.want(kind.api_version, kind.kind, contents=kind.contents)
 
-    def _best(self, ref: ObjectRef) -> Reflector[_Kept] | None:
+    def _best(self, ref: ObjectRef) -> Reflector[_WrappedObject] | None:
         """The watch of an object's contents if there is one, else the watch of its metadata."""
         whole = self._watches.get(_Kind(ref.api_version, ref.kind, contents=True))
         return whole or self._watches.get(_Kind(ref.api_version, ref.kind, contents=False))
 
-    def _watch(self, kind: _Kind) -> Reflector[_Kept]:
+    def _watch(self, kind: _Kind) -> Reflector[_WrappedObject]:
         async def locate() -> str:
             return (await self._discovery.find(kind.api_version, kind.kind)).everywhere()
 
-        def decode(raw: Json) -> _Kept | None:
-            return _kept(kind, raw)
+        def decode(raw: Json) -> _WrappedObject | None:
+            return _wrapped_object(kind, raw)
 
         def listed() -> None:
             self._listed(kind)
@@ -239,7 +239,7 @@ class ObjectInformers:
             kind.name, self._client, locate, decode, self._changed, extent=extent, on_listed=listed
         )
 
-    def _changed(self, uid: str, old: _Kept | None, new: _Kept | None) -> None:
+    def _changed(self, uid: str, old: _WrappedObject | None, new: _WrappedObject | None) -> None:
         """Wake the AppWrapper if a kept part changed; a heartbeat in a status, for example, wakes nobody."""
         if old and not new and old.state.end is not End.OPEN and old.appwrapper in self._expected:
             self._ended[uid] = old.state
@@ -267,13 +267,13 @@ def _may_make_pods(api_version: str, kind: str) -> bool:
     return row is None or bool(row.rules)
 
 
-def _kept(kind: _Kind, raw: Json) -> _Kept | None:
+def _wrapped_object(kind: _Kind, raw: Json) -> _WrappedObject | None:
     metadata = raw["metadata"]
     controller = controller_of(metadata)
     is_wrapped = names.ITEM_ANNOTATION in (metadata.get("annotations") or {})
     if not is_wrapped and (controller is None or controller.get("kind") != names.APPWRAPPER_KIND):
         return None
-    return _Kept(
+    return _WrappedObject(
         metadata["labels"][names.UID_LABEL], state_of(kind.group, kind.kind, raw), _edition(kind, metadata)
     )
 

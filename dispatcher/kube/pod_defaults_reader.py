@@ -29,9 +29,9 @@ class PodDefaultsReader:
 
     def __init__(self, client: ClusterClient, monotonic: Callable[[], float]) -> None:
         self._client = client
-        self._requests = _Kept(self._read_requests, monotonic)
-        self._overheads = _Kept(self._read_overhead, monotonic)
-        self._is_told = False
+        self._requests = _TimedCache(self._read_requests, monotonic)
+        self._overheads = _TimedCache(self._read_overhead, monotonic)
+        self._has_warned = False
 
     async def read(self, namespace: str, classes: frozenset[str]) -> PodDefaults:
         """The defaults of pods in a namespace, with the overheads of these RuntimeClasses. Raises `Unavailable`."""
@@ -43,7 +43,7 @@ class PodDefaultsReader:
         try:
             found = await self._client.get(paths.collection("v1", "limitranges", namespace))
         except errors.Refused as error:
-            self._tell(error)
+            self._warn_once(error)
             return {}
         return default_requests(found.get("items") or ())
 
@@ -53,18 +53,18 @@ class PodDefaultsReader:
         except errors.NotFound:
             return {}  # the API server refuses the pods until the RuntimeClass is there
         except errors.Refused as error:
-            self._tell(error)
+            self._warn_once(error)
             return {}
         fixed = (found.get("overhead") or {}).get("podFixed")
         return fixed if isinstance(fixed, Mapping) else {}
 
-    def _tell(self, error: errors.Refused) -> None:
-        if not self._is_told:
-            self._is_told = True
+    def _warn_once(self, error: errors.Refused) -> None:
+        if not self._has_warned:
+            self._has_warned = True
             _log.warning("pod_defaults_unknown", error=str(error), remedy="apply manifests/hub.yaml")
 
 
-class _Kept(Generic[_Read]):
+class _TimedCache(Generic[_Read]):
     """Values by name as `read` returns them, each kept for `KEPT_SECONDS`; at most `MOST_KEPT`, the oldest go first."""
 
     def __init__(self, read: Callable[[str], Awaitable[_Read]], monotonic: Callable[[], float]) -> None:

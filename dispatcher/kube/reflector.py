@@ -305,7 +305,7 @@ class Reflector(Generic[T]):
             raise errors.TooLarge(f"{self.name}: there are more than {MOST_LISTED} objects")
         self.items[uid] = item
         self._versions[uid] = version
-        self._tell(uid, old, item)
+        self._notify(uid, old, item)
 
     def _read(self, raw: Json) -> T | None:
         try:
@@ -316,7 +316,7 @@ class Reflector(Generic[T]):
             _log.error("undecodable_object", watch=self.name, name=name, error=repr(error)[:300])
             return None
 
-    def _tell(self, uid: str, old: T | None, new: T | None) -> None:
+    def _notify(self, uid: str, old: T | None, new: T | None) -> None:
         """Call the handler; the store has the change, so an error of the handler is logged and the watch goes on."""
         try:
             self._on_change(uid, old, new)
@@ -329,7 +329,7 @@ class Reflector(Generic[T]):
         self._versions.pop(uid, None)
         old = self.items.pop(uid, None)
         if old is not None:
-            self._tell(uid, old, None)
+            self._notify(uid, old, None)
 
     def _pause(self, failures: int) -> float:
         least, most = BACKOFF_SECONDS

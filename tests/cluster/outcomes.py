@@ -11,8 +11,6 @@ from tests.cluster.world import World
 
 Json = dict[str, Any]
 
-TOLD = ("Failed", "Running")
-"""Where `queuejobstate` ends; Backoff ends, too, as far as nothing changes around it."""
 SETTLED = ("Running", "Dispatched", "RunningHoldCompletion", "Completed", "Suspended")
 """Where `queuejobstate` says by itself why it is where it is."""
 

@@ -13,7 +13,9 @@ from tests.cluster.world import World
 COUNT = 150
 DELETED = "SELECT count(*) AS deleted FROM appwrapper WHERE phase = 'Deleted'"
 HELD = "SELECT name FROM attempt JOIN appwrapper USING (uid) WHERE attempt.ended_at IS NULL"
-TOLD = "SELECT count(*) AS told FROM appwrapper WHERE phase = 'Queued' AND pending_reason IS NOT NULL"
+COUNT_BLOCKED = (
+    "SELECT count(*) AS blocked FROM appwrapper WHERE phase = 'Queued' AND pending_reason IS NOT NULL"
+)
 
 
 def doomed(number: int) -> str:
@@ -31,7 +33,7 @@ async def test_after_a_mass_deletion_nothing_is_held_and_a_canary_runs(world: Wo
         await world.create(appwrapper(name, item(job(name, cpu=cpu)), priority=number % 3))
 
     async def all_told() -> bool:
-        return await rows(world, TOLD) == [{"told": COUNT}]
+        return await rows(world, COUNT_BLOCKED) == [{"blocked": COUNT}]
 
     await world.until(all_told, "each was told that it must wait")
     leadership = await epoch(world)

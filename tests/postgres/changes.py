@@ -23,7 +23,7 @@ GANG = Gang(Resources({"cpu": 1500, "nvidia.com/gpu": 2}), 2, (PodSet(2, Resourc
 
 def make_submit(name: str = "aw", *, spec: bytes = b'{"resources": {}}', **fields: object) -> Change:
     """A new AppWrapper, queued; `fields` are the record's."""
-    newcomer = first_steps.Newcomer(
+    submission = first_steps.Submission(
         uid=str(uuid.uuid4()),
         group="workload.codeflare.dev",
         namespace="default",
@@ -32,7 +32,7 @@ def make_submit(name: str = "aw", *, spec: bytes = b'{"resources": {}}', **field
         spec=spec,
         spec_hash=spec_hash(spec),
     )
-    change = first_steps.submit(newcomer, GANG, NOW)
+    change = first_steps.submit(submission, GANG, NOW)
     return replace(change, after=replace(change.after, **fields))  # type: ignore[arg-type]  # Record's own fields
 
 

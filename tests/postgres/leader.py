@@ -110,7 +110,7 @@ class Leader:
         return self.now
 
     async def submit(self, change: Change, wish: Wish) -> None:
-        """Take in a newcomer."""
+        """Take in a new AppWrapper."""
         self.wishes[change.after.uid] = wish
         await self.commit([change])
 

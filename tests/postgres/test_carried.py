@@ -6,7 +6,7 @@ from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, 
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.store.queue import QueueStore
-from tests.builders import at, make_newcomer, make_record, make_ref
+from tests.builders import at, make_record, make_ref, make_submission
 
 
 async def committed(queue: QueueStore, change: Change) -> Record:
@@ -16,7 +16,7 @@ async def committed(queue: QueueStore, change: Change) -> Record:
 
 
 async def test_next_attempt_in_that_cluster_begins_with_what_is_done(queue: QueueStore) -> None:
-    submitted = first_steps.submit(make_newcomer(), make_record(Phase.QUEUED).gang, at(0))
+    submitted = first_steps.submit(make_submission(), make_record(Phase.QUEUED).gang, at(0))
     record = await committed(queue, submitted)
     record = await committed(queue, queue_steps.dispatch(record, "hub", at(1)))
     record = await committed(queue, creation_steps.created(record, (make_ref(0), make_ref(1)), at(2)))

@@ -208,8 +208,8 @@ async def test_the_largest_amounts_come_back_exact(queue: QueueStore, database_u
 
 
 async def test_failed_appwrappers_are_loaded_until_they_are_deleted(queue: QueueStore) -> None:
-    newcomer = first_steps.Newcomer("u", "g", "default", "bad", NOW, b"{}", spec_hash(b"{}"))
-    (record,) = (await queue.commit([first_steps.reject(newcomer, "no such kind", NOW)])).accepted
+    submission = first_steps.Submission("u", "g", "default", "bad", NOW, b"{}", spec_hash(b"{}"))
+    (record,) = (await queue.commit([first_steps.reject(submission, "no such kind", NOW)])).accepted
     assert await queue.load_live() == [record]
     await queue.commit([removal_steps.delete(record, LATER)])
     assert await queue.load_live() == []

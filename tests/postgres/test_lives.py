@@ -37,7 +37,7 @@ from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.queues.queue import QueueingStrategy
 from dispatcher.store.database import Database
-from tests.builders import NOW, make_newcomer
+from tests.builders import NOW, make_submission
 from tests.history import History, TimelineEntry
 from tests.postgres.leader import CLUSTERS, Leader, Luck, Wish
 
@@ -338,22 +338,22 @@ def check_history(events: list[TimelineEntry], record: Record | None) -> None:
 
 
 def arrival(cause: Cause, name: str, pods: int, now: datetime) -> Change:
-    newcomer = make_newcomer(name, uid=str(uuid.uuid4()), suspended=cause is Cause.SUBMITTED_SUSPENDED)
+    submission = make_submission(name, uid=str(uuid.uuid4()), suspended=cause is Cause.SUBMITTED_SUSPENDED)
     each = Resources({"cpu": 500})
     gang = Gang(each * pods, pods, (PodSet(pods, each),))
     match cause:
         case Cause.REJECTED:
-            return first_steps.reject(newcomer, "it is no AppWrapper", now)
+            return first_steps.reject(submission, "it is no AppWrapper", now)
         case Cause.ADOPTED:
-            return first_steps.adopt(newcomer, gang, "hub", 1, now)
+            return first_steps.adopt(submission, gang, "hub", 1, now)
         case Cause.FOUND_COMPLETED:
-            return first_steps.recall_completed(newcomer, gang, now)
+            return first_steps.recall_completed(submission, gang, now)
         case Cause.FOUND_FAILED:
             return first_steps.recall_failed(
-                newcomer, gang, "DispatchDeadlineExceeded", "it ran too long", now
+                submission, gang, "DispatchDeadlineExceeded", "it ran too long", now
             )
         case _:
-            return first_steps.submit(newcomer, gang, now)
+            return first_steps.submit(submission, gang, now)
 
 
 def rivals(record: Record, now: datetime) -> tuple[Change, Change]:

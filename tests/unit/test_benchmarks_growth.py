@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from benchmarks import growth
-from benchmarks.backlog import Backlog, Mix, Taken, full_cluster, median, shape, submission
+from benchmarks.backlog import Backlog, Mix, Taken, full_cluster, median, shape, submitted
 from benchmarks.growth import CROWD_PARTS, Measured, as_tables, backlogs, crowds, stretches_above
 from dispatcher.core.scheduling.fit import fits
 from tests.builders import NOW
@@ -29,7 +29,7 @@ def test_shapes_are_few_or_all_distinct_as_the_mix_says() -> None:
 
 def test_nothing_that_is_submitted_fits_the_full_cluster_but_all_of_it_would_fit_an_empty_one() -> None:
     ledger = full_cluster(100)
-    gangs = [submission(number, Mix.DISTINCT, NOW).after.gang for number in range(500)]
+    gangs = [submitted(number, Mix.DISTINCT, NOW).after.gang for number in range(500)]
     snapshot = ledger.snapshot()
     assert any(gang.demand.fits_in(snapshot.free_for(gang)) for gang in gangs)
     assert not any(fits(gang, snapshot) for gang in gangs)

@@ -1,6 +1,7 @@
 """Finds the members that have objects of AppWrappers without a record: one list of anchors for each member.
 
-One list answers for all newcomers of a round, whatever they wrap. All members are asked at once, each with a timeout.
+One list answers for all new AppWrappers of a round, whatever they wrap. All members are asked at once, each with its
+timeout.
 An AppWrapper with a forged finalizer costs its share of that list, and delays no AppWrapper without a finalizer.
 """
 

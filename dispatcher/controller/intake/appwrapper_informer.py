@@ -98,12 +98,12 @@ class AppWrapperInformer:
         return None
 
     def takes_long(self, view: AppWrapperView) -> bool:
-        """True if the spec of a newcomer is large, or has to be read from the API server."""
+        """True if the spec of a new AppWrapper is large, or has to be read from the API server."""
         spec = view.spec or self._new_specs.get(view.uid)
         return view.excess is None and (spec is None or len(spec) > LARGEST_INLINE)
 
     async def with_spec(self, view: AppWrapperView) -> AppWrapperView | None:
-        """A newcomer with its spec, read from the API server if it is not in memory; None if it was deleted."""
+        """A new AppWrapper with its spec, read from the API server if it is not in memory; None if it was deleted."""
         spec = view.spec or self._new_specs.get(view.uid)
         if spec is not None or view.excess is not None:
             return replace(view, spec=spec or b"")

@@ -1,7 +1,7 @@
 """Intake: takes in AppWrappers without a record, in batches, in the order of their creation.
 
-Intake reads each newcomer once. It queues an AppWrapper that can be dispatched, rejects one that never can, with the
-reason, and adopts one that already runs (under a fresh database, or after MCAD was replaced).
+Intake reads each new AppWrapper once. It queues an AppWrapper that can be dispatched, rejects one that never can, with
+the reason, and adopts one that already runs (under a fresh database, or after MCAD was replaced).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from dispatcher.controller.intake.anchor_search import FoundAttempt, FoundAttemp
 from dispatcher.controller.intake.attempts import Attempts
 from dispatcher.controller.intake.author_check import AuthorCheck
 from dispatcher.controller.intake.limits import Limits
-from dispatcher.controller.intake.specs import owner_of_newcomer
+from dispatcher.controller.intake.specs import owner_of_new
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import Committer
 from dispatcher.core.intake.authorization import check_namespace
@@ -35,7 +35,7 @@ from dispatcher.core.kinds.demand import Charge
 from dispatcher.core.kinds.manifest import reference
 from dispatcher.core.kinds.pod_defaults import NO_DEFAULTS, PodDefaults, runtime_classes, with_defaults
 from dispatcher.core.lifecycle import first_steps
-from dispatcher.core.lifecycle.first_steps import Kept, Newcomer
+from dispatcher.core.lifecycle.first_steps import KeptObjects, Submission
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
@@ -45,11 +45,11 @@ from dispatcher.text import name_of, text_of
 
 LARGEST_BATCH = 200
 AT_ONCE: Final = 8
-"""How many newcomers' objects intake reads from the hub at the same time."""
+"""How many new AppWrappers' objects intake reads from the hub at the same time."""
 SEARCH_PAUSE_SECONDS: Final = 1.0
 """The shortest pause between two searches; each search lists the anchors of every member."""
 FOUND_AT_ONCE: Final = 32
-"""Newcomers that are committed together after a search; the spec of each is in memory until then."""
+"""New AppWrappers that are committed together after a search; the spec of each is in memory until then."""
 LARGEST_BATCH_BYTES: Final = 2**22
 """The most bytes of specs in memory before a commit, whatever their number."""
 
@@ -58,7 +58,7 @@ _log = log.get("intake")
 
 @dataclass(frozen=True, slots=True)
 class IntakeRules:
-    """The rules by which intake checks a newcomer.
+    """The rules by which intake checks a new AppWrapper.
 
     `authors`, if there are, say whether an author may create what is wrapped. `believes_stamps` says that only a policy
     of the API server can have written who submitted an AppWrapper. Nothing is dispatched in `denied_namespaces`.
@@ -75,13 +75,13 @@ class IntakeRules:
 
 
 class Intake:
-    """Newcomers by uid: reads, validates, and queues or rejects each.
+    """New AppWrappers by uid: reads, validates, and queues or rejects each.
 
-    `on_taken_in` is called with each record that is committed, `on_failed` with the uid of a newcomer to be added again
-    later. `is_complete` says whether every cluster is known for certain and can be asked what it has; only an
-    AppWrapper with our finalizer waits for that. A deleted AppWrapper is taken in too, if a member has something of it.
+    `on_taken_in` is called with each record that is committed, `on_failed` with the uid of each AppWrapper that must be
+    added again later. `is_complete` is true if every cluster is known for certain and can be searched; only an
+    AppWrapper with our finalizer waits for that. A deleted AppWrapper is taken in too if a member has objects of it.
 
-    A newcomer that may run already is looked for in the clusters, apart from the others, which do not wait for that.
+    The clusters are searched for a new AppWrapper that may run already; other AppWrappers do not wait for that search.
     Anybody can write our finalizer: it is a reason to search, and proves nothing.
     """
 
@@ -114,7 +114,7 @@ class Intake:
         self._pod_defaults = rules.pod_defaults
         self._uids: set[str] = set()
         self._large: dict[str, None] = {}
-        """Newcomers with large specs, in order."""
+        """New AppWrappers with large specs, in order."""
         self._failed: set[str] = set()
         self._unsure: set[str] = set()
         self._awaited: set[str] = set()
@@ -123,7 +123,7 @@ class Intake:
         self._wake_search = asyncio.Event()
 
     def add(self, uid: str) -> None:
-        """Have a newcomer taken in with the next batch, unless the bound of its namespace defers it."""
+        """Have a new AppWrapper taken in with the next batch, unless the bound of its namespace defers it."""
         if uid in self._searched:
             self._awaited.add(uid)
         elif not self._limits.bound.is_deferred(uid):
@@ -154,13 +154,13 @@ class Intake:
             await step()
         except errors.StoreError:
             raise
-        except Exception as error:  # noqa: BLE001  # the loop's edge: these newcomers are added again later
+        except Exception as error:  # noqa: BLE001  # the loop's edge: these new AppWrappers are added again later
             log.internal_error("intake", error)
             for uid in uids:
                 self._on_failed(uid)
 
     async def take_in_all(self) -> None:
-        """Take in every newcomer added so far for which there is room, after searching the clusters where needed."""
+        """Take in every AppWrapper added so far for which there is room, after searching the clusters where needed."""
         await self._take_in_known()
         await self._search()
 
@@ -172,10 +172,10 @@ class Intake:
             await asyncio.sleep(SEARCH_PAUSE_SECONDS)
 
     async def _take_in_known(self) -> None:
-        """Take in the newcomers that cannot have objects yet; note the others for a search.
+        """Take in the new AppWrappers that cannot have objects yet; note the others for a search.
 
-        The creation time alone gives the position in the queue. So a large newcomer may be taken in after younger small
-        ones, and a small newcomer waits for at most one large one.
+        The creation time alone gives the position in the queue. So intake may read a large AppWrapper after younger
+        small ones, and a small one waits for at most one large one.
         """
         bound = self._limits.bound
         self._uids.update(bound.call())
@@ -189,7 +189,7 @@ class Intake:
             self._uids.update(bound.call())
 
     def _small_ones(self) -> list[AppWrapperView]:
-        """The newcomers with small specs, in the order of their creation; the others are noted for later."""
+        """The new AppWrappers with small specs, in the order of their creation; the others are noted for later."""
         views = sorted(filter(self._is_wanted, map(self._informer.view, self._uids)), key=_creation_order)
         self._uids.clear()
         small = []
@@ -204,7 +204,7 @@ class Intake:
         return small
 
     def _large_ones(self) -> Iterator[AppWrapperView]:
-        """The newcomers with large specs: at least one, and no more once a small newcomer arrives."""
+        """The new AppWrappers with large specs: at least one, and no more once a small new AppWrapper arrives."""
         taken = 0
         while self._large and taken < LARGEST_BATCH and not (taken and self._uids):
             uid = next(iter(self._large))
@@ -242,7 +242,7 @@ class Intake:
             self._on_taken_in(record)
 
     async def _fail_unstorable(self, changes: list[Change]) -> list[Record]:
-        """Fail newcomers that the database cannot store: otherwise they would vanish without a status."""
+        """Fail new AppWrappers that the database cannot store: otherwise they would vanish without a status."""
         left = [change.after for change in changes if self._cache.get(change.after.uid) is None]
         return await self._committer.commit_all(
             [first_steps.fail_unstorable(each, self._now()) for each in left]
@@ -266,7 +266,7 @@ class Intake:
         self._wake_search.set()
 
     async def _search(self) -> None:
-        """Run one round: search the clusters for the noted newcomers, and take them in."""
+        """Run one round: search the clusters for the noted new AppWrappers, and take them in."""
         if not self._searched:
             return
         views = [view for uid in self._searched if self._is_wanted(view := self._informer.view(uid))]
@@ -290,7 +290,7 @@ class Intake:
         self._note_found(views, gone)
 
     def _note_found(self, views: list[AppWrapperView], gone: set[str]) -> None:
-        """Have each deleted newcomer reconciled, once a search has found its objects, or found that it has none."""
+        """Have each deleted AppWrapper reconciled once a search has found its objects, or that it has none."""
         for view in views:
             if view.uid in self._unsure and view.uid not in self._failed:
                 self._unsure.discard(view.uid)
@@ -303,7 +303,7 @@ class Intake:
     async def _find_safely(
         self, view: AppWrapperView, found_attempts: FoundAttempts, limit: asyncio.Semaphore
     ) -> Change | None:
-        """The change of one newcomer; None if its search fails: it is added again later and delays no other."""
+        """The change of one new AppWrapper; None if its search fails: it is added again later and delays no other."""
         try:
             async with limit:
                 return await self._find(view, found_attempts)
@@ -315,29 +315,29 @@ class Intake:
         return None
 
     async def _find(self, view: AppWrapperView, found_attempts: FoundAttempts) -> Change | None:
-        """The change that takes in a newcomer, in the cluster that has its objects if one does.
+        """The change that takes in a new AppWrapper, in the cluster that has its objects if one does.
 
-        A deleted newcomer is taken in only if a member has objects of it, so that they are removed. None for a newcomer
-        that comes again: its author's rights are being reviewed, or the queue has no room.
+        A deleted AppWrapper is taken in only if a member has objects of it, so that they are removed. None if intake
+        reads the AppWrapper again later: its author's rights are being reviewed, or the queue has no room.
         """
         try:
-            spec, newcomer, gang = await self._parse(view)
-            if not view.deleting and not self._may_be_dispatched(view, newcomer, spec):
+            spec, submission, gang = await self._parse(view)
+            if not view.deleting and not self._may_be_dispatched(view, submission, spec):
                 self._failed.add(view.uid)
                 return None
         except SpecError as error:
             return None if view.deleting else self._reject(view, error)  # it never had objects
         running = await self._find_running(view, spec, found_attempts)
         if running is not None:
-            return first_steps.adopt(newcomer, gang, *running, self._now())
+            return first_steps.adopt(submission, gang, *running, self._now())
         if view.deleting or not self._limits.bound.admits(view):
             return None
-        return self._submit(view, spec, newcomer, gang)
+        return self._submit(view, spec, submission, gang)
 
     async def _find_running(
         self, view: AppWrapperView, spec: AppWrapperSpec, found_attempts: FoundAttempts
     ) -> tuple[str, int] | None:
-        """The cluster that has objects of a newcomer, and the number of their latest attempt; None if none has."""
+        """The cluster that has objects of a new AppWrapper, and the number of their last attempt; None if none has."""
         found = [found_attempts.latest[view.uid]] if view.uid in found_attempts.latest else []
         attempt = await self._attempt_on_hub(view, spec)
         if attempt is not None:
@@ -367,15 +367,13 @@ class Intake:
         for wrapped in spec.wrapped:
             # A hub that takes no gangs itself grants no right to read objects, and has none of ours.
             with contextlib.suppress(errors.Forbidden):
-                attempts.append(
-                    await hub.object_client.attempt_of(wrapped, owner_of_newcomer(view, self._hub_id))
-                )
+                attempts.append(await hub.object_client.attempt_of(wrapped, owner_of_new(view, self._hub_id)))
         return max((each for each in attempts if each is not None), default=None)
 
     # --- reading one ------------------------------------------------------------------------------------------
 
     async def _read_safely(self, view: AppWrapperView) -> Change | None:
-        """The change of one newcomer; None if it cannot be read now: it is added again later and delays no other."""
+        """The change of one AppWrapper; None if it cannot be read now: it is added again later and delays no other."""
         try:
             return await self._read(view)
         except errors.StoreError:
@@ -385,7 +383,7 @@ class Intake:
         return None
 
     def _note_failure(self, view: AppWrapperView, error: Exception) -> None:
-        """Have a newcomer added again later, and log why: a cluster that did not answer, or an internal error."""
+        """Have a new AppWrapper added again later, and log why: a cluster that did not answer, or an internal error."""
         about = {"appwrapper": f"{view.namespace}/{view.name}", "uid": view.uid}
         if isinstance(error, errors.ClusterError):
             _log.warning("intake_failed", error=str(error), **about)
@@ -395,44 +393,46 @@ class Intake:
         self._on_failed(view.uid)
 
     async def _read(self, view: AppWrapperView) -> Change | None:
-        """The change of one newcomer; None if it comes again: a review of its author runs, or the queue has no room."""
+        """The change of one AppWrapper; None if it comes again: its author is being reviewed, or the queue is full."""
         if end_in_status(view) is None and not self._limits.bound.admits(view):
             return None
         try:
-            spec, newcomer, gang = await self._parse(view)
-            ended = self._recall(view, spec, newcomer, gang)
+            spec, submission, gang = await self._parse(view)
+            ended = self._recall(view, spec, submission, gang)
             if ended is not None:
                 return ended
-            if not self._may_be_dispatched(view, newcomer, spec):
+            if not self._may_be_dispatched(view, submission, spec):
                 return None
         except SpecError as error:
             return self._reject(view, error)
-        return self._submit(view, spec, newcomer, gang)
+        return self._submit(view, spec, submission, gang)
 
     def _recall(
-        self, view: AppWrapperView, spec: AppWrapperSpec, newcomer: Newcomer, gang: Gang
+        self, view: AppWrapperView, spec: AppWrapperSpec, submission: Submission, gang: Gang
     ) -> Change | None:
         """The change that keeps an ended AppWrapper ended; None if it has not ended. Stores no values of Secrets."""
-        ended = _recall_end(view, newcomer, gang, self._now())
+        ended = _recall_end(view, submission, gang, self._now())
         if ended is None or self._takes_secrets or not has_secret_values(spec):
             return ended
-        owner = owner_of_newcomer(view, self._hub_id)
+        owner = owner_of_new(view, self._hub_id)
         return first_steps.without_spec(ended, [reference(wrapped, owner) for wrapped in spec.wrapped])
 
-    def _submit(self, view: AppWrapperView, spec: AppWrapperSpec, newcomer: Newcomer, gang: Gang) -> Change:
-        """The change that queues a newcomer, or rejects it, without its spec, if that has values of Secrets."""
+    def _submit(
+        self, view: AppWrapperView, spec: AppWrapperSpec, submission: Submission, gang: Gang
+    ) -> Change:
+        """The change that queues a new AppWrapper, or rejects it, without its spec, if that has values of Secrets."""
         try:
             if not self._takes_secrets:
                 check_no_secret_values(spec)
         except SpecError as error:
-            return replace(first_steps.reject(newcomer, _failure(view, error), self._now()), spec=None)
-        return first_steps.submit(newcomer, gang, self._now())
+            return replace(first_steps.reject(submission, _failure(view, error), self._now()), spec=None)
+        return first_steps.submit(submission, gang, self._now())
 
     def _reject(self, view: AppWrapperView, error: SpecError) -> Change:
-        newcomer = _newcomer(view, self._submitter(view))
-        return first_steps.reject(newcomer, _failure(view, error), self._now())
+        submission = _submission(view, self._submitter(view))
+        return first_steps.reject(submission, _failure(view, error), self._now())
 
-    async def _parse(self, seen: AppWrapperView) -> tuple[AppWrapperSpec, Newcomer, Gang]:
+    async def _parse(self, seen: AppWrapperView) -> tuple[AppWrapperSpec, Submission, Gang]:
         if seen.excess is not None:
             raise refusal(seen.excess)
         view = await self._informer.with_spec(seen)
@@ -446,8 +446,8 @@ class Intake:
             await run_in_thread_if_large(len(view.spec), self._charge, spec, defaults),
             requirements_of(view.cluster_annotations, view.namespace, spec),
         )
-        newcomer = _newcomer(view, self._submitter(view), spec, requirements)
-        return spec, self._limits.apply(newcomer, charge), charge.gang
+        submission = _submission(view, self._submitter(view), spec, requirements)
+        return spec, self._limits.apply(submission, charge), charge.gang
 
     async def _read_defaults(self, view: AppWrapperView, spec: AppWrapperSpec) -> PodDefaults:
         """The defaults that the API server will add to the pods of an AppWrapper."""
@@ -460,7 +460,7 @@ class Intake:
     def _charge(self, spec: AppWrapperSpec, defaults: PodDefaults) -> Charge:
         return self._limits.charge(with_defaults(spec, defaults))
 
-    def _may_be_dispatched(self, view: AppWrapperView, newcomer: Newcomer, spec: AppWrapperSpec) -> bool:
+    def _may_be_dispatched(self, view: AppWrapperView, submission: Submission, spec: AppWrapperSpec) -> bool:
         """True if the author may create the wrapped objects, False while that is not known; raises `SpecError` if not.
 
         An AppWrapper that seems to run is checked too: anybody can create an object that looks like one of ours, and
@@ -469,7 +469,7 @@ class Intake:
         check_namespace(view.namespace, self._denied_namespaces)
         if self._authors is None:
             return True
-        return self._authors.may_wrap(view.uid, newcomer.submitter, view.namespace, spec)
+        return self._authors.may_wrap(view.uid, submission.submitter, view.namespace, spec)
 
     def _submitter(self, view: AppWrapperView) -> Submitter:
         return view.submitter if self._believes_stamps else UNKNOWN
@@ -479,13 +479,13 @@ def _failure(view: AppWrapperView, error: SpecError) -> str:
     return f"{view.namespace}/{view.name} creation failure: {error}"
 
 
-def _newcomer(
+def _submission(
     view: AppWrapperView,
     submitter: Submitter,
     spec: AppWrapperSpec | None = None,
     requirements: ClusterRequirements = ANYWHERE,
-) -> Newcomer:
-    return Newcomer(
+) -> Submission:
+    return Submission(
         uid=view.uid,
         group=view.group,
         namespace=view.namespace,
@@ -526,15 +526,15 @@ def end_in_status(view: AppWrapperView) -> StatusEnd | None:
 _ENDS: Final = ((State.COMPLETED, ConditionType.COMPLETED), (State.FAILED, ConditionType.FAILED))
 
 
-def _recall_end(view: AppWrapperView, newcomer: Newcomer, gang: Gang, now: datetime) -> Change | None:
+def _recall_end(view: AppWrapperView, submission: Submission, gang: Gang, now: datetime) -> Change | None:
     """The change that keeps an AppWrapper ended that ended under an earlier database; None if it has not ended."""
     told = end_in_status(view)
     if told is None:
         return None
-    kept = Kept(HUB_CLUSTER, told.kept_until) if told.kept_until else None
+    kept = KeptObjects(HUB_CLUSTER, told.kept_until) if told.kept_until else None
     if told.state is State.COMPLETED:
-        return first_steps.recall_completed(newcomer, gang, now, kept)
-    return first_steps.recall_failed(newcomer, gang, told.reason, told.message, now, kept)
+        return first_steps.recall_completed(submission, gang, now, kept)
+    return first_steps.recall_failed(submission, gang, told.reason, told.message, now, kept)
 
 
 def _kept_until(view: AppWrapperView) -> datetime | None:

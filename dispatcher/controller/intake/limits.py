@@ -14,7 +14,7 @@ from dispatcher.core.intake.ceilings import NO_CEILING, Ceiling
 from dispatcher.core.intake.deferral import Deferred
 from dispatcher.core.kinds import server_fields
 from dispatcher.core.kinds.demand import Charge, Rule, charge_of
-from dispatcher.core.lifecycle.first_steps import Newcomer
+from dispatcher.core.lifecycle.first_steps import Submission
 from dispatcher.kube.appwrappers import AppWrapperView
 
 MOST_QUEUED: Final = 5000
@@ -139,13 +139,13 @@ class Limits:
         said = (*charge.warnings, server_fields.warning(spec))
         return replace(charge, warnings=tuple(filter(None, said)))
 
-    def apply(self, newcomer: Newcomer, charge: Charge) -> Newcomer:
-        """The newcomer within its ceiling, with all warnings for its author."""
-        asked = MutableSpec(newcomer.priority, newcomer.priority_slope)
-        counts = self.ceiling_of(newcomer.namespace).lower(asked)
-        said = (*charge.warnings, self.cut(newcomer.namespace, asked))
+    def apply(self, submission: Submission, charge: Charge) -> Submission:
+        """The new AppWrapper within its ceiling, with all warnings for its author."""
+        asked = MutableSpec(submission.priority, submission.priority_slope)
+        counts = self.ceiling_of(submission.namespace).lower(asked)
+        said = (*charge.warnings, self.cut(submission.namespace, asked))
         return replace(
-            newcomer,
+            submission,
             priority=counts.priority,
             priority_slope=counts.priority_slope,
             warnings=tuple(filter(None, said)),

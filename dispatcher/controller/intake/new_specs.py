@@ -1,6 +1,6 @@
-"""The specs of newcomers, within a bound on memory; specs beyond it are read again when intake reaches them.
+"""The specs of new AppWrappers, within a bound on memory; specs beyond it are read again when intake reaches them.
 
-Fifty thousand newcomers at once come only with a new database, which is rare.
+Fifty thousand new AppWrappers at once come only with a new database, which is rare.
 """
 
 from __future__ import annotations

@@ -156,6 +156,6 @@ def _hints(record: Record) -> tuple[NodeHint, ...]:
     )
 
 
-def owner_of_newcomer(view: AppWrapperView, hub_id: str) -> Owner:
+def owner_of_new(view: AppWrapperView, hub_id: str) -> Owner:
     """The owner that objects of an AppWrapper without a record would have."""
     return Owner(view.uid, view.group, APPWRAPPER_VERSION, view.namespace, view.name, 1, hub_id)

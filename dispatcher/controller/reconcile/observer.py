@@ -43,7 +43,7 @@ class Observer:
         self._is_in_doubt = is_in_doubt
         self._pacing = pacing
 
-    def is_newcomer(self, uid: str) -> bool:
+    def is_new(self, uid: str) -> bool:
         """True of an AppWrapper that intake has not queued or rejected yet."""
         return self._cache.get(uid) is None and self._informer.view(uid) is not None
 

@@ -75,9 +75,8 @@ class Reconciler:
             log.count_internal_error("reconciler")
             _log.exception("reconcile_failed", uid=uid, pause=round(pause, 1))
         else:
-            if not self._observer.is_newcomer(
-                uid
-            ):  # a newcomer succeeds when intake has queued or rejected it
+            # A new AppWrapper succeeds when intake has queued or rejected it.
+            if not self._observer.is_new(uid):
                 queue.succeed(uid)
         finally:
             queue.done(uid)

@@ -79,7 +79,7 @@ class Committer:
         room = LARGEST_BATCH_BYTES
         for change, future in self._gathered:
             size = _size(change)
-            # Newcomers keep their order: after one that is too large for this batch, no other joins it.
+            # New AppWrappers keep their order: after one that is too large for this batch, no other joins it.
             fits = not size or not batch or 0 < size <= room
             if len(batch) < LARGEST_BATCH and change.after.uid not in batch and fits:
                 batch[change.after.uid] = change, future
@@ -126,7 +126,7 @@ class Committer:
 
 
 def _size(change: Change) -> int:
-    """Roughly the bytes that a newcomer adds to a transaction; 0 for other changes, whose number bounds their bytes."""
+    """Roughly the bytes that a new AppWrapper adds to a transaction; 0 for other changes, bounded by their number."""
     if change.spec is None:
         return 0
     tolerations = sum(len(each.tolerations) for each in change.after.gang.pod_sets)

@@ -17,7 +17,7 @@ from dispatcher.core.intake.scheduling_fields import expected_seconds, requireme
 from dispatcher.core.kinds.breakdown import is_appwrapper, object_of
 from dispatcher.core.kinds.demand import Rule, charge_of
 from dispatcher.core.lifecycle import first_steps
-from dispatcher.core.lifecycle.first_steps import Newcomer
+from dispatcher.core.lifecycle.first_steps import Submission
 from dispatcher.core.model.record import Record
 
 LAST: Final = 2**62
@@ -36,7 +36,7 @@ def propose(raw: Mapping[str, Any], namespace: str, rule: Rule, now: datetime, n
     there = _text(metadata, "namespace") or namespace
     annotations = _annotations(metadata)
     parsed = parse_spec(spec, namespace=there)
-    newcomer = Newcomer(
+    submission = Submission(
         uid=f"proposal/{number}",
         group=str(raw["apiVersion"]).partition("/")[0],
         namespace=there,
@@ -50,7 +50,7 @@ def propose(raw: Mapping[str, Any], namespace: str, rule: Rule, now: datetime, n
         expected_seconds=expected_seconds(parsed),
         requirements=requirements_of(annotations, there, parsed),
     )
-    submitted = first_steps.submit(newcomer, charge_of(parsed, rule).gang, now).after
+    submitted = first_steps.submit(submission, charge_of(parsed, rule).gang, now).after
     return replace(submitted, enqueue_seq=LAST + number)
 
 

@@ -19,8 +19,8 @@ from dispatcher.core.model.requirements import ANYWHERE, ClusterRequirements
 
 
 @dataclass(frozen=True, slots=True)
-class Newcomer:
-    """An AppWrapper that the database does not know, as far as it could be read."""
+class Submission:
+    """An AppWrapper without a record, as far as it could be read."""
 
     uid: str
     group: str
@@ -44,23 +44,23 @@ class Newcomer:
 _CARRYING_WARNINGS: Final = frozenset({Cause.SUBMITTED, Cause.SUBMITTED_SUSPENDED, Cause.ADOPTED})
 
 
-def submit(newcomer: Newcomer, gang: Gang, now: datetime) -> Change:
+def submit(submission: Submission, gang: Gang, now: datetime) -> Change:
     """Queues a valid AppWrapper, or records it as suspended."""
-    first = _first_conditions(newcomer, now)
-    if newcomer.suspended:
+    first = _first_conditions(submission, now)
+    if submission.suspended:
         suspended = new_condition(ConditionType.SUSPENDED, now, words.SUSPENDED_BY_USER)
-        return _first(newcomer, Cause.SUBMITTED_SUSPENDED, now, gang=gang, conditions=(*first, suspended))
+        return _first(submission, Cause.SUBMITTED_SUSPENDED, now, gang=gang, conditions=(*first, suspended))
     queueing = new_condition(ConditionType.QUEUEING, now, words.AWAITING_HEAD_OF_LINE)
-    return _first(newcomer, Cause.SUBMITTED, now, gang=gang, conditions=(*first, queueing))
+    return _first(submission, Cause.SUBMITTED, now, gang=gang, conditions=(*first, queueing))
 
 
-def reject(newcomer: Newcomer, message: str, now: datetime) -> Change:
+def reject(submission: Submission, message: str, now: datetime) -> Change:
     """Rejects an AppWrapper that can never be dispatched as it is written; `message` is for its user."""
     message = one_line(message)
     failed = new_condition(ConditionType.FAILED, now, words.ITEM_CREATION_FAILURE, message)
-    conditions = (*_first_conditions(newcomer, now), failed)
+    conditions = (*_first_conditions(submission, now), failed)
     return _first(
-        newcomer,
+        submission,
         Cause.REJECTED,
         now,
         conditions=conditions,
@@ -71,7 +71,7 @@ def reject(newcomer: Newcomer, message: str, now: datetime) -> Change:
 
 def fail_unstorable(record: Record, now: datetime) -> Change:
     """Fails an AppWrapper that the database cannot store: the record has its names and nothing else."""
-    bare = Newcomer(
+    bare = Submission(
         uid=record.uid,
         group=record.group,
         namespace=record.namespace,
@@ -84,31 +84,38 @@ def fail_unstorable(record: Record, now: datetime) -> Change:
     return replace(reject(bare, f"{record.key} creation failure: {said}", now), spec=None)
 
 
-class Kept(NamedTuple):
-    """The cluster that has objects of an ended AppWrapper, and how long they are kept."""
+class KeptObjects(NamedTuple):
+    """The cluster with the objects that an ended AppWrapper keeps, and the time until which it keeps them."""
 
     cluster: str
     until: datetime
 
 
-def recall_completed(newcomer: Newcomer, gang: Gang, now: datetime, kept: Kept | None = None) -> Change:
+def recall_completed(
+    submission: Submission, gang: Gang, now: datetime, kept: KeptObjects | None = None
+) -> Change:
     """Records as Completed an AppWrapper whose status says so, as another release or a lost database wrote it."""
     completed = new_condition(ConditionType.COMPLETED, now, words.PODS_COMPLETED)
-    conditions = (*_first_conditions(newcomer, now), completed)
+    conditions = (*_first_conditions(submission, now), completed)
     left = _left(kept, "completed", now)
-    return _first(newcomer, Cause.FOUND_COMPLETED, now, gang=gang, conditions=conditions, **left)
+    return _first(submission, Cause.FOUND_COMPLETED, now, gang=gang, conditions=conditions, **left)
 
 
 def recall_failed(
-    newcomer: Newcomer, gang: Gang, reason: str, message: str, now: datetime, kept: Kept | None = None
+    submission: Submission,
+    gang: Gang,
+    reason: str,
+    message: str,
+    now: datetime,
+    kept: KeptObjects | None = None,
 ) -> Change:
     """Records as Failed an AppWrapper whose status says so."""
     message = one_line(message)
     failed = new_condition(ConditionType.FAILED, now, reason, message)
-    conditions = (*_first_conditions(newcomer, now), failed)
+    conditions = (*_first_conditions(submission, now), failed)
     left = _left(kept, "failed", now)
     return _first(
-        newcomer,
+        submission,
         Cause.FOUND_FAILED,
         now,
         gang=gang,
@@ -119,7 +126,7 @@ def recall_failed(
     )
 
 
-def _left(kept: Kept | None, outcome: str, now: datetime) -> dict[str, object]:
+def _left(kept: KeptObjects | None, outcome: str, now: datetime) -> dict[str, object]:
     """The fields of an attempt to which the kept objects belong; its number and times are unknown."""
     if kept is None:
         return {}
@@ -135,53 +142,53 @@ def without_spec(change: Change, objects: Iterable[ObjectRef]) -> Change:
     return replace(change, after=replace(change.after, spec_hash="", attempt=attempt), spec=None)
 
 
-def adopt(newcomer: Newcomer, gang: Gang, cluster: str, number: int, now: datetime) -> Change:
+def adopt(submission: Submission, gang: Gang, cluster: str, number: int, now: datetime) -> Change:
     """Adopts an AppWrapper that has objects of ours in `cluster`: they must not compete with a second attempt.
 
     It continues as attempt `number` in Dispatching: missing objects are created, others are kept.
     """
     conditions = (
-        *_first_conditions(newcomer, now),
+        *_first_conditions(submission, now),
         new_condition(ConditionType.QUEUEING, now, words.AWAITING_HEAD_OF_LINE),
         new_condition(ConditionType.HEAD_OF_LINE, now, words.FRONT_OF_QUEUE),
     )
     attempt = Attempt(number=number, cluster=cluster, decided_at=now)
     return _first(
-        newcomer, Cause.ADOPTED, now, gang=gang, conditions=conditions, attempt=attempt, attempts=number
+        submission, Cause.ADOPTED, now, gang=gang, conditions=conditions, attempt=attempt, attempts=number
     )
 
 
-def _first_conditions(newcomer: Newcomer, now: datetime) -> tuple[Condition, ...]:
+def _first_conditions(submission: Submission, now: datetime) -> tuple[Condition, ...]:
     """Init and, if the demands differ, DemandDiffers; MCAD's conditions stay the first and the last ones."""
     init = new_condition(ConditionType.INIT, now)
-    if not newcomer.demand_differs:
+    if not submission.demand_differs:
         return (init,)
-    message = one_line(newcomer.demand_differs)
+    message = one_line(submission.demand_differs)
     return init, new_condition(ConditionType.DEMAND_DIFFERS, now, words.DECLARATION_DIFFERS, message)
 
 
-def _first(newcomer: Newcomer, cause: Cause, now: datetime, **fields: object) -> Change:
+def _first(submission: Submission, cause: Cause, now: datetime, **fields: object) -> Change:
     target = TARGETS[None, cause]
     record = Record(
-        uid=newcomer.uid,
-        group=newcomer.group,
-        namespace=newcomer.namespace,
-        name=newcomer.name,
+        uid=submission.uid,
+        group=submission.group,
+        namespace=submission.namespace,
+        name=submission.name,
         # The API server's clock may be ahead, and an AppWrapper is not taken in before its creation.
-        created_at=min(newcomer.created_at, now),
-        spec_hash=newcomer.spec_hash,
-        priority=newcomer.priority,
-        priority_slope=newcomer.priority_slope,
-        expected_seconds=newcomer.expected_seconds,
-        requirements=newcomer.requirements,
-        user=newcomer.submitter.user,
-        groups=newcomer.submitter.groups,
+        created_at=min(submission.created_at, now),
+        spec_hash=submission.spec_hash,
+        priority=submission.priority,
+        priority_slope=submission.priority_slope,
+        expected_seconds=submission.expected_seconds,
+        requirements=submission.requirements,
+        user=submission.submitter.user,
+        groups=submission.submitter.groups,
         phase=target,
         phase_since=now,
         last_event_at=now,
         version=1,
     )
-    warning = one_line("; ".join(newcomer.warnings)) if cause in _CARRYING_WARNINGS else ""
+    warning = one_line("; ".join(submission.warnings)) if cause in _CARRYING_WARNINGS else ""
     after = replace(record, **fields)  # type: ignore[arg-type]  # fields are Record's own, by keyword
     event = Event(
         at=now,
@@ -192,4 +199,4 @@ def _first(newcomer: Newcomer, cause: Cause, now: datetime, **fields: object) ->
         cluster=after.attempt.cluster if after.attempt else "",
         attempt=after.attempts,
     )
-    return Change(before=None, after=after, events=(event,), spec=newcomer.spec)
+    return Change(before=None, after=after, events=(event,), spec=submission.spec)

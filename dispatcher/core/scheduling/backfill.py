@@ -370,7 +370,7 @@ def renewed(
 ) -> Steps[State]:
     """The state after this cycle, given the last one; `starved` are in queue order.
 
-    A cluster has at most one reservation. Existing reservations precede new ones, else each newcomer would take the
+    A cluster has at most one reservation. Existing reservations precede new ones, else each new gang would take the
     capacity that a reservation has accumulated. New ones begin in the order in which their gangs began to wait.
     """
     reservations = {

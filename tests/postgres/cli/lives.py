@@ -60,7 +60,7 @@ async def live(queue: QueueStore) -> Lives:
 
 
 def _submitted(uid: str, namespace: str, name: str, at: datetime, **fields: object) -> Change:
-    newcomer = first_steps.Newcomer(
+    submission = first_steps.Submission(
         uid=uid,
         group="workload.codeflare.dev",
         namespace=namespace,
@@ -69,7 +69,7 @@ def _submitted(uid: str, namespace: str, name: str, at: datetime, **fields: obje
         spec=b'{"resources": {}}',
         spec_hash="hash",
     )
-    change = first_steps.submit(newcomer, GANG, at)
+    change = first_steps.submit(submission, GANG, at)
     return replace(change, after=replace(change.after, **fields))  # type: ignore[arg-type]  # Record's own fields
 
 

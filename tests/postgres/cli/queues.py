@@ -83,7 +83,7 @@ def _cpu(cpu: int) -> Resources:
 
 
 def _submitted(uid: str, namespace: str, name: str, at: datetime, cpu: int, **fields: Any) -> Change:  # noqa: ANN401
-    newcomer = first_steps.Newcomer(
+    submission = first_steps.Submission(
         uid=uid,
         group="workload.codeflare.dev",
         namespace=namespace,
@@ -92,7 +92,7 @@ def _submitted(uid: str, namespace: str, name: str, at: datetime, cpu: int, **fi
         spec=b'{"resources": {}}',
         spec_hash="hash",
     )
-    change = first_steps.submit(newcomer, make_gang(cpu=1000 * cpu), at)
+    change = first_steps.submit(submission, make_gang(cpu=1000 * cpu), at)
     return replace(change, after=replace(change.after, **fields))
 
 

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 
 from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, removal_steps, run_steps
-from dispatcher.core.lifecycle.first_steps import Newcomer
+from dispatcher.core.lifecycle.first_steps import Submission
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Record
@@ -31,8 +31,8 @@ class Told:
         self._queue, self.name = queue, name
 
     async def begins(self, now: datetime, created_at: datetime) -> Record:
-        newcomer = Newcomer(self.name, "group", "red", self.name, created_at, b"{}", "hash")
-        return await self.goes_on(first_steps.submit(newcomer, TWO_GPUS, now))
+        submission = Submission(self.name, "group", "red", self.name, created_at, b"{}", "hash")
+        return await self.goes_on(first_steps.submit(submission, TWO_GPUS, now))
 
     async def goes_on(self, change: Change) -> Record:
         (record,) = (await self._queue.commit([change])).accepted
@@ -90,7 +90,7 @@ async def test_whoever_never_starts_counts_with_what_it_waited(queue: QueueStore
     await gone.goes_on(removal_steps.delete(record, clock(11, 0)))
     record = await held.begins(clock(10, 0), created_at=clock(10, 0))
     await held.goes_on(queue_steps.suspend(record, clock(14, 0)))
-    refused = Newcomer("no", "group", "red", "no", clock(10, 0), b"{}", "hash")
+    refused = Submission("no", "group", "red", "no", clock(10, 0), b"{}", "hash")
     await gone.goes_on(first_steps.reject(refused, "it is no AppWrapper", clock(20, 0)))
     stats = "SELECT day::text, gpu_class, n, p50_s, max_s, still_waiting, oldest_wait_s FROM history.wait_stats_daily"
     assert rows_of(database_url, stats) == [("2020-02-29", "2", 2, 10800.0, 14400.0, 0, None)]
@@ -101,8 +101,8 @@ async def test_who_was_held_back_at_first_waits_from_the_day_it_is_released(
 ) -> None:
     told = Told(queue)
     created_at = clock(0, 0) - timedelta(hours=1)
-    newcomer = Newcomer("aw", "group", "red", "aw", created_at, b"{}", "hash", suspended=True)
-    record = await told.goes_on(first_steps.submit(newcomer, TWO_GPUS, created_at))
+    submission = Submission("aw", "group", "red", "aw", created_at, b"{}", "hash", suspended=True)
+    record = await told.goes_on(first_steps.submit(submission, TWO_GPUS, created_at))
     record = await told.goes_on(queue_steps.resume(record, clock(8, 0)))
     await told.goes_on(removal_steps.delete(record, clock(9, 0)))
     stats = "SELECT day::text, n, p50_s FROM history.wait_stats_daily"

@@ -24,7 +24,7 @@ from dispatcher.core.model.record import Change, Pending, Record
 from dispatcher.core.model.requirements import Rejection
 from dispatcher.core.model.resources import Resources
 from dispatcher.store.queue import QueueStore
-from tests.builders import make_newcomer
+from tests.builders import make_submission
 from tests.postgres.changes import make_object, make_submit, rows_of
 from tests.unit.test_troubleshooting_page import WAITS_FOR
 
@@ -79,9 +79,9 @@ async def test_a_line_says_whose_it_is_since_when_it_waits_and_how_much_it_asks_
         cpu, memory, gpu = chance.randrange(10**6), chance.randrange(2**45), chance.randrange(20)
         demand = {"cpu": cpu, "memory": memory, "nvidia.com/gpu": gpu, "nvidia.com/mig-1g.5gb": 7}
         user, created_at = chance.choice(["", "ada"]), past + timedelta(seconds=chance.randint(-9, 9))
-        newcomer = make_newcomer(uid=str(uuid.uuid4()), created_at=created_at)
-        change = first_steps.submit(newcomer, Gang(Resources(demand), 1), past)
-        await queue.commit([replace(change, after=replace(change.after, user=user), spec=newcomer.spec)])
+        submission = make_submission(uid=str(uuid.uuid4()), created_at=created_at)
+        change = first_steps.submit(submission, Gang(Resources(demand), 1), past)
+        await queue.commit([replace(change, after=replace(change.after, user=user), spec=submission.spec)])
         expected[change.after.uid] = (
             user or "default",
             min(created_at, past),
@@ -199,15 +199,15 @@ def random_life(chance: random.Random, now: datetime, *, waits: bool) -> Life:
 
 
 def submitted(life: Life) -> Change:
-    newcomer = make_newcomer(
+    submission = make_submission(
         uid=str(uuid.uuid4()), created_at=life.created_at, suspended=life.released_at is not None
     )
     gang = Gang(Resources({"cpu": 1000, "nvidia.com/gpu": life.gpu}), 1)
-    change = first_steps.submit(newcomer, gang, life.taken_in_at)
+    change = first_steps.submit(submission, gang, life.taken_in_at)
     return replace(
         change,
         after=replace(change.after, queue=life.queue, eligible_at=life.eligible_at),
-        spec=newcomer.spec,
+        spec=submission.spec,
     )
 
 

@@ -20,7 +20,7 @@ from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import HOLDING, Change, Phase, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.store.queue import QueueStore
-from tests.builders import make_newcomer
+from tests.builders import make_submission
 from tests.postgres.changes import make_object
 
 # How to come into each phase, step by step.
@@ -115,10 +115,10 @@ async def live(queue: QueueStore, name: str, path: tuple[str, ...], chance: rand
         "memory": chance.randrange(9) * 2**29,
         "nvidia.com/gpu": chance.randrange(9),
     }
-    newcomer = make_newcomer(name, uid=str(uuid.uuid4()), expected_seconds=chance.choice([0, 7200]))
-    change = first_steps.submit(newcomer, Gang(Resources(amounts), 3), now)
+    submission = make_submission(name, uid=str(uuid.uuid4()), expected_seconds=chance.choice([0, 7200]))
+    change = first_steps.submit(submission, Gang(Resources(amounts), 3), now)
     user, queued = chance.choice(["", "ada"]), chance.choice(["default", "other"])
-    change = replace(change, after=replace(change.after, user=user, queue=queued), spec=newcomer.spec)
+    change = replace(change, after=replace(change.after, user=user, queue=queued), spec=submission.spec)
     (record,) = (await queue.commit([change])).accepted
     for each in path:
         now += MOMENT

@@ -21,7 +21,7 @@ from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.resources import Resources
 from dispatcher.store.queue import QueueStore
-from tests.builders import make_newcomer
+from tests.builders import make_submission
 from tests.postgres.changes import make_object
 
 HOUR: Final = timedelta(hours=1)
@@ -163,9 +163,9 @@ async def hold_at_random(
     """Let one AppWrapper make some attempts, one after the other, in clusters of chance."""
     demand = {name: chance.randrange(9) * unit for name, unit in UNITS.items() if chance.random() < 0.8}
     now = start + chance.randrange((end - start) // TICK) * TICK
-    newcomer = make_newcomer(uid=str(uuid.uuid4()))
-    change = first_steps.submit(newcomer, Gang(Resources(demand), 1), now)
-    record = await commit(queue, replace(change, spec=newcomer.spec))
+    submission = make_submission(uid=str(uuid.uuid4()))
+    change = first_steps.submit(submission, Gang(Resources(demand), 1), now)
+    record = await commit(queue, replace(change, spec=submission.spec))
     holds: list[Hold] = []
     while chance.random() < 0.8:
         decided_at = now = now + chance.randrange(150) * TICK
@@ -248,9 +248,9 @@ async def test_every_moment_that_samples_stand_for_counts_in_its_hour_and_no_oth
 async def test_what_is_so_now_counts_up_to_now(queue: QueueStore, database_url: str) -> None:
     at = datetime.now(UTC) - timedelta(seconds=90)
     store(database_url, [Sample(at, "hub", "cpu", 4000, 1000, is_reachable=True)])
-    newcomer = make_newcomer()
-    change = first_steps.submit(newcomer, Gang(Resources({"cpu": 2000}), 1), at)
-    record = await commit(queue, replace(change, spec=newcomer.spec))
+    submission = make_submission()
+    change = first_steps.submit(submission, Gang(Resources({"cpu": 2000}), 1), at)
+    record = await commit(queue, replace(change, spec=submission.spec))
     await commit(queue, queue_steps.dispatch(record, "hub", at))
     now, rows = found(database_url, at - 2 * HOUR)
     hours = (now - at).total_seconds() / 3600

@@ -20,7 +20,7 @@ from dispatcher.core.lifecycle import (
     restore_steps,
     run_steps,
 )
-from dispatcher.core.lifecycle.first_steps import Kept, Newcomer
+from dispatcher.core.lifecycle.first_steps import KeptObjects, Submission
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.model.gang import Gang
 from dispatcher.core.model.record import Change, Pending, Phase, Record
@@ -82,10 +82,10 @@ class Walk:
 
 
 def arrival(chance: Random, now: datetime) -> Change:
-    """A newcomer in one of the ways there are; it may have been submitted long ago, or by a clock that is ahead."""
+    """A new AppWrapper by any first step; it may have been submitted long ago, or by a clock that is ahead."""
     uid = str(uuid.UUID(int=chance.getrandbits(128)))
     before = timedelta(seconds=chance.choice([-1, 0, 1, 60, 7200]))
-    newcomer = Newcomer(
+    submission = Submission(
         uid=uid,
         group="workload.codeflare.dev",
         namespace=chance.choice(["red", "blue"]),
@@ -98,7 +98,7 @@ def arrival(chance: Random, now: datetime) -> Change:
         suspended=chance.random() < 0.1,
         requirements=ClusterRequirements(kinds=frozenset(chance.sample(KINDS, chance.randint(0, 3)))),
     )
-    change = _arrive(newcomer, make_gang(chance), chance, now)
+    change = _arrive(submission, make_gang(chance), chance, now)
     user = chance.choice(["", "ann", "bob"])
     after = replace(
         change.after, user=user, groups=(user,) if user else (), queue=chance.choice(["q", "q", "r"])
@@ -118,21 +118,21 @@ def make_gang(chance: Random) -> Gang:
     return Gang(Resources({name: amount for name, amount in demand.items() if amount}), chance.randint(1, 9))
 
 
-def _arrive(newcomer: Newcomer, gang: Gang, chance: Random, now: datetime) -> Change:
-    kept = Kept("east", now)
+def _arrive(submission: Submission, gang: Gang, chance: Random, now: datetime) -> Change:
+    kept = KeptObjects("east", now)
     match chance.randint(0, 15):
         case 0:
-            return first_steps.reject(newcomer, "it is no AppWrapper", now)
+            return first_steps.reject(submission, "it is no AppWrapper", now)
         case 1:
-            return first_steps.adopt(newcomer, gang, "hub", chance.choice([1, 3]), now)
+            return first_steps.adopt(submission, gang, "hub", chance.choice([1, 3]), now)
         case 2:
-            return first_steps.recall_completed(newcomer, gang, now, chance.choice([None, kept]))
+            return first_steps.recall_completed(submission, gang, now, chance.choice([None, kept]))
         case 3:
             return first_steps.recall_failed(
-                newcomer, gang, "TooLong", "too long", now, chance.choice([None, kept])
+                submission, gang, "TooLong", "too long", now, chance.choice([None, kept])
             )
         case _:
-            return first_steps.submit(newcomer, gang, now)
+            return first_steps.submit(submission, gang, now)
 
 
 def _pending(chance: Random) -> Pending:

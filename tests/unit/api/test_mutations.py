@@ -14,7 +14,7 @@ from dispatcher.core.kinds.demand import gang_of
 from dispatcher.core.kinds.manifest import build
 from dispatcher.core.lifecycle import first_steps
 from dispatcher.store import mapping
-from tests.builders import at, make_newcomer, make_owner, make_template, make_wrapped
+from tests.builders import at, make_owner, make_submission, make_template, make_wrapped
 from tests.mutations import mutants, mutated
 
 Json = dict[str, Any]
@@ -30,7 +30,7 @@ def test_mutated_appwrapper_is_explained_or_can_be_kept_and_created(document: Js
         said = str(error)
         assert said == one_line(said)  # either outcome is fine
         return
-    change = first_steps.submit(make_newcomer(), gang, at(1))
+    change = first_steps.submit(make_submission(), gang, at(1))
     assert b"\\u0000" not in mapping.to_json([mapping.new_row(change.after)]).encode()
     for wrapped in spec.wrapped:
         assert orjson.loads(orjson.dumps(build(wrapped, make_owner())))["metadata"]["name"]

@@ -49,7 +49,7 @@ class Rights:
 
 @asynccontextmanager
 async def checking(world: World, rights: Rights, *, is_complete: bool = True) -> AsyncIterator[AuthorCheck]:
-    """An intake that has authors checked, whose answers bring newcomers back as the reconciler does."""
+    """An intake that has authors checked, whose answers bring new AppWrappers back as the reconciler does."""
     authors = AuthorCheck(
         rights,
         world.clusters,

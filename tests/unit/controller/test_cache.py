@@ -13,7 +13,7 @@ from dispatcher.core.model.incremental import run
 from dispatcher.core.model.record import HOLDING, Change, Phase, Record
 from dispatcher.core.model.resources import NOTHING, Resources
 from dispatcher.core.scheduling.capacity import CapacityLedger
-from tests.builders import at, make_core_node, make_gang, make_newcomer, make_record
+from tests.builders import at, make_core_node, make_gang, make_record, make_submission
 
 
 def hub() -> tuple[Cache, CapacityLedger]:
@@ -151,7 +151,7 @@ def test_attempt_is_unsent_from_its_dispatch_until_something_may_be_there() -> N
 
 
 def test_attempt_of_which_this_leader_did_not_see_the_dispatch_may_have_been_sent() -> None:
-    adopted = first_steps.adopt(make_newcomer(), make_gang(), "east", 1, at(1)).after
+    adopted = first_steps.adopt(make_submission(), make_gang(), "east", 1, at(1)).after
     cache, _ = hub()
     cache.load([dispatched(make_record())])
     assert not cache.is_unsent(dispatched(make_record()))

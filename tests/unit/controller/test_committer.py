@@ -19,12 +19,12 @@ from dispatcher.core.model.nodes import Toleration
 from dispatcher.core.model.record import Change, Record
 from dispatcher.core.model.resources import NOTHING
 from dispatcher.errors import Fenced
-from tests.builders import at, make_gang, make_newcomer, make_record
+from tests.builders import at, make_gang, make_record, make_submission
 from tests.unit.controller.store import FakeStore
 
 
 def submitted(name: str) -> Change:
-    return first_steps.submit(make_newcomer(name), make_gang(), at(0))
+    return first_steps.submit(make_submission(name), make_gang(), at(0))
 
 
 def nobody(_change: Change, _record: Record) -> None:
@@ -182,13 +182,15 @@ async def test_who_gives_up_waiting_does_not_undo_what_is_committed() -> None:
         assert set(cache.uids()) == {"uid-of-aw", "uid-of-other"}
 
 
-async def test_transaction_has_a_largest_size_in_bytes_too_and_newcomers_keep_their_order() -> None:
+async def test_transaction_has_a_largest_size_in_bytes_too_and_new_appwrappers_keep_their_order() -> None:
     store = FakeStore()
     sizes = [1, 1, 3, 2, 1, 0, 9, 1]  # in quarters of what a transaction may have
     quarter = LARGEST_BATCH_BYTES // 4
     changes = [
         first_steps.submit(
-            make_newcomer(f"aw-{index}", spec=b"x" * quarter * size, spec_hash=str(index)), make_gang(), at(0)
+            make_submission(f"aw-{index}", spec=b"x" * quarter * size, spec_hash=str(index)),
+            make_gang(),
+            at(0),
         )
         for index, size in enumerate(sizes)
     ]
@@ -209,7 +211,7 @@ async def test_transaction_has_a_largest_size_in_tolerations_too() -> None:
     store = FakeStore()
     pods = PodSet(1, NOTHING, (Toleration(),) * 16_000)
     gang = Gang(pods=1, pod_sets=(pods,))
-    changes = [first_steps.submit(make_newcomer(f"aw-{index}"), gang, at(0)) for index in range(5)]
+    changes = [first_steps.submit(make_submission(f"aw-{index}"), gang, at(0)) for index in range(5)]
     async with committing(store) as (committer, _):
         assert len(await committer.commit_all(changes)) == 5
     assert [len(batch) for batch in store.batches] == [2, 2, 1]

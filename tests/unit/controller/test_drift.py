@@ -23,7 +23,7 @@ TRAIN, SERVE = job("train"), job("serve")
 CONFIG_MAPS = "/api/v1/namespaces/default/configmaps"
 INPUT: Json = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "input"}, "data": {"a": "1"}}
 IMAGE = "spec.template.spec.containers[0].image"
-TOLD = ("Drifted", f"Job default/train: {IMAGE} was changed")
+DRIFTED = ("Drifted", f"Job default/train: {IMAGE} was changed")
 
 
 def of_generation(generation: int, image: str = "busybox", status: Json | None = None, item: int = 0) -> Json:
@@ -70,8 +70,8 @@ async def test_edit_is_told_and_forgotten_when_it_is_taken_back(world: World) ->
 
     world.jobs.has(of_generation(2, "other"))
     await settle(world)
-    assert (told(world), read(world)) == (TOLD, 1)
-    assert world.statuses()[-1]["unhealthy"]["message"] == TOLD[1]
+    assert (told(world), read(world)) == (DRIFTED, 1)
+    assert world.statuses()[-1]["unhealthy"]["message"] == DRIFTED[1]
 
     world.jobs.has(of_generation(3))
     await settle(world)
@@ -88,7 +88,7 @@ async def test_answer_wakes_the_appwrapper(world: World) -> None:
     assert told(world) is None  # nobody waits for the answer
     assert await world.is_woken_within(5)
     await world.reconcile(UID)
-    assert told(world) == TOLD
+    assert told(world) == DRIFTED
 
 
 async def test_heartbeats_of_an_object_that_was_compared_cost_nothing(world: World) -> None:
@@ -150,13 +150,13 @@ async def test_what_was_noted_stands_after_a_restart_until_it_is_known_better(wo
     world.jobs.has(of_generation(3))
     record = await world.running(make_appwrapper("aw", TRAIN))
     world.ledger.set_pod(Pod("p", NOTHING, "n1", PodPhase.RUNNING, owner=UID))
-    await world.commit(run_steps.note_health_issue(record, *TOLD, world.now()))
+    await world.commit(run_steps.note_health_issue(record, *DRIFTED, world.now()))
     await world.reconcile(UID)
-    assert told(world) == TOLD  # the watch has shown nothing yet
+    assert told(world) == DRIFTED  # the watch has shown nothing yet
 
     await world.sees(record)
     await world.reconcile(UID)
-    assert told(world) == TOLD  # it is being asked for
+    assert told(world) == DRIFTED  # it is being asked for
 
     await settle(world)
     assert told(world) is None

@@ -15,12 +15,12 @@ from dispatcher.core.lifecycle import creation_steps, first_steps, queue_steps, 
 from dispatcher.core.model.record import Change, Phase
 from dispatcher.kube.events import EventAbout, EventRecorder
 from dispatcher.probes import Figures, Metrics
-from tests.builders import WAITS, at, make_blocked, make_gang, make_newcomer, make_record, make_ref
+from tests.builders import WAITS, at, make_blocked, make_gang, make_record, make_ref, make_submission
 from tests.unit.controller.world import World
 
 
-class Kept(EventRecorder):
-    """Keeps what it is offered."""
+class ListRecorder(EventRecorder):
+    """Lists the events that it is offered."""
 
     def __init__(self) -> None:
         self.offered: list[EventAbout] = []
@@ -42,10 +42,10 @@ def blocked_again() -> Change:
 
 
 NOTICES: list[tuple[str, Callable[[], Change], tuple[str, str, bool] | None]] = [
-    ("submitted", lambda: first_steps.submit(make_newcomer(), make_gang(), at(0)), None),
+    ("submitted", lambda: first_steps.submit(make_submission(), make_gang(), at(0)), None),
     (
         "rejected",
-        lambda: first_steps.reject(make_newcomer(), "is wrong", at(0)),
+        lambda: first_steps.reject(make_submission(), "is wrong", at(0)),
         ("Failed", "is wrong", True),
     ),
     ("blocked", blocked, ("Backoff", WAITS.message, False)),
@@ -80,14 +80,14 @@ NOTICES: list[tuple[str, Callable[[], Change], tuple[str, str, bool] | None]] = 
 async def test_users_are_told_of_few_steps_by_an_event(
     step: Callable[[], Change], notice: tuple[str, str, bool] | None
 ) -> None:
-    recorder, change = Kept(), step()
+    recorder, change = ListRecorder(), step()
     StepRecorder(Metrics(), recorder).announce(change, change.after)
     told = [(event.uid, event.reason, event.message, event.warning) for event in recorder.offered]
     assert told == ([("uid-of-aw", *notice)] if notice else [])
 
 
 async def test_every_step_is_one_log_line() -> None:
-    announcer = StepRecorder(Metrics(), Kept())
+    announcer = StepRecorder(Metrics(), ListRecorder())
     with capture_logs() as logs:
         for _, step, _ in NOTICES:
             change = step()
@@ -107,7 +107,7 @@ async def test_every_step_is_one_log_line() -> None:
 
 async def test_waiting_and_creating_are_measured() -> None:
     metrics = Metrics()
-    announcer = StepRecorder(metrics, Kept())
+    announcer = StepRecorder(metrics, ListRecorder())
     dispatching = queue_steps.dispatch(make_record(), "hub", at(7))
     for change in (dispatching, creation_steps.created(dispatching.after, (), at(7.5))):
         announcer.announce(change, change.after)

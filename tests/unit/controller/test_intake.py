@@ -1,4 +1,4 @@
-"""Admission: newcomers are taken in once, in order, and what runs already is adopted."""
+"""Admission: new AppWrappers are taken in once, in order, and what runs already is adopted."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_batch_is_taken_in_by_creation_then_by_resource_version(world: Wor
     assert [name for batch in world.store.batches for name, _ in batch] == ["early", "ninth", "tenth", "late"]
 
 
-async def test_newcomer_is_queued_with_what_it_asks_for(world: World) -> None:
+async def test_new_appwrapper_is_queued_with_what_it_asks_for(world: World) -> None:
     record = await world.admit(make_appwrapper(spec={"priority": 9, "priorityslope": 0.5}))
     assert (record.phase, record.priority, record.priority_slope) == (Phase.QUEUED, 9, 0.5)
     assert dict(record.gang.demand) == {"cpu": 1000}
@@ -289,13 +289,15 @@ async def test_one_whose_status_contradicts_itself_is_queued(
     assert record.phase is Phase.QUEUED
 
 
-async def test_newcomer_that_is_suspended_is_held_back_from_the_start(world: World) -> None:
+async def test_new_appwrapper_that_is_suspended_is_held_back_from_the_start(world: World) -> None:
     record = await world.admit(make_appwrapper(spec={"suspend": True}))
     assert record.phase is Phase.SUSPENDED
     assert list(world.cache.queued()) == []
 
 
-async def test_newcomer_that_is_suspended_though_it_runs_is_adopted_and_then_taken_back(world: World) -> None:
+async def test_new_appwrapper_that_is_suspended_though_it_runs_is_adopted_and_then_taken_back(
+    world: World,
+) -> None:
     world.server.on("GET", f"{PODS}/pod", answer(running(1)))
     record = await world.admit(make_appwrapper(spec={"suspend": True}, status={"canrun": True}))
     assert record.phase is Phase.DISPATCHING
@@ -588,7 +590,7 @@ async def test_many_forged_finalizers_still_cost_one_list(world: World, west: Fa
     assert (asked.query["labelSelector"], len(world.taken_in)) == (UID_LABEL, 60)
 
 
-async def test_newcomers_that_have_to_be_looked_for_hold_up_no_others(
+async def test_new_appwrappers_that_have_to_be_looked_for_hold_up_no_others(
     world: World, west: FakeApiServer
 ) -> None:
     west.on("GET", CONFIGMAPS, never)
@@ -650,7 +652,7 @@ async def test_batch_has_a_largest_size_in_bytes_too(world: World) -> None:
     assert [len(batch) for batch in world.store.batches] == [most, 1, most, 1, 50 - 2 * (most + 1)]
 
 
-async def test_small_newcomer_waits_for_one_that_is_large_at_most(world: World) -> None:
+async def test_small_new_appwrapper_waits_for_one_that_is_large_at_most(world: World) -> None:
     """Large ones are read one after the other; who comes meanwhile is taken in before the next."""
     for number in range(3):
         template = make_template("ConfigMap", name=f"large-{number}") | {"data": {"a": "x" * 40_000}}

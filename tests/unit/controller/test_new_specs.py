@@ -1,4 +1,4 @@
-"""The specs of newcomers: in memory within a bound, else read again."""
+"""The specs of new AppWrappers: in memory within a bound, else read again."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def test_spec_for_which_there_was_no_room_is_read_again(
     assert with_spec.spec.endswith(b'"priority":5}')
 
 
-async def test_newcomer_that_went_or_was_followed_by_another_has_no_spec(
+async def test_new_appwrapper_that_went_or_was_followed_by_another_has_no_spec(
     server: FakeApiServer, world: World, appwrappers: Watched
 ) -> None:
     appwrappers.has(make_appwrapper())

@@ -253,7 +253,7 @@ async def test_new_priority_is_committed_and_wakes_the_planner(world: World) -> 
     assert world.dispatch_wakes == 1
 
 
-async def test_newcomer_is_handed_to_admission(world: World) -> None:
+async def test_new_appwrapper_is_handed_to_admission(world: World) -> None:
     view = world.show(make_appwrapper())
     await world.reconcile(view.uid)
     await world.intake.take_in_all()
@@ -271,7 +271,7 @@ async def test_step_that_is_not_accepted_is_not_tried_again_in_a_rush(world: Wor
     assert not await is_idle(world, 60)
 
 
-async def test_newcomer_that_cannot_be_read_is_not_tried_in_a_rush(world: World) -> None:
+async def test_new_appwrapper_that_cannot_be_read_is_not_tried_in_a_rush(world: World) -> None:
     world.server.on("GET", f"{PODS}/pod", refusal(503, "ServiceUnavailable"))
     world.queue.add(world.show(make_appwrapper(status={"canrun": True})).uid)
     loops = [asyncio.create_task(each.run()) for each in (world.reconciler, world.intake)]

@@ -46,7 +46,7 @@ async def test_each_step_a_reader_can_see_is_one_write(world: World) -> None:
     assert [status["queuejobstate"] for status in world.statuses()] == ["Backoff", "Dispatched", "Running"]
 
 
-async def test_newcomer_is_reported_after_its_first_evaluation(world: World) -> None:
+async def test_new_appwrapper_is_reported_after_its_first_evaluation(world: World) -> None:
     world.show(make_appwrapper())
     await report(world, make_record())
     assert world.statuses() == []

@@ -14,7 +14,7 @@ from dispatcher.core.lifecycle import first_steps
 from dispatcher.core.model.record import Change, Phase, Record
 from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.probes import Metrics
-from tests.builders import at, make_appwrapper, make_gang, make_newcomer, make_record
+from tests.builders import at, make_appwrapper, make_gang, make_record, make_submission
 from tests.unit.controller.store import FakeStore
 from tests.unit.controller.test_housekeeping import Database, kept
 from tests.unit.controller.test_sampler import Bench
@@ -35,7 +35,7 @@ async def test_change_that_cannot_be_announced_is_committed_all_the_same(
 
     cache = Cache({})
     committer = Committer(FakeStore(), cache, announce)
-    changes = [first_steps.submit(make_newcomer(name), make_gang(), at(0)) for name in ("odd", "fine")]
+    changes = [first_steps.submit(make_submission(name), make_gang(), at(0)) for name in ("odd", "fine")]
     async with running(committer.run()) as task:
         assert [record.name for record in await committer.commit_all(changes)] == ["odd", "fine"]
         assert not task.done()
@@ -116,7 +116,9 @@ async def test_house_that_cannot_be_kept_is_left_to_the_next_hour(counted: Calla
     assert counted("housekeeping") == 3
 
 
-async def test_newcomers_of_a_batch_that_fails_come_back(world: World, counted: Callable[[str], int]) -> None:
+async def test_new_appwrappers_of_a_batch_that_fails_come_back(
+    world: World, counted: Callable[[str], int]
+) -> None:
     def admitted(_record: Record) -> None:
         raise NOBODY_THOUGHT
 

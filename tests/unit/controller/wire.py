@@ -93,13 +93,13 @@ class Watched:
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         if "watch" in request.query:
-            return await self._tell(request)
+            return await self._stream(request)
         while not self._events.empty():
             self._events.get_nowait()
         page = {"metadata": {"resourceVersion": str(self._version)}, "items": list(self._raws.values())}
         return await answer(page)(request)
 
-    async def _tell(self, request: web.Request) -> web.StreamResponse:
+    async def _stream(self, request: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(request)
         while True:

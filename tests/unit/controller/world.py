@@ -107,7 +107,7 @@ class World:
         takes_secrets: bool = False,
         is_complete: Callable[[], bool] = lambda: True,
     ) -> Intake:
-        """Who takes newcomers in."""
+        """Who takes new AppWrappers in."""
         rules = IntakeRules(self.limits, authors, believes_stamps, denied_namespaces, takes_secrets)
         return Intake(
             self.attempts,

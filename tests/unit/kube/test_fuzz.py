@@ -22,7 +22,7 @@ from dispatcher.kube.appwrappers import decode
 from dispatcher.kube.discovery import _kind_of
 from dispatcher.kube.live_pod_lister import _item
 from dispatcher.kube.nodes import decode_node, decode_pod
-from dispatcher.kube.object_informers import _kept, _Kind
+from dispatcher.kube.object_informers import _Kind, _wrapped_object
 from dispatcher.kube.owner_resolver import controller_ref
 from tests.builders import make_appwrapper, make_node, make_owner, make_pod, make_wrapped
 
@@ -108,7 +108,7 @@ DECODERS: Final[dict[str, tuple[Json, Callable[[Any], object]]]] = {
     "running-pod": ({**POD, "status": {**STATUS, "phase": "Failed"}}, decode_pod),
     "node": (NODE, decode_node),
     "appwrapper": (AW, decode),
-    "wrapped": (POD, lambda raw: _kept(KIND, raw)),
+    "wrapped": (POD, lambda raw: _wrapped_object(KIND, raw)),
     "anchor": (POD["metadata"], _found),
     "owner": (POD["metadata"], lambda raw: controller_ref(raw, "default")),
     "owned": (POD["metadata"], owned_by),

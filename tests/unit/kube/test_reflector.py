@@ -59,7 +59,7 @@ class Watched:
             client,
             locate,
             lambda raw: str(raw["value"]),
-            self._tell,
+            self._notify,
             jitter=lambda: 1.0,
             extent=extent,
             on_listed=lambda: self.lists.append(dict(self.items)),
@@ -69,7 +69,7 @@ class Watched:
     def items(self) -> dict[str, str]:
         return self.reflector.items
 
-    def _tell(self, uid: str, old: str | None, new: str | None) -> None:
+    def _notify(self, uid: str, old: str | None, new: str | None) -> None:
         self.told.append((uid, old, new))
 
 

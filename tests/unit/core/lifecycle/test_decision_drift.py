@@ -18,7 +18,7 @@ from dispatcher.core.model.record import NotedIssue, Phase, Record
 from tests.builders import at, make_objects, make_observation, make_policy, make_record, make_ref
 
 DRIFT = "RayCluster default/ray: spec.x was changed"
-TOLD = Decision(Step.NOTE_HEALTH_ISSUE, words.DRIFTED, DRIFT)
+NOTED = Decision(Step.NOTE_HEALTH_ISSUE, words.DRIFTED, DRIFT)
 ENOUGH, LOST = PodCounts(running=1), PodCounts(running=1, lost=1)
 TOO_FEW = "0 of 1 pods run, on nodes that do not answer: 1"
 SHORT = Decision(Step.NOTE_HEALTH_ISSUE, words.INSUFFICIENT_PODS_READY, TOO_FEW)
@@ -45,12 +45,12 @@ def not_yet_running(pods: PodCounts) -> Decision:
 @pytest.mark.parametrize(
     ("decision", "due"),
     [
-        pytest.param(decided(RUNNING), TOLD, id="it-is-told"),
-        pytest.param(decided(HOLDING), TOLD, id="also-when-some-of-it-is-done"),
-        pytest.param(not_yet_running(PodCounts(pending=1, starting=1)), TOLD, id="also-before-it-runs"),
+        pytest.param(decided(RUNNING), NOTED, id="it-is-noted"),
+        pytest.param(decided(HOLDING), NOTED, id="also-when-some-of-it-is-done"),
+        pytest.param(not_yet_running(PodCounts(pending=1, starting=1)), NOTED, id="also-before-it-runs"),
         pytest.param(decided(ill()), NOOP, id="once"),
         pytest.param(decided(ill(), seconds=10**7), NOOP, id="and-never-acted-upon"),
-        pytest.param(decided(ill(message="x: y was changed")), TOLD, id="anew-when-more-is-changed"),
+        pytest.param(decided(ill(message="x: y was changed")), NOTED, id="anew-when-more-is-changed"),
         pytest.param(decided(ill(), drift=""), Decision(Step.NOTE_RECOVERY), id="taken-back"),
         pytest.param(decided(RUNNING, LOST), SHORT, id="another-trouble-first"),
         pytest.param(decided(ill(), LOST), SHORT, id="another-trouble-in-its-place"),
@@ -64,8 +64,8 @@ def not_yet_running(pods: PodCounts) -> Decision:
             Decision(Step.REQUEUE, words.INSUFFICIENT_PODS_READY, TOO_FEW),
             id="which-is-acted-upon-as-ever",
         ),
-        pytest.param(decided(ill(words.INSUFFICIENT_PODS_READY)), TOLD, id="in-place-of-one-that-is-over"),
-        pytest.param(decided(ill(words.CLUSTER_UNREACHABLE)), TOLD, id="when-the-cluster-is-back"),
+        pytest.param(decided(ill(words.INSUFFICIENT_PODS_READY)), NOTED, id="in-place-of-one-that-is-over"),
+        pytest.param(decided(ill(words.CLUSTER_UNREACHABLE)), NOTED, id="when-the-cluster-is-back"),
         pytest.param(
             decided(ill(), unreachable="east does not answer"),
             Decision(Step.NOTE_HEALTH_ISSUE, words.CLUSTER_UNREACHABLE, "east does not answer"),
@@ -78,7 +78,7 @@ def not_yet_running(pods: PodCounts) -> Decision:
         ),
         pytest.param(
             decided(RUNNING, policy=make_policy(limit=timedelta(seconds=100))),
-            TOLD,
+            NOTED,
             id="and-is-no-trouble-yet",
         ),
         pytest.param(

@@ -32,10 +32,10 @@ from tests.builders import (
     make_failed_run,
     make_failing_run,
     make_gang,
-    make_newcomer,
     make_policy,
     make_record,
     make_ref,
+    make_submission,
 )
 from tests.unit.core.lifecycle.holds import HOLDS, may_rest, reasons_to_hold
 
@@ -421,16 +421,16 @@ def test_every_step_and_every_cause_of_the_reconciler_is_reached() -> None:
 
 
 @pytest.mark.parametrize("cause", MADE_BY[Step.TAKE_IN])
-def test_a_newcomer_comes_to_rest_or_is_dispatched(cause: Cause) -> None:
-    newcomer, gang = make_newcomer(suspended=cause is Cause.SUBMITTED_SUSPENDED), make_gang(2)
+def test_a_new_appwrapper_comes_to_rest_or_is_dispatched(cause: Cause) -> None:
+    submission, gang = make_submission(suspended=cause is Cause.SUBMITTED_SUSPENDED), make_gang(2)
     made: dict[Cause, Callable[[], Change]] = {
-        Cause.SUBMITTED: lambda: first_steps.submit(newcomer, gang, at(0)),
-        Cause.SUBMITTED_SUSPENDED: lambda: first_steps.submit(newcomer, gang, at(0)),
-        Cause.REJECTED: lambda: first_steps.reject(newcomer, "cannot be read", at(0)),
-        Cause.ADOPTED: lambda: first_steps.adopt(newcomer, gang, "hub", 3, at(0)),
-        Cause.FOUND_COMPLETED: lambda: first_steps.recall_completed(newcomer, gang, at(0)),
+        Cause.SUBMITTED: lambda: first_steps.submit(submission, gang, at(0)),
+        Cause.SUBMITTED_SUSPENDED: lambda: first_steps.submit(submission, gang, at(0)),
+        Cause.REJECTED: lambda: first_steps.reject(submission, "cannot be read", at(0)),
+        Cause.ADOPTED: lambda: first_steps.adopt(submission, gang, "hub", 3, at(0)),
+        Cause.FOUND_COMPLETED: lambda: first_steps.recall_completed(submission, gang, at(0)),
         Cause.FOUND_FAILED: lambda: first_steps.recall_failed(
-            newcomer, gang, words.FAILED_COMPONENT, "it failed", at(0)
+            submission, gang, words.FAILED_COMPONENT, "it failed", at(0)
         ),
     }
     ends = {

@@ -19,7 +19,7 @@ from dispatcher.core.lifecycle import (
     restore_steps,
     run_steps,
 )
-from dispatcher.core.lifecycle.first_steps import Newcomer
+from dispatcher.core.lifecycle.first_steps import Submission
 from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.gang import Gang
@@ -32,9 +32,9 @@ from tests.builders import (
     make_evicted,
     make_failing_run,
     make_gang,
-    make_newcomer,
     make_record,
     make_ref,
+    make_submission,
 )
 from tests.unit.core.lifecycle.test_steps import BEHIND, LATER, STEPS
 
@@ -44,20 +44,20 @@ def gone_on(record: Record, steps: int = 1, now: datetime = LATER, **fields: Any
     return replace(record, version=record.version + steps, last_event_at=now, **fields)
 
 
-def test_newcomer_becomes_a_queued_record_of_its_own_values() -> None:
-    newcomer = make_newcomer("urgent", priority=9, priority_slope=0.5, spec=b'{"a": 1}', spec_hash="h")
+def test_new_appwrapper_becomes_a_queued_record_of_its_own_values() -> None:
+    submission = make_submission("urgent", priority=9, priority_slope=0.5, spec=b'{"a": 1}', spec_hash="h")
 
-    change = first_steps.submit(newcomer, make_gang(2), LATER)
+    change = first_steps.submit(submission, make_gang(2), LATER)
 
     after = change.after
     assert change == Change(
         before=None,
         after=Record(
             uid="uid-of-urgent",
-            group=newcomer.group,
+            group=submission.group,
             namespace="default",
             name="urgent",
-            created_at=newcomer.created_at,
+            created_at=submission.created_at,
             phase=Phase.QUEUED,
             phase_since=LATER,
             last_event_at=LATER,
@@ -81,24 +81,26 @@ def test_newcomer_becomes_a_queued_record_of_its_own_values() -> None:
         pytest.param({"suspended": True}, first_steps.submit, ["Suspended"], id="suspended"),
         pytest.param(
             {},
-            lambda newcomer, gang, now: first_steps.adopt(newcomer, gang, "hub", 3, now),
+            lambda submission, gang, now: first_steps.adopt(submission, gang, "hub", 3, now),
             ["Queueing", "HeadOfLine"],
             id="adopted",
         ),
         pytest.param({}, first_steps.recall_completed, ["Completed"], id="completed"),
         pytest.param(
             {},
-            lambda newcomer, gang, now: first_steps.recall_failed(newcomer, gang, "why", "it failed", now),
+            lambda submission, gang, now: first_steps.recall_failed(
+                submission, gang, "why", "it failed", now
+            ),
             ["Failed"],
             id="failed",
         ),
     ],
 )
-def test_newcomer_has_the_condition_of_a_differing_demand_only_if_it_differs(
-    fields: dict[str, Any], first_step: Callable[[Newcomer, Gang, datetime], Change], others: list[str]
+def test_new_appwrapper_has_the_condition_of_a_differing_demand_only_if_it_differs(
+    fields: dict[str, Any], first_step: Callable[[Submission, Gang, datetime], Change], others: list[str]
 ) -> None:
-    differing = first_step(make_newcomer(demand_differs="cpu: 1, 4\n", **fields), make_gang(), LATER).after
-    agreeing = first_step(make_newcomer(**fields), make_gang(), LATER).after
+    differing = first_step(make_submission(demand_differs="cpu: 1, 4\n", **fields), make_gang(), LATER).after
+    agreeing = first_step(make_submission(**fields), make_gang(), LATER).after
     assert [each.type for each in differing.conditions] == ["Init", "DemandDiffers", *others]
     assert [each.type for each in agreeing.conditions] == ["Init", *others]
     assert differing.conditions[1] == Condition(
@@ -112,7 +114,7 @@ def test_newcomer_has_the_condition_of_a_differing_demand_only_if_it_differs(
 
 
 def test_adopted_appwrapper_goes_on_with_the_attempt_that_was_found() -> None:
-    after = first_steps.adopt(make_newcomer(), make_gang(), "hub", 3, LATER).after
+    after = first_steps.adopt(make_submission(), make_gang(), "hub", 3, LATER).after
 
     assert after.attempt is not None
     assert (after.phase, after.attempts, after.attempt.number, after.attempt.cluster) == (
@@ -160,7 +162,7 @@ def test_time_at_the_head_runs_from_the_first_time_it_is_the_head() -> None:
     assert other.after.blocked_since == at(20)
 
 
-def test_newcomer_that_is_the_head_at_once_is_blocked_in_one_step() -> None:
+def test_new_appwrapper_that_is_the_head_at_once_is_blocked_in_one_step() -> None:
     change = queue_steps.block(make_record(), WAITS, LATER, is_head=True)
     assert change is not None
     assert (change.events[0].cause, change.after.blocked_since) == (Cause.BLOCKED, LATER)
@@ -417,9 +419,9 @@ def test_one_suspended_while_it_ran_may_go_at_once_when_it_is_released() -> None
 
 
 @pytest.mark.parametrize("suspended", [False, True])
-def test_newcomer_is_held_back_from_the_start_if_its_user_says_so(suspended: bool) -> None:
+def test_new_appwrapper_is_held_back_from_the_start_if_its_user_says_so(suspended: bool) -> None:
     after = first_steps.submit(
-        make_newcomer(suspended=suspended, expected_seconds=60), make_gang(), LATER
+        make_submission(suspended=suspended, expected_seconds=60), make_gang(), LATER
     ).after
     assert (
         after.phase,
@@ -433,9 +435,9 @@ def test_newcomer_is_held_back_from_the_start_if_its_user_says_so(suspended: boo
 
 
 def test_what_a_status_says_of_the_end_is_believed() -> None:
-    newcomer, gang = make_newcomer(), make_gang()
-    completed = first_steps.recall_completed(newcomer, gang, LATER).after
-    failed = first_steps.recall_failed(newcomer, gang, "FailedComponent", "it\nfailed", LATER).after
+    submission, gang = make_submission(), make_gang()
+    completed = first_steps.recall_completed(submission, gang, LATER).after
+    failed = first_steps.recall_failed(submission, gang, "FailedComponent", "it\nfailed", LATER).after
     assert [(each.phase, each.reason, each.message, each.attempt) for each in (completed, failed)] == [
         (Phase.COMPLETED, "", "", None),
         (Phase.FAILED, "FailedComponent", r"it\nfailed", None),

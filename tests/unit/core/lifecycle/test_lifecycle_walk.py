@@ -24,7 +24,7 @@ from dispatcher.core.lifecycle.record_change import EvictionReason
 from dispatcher.core.lifecycle.transitions import TRANSITIONS
 from dispatcher.core.model.record import ACTIVE, HOLDING, Change, Condition, ObjectRef, Pending, Phase, Record
 from dispatcher.core.status.conditions import Shown, project
-from tests.builders import NOW, make_gang, make_newcomer, make_ref
+from tests.builders import NOW, make_gang, make_ref, make_submission
 
 TABLE = {(row.source, row.cause, row.target) for row in TRANSITIONS}
 PENDINGS = st.builds(
@@ -74,7 +74,7 @@ class LifeOfAnAppWrapper(RuleBasedStateMachine):
 
     @initialize(suspended=st.booleans())
     def is_submitted(self, suspended: bool) -> None:
-        self.commit(first_steps.submit(make_newcomer(suspended=suspended), make_gang(2), self.now))
+        self.commit(first_steps.submit(make_submission(suspended=suspended), make_gang(2), self.now))
 
     @may_only(Phase.QUEUED)
     @rule(pending=PENDINGS, is_head=st.booleans())

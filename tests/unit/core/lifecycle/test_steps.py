@@ -31,9 +31,9 @@ from tests.builders import (
     make_evicted,
     make_failing_run,
     make_gang,
-    make_newcomer,
     make_record,
     make_ref,
+    make_submission,
 )
 
 LATER = at(10)
@@ -41,13 +41,15 @@ BEHIND = Pending("AwaitingHeadOfLine", "behind default/other, which waits")
 TABLE = {(row.source, row.cause, row.target) for row in TRANSITIONS}
 
 FIRST_STEPS: dict[Cause, Callable[[], Change]] = {
-    Cause.SUBMITTED: lambda: first_steps.submit(make_newcomer(), make_gang(), LATER),
-    Cause.SUBMITTED_SUSPENDED: lambda: first_steps.submit(make_newcomer(suspended=True), make_gang(), LATER),
-    Cause.REJECTED: lambda: first_steps.reject(make_newcomer(), "cannot be read", LATER),
-    Cause.ADOPTED: lambda: first_steps.adopt(make_newcomer(), make_gang(), "hub", 3, LATER),
-    Cause.FOUND_COMPLETED: lambda: first_steps.recall_completed(make_newcomer(), make_gang(), LATER),
+    Cause.SUBMITTED: lambda: first_steps.submit(make_submission(), make_gang(), LATER),
+    Cause.SUBMITTED_SUSPENDED: lambda: first_steps.submit(
+        make_submission(suspended=True), make_gang(), LATER
+    ),
+    Cause.REJECTED: lambda: first_steps.reject(make_submission(), "cannot be read", LATER),
+    Cause.ADOPTED: lambda: first_steps.adopt(make_submission(), make_gang(), "hub", 3, LATER),
+    Cause.FOUND_COMPLETED: lambda: first_steps.recall_completed(make_submission(), make_gang(), LATER),
     Cause.FOUND_FAILED: lambda: first_steps.recall_failed(
-        make_newcomer(), make_gang(), words.DISPATCH_DEADLINE_EXCEEDED, "ran too long", LATER
+        make_submission(), make_gang(), words.DISPATCH_DEADLINE_EXCEEDED, "ran too long", LATER
     ),
 }
 
@@ -393,5 +395,5 @@ def test_latest_time_of_a_record_is_that_of_its_last_step_but_none_that_is_to_co
 
 
 def test_nobody_is_submitted_before_being_created_though_the_api_servers_clock_is_ahead() -> None:
-    record = first_steps.submit(make_newcomer(created_at=at(86400)), make_gang(), LATER).after
+    record = first_steps.submit(make_submission(created_at=at(86400)), make_gang(), LATER).after
     assert record.created_at == LATER

@@ -27,8 +27,8 @@ from tests.builders import (
     make_failed_run,
     make_failing_run,
     make_gang,
-    make_newcomer,
     make_record,
+    make_submission,
 )
 
 TESTS = Path(__file__).parents[3]
@@ -130,8 +130,8 @@ DIFFERS = "spec.resources.GenericItems[0].custompodresources: cpu: 1 declared, 4
 
 
 def test_differing_demand_is_one_condition_more_beside_those_of_mcad() -> None:
-    newcomer = make_newcomer(priority=9, demand_differs=DIFFERS)
-    record = make_blocked(first_steps.submit(newcomer, make_gang(), NOW).after)
+    submission = make_submission(priority=9, demand_differs=DIFFERS)
+    record = make_blocked(first_steps.submit(submission, make_gang(), NOW).after)
     status = project(record)
     added = status["conditions"].pop(1)
     assert added == entry("DemandDiffers", "06.842261", reason="DeclarationDiffers", message=DIFFERS)

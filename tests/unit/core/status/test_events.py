@@ -17,13 +17,13 @@ from tests.builders import (
     make_evicted,
     make_failing_run,
     make_gang,
-    make_newcomer,
     make_record,
     make_ref,
+    make_submission,
 )
 from tests.unit.core.lifecycle.test_steps import start_of, step_from
 
-TOLD = [
+WITH_EVENT = [
     pytest.param(
         queue_steps.block(make_record(), WAITS, at(1)), UserEvent("Backoff", WAITS.message), id="waits"
     ),
@@ -43,7 +43,7 @@ TOLD = [
         id="completed",
     ),
     pytest.param(
-        first_steps.reject(make_newcomer(), "cannot be read", at(0)),
+        first_steps.reject(make_submission(), "cannot be read", at(0)),
         UserEvent("Failed", "cannot be read", warning=True),
         id="rejected",
     ),
@@ -69,7 +69,7 @@ TOLD = [
     ),
     pytest.param(
         first_steps.submit(
-            make_newcomer(warnings=("a: is too much", "b: is not created")), make_gang(), at(0)
+            make_submission(warnings=("a: is too much", "b: is not created")), make_gang(), at(0)
         ),
         UserEvent("SpecAdjusted", "a: is too much; b: is not created", warning=True),
         id="submitted-with-warnings",
@@ -90,9 +90,9 @@ TOLD = [
         id="suspended-while-it-ran",
     ),
 ]
-UNTOLD = [
+WITHOUT_EVENT = [
     pytest.param(queue_steps.reprioritise(make_record(), 5, 0, at(1)), id="another-priority"),
-    pytest.param(first_steps.submit(make_newcomer(), make_gang(), at(0)), id="submitted"),
+    pytest.param(first_steps.submit(make_submission(), make_gang(), at(0)), id="submitted"),
     pytest.param(queue_steps.suspend(make_record(Phase.RUNNING), at(4)), id="being-suspended"),
     pytest.param(
         queue_steps.block(removal_steps.removed(make_evicted(), at(5)).after, WAITS, at(6)),
@@ -102,7 +102,7 @@ UNTOLD = [
         queue_steps.block(make_blocked(), replace(WAITS, resource="memory"), at(3)), id="waits-for-another"
     ),
 ]
-CAUSES_TOLD = {
+CAUSES_WITH_EVENT = {
     ("Queued", "blocked"),
     ("Queued", "suspended"),
     ("Dispatching", "created"),
@@ -125,12 +125,12 @@ CAUSES_TOLD = {
 }
 
 
-@pytest.mark.parametrize(("change", "notice"), TOLD)
+@pytest.mark.parametrize(("change", "notice"), WITH_EVENT)
 def test_steps_that_users_wait_for_are_told(change: Change, notice: UserEvent) -> None:
     assert user_event_of(change) == notice
 
 
-@pytest.mark.parametrize("change", UNTOLD)
+@pytest.mark.parametrize("change", WITHOUT_EVENT)
 def test_other_steps_are_not_told(change: Change) -> None:
     assert user_event_of(change) is None
 
@@ -139,4 +139,4 @@ def test_other_steps_are_not_told(change: Change) -> None:
 def test_no_other_row_of_the_table_writes_to_the_api_server(row: Transition) -> None:
     change = step_from(start_of(row), row.cause)
     assert change is not None
-    assert (user_event_of(change) is not None) is ((row.source or "", row.cause) in CAUSES_TOLD)
+    assert (user_event_of(change) is not None) is ((row.source or "", row.cause) in CAUSES_WITH_EVENT)
