@@ -119,7 +119,7 @@ class HubStory:
         self._add(WEST, "--label", "gpu=h100", "--on-lost", "requeue", "--grace", str(GRACE_SECONDS))
         self.player.until(
             "all GPUs of both are known",
-            lambda scene: all(scene.has_joined(name, count) for name, count in GPUS.items()),
+            lambda scene: all(scene.is_connected(name, count) for name, count in GPUS.items()),
         )
         self._clusters("list")
 

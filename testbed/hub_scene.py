@@ -99,7 +99,7 @@ class HubScene:
         """The row of one gang; raises `StopIteration` if it does not exist yet."""
         return next(each for each in self.rows if each.gang == gang.name)
 
-    def has_joined(self, name: str, gpus: int) -> bool:
+    def is_connected(self, name: str, gpus: int) -> bool:
         """True if the member takes gangs and all of its GPUs are free."""
         return Member(name, gpus, gpus, "") in self.members
 

@@ -46,7 +46,7 @@ class ClusterStore:
         values = {"name": name, "uid": uid, "is_declared": name != HUB_CLUSTER}
         async with self._fenced() as connection:
             if (await connection.execute(_INSERT, values)).first() is not None:
-                await self._write_events(connection, name, at, [ClusterChange(ClusterEvent.JOINED)])
+                await self._write_events(connection, name, at, [ClusterChange(ClusterEvent.CONNECTED)])
             stored = (await connection.execute(_UID, {"name": name})).scalar_one()
         if stored != uid:
             remedy = "use a new database" if name == HUB_CLUSTER else "declare it under another name"

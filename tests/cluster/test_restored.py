@@ -94,13 +94,13 @@ async def test_hub_that_went_on_after_the_backup_is_taken_over_as_it_is(world: W
         await world.until_history(name, "released")
     assert {name: uid for name, uid in (await uids(world)).items() if name != "canary"} == jobs
     causes = {
-        name: [each for each in await world.causes(name) if each not in {"blocked", "became-head"}]
+        name: [each for each in await world.causes(name) if each not in {"blocked", "blocked-at-head"}]
         for name in ("runs", "moves", "rests", "held", "waits", "ends", "goes", "big", "new")
     }
     assert causes == {
         "runs": RAN,
-        "moves": [*RAN, "found-over", *GOES_ON],
-        "rests": [*RAN, "found-over", "suspended"],
+        "moves": [*RAN, "found-ended", *GOES_ON],
+        "rests": [*RAN, "found-ended", "suspended"],
         "held": ["submitted-suspended", *GOES_ON],
         "waits": ["submitted", *GOES_ON],
         "ends": ["submitted", "found-running", "found-completed"],

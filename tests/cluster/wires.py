@@ -138,7 +138,7 @@ def _life(row: Json, events: list[Json], attempts: list[Json]) -> Life:
     assert [event["epoch"] for event in events] == sorted(event["epoch"] for event in events)
     assert causes.count("dispatched") + causes.count("adopted") == len(attempts) == row["attempts"]
     assert sum(each["ended_at"] is None for each in attempts) == (phase in HOLDING)
-    return Life(Phase(row["phase"]), tuple(cause for cause in causes if cause != "became-head"))
+    return Life(Phase(row["phase"]), tuple(cause for cause in causes if cause != "blocked-at-head"))
 
 
 async def in_order_of(database_url: str, cause: str) -> list[str]:

@@ -17,7 +17,7 @@ from dispatcher.store.leadership import Leadership, Lease
 from tests.postgres.changes import LATER, NOW, rows_of
 
 Told = tuple[datetime, str, str, str, str]
-JOINED: Told = (NOW, "east", "joined", "", "")
+CONNECTED: Told = (NOW, "east", "connected", "", "")
 REFUSED = ClusterState(closed_reason="ClusterCredentialsRefused", closed_message="no entry")
 
 
@@ -29,7 +29,7 @@ def clusters(database: Database, leadership: Leadership) -> ClusterStore:
 
 @pytest.fixture
 async def east(clusters: ClusterStore) -> ClusterStore:
-    """The clusters, of which `east` has joined."""
+    """The clusters, of which `east` is connected."""
     await clusters.recognise_cluster("east", "uid-of-east", NOW)
     return clusters
 
@@ -41,7 +41,7 @@ def told(url: str) -> list[Told]:
 
 async def test_cluster_joins_once(east: ClusterStore, database_url: str, leadership: Leadership) -> None:
     await east.recognise_cluster("east", "uid-of-east", LATER)
-    assert told(database_url) == [JOINED]
+    assert told(database_url) == [CONNECTED]
     found = rows_of(database_url, "SELECT actor, epoch FROM cluster_event")
     assert found == [("", leadership.lease.epoch)]
 
@@ -51,7 +51,7 @@ async def test_another_cluster_of_that_name_is_refused_and_not_told(
 ) -> None:
     with pytest.raises(SettingsError, match="declare it under another name"):
         await east.recognise_cluster("east", "another", LATER)
-    assert told(database_url) == [JOINED]
+    assert told(database_url) == [CONNECTED]
 
 
 async def test_silence_is_told_when_it_begins_and_ends_and_counts_from_its_begin(
@@ -66,7 +66,7 @@ async def test_silence_is_told_when_it_begins_and_ends_and_counts_from_its_begin
     assert await east.unreachable_clusters() == {}
     await east.note_unreachable("east", later, "again")
     assert told(database_url) == [
-        JOINED,
+        CONNECTED,
         (NOW, "east", "unreachable", "ClusterUnreachable", "no answer"),
         (LATER, "east", "reachable", "", ""),
         (later, "east", "unreachable", "ClusterUnreachable", "again"),
@@ -91,7 +91,7 @@ async def test_cluster_state_is_recorded_once_whoever_leads(
     await next_term.note_state("east", ClusterState(closed_reason=None), LATER)
     await next_term.note_state("east", ClusterState(), LATER)
     assert told(database_url) == [
-        JOINED,
+        CONNECTED,
         (LATER, "east", "cordoned", "ClusterCordoned", "new switches"),
         (LATER, "east", "uncordoned", "", ""),
         (LATER, "east", "closed", "ClusterCredentialsRefused", "no entry"),
@@ -106,7 +106,7 @@ async def test_member_that_is_declared_again_begins_anew(east: ClusterStore, dat
     assert await east.declared_members() == set()
     await east.note_state("east", replace(REFUSED, is_cordoned=True), LATER)
     assert [event for _, _, event, _, _ in told(database_url)] == [
-        "joined",
+        "connected",
         "cordoned",
         "closed",
         "removed",
@@ -120,7 +120,7 @@ async def test_hub_takes_gangs_before_it_is_declared(clusters: ClusterStore, dat
     await clusters.recognise_cluster("hub", "uid-of-hub", NOW)
     await clusters.note_state("hub", ClusterState(), LATER)
     assert await clusters.declared_members() == set()
-    assert [event for _, _, event, _, _ in told(database_url)] == ["joined", "declared"]
+    assert [event for _, _, event, _, _ in told(database_url)] == ["connected", "declared"]
 
 
 async def test_rotation_is_told_each_time(east: ClusterStore, database_url: str) -> None:
@@ -168,4 +168,4 @@ async def test_who_leads_no_longer_notes_nothing(
     stale: Lease = replace(leadership.lease, epoch=leadership.lease.epoch - 1)
     with pytest.raises(Fenced):
         await note(ClusterStore(database, lambda: stale))
-    assert told(database_url) == [JOINED]
+    assert told(database_url) == [CONNECTED]

@@ -94,7 +94,7 @@ POLICIES = st.sampled_from(QueueingStrategy)
 CLUSTER = st.sampled_from(list(CLUSTERS))
 OF_MEMBERS = {Cause.ABANDONED, Cause.LOST, Cause.REDIRECTED, Cause.WITHDRAWN}
 """What becomes of one by its cluster's fault, or because its user wants another: tests/cluster/members has these."""
-OF_RESTORED = {Cause.FOUND_OVER, Cause.FOUND_RUNNING}
+OF_RESTORED = {Cause.FOUND_ENDED, Cause.FOUND_RUNNING}
 """What is only found after the database was restored: tests/cluster/test_restored.py has these."""
 LUCK = st.sampled_from([*Luck, Luck.GOOD])
 

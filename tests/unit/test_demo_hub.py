@@ -107,12 +107,12 @@ def test_member_that_the_hub_has_not_looked_at_yet_says_nothing() -> None:
     assert HubScene.of([], [], [{"metadata": {"name": "east"}}], {}).members == (Member("east", 0, 0, "-"),)
 
 
-def test_member_has_joined_when_all_that_it_has_is_free_and_nothing_keeps_gangs_away() -> None:
+def test_member_is_connected_when_all_that_it_has_is_free_and_nothing_keeps_gangs_away() -> None:
     scene = HubScene(members=(Member("east", 16, 16, ""), Member("west", 8, 8, "ClusterCordoned")))
 
-    assert scene.has_joined("east", 16)
-    assert not scene.has_joined("east", 8)
-    assert not scene.has_joined("west", 8)
+    assert scene.is_connected("east", 16)
+    assert not scene.is_connected("east", 8)
+    assert not scene.is_connected("west", 8)
 
 
 @pytest.mark.parametrize(

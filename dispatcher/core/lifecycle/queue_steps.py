@@ -64,7 +64,7 @@ def block(record: Record, pending: Pending, now: datetime, *, is_head: bool = Fa
     if pending_key(record) == pending_key_of(pending):
         if blocked_since == record.blocked_since:
             return None
-        return change_by(record, Cause.BECAME_HEAD, now, blocked_since=blocked_since)
+        return change_by(record, Cause.BLOCKED_AT_HEAD, now, blocked_since=blocked_since)
     return change_by(
         record,
         Cause.BLOCKED,

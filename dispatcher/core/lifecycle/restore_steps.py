@@ -22,7 +22,7 @@ def end_missed_attempt(record: Record, message: str, now: datetime) -> Change:
     attempt = replace(live_attempt(record), ended_at=now, outcome="missed")
     return change_by(
         record,
-        Cause.FOUND_OVER,
+        Cause.FOUND_ENDED,
         now,
         note=message,
         conditions=after_requeue(record.conditions, now),

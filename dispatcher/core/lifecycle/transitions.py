@@ -23,8 +23,8 @@ class Cause(StrEnum):
     FOUND_COMPLETED = "found-completed"
     FOUND_FAILED = "found-failed"
     BLOCKED = "blocked"
-    NOT_EVALUATED = "lined-up"
-    BECAME_HEAD = "became-head"
+    NOT_EVALUATED = "not-evaluated"
+    BLOCKED_AT_HEAD = "blocked-at-head"
     REPRIORITISED = "reprioritised"
     REDIRECTED = "redirected"
     SUSPENDED = "suspended"
@@ -48,7 +48,7 @@ class Cause(StrEnum):
     DELETED = "deleted"
     RELEASED = "released"
     EXPIRED = "expired"
-    FOUND_OVER = "found-over"
+    FOUND_ENDED = "found-ended"
     FOUND_RUNNING = "found-running"
 
 
@@ -87,7 +87,12 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     Transition(None, Cause.FOUND_FAILED, _FAILED, "its status says so, but it had no record"),
     Transition(_QUEUED, Cause.BLOCKED, _QUEUED, "a cycle evaluated it and it does not fit"),
     Transition(_QUEUED, Cause.NOT_EVALUATED, _QUEUED, "StrictFIFO: the cycle stopped at an earlier gang"),
-    Transition(_QUEUED, Cause.BECAME_HEAD, _QUEUED, "first gang that does not fit: its bound begins"),
+    Transition(
+        _QUEUED,
+        Cause.BLOCKED_AT_HEAD,
+        _QUEUED,
+        "now at the head, and it does not fit: its starvation bound begins",
+    ),
     Transition(_QUEUED, Cause.REPRIORITISED, _QUEUED, "the user changed its priority"),
     Transition(_QUEUED, Cause.REDIRECTED, _QUEUED, "the user changed its cluster requirements"),
     Transition(_QUEUED, Cause.SUSPENDED, _SUSPENDED, "the user suspended it"),
@@ -149,7 +154,7 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     ),
     Transition(_DELETING, Cause.RELEASED, _DELETED, "its objects and pods are confirmed gone"),
     *(
-        Transition(source, Cause.FOUND_OVER, _QUEUED, f"{_AFTER_A_RESTORE}, and this attempt had ended")
+        Transition(source, Cause.FOUND_ENDED, _QUEUED, f"{_AFTER_A_RESTORE}, and this attempt had ended")
         for source in _GOING_ON
     ),
     *(

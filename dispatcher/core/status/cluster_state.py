@@ -15,7 +15,7 @@ from dispatcher.core.scheduling import cluster_filters
 class ClusterEvent(StrEnum):
     """What happens to a cluster, in the words of `history.cluster_events`."""
 
-    JOINED = "joined"
+    CONNECTED = "connected"
     """It was connected for the first time."""
     DECLARED = "declared"
     """It is declared again, after it was removed."""

@@ -67,7 +67,7 @@ async def test_member_that_is_cordoned_lost_and_back_is_told_of_by_whoever_leads
     # It may be away more than once, and refuse us for a moment when it has only just begun.
     passing = {"unreachable", "reachable", "closed", "opened"}
     assert [each for each in told if each[0] not in passing] == [
-        ("joined", ""),
+        ("connected", ""),
         ("cordoned", "ClusterCordoned"),
         ("uncordoned", ""),
         ("removed", ""),

@@ -26,7 +26,7 @@ def backup(fleet: Fleet, postgres_url: str, tmp_path: Path) -> Backup:
 
 
 async def causes(fleet: Fleet, name: str) -> list[str]:
-    return [each for each in await fleet.hub.causes(name) if each not in {"blocked", "became-head"}]
+    return [each for each in await fleet.hub.causes(name) if each not in {"blocked", "blocked-at-head"}]
 
 
 def without(name: str, found: dict[str, set[str]]) -> dict[str, set[str]]:
@@ -74,8 +74,8 @@ async def test_gangs_that_went_to_members_after_the_backup_are_taken_over_where_
     for name in ("waits", "new"):
         await hub.until_history(name, "pods-running")
     assert {name: await causes(fleet, name) for name in ("moves", "stays", "waits", "ends", "new")} == {
-        "moves": [*RAN, "found-over", *GOES_ON],
-        "stays": [*RAN, "found-over", *GOES_ON],
+        "moves": [*RAN, "found-ended", *GOES_ON],
+        "stays": [*RAN, "found-ended", *GOES_ON],
         "waits": ["submitted", *GOES_ON],
         "ends": ["submitted", "found-running", "found-completed"],
         "new": ["adopted", "created", "pods-running"],

@@ -46,7 +46,7 @@ class FleetWires(Wires):
         )
 
     async def start(self) -> None:
-        """Declare every member, labelled with its own name, run a dispatcher, and return when all have joined."""
+        """Declare every member, labelled with its own name, run a dispatcher, and return when all are connected."""
         for name in self.members:
             await self.declare(name, labels={"name": name})
         await self.start_dispatcher()

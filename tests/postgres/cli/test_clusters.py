@@ -29,10 +29,10 @@ SAMPLES = [
     (NOW, "hub", "cpu", 1_000, 3_000, 0, -2_000),
 ]
 EVENTS = [
-    (EARLIER - timedelta(hours=1), "east", "joined", "", ""),
+    (EARLIER - timedelta(hours=1), "east", "connected", "", ""),
     (EARLIER, "east", "reachable", "", ""),
     (NOW, "east", "cordoned", "ClusterCordoned", "new switches"),
-    (EARLIER, "west", "joined", "", ""),
+    (EARLIER, "west", "connected", "", ""),
     (NOW, "west", "unreachable", "ClusterUnreachable", "it does not answer"),
 ]
 MEMBERS = [

@@ -69,7 +69,7 @@ def _end(fact: Fact, life: Life) -> tuple[str, str]:
             return "completed", ""
         case Cause.FOUND_FAILED, _:
             return "failed", fact.reason
-        case Cause.FOUND_OVER, _:
+        case Cause.FOUND_ENDED, _:
             return "missed", ""
         case Cause.RELEASED, _:
             return "deleted", ""

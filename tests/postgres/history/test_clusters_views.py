@@ -52,7 +52,7 @@ def with_seconds(events: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
 
 def test_an_event_of_a_cluster_lasts_until_its_next_one(database_url: str) -> None:
     chance = random.Random(9)  # noqa: S311 - repeatable
-    words = ("joined", "unreachable", "reachable", "cordoned", "uncordoned")
+    words = ("connected", "unreachable", "reachable", "cordoned", "uncordoned")
     events = [
         (
             NOW + timedelta(seconds=chance.choice([0, 0, 1]) + chance.randrange(300)),

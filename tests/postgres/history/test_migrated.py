@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import LiteralString
@@ -91,3 +92,65 @@ async def test_history_reaches_back_before_its_migration(database_url: str) -> N
         (clock(11), "east", 1.0),
         (clock(12), "east", 2.0),
     ]
+
+
+AS_OF_0013: LiteralString = """
+CREATE TABLE event_2020_03 PARTITION OF event FOR VALUES FROM ('2020-03-01') TO ('2020-04-01');
+INSERT INTO event (at, uid, namespace, name, queue, cause, from_phase, to_phase, cluster, attempt, epoch)
+VALUES
+    ('2020-02-29T09:00Z', 'uid', 'red', 'gang', 'q', 'submitted', NULL, 'Queued', '', 0, 1),
+    ('2020-02-29T09:01Z', 'uid', 'red', 'gang', 'q', 'lined-up', 'Queued', 'Queued', '', 0, 1),
+    ('2020-03-01T09:02Z', 'uid', 'red', 'gang', 'q', 'became-head', 'Queued', 'Queued', '', 0, 1),
+    ('2020-03-01T09:03Z', 'uid', 'red', 'gang', 'q', 'found-over', 'Running', 'Queued', 'east', 1, 1);
+INSERT INTO member_cluster (name, cluster_uid) VALUES ('east', 'uid-of-east'), ('west', 'uid-of-west');
+INSERT INTO cluster_event (at, cluster, event, epoch)
+VALUES
+    ('2020-02-29T08:00Z', 'east', 'joined', 1),
+    ('2020-02-29T08:01Z', 'east', 'cordoned', 1),
+    ('2020-02-29T08:02Z', 'west', 'joined', 1),
+    ('2020-02-29T08:03Z', 'west', 'reachable', 1)
+"""
+
+
+def words_of(url: str) -> list[tuple[object, ...]]:
+    """Causes and cluster events in the order of their times, and since when each cluster answers."""
+    return [
+        tuple(word for (word,) in rows_of(url, "SELECT cause FROM history.timeline ORDER BY at")),
+        tuple(word for (word,) in rows_of(url, "SELECT event FROM history.cluster_events ORDER BY at")),
+        tuple(rows_of(url, "SELECT cluster, since FROM history.clusters_now ORDER BY cluster")),
+    ]
+
+
+async def test_words_of_earlier_events_are_renamed_up_and_down(database_url: str) -> None:
+    forget_replay(database_url)
+    await asyncio.to_thread(migrate.downgrade, database_url, "0013")
+    with psycopg.connect(database_url) as connection:
+        connection.execute(AS_OF_0013)
+    since = ("east", clock(8)), ("west", clock(8, 3))
+    old = [
+        ("submitted", "lined-up", "became-head", "found-over"),
+        ("joined", "cordoned", "joined", "reachable"),
+        since,
+    ]
+    assert words_of(database_url) == old
+    await asyncio.to_thread(migrate.migrate, database_url)
+    await asyncio.to_thread(migrate.check, database_url)
+    assert words_of(database_url) == [
+        ("submitted", "not-evaluated", "blocked-at-head", "found-ended"),
+        ("connected", "cordoned", "connected", "reachable"),
+        since,
+    ]
+    await asyncio.to_thread(migrate.downgrade, database_url, "0013")
+    assert words_of(database_url) == old
+
+
+def test_no_view_and_no_comment_has_a_word_from_before_its_migration(database_url: str) -> None:
+    shown = (
+        "SELECT pg_get_viewdef(c.oid) FROM pg_class AS c WHERE c.relkind = 'v' "
+        "AND c.relnamespace IN ('public'::regnamespace, 'history'::regnamespace, 'tenant'::regnamespace) "
+        "UNION ALL SELECT description FROM pg_description WHERE classoid = 'pg_class'::regclass"
+    )
+    texts = [str(text) for (text,) in rows_of(database_url, shown)]
+    words = re.compile(r"'joined'|\bjoined,|lined-up|became-head|found-over")
+    assert len(texts) > 100
+    assert [text for text in texts if words.search(text)] == []

@@ -65,7 +65,7 @@ class Bench(Clusters):
                 pace=Pace(probe=5, unreachable=15),
             ),
             lambda: self.known,
-            ConnectionCallbacks(self._joined, self._left, self._changed),
+            ConnectionCallbacks(self._connected, self._left, self._changed),
         )
 
     def keep(
@@ -93,9 +93,9 @@ class Bench(Clusters):
         await asyncio.gather(*tasks, return_exceptions=True)
         await self.connector.close()
 
-    def _joined(self, member: Member, cluster: Cluster) -> None:
+    def _connected(self, member: Member, cluster: Cluster) -> None:
         member.cluster = cluster
-        self.told.append(f"{member.name} joined")
+        self.told.append(f"{member.name} connected")
 
     def _left(self, member: Member) -> None:
         if member.cluster is not None:
@@ -131,7 +131,7 @@ async def test_member_is_connected_once_its_nodes_pods_and_namespaces_are_listed
     assert member.cluster is not None
     assert (member.closed, member.uid, member.unreachable_since) == (None, "uid-of-east", None)
     assert (member.cluster.name, member.cluster.is_ready) == ("east", True)
-    assert (bench.told, bench.records.uids) == (["east joined"], {"east": "uid-of-east"})
+    assert (bench.told, bench.records.uids) == (["east connected"], {"east": "uid-of-east"})
 
 
 async def test_kubeconfig_is_read_only_from_the_namespace_of_the_dispatcher(bench: Bench) -> None:
@@ -195,20 +195,20 @@ async def test_unusable_kubeconfig_closes_the_member_and_is_read_again(
     assert (bench.members["east"].requests(), bench.records.unreachable_notes) == ([], [])
     bench.hub.on("GET", SECRET, holds(kubeconfig("east")))
     await until(lambda: member.cluster)
-    assert (bench.told, member.unreachable_since) == (["east joined"], None)
+    assert (bench.told, member.unreachable_since) == (["east connected"], None)
 
 
-@pytest.mark.parametrize("is_joined", [False, True], ids=["from-the-start", "later"])
+@pytest.mark.parametrize("is_connected", [False, True], ids=["from-the-start", "later"])
 @pytest.mark.parametrize(
     "reply", [refusal(401, "Unauthorized", "no entry"), refusal(403, "Forbidden", "no entry")]
 )
 async def test_member_that_refuses_our_credentials_is_closed_and_not_unreachable(
-    bench: Bench, reply: Reply, is_joined: bool
+    bench: Bench, reply: Reply, is_connected: bool
 ) -> None:
-    if is_joined:
+    if is_connected:
         member = await bench.connected()
     bench.members["east"].on("GET", KUBE_SYSTEM, reply)
-    if not is_joined:
+    if not is_connected:
         member = bench.keep()
     await until(lambda: member.closed not in (None, CONNECTING))
     assert monotonic() < 6
@@ -228,17 +228,17 @@ async def test_member_that_refuses_our_credentials_is_closed_and_not_unreachable
         pytest.param(HUB_UID, "it is the same cluster as hub", id="the-hub"),
     ],
 )
-@pytest.mark.parametrize("is_joined", [False, True], ids=["from-the-start", "later"])
+@pytest.mark.parametrize("is_connected", [False, True], ids=["from-the-start", "later"])
 async def test_another_cluster_is_asked_for_nothing_but_its_uid(
-    bench: Bench, uid: str, message: str, is_joined: bool
+    bench: Bench, uid: str, message: str, is_connected: bool
 ) -> None:
     bench.records.uids["east"] = "uid-of-east"
     await bench.connected("west")
-    if is_joined:
+    if is_connected:
         member = await bench.connected()
     is_cluster(bench.members["east"], uid)
     bench.members["east"].asked.clear()
-    if not is_joined:
+    if not is_connected:
         member = bench.keep()
     await until(lambda: member.closed not in (None, CONNECTING))
     await asyncio.sleep(20)  # virtual
@@ -253,11 +253,13 @@ async def test_only_one_of_two_members_of_the_same_cluster_is_connected(bench: B
     members = [bench.keep("east"), bench.keep("west")]
     await until(lambda: any(member.cluster for member in members))
     await asyncio.sleep(60)  # virtual
-    joined, other = sorted(members, key=lambda member: member.cluster is None)
-    assert bench.told == [f"{joined.name} joined"]
-    assert (joined.closed, joined.uid) == (None, "uid-of-east")
-    assert other.closed == Closed(cluster_filters.ANOTHER_CLUSTER, f"it is the same cluster as {joined.name}")
-    assert bench.records.uids == {joined.name: "uid-of-east"}
+    connected, other = sorted(members, key=lambda member: member.cluster is None)
+    assert bench.told == [f"{connected.name} connected"]
+    assert (connected.closed, connected.uid) == (None, "uid-of-east")
+    assert other.closed == Closed(
+        cluster_filters.ANOTHER_CLUSTER, f"it is the same cluster as {connected.name}"
+    )
+    assert bench.records.uids == {connected.name: "uid-of-east"}
 
 
 async def test_member_of_another_members_cluster_does_not_block_that_member(bench: Bench) -> None:
@@ -267,7 +269,7 @@ async def test_member_of_another_members_cluster_does_not_block_that_member(benc
     await until(lambda: west.closed != CONNECTING)
     east = await bench.connected("east")
     await asyncio.sleep(60)  # virtual
-    assert bench.told == ["east joined"]
+    assert bench.told == ["east connected"]
     assert (east.closed, west.uid) == (None, "")
 
 
@@ -339,7 +341,10 @@ async def test_member_is_closed_at_the_first_missed_probe_and_disconnected_later
     assert 15 <= monotonic() <= 21
     await asyncio.sleep(60)  # virtual
     assert (member.closed.reason, member.unreachable_since) == (cluster_filters.UNREACHABLE, since)
-    assert (bench.records.unreachable_notes, bench.told) == ([("east", since)], ["east joined", "east left"])
+    assert (bench.records.unreachable_notes, bench.told) == (
+        [("east", since)],
+        ["east connected", "east left"],
+    )
     (said,) = bench.records.said
     assert said.startswith("its API server does not answer: ")
 
@@ -351,7 +356,7 @@ async def test_member_that_answers_again_in_time_stays_connected(bench: Bench) -
     await until(lambda: bench.records.unreachable_notes)
     since = member.unreachable_since
     await until(lambda: member.closed is None)
-    assert (bench.told, len(bench.clients)) == (["east joined"], 1)
+    assert (bench.told, len(bench.clients)) == (["east connected"], 1)
     assert (member.unreachable_since, bench.records.unreachable_notes) == (
         None,
         [("east", since), ("east", None)],
@@ -368,7 +373,7 @@ async def test_member_that_answers_again_is_connected_and_reachable(bench: Bench
     await until(lambda: member.cluster)
     assert (member.closed, member.unreachable_since) == (None, None)
     assert bench.records.unreachable_notes == [("east", since), ("east", None)]
-    assert bench.told == ["east joined", "east left", "east joined"]
+    assert bench.told == ["east connected", "east left", "east connected"]
     assert [is_closed(client) for client in bench.clients[:-1]] == [True] * (len(bench.clients) - 1)
 
 
@@ -444,7 +449,7 @@ async def test_throttling_member_is_closed_but_connected_and_reachable(
         cluster_filters.UNREACHABLE, "its API server is too busy to answer: come later"
     )
     assert (member.unreachable_since, bench.records.unreachable_notes) == (None, [])
-    assert bench.told == ["east joined"]
+    assert bench.told == ["east connected"]
 
 
 async def test_changed_kubeconfig_is_a_new_connection_and_the_old_one_stays_open_for_its_calls(
@@ -457,7 +462,7 @@ async def test_changed_kubeconfig_is_a_new_connection_and_the_old_one_stays_open
     assert (member.closed, member.unreachable_since, is_closed(old)) == (CONNECTING, None, False)
     left_at = monotonic()
     await until(lambda: member.cluster)
-    assert (bench.tokens, bench.told) == (["good", "new"], ["east joined", "east left", "east joined"])
+    assert (bench.tokens, bench.told) == (["good", "new"], ["east connected", "east left", "east connected"])
     assert (await old.get(KUBE_SYSTEM))["metadata"]["uid"] == "uid-of-east"  # calls on it may end
     await until(lambda: is_closed(old))
     assert 30 <= monotonic() - left_at <= 32
@@ -493,7 +498,7 @@ async def test_same_kubeconfig_in_another_format_is_no_new_connection(bench: Ben
     await bench.connected()
     bench.hub.on("GET", SECRET, holds(kubeconfig("east", cluster={"insecure-skip-tls-verify": "false"})))
     await asyncio.sleep(60)  # virtual
-    assert (len(bench.clients), bench.told, bench.records.rotated) == (1, ["east joined"], [])
+    assert (len(bench.clients), bench.told, bench.records.rotated) == (1, ["east connected"], [])
 
 
 @pytest.mark.parametrize(
@@ -511,7 +516,7 @@ async def test_unreadable_secret_closes_no_member_that_answers(bench: Bench, rep
     member = await bench.connected()
     bench.hub.on("GET", SECRET, reply)
     await asyncio.sleep(120)  # virtual
-    assert (member.closed, bench.told, len(bench.clients)) == (None, ["east joined"], 1)
+    assert (member.closed, bench.told, len(bench.clients)) == (None, ["east connected"], 1)
 
 
 @pytest.mark.parametrize("reply", [MISSING, holds(kubeconfig("east", user=EXEC))], ids=["removed", "spoilt"])
@@ -537,7 +542,7 @@ async def test_hanging_member_is_closed_with_a_reason_and_delays_no_other(bench:
     assert (east.closed.reason, east.cluster) == (cluster_filters.UNREACHABLE, None)
     is_cluster(bench.members["east"], "uid-of-east")
     await until(lambda: east.cluster)
-    assert bench.told == ["west joined", "east joined"]
+    assert bench.told == ["west connected", "east connected"]
 
 
 async def test_member_that_answers_but_cannot_list_is_closed_and_reachable(bench: Bench) -> None:
@@ -578,7 +583,7 @@ async def test_internal_error_closes_one_member_and_no_other(bench: Bench) -> No
     assert (east.unreachable_since, bench.records.unreachable_notes) == (None, [])
     assert is_closed(bench.clients[0])
     await until(lambda: east.cluster)
-    assert bench.told == ["west joined", "east joined"]
+    assert bench.told == ["west connected", "east connected"]
 
 
 async def test_member_with_ended_watches_is_connected_anew(bench: Bench) -> None:
@@ -610,11 +615,11 @@ async def test_member_with_watches_that_end_at_once_is_retried(bench: Bench) -> 
     await until(lambda: member.closed != CONNECTING)
     assert member.closed == Closed(cluster_filters.UNREACHABLE, "internal error; see the dispatcher's log")
     await until(lambda: member.cluster)
-    assert bench.told == ["east joined"]
+    assert bench.told == ["east connected"]
 
 
 @pytest.mark.parametrize(
-    "path", ["", SECRET, KUBE_SYSTEM, NODES], ids=["joined", "secret", "identity", "nodes"]
+    "path", ["", SECRET, KUBE_SYSTEM, NODES], ids=["connected", "secret", "identity", "nodes"]
 )
 async def test_removed_member_leaves_no_task_or_connection(bench: Bench, path: str) -> None:
     place: Callable[[str, str, Reply], None] = bench.hub.on if path == SECRET else bench.members["east"].on
@@ -627,7 +632,7 @@ async def test_removed_member_leaves_no_task_or_connection(bench: Bench, path: s
     await asyncio.wait([member.task])
     await until(lambda: all(map(is_closed, bench.clients)))
     assert member.cluster is None
-    assert bench.told == ([] if path else ["east joined", "east left"])
+    assert bench.told == ([] if path else ["east connected", "east left"])
     assert monotonic() < 2
 
 
@@ -684,8 +689,8 @@ async def test_member_that_sends_without_end_is_closed_with_a_reason_and_harms_n
     is_cluster(bench.members["east"], "uid-of-east")
     await until(lambda: east.cluster and not east.closed)
     # Its watches may be too large though its lists are not. Then they must be right before it is connected again.
-    in_between = ["east joined", "east left"] if len(bench.told) > 2 else []
-    assert bench.told == ["west joined", *in_between, "east joined"]
+    in_between = ["east connected", "east left"] if len(bench.told) > 2 else []
+    assert bench.told == ["west connected", *in_between, "east connected"]
 
 
 @pytest.mark.parametrize(

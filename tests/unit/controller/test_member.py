@@ -111,7 +111,7 @@ async def test_member_that_is_disconnected_or_being_listed_has_no_reading(client
     ("closed", "has_cluster", "is_connecting"),
     [
         pytest.param(CONNECTING, False, True, id="being-connected"),
-        pytest.param(CONNECTING, True, False, id="joined"),
+        pytest.param(CONNECTING, True, False, id="connected"),
         pytest.param(UNREACHABLE, False, False, id="unreachable"),
         pytest.param(None, False, False, id="just-left"),
         pytest.param(None, True, False, id="open"),

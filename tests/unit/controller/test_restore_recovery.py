@@ -130,7 +130,7 @@ def where(record: Record) -> tuple[Phase, int, str]:
 # --- what is taken over ----------------------------------------------------------------------------------------
 
 TAKEN_OVER = ["found-running"]
-ENDED_BEFORE = ["found-over", "found-running"]
+ENDED_BEFORE = ["found-ended", "found-running"]
 
 
 @pytest.mark.parametrize(

@@ -145,7 +145,7 @@ async def test_strict_queue_lets_nobody_pass_and_says_so(world: World) -> None:
     submit(world, 6, 4, 1)
     await dispatch_of(world, Rules(policy=QueueingStrategy.STRICT_FIFO)).cycle()
     assert phases(world) == {"aw-0": "Dispatching", "aw-1": "Queued", "aw-2": "Queued"}
-    assert world.store.batches == [[("aw-0", "dispatched"), ("aw-1", "blocked"), ("aw-2", "lined-up")]]
+    assert world.store.batches == [[("aw-0", "dispatched"), ("aw-1", "blocked"), ("aw-2", "not-evaluated")]]
 
 
 async def test_gang_blocked_for_too_long_is_served_before_those_that_pass_it(world: World) -> None:

@@ -413,9 +413,9 @@ def test_every_step_and_every_cause_of_the_reconciler_is_reached() -> None:
     assert {cause for causes in MADE_BY.values() for cause in causes} == set(Cause) - {
         Cause.BLOCKED,
         Cause.NOT_EVALUATED,
-        Cause.BECAME_HEAD,
+        Cause.BLOCKED_AT_HEAD,
         Cause.DISPATCHED,
-        Cause.FOUND_OVER,
+        Cause.FOUND_ENDED,
         Cause.FOUND_RUNNING,
     }
 

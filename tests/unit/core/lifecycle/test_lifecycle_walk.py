@@ -36,7 +36,7 @@ PENDINGS = st.builds(
 )
 OBJECTS = st.sampled_from([(), (make_ref(),), (make_ref(0), make_ref(1))])
 SUSPENDABLE = {row.source for row in TRANSITIONS if row.cause == "suspended" and row.source}
-GOING_ON = {row.source for row in TRANSITIONS if row.cause == "found-over" and row.source}
+GOING_ON = {row.source for row in TRANSITIONS if row.cause == "found-ended" and row.source}
 REASONS = st.sampled_from([words.MIN_PODS_NOT_RUNNING, words.INSUFFICIENT_PODS_READY])
 FAILURES = st.sampled_from([words.FAILED_COMPONENT, words.DISPATCH_DEADLINE_EXCEEDED])
 WITH_COMPONENTS = Shown(has_components=True)

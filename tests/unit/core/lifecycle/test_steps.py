@@ -61,7 +61,7 @@ def at_later(step: Callable[[Record, datetime], Change | None]) -> Callable[[Rec
 STEPS_AT: dict[Cause, Callable[[Record, datetime], Change | None]] = {
     Cause.BLOCKED: lambda record, now: queue_steps.block(record, WAITS, now),
     Cause.NOT_EVALUATED: lambda record, now: queue_steps.note_not_evaluated(record, BEHIND, now),
-    Cause.BECAME_HEAD: lambda record, now: queue_steps.block(told(record), WAITS, now, is_head=True),
+    Cause.BLOCKED_AT_HEAD: lambda record, now: queue_steps.block(told(record), WAITS, now, is_head=True),
     Cause.REPRIORITISED: lambda record, now: queue_steps.reprioritise(record, 7, 0.5, now),
     Cause.SUSPENDED: lambda record, now: queue_steps.suspend(record, now),
     Cause.RESUMED: lambda record, now: queue_steps.resume(record, now),
@@ -97,7 +97,7 @@ STEPS_AT: dict[Cause, Callable[[Record, datetime], Change | None]] = {
     Cause.EXPIRED: lambda record, now: removal_steps.expire(record, now),
     Cause.ABANDONED: lambda record, now: removal_steps.abandon(record, "cluster east has not answered", now),
     Cause.LOST: lambda record, now: removal_steps.lose(record, "cluster east has not answered", now),
-    Cause.FOUND_OVER: lambda record, now: restore_steps.end_missed_attempt(record, "it is gone", now),
+    Cause.FOUND_ENDED: lambda record, now: restore_steps.end_missed_attempt(record, "it is gone", now),
     Cause.FOUND_RUNNING: lambda record, now: restore_steps.take_over(
         record, "east", record.attempts + 2, now
     ),
@@ -120,7 +120,7 @@ def told(record: Record) -> Record:
 
 def start_of(row: Transition) -> Record | None:
     record = record_in(row.source)
-    return told(record) if record and row.cause is Cause.BECAME_HEAD else record
+    return told(record) if record and row.cause is Cause.BLOCKED_AT_HEAD else record
 
 
 def record_in(phase: Phase | None) -> Record | None:
@@ -249,7 +249,7 @@ EVENTS: list[tuple[Cause, Phase | None, Phase, dict[str, object]]] = [
     (Cause.FOUND_FAILED, None, Phase.FAILED, {"message": "ran too long"}),
     (Cause.BLOCKED, Phase.QUEUED, Phase.QUEUED, {"reason": WAITS.reason, "message": WAITS.message}),
     (Cause.NOT_EVALUATED, Phase.QUEUED, Phase.QUEUED, {"reason": BEHIND.reason, "message": BEHIND.message}),
-    (Cause.BECAME_HEAD, Phase.QUEUED, Phase.QUEUED, {}),
+    (Cause.BLOCKED_AT_HEAD, Phase.QUEUED, Phase.QUEUED, {}),
     (
         Cause.REPRIORITISED,
         Phase.QUEUED,
@@ -310,7 +310,7 @@ EVENTS: list[tuple[Cause, Phase | None, Phase, dict[str, object]]] = [
     (Cause.DELETED, Phase.FAILED, Phase.DELETED, {}),
     (Cause.RELEASED, Phase.DELETING, Phase.DELETED, ATTEMPT),
     (
-        Cause.FOUND_OVER,
+        Cause.FOUND_ENDED,
         Phase.RUNNING,
         Phase.QUEUED,
         {"message": "it is gone", **ATTEMPT},
@@ -340,7 +340,7 @@ FROM_LATER = at(3600)
 @pytest.mark.parametrize(
     "transition",
     # What is told of a head is a step of its own here, and made before.
-    [row for row in TRANSITIONS if row.source and row.cause in STEPS and row.cause != Cause.BECAME_HEAD],
+    [row for row in TRANSITIONS if row.source and row.cause in STEPS and row.cause != Cause.BLOCKED_AT_HEAD],
     ids=lambda row: f"{row.source}-{row.cause}",
 )
 def test_times_of_one_appwrapper_never_run_backwards(transition: Transition) -> None:
@@ -376,7 +376,7 @@ def test_events_of_one_appwrapper_never_run_backwards(first: Transition, second:
     """The leader that makes the second step has a clock that is behind that of the leader that made the first."""
     earlier = step_from(start_of(first), first.cause)
     assert earlier is not None
-    record = told(earlier.after) if second.cause is Cause.BECAME_HEAD else earlier.after
+    record = told(earlier.after) if second.cause is Cause.BLOCKED_AT_HEAD else earlier.after
     later = STEPS_AT[second.cause](record, at(5))
     times = (
         [event.at for event in later.events] if later else []
