@@ -12,7 +12,6 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/topology-spread-constrai
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -21,7 +20,14 @@ from dispatcher.api.spec_errors import quoted
 from dispatcher.api.syntax import LONGEST_SUBDOMAIN, is_qualified_name
 from dispatcher.core.kinds.fields import Field, TemplateError
 from dispatcher.core.model.gang import Spread
-from dispatcher.core.model.nodes import ANY_NODE, LabelRequirement, NodeOperator, NodeRequirements, NodeTerm
+from dispatcher.core.model.nodes import (
+    ANY_NODE,
+    LabelRequirement,
+    NodeOperator,
+    NodeRequirements,
+    NodeTerm,
+    whole_number,
+)
 
 MOST_TERMS: Final = 64
 """Entries of one list of terms, and keys of one node selector.
@@ -47,8 +53,6 @@ _NAME: Final = "metadata.name"
 """The only field of a node that `matchFields` takes."""
 _ON_PODS: Final = frozenset(NodeOperator) - {NodeOperator.GT, NodeOperator.LT}
 _ON_NAMES: Final = frozenset({NodeOperator.IN, NodeOperator.NOT_IN})
-_WHOLE_NUMBER: Final = re.compile("[+-]?[0-9]{1,19}")
-_INT64: Final = range(-(2**63), 2**63)
 _REQUIRED_SPREAD: Final = "DoNotSchedule"
 _PREFERRED_SPREAD: Final = "ScheduleAnyway"
 _HONOR: Final = "Honor"
@@ -272,8 +276,9 @@ def _operator(written: Field, operators: frozenset[NodeOperator]) -> NodeOperato
 def _whole_number(listed: Field, operator: NodeOperator) -> str:
     """The one operand of Gt or Lt, in its shortest spelling."""
     values = [each.text() for each in listed.entries(MOST_VALUES)]
-    if len(values) == 1 and _WHOLE_NUMBER.fullmatch(values[0]) and int(values[0]) in _INT64:
-        return str(int(values[0]))
+    number = whole_number(values[0]) if len(values) == 1 else None
+    if number is not None:
+        return str(number)
     raise TemplateError(listed.path, f"must be one whole number in quotes for {operator}")
 
 

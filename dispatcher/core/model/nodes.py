@@ -6,6 +6,7 @@ https://kubernetes.io/docs/concepts/scheduling-eviction/taint-and-toleration/
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -93,9 +94,8 @@ class LabelRequirement:
                 return self._compares(value)
 
     def _compares(self, value: str | None) -> bool:
-        try:
-            number, bound = int(value or ""), int(self.values[0])
-        except ValueError:
+        number, bound = whole_number(value or ""), whole_number(self.values[0])
+        if number is None or bound is None:
             return False
         return number > bound if self.operator is NodeOperator.GT else number < bound
 
@@ -117,6 +117,22 @@ class LabelRequirement:
                 return f"{self.key} > {values}"
             case NodeOperator.LT:
                 return f"{self.key} < {values}"
+
+
+def whole_number(text: str) -> int | None:
+    """The number that Kubernetes reads from a label or an operand of GT and LT; None if the text is no such number.
+
+    Python's `int` also takes `1_0`, white space, other digits and more than 64 bits, and Go's `ParseInt` does not.
+    Source: https://github.com/kubernetes/apimachinery/blob/master/pkg/labels/selector.go (`Requirement.Matches`)
+    """
+    if not _WHOLE_NUMBER.fullmatch(text):
+        return None
+    number = int(text)
+    return number if number in _INT64 else None
+
+
+_WHOLE_NUMBER: Final = re.compile("[+-]?[0-9]{1,63}")
+_INT64: Final = range(-(2**63), 2**63)
 
 
 @dataclass(frozen=True, slots=True)

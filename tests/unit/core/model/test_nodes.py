@@ -12,7 +12,18 @@ from dispatcher.core.model.nodes import (
 )
 from dispatcher.core.model.resources import Resources
 
-LABELS = {"gpu": "a100", "zone": "west", "cores": "64", "empty": ""}
+LABELS = {
+    "gpu": "a100",
+    "zone": "west",
+    "cores": "64",
+    "empty": "",
+    "grouped": "1_0",
+    "arabic": "\N{ARABIC-INDIC DIGIT ONE}",
+    "spaced": " 1",
+    "largest": str(2**63 - 1),
+    "too-large": str(2**63),
+    "endless": "1" * 10_000,
+}
 
 
 @pytest.mark.parametrize(
@@ -35,6 +46,14 @@ LABELS = {"gpu": "a100", "zone": "west", "cores": "64", "empty": ""}
         pytest.param(LabelRequirement("cores", NodeOperator.LT, ("65",)), True, id="less"),
         pytest.param(LabelRequirement("gpu", NodeOperator.LT, ("65",)), False, id="no-number"),
         pytest.param(LabelRequirement("rack", NodeOperator.GT, ("0",)), False, id="absent-number"),
+        pytest.param(LabelRequirement("cores", NodeOperator.GT, ("+063",)), True, id="sign-and-zeros"),
+        pytest.param(LabelRequirement("grouped", NodeOperator.GT, ("0",)), False, id="underscore-in-label"),
+        pytest.param(LabelRequirement("cores", NodeOperator.GT, ("1_0",)), False, id="underscore-in-operand"),
+        pytest.param(LabelRequirement("arabic", NodeOperator.GT, ("0",)), False, id="digits-beyond-ascii"),
+        pytest.param(LabelRequirement("spaced", NodeOperator.GT, ("0",)), False, id="space"),
+        pytest.param(LabelRequirement("largest", NodeOperator.GT, ("0",)), True, id="largest"),
+        pytest.param(LabelRequirement("too-large", NodeOperator.GT, ("0",)), False, id="beyond-64-bits"),
+        pytest.param(LabelRequirement("endless", NodeOperator.GT, ("0",)), False, id="digits-without-end"),
     ],
 )
 def test_label_requirement_matches_as_kubernetes_says(requirement: LabelRequirement, matches: bool) -> None:
