@@ -26,13 +26,16 @@ _TOKEN: Final = re.compile(r"[ \t\r\n]++|(?P<word>[^ \t\r\n=!(),]++)|(?P<symbol>
 _VALUE: Final = re.compile("([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?")
 
 
-class Operator(StrEnum):
-    """Comparison of a requirement with its label."""
+class SelectorOperator(StrEnum):
+    """The operators of a label selector in text form, without those on numbers.
+
+    Source: https://github.com/kubernetes/apimachinery/blob/master/pkg/selection/operator.go
+    """
 
     IN = "in"
     NOT_IN = "notin"
     EXISTS = "exists"
-    ABSENT = "absent"
+    DOES_NOT_EXIST = "!"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,29 +43,29 @@ class Requirement:
     """A condition on one label; ``values`` are the operands of IN and NOT_IN."""
 
     key: str
-    operator: Operator
+    operator: SelectorOperator
     values: frozenset[str] = frozenset()
 
     def __str__(self) -> str:
         """The requirement in the selector's grammar."""
         match self.operator:
-            case Operator.EXISTS:
+            case SelectorOperator.EXISTS:
                 return self.key
-            case Operator.ABSENT:
+            case SelectorOperator.DOES_NOT_EXIST:
                 return f"!{self.key}"
-            case Operator.IN | Operator.NOT_IN:
+            case SelectorOperator.IN | SelectorOperator.NOT_IN:
                 return f"{self.key} {self.operator} ({', '.join(sorted(self.values))})"
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """True if the labels satisfy the requirement."""
         match self.operator:
-            case Operator.IN:
+            case SelectorOperator.IN:
                 return self.key in labels and labels[self.key] in self.values
-            case Operator.NOT_IN:
+            case SelectorOperator.NOT_IN:
                 return self.key not in labels or labels[self.key] not in self.values
-            case Operator.EXISTS:
+            case SelectorOperator.EXISTS:
                 return self.key in labels
-            case Operator.ABSENT:
+            case SelectorOperator.DOES_NOT_EXIST:
                 return self.key not in labels
 
 
@@ -126,16 +129,16 @@ class _Reader:
 
     def _requirement(self) -> Requirement:
         if self._has("!"):
-            return Requirement(self._key(), Operator.ABSENT)
+            return Requirement(self._key(), SelectorOperator.DOES_NOT_EXIST)
         key = self._key()
         if self._has("=") or self._has("=="):
-            return Requirement(key, Operator.IN, frozenset({self._value()}))
+            return Requirement(key, SelectorOperator.IN, frozenset({self._value()}))
         if self._has("!="):
-            return Requirement(key, Operator.NOT_IN, frozenset({self._value()}))
-        for operator in (Operator.IN, Operator.NOT_IN):
+            return Requirement(key, SelectorOperator.NOT_IN, frozenset({self._value()}))
+        for operator in (SelectorOperator.IN, SelectorOperator.NOT_IN):
             if self._has(operator):
                 return Requirement(key, operator, self._values())
-        return Requirement(key, Operator.EXISTS)
+        return Requirement(key, SelectorOperator.EXISTS)
 
     def _values(self) -> frozenset[str]:
         self._take("(")

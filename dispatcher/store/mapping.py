@@ -21,8 +21,8 @@ from dispatcher.api.selector import parse_selector
 from dispatcher.api.submitter import submitter
 from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
 from dispatcher.core.model.nodes import (
+    LabelOperator,
     LabelRequirement,
-    NodeOperator,
     NodeRequirements,
     NodeTerm,
     Toleration,
@@ -438,7 +438,7 @@ def _node_term_of(value: Mapping[str, Any]) -> NodeTerm:
 
 
 def _label_requirement_of(value: Mapping[str, Any]) -> LabelRequirement:
-    return LabelRequirement(value["key"], NodeOperator(value["operator"]), tuple(value["values"]))
+    return LabelRequirement(value["key"], LabelOperator(value["operator"]), tuple(value["values"]))
 
 
 def _condition_of(value: Mapping[str, Any]) -> Condition:

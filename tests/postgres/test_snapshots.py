@@ -15,9 +15,9 @@ from dispatcher.controller.upkeep.snapshot_keeper import SnapshotKeeper
 from dispatcher.core.lifecycle import queue_steps, removal_steps, run_steps
 from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import (
+    LabelOperator,
     LabelRequirement,
     Node,
-    NodeOperator,
     NodeRequirements,
     NodeTerm,
     Toleration,
@@ -262,7 +262,7 @@ async def test_a_record_is_read_with_all_that_decisions_depend_on(bench: Bench, 
         3,
         CPU,
         (Toleration("gpu", "Exists"),),
-        NodeRequirements((("zone", "a"),), (NodeTerm((LabelRequirement("gpu", NodeOperator.EXISTS),)),)),
+        NodeRequirements((("zone", "a"),), (NodeTerm((LabelRequirement("gpu", LabelOperator.EXISTS),)),)),
         ("kubernetes.io/hostname",),
         ("rack",),
         ("spec.resourceClaims",),

@@ -22,8 +22,8 @@ from dispatcher.core.kinds.fields import Field, TemplateError
 from dispatcher.core.model.gang import Spread
 from dispatcher.core.model.nodes import (
     ANY_NODE,
+    LabelOperator,
     LabelRequirement,
-    NodeOperator,
     NodeRequirements,
     NodeTerm,
     whole_number,
@@ -51,8 +51,8 @@ LONGEST_VALUE: Final = LONGEST_SUBDOMAIN
 _REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 _NAME: Final = "metadata.name"
 """The only field of a node that `matchFields` takes."""
-_ON_PODS: Final = frozenset(NodeOperator) - {NodeOperator.GT, NodeOperator.LT}
-_ON_NAMES: Final = frozenset({NodeOperator.IN, NodeOperator.NOT_IN})
+_ON_PODS: Final = frozenset(LabelOperator) - {LabelOperator.GT, LabelOperator.LT}
+_ON_NAMES: Final = frozenset({LabelOperator.IN, LabelOperator.NOT_IN})
 _REQUIRED_SPREAD: Final = "DoNotSchedule"
 _PREFERRED_SPREAD: Final = "ScheduleAnyway"
 _HONOR: Final = "Honor"
@@ -159,7 +159,7 @@ def _selected(pods: Sequence[_Pods], at: int, term: Field) -> frozenset[int]:
         return frozenset()
     if any(key not in own.labels for key in same):
         return frozenset()
-    exact = [LabelRequirement(key, NodeOperator.IN, (own.labels[key],)) for key in same]
+    exact = [LabelRequirement(key, LabelOperator.IN, (own.labels[key],)) for key in same]
     conditions = (*_label_conditions(selector), *exact)
     return frozenset(
         other
@@ -249,7 +249,7 @@ def _name_condition(written: Field) -> LabelRequirement:
 
 
 def _condition(
-    written: Field, operators: frozenset[NodeOperator] = frozenset(NodeOperator)
+    written: Field, operators: frozenset[LabelOperator] = frozenset(LabelOperator)
 ) -> LabelRequirement:
     key = written.at("key").text()
     _check_label_key(key, written.at("key").path)
@@ -257,23 +257,23 @@ def _condition(
     listed = written.at("values")
     values = {_value(each) for each in listed.entries(MOST_VALUES)}
     match operator:
-        case NodeOperator.IN | NodeOperator.NOT_IN if not values:
+        case LabelOperator.IN | LabelOperator.NOT_IN if not values:
             raise TemplateError(listed.path, f"must have a value for {operator}")
-        case NodeOperator.EXISTS | NodeOperator.DOES_NOT_EXIST if values:
+        case LabelOperator.EXISTS | LabelOperator.DOES_NOT_EXIST if values:
             raise TemplateError(listed.path, f"must be absent for {operator}")
-        case NodeOperator.GT | NodeOperator.LT:
+        case LabelOperator.GT | LabelOperator.LT:
             return LabelRequirement(key, operator, (_whole_number(listed, operator),))
     return LabelRequirement(key, operator, tuple(sorted(values)))
 
 
-def _operator(written: Field, operators: frozenset[NodeOperator]) -> NodeOperator:
+def _operator(written: Field, operators: frozenset[LabelOperator]) -> LabelOperator:
     text = written.text()
     if text not in operators:
         raise TemplateError(written.path, f"is none of {', '.join(sorted(operators))}: {quoted(text)}")
-    return NodeOperator(text)
+    return LabelOperator(text)
 
 
-def _whole_number(listed: Field, operator: NodeOperator) -> str:
+def _whole_number(listed: Field, operator: LabelOperator) -> str:
     """The one operand of Gt or Lt, in its shortest spelling."""
     values = [each.text() for each in listed.entries(MOST_VALUES)]
     number = whole_number(values[0]) if len(values) == 1 else None
@@ -426,7 +426,7 @@ def _topology(term: Field) -> str:
 def _label_conditions(selector: Field) -> tuple[LabelRequirement, ...]:
     """The conditions of a label selector."""
     labels = _labels(selector.at("matchLabels"))
-    exact = [LabelRequirement(key, NodeOperator.IN, (value,)) for key, value in labels.items()]
+    exact = [LabelRequirement(key, LabelOperator.IN, (value,)) for key, value in labels.items()]
     listed = selector.at("matchExpressions").entries(MOST_CONDITIONS)
     conditions = (*exact, *(_condition(each, _ON_PODS) for each in listed))
     _check_bounds(conditions, selector)

@@ -59,8 +59,11 @@ class Toleration:
         return self.operator == "Exists" or (self.operator == "Equal" and self.value == taint.value)
 
 
-class NodeOperator(StrEnum):
-    """The comparison of a node affinity with a label, as Kubernetes spells it."""
+class LabelOperator(StrEnum):
+    """The operators of affinities in JSON, on labels of nodes and of pods; GT and LT are only for nodes.
+
+    Source: https://pkg.go.dev/k8s.io/api/core/v1#NodeSelectorOperator
+    """
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -75,47 +78,47 @@ class LabelRequirement:
     """A condition on one label; `values` are the operands, one whole number for GT and LT."""
 
     key: str
-    operator: NodeOperator
+    operator: LabelOperator
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         """True if the labels satisfy the condition; a label that is absent satisfies NOT_IN."""
         value = labels.get(self.key)
         match self.operator:
-            case NodeOperator.IN:
+            case LabelOperator.IN:
                 return value is not None and value in self.values
-            case NodeOperator.NOT_IN:
+            case LabelOperator.NOT_IN:
                 return value is None or value not in self.values
-            case NodeOperator.EXISTS:
+            case LabelOperator.EXISTS:
                 return value is not None
-            case NodeOperator.DOES_NOT_EXIST:
+            case LabelOperator.DOES_NOT_EXIST:
                 return value is None
-            case NodeOperator.GT | NodeOperator.LT:
+            case LabelOperator.GT | LabelOperator.LT:
                 return self._compares(value)
 
     def _compares(self, value: str | None) -> bool:
         number, bound = whole_number(value or ""), whole_number(self.values[0])
         if number is None or bound is None:
             return False
-        return number > bound if self.operator is NodeOperator.GT else number < bound
+        return number > bound if self.operator is LabelOperator.GT else number < bound
 
     def __str__(self) -> str:
         """The condition in words."""
         values = ", ".join(self.values)
         match self.operator:
-            case NodeOperator.IN if len(self.values) == 1:
+            case LabelOperator.IN if len(self.values) == 1:
                 return f"{self.key}={values}"
-            case NodeOperator.IN:
+            case LabelOperator.IN:
                 return f"{self.key} in ({values})"
-            case NodeOperator.NOT_IN:
+            case LabelOperator.NOT_IN:
                 return f"{self.key} not in ({values})"
-            case NodeOperator.EXISTS:
+            case LabelOperator.EXISTS:
                 return self.key
-            case NodeOperator.DOES_NOT_EXIST:
+            case LabelOperator.DOES_NOT_EXIST:
                 return f"no {self.key}"
-            case NodeOperator.GT:
+            case LabelOperator.GT:
                 return f"{self.key} > {values}"
-            case NodeOperator.LT:
+            case LabelOperator.LT:
                 return f"{self.key} < {values}"
 
 

@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from dispatcher.core.model.gang import Constraint, PodSet, Spread
 from dispatcher.core.model.nodes import (
     ANY_NODE,
+    LabelOperator,
     LabelRequirement,
     Node,
-    NodeOperator,
     NodeRequirements,
     NodeTerm,
     Taint,
@@ -175,7 +175,7 @@ class Traits:
         """The nodes whose labels and names meet the requirements."""
         found = np.ones(len(self.nodes), np.bool_)
         for key, value in requirements.selector:
-            found = found & self._satisfying(LabelRequirement(key, NodeOperator.IN, (value,)))
+            found = found & self._satisfying(LabelRequirement(key, LabelOperator.IN, (value,)))
         if requirements.terms:
             found = found & reduce(or_, map(self._matching, requirements.terms))
         return found

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from dispatcher.api.selector import (
     EVERYTHING,
     LONGEST_SELECTOR,
-    Operator,
     Requirement,
     Selector,
+    SelectorOperator,
     parse_selector,
     selector_of,
 )
@@ -21,7 +21,7 @@ ANNOTATION = "dispatcher.codeflare.dev/cluster-selector"
 REMEDY = "Write requirements such as a=b, c!=d, e in (x,y), f notin (z), g or !h, separated by commas."
 
 
-def one(key: str, operator: Operator, *values: str) -> Selector:
+def one(key: str, operator: SelectorOperator, *values: str) -> Selector:
     return Selector((Requirement(key, operator, frozenset(values)),))
 
 
@@ -30,35 +30,35 @@ def one(key: str, operator: Operator, *values: str) -> Selector:
     [
         pytest.param("", EVERYTHING, id="nothing"),
         pytest.param(" \t\r\n", EVERYTHING, id="blank"),
-        pytest.param("a=b", one("a", Operator.IN, "b"), id="equal"),
-        pytest.param("a == b", one("a", Operator.IN, "b"), id="equal-in-c"),
-        pytest.param("a!=b", one("a", Operator.NOT_IN, "b"), id="not-equal"),
-        pytest.param("a in (b, c,b)", one("a", Operator.IN, "b", "c"), id="one-of"),
-        pytest.param("a notin(b,c)", one("a", Operator.NOT_IN, "b", "c"), id="none-of"),
-        pytest.param("a", one("a", Operator.EXISTS), id="there"),
-        pytest.param("! a", one("a", Operator.ABSENT), id="not-there"),
-        pytest.param("a=", one("a", Operator.IN, ""), id="empty-value"),
-        pytest.param("a in ()", one("a", Operator.IN, ""), id="empty-list-is-an-empty-value"),
-        pytest.param("a in (,b)", one("a", Operator.IN, "", "b"), id="empty-or"),
+        pytest.param("a=b", one("a", SelectorOperator.IN, "b"), id="equal"),
+        pytest.param("a == b", one("a", SelectorOperator.IN, "b"), id="equal-in-c"),
+        pytest.param("a!=b", one("a", SelectorOperator.NOT_IN, "b"), id="not-equal"),
+        pytest.param("a in (b, c,b)", one("a", SelectorOperator.IN, "b", "c"), id="one-of"),
+        pytest.param("a notin(b,c)", one("a", SelectorOperator.NOT_IN, "b", "c"), id="none-of"),
+        pytest.param("a", one("a", SelectorOperator.EXISTS), id="there"),
+        pytest.param("! a", one("a", SelectorOperator.DOES_NOT_EXIST), id="not-there"),
+        pytest.param("a=", one("a", SelectorOperator.IN, ""), id="empty-value"),
+        pytest.param("a in ()", one("a", SelectorOperator.IN, ""), id="empty-list-is-an-empty-value"),
+        pytest.param("a in (,b)", one("a", SelectorOperator.IN, "", "b"), id="empty-or"),
         pytest.param(
-            "in in (in,notin)", one("in", Operator.IN, "in", "notin"), id="words-that-mean-themselves"
+            "in in (in,notin)", one("in", SelectorOperator.IN, "in", "notin"), id="words-that-mean-themselves"
         ),
-        pytest.param("notin", one("notin", Operator.EXISTS), id="word-for-a-label"),
+        pytest.param("notin", one("notin", SelectorOperator.EXISTS), id="word-for-a-label"),
         pytest.param(
             "topology.example.com/Zone_1=a.b-c_D",
-            one("topology.example.com/Zone_1", Operator.IN, "a.b-c_D"),
+            one("topology.example.com/Zone_1", SelectorOperator.IN, "a.b-c_D"),
             id="all-that-names-may-hold",
         ),
         pytest.param(
             "a=b,c!=d , e in (x,y),f notin (z),g,!h",
             Selector(
                 (
-                    Requirement("a", Operator.IN, frozenset({"b"})),
-                    Requirement("c", Operator.NOT_IN, frozenset({"d"})),
-                    Requirement("e", Operator.IN, frozenset({"x", "y"})),
-                    Requirement("f", Operator.NOT_IN, frozenset({"z"})),
-                    Requirement("g", Operator.EXISTS),
-                    Requirement("h", Operator.ABSENT),
+                    Requirement("a", SelectorOperator.IN, frozenset({"b"})),
+                    Requirement("c", SelectorOperator.NOT_IN, frozenset({"d"})),
+                    Requirement("e", SelectorOperator.IN, frozenset({"x", "y"})),
+                    Requirement("f", SelectorOperator.NOT_IN, frozenset({"z"})),
+                    Requirement("g", SelectorOperator.EXISTS),
+                    Requirement("h", SelectorOperator.DOES_NOT_EXIST),
                 )
             ),
             id="all-at-once",
@@ -158,7 +158,7 @@ def test_what_is_not_met_is_said_as_it_could_have_been_written() -> None:
 
 def test_annotation_that_is_not_there_selects_everything() -> None:
     assert selector_of({"other": "a=b"}, ANNOTATION) == EVERYTHING
-    assert selector_of({ANNOTATION: "a"}, ANNOTATION) == one("a", Operator.EXISTS)
+    assert selector_of({ANNOTATION: "a"}, ANNOTATION) == one("a", SelectorOperator.EXISTS)
 
 
 def test_what_is_too_long_is_refused_unread() -> None:

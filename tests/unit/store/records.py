@@ -8,7 +8,13 @@ from hypothesis import strategies as st
 
 from dispatcher.api.conditions import ConditionType
 from dispatcher.core.model.gang import Assignment, Gang, PodSet, Spread
-from dispatcher.core.model.nodes import LabelRequirement, NodeOperator, NodeRequirements, NodeTerm, Toleration
+from dispatcher.core.model.nodes import (
+    LabelOperator,
+    LabelRequirement,
+    NodeRequirements,
+    NodeTerm,
+    Toleration,
+)
 from dispatcher.core.model.record import Attempt, Condition, NotedIssue, ObjectRef, Pending, Phase, Record
 from dispatcher.core.model.resources import LARGEST_AMOUNT, Resources
 
@@ -20,7 +26,7 @@ resources = st.builds(
 )
 tolerations = st.builds(Toleration, key=texts, operator=texts, value=texts, effect=texts)
 words = st.lists(texts, max_size=2).map(tuple)
-label_requirements = st.builds(LabelRequirement, texts, st.sampled_from(NodeOperator), words)
+label_requirements = st.builds(LabelRequirement, texts, st.sampled_from(LabelOperator), words)
 conditions_on_nodes = st.lists(label_requirements, max_size=2).map(tuple)
 node_requirements = st.builds(
     NodeRequirements,

@@ -14,8 +14,8 @@ from dispatcher.core.kinds.registry import KINDS
 from dispatcher.core.model.gang import PodSet
 from dispatcher.core.model.nodes import (
     HOSTNAME,
+    LabelOperator,
     LabelRequirement,
-    NodeOperator,
     NodeRequirements,
     NodeTerm,
 )
@@ -91,12 +91,12 @@ def test_node_selector_and_required_node_affinity_are_read() -> None:
     assert found.nodes == NodeRequirements(
         selector=(("disk", "ssd"), ("zone", "west")),
         terms=(
-            NodeTerm(names=(LabelRequirement("metadata.name", NodeOperator.NOT_IN, ("n7",)),)),
+            NodeTerm(names=(LabelRequirement("metadata.name", LabelOperator.NOT_IN, ("n7",)),)),
             NodeTerm(
                 labels=(
-                    LabelRequirement("cores", NodeOperator.GT, ("63",)),
-                    LabelRequirement("gpu", NodeOperator.IN, ("a100", "h100")),
-                    LabelRequirement("spot", NodeOperator.DOES_NOT_EXIST),
+                    LabelRequirement("cores", LabelOperator.GT, ("63",)),
+                    LabelRequirement("gpu", LabelOperator.IN, ("a100", "h100")),
+                    LabelRequirement("spot", LabelOperator.DOES_NOT_EXIST),
                 )
             ),
         ),

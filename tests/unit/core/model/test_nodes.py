@@ -4,9 +4,9 @@ import pytest
 
 from dispatcher.core.model.nodes import (
     UNLIMITED_PODS,
+    LabelOperator,
     LabelRequirement,
     Node,
-    NodeOperator,
     NodeRequirements,
     NodeTerm,
 )
@@ -29,39 +29,41 @@ LABELS = {
 @pytest.mark.parametrize(
     ("requirement", "matches"),
     [
-        pytest.param(LabelRequirement("gpu", NodeOperator.IN, ("h100", "a100")), True, id="in"),
-        pytest.param(LabelRequirement("gpu", NodeOperator.IN, ("h100",)), False, id="in-another-value"),
-        pytest.param(LabelRequirement("rack", NodeOperator.IN, ("",)), False, id="absent-is-not-empty"),
-        pytest.param(LabelRequirement("empty", NodeOperator.IN, ("",)), True, id="in-the-empty-value"),
-        pytest.param(LabelRequirement("gpu", NodeOperator.NOT_IN, ("a100",)), False, id="not-in"),
+        pytest.param(LabelRequirement("gpu", LabelOperator.IN, ("h100", "a100")), True, id="in"),
+        pytest.param(LabelRequirement("gpu", LabelOperator.IN, ("h100",)), False, id="in-another-value"),
+        pytest.param(LabelRequirement("rack", LabelOperator.IN, ("",)), False, id="absent-is-not-empty"),
+        pytest.param(LabelRequirement("empty", LabelOperator.IN, ("",)), True, id="in-the-empty-value"),
+        pytest.param(LabelRequirement("gpu", LabelOperator.NOT_IN, ("a100",)), False, id="not-in"),
         pytest.param(
-            LabelRequirement("rack", NodeOperator.NOT_IN, ("a100",)), True, id="not-in-of-an-absent-label"
+            LabelRequirement("rack", LabelOperator.NOT_IN, ("a100",)), True, id="not-in-of-an-absent-label"
         ),
-        pytest.param(LabelRequirement("empty", NodeOperator.EXISTS), True, id="exists"),
-        pytest.param(LabelRequirement("rack", NodeOperator.EXISTS), False, id="does-not-exist"),
-        pytest.param(LabelRequirement("rack", NodeOperator.DOES_NOT_EXIST), True, id="absent"),
-        pytest.param(LabelRequirement("gpu", NodeOperator.DOES_NOT_EXIST), False, id="present"),
-        pytest.param(LabelRequirement("cores", NodeOperator.GT, ("63",)), True, id="greater"),
-        pytest.param(LabelRequirement("cores", NodeOperator.GT, ("64",)), False, id="equal-is-not-greater"),
-        pytest.param(LabelRequirement("cores", NodeOperator.LT, ("65",)), True, id="less"),
-        pytest.param(LabelRequirement("gpu", NodeOperator.LT, ("65",)), False, id="no-number"),
-        pytest.param(LabelRequirement("rack", NodeOperator.GT, ("0",)), False, id="absent-number"),
-        pytest.param(LabelRequirement("cores", NodeOperator.GT, ("+063",)), True, id="sign-and-zeros"),
-        pytest.param(LabelRequirement("grouped", NodeOperator.GT, ("0",)), False, id="underscore-in-label"),
-        pytest.param(LabelRequirement("cores", NodeOperator.GT, ("1_0",)), False, id="underscore-in-operand"),
-        pytest.param(LabelRequirement("arabic", NodeOperator.GT, ("0",)), False, id="digits-beyond-ascii"),
-        pytest.param(LabelRequirement("spaced", NodeOperator.GT, ("0",)), False, id="space"),
-        pytest.param(LabelRequirement("largest", NodeOperator.GT, ("0",)), True, id="largest"),
-        pytest.param(LabelRequirement("too-large", NodeOperator.GT, ("0",)), False, id="beyond-64-bits"),
-        pytest.param(LabelRequirement("endless", NodeOperator.GT, ("0",)), False, id="digits-without-end"),
+        pytest.param(LabelRequirement("empty", LabelOperator.EXISTS), True, id="exists"),
+        pytest.param(LabelRequirement("rack", LabelOperator.EXISTS), False, id="does-not-exist"),
+        pytest.param(LabelRequirement("rack", LabelOperator.DOES_NOT_EXIST), True, id="absent"),
+        pytest.param(LabelRequirement("gpu", LabelOperator.DOES_NOT_EXIST), False, id="present"),
+        pytest.param(LabelRequirement("cores", LabelOperator.GT, ("63",)), True, id="greater"),
+        pytest.param(LabelRequirement("cores", LabelOperator.GT, ("64",)), False, id="equal-is-not-greater"),
+        pytest.param(LabelRequirement("cores", LabelOperator.LT, ("65",)), True, id="less"),
+        pytest.param(LabelRequirement("gpu", LabelOperator.LT, ("65",)), False, id="no-number"),
+        pytest.param(LabelRequirement("rack", LabelOperator.GT, ("0",)), False, id="absent-number"),
+        pytest.param(LabelRequirement("cores", LabelOperator.GT, ("+063",)), True, id="sign-and-zeros"),
+        pytest.param(LabelRequirement("grouped", LabelOperator.GT, ("0",)), False, id="underscore-in-label"),
+        pytest.param(
+            LabelRequirement("cores", LabelOperator.GT, ("1_0",)), False, id="underscore-in-operand"
+        ),
+        pytest.param(LabelRequirement("arabic", LabelOperator.GT, ("0",)), False, id="digits-beyond-ascii"),
+        pytest.param(LabelRequirement("spaced", LabelOperator.GT, ("0",)), False, id="space"),
+        pytest.param(LabelRequirement("largest", LabelOperator.GT, ("0",)), True, id="largest"),
+        pytest.param(LabelRequirement("too-large", LabelOperator.GT, ("0",)), False, id="beyond-64-bits"),
+        pytest.param(LabelRequirement("endless", LabelOperator.GT, ("0",)), False, id="digits-without-end"),
     ],
 )
 def test_label_requirement_matches_as_kubernetes_says(requirement: LabelRequirement, matches: bool) -> None:
     assert requirement.matches(LABELS) is matches
 
 
-IN_WEST = LabelRequirement("zone", NodeOperator.IN, ("west",))
-NAMED = LabelRequirement("metadata.name", NodeOperator.IN, ("n1",))
+IN_WEST = LabelRequirement("zone", LabelOperator.IN, ("west",))
+NAMED = LabelRequirement("metadata.name", LabelOperator.IN, ("n1",))
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,8 @@ def test_term_about_another_name_does_not_match() -> None:
 
 def test_requirements_in_words() -> None:
     requirements = NodeRequirements(
-        (("gpu", "a100"),), (NodeTerm((IN_WEST,)), NodeTerm((LabelRequirement("spot", NodeOperator.EXISTS),)))
+        (("gpu", "a100"),),
+        (NodeTerm((IN_WEST,)), NodeTerm((LabelRequirement("spot", LabelOperator.EXISTS),))),
     )
     assert str(requirements) == "gpu=a100; zone=west or spot"
 

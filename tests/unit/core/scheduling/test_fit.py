@@ -8,9 +8,9 @@ import pytest
 
 from dispatcher.core.model.gang import Assignment, Gang, PodSet
 from dispatcher.core.model.nodes import (
+    LabelOperator,
     LabelRequirement,
     Node,
-    NodeOperator,
     NodeRequirements,
     NodeTerm,
     Taint,
@@ -117,7 +117,7 @@ TWO_EIGHTS = (node("n1", cpu=8), node("n2", cpu=8))
                     cpu=1,
                     nodes=NodeRequirements(
                         terms=(
-                            NodeTerm(names=(LabelRequirement("metadata.name", NodeOperator.IN, ("n2",)),)),
+                            NodeTerm(names=(LabelRequirement("metadata.name", LabelOperator.IN, ("n2",)),)),
                         )
                     ),
                 )
