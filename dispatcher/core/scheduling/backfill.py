@@ -33,7 +33,7 @@ starts without them.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from operator import attrgetter
@@ -46,7 +46,7 @@ from dispatcher.core.model.record import ACTIVE, RESERVATION, Pending, Phase, Re
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.scheduling import cluster_filters
 from dispatcher.core.scheduling.capacity import CapacitySnapshot
-from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, has_members, rejection
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot, effective, rejection
 from dispatcher.core.scheduling.fit import Fit, Shortfall, assignment_in_empty, fit, fits, fits_in_empty
 
 MOST_DOUBLINGS: Final = 4
@@ -57,7 +57,9 @@ LAST_RESORT: Final = datetime.max.replace(tzinfo=UTC)
 
 LONG_AGO: Final = datetime.min.replace(tzinfo=UTC)
 
-_TRANSIENT: Final = frozenset({cluster_filters.NOT_REPORTED, cluster_filters.UNREACHABLE})
+_TRANSIENT: Final = frozenset(
+    {cluster_filters.NOT_REPORTED, cluster_filters.UNREACHABLE, cluster_filters.MEMBERS_UNKNOWN}
+)
 """Reasons for a closed cluster that may soon be open again; meanwhile no gang takes the reserved capacity."""
 
 
@@ -213,10 +215,10 @@ def soonest_on(gang: Gang, capacity: CapacitySnapshot, ends: Sequence[End], now:
     return Soonest(ends[last - 1].at if last else now, found)
 
 
-def may_keep(record: Record, snapshot: ClusterSnapshot, has_members: bool) -> bool:
-    """True if the cluster accepts the gang, and the gang fits there beside the pods that never end."""
-    is_open = not has_members or rejection(record.requirements, snapshot) is None
-    return is_open and fits_in_empty(record.gang, snapshot.capacity)
+def may_keep(record: Record, snapshot: ClusterSnapshot, clusters: Collection[str]) -> bool:
+    """True if the cluster, one of `clusters`, accepts the gang, and it fits there beside the pods that never end."""
+    accepts = rejection(effective(record.requirements, clusters), snapshot) is None
+    return accepts and fits_in_empty(record.gang, snapshot.capacity)
 
 
 class Option(NamedTuple):
@@ -425,9 +427,9 @@ class _Renewal:
     ) -> Steps[Option | Awaited | None]:
         """The cluster as an option, or as a cluster to wait for; None if the gang does not fit it or is rejected."""
         cluster, rest = snapshot.name, self.rests.get(snapshot.name)
-        if before is not None and before.waits and _is_silent(record, snapshot):
+        if before is not None and before.waits and _is_silent(record, snapshot, self.snapshots):
             return Awaited(self.now + self.bounds.rest, cluster)  # it may soon answer again
-        if not may_keep(record, snapshot, has_members(self.snapshots)):
+        if not may_keep(record, snapshot, self.snapshots):
             return None
         if cluster in self.taken:
             return Awaited(self.taken[cluster], cluster)
@@ -479,7 +481,11 @@ def _rests(
         cluster = reservation.cluster
         if not cluster or uid in standing or cluster not in snapshots:
             continue
-        if uid in records and now < reservation.until and _is_shut(records[uid], snapshots[cluster]):
+        if (
+            uid in records
+            and now < reservation.until
+            and _is_shut(records[uid], snapshots[cluster], snapshots)
+        ):
             continue  # the cluster has changed, not the gang: the reservation did not fail
         went_to = _fitting(records[uid], [cluster], snapshots) if uid in records else known.fits.get(uid)
         if went_to == cluster:
@@ -489,9 +495,9 @@ def _rests(
     return rests
 
 
-def _is_shut(record: Record, snapshot: ClusterSnapshot) -> bool:
-    """True if only the closure or the size of the cluster keeps the gang from it."""
-    return rejection(record.requirements, replace(snapshot, closed=None)) is None
+def _is_shut(record: Record, snapshot: ClusterSnapshot, clusters: Collection[str]) -> bool:
+    """True if only the closure or the size of the cluster, one of `clusters`, keeps the gang from it."""
+    return rejection(effective(record.requirements, clusters), replace(snapshot, closed=None)) is None
 
 
 def _fits(
@@ -507,7 +513,7 @@ def _fits(
 def _fitting(record: Record, clusters: Iterable[str], snapshots: Mapping[str, ClusterSnapshot]) -> str | None:
     """The first of these clusters that the gang fits now; None if it fits none."""
     for snapshot in (snapshots[name] for name in clusters if name in snapshots):
-        may_fit = may_keep(record, snapshot, has_members(snapshots))
+        may_fit = may_keep(record, snapshot, snapshots)
         if may_fit and fits(record.gang, snapshot.capacity):
             return snapshot.name
     return None
@@ -523,13 +529,13 @@ def _stands(
     snapshot = snapshots.get(reservation.cluster)
     if snapshot is None:
         return False
-    return _is_silent(record, snapshot) or may_keep(record, snapshot, has_members(snapshots))
+    return _is_silent(record, snapshot, snapshots) or may_keep(record, snapshot, snapshots)
 
 
-def _is_silent(record: Record, snapshot: ClusterSnapshot) -> bool:
-    """True if the gang selects the cluster, and the cluster is closed for a transient reason."""
+def _is_silent(record: Record, snapshot: ClusterSnapshot, clusters: Collection[str]) -> bool:
+    """True if the gang selects the cluster, one of `clusters`, and the cluster is closed for a transient reason."""
     is_transient = snapshot.closed is not None and snapshot.closed.reason in _TRANSIENT
-    return is_transient and record.requirements.selector.matches(snapshot.labels)
+    return is_transient and effective(record.requirements, clusters).selector.matches(snapshot.labels)
 
 
 @dataclass(slots=True)

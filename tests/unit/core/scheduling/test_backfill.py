@@ -450,6 +450,27 @@ def test_nothing_is_kept_where_the_gang_may_not_go_and_on_the_hub_alone_there_is
     assert kept(Backfill(BOUNDS, Running()).renew([record], snapshots_of(hub=0), at(0))) == {"large": "hub"}
 
 
+@pytest.mark.parametrize("selector", ["", "zone=east"])
+def test_nothing_is_kept_on_the_hub_alone_while_it_is_closed(selector: str) -> None:
+    record = replace(LARGE, requirements=ClusterRequirements(selector=parse_selector(selector, "")))
+    backfill, opened = Backfill(BOUNDS), snapshots_of(hub=0)
+    cordoned = {"hub": replace(opened["hub"], closed=Closed("ClusterCordoned", "new racks"))}
+    assert backfill.renew([record], cordoned, at(0)) == {}
+    assert kept(backfill.renew([record], opened, at(1))) == {"large": "hub"}
+    assert kept(backfill.renew([record], cordoned, at(2))) == {"large": ""}
+    assert backfill.state.rests == {}
+
+
+@pytest.mark.parametrize("selector", ["", "zone=east"])
+@pytest.mark.parametrize("reason", ["MembersUnknown", "ClusterUnreachable"])
+def test_reservation_on_the_hub_alone_outlasts_a_moment_without_an_answer(selector: str, reason: str) -> None:
+    record = replace(LARGE, requirements=ClusterRequirements(selector=parse_selector(selector, "")))
+    backfill, opened = Backfill(BOUNDS), snapshots_of(hub=0)
+    before = backfill.renew([record], opened, at(0))
+    silent = {"hub": replace(opened["hub"], closed=Closed(reason, "timed out"))}
+    assert backfill.renew([record], silent, at(1)) == before
+
+
 def test_nothing_is_kept_where_daemonsets_take_what_is_needed() -> None:
     snapshots = make_snapshots(
         a=make_cluster(1, 8, daemons=0.1).snapshot(), b=make_cluster(1, 8, foreign=1).snapshot()
