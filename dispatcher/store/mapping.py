@@ -296,6 +296,8 @@ def queued_or_running_of(row: Mapping[Any, Any]) -> Record:
         )
     return Record(
         **{name: row[name] for name in _DECIDING},
+        more_queues=tuple(row["more_queues"]),
+        preempted_at=tuple(map(datetime.fromisoformat, row["preempted_at"])),
         group=row["api_group"],
         user=row["user_name"],
         phase=Phase(row["phase"]),
@@ -318,6 +320,7 @@ _DECIDING: Final = (
     "eligible_at",
     "blocked_since",
     "expected_seconds",
+    "is_preempting",
     "reason",
     "message",
 )
@@ -368,6 +371,8 @@ def record_of(row: Mapping[Any, Any], attempt: Attempt | None) -> Record:
         "groups": submitter(row["user_name"], tuple(row["user_groups"])).groups,
         "phase": Phase(row["phase"]),
         "conditions": tuple(map(_condition_of, row["conditions"])),
+        "more_queues": tuple(row["more_queues"]),
+        "preempted_at": tuple(map(datetime.fromisoformat, row["preempted_at"])),
     }
     return Record(
         **{**_NEW.arguments(row), **_STATE.arguments(row), **converted},

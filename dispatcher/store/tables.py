@@ -152,6 +152,9 @@ appwrapper: Final = Table(
     _moment("ended_at", nullable=True),
     _text("outcome"),
     _moment("last_event_at", nullable=True),
+    Column("more_queues", JSONB, nullable=False, server_default=text("'[]'")),
+    Column("is_preempting", Boolean, nullable=False, server_default=text("false")),
+    Column("preempted_at", JSONB, nullable=False, server_default=text("'[]'")),
     # Far beyond any use. A slope that takes a priority past a double would make the order of the whole queue
     # unreadable.
     CheckConstraint("priority_slope BETWEEN -1e12 AND 1e12", name="priority_slope"),
@@ -193,6 +196,7 @@ attempt: Final = Table(
     Column("demand", JSONB, nullable=False),
     _text("reason"),
     Column("assignment", JSONB, nullable=False, server_default=text("'[]'")),
+    _text("preempted_by"),
     PrimaryKeyConstraint("uid", "number"),
     Index("uq_attempt_live", "uid", unique=True, postgresql_where=text("ended_at IS NULL")),
     postgresql_with=_HOT,

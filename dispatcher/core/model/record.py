@@ -138,7 +138,8 @@ class ObjectRef:
 class Attempt:
     """One dispatch of one AppWrapper to one cluster, which is charged until `ended_at`.
 
-    `assignment` is where its pods had places at the dispatch.
+    `assignment` is where its pods had places at the dispatch. `preempted_by` is the uid of the AppWrapper that it was
+    preempted for; empty if it was not.
     """
 
     number: int
@@ -150,6 +151,7 @@ class Attempt:
     ended_at: datetime | None = None
     outcome: str = ""
     assignment: Assignment = ASSIGNED_NOWHERE
+    preempted_by: str = ""
 
 
 Shape = tuple[Gang, ClusterRequirements]
@@ -164,6 +166,10 @@ class Record:
     `requeuing_seconds` is how long the next attempt may be short of pods (0 without a limit by its author).
     `expected_seconds` is the run time that its user expects. `kept_until` is when the objects of an ended gang will be
     removed; None if there are none. `last_event_at` is None if an older release wrote the record.
+
+    `queue` is the leaf that it is charged in; an AppWrapper in several trees of queues has `more_queues`.
+    `is_preempting` is true from the time when gangs were preempted for it until it is dispatched or waits for something
+    else. `preempted_at` are the times of its own last preemptions by queues, the latest last.
     """
 
     uid: str
@@ -179,6 +185,7 @@ class Record:
     version: int = 0
     enqueue_seq: int = 0
     queue: str = DEFAULT_QUEUE
+    more_queues: tuple[str, ...] = ()
     priority: int = 0
     priority_slope: float = 0.0
     gang: Gang = field(default_factory=Gang)
@@ -198,6 +205,13 @@ class Record:
     attempts: int = 0
     attempt: Attempt | None = None
     last_event_at: datetime | None = None
+    is_preempting: bool = False
+    preempted_at: tuple[datetime, ...] = ()
+
+    @property
+    def leaves(self) -> tuple[str, ...]:
+        """Its queues, one in each tree; its turn is that of the first."""
+        return self.queue, *self.more_queues
 
     @property
     def key(self) -> str:

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.api.selector import EVERYTHING, Operator, Requirement, Selector
+from dispatcher.api.selector import EVERYTHING, Requirement, Selector, SelectorOperator
 from dispatcher.core.model.document import DocumentError, Entry
 from dispatcher.core.queues.declaration import parse_dispatch_queue, read_queue
 from dispatcher.core.queues.queue import (
@@ -69,8 +69,8 @@ READ = Queue(
     min_runtime=timedelta(minutes=1),
     max_preemptions=5,
     preemptible_below=100,
-    cluster_selector=Selector((Requirement("gpu", Operator.IN, frozenset({"h100"})),)),
-    namespace_selector=Selector((Requirement("tier", Operator.IN, frozenset({"gold", "silver"})),)),
+    cluster_selector=Selector((Requirement("gpu", SelectorOperator.IN, frozenset({"h100"})),)),
+    namespace_selector=Selector((Requirement("tier", SelectorOperator.IN, frozenset({"gold", "silver"})),)),
     stop_policy=StopPolicy.HOLD_AND_DRAIN,
 )
 
