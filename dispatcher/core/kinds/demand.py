@@ -156,7 +156,7 @@ def _declared_part(wrapped: WrappedObject, spec: AppWrapperSpec, rule: Rule) -> 
     path = f"{spec.path_of(wrapped)}.custompodresources"
     declared = tuple(_declared(one, f"{path}[{index}]") for index, one in enumerate(wrapped.declared or ()))
     claimed = _gang(_all_members(declared)).demand
-    found = _found(wrapped, declared, spec)
+    found = _found(wrapped, declared, spec, rule)
     if found is None:
         stand_ins = _all_members(tuple(pod_set for pod_set in declared if pod_set.count))
         return _stand_in(_gang(stand_ins), _readable(wrapped, spec), rule, path)
@@ -190,11 +190,14 @@ def _stand_in(declared: Gang, readable: Pods, rule: Rule, path: str) -> Part:
 _HOW_CHARGED: Final = {Rule.LARGER: "the larger", Rule.TRUSTED: "what is declared"}
 
 
-def _found(wrapped: WrappedObject, declared: tuple[PodSet, ...], spec: AppWrapperSpec) -> Pods | None:
+def _found(
+    wrapped: WrappedObject, declared: tuple[PodSet, ...], spec: AppWrapperSpec, rule: Rule
+) -> Pods | None:
     """The pods that the template derives; None where it cannot be read and the declaration takes its place.
 
-    An empty declaration does not take its place: an unreadable template would be free of charge. Nor does any where
-    only a constraint is unreadable: the API server may take it, and the pods then request what the template says.
+    A declaration without pods does not take its place, unless it is trusted: an unreadable template would be free of
+    charge. Nor does any where only a constraint is unreadable: the API server may take it, and the pods then request
+    what the template says.
     """
     kind = KINDS.get((wrapped.group, wrapped.kind))
     if kind is None:
@@ -202,7 +205,8 @@ def _found(wrapped: WrappedObject, declared: tuple[PodSet, ...], spec: AppWrappe
     try:
         return pods_of(kind, wrapped.template)
     except TemplateError as error:
-        if declared and not isinstance(error, ConstraintError):
+        has_pods = any(pod_set.count for pod_set in declared)
+        if (has_pods or rule is Rule.TRUSTED) and not isinstance(error, ConstraintError):
             return None
         raise _unreadable(wrapped, spec, error) from error
 

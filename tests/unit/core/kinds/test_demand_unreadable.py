@@ -10,7 +10,7 @@ import pytest
 from dispatcher.api.appwrapper import AppWrapperSpec, DeclaredPodSet, WrappedObject
 from dispatcher.core.kinds.demand import Charge, DemandError, Rule, charge_of
 from dispatcher.core.model.gang import Gang, PodSet
-from dispatcher.core.model.resources import Resources
+from dispatcher.core.model.resources import NOTHING, Resources
 from tests.unit.core.kinds.ray import WORKER, cluster, group, ray_cluster, ray_job, template
 
 AT = "spec.resources.GenericItems[0].custompodresources"
@@ -93,10 +93,42 @@ def test_declaration_alone_is_charged_if_no_template_makes_readable_pods(wrapped
     assert charge(wrapped, pods(2, cpu=1)) == Charge(Gang(shape * 2, 2, (PodSet(2, shape),)))
 
 
+@pytest.mark.parametrize(
+    "declared",
+    [
+        pytest.param((pods(0, cpu=1),), id="one"),
+        pytest.param((pods(0), pods(0, cpu=1, memory="1Gi")), id="several"),
+    ],
+)
+@pytest.mark.parametrize(
+    "wrapped",
+    [
+        pytest.param(ray_cluster(NEGATIVE), id="no-other-template"),
+        pytest.param(ray_cluster(NEGATIVE, TWO_WORKERS), id="beside-a-readable-template"),
+    ],
+)
+def test_declaration_without_pods_does_not_take_the_place_of_an_unreadable_template(
+    wrapped: Mapping[str, Any], declared: tuple[DeclaredPodSet, ...]
+) -> None:
+    messages = []
+    for each in (declared, ()):
+        with pytest.raises(DemandError) as raised:
+            charge(wrapped, *each)
+        messages.append(str(raised.value))
+    assert messages[0] == messages[1]
+    assert messages[0].startswith(
+        "spec.resources.GenericItems[0].generictemplate.spec.headGroupSpec.template"
+    )
+
+
+def test_trusted_declaration_without_pods_charges_nothing() -> None:
+    assert charge(ray_cluster(NEGATIVE), pods(0, cpu=1), rule=Rule.TRUSTED) == Charge(Gang())
+
+
 def test_gang_does_not_wait_for_readable_pods_that_are_no_members() -> None:
     wrapped = ray_job(cluster(NEGATIVE), submitterPodTemplate=template({"cpu": 2}))
     submitter = PodSet(1, Resources({"cpu": 2000}))
-    assert charge(wrapped, pods(0, cpu=1)).gang == Gang(submitter.requests, 0, (submitter,))
+    assert charge(wrapped, pods(0, cpu=1), rule=Rule.TRUSTED).gang == Gang(NOTHING, 0, (submitter,))
 
 
 def test_malformed_constraint_of_another_template_is_refused() -> None:
