@@ -64,6 +64,10 @@ class CommitResult:
         )
 
 
+class _OneIsStale(Exception):  # not an error: a row has changed meanwhile
+    """A change of a group was made from another version of its row."""
+
+
 Templates = tuple[tuple[int, str], ...]
 """The item and the path of each pod set: equal gangs may have other templates."""
 
@@ -135,6 +139,19 @@ class QueueStore:
         async with self._writing:
             return await self._commit_or_halve(changes)
 
+    async def commit_together(self, changes: Sequence[Change]) -> CommitResult:
+        """Write all changes in one transaction, or none of them; raises as `commit` does.
+
+        If one row has another version, all changes are stale; if the database cannot hold one, all are refused.
+        """
+        try:
+            async with self._writing:
+                return await self._commit_once(changes, is_together=True)
+        except _OneIsStale:
+            return CommitResult(stale=tuple(change.after.uid for change in changes))
+        except DataRefused as error:
+            return CommitResult(refused=tuple(Refusal(each.after.uid, str(error)) for each in changes))
+
     async def move_deleted(self, before: datetime, most: int) -> int:
         """Move at most `most` AppWrappers that were deleted before `before` to history; return their number."""
         lease = self._lease()
@@ -164,12 +181,14 @@ class QueueStore:
         first = await self._commit_or_halve(changes[:middle])
         return first + await self._commit_or_halve(changes[middle:])
 
-    async def _commit_once(self, changes: Sequence[Change]) -> CommitResult:
+    async def _commit_once(self, changes: Sequence[Change], *, is_together: bool = False) -> CommitResult:
         lease = self._lease()
         async with self._database.fenced(lease.epoch, lease.holder) as connection:
             with _mapped():
                 await _write_specs(connection, changes)
                 accepted = await _write_records(connection, changes)
+                if is_together and len(accepted) < len(changes):
+                    raise _OneIsStale  # and nothing is written
                 written = [change for change in changes if change.after.uid in accepted]
                 await _write(
                     connection, _ATTEMPTS, _all(mapping.attempt_rows(each) for each in written), lease

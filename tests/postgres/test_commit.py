@@ -146,6 +146,34 @@ async def test_a_stale_change_leaves_no_event_no_attempt_and_no_object(
     ]
 
 
+async def test_changes_that_belong_together_are_written_together(queue: QueueStore) -> None:
+    changes = [make_block(await submitted(queue, name)) for name in "ab"]
+    result = await queue.commit_together(changes)
+    assert [record.name for record in result.accepted] == ["a", "b"]
+    assert await queue.load_live() == list(result.accepted)
+
+
+async def test_if_one_row_has_changed_no_change_of_its_group_is_written(
+    queue: QueueStore, database_url: str
+) -> None:
+    first, second = await submitted(queue, "a"), await submitted(queue, "b")
+    (moved,) = (await queue.commit([make_block(second)])).accepted
+    events = count_of(database_url, "event")
+    result = await queue.commit_together([make_dispatch(first), make_dispatch(second)])
+    assert result == CommitResult(stale=(first.uid, second.uid))
+    assert await queue.load_live() == [first, moved]
+    assert (count_of(database_url, "event"), count_of(database_url, "attempt")) == (events, 0)
+
+
+async def test_if_the_database_cannot_hold_one_change_its_group_is_refused(queue: QueueStore) -> None:
+    first, second = await submitted(queue, "a"), await submitted(queue, "b")
+    bad = make_block(second)
+    bad = replace(bad, after=replace(bad.after, priority_slope=1e13))
+    result = await queue.commit_together([make_block(first), bad])
+    assert [refusal.uid for refusal in result.refused] == [first.uid, second.uid]
+    assert await queue.load_live() == [first, second]
+
+
 async def test_events_are_written_with_their_change_and_the_epoch_it_was_made_in(
     queue: QueueStore, leadership: Leadership, database_url: str
 ) -> None:

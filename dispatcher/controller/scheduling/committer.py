@@ -3,13 +3,18 @@
 Changes gather while a transaction is under way; the next transaction takes them all. So a lone change does not wait,
 and under load the number of transactions does not grow with the number of AppWrappers. Only committed records enter the
 cache, and only then do the workers go on.
+
+Changes that are only right together, those of a preemption, are written whole or not at all, in a transaction of their
+own.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import chain
 from typing import Final
 
 from dispatcher import log
@@ -42,6 +47,7 @@ class Committer:
         self._announce = announce
         self._monotonic = monotonic
         self._gathered: list[tuple[Change, asyncio.Future[Record | None]]] = []
+        self._groups: deque[list[tuple[Change, asyncio.Future[Record | None]]]] = deque()
         self._wake = asyncio.Event()
 
     async def commit(self, change: Change) -> Record | None:
@@ -53,17 +59,27 @@ class Committer:
         results = await asyncio.gather(*map(self._gather, changes))
         return [record for record in results if record is not None]
 
+    async def commit_together(self, changes: Sequence[Change]) -> list[Record]:
+        """Commit all changes or none; the records as committed, empty if a row has changed meanwhile."""
+        loop = asyncio.get_running_loop()
+        futures: list[asyncio.Future[Record | None]] = [loop.create_future() for _ in changes]
+        self._groups.append(list(zip(changes, futures, strict=True)))
+        self._wake.set()
+        return [record for record in await asyncio.gather(*futures) if record is not None]
+
     async def run(self) -> None:
         """Commit until cancelled. Raises `Fenced` and `StoreUnavailable`: memory may be behind the database."""
         try:
             while True:
                 await self._wake.wait()
-                batch = self._next_batch()
-                if not self._gathered:
+                if self._groups:
+                    await self._commit(self._groups.popleft(), self._store.commit_together)
+                if self._gathered:
+                    await self._commit(self._next_batch(), self._store.commit)
+                if not self._gathered and not self._groups:
                     self._wake.clear()
-                await self._commit(batch)
         finally:
-            for _, future in self._gathered:
+            for _, future in chain(self._gathered, *self._groups):
                 future.cancel()
 
     def _gather(self, change: Change) -> asyncio.Future[Record | None]:
@@ -90,9 +106,13 @@ class Committer:
         self._gathered = left
         return list(batch.values())
 
-    async def _commit(self, batch: list[tuple[Change, asyncio.Future[Record | None]]]) -> None:
+    async def _commit(
+        self,
+        batch: list[tuple[Change, asyncio.Future[Record | None]]],
+        write: Callable[[Sequence[Change]], Awaitable[CommitResult]],
+    ) -> None:
         try:
-            result = await self._store.commit([change for change, _ in batch])
+            result = await write([change for change, _ in batch])
             await self._publish(batch, result)
         except BaseException:
             for _, future in batch:

@@ -18,8 +18,10 @@ from itertools import chain
 from typing import Final, Protocol
 
 from dispatcher import errors, log
+from dispatcher.controller.scheduling import queue_cycles
 from dispatcher.controller.scheduling.cache import Cache
 from dispatcher.controller.scheduling.committer import LARGEST_BATCH, Committer
+from dispatcher.controller.scheduling.queue_cycles import QueueRules
 from dispatcher.controller.scheduling.slices import Slices
 from dispatcher.core.lifecycle import queue_steps
 from dispatcher.core.model import incremental
@@ -31,6 +33,7 @@ from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
 from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Outcome, Placed, Preempting, Waiting
 from dispatcher.core.scheduling.pending_queue import NewOutcome, outcome_of
 from dispatcher.core.scheduling.recheck import still_fitting
+from dispatcher.core.scheduling.sharing.cycle import Drained
 from dispatcher.probes import Metrics
 
 MOST_TELLING: Final = 1.0
@@ -64,7 +67,8 @@ class Scheduler:
     """Runs scheduling cycles.
 
     `on_decided` is called with the uid of each record that a cycle committed. `is_as_asked` is false of a gang whose
-    user has suspended, redirected or deleted it since its last commit.
+    user has suspended, redirected or deleted it since its last commit. `queues` returns the declared queues, or None if
+    none is declared.
     """
 
     def __init__(
@@ -78,6 +82,7 @@ class Scheduler:
         metrics: Metrics,
         rules: Rules,
         monotonic: Callable[[], float] = time.monotonic,
+        queues: Callable[[], QueueRules | None] = lambda: None,
     ) -> None:
         self._cache = cache
         self._committer = committer
@@ -88,6 +93,7 @@ class Scheduler:
         self._metrics = metrics
         self._rules = rules
         self._monotonic = monotonic
+        self._queues = queues
         self._wake = asyncio.Event()
         self._planned_at: datetime | None = None
         self._failures = 0
@@ -135,7 +141,11 @@ class Scheduler:
             now = self._now()  # a gang that arrived while the cycle waited must not be dispatched before that
             begun, slices = self._monotonic(), Slices(self._monotonic)
             snapshots = self._known.snapshots(pending.requirements())
-            plan = pending.plan_in_steps(snapshots, rules.policy, rules.starvation_bound, now)
+            queues = self._queues()
+            if queues is None:
+                plan = pending.plan_in_steps(snapshots, rules.policy, rules.starvation_bound, now)
+            else:
+                plan = await self._plan_over_queues(queues, snapshots, now, slices)
             batches = await slices.run(_in_batches(plan, len(snapshots)))
             self._planned_at = now
             # A cycle that plans for seconds also commits pending reasons for as long, or none would ever be committed.
@@ -149,6 +159,25 @@ class Scheduler:
             while batches:  # freeing all batches at once takes long
                 batches.popleft()
                 await slices.give_way()
+
+    async def _plan_over_queues(
+        self, queues: QueueRules, snapshots: Mapping[str, ClusterSnapshot], now: datetime, slices: Slices
+    ) -> Steps[list[NewOutcome]]:
+        """Plan a cycle over the queues and commit its preemptions; return the other outcomes that are news."""
+        plan = await slices.run(queue_cycles.plan_in_steps(self._cache, queues, snapshots, now))
+        for group in plan.groups:
+            await self._preempt(group, now)
+        return _news_among(plan.others)
+
+    async def _preempt(self, group: Preempting | Drained, now: datetime) -> None:
+        """Commit a preemption whole or not at all; if a record has changed meanwhile, the next cycle decides again."""
+        committed: Sequence[Record] = ()
+        if queue_cycles.are_current(group, self._cache):
+            committed = await self._committer.commit_together(queue_cycles.changes_of(group, now))
+        if not committed:
+            self.wake()
+        for record in committed:
+            self._on_decided(record.uid)
 
     async def _decide(self, batch: Sequence[NewOutcome], now: datetime, slices: Slices) -> None:
         changes: dict[str, Change | None] = {each.record.uid: None for each in batch}
@@ -205,6 +234,15 @@ def _in_batches(plan: Steps[list[NewOutcome]], clusters: int) -> Steps[deque[lis
     return batches
 
 
+def _news_among(outcomes: Iterable[Outcome]) -> Steps[list[NewOutcome]]:
+    """The outcomes that change a record."""
+    found: list[NewOutcome] = []
+    for part in incremental.in_parts(outcomes):
+        found += [each for each in part if queue_cycles.is_news(each)]
+        yield
+    return found
+
+
 def _change_safely(news: NewOutcome, now: datetime) -> Change | None:
     """The change of one decision; None if it raises, which must not end the cycle of the others (logged)."""
     try:
@@ -221,7 +259,9 @@ def change_of(outcome: Outcome, now: datetime) -> Change | None:
             return queue_steps.dispatch(record, cluster, now, message, assignment)
         case Waiting(record, pending, is_head):
             return queue_steps.block(record, pending, now, is_head=is_head)
-        case Impossible(record, pending) | Preempting(record, pending):
+        case Impossible(record, pending):
             return queue_steps.block(record, pending, now)
         case NotEvaluated(record, pending):
             return queue_steps.note_not_evaluated(record, pending, now)
+        case Preempting():
+            raise ValueError("a preemption is committed as a group")

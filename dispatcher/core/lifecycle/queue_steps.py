@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from dispatcher.api import conditions as words
 from dispatcher.api.conditions import ConditionType
@@ -22,6 +22,9 @@ from dispatcher.core.lifecycle.transitions import Cause
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
 from dispatcher.core.model.record import Attempt, Change, Condition, ObjectRef, Pending, Phase, Record
 from dispatcher.core.model.requirements import ClusterRequirements
+
+AWAITING_RELEASE: Final = "AwaitingRelease"
+"""Pending reason of a gang that fits once gangs that are leaving are gone."""
 
 
 class PendingKey(NamedTuple):
@@ -54,6 +57,16 @@ def pending_key_of(pending: Pending) -> PendingKey:
     )
 
 
+def says_otherwise(record: Record, pending: Pending) -> bool:
+    """True if the record says something else than that the gang waits for this reason."""
+    is_marked = _stays_preempting(record, pending) != record.is_preempting
+    return is_marked or pending_key(record) != pending_key_of(pending)
+
+
+def _stays_preempting(record: Record, pending: Pending) -> bool:
+    return record.is_preempting and pending.reason == AWAITING_RELEASE
+
+
 @at_latest_time
 def block(record: Record, pending: Pending, now: datetime, *, is_head: bool = False) -> Change | None:
     """Notes why a cycle could not place the gang; None if the record has the same `PendingKey` already.
@@ -61,7 +74,8 @@ def block(record: Record, pending: Pending, now: datetime, *, is_head: bool = Fa
     `is_head` starts the starvation bound, after which the gang gets a backfill reservation.
     """
     blocked_since = record.blocked_since or (now if is_head else None)
-    if pending_key(record) == pending_key_of(pending):
+    is_preempting = _stays_preempting(record, pending)
+    if not says_otherwise(record, pending):
         if blocked_since == record.blocked_since:
             return None
         return change_by(record, Cause.BLOCKED_AT_HEAD, now, blocked_since=blocked_since)
@@ -74,6 +88,23 @@ def block(record: Record, pending: Pending, now: datetime, *, is_head: bool = Fa
         conditions=after_block(record.conditions, pending.mcad_message, now),
         pending=pending,
         blocked_since=blocked_since,
+        is_preempting=is_preempting,
+    )
+
+
+@at_latest_time
+def begin_preempting(record: Record, pending: Pending, now: datetime, *, is_head: bool = False) -> Change:
+    """Notes that gangs are preempted for the gang: until it is dispatched, it goes before all others."""
+    return change_by(
+        record,
+        Cause.PREEMPTING,
+        now,
+        event_reason=pending.reason,
+        note=pending.message,
+        conditions=after_block(record.conditions, pending.mcad_message, now),
+        pending=pending,
+        blocked_since=record.blocked_since or (now if is_head else None),
+        is_preempting=True,
     )
 
 
@@ -83,7 +114,13 @@ def note_not_evaluated(record: Record, pending: Pending, now: datetime) -> Chang
     if pending_key(record).reason == pending.reason:
         return None
     return change_by(
-        record, Cause.NOT_EVALUATED, now, event_reason=pending.reason, note=pending.message, pending=pending
+        record,
+        Cause.NOT_EVALUATED,
+        now,
+        event_reason=pending.reason,
+        note=pending.message,
+        pending=pending,
+        is_preempting=False,
     )
 
 
@@ -151,6 +188,7 @@ def begin_attempt(
         pending=None,
         blocked_since=None,
         eligible_at=None,
+        is_preempting=False,
         reason="",
         message="",
         attempts=number,
@@ -179,6 +217,7 @@ def suspend(record: Record, now: datetime, finished: Collection[int] = ()) -> Ch
             pending=None,
             blocked_since=None,
             eligible_at=None,
+            is_preempting=False,
         )
     return change_by(
         record,

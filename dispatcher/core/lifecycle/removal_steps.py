@@ -20,10 +20,13 @@ from dispatcher.core.lifecycle.record_change import (
     with_finished,
 )
 from dispatcher.core.lifecycle.transitions import Cause
+from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Attempt, Change, Pending, Phase, Record
 
 YIELD: Final = timedelta(seconds=1)
 """The least pause after an eviction, in which a cycle can place other gangs."""
+
+_PREEMPTED: Final = frozenset(Reason)
 
 
 @at_latest_time
@@ -46,7 +49,8 @@ def removed(record: Record, now: datetime, kept_until: datetime | None = None) -
             said = candidate.message if candidate else record.message
             because = ConditionType.BACKOFF, words.PREEMPTION_TRIGGERED, said
             pending = _back(record, words.PREEMPTION_TRIGGERED)
-            return _removed(record, "evicted", because, now, pending=pending, eligible_at=eligible_at)
+            outcome = "preempted" if record.reason in _PREEMPTED else "evicted"
+            return _removed(record, outcome, because, now, pending=pending, eligible_at=eligible_at)
         case _:
             because = ConditionType.BACKOFF, words.APPWRAPPER_NOT_RUNNABLE, record.message
             return _removed(record, "postponed", because, now, pending=_back(record, CREATION_POSTPONED))

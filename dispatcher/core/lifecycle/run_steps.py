@@ -20,6 +20,7 @@ from dispatcher.core.lifecycle.record_change import (
     with_finished,
 )
 from dispatcher.core.lifecycle.transitions import Cause
+from dispatcher.core.model.preemption import MOST_REMEMBERED, Reason
 from dispatcher.core.model.record import Attempt, Change, NotedIssue, Record
 
 
@@ -108,6 +109,33 @@ def evict(
         requeuing_seconds=requeuing_seconds,
         eligible_at=eligible_at,
         attempt=with_finished(live_attempt(record), finished),
+    )
+
+
+@at_latest_time
+def preempt(record: Record, reason: Reason, why: str, now: datetime, preemptor: str = "") -> Change:
+    """Preempts the gang: once its objects are removed, it is queued again with its original age.
+
+    `preemptor` is the uid of the gang that it gives way to; empty if its queue is drained, which is no preemption for
+    the sake of another and is not counted as one. Neither counts as an eviction. Items that are done stay done.
+    """
+    eviction = EvictionReason(reason, why)
+    preempted_at = record.preempted_at
+    if preemptor:
+        preempted_at = (*preempted_at, now)[-MOST_REMEMBERED:]
+    return change_by(
+        record,
+        Cause.PREEMPTED,
+        now,
+        event_reason=reason,
+        note=eviction.full_message,
+        conditions=after_requeue(evicted(record, eviction, now), now),
+        reason=reason,
+        message=eviction.full_message,
+        unhealthy=None,
+        eligible_at=None,
+        preempted_at=preempted_at,
+        attempt=replace(live_attempt(record), preempted_by=preemptor),
     )
 
 

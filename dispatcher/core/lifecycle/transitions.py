@@ -38,6 +38,8 @@ class Cause(StrEnum):
     SOME_COMPLETED = "some-completed"
     COMPLETED = "completed"
     EVICTED = "evicted"
+    PREEMPTED = "preempted"
+    PREEMPTING = "preempting"
     RUN_FAILED = "run-failed"
     CREATION_REFUSED = "creation-refused"
     CREATION_POSTPONED = "creation-postponed"
@@ -93,6 +95,7 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
         _QUEUED,
         "now at the head, and it does not fit: its starvation bound begins",
     ),
+    Transition(_QUEUED, Cause.PREEMPTING, _QUEUED, "gangs are preempted for it: it waits for their capacity"),
     Transition(_QUEUED, Cause.REPRIORITISED, _QUEUED, "the user changed its priority"),
     Transition(_QUEUED, Cause.REDIRECTED, _QUEUED, "the user changed its cluster requirements"),
     Transition(_QUEUED, Cause.SUSPENDED, _SUSPENDED, "the user suspended it"),
@@ -127,6 +130,9 @@ TRANSITIONS: Final[tuple[Transition, ...]] = (
     *_from_active(Cause.SOME_COMPLETED, _HOLD, "some of its wrapped objects are done"),
     *_from_active(Cause.COMPLETED, _COMPLETED, "all objects that end are done, and no pod lives"),
     *_from_active(Cause.EVICTED, _REQUEUEING, "health, a drain or a deadline ended the attempt"),
+    *_from_active(
+        Cause.PREEMPTED, _REQUEUEING, "a gang of a queue makes it give way, or its queue is drained"
+    ),
     *_from_active(Cause.RUN_FAILED, _FAILING, "it failed, ran too long, or was evicted too often"),
     *_from_active(Cause.SUSPENDED, _SUSPENDING, "suspended after its dispatch"),
     *_from_active(Cause.DELETED, _DELETING, "deleted after its dispatch"),

@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment, Gang
+from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import ClusterRequirements, Rejection
 from dispatcher.core.queues.queue import QueueingStrategy
@@ -42,7 +43,6 @@ from dispatcher.core.scheduling.explain import (
 )
 from dispatcher.core.scheduling.fit import fit
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
-from dispatcher.core.scheduling.sharing.search import Reason
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,8 +65,8 @@ class Unplaced:
         return refusal(self.record, self.refused, is_head=self.is_head)
 
 
-NewOutcome = Placed | Unplaced | NotEvaluated
-"""An outcome of a cycle; a refusal has no message yet."""
+NewOutcome = Outcome | Unplaced
+"""An outcome of a cycle that changes a record; the message of an `Unplaced` gang is made on demand."""
 
 
 def outcome_of(news: NewOutcome) -> Outcome:
@@ -521,8 +521,10 @@ def _is_known(known: PendingKey, answer: Placed | Refused | NotEvaluated) -> boo
 
 
 def _is_news(news: NewOutcome) -> bool:
-    if not isinstance(news, Unplaced):
+    if isinstance(news, Placed | NotEvaluated):
         return not _is_known(pending_key(news.record), news)
+    if not isinstance(news, Unplaced):
+        return True
     becomes_head = news.is_head and not news.record.blocked_since
     return becomes_head or not _is_known(pending_key(news.record), news.refused)
 

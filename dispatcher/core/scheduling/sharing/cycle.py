@@ -16,7 +16,11 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Final
 
+from dispatcher.core.lifecycle.queue_steps import AWAITING_RELEASE
+from dispatcher.core.model import incremental
 from dispatcher.core.model.gang import ASSIGNED_NOWHERE, Assignment
+from dispatcher.core.model.incremental import Steps
+from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.quantity import in_words
 from dispatcher.core.model.record import Pending, Record
 from dispatcher.core.model.requirements import Rejection
@@ -49,7 +53,7 @@ from dispatcher.core.scheduling.sharing import division, dominant_share
 from dispatcher.core.scheduling.sharing.division import Shares
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang, RecentUse, rank
 from dispatcher.core.scheduling.sharing.quota_ledger import Hold, QuotaLedger
-from dispatcher.core.scheduling.sharing.search import Reason, victim_order
+from dispatcher.core.scheduling.sharing.search import victim_order
 from dispatcher.core.scheduling.sharing.turns import Turns
 from dispatcher.core.scheduling.sharing.victims import Victims, VictimSearch
 
@@ -65,8 +69,6 @@ LARGER_THAN_QUOTA: Final = "LargerThanQuota"
 """The gang would have no quota even if nobody used any."""
 PREEMPTED_TOO_OFTEN: Final = "PreemptedTooOften"
 """The gang was preempted so often within 24 hours that it does not borrow any more."""
-AWAITING_RELEASE: Final = "AwaitingRelease"
-"""The gang fits once gangs that are leaving are gone."""
 OVER_NOMINAL_QUOTA: Final = "OverNominalQuota"
 """The gang may not be preempted, and such gangs use all nominal quota."""
 INSUFFICIENT_QUOTA: Final = "InsufficientQuota"
@@ -153,14 +155,20 @@ class QueueCycle:
         self._outcomes: list[QueueOutcome] = []
 
     def run(self) -> list[QueueOutcome]:
+        """All steps of `run_in_steps` at once."""
+        return incremental.run(self.run_in_steps())
+
+    def run_in_steps(self) -> Steps[list[QueueOutcome]]:
         """The outcomes in the order of the decisions: one for each pending gang, and one for each drained queue."""
         self._drain()
         starved = [gang for gang in self._facts.pending if self._is_starved(gang)]
         for gang in sorted(starved, key=lambda each: rank(each, self._facts.now)):
             self._turns.take(gang)
             self._add(gang, self._decide(gang), is_starved=True)
+            yield
         while (gang_in_turn := self._turns.next()) is not None:
             self._add(gang_in_turn, self._decide(gang_in_turn), is_starved=False)
+            yield
         return self._outcomes
 
     # --- the beginning -----------------------------------------------------------------------------------------
@@ -232,8 +240,9 @@ class QueueCycle:
                 placed = self._dispatch(gang, sites, rejections, shortages)
                 if placed is not None:
                     return placed
-            if self._promise(gang, sites):
-                return Waiting(record, Pending(AWAITING_RELEASE, _AFTER_RELEASE))
+            cluster = self._promise(gang, sites)
+            if cluster:
+                return Waiting(record, Pending(AWAITING_RELEASE, _AFTER_RELEASE, cluster=cluster))
         victims = self._search.find(gang, [each.name for each in sites], self._accepting)
         if victims is not None:
             return self._preempt(gang, victims)
@@ -364,15 +373,15 @@ class QueueCycle:
         self._turns.changed(gang.leaves)
         return Placed(record, best.name, message, assignment)
 
-    def _promise(self, gang: PendingGang, sites: Sequence[ClusterRoom]) -> bool:
-        """Promise the gang room on the best cluster later; False if there is none."""
+    def _promise(self, gang: PendingGang, sites: Sequence[ClusterRoom]) -> str:
+        """Promise the gang room on the best cluster later; return its name, empty if there is none."""
         found = {room.name: room.fit_later(gang.record.gang) for room in sites}
         fitting = {name: each for name, each in found.items() if isinstance(each, Assignment)}
         if not fitting:
-            return False
+            return ""
         best = self._best(gang, fitting, is_later=True)
         self._promise_on(gang, best, fitting[best.name])
-        return True
+        return best.name
 
     def _promise_on(self, gang: PendingGang, room: ClusterRoom, assignment: Assignment) -> None:
         room.promise(gang.record.gang, assignment)

@@ -14,11 +14,12 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple
 
+from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.accounts import Account, Amounts, below_common_ancestor
 from dispatcher.core.queues.forest import Forest, Place
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
-from dispatcher.core.scheduling.sharing.search import Enough, Reason, Search
+from dispatcher.core.scheduling.sharing.search import Enough, Search
 
 
 class Load(NamedTuple):

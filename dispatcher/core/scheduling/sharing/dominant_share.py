@@ -12,11 +12,12 @@ from fractions import Fraction
 from math import ceil
 from typing import NamedTuple
 
+from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.accounts import Account, below_common_ancestor
 from dispatcher.core.queues.forest import Forest
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
-from dispatcher.core.scheduling.sharing.search import Enough, Reason, Search
+from dispatcher.core.scheduling.sharing.search import Enough, Search
 
 THOUSAND = 1000
 """The unit of shares: thousandths of what the parent could lend at most."""

@@ -13,10 +13,11 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import NamedTuple
 
+from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.accounts import Account
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang
-from dispatcher.core.scheduling.sharing.search import Enough, Reason, Search
+from dispatcher.core.scheduling.sharing.search import Enough, Search
 
 
 def level(account: Account, leaf: str, demand: Resources) -> int:

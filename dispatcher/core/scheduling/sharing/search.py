@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
-from enum import StrEnum
 
+from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.resources import Resources
 from dispatcher.core.queues.accounts import Account
 from dispatcher.core.queues.forest import Forest, Place
@@ -17,16 +17,6 @@ from dispatcher.core.scheduling.capacity import CapacitySnapshot
 from dispatcher.core.scheduling.fit import fits
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger
-
-
-class Reason(StrEnum):
-    """Why a gang is preempted."""
-
-    PRIORITY_IN_QUEUE = "PriorityInQueue"
-    QUOTA_RECLAIMED = "QuotaReclaimed"
-    QUOTA_RECLAIMED_WHILE_BORROWING = "QuotaReclaimedWhileBorrowing"
-    FAIR_SHARE = "FairShare"
-    QUEUE_STOPPED = "QueueStopped"
 
 
 class Trial:

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from dispatcher.core.model.gang import Assignment, Gang
+from dispatcher.core.model.preemption import Reason
 from dispatcher.core.model.resources import is_device
 from dispatcher.core.queues.forest import Place
 from dispatcher.core.queues.queue import Reclaim, Sharing, WithinQueue
@@ -26,7 +27,7 @@ from dispatcher.core.scheduling.sharing import division, dominant_share, priorit
 from dispatcher.core.scheduling.sharing.division import Shares
 from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang
 from dispatcher.core.scheduling.sharing.quota_ledger import QuotaLedger
-from dispatcher.core.scheduling.sharing.search import Enough, Reason, Search, Trial, uses_any, victim_order
+from dispatcher.core.scheduling.sharing.search import Enough, Search, Trial, uses_any, victim_order
 
 Accepting = Callable[[PendingGang], Iterable[str]]
 """The names of the clusters that accept a gang and would have room for it if they were empty."""

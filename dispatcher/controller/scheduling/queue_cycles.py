@@ -1,0 +1,141 @@
+"""Scheduling cycles over declared queues: the facts from the leader's caches, and the changes that outcomes make.
+
+The core decides (`core.scheduling.sharing`). A preemption is one group of changes, of the victims and of the gang that
+they give way to, which is committed whole or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from dispatcher.controller.scheduling.cache import Cache
+from dispatcher.core.lifecycle import queue_steps, run_steps
+from dispatcher.core.model.incremental import Steps, in_parts
+from dispatcher.core.model.preemption import Reason
+from dispatcher.core.model.record import ACTIVE, HOLDING, Change, Phase, Record
+from dispatcher.core.queues.forest import Forest
+from dispatcher.core.scheduling import cluster_filters
+from dispatcher.core.scheduling.cluster_filters import ClusterSnapshot
+from dispatcher.core.scheduling.cycle import Impossible, NotEvaluated, Outcome, Preempting, Waiting
+from dispatcher.core.scheduling.ordering import is_eligible
+from dispatcher.core.scheduling.sharing.cycle import Drained, QueueCycle, QueueFacts
+from dispatcher.core.scheduling.sharing.gangs import ActiveGang, PendingGang
+
+PREEMPTIONS_WITHIN: Final = timedelta(hours=24)
+"""The time in which the preemptions of a gang count against `maxPreemptions`."""
+
+_SILENT: Final = frozenset(
+    {
+        cluster_filters.NOT_CONNECTED,
+        cluster_filters.NOT_REPORTED,
+        cluster_filters.UNREACHABLE,
+        cluster_filters.CREDENTIALS_REFUSED,
+        cluster_filters.ANSWERS_TOO_LARGE,
+        cluster_filters.ANOTHER_CLUSTER,
+    }
+)
+"""Reasons for a closed cluster whose gangs cannot be removed now: nobody preempts them, and nobody waits for them."""
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRules:
+    """The declared queues, and the labels of namespaces, which queues select."""
+
+    forest: Forest
+    namespaces: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class QueuePlan:
+    """The outcomes of a cycle: groups of gangs that leave, in order, and all other outcomes in order."""
+
+    groups: tuple[Preempting | Drained, ...]
+    others: tuple[Outcome, ...]
+
+
+def plan_in_steps(
+    cache: Cache, rules: QueueRules, snapshots: Mapping[str, ClusterSnapshot], now: datetime
+) -> Steps[QueuePlan]:
+    """The outcomes of one cycle over the queues."""
+    pending = [
+        PendingGang(each, each.leaves, each.is_preempting, _recent_preemptions(each, now))
+        for each in cache.queued()
+        if is_eligible(each, now)
+    ]
+    pending.sort(key=lambda each: each.record.enqueue_seq)
+    yield
+    active: list[ActiveGang] = []
+    for part in in_parts(list(cache.records())):
+        active += [found for each in part if (found := _active(each, snapshots)) is not None]
+        yield
+    active.sort(key=lambda each: (each.dispatched_at, each.uid))
+    facts = QueueFacts(rules.forest, pending, active, now, rules.namespaces)
+    outcomes = yield from QueueCycle(facts, snapshots).run_in_steps()
+    return QueuePlan(
+        tuple(each for each in outcomes if isinstance(each, Preempting | Drained)),
+        tuple(each for each in outcomes if not isinstance(each, Preempting | Drained)),
+    )
+
+
+def _recent_preemptions(record: Record, now: datetime) -> int:
+    return sum(now - each < PREEMPTIONS_WITHIN for each in record.preempted_at)
+
+
+def _active(record: Record, snapshots: Mapping[str, ClusterSnapshot]) -> ActiveGang | None:
+    """The gang as queues see it; None if it holds nothing."""
+    attempt = record.attempt
+    if record.phase not in HOLDING or attempt is None:
+        return None
+    is_silent = _is_silent(snapshots.get(attempt.cluster))
+    return ActiveGang(
+        record,
+        record.leaves,
+        attempt.cluster,
+        attempt.decided_at,
+        is_leaving=record.phase not in ACTIVE and record.phase is not Phase.DISPATCHING and not is_silent,
+        is_fixed=record.phase not in ACTIVE or is_silent,
+    )
+
+
+def _is_silent(snapshot: ClusterSnapshot | None) -> bool:
+    return snapshot is None or (snapshot.closed is not None and snapshot.closed.reason in _SILENT)
+
+
+def changes_of(group: Preempting | Drained, now: datetime) -> list[Change]:
+    """The changes of a group: each victim leaves and, first of all, the gang that they give way to is marked."""
+    if isinstance(group, Drained):
+        why = f"preempted: {Reason.QUEUE_STOPPED.words} (queue {group.queue})"
+        return [run_steps.preempt(each.record, reason, why, now) for each, reason in group.victims]
+    preemptor = group.record
+    changes = [queue_steps.begin_preempting(preemptor, group.pending, now)]
+    for victim, reason in group.victims:
+        who = f"{preemptor.key} (queue {preemptor.queue}, priority {preemptor.priority})"
+        why = f"preempted for {who}: {reason.words}"
+        changes.append(run_steps.preempt(victim.record, reason, why, now, preemptor.uid))
+    return changes
+
+
+def is_news(outcome: Outcome) -> bool:
+    """True if an outcome changes its record."""
+    record = outcome.record
+    match outcome:
+        case Waiting(_, pending, is_head):
+            begins = is_head and record.blocked_since is None
+            return begins or queue_steps.says_otherwise(record, pending)
+        case Impossible(_, pending):
+            return queue_steps.says_otherwise(record, pending)
+        case NotEvaluated(_, pending):
+            return queue_steps.pending_key(record).reason != pending.reason
+        case _:
+            return True
+
+
+def are_current(group: Preempting | Drained, cache: Cache) -> bool:
+    """True if no record of a group has changed since the cycle."""
+    records: Iterable[Record] = (victim.record for victim, _ in group.victims)
+    if isinstance(group, Preempting) and not cache.pending_queue.holds(group.record):
+        return False
+    return all(cache.get(record.uid) is record for record in records)
